@@ -1,0 +1,179 @@
+/**
+ * Every event type of the AG-UI protocol, once. The three generations in use (0.0.57 and 0.0.58 with
+ * 33 types, 0.0.59 with 36, 1.0.0 with 31) agree on what a type means wherever two of them have it,
+ * so one log holds all of them and this table is their union, and the draft META.
+ *
+ * A construct is what several events build together: a message, a tool call, a step. What else the
+ * service knows of a type (whether it merges, which client generation understands it, its place in
+ * docs/ag-ui.md) is derived from here and written down nowhere else.
+ */
+export type ProtocolVersion = "0.0.57" | "0.0.59" | "1.0.0";
+
+export type EventCategory =
+  | "run"
+  | "step"
+  | "text"
+  | "tool_call"
+  | "thinking"
+  | "reasoning"
+  | "state"
+  | "subagent"
+  | "custom";
+
+/** What an event does to its construct; `whole` stands for itself. */
+export type EventRole = "start" | "fragment" | "end" | "whole";
+
+/** The payload field that says which construct of its kind an event belongs to. */
+export type IdField = "messageId" | "toolCallId" | "stepName" | "subagentRunId";
+
+interface Construct {
+  readonly category: EventCategory;
+  readonly id: IdField | undefined;
+  /** First and last version that has the types; none: a draft that no version has. */
+  readonly versions: readonly [ProtocolVersion, ProtocolVersion] | undefined;
+  readonly types: Readonly<Record<string, EventRole>>;
+}
+
+const CONSTRUCTS = [
+  {
+    category: "run",
+    id: undefined,
+    versions: ["0.0.57", "1.0.0"],
+    types: { RUN_STARTED: "start", RUN_FINISHED: "end", RUN_ERROR: "end" },
+  },
+  {
+    category: "step",
+    id: "stepName",
+    versions: ["0.0.57", "1.0.0"],
+    types: { STEP_STARTED: "start", STEP_FINISHED: "end" },
+  },
+  {
+    category: "text",
+    id: "messageId",
+    versions: ["0.0.57", "1.0.0"],
+    types: {
+      TEXT_MESSAGE_START: "start",
+      TEXT_MESSAGE_CONTENT: "fragment",
+      TEXT_MESSAGE_END: "end",
+      TEXT_MESSAGE_CHUNK: "fragment",
+    },
+  },
+  {
+    category: "tool_call",
+    id: "toolCallId",
+    versions: ["0.0.57", "1.0.0"],
+    types: {
+      TOOL_CALL_START: "start",
+      TOOL_CALL_ARGS: "fragment",
+      TOOL_CALL_END: "end",
+      TOOL_CALL_CHUNK: "fragment",
+      TOOL_CALL_RESULT: "whole",
+    },
+  },
+  {
+    category: "thinking",
+    id: undefined,
+    versions: ["0.0.57", "0.0.59"],
+    types: {
+      THINKING_START: "start",
+      THINKING_END: "end",
+      THINKING_TEXT_MESSAGE_START: "start",
+      THINKING_TEXT_MESSAGE_CONTENT: "fragment",
+      THINKING_TEXT_MESSAGE_END: "end",
+    },
+  },
+  {
+    category: "reasoning",
+    id: "messageId",
+    versions: ["0.0.57", "1.0.0"],
+    types: {
+      REASONING_START: "start",
+      REASONING_END: "end",
+      REASONING_MESSAGE_START: "start",
+      REASONING_MESSAGE_CONTENT: "fragment",
+      REASONING_MESSAGE_END: "end",
+      REASONING_MESSAGE_CHUNK: "fragment",
+    },
+  },
+  {
+    category: "reasoning",
+    id: undefined,
+    versions: ["0.0.57", "1.0.0"],
+    types: { REASONING_ENCRYPTED_VALUE: "whole" },
+  },
+  {
+    category: "state",
+    id: undefined,
+    versions: ["0.0.57", "1.0.0"],
+    types: { STATE_SNAPSHOT: "whole", STATE_DELTA: "whole", MESSAGES_SNAPSHOT: "whole" },
+  },
+  {
+    category: "state",
+    id: "messageId",
+    versions: ["0.0.57", "1.0.0"],
+    types: { ACTIVITY_SNAPSHOT: "whole", ACTIVITY_DELTA: "whole" },
+  },
+  {
+    category: "subagent",
+    id: "subagentRunId",
+    versions: ["0.0.59", "1.0.0"],
+    types: { SUBAGENT_STARTED: "start", SUBAGENT_FINISHED: "end", SUBAGENT_ERROR: "end" },
+  },
+  {
+    category: "custom",
+    id: undefined,
+    versions: ["0.0.57", "1.0.0"],
+    types: { RAW: "whole", CUSTOM: "whole" },
+  },
+  { category: "custom", id: undefined, versions: undefined, types: { META: "whole" } },
+] as const satisfies readonly Construct[];
+
+type KeyOfEach<T> = T extends unknown ? keyof T : never;
+
+export type EventType = KeyOfEach<(typeof CONSTRUCTS)[number]["types"]>;
+
+export interface CatalogueEntry {
+  readonly type: EventType;
+  readonly category: EventCategory;
+  readonly role: EventRole;
+  readonly idField: IdField | undefined;
+  /** Carries the text of a fragment: consecutive ones of one construct merge into a row. */
+  readonly fragmentField: "delta" | undefined;
+  readonly firstVersion: ProtocolVersion | undefined;
+  readonly lastVersion: ProtocolVersion | undefined;
+}
+
+export const CATALOGUE: readonly CatalogueEntry[] = CONSTRUCTS.flatMap(
+  ({ category, id, versions, types }) =>
+    Object.entries(types).flatMap(([type, role]) =>
+      isKeyOf(types, type)
+        ? {
+            type,
+            category,
+            role,
+            idField: id,
+            fragmentField: role === "fragment" ? ("delta" as const) : undefined,
+            firstVersion: versions?.[0],
+            lastVersion: versions?.[1],
+          }
+        : [],
+    ),
+);
+
+const BY_TYPE: ReadonlyMap<string, CatalogueEntry> = new Map(
+  CATALOGUE.map((entry) => [entry.type, entry]),
+);
+
+export function lookup(type: string): CatalogueEntry | undefined {
+  return BY_TYPE.get(type);
+}
+
+/** Whether consecutive events of the type merge into one row, which then counts several events. */
+export function isCompressible(type: string): boolean {
+  return BY_TYPE.get(type)?.role === "fragment";
+}
+
+/** Object.entries forgets what the keys are; this says it again. */
+function isKeyOf<T extends object>(record: T, key: string): key is KeyOfEach<T> & string {
+  return Object.hasOwn(record, key);
+}

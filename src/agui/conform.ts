@@ -1,0 +1,56 @@
+import type { Violation } from "../base/errors.ts";
+import { lookup, type CatalogueEntry } from "./catalogue.ts";
+import { normalise, type Normalised } from "./normalise.ts";
+import type { Payload } from "./payload.ts";
+import { validate } from "./validate.ts";
+import { printedWord } from "./violations.ts";
+
+/** What happens to an event that no version of the protocol accepts. */
+export type ValidationMode =
+  /** It is refused. */
+  | "strict"
+  /** It is stored as it came, and marked. */
+  | "lenient";
+
+/** Types outside the catalogue that lenient mode stores: a CUSTOM event is named so when served. */
+const FOREIGN_TYPE = /^[A-Z][A-Z0-9_]{0,63}$/;
+
+export interface AcceptedEvent {
+  readonly payload: Payload;
+  /** Clients of some version may see the event as itself; no client may, where this is false. */
+  readonly conformant: boolean;
+}
+
+export type Conformed =
+  | ({ readonly ok: true } & AcceptedEvent)
+  | { readonly ok: false; readonly violations: readonly Violation[] };
+
+/** Normalises and validates. What lenient mode lets pass is not edited: nobody knows what it means. */
+export function conform(eventType: string, payload: Payload, mode: ValidationMode): Conformed {
+  const entry = lookup(eventType);
+  const result = entry === undefined ? foreign(eventType, mode) : accept(entry, payload);
+  // No version has META, a draft: it is accepted, and no client would know it by that name.
+  if (result.ok) return { ...result, conformant: entry?.firstVersion !== undefined };
+  if (mode === "lenient" && (entry !== undefined || FOREIGN_TYPE.test(eventType)))
+    return { ok: true, payload, conformant: false };
+  return result;
+}
+
+function accept(entry: CatalogueEntry, payload: Payload): Normalised {
+  const given = payload.value["type"];
+  if (given !== undefined && given !== entry.type)
+    return refused("payload.type", `payload.type must be ${entry.type}, as event_type is`);
+  const normalised = normalise(entry.type, payload);
+  if (!normalised.ok) return normalised;
+  const violations = validate(entry.type, normalised.payload.value);
+  return violations.length > 0 ? { ok: false, violations } : normalised;
+}
+
+function foreign(eventType: string, mode: ValidationMode): Normalised {
+  const allowed = mode === "strict" ? "an AG-UI event type" : `like ${FOREIGN_TYPE.source}`;
+  return refused("event_type", `event_type must be ${allowed}, but is ${printedWord(eventType)}`);
+}
+
+function refused(field: string, description: string): Normalised {
+  return { ok: false, violations: [{ field, description }] };
+}

@@ -1,0 +1,98 @@
+/**
+ * Which fields an event type has, read from its schema: the spellings that normalisation knows, the
+ * fields it may drop when they are null, and which of them hold protocol objects of their own
+ * (messages, the run's input, an outcome), whose fields count the same way.
+ */
+import { z } from "zod";
+import { CURRENT, EARLIER } from "./schemas.ts";
+
+export interface Fields {
+  /** snake_case spelling → the field. */
+  readonly bySnakeName: ReadonlyMap<string, string>;
+  /** Optional fields in which null says nothing; a null that is a value (`state`) is not among them. */
+  readonly droppable: ReadonlySet<string>;
+  /** Fields that hold protocol objects. */
+  readonly inner: ReadonlyMap<string, Inner>;
+}
+
+export type Inner =
+  | { readonly kind: "object"; readonly fields: Fields }
+  | { readonly kind: "list"; readonly of: Inner }
+  | {
+      readonly kind: "variant";
+      /** The field of the object that says which variant it is. */
+      readonly by: string;
+      readonly variants: ReadonlyMap<unknown, Fields>;
+    };
+
+/**
+ * What users and providers put into an event. Their keys are theirs, whatever they are called, and a
+ * null among them is theirs too. `content` is here for activities, whose content is free, and so it
+ * is for messages, whose parts are then taken as they came.
+ */
+const OPAQUE: ReadonlySet<string> = new Set([
+  "value",
+  "snapshot",
+  "content",
+  "state",
+  "rawEvent",
+  "metadata",
+  "forwardedProps",
+  "arguments",
+]);
+
+const BY_TYPE: ReadonlyMap<string, Fields> = new Map(
+  [...EARLIER, ...CURRENT].map(([type, schema]) => [type, fieldsOf(schema)]), // 1.0.0 wins: it knows more fields.
+);
+
+export function fieldsOfType(type: string): Fields | undefined {
+  return BY_TYPE.get(type);
+}
+
+export function snakeName(field: string): string {
+  return field.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+function fieldsOf(schema: z.ZodObject): Fields {
+  const bySnakeName = new Map<string, string>();
+  const droppable = new Set<string>();
+  const inner = new Map<string, Inner>();
+  for (const [name, field] of Object.entries(schema.shape)) {
+    const snake = snakeName(name);
+    if (snake !== name) bySnakeName.set(snake, name);
+    const accepts = (value: unknown): boolean => z.safeParse(field, value).success;
+    if (accepts(undefined) && !accepts(null)) droppable.add(name);
+    const inside = OPAQUE.has(name) ? undefined : innerOf(field);
+    if (inside !== undefined) inner.set(name, inside);
+  }
+  return { bySnakeName, droppable, inner };
+}
+
+/** Undefined where there is nothing that normalisation could change, so that it need not look. */
+function innerOf(schema: unknown): Inner | undefined {
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)
+    return innerOf(schema.unwrap());
+  if (schema instanceof z.ZodArray) {
+    const of = innerOf(schema.element);
+    return of && { kind: "list", of };
+  }
+  if (schema instanceof z.ZodObject) {
+    const fields = fieldsOf(schema);
+    return matters(fields) ? { kind: "object", fields } : undefined;
+  }
+  if (schema instanceof z.ZodDiscriminatedUnion) {
+    const by = schema.def.discriminator;
+    const variants = new Map<unknown, Fields>();
+    for (const option of schema.options) {
+      if (!(option instanceof z.ZodObject)) continue;
+      const name: unknown = option.shape[by];
+      if (name instanceof z.ZodLiteral) variants.set(name.value, fieldsOf(option));
+    }
+    return [...variants.values()].some(matters) ? { kind: "variant", by, variants } : undefined;
+  }
+  return undefined;
+}
+
+function matters({ bySnakeName, droppable, inner }: Fields): boolean {
+  return bySnakeName.size > 0 || droppable.size > 0 || inner.size > 0;
+}

@@ -1,0 +1,190 @@
+/**
+ * Brings the spellings that producers really send to the one that clients read, by editing the text:
+ *
+ *   type                absent: added in front
+ *   known fields        snake_case → camelCase (`message_id`), with their own value
+ *   optional fields     dropped when null
+ *   timestamp           a fraction is rounded away
+ *   role                of REASONING_MESSAGE_START: `assistant` → `reasoning`
+ *
+ * What runs on every event is `strays`: it only compares keys, and a payload without a stray comes
+ * back as the object that came in. Known fields are those of the type (fields.ts), and of the
+ * protocol's own objects inside it: a Python runner dumps MESSAGES_SNAPSHOT with `tool_call_id` in
+ * each message and null in each optional field, RUN_STARTED with its whole input, and clients refuse
+ * both. What belongs to users (the opaque fields) is never looked into, nor is an object in which a
+ * key stands twice, because an edit could bring the hidden one of the two to light. Unknown keys
+ * stay, null or not.
+ *
+ * Both spellings in one object: a null one yields to the other, equal values are one, and different
+ * values are refused, because only the producer knows which it meant.
+ */
+import type { Violation } from "../base/errors.ts";
+import type { EventType } from "./catalogue.ts";
+import { applyEdits, dropEdits, type Edit } from "./edits.ts";
+import { fieldsOfType, type Fields, type Inner } from "./fields.ts";
+import { isObject, parseObject, type JsonObject } from "./json.ts";
+import type { Payload } from "./payload.ts";
+import { elementSpans, memberSpans, type Member } from "./spans.ts";
+import { pathName } from "./violations.ts";
+
+export type Normalised =
+  | { readonly ok: true; readonly payload: Payload }
+  | { readonly ok: false; readonly violations: readonly Violation[] };
+
+type Path = readonly (string | number)[];
+
+/** What the walk over one payload has found so far. */
+interface Findings {
+  readonly text: string;
+  readonly edits: Edit[];
+  readonly violations: Violation[];
+}
+
+export function normalise(type: EventType, payload: Payload): Normalised {
+  const fields = fieldsOfType(type);
+  if (fields === undefined) return { ok: true, payload };
+  const addsType = payload.value["type"] === undefined;
+  const rewrites = rewrittenValues(type, payload.value);
+  if (!addsType && rewrites.size === 0 && !strays(payload.value, fields))
+    return { ok: true, payload };
+
+  const findings: Findings = { text: payload.text, edits: [], violations: [] };
+  editObject(findings, { at: 0, path: ["payload"], value: payload.value, fields });
+  if (findings.violations.length > 0) return { ok: false, violations: findings.violations };
+  for (const { key, valueSpan } of rewrites.size > 0 ? memberSpans(payload.text) : []) {
+    const text = rewrites.get(key);
+    if (text !== undefined) findings.edits.push({ ...valueSpan, text });
+  }
+  const edited = applyEdits(payload.text, findings.edits);
+  const text = addsType ? withType(edited, type) : edited;
+  return { ok: true, payload: { text, value: parseObject(text) } };
+}
+
+/** Top-level values that are spelled in a way of some producers, and how they are spelled right. */
+function rewrittenValues(type: EventType, value: JsonObject): ReadonlyMap<string, string> {
+  const timestamp = value["timestamp"];
+  const rounds =
+    typeof timestamp === "number" && Number.isFinite(timestamp) && !Number.isInteger(timestamp);
+  // The Claude adapter's model of REASONING_MESSAGE_START says `assistant`.
+  const claude = type === "REASONING_MESSAGE_START" && value["role"] === "assistant";
+  if (!rounds && !claude) return NO_REWRITES;
+  const rewrites = new Map<string, string>();
+  if (rounds) rewrites.set("timestamp", String(Math.round(timestamp)));
+  if (claude) rewrites.set("role", '"reasoning"');
+  return rewrites;
+}
+
+const NO_REWRITES: ReadonlyMap<string, string> = new Map();
+
+function strays(value: JsonObject, fields: Fields): boolean {
+  for (const key of Object.keys(value)) {
+    if (fields.bySnakeName.has(key)) return true;
+    const field = value[key];
+    if (field === null ? fields.droppable.has(key) : straysInside(field, fields.inner.get(key)))
+      return true;
+  }
+  return false;
+}
+
+function straysInside(value: unknown, inner: Inner | undefined): boolean {
+  if (inner === undefined) return false;
+  if (inner.kind === "list")
+    return Array.isArray(value) && value.some((element) => straysInside(element, inner.of));
+  const fields = isObject(value) ? fieldsInside(value, inner) : undefined;
+  return isObject(value) && fields !== undefined && strays(value, fields);
+}
+
+/** Undefined for a variant that the protocol does not have. */
+function fieldsInside(
+  value: JsonObject,
+  inner: Exclude<Inner, { kind: "list" }>,
+): Fields | undefined {
+  return inner.kind === "object" ? inner.fields : inner.variants.get(value[inner.by]);
+}
+
+interface ObjectAt {
+  readonly at: number;
+  readonly path: Path;
+  readonly value: JsonObject;
+  readonly fields: Fields;
+}
+
+function editObject(findings: Findings, object: ObjectAt): void {
+  const { at, path, value, fields } = object;
+  const members = memberSpans(findings.text, at);
+  if (members.length !== Object.keys(value).length) return; // A key stands twice.
+  const dropped = members.map((member) => isDropped(findings, { ...object, members }, member));
+  members.forEach(({ key, keySpan, valueSpan }, index) => {
+    if (dropped[index] === true) return;
+    const name = fields.bySnakeName.get(key) ?? key;
+    if (name !== key) findings.edits.push({ ...keySpan, text: `"${name}"` });
+    const inner = fields.inner.get(name);
+    if (inner !== undefined)
+      editInside(findings, {
+        at: valueSpan.start,
+        path: [...path, name],
+        value: value[key],
+        inner,
+      });
+  });
+  findings.edits.push(...dropEdits(members, dropped));
+}
+
+interface ObjectIn extends ObjectAt {
+  readonly members: readonly Member[];
+}
+
+interface ValueAt {
+  readonly at: number;
+  readonly path: Path;
+  readonly value: unknown;
+  readonly inner: Inner;
+}
+
+function editInside(findings: Findings, { at, path, value, inner }: ValueAt): void {
+  if (!straysInside(value, inner)) return;
+  if (inner.kind !== "list") {
+    const fields = isObject(value) ? fieldsInside(value, inner) : undefined;
+    if (isObject(value) && fields !== undefined) editObject(findings, { at, path, value, fields });
+  } else if (Array.isArray(value)) {
+    const elements: readonly unknown[] = value;
+    elementSpans(findings.text, at).forEach((span, index) => {
+      const element = { at: span.start, path: [...path, index], value: elements[index] };
+      editInside(findings, { ...element, inner: inner.of });
+    });
+  }
+}
+
+/** Whether the member goes: a null that says nothing, or a second spelling of what is there. */
+function isDropped(findings: Findings, object: ObjectIn, member: Member): boolean {
+  const { path, value, fields, members } = object;
+  const name = fields.bySnakeName.get(member.key) ?? member.key;
+  if (value[member.key] === null && fields.droppable.has(name)) return true;
+  const other = name === member.key ? undefined : members.find(({ key }) => key === name);
+  if (other === undefined) return false;
+  if (value[name] === null && fields.droppable.has(name)) return false; // That one goes.
+  if (!isSame(findings.text, { value, member, other })) {
+    const field = pathName([...path, name]);
+    const second = pathName([...path, member.key]);
+    const description = `${field} and ${second} are two spellings of one field, but differ`;
+    findings.violations.push({ field, description });
+  }
+  return true;
+}
+
+/** As text, or as strings: other values are printed alike twice in one object, or are not alike. */
+function isSame(
+  text: string,
+  { value, member, other }: { value: JsonObject; member: Member; other: Member },
+): boolean {
+  if (typeof value[member.key] === "string") return value[member.key] === value[other.key];
+  const printed = ({ valueSpan }: Member): string => text.slice(valueSpan.start, valueSpan.end);
+  return printed(member) === printed(other);
+}
+
+function withType(text: string, type: EventType): string {
+  const brace = text.indexOf("{");
+  const rest = text.slice(brace + 1);
+  const separator = /^\s*\}/.test(rest) ? "" : ",";
+  return `${text.slice(0, brace)}{"type":"${type}"${separator}${rest}`;
+}

@@ -1,0 +1,158 @@
+import type { Violation } from "../base/errors.ts";
+import { conform, type AcceptedEvent, type ValidationMode } from "./conform.ts";
+import { checkEventCount } from "./event-count.ts";
+import { inEndEvent, splitGroup, type Group, type Part } from "./grouped.ts";
+import { readPayload, type Payload } from "./payload.ts";
+
+/** What a row does to the session's open run. */
+export type RunMark =
+  | { readonly kind: "open"; readonly runId: string }
+  | { readonly kind: "close" };
+
+/** What came in, as far as AG-UI is concerned. */
+export interface EventPush {
+  readonly eventType: string;
+  readonly payload: string;
+  /** 0: not said. */
+  readonly eventCount: number;
+  readonly createdAtMicros: bigint | undefined;
+  readonly completedAtMicros: bigint | undefined;
+  readonly hasFragments: boolean;
+}
+
+export interface EventRow {
+  readonly eventType: string;
+  readonly payload: string;
+  readonly eventCount: number;
+  readonly createdAtMicros: bigint;
+  readonly completedAtMicros: bigint | undefined;
+  readonly conformant: boolean;
+  readonly mark: RunMark | undefined;
+}
+
+export interface RowsOptions {
+  readonly mode: ValidationMode;
+  readonly nowMicros: bigint;
+}
+
+export type EventRows =
+  | { readonly ok: true; readonly rows: readonly [EventRow, ...EventRow[]] }
+  | { readonly ok: false; readonly violations: readonly Violation[] };
+
+/** The rows that a push stands for: one, but for the grouped form. */
+export function eventRows(push: EventPush, { mode, nowMicros }: RowsOptions): EventRows {
+  if (push.eventType === "")
+    return refused([{ field: "event_type", description: "event_type is required" }]);
+  const read = readPayload(push.payload);
+  if (!read.ok) return refused([...checkTimes(push), read.violation]);
+  const split = splitGroup(push.eventType, read.payload);
+  if (split?.ok === false) return refused([...checkTimes(push), ...split.violations]);
+
+  const group = split?.group;
+  const violations = [...checkTimes(push), ...checkCounts(push, group)];
+  const rows: EventRow[] = [];
+  for (const part of group
+    ? timedParts(group, push, nowMicros)
+    : [timedPush(push, read.payload, nowMicros)]) {
+    const conformed = conform(part.eventType, part.payload, mode);
+    if (conformed.ok) rows.push(rowOf(part, conformed));
+    else if (part.isEndEvent) violations.push(...conformed.violations.map(inEndEvent));
+    else violations.push(...conformed.violations);
+  }
+  const [first, ...others] = rows;
+  if (violations.length > 0 || first === undefined) return refused(violations);
+  return { ok: true, rows: [first, ...others] };
+}
+
+/** An event that is to become a row. */
+interface TimedPart extends Part {
+  readonly createdAtMicros: bigint;
+  readonly completedAtMicros: bigint | undefined;
+  readonly isEndEvent: boolean;
+}
+
+function timedPush(push: EventPush, payload: Payload, nowMicros: bigint): TimedPart {
+  return {
+    eventType: push.eventType,
+    payload,
+    eventCount: push.eventCount === 0 ? 1 : push.eventCount,
+    createdAtMicros: createdAt(push, nowMicros),
+    completedAtMicros: push.completedAtMicros,
+    isEndEvent: false,
+  };
+}
+
+/** START and CONTENT begin the group, CONTENT and END complete it. */
+function timedParts(group: Group, push: EventPush, nowMicros: bigint): readonly TimedPart[] {
+  const createdAtMicros = createdAt(push, nowMicros);
+  const { completedAtMicros } = push;
+  const { start, content, end } = group;
+  const parts: TimedPart[] = [
+    { ...start, createdAtMicros, completedAtMicros: undefined, isEndEvent: false },
+  ];
+  if (content !== undefined)
+    parts.push({ ...content, createdAtMicros, completedAtMicros, isEndEvent: false });
+  if (end !== undefined) {
+    const endedAtMicros = completedAtMicros ?? createdAtMicros;
+    const times = { createdAtMicros: endedAtMicros, completedAtMicros: undefined };
+    parts.push({ ...end, ...times, isEndEvent: true });
+  }
+  return parts;
+}
+
+/** Not said: now, unless it was complete before. */
+function createdAt({ createdAtMicros, completedAtMicros }: EventPush, nowMicros: bigint): bigint {
+  if (createdAtMicros !== undefined) return createdAtMicros;
+  return completedAtMicros !== undefined && completedAtMicros < nowMicros
+    ? completedAtMicros
+    : nowMicros;
+}
+
+function rowOf(part: TimedPart, { payload, conformant }: AcceptedEvent): EventRow {
+  const { eventType, eventCount, createdAtMicros, completedAtMicros } = part;
+  const mark = conformant ? markOf(eventType, payload) : undefined;
+  const times = { createdAtMicros, completedAtMicros };
+  return { eventType, payload: payload.text, eventCount, ...times, conformant, mark };
+}
+
+function markOf(eventType: string, { value }: Payload): RunMark | undefined {
+  switch (eventType) {
+    case "RUN_STARTED":
+      return { kind: "open", runId: String(value["runId"]) }; // A string in every version.
+    case "RUN_FINISHED":
+    case "RUN_ERROR":
+      return { kind: "close" };
+    default:
+      return undefined;
+  }
+}
+
+function checkTimes({ createdAtMicros, completedAtMicros }: EventPush): readonly Violation[] {
+  if (createdAtMicros === undefined || completedAtMicros === undefined) return [];
+  if (completedAtMicros >= createdAtMicros) return [];
+  return [{ field: "completed_at", description: "completed_at must not be before created_at" }];
+}
+
+function checkCounts(push: EventPush, group: Group | undefined): readonly Violation[] {
+  const { eventType, eventCount, hasFragments } = push;
+  if (group === undefined) {
+    const violation = checkEventCount(eventType, eventCount);
+    return violation === undefined ? [] : [violation];
+  }
+  const violations: Violation[] = [];
+  if (eventCount !== 0 && eventCount !== group.eventCount) {
+    const sum = `${group.eventCount}, the events of the group, or left out`;
+    const description = `event_count must be ${sum}, but is ${eventCount}`;
+    violations.push({ field: "event_count", description });
+  }
+  if (hasFragments)
+    violations.push({ field: "fragments", description: "fragments must be absent in a group" });
+  return violations;
+}
+
+/** One a field: the parts of a group share what is wrong with their ids. */
+function refused(violations: readonly Violation[]): EventRows {
+  const isFirst = ({ field }: Violation, index: number): boolean =>
+    violations.findIndex((other) => other.field === field) === index;
+  return { ok: false, violations: violations.filter(isFirst) };
+}

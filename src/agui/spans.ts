@@ -1,0 +1,141 @@
+/**
+ * Where things are in a JSON text, so that a payload can be edited, and not printed anew: numbers
+ * keep their spelling, keys their order, and what nobody touched stays the same bytes.
+ *
+ * Everything here takes text that JSON.parse has accepted, and an offset in it where a value begins.
+ * Grammar is therefore not checked a second time; on other text the answers mean nothing, but each
+ * walk still ends, because every step moves forward and stops at the end of the text.
+ */
+export interface Span {
+  readonly start: number;
+  /** Exclusive. */
+  readonly end: number;
+}
+
+/** One `"key": value` of an object. */
+export interface Member {
+  /** As JSON.parse reads it: `"message\u005fid"` is `message_id`. */
+  readonly key: string;
+  /** The key with its quotes. */
+  readonly keySpan: Span;
+  readonly valueSpan: Span;
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const SPACE = 0x20;
+
+/** The members of the object that begins at `at`, in order, repeated keys included. */
+export function memberSpans(text: string, at = 0): readonly Member[] {
+  const members: Member[] = [];
+  let next = skipSpace(text, skipSpace(text, at) + 1);
+  while (next < text.length && text.charCodeAt(next) === QUOTE) {
+    const keySpan = { start: next, end: endOfString(text, next) };
+    const valueStart = skipSpace(text, skipSpace(text, keySpan.end) + 1); // Past the colon.
+    const valueSpan = { start: valueStart, end: endOfValue(text, valueStart) };
+    members.push({ key: readKey(text, keySpan), keySpan, valueSpan });
+    next = skipSpace(text, skipSpace(text, valueSpan.end) + 1); // Past the comma, or the brace.
+  }
+  return members;
+}
+
+/** The elements of the array that begins at `at`, in order. */
+export function elementSpans(text: string, at = 0): readonly Span[] {
+  const elements: Span[] = [];
+  let next = skipSpace(text, skipSpace(text, at) + 1);
+  if (text.charCodeAt(next) === CLOSE_BRACKET) return elements;
+  while (next < text.length) {
+    const end = endOfValue(text, next);
+    elements.push({ start: next, end });
+    const separator = skipSpace(text, end);
+    if (text.charCodeAt(separator) !== COMMA) break;
+    next = skipSpace(text, separator + 1);
+  }
+  return elements;
+}
+
+export interface Outline {
+  /** Objects and arrays inside each other, the outermost counted. */
+  readonly depth: number;
+  /** Commas between the members, or elements, of the outermost value. */
+  readonly commas: number;
+}
+
+/** One pass over the whole text, which allocates nothing but its answer. */
+export function outline(text: string): Outline {
+  let level = 0;
+  let depth = 0;
+  let commas = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    const unit = text.charCodeAt(at);
+    if (unit === QUOTE) {
+      at = endOfString(text, at) - 1;
+    } else if (unit === OPEN_BRACE || unit === OPEN_BRACKET) {
+      level += 1;
+      if (level > depth) depth = level;
+    } else if (unit === CLOSE_BRACE || unit === CLOSE_BRACKET) {
+      level -= 1;
+    } else if (unit === COMMA && level === 1) {
+      commas += 1;
+    }
+  }
+  return { depth, commas };
+}
+
+function readKey(text: string, span: Span): string {
+  const raw = text.slice(span.start + 1, span.end - 1);
+  return raw.includes("\\") ? String(JSON.parse(`"${raw}"`)) : raw;
+}
+
+function skipSpace(text: string, at: number): number {
+  let next = at;
+  // JSON's four white-space characters are the only units up to U+0020 between two tokens.
+  while (next < text.length && text.charCodeAt(next) <= SPACE) next += 1;
+  return next;
+}
+
+/** One past the closing quote of the string whose opening quote is at `at`. */
+function endOfString(text: string, at: number): number {
+  let quote = text.indexOf('"', at + 1);
+  while (quote !== -1) {
+    let backslashes = 0;
+    while (text.charCodeAt(quote - 1 - backslashes) === BACKSLASH) backslashes += 1;
+    if (backslashes % 2 === 0) return quote + 1;
+    quote = text.indexOf('"', quote + 1);
+  }
+  return text.length;
+}
+
+function endOfValue(text: string, at: number): number {
+  const first = text.charCodeAt(at);
+  if (first === QUOTE) return endOfString(text, at);
+  if (first === OPEN_BRACE || first === OPEN_BRACKET) return endOfContainer(text, at);
+  let end = at + 1;
+  while (end < text.length && !endsLiteral(text.charCodeAt(end))) end += 1;
+  return end;
+}
+
+function endsLiteral(unit: number): boolean {
+  return unit <= SPACE || unit === COMMA || unit === CLOSE_BRACE || unit === CLOSE_BRACKET;
+}
+
+function endOfContainer(text: string, at: number): number {
+  let level = 0;
+  for (let next = at; next < text.length; next += 1) {
+    const unit = text.charCodeAt(next);
+    if (unit === QUOTE) {
+      next = endOfString(text, next) - 1;
+    } else if (unit === OPEN_BRACE || unit === OPEN_BRACKET) {
+      level += 1;
+    } else if (unit === CLOSE_BRACE || unit === CLOSE_BRACKET) {
+      level -= 1;
+      if (level === 0) return next + 1;
+    }
+  }
+  return text.length;
+}

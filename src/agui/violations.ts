@@ -1,0 +1,153 @@
+/** Says what is wrong with a payload, for a person: which field, what was expected, what is there. */
+import type { z } from "zod";
+import type { Violation } from "../base/errors.ts";
+import { isObject, type JsonObject } from "./json.ts";
+
+/** Told of one payload; a snapshot of a thousand wrong messages says nothing new after these. */
+export const VIOLATIONS_MAX = 20;
+
+/** Characters of a caller's own word (a key, a type) that a description repeats. */
+const WORD_CHARS_MAX = 64;
+
+type Issue = z.core.$ZodIssue;
+type Path = readonly PropertyKey[];
+
+/**
+ * Field names that producers mistake for the protocol's, by the field they should have used:
+ * documents of the platform show `content` and `args`, recorded agents send `result` and `error`.
+ */
+const MISTAKEN: Readonly<Record<string, readonly string[]>> = {
+  "payload.delta": ["content", "args"],
+  "payload.content": ["result"],
+  "payload.message": ["error"],
+};
+
+/** `payload.messages[0].toolCallId`. */
+export function pathName(path: Path): string {
+  const name = path
+    .map((key) => (typeof key === "number" ? `[${key}]` : `.${printedWord(String(key))}`))
+    .join("");
+  return name.slice(1);
+}
+
+/** A caller's word as it may stand in a message: short, and without what a terminal would obey. */
+export function printedWord(word: string): string {
+  return /^\w{1,64}$/.test(word) ? word : JSON.stringify(word.slice(0, WORD_CHARS_MAX));
+}
+
+/** One violation a field, in the order of the fields' checks. */
+export function violationsOf(issues: readonly Issue[], value: JsonObject): readonly Violation[] {
+  const found = new Map<string, Violation>();
+  for (const expectation of issues.flatMap((issue) => expectations(issue, []))) {
+    const field = pathName(["payload", ...expectation.path]);
+    if (found.has(field) || found.size === VIOLATIONS_MAX) continue;
+    const description = `${field} ${sentence(expectation, valueAt(value, expectation.path))}`;
+    found.set(field, { field, description: description + mistakenName(field, value) });
+  }
+  return [...found.values()];
+}
+
+/** Where the issues point to, spelled as `violationsOf` spells it. */
+export function fieldsAtFault(issues: readonly Issue[]): ReadonlySet<string> {
+  const found = issues.flatMap((issue) => expectations(issue, []));
+  return new Set(found.map(({ path }) => pathName(["payload", ...path])));
+}
+
+interface Expectation {
+  readonly path: Path;
+  /** What was expected; undefined: that the field be there, and no null. */
+  readonly expected: string | undefined;
+  /** A value, not a kind of value: the answer then says how the two differ. */
+  readonly isValue: boolean;
+}
+
+function expectations(issue: Issue, prefix: Path): readonly Expectation[] {
+  const path = [...prefix, ...issue.path];
+  if (issue.code !== "invalid_union") return [{ path, ...expectationOf(issue) }];
+  if ("options" in issue && Array.isArray(issue.options))
+    return [{ path, expected: oneOf(issue.options), isValue: true }];
+  // Of a union's branches, the one that the value got into is the one that was meant.
+  const entered = issue.errors.find((branch) => branch.every((inside) => inside.path.length > 0));
+  if (entered !== undefined) return entered.flatMap((inside) => expectations(inside, path));
+  const kinds = issue.errors.flatMap(([first]) => (first ? [expectationOf(first).expected] : []));
+  return [{ path, expected: kinds.join(" or "), isValue: false }];
+}
+
+const ARTICLES: Readonly<Record<string, string>> = {
+  array: "an array",
+  boolean: "true or false",
+  int: "an integer",
+  object: "an object",
+};
+
+function expectationOf(issue: Issue): Omit<Expectation, "path"> {
+  switch (issue.code) {
+    case "invalid_type":
+      return { expected: ARTICLES[issue.expected] ?? `a ${issue.expected}`, isValue: false };
+    case "invalid_value":
+      return { expected: oneOf(issue.values), isValue: true };
+    case "invalid_format": // The protocol has one format.
+      return { expected: "a JSON Pointer, such as /todos/0/done", isValue: true };
+    case "too_small":
+      return { expected: `${sizeOf(issue.origin)}at least ${issue.minimum}`, isValue: true };
+    case "too_big":
+      return { expected: `${sizeOf(issue.origin)}at most ${issue.maximum}`, isValue: true };
+    case "custom": // 1.0.0 gives its checks by function no message.
+      return {
+        expected: issue.message === "Invalid input" ? undefined : issue.message,
+        isValue: false,
+      };
+    case "invalid_union": // A union in a union: the protocol has none.
+    case "invalid_element":
+    case "invalid_key":
+    case "not_multiple_of":
+    case "unrecognized_keys":
+      return { expected: "valid", isValue: false }; // Not asked for by any schema of 1.0.0.
+  }
+}
+
+function sizeOf(origin: string): string {
+  return origin === "array" ? "an array of " : "";
+}
+
+function sentence({ expected, isValue }: Expectation, value: unknown): string {
+  const is = isValue ? differenceOf(value) : kindOf(value);
+  // Its checks by function are: not absent, not null, and an object.
+  if (expected === undefined)
+    return `must be ${value === undefined || value === null ? "set" : "an object"}, but is ${is}`;
+  return `must be ${expected}, but is ${is}`;
+}
+
+function oneOf(values: readonly unknown[]): string {
+  const names = values.map((value) => (typeof value === "string" ? value : JSON.stringify(value)));
+  return names.length === 1 ? names.join() : `one of ${names.join(", ")}`;
+}
+
+function valueAt(value: unknown, path: Path): unknown {
+  let inside = value;
+  for (const key of path) {
+    if (Array.isArray(inside)) inside = (inside as readonly unknown[])[Number(key)];
+    else if (isObject(inside) && Object.hasOwn(inside, key)) inside = inside[String(key)];
+    else return undefined;
+  }
+  return inside;
+}
+
+/** Strings are not repeated: what a payload says stays out of messages, which end up in logs. */
+function differenceOf(value: unknown): string {
+  if (typeof value === "number") return String(value);
+  return typeof value === "string" ? "another string" : kindOf(value);
+}
+
+function kindOf(value: unknown): string {
+  if (value === undefined) return "absent";
+  if (value === null) return "null";
+  if (typeof value === "boolean") return String(value);
+  if (Array.isArray(value)) return value.length === 0 ? "an empty array" : "an array";
+  return typeof value === "object" ? "an object" : `a ${typeof value}`;
+}
+
+function mistakenName(field: string, value: JsonObject): string {
+  const names = (MISTAKEN[field] ?? []).filter((name) => Object.hasOwn(value, name));
+  return names.map((name) => `; ${name} is not AG-UI`).join("");
+}

@@ -1,0 +1,98 @@
+/** Every way a call can fail, closed: a new kind does not compile until each edge has mapped it. */
+export type ErrorCode =
+  | "cancelled"
+  | "invalid_argument"
+  | "not_found"
+  | "already_exists"
+  | "failed_precondition"
+  | "aborted"
+  | "out_of_range"
+  | "deadline_exceeded"
+  | "unimplemented"
+  | "unauthenticated"
+  | "permission_denied"
+  | "overloaded"
+  | "unavailable"
+  | "internal";
+
+/**
+ * Why, for programs: the `reason` of the google.rpc.ErrorInfo that every error status carries
+ * (domain `session-ledger`). Closed, so that a client may switch on it; names are never reused.
+ */
+export type ErrorReason =
+  | "CANCELLED"
+  | "INVALID_REQUEST"
+  | "SESSION_NOT_FOUND"
+  | "SESSION_DELETED"
+  | "SESSION_EXISTS"
+  | "STALE_EPOCH"
+  | "STREAM_REPLACED"
+  | "SESSION_FULL"
+  | "KEY_REUSED"
+  | "PAYLOAD_TOO_LARGE"
+  | "REQUEST_TOO_LARGE"
+  | "QUEUE_FULL"
+  | "RATE_LIMITED"
+  | "TOO_MANY_WATCHERS"
+  | "CURSOR_BEYOND_HEAD"
+  | "DEADLINE_EXCEEDED"
+  | "DATABASE_UNAVAILABLE"
+  | "OUTCOME_UNKNOWN"
+  | "ROW_ERASED"
+  | "SCHEMA_NEWER"
+  | "SHUTTING_DOWN"
+  | "NOT_IMPLEMENTED"
+  | "UNAUTHENTICATED"
+  | "PERMISSION_DENIED"
+  | "INTERNAL";
+
+/** One thing that is wrong with the input: which field, and what was expected of it. */
+export interface Violation {
+  /** Path of the field in the request, in proto spelling: `payload.messageId`, `event_count`. */
+  readonly field: string;
+  readonly description: string;
+}
+
+export interface ServiceErrorOptions extends ErrorOptions {
+  readonly violations?: readonly Violation[];
+  /** Set only where the same call can succeed later. */
+  readonly retryAfterMs?: number;
+}
+
+/**
+ * An error we expect, whose message the caller may read. Anything else that is thrown is a defect:
+ * it reaches the caller as "internal error" with no detail, and the log with all of it.
+ */
+export class ServiceError extends Error {
+  override readonly name = "ServiceError";
+  readonly code: ErrorCode;
+  readonly reason: ErrorReason;
+  readonly violations: readonly Violation[];
+  readonly retryAfterMs: number | undefined;
+
+  constructor(
+    code: ErrorCode,
+    reason: ErrorReason,
+    message: string,
+    options: ServiceErrorOptions = {},
+  ) {
+    super(message, options);
+    this.code = code;
+    this.reason = reason;
+    this.violations = options.violations ?? [];
+    this.retryAfterMs = options.retryAfterMs;
+  }
+
+  static from(cause: unknown): ServiceError {
+    return cause instanceof ServiceError
+      ? cause
+      : new ServiceError("internal", "INTERNAL", "internal error", { cause });
+  }
+}
+
+/** The input is at fault; the message is the first violation, the details are all of them. */
+export function invalidArgument(violations: readonly Violation[]): ServiceError {
+  const [first] = violations;
+  const message = first === undefined ? "invalid request" : first.description;
+  return new ServiceError("invalid_argument", "INVALID_REQUEST", message, { violations });
+}

@@ -1,0 +1,84 @@
+import { createHash } from "node:crypto";
+import type { Line } from "./lines.ts";
+
+/** Above the largest payload that a service can be set to accept (PAYLOAD_BYTES_MAX). */
+export const LINE_BYTES_MAX = 4_194_304;
+
+export type EventLine =
+  | { readonly kind: "event"; readonly eventType: string; readonly payload: string }
+  | { readonly kind: "empty" }
+  /** Not an event; the service never sees it. */
+  | { readonly kind: "refused"; readonly reason: string; readonly message: string };
+
+/** What a line of input is. The payload is the line's very bytes: nothing is parsed and printed anew. */
+export function eventLine(line: Line): EventLine {
+  if (line.bytes === undefined) {
+    return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);
+  }
+  const payload = decode(line.number === 1 ? withoutMark(line.bytes) : line.bytes);
+  if (payload === undefined) return refused("NOT_UTF8", "the line is not UTF-8");
+  if (/^[ \t\r]*$/.test(payload)) return { kind: "empty" };
+  const eventType = typeOf(payload);
+  if (eventType === undefined) return refused("NOT_JSON", "the line is not a JSON object");
+  if (eventType === "") return refused("NO_TYPE", "the event has no `type`");
+  return { kind: "event", eventType, payload };
+}
+
+/**
+ * A key a line, made of that line and all lines before it. So the same input sent again, or the same
+ * input with more at its end, is known line by line up to where it stopped; and two inputs that only
+ * share a line (every run may have the same STEP_FINISHED on its seventh line) do not share its key,
+ * unless everything before it is the same too.
+ */
+export class LineKeys {
+  readonly #prefix: string | undefined;
+  readonly #seen = createHash("sha256");
+
+  /** With a prefix the keys are that and the line's number, whatever the lines say. */
+  constructor(prefix: string | undefined) {
+    this.#prefix = prefix;
+  }
+
+  next({ number, bytes }: Line): string {
+    if (this.#prefix !== undefined) return `${this.#prefix}:${number}`;
+    this.#seen.update(bytes ?? "").update("\n");
+    const digest = this.#seen.copy().digest("hex").slice(0, DIGEST_HEX);
+    return `cli:${number}:${digest}`;
+  }
+}
+
+/** 128 bits: enough that no two inputs of one session meet by chance. */
+const DIGEST_HEX = 32;
+const BYTE_ORDER_MARK = Buffer.from("\uFEFF");
+
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+function decode(bytes: Buffer): string | undefined {
+  try {
+    return decoder.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Editors on Windows write one; it belongs to the file and not to the first event. */
+function withoutMark(bytes: Buffer): Buffer {
+  return bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK)
+    ? bytes.subarray(BYTE_ORDER_MARK.length)
+    : bytes;
+}
+
+/** Undefined when it is no JSON object, empty when the object has no type. */
+function typeOf(payload: string): string | undefined {
+  try {
+    const parsed: unknown = JSON.parse(payload);
+    if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return undefined;
+    return "type" in parsed && typeof parsed.type === "string" ? parsed.type : "";
+  } catch {
+    return undefined;
+  }
+}
+
+function refused(reason: string, message: string): EventLine {
+  return { kind: "refused", reason, message };
+}

@@ -1,0 +1,43 @@
+/** What a shell script learns from a command; a number never changes its meaning. */
+export const EXIT = {
+  done: 0,
+  incomplete: 1,
+  usage: 2,
+  unavailable: 3,
+  refused: 4,
+  failed: 5,
+  interrupted: 130,
+} as const;
+
+export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+
+const MEANINGS: Record<keyof typeof EXIT, string> = {
+  done: "Done. `tail` also ends with it on Ctrl-C and when its reader is gone.",
+  incomplete:
+    "Done, but not all of it: `push` had lines refused, `migrate status` found pending migrations.",
+  usage:
+    "Nothing was done: a wrong option, a wrong setting in the environment, or a file that cannot be read.",
+  unavailable:
+    "The service or the database could not be reached for as long as `--retry-for` allows. The same command can succeed later, and `push` goes on where it stopped.",
+  refused: "The service refused the call, for example because there is no such session.",
+  failed: "Something that should not happen. What is known of it is on stderr.",
+  interrupted: "`push` was interrupted. The same command goes on where it stopped.",
+};
+
+export function exitHelp(): string {
+  return rows()
+    .map(({ code, meaning }) => `  ${String(code).padStart(3)}  ${meaning}`)
+    .join("\n");
+}
+
+/** As docs/operations.md has it. */
+export function exitMarkdown(): string {
+  const lines = rows().map(({ code, meaning }) => `| ${code} | ${meaning} |`);
+  return ["| exit code | meaning |", "| --- | --- |", ...lines].join("\n");
+}
+
+function rows(): readonly { readonly code: number; readonly meaning: string }[] {
+  return (
+    ["done", "incomplete", "usage", "unavailable", "refused", "failed", "interrupted"] as const
+  ).map((name) => ({ code: EXIT[name], meaning: MEANINGS[name] }));
+}

@@ -1,0 +1,41 @@
+import { ServiceError } from "../base/errors.ts";
+import { RpcFailure } from "../runner/failure.ts";
+import { EXIT, type ExitCode } from "./exit.ts";
+import { visible } from "./visible.ts";
+
+export interface Explained {
+  readonly exitCode: ExitCode;
+  readonly message: string;
+}
+
+/** A mistake in how the command was called, found only after its options were read. */
+export class UsageError extends Error {
+  override readonly name = "UsageError";
+}
+
+/** What to tell the user of a failure, and what to tell the script that called. */
+export function explain(error: unknown): Explained {
+  if (error instanceof UsageError) return { exitCode: EXIT.usage, message: error.message };
+  if (error instanceof RpcFailure) {
+    const isPassing = error.wasLost || error.wasRefusedForNow;
+    return {
+      exitCode: isPassing ? EXIT.unavailable : EXIT.refused,
+      message: explainCall(error),
+    };
+  }
+  if (error instanceof ServiceError) {
+    const exitCode = error.code === "unavailable" ? EXIT.unavailable : EXIT.refused;
+    return { exitCode, message: `${error.reason}: ${error.message}` };
+  }
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  return { exitCode: EXIT.failed, message: `unexpected failure: ${text}` };
+}
+
+/** One line: the reason, what the service says of it, and the fields it names. */
+export function explainCall({ code, reason, message, violations }: RpcFailure): string {
+  const fields = violations.map(({ field, description }) => `${field}: ${description}`);
+  const [only] = violations;
+  // With one violation the message repeats its description.
+  const said = only?.description === message && fields.length === 1 ? fields : [message, ...fields];
+  return visible(`${reason ?? code}: ${said.join("; ")}`);
+}

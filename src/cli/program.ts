@@ -1,0 +1,198 @@
+import { readFileSync } from "node:fs";
+import { findPackageJSON } from "node:module";
+import { Command, CommanderError, Option } from "commander";
+import { configHelp } from "../config.ts";
+import type { StreamName } from "../runner/rows.ts";
+import { addressArgument, durationArgument, limitArgument, seqArgument } from "./arguments.ts";
+import { EXIT, exitHelp } from "./exit.ts";
+import { explain } from "./explain.ts";
+import { type CliIo, type MigrateCommand, tell } from "./io.ts";
+import { migrate } from "./migrate.ts";
+import { push } from "./push.ts";
+import { serve } from "./serve.ts";
+import { sessions } from "./sessions.ts";
+import { type Format, FORMATS, tail } from "./tail.ts";
+
+/**
+ * Runs one command and resolves with its exit code (exit.ts); without a command the service is
+ * started. Never rejects, and never ends the process: output may still be on its way.
+ */
+export async function runCli(argv: readonly string[], io: CliIo): Promise<number> {
+  let exitCode: number = EXIT.done;
+  const program = build(io, (code) => {
+    exitCode = code;
+  });
+  try {
+    await program.parseAsync(argv.length === 0 ? ["serve"] : argv, { from: "user" });
+    return exitCode;
+  } catch (error) {
+    // Commander has printed the help, the version, or what is wrong with an option.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
+    const explained = explain(error);
+    tell(io, explained.message);
+    return explained.exitCode;
+  }
+}
+
+type Finish = (exitCode: number) => void;
+
+function build(io: CliIo, finish: Finish): Command {
+  const program = new Command("session-ledger")
+    .description("The durable record of AI-agent sessions.")
+    .usage("[command] [options]")
+    .version(version())
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => io.stdout.write(text),
+      writeErr: (text) => io.stderr.write(text),
+    })
+    .addHelpText("after", `\nWithout a command: serve.\n\n${ENVIRONMENT}`)
+    .addHelpText("afterAll", `\nExit codes:\n${exitHelp()}`);
+  addServe(program, io, finish);
+  addMigrate(program, io, finish);
+  addPush(program, io, finish);
+  addTail(program, io, finish);
+  addSessions(program, io, finish);
+  return program;
+}
+
+const ENVIRONMENT = `Environment:\n${configHelp()}`;
+const RETRY_FOR = "60s";
+
+function addServe(program: Command, io: CliIo, finish: Finish): void {
+  program
+    .command("serve")
+    .description("start the service; it is set up by its environment")
+    .addHelpText("after", `\n${ENVIRONMENT}`)
+    .action(async () => finish(await serve(io)));
+}
+
+function addMigrate(program: Command, io: CliIo, finish: Finish): void {
+  const group = program
+    .command("migrate")
+    .description("bring the database schema up or down, or tell where it is");
+  const add = (command: MigrateCommand, description: string): Command =>
+    group
+      .command(command)
+      .description(description)
+      .action(async ({ yes = false }: { readonly yes?: boolean }) =>
+        finish(await migrate({ command, yes }, io)),
+      );
+  add("up", "apply what is pending; `serve` does the same when it starts");
+  add("down", "take back the newest migration, with the rows of its tables").option(
+    "-y, --yes",
+    "do not ask (it asks on a terminal only)",
+  );
+  add("status", "list the migrations that are applied and pending");
+}
+
+interface ClientFlags {
+  readonly address?: string;
+  readonly retryFor: number;
+}
+
+/** The options of every command that speaks to a running service. */
+function addClientOptions(command: Command): Command {
+  return command
+    .option(
+      "-a, --address <host:port>",
+      "the service; SESSION_LEDGER_ADDRESS without it",
+      addressArgument,
+    )
+    .addOption(
+      new Option(
+        "--retry-for <duration>",
+        "how long to try again while the service does not answer",
+      )
+        .argParser(durationArgument)
+        .default(durationArgument(RETRY_FOR), RETRY_FOR),
+    );
+}
+
+function addPush(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags extends ClientFlags {
+    readonly session: string;
+    readonly file?: string;
+    readonly keys: boolean;
+    readonly keyPrefix?: string;
+    readonly stopOnRefused?: boolean;
+    readonly json?: boolean;
+  }
+  const command = program
+    .command("push")
+    .description("send AG-UI events, one JSON object a line, into a session")
+    .requiredOption("-s, --session <id>", "the session to append to")
+    .option("-f, --file <path>", "what to read; stdin without it, or with -")
+    .option(
+      "--key-prefix <text>",
+      "idempotency keys <text>:<line number>; without it they are made of the lines, so the same input sent again is known",
+    )
+    .option("--no-keys", "no idempotency keys: a push whose answer was lost is not sent again")
+    .option("--stop-on-refused", "end at the first line that is refused")
+    .option("--json", "the summary as JSON on stdout");
+  addClientOptions(command).action(async (flags: Flags) => {
+    const { session, address, file, keyPrefix, retryFor, ...rest } = flags;
+    const { keys, stopOnRefused = false, json = false } = rest;
+    const options = { sessionId: session, address, file, keyPrefix, retryForMs: retryFor };
+    finish(await push({ ...options, keys, stopOnRefused, json }, io));
+  });
+}
+
+function addTail(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags extends ClientFlags {
+    readonly session: string;
+    readonly follow?: boolean;
+    readonly stream: StreamName;
+    readonly after: bigint;
+    readonly limit?: number;
+    readonly expand?: boolean;
+    readonly format: Format;
+  }
+  const command = program
+    .command("tail")
+    .description("print a session, one row a line")
+    .requiredOption("-s, --session <id>", "the session to print")
+    .option("-f, --follow", "go on with what comes, through restarts of the service")
+    .addOption(
+      new Option("--stream <name>", "what to print")
+        .choices(["events", "messages"])
+        .default("events"),
+    )
+    .addOption(
+      new Option("--after <seq>", "rows after this number").argParser(seqArgument).default(0n, "0"),
+    )
+    .option("-n, --limit <rows>", "end after so many rows", limitArgument)
+    .option("--expand", "every event as it was before it was merged")
+    .addOption(
+      new Option("--format <format>", "how to print a row").choices(FORMATS).default("json"),
+    );
+  addClientOptions(command).action(async (flags: Flags) => {
+    const { session, address, stream, after, limit, format, retryFor, ...rest } = flags;
+    const { follow = false, expand = false } = rest;
+    const options = { sessionId: session, address, stream, afterSeq: after, limit, format };
+    finish(await tail({ ...options, retryForMs: retryFor, follow, expand }, io));
+  });
+}
+
+function addSessions(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags extends ClientFlags {
+    readonly json?: boolean;
+    readonly limit?: number;
+  }
+  const command = program
+    .command("sessions")
+    .description("list sessions, newest first: a table on a terminal, JSON lines elsewhere")
+    .option("--json", "JSON lines on a terminal too")
+    .option("-n, --limit <sessions>", "end after so many", limitArgument);
+  addClientOptions(command).action(async ({ json, limit, address, retryFor }: Flags) =>
+    finish(await sessions({ json, limit, address, retryForMs: retryFor }, io)),
+  );
+}
+
+function version(): string {
+  const path = findPackageJSON("..", import.meta.url);
+  const described: unknown = path === undefined ? {} : JSON.parse(readFileSync(path, "utf8"));
+  return typeof described === "object" && described !== null && "version" in described
+    ? String(described.version)
+    : "unknown";
+}

@@ -1,0 +1,46 @@
+import { clearLine, cursorTo } from "node:readline";
+import cliProgress from "cli-progress";
+import type { Output } from "./io.ts";
+
+export interface Progress {
+  update(state: { readonly bytes: number; readonly lines: number; readonly refused: number }): void;
+  /** A line for a person that stays while the bar moves on below it. */
+  note(line: string): void;
+  stop(): void;
+}
+
+/** A bar on a terminal and nothing but the notes elsewhere: a log file has no use for a bar. */
+export function startProgress(
+  output: Output,
+  { bytesTotal }: { readonly bytesTotal: number | undefined },
+): Progress {
+  if (output.isTTY !== true) {
+    return {
+      update: () => undefined,
+      note: (line) => output.write(`${line}\n`),
+      stop: () => undefined,
+    };
+  }
+  const bar = new cliProgress.SingleBar({
+    stream: output,
+    format: bytesTotal === undefined ? PIPE_FORMAT : FILE_FORMAT,
+    clearOnComplete: true, // The summary takes its place.
+    forceRedraw: true, // Or a note would wipe the bar out until its text changes.
+    gracefulExit: false, // It would take the signals away from the command.
+  });
+  bar.start(bytesTotal ?? 0, 0, { lines: 0, refused: 0 });
+  return {
+    update: ({ bytes, lines, refused }) => bar.update(bytes, { lines, refused }),
+    note: (line) => {
+      clearLine(output, 0);
+      cursorTo(output, 0);
+      output.write(`${line}\n`);
+    },
+    stop: () => bar.stop(),
+  };
+}
+
+const FILE_FORMAT =
+  "{bar} {percentage}% | {lines} lines | {refused} refused | {eta_formatted} to go";
+/** How much a pipe will bring is not known, so there is nothing to fill. */
+const PIPE_FORMAT = "{lines} lines | {refused} refused | {duration_formatted}";

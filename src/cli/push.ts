@@ -1,0 +1,159 @@
+/**
+ * Sends the events of a file or a pipe into a session, a line an event, one after the other: the
+ * order of the lines is the order of the session. Several calls at once would be faster and could not
+ * keep it: HTTP/2 gives concurrent calls no order (a large payload waits for flow control while a
+ * small one overtakes it), and a call that is repeated would come after its successors.
+ *
+ * Every line has an idempotency key, so what was interrupted is run again as it was (event-line.ts).
+ */
+import { open } from "node:fs/promises";
+import { addAbortSignal, type Readable } from "node:stream";
+import { systemClock } from "../base/clock.ts";
+import { ledger } from "../runner/client.ts";
+import { RpcFailure } from "../runner/failure.ts";
+import { retrying } from "../runner/retry.ts";
+import { lastSeqOf } from "../runner/rows.ts";
+import { type Connection, type ConnectionOptions, connected } from "./connection.ts";
+import { eventLine, LINE_BYTES_MAX, LineKeys } from "./event-line.ts";
+import { EXIT, type ExitCode } from "./exit.ts";
+import { explain, explainCall, UsageError } from "./explain.ts";
+import { type CliIo, tell } from "./io.ts";
+import { type Line, readLines } from "./lines.ts";
+import { Printer } from "./printer.ts";
+import { type Progress, startProgress } from "./progress.ts";
+import { PushSummary } from "./push-summary.ts";
+
+export interface PushOptions extends ConnectionOptions {
+  readonly sessionId: string;
+  /** Undefined or `-`: stdin. */
+  readonly file: string | undefined;
+  /** False: no keys, so nothing is sent again when its outcome is unknown. */
+  readonly keys: boolean;
+  readonly keyPrefix: string | undefined;
+  readonly stopOnRefused: boolean;
+  /** The summary as JSON on stdout. */
+  readonly json: boolean;
+}
+
+/** Refused lines are told one by one up to here, and then only counted. */
+const REFUSALS_SHOWN_MAX = 20;
+
+export async function push(options: PushOptions, io: CliIo): Promise<ExitCode> {
+  const input = await openInput(options.file, io);
+  return connected(io, options, async (connection) => {
+    const startMs = systemClock.monotonicMs();
+    const summary = new PushSummary(options.sessionId);
+    const progress = startProgress(io.stderr, input);
+    const exitCode = await pushLines(input.stream, { options, connection, summary, progress, io });
+    progress.stop();
+    const elapsedMs = systemClock.monotonicMs() - startMs;
+    tell(io, summary.text(elapsedMs));
+    if (options.json) await new Printer(io.stdout, io.signal).print(summary.json(elapsedMs));
+    return exitCode;
+  });
+}
+
+interface Run {
+  readonly options: PushOptions;
+  readonly connection: Connection;
+  readonly summary: PushSummary;
+  readonly progress: Progress;
+  readonly io: CliIo;
+}
+
+async function pushLines(input: Readable, run: Run): Promise<ExitCode> {
+  const { options, summary, progress, io } = run;
+  const keys = new LineKeys(options.keyPrefix);
+  try {
+    for await (const line of readLines(input, { bytesMax: LINE_BYTES_MAX })) {
+      summary.lines = line.number;
+      const refusal = await pushLine(line, keys.next(line), run);
+      if (refusal !== undefined) tellRefusal(line, refusal, run);
+      progress.update({ bytes: line.endByte, lines: line.number, refused: summary.refused });
+      if (refusal !== undefined && options.stopOnRefused) break;
+      if (io.signal.aborted) return EXIT.interrupted;
+    }
+  } catch (error) {
+    // The signal ends the reading of the input and the waiting between attempts.
+    if (io.signal.aborted) return EXIT.interrupted;
+    const { exitCode, message } = explain(error);
+    progress.note(`session-ledger: line ${summary.lines}: ${message}`);
+    return exitCode;
+  }
+  return summary.refused > 0 ? EXIT.incomplete : EXIT.done;
+}
+
+interface Refusal {
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** Resolves when the line is stored, or never will be; rejects when it makes no sense to go on. */
+async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | undefined> {
+  const { options, connection, summary } = run;
+  const event = eventLine(line);
+  if (event.kind === "empty") return undefined;
+  if (event.kind === "refused") return event;
+  const request = {
+    sessionId: options.sessionId,
+    eventType: event.eventType,
+    payload: event.payload,
+    idempotencyKey: options.keys ? key : "",
+  };
+  try {
+    const row = await retrying(
+      () => connection.client.call(ledger.pushSessionEvent, request),
+      // Without a key, a push whose answer was lost may be stored, and repeated it would be doubled.
+      (failure) => failure.wasRefusedForNow || (options.keys && failure.wasLost),
+      connection.retry,
+    );
+    summary.stored({ lastSeq: lastSeqOf(row), deduplicated: row.deduplicated });
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof RpcFailure) || !isFaultOfLine(error)) throw error;
+    return { reason: error.reason ?? error.code, message: explainCall(error) };
+  }
+}
+
+/** The other lines may be accepted; a wrong session id, for example, would refuse them all. */
+function isFaultOfLine({ code, wasRefusedForNow, violations }: RpcFailure): boolean {
+  if (violations.some(({ field }) => field === "session_id")) return false;
+  return (
+    code === "INVALID_ARGUMENT" ||
+    code === "ALREADY_EXISTS" ||
+    (code === "RESOURCE_EXHAUSTED" && !wasRefusedForNow)
+  );
+}
+
+function tellRefusal(line: Line, { reason, message }: Refusal, { summary, progress }: Run): void {
+  summary.refuse(reason);
+  if (summary.refused > REFUSALS_SHOWN_MAX) return;
+  progress.note(`session-ledger: line ${line.number} refused: ${message}`);
+  if (summary.refused === REFUSALS_SHOWN_MAX) {
+    progress.note("session-ledger: further refusals are only counted");
+  }
+}
+
+interface Input {
+  readonly stream: Readable;
+  readonly bytesTotal: number | undefined;
+}
+
+async function openInput(file: string | undefined, { stdin, signal }: CliIo): Promise<Input> {
+  if (file === undefined || file === "-") {
+    return { stream: addAbortSignal(signal, stdin), bytesTotal: undefined };
+  }
+  try {
+    const handle = await open(file);
+    const found = await handle.stat();
+    if (found.isDirectory()) {
+      await handle.close();
+      throw new UsageError("it is a directory");
+    }
+    const stream = addAbortSignal(signal, handle.createReadStream());
+    return { stream, bytesTotal: found.isFile() ? found.size : undefined };
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new UsageError(`cannot read ${file}: ${why}`, { cause: error });
+  }
+}

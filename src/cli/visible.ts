@@ -1,0 +1,13 @@
+/**
+ * Text from a session as a terminal may show it: characters that would move the cursor, ring, change
+ * colours or turn the direction of the line are spelled out. Whoever writes to a session must not
+ * write to the terminal of whoever reads it.
+ */
+export function visible(text: string): string {
+  return text.replace(UNSAFE, (character) => {
+    return `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  });
+}
+
+// C0, DEL and C1; line and paragraph separators; embeddings, overrides and isolates of direction.
+const UNSAFE = /[\p{Cc}\u2028\u2029\u202A-\u202E\u2066-\u2069]/gu;

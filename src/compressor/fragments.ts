@@ -1,0 +1,113 @@
+/**
+ * The fragment index of a merged row: where its fragments were in the joined text, and when they
+ * happened. A row that is pushed with one must expand to `event_count` events, so it is checked
+ * before it is stored: nobody can repair it afterwards, as no row is ever rewritten.
+ */
+import { isCompressible } from "../agui/catalogue.ts";
+import { memberSpans, type Span } from "../agui/spans.ts";
+import type { Violation } from "../base/errors.ts";
+
+/** What one row may expand to, so that reading it cannot exhaust whoever reads it. */
+export const EXPANDED_BYTES_MAX = 64 * 1024 * 1024;
+
+export interface FragmentIndex {
+  /** UTF-16 units of each fragment's delta plus 1; 0 for a fragment without one. */
+  readonly lengths: readonly number[];
+  /** Each payload timestamp minus the one before; empty where the payloads have none. */
+  readonly timestampDeltasMs: readonly bigint[];
+}
+
+/** A row as it is to be stored: its payload is an object that has no key twice. */
+export interface MergedRow {
+  readonly eventType: string;
+  readonly payload: string;
+  readonly eventCount: number;
+}
+
+/** What keeps the row from expanding; nothing when it does. */
+export function checkFragments(row: MergedRow, index: FragmentIndex): readonly Violation[] {
+  const { eventType, payload, eventCount } = row;
+  if (!isCompressible(eventType))
+    return [violation("fragments", `absent: ${eventType} carries no fragment of a text`)];
+  const spans = new Map(memberSpans(payload).map(({ key, valueSpan }) => [key, valueSpan]));
+  const delta = spans.get("delta");
+  return [
+    checkLengths(index.lengths, { eventCount, delta: delta && valueOf(payload, delta) }),
+    checkTimestamps(index.timestampDeltasMs, {
+      eventCount,
+      timestamp: textOf(payload, spans.get("timestamp")),
+    }),
+    checkSize(row, delta),
+  ].filter((found) => found !== undefined);
+}
+
+function checkLengths(
+  lengths: readonly number[],
+  { eventCount, delta }: { readonly eventCount: number; readonly delta: unknown },
+): Violation | undefined {
+  const field = "fragments.lengths";
+  if (lengths.length !== eventCount)
+    return violation(field, `${eventCount} numbers, as event_count is, but is ${lengths.length}`);
+  if (delta === undefined)
+    return lengths.every((length) => length === 0)
+      ? undefined
+      : violation(field, "0 for each fragment, as the payload has no delta");
+  if (typeof delta !== "string") return violation("payload.delta", "a string, or left out");
+  // Fragments merge when all but their text and time is the same, so all have a delta or none has.
+  if (lengths.includes(0))
+    return violation(field, "above 0 for each fragment, as the payload has a delta");
+  const units = lengths.reduce((sum, length) => sum + length - 1, 0);
+  if (units === delta.length) return undefined;
+  const total = `${delta.length} UTF-16 units in all, as the delta is`;
+  return violation(field, `${total}, but is ${units}`);
+}
+
+/** A decimal integer that is printed the way it is read: any other has spellings that get lost. */
+const PLAIN_INTEGER = /^(0|-?[1-9][0-9]*)$/;
+
+function checkTimestamps(
+  deltas: readonly bigint[],
+  { eventCount, timestamp }: { readonly eventCount: number; readonly timestamp: string },
+): Violation | undefined {
+  const field = "fragments.timestamp_deltas_ms";
+  if (deltas.length === 0) return undefined;
+  if (deltas.length !== eventCount - 1)
+    return violation(field, `empty, or ${eventCount - 1} numbers, but is ${deltas.length}`);
+  return PLAIN_INTEGER.test(timestamp)
+    ? undefined
+    : violation(field, "empty where the payload's timestamp is absent or not a plain integer");
+}
+
+function checkSize(
+  { payload, eventCount }: MergedRow,
+  delta: Span | undefined,
+): Violation | undefined {
+  if (3 * payload.length * eventCount <= EXPANDED_BYTES_MAX) return undefined; // 3 bytes a unit at most.
+  const deltaBytes = delta === undefined ? 0 : utf8Bytes(textOf(payload, delta)) - 2; // The quotes stay.
+  const expandedBytes = (utf8Bytes(payload) - deltaBytes) * eventCount;
+  if (expandedBytes <= EXPANDED_BYTES_MAX) return undefined;
+  const limit = `at most ${EXPANDED_BYTES_MAX} bytes when expanded`;
+  return violation("payload", `${limit}, but is ${expandedBytes}`);
+}
+
+function valueOf(text: string, span: Span): unknown {
+  return JSON.parse(textOf(text, span));
+}
+
+function textOf(text: string, span: Span | undefined): string {
+  return span === undefined ? "" : text.slice(span.start, span.end);
+}
+
+function utf8Bytes(text: string): number {
+  let bytes = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    const unit = text.charCodeAt(at);
+    // Each half of a surrogate pair is two of the four bytes.
+    bytes += unit < 0x80 ? 1 : unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff) ? 2 : 3;
+  }
+  return bytes;
+}
+
+function violation(field: string, expected: string): Violation {
+  return { field, description: `${field} must be ${expected}` };
+}

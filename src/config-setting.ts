@@ -1,0 +1,167 @@
+import { BlockList, isIP } from "node:net";
+
+/**
+ * One thing that the environment decides: its variable, what may be written there, what it becomes.
+ * The table of all of them (config-table.ts) is the source of the parser, of `--help` and of
+ * docs/operations.md, so that none of the three can drift from the others.
+ */
+export interface Setting<T> {
+  readonly name: string;
+  /** What stands in the variable when nobody set it; undefined where its absence means something. */
+  readonly fallback: string | undefined;
+  /** Completes "expected …". */
+  readonly expected: string;
+  /** A sentence for the operator. */
+  readonly meaning: string;
+  /** The value holds a password: no problem, log or error may quote it. */
+  readonly secret: boolean;
+  /** Undefined when the text is not what was expected. */
+  readonly parse: (text: string) => Parsed<T> | undefined;
+}
+
+interface Parsed<T> {
+  readonly value: T;
+}
+
+interface Described {
+  readonly name: string;
+  readonly meaning: string;
+}
+
+export interface Address {
+  /** A name or an IP address, without brackets. */
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Where to listen. */
+export function address(described: Described & { readonly fallback: string }): Setting<Address> {
+  return {
+    ...described,
+    expected: "host:port, like 127.0.0.1:9000 or [::1]:9000; port 0 takes a free one",
+    secret: false,
+    parse: parseAddress,
+  };
+}
+
+/** Where somebody else listens, so there has to be a port. */
+export function remoteAddress(
+  described: Described & { readonly fallback: string },
+): Setting<Address> {
+  return {
+    ...described,
+    expected: "host:port, like ledger.example:9000 or [::1]:9000",
+    secret: false,
+    parse: (text) => {
+      const parsed = parseAddress(text);
+      return parsed !== undefined && parsed.value.port > 0 ? parsed : undefined;
+    },
+  };
+}
+
+export function choice<const T extends string>(
+  described: Described & { readonly fallback: T; readonly among: readonly T[] },
+): Setting<T> {
+  return {
+    ...described,
+    expected: `one of ${described.among.join(", ")}`,
+    secret: false,
+    parse: (text) => wrap(described.among.find((one) => one === text)),
+  };
+}
+
+export function flag(described: Described & { readonly fallback: boolean }): Setting<boolean> {
+  const spellings = new Map([
+    ["true", true],
+    ["1", true],
+    ["false", false],
+    ["0", false],
+  ]);
+  return {
+    ...described,
+    fallback: String(described.fallback),
+    expected: "true or false",
+    secret: false,
+    parse: (text) => wrap(spellings.get(text)),
+  };
+}
+
+/** A whole number; the unit is the end of the variable's name. */
+export function amount(
+  described: Described & { readonly fallback: number; readonly min: number; readonly max: number },
+): Setting<number> {
+  const { min, max } = described;
+  return {
+    ...described,
+    fallback: String(described.fallback),
+    expected: `a whole number from ${min} to ${max}`,
+    secret: false,
+    parse: (text) => {
+      const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+      return value >= min && value <= max ? { value } : undefined;
+    },
+  };
+}
+
+export function directory(described: Described & { readonly fallback: string }): Setting<string> {
+  return {
+    ...described,
+    expected: "the path of a directory; it is made when missing",
+    secret: false,
+    parse: wrap,
+  };
+}
+
+/** Absent is a choice of its own here: the embedded database. */
+export function postgresUrl(described: Described): Setting<string | undefined> {
+  return {
+    ...described,
+    fallback: undefined,
+    expected: "postgres://user:password@host:port/database, special characters percent-encoded",
+    secret: true,
+    parse: (text) => {
+      const url = URL.parse(text);
+      return url?.protocol === "postgres:" || url?.protocol === "postgresql:"
+        ? { value: text }
+        : undefined;
+    },
+  };
+}
+
+/** As it is written in the environment and in a gRPC target. */
+export function addressText({ host, port }: Address): string {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/** True when no other machine can reach it, whatever the network looks like. */
+export function isLoopback({ host }: Address): boolean {
+  const family = isIP(host);
+  // Names are not resolved: what one means can change while the service runs. RFC 6761 section 6.3
+  // gives `localhost` its meaning.
+  if (family === 0) return host.toLowerCase() === "localhost";
+  return LOOPBACK.check(host, family === 4 ? "ipv4" : "ipv6");
+}
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
+LOOPBACK.addAddress("::1", "ipv6");
+
+const HOST_NAME = /^(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*$/;
+const PORT_MAX = 65_535;
+
+function parseAddress(text: string): Parsed<Address> | undefined {
+  const match = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
+  const [, bracketed, plain = "", digits] = match ?? [];
+  const port = Number(digits);
+  if (match === null || port > PORT_MAX) return undefined;
+  if (bracketed !== undefined) {
+    return isIP(bracketed) === 6 ? { value: { host: bracketed, port } } : undefined;
+  }
+  // "256.0.0.1" is no address, and no name either: a last label of digits only is an IPv4 address.
+  const isName = HOST_NAME.test(plain) && !/(?:^|\.)\d+$/.test(plain);
+  return isIP(plain) === 4 || isName ? { value: { host: plain, port } } : undefined;
+}
+
+function wrap<T>(value: T | undefined): Parsed<T> | undefined {
+  return value === undefined ? undefined : { value };
+}

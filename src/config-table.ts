@@ -1,0 +1,246 @@
+import {
+  address,
+  amount,
+  choice,
+  directory,
+  flag,
+  postgresUrl,
+  remoteAddress,
+} from "./config-setting.ts";
+
+/** What the service reads from its environment; config.ts makes a `Config` of it. */
+export const SERVICE_SETTINGS = {
+  grpcAddress: address({
+    name: "GRPC_ADDRESS",
+    fallback: "127.0.0.1:9000",
+    meaning: "Where gRPC is served. Anything but loopback needs the two ALLOW_ switches.",
+  }),
+  httpAddress: address({
+    name: "HTTP_ADDRESS",
+    fallback: "127.0.0.1:8000",
+    meaning: "Where HTTP is served. Anything but loopback needs the two ALLOW_ switches.",
+  }),
+  opsAddress: address({
+    name: "OPS_ADDRESS",
+    fallback: "127.0.0.1:8083",
+    meaning:
+      "Where /healthz, /readyz and /metrics are served. They show no session data, so any address will do.",
+  }),
+  allowInsecureTransport: flag({
+    name: "ALLOW_INSECURE_TRANSPORT",
+    fallback: false,
+    meaning:
+      "Serve without TLS beyond loopback. Whoever is on the way can read and change sessions.",
+  }),
+  allowAnonymous: flag({
+    name: "ALLOW_ANONYMOUS",
+    fallback: false,
+    meaning: "Serve without tokens beyond loopback. Whoever reaches the port may do everything.",
+  }),
+  databaseUrl: postgresUrl({
+    name: "DATABASE_URL",
+    meaning: "The PostgreSQL to use. Without it the service runs an embedded one in DATA_DIR.",
+  }),
+  dataDir: directory({
+    name: "DATA_DIR",
+    fallback: ".data",
+    meaning: "Where the embedded PostgreSQL keeps its files. Not used with DATABASE_URL.",
+  }),
+  sessionPolicy: choice({
+    name: "SESSION_POLICY",
+    fallback: "auto",
+    among: ["auto", "strict"],
+    meaning: "auto: a push creates the session it names. strict: an unknown session is NOT_FOUND.",
+  }),
+  validation: choice({
+    name: "VALIDATION",
+    fallback: "strict",
+    among: ["strict", "lenient"],
+    meaning:
+      "strict: an event that no version of AG-UI accepts is refused. lenient: any JSON object is stored, and marked.",
+  }),
+  grpcReflection: choice({
+    name: "GRPC_REFLECTION",
+    fallback: "auto",
+    among: ["auto", "on", "off"],
+    meaning:
+      "Whether gRPC clients can ask for the contract. auto: on when GRPC_ADDRESS is loopback.",
+  }),
+  logLevel: choice({
+    name: "LOG_LEVEL",
+    fallback: "info",
+    among: ["debug", "info", "warn", "error", "silent"],
+    meaning: "The least important log lines that are written.",
+  }),
+  callLog: choice({
+    name: "CALL_LOG",
+    fallback: "failures",
+    among: ["all", "failures"],
+    meaning: "Which gRPC calls get a log line.",
+  }),
+  payloadBytesMax: amount({
+    name: "PAYLOAD_BYTES_MAX",
+    fallback: 1_048_576,
+    min: 1_024,
+    // A row has to fit the 4 MiB that gRPC clients accept by default, and a page ends at 3 MiB.
+    max: 3_145_728,
+    meaning: "Largest payload of one row. Above it: RESOURCE_EXHAUSTED, nothing stored.",
+  }),
+  requestBytesMax: amount({
+    name: "REQUEST_BYTES_MAX",
+    fallback: 4_194_304,
+    min: 65_536,
+    max: 67_108_864,
+    meaning: "Largest request. Above it: RESOURCE_EXHAUSTED, nothing read.",
+  }),
+  batchRowsMax: amount({
+    name: "BATCH_ROWS_MAX",
+    fallback: 512,
+    min: 1,
+    max: 10_000,
+    meaning: "Rows that one commit takes; a full batch closes.",
+  }),
+  batchBytesMax: amount({
+    name: "BATCH_BYTES_MAX",
+    fallback: 8_388_608,
+    min: 65_536,
+    max: 67_108_864,
+    meaning: "Payload bytes that one commit takes; a full batch closes.",
+  }),
+  queueRowsMax: amount({
+    name: "QUEUE_ROWS_MAX",
+    fallback: 16_384,
+    min: 2,
+    max: 1_000_000,
+    meaning: "Rows that wait for a commit. Above it pushes are RESOURCE_EXHAUSTED (QUEUE_FULL).",
+  }),
+  queueBytesMax: amount({
+    name: "QUEUE_BYTES_MAX",
+    fallback: 67_108_864,
+    min: 131_072,
+    max: 4_294_967_296,
+    meaning: "Payload bytes that wait for a commit. Above it: RESOURCE_EXHAUSTED (QUEUE_FULL).",
+  }),
+  databaseConnections: amount({
+    name: "DATABASE_CONNECTIONS",
+    fallback: 10,
+    min: 3,
+    max: 200,
+    meaning: "Connections in the pool of one replica. LISTEN has one more of its own.",
+  }),
+  statementTimeoutMs: amount({
+    name: "STATEMENT_TIMEOUT_MS",
+    fallback: 5_000,
+    min: 100,
+    max: 600_000,
+    meaning: "A statement that runs longer is cancelled, and its callers get UNAVAILABLE.",
+  }),
+  lockTimeoutMs: amount({
+    name: "LOCK_TIMEOUT_MS",
+    fallback: 500,
+    min: 10,
+    max: 60_000,
+    meaning:
+      "How long a commit waits for a session that somebody else has locked before it goes on without it.",
+  }),
+  watchersMax: amount({
+    name: "WATCHERS_MAX",
+    fallback: 4_096,
+    min: 1,
+    max: 100_000,
+    meaning: "Watches that one replica serves. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
+  }),
+  watchersPerSessionMax: amount({
+    name: "WATCHERS_PER_SESSION_MAX",
+    fallback: 512,
+    min: 1,
+    max: 100_000,
+    meaning: "Watches of one session on one replica. Above it: RESOURCE_EXHAUSTED.",
+  }),
+  windowRowsMax: amount({
+    name: "WINDOW_ROWS_MAX",
+    fallback: 512,
+    min: 1,
+    max: 100_000,
+    meaning: "Newest rows of a watched session that are held in memory.",
+  }),
+  windowBytesMax: amount({
+    name: "WINDOW_BYTES_MAX",
+    fallback: 1_048_576,
+    min: 1_024,
+    max: 67_108_864,
+    meaning: "Payload bytes of a watched session that are held in memory.",
+  }),
+  headPollIntervalMs: amount({
+    name: "HEAD_POLL_INTERVAL_MS",
+    fallback: 1_000,
+    min: 50,
+    max: 60_000,
+    meaning:
+      "How often the watched sessions are looked up. It bounds how late a row comes when every wake-up is lost.",
+  }),
+  stopLimitMs: amount({
+    name: "STOP_LIMIT_MS",
+    fallback: 10_000,
+    min: 100,
+    max: 600_000,
+    meaning: "How long a stop waits for calls that are under way before it cuts them off.",
+  }),
+} as const;
+
+/** What the commands that speak to a running service read. */
+export const CLIENT_SETTINGS = {
+  address: remoteAddress({
+    name: "SESSION_LEDGER_ADDRESS",
+    fallback: "127.0.0.1:9000",
+    meaning: "The service that `push`, `tail` and `sessions` speak to; `--address` wins.",
+  }),
+} as const;
+
+type Limit = {
+  [K in keyof typeof SERVICE_SETTINGS]: ReturnType<(typeof SERVICE_SETTINGS)[K]["parse"]> extends
+    | { readonly value: number }
+    | undefined
+    ? K
+    : never;
+}[keyof typeof SERVICE_SETTINGS];
+
+/** Limits that only make sense together: `times` the first must not be above the second. */
+export const RELATIONS: readonly {
+  readonly low: Limit;
+  readonly high: Limit;
+  readonly times: number;
+  readonly why: string;
+}[] = [
+  {
+    low: "payloadBytesMax",
+    high: "requestBytesMax",
+    times: 1,
+    why: "a request carries a payload",
+  },
+  { low: "payloadBytesMax", high: "batchBytesMax", times: 1, why: "a batch carries a row" },
+  {
+    low: "batchRowsMax",
+    high: "queueRowsMax",
+    times: 2,
+    why: "one batch is in flight while the next fills",
+  },
+  {
+    low: "batchBytesMax",
+    high: "queueBytesMax",
+    times: 2,
+    why: "one batch is in flight while the next fills",
+  },
+  {
+    low: "lockTimeoutMs",
+    high: "statementTimeoutMs",
+    times: 2,
+    why: "a locked session must be told from a stuck database",
+  },
+  {
+    low: "watchersPerSessionMax",
+    high: "watchersMax",
+    times: 1,
+    why: "the watches of one session are among all watches",
+  },
+];

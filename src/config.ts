@@ -1,0 +1,179 @@
+import { addressText, isLoopback, type Setting } from "./config-setting.ts";
+import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./config-table.ts";
+
+export { addressText };
+export type { Address } from "./config-setting.ts";
+
+type Settings = Readonly<Record<string, Setting<unknown>>>;
+type Values<S extends Settings> = {
+  readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never;
+};
+
+/** Everything the service was told, checked. Limits have their unit at the end of their name. */
+export type Config = Omit<Values<typeof SERVICE_SETTINGS>, "grpcReflection"> & {
+  readonly grpcReflection: boolean;
+};
+
+/** What the commands that speak to a running service were told. */
+export type ClientConfig = Values<typeof CLIENT_SETTINGS>;
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export type Loaded<C> =
+  | { readonly ok: true; readonly config: C; readonly warnings: readonly string[] }
+  /** Every problem, not only the first: each names its variable and what was expected. */
+  | { readonly ok: false; readonly problems: readonly string[] };
+
+export function loadConfig(environment: Environment = process.env): Loaded<Config> {
+  const { values, problems, refused } = readAll(SERVICE_SETTINGS, environment);
+  const all = [...problems, ...exposureProblems(values), ...relationProblems(values, refused)];
+  if (all.length > 0) return { ok: false, problems: all };
+  const reflection = values.grpcReflection;
+  const grpcReflection =
+    reflection === "auto" ? isLoopback(values.grpcAddress) : reflection === "on";
+  return { ok: true, config: { ...values, grpcReflection }, warnings: misspellings(environment) };
+}
+
+export function loadClientConfig(environment: Environment = process.env): Loaded<ClientConfig> {
+  const { values, problems } = readAll(CLIENT_SETTINGS, environment);
+  return problems.length > 0 ? { ok: false, problems } : { ok: true, config: values, warnings: [] };
+}
+
+/** What a log line may say of the configuration: all of it but the password. */
+export function configForLog(config: Config): Readonly<Record<string, string | number | boolean>> {
+  const { databaseUrl, ...rest } = config;
+  const shown = Object.entries(rest).map(
+    ([key, value]) => [key, typeof value === "object" ? addressText(value) : value] as const,
+  );
+  return {
+    databaseUrl: databaseUrl === undefined ? "embedded" : withoutSecrets(databaseUrl),
+    ...Object.fromEntries(shown),
+  };
+}
+
+/** The table as `--help` prints it. */
+export function configHelp(): string {
+  return rows()
+    .map(({ name, fallback, expected, meaning }) =>
+      [`  ${name}  (${fallback})`, `      ${meaning}`, `      Expects ${expected}.`].join("\n"),
+    )
+    .join("\n");
+}
+
+/** The table as docs/operations.md has it. */
+export function configMarkdown(): string {
+  const lines = rows().map(
+    ({ name, fallback, expected, meaning }) =>
+      `| \`${name}\` | ${fallback === NOT_SET ? NOT_SET : `\`${fallback}\``} | ${meaning} | ${expected} |`,
+  );
+  return [
+    "| variable | default | what it does | expects |",
+    "| --- | --- | --- | --- |",
+    ...lines,
+  ].join("\n");
+}
+
+const NOT_SET = "not set";
+
+function rows() {
+  return settings().map(({ fallback = NOT_SET, ...rest }) => ({ fallback, ...rest }));
+}
+
+function settings(): readonly Setting<unknown>[] {
+  return [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
+}
+
+/** The values are complete even where there are problems: what cannot be read stands at its default. */
+function readAll<S extends Settings>(
+  table: S,
+  environment: Environment,
+): {
+  readonly values: Values<S>;
+  readonly problems: readonly string[];
+  readonly refused: ReadonlySet<keyof S>;
+} {
+  const problems: string[] = [];
+  const values: Record<string, unknown> = {};
+  const refused = new Set<keyof S>();
+  for (const [key, setting] of Object.entries(table)) {
+    const { name, fallback = "" } = setting;
+    // An empty variable is an unset one: compose files and charts write them for "nothing".
+    const text = environment[name] || fallback;
+    const parsed = setting.parse(text);
+    values[key] = (parsed ?? setting.parse(fallback))?.value;
+    if (parsed !== undefined || text === "") continue;
+    problems.push(problem(setting, text));
+    refused.add(key);
+  }
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- Made key by key from that table; a test parses every default.
+  return { values: values as Values<S>, problems, refused };
+}
+
+function problem({ name, expected, secret }: Setting<unknown>, text: string): string {
+  const got = secret ? "something else (not shown, it may hold a password)" : JSON.stringify(text);
+  return `${name}: expected ${expected}; got ${got}`;
+}
+
+/** There is no TLS and no token yet, so other machines may reach sessions only if both are waived. */
+function exposureProblems(values: Values<typeof SERVICE_SETTINGS>): readonly string[] {
+  const missing = [
+    values.allowInsecureTransport ? undefined : "ALLOW_INSECURE_TRANSPORT=true (no TLS)",
+    values.allowAnonymous ? undefined : "ALLOW_ANONYMOUS=true (no tokens)",
+  ].filter((one) => one !== undefined);
+  if (missing.length === 0) return [];
+  return (["grpcAddress", "httpAddress"] as const)
+    .filter((key) => !isLoopback(values[key]))
+    .map(
+      (key) =>
+        `${SERVICE_SETTINGS[key].name}: expected a loopback address, or ${missing.join(" and ")} ` +
+        `to serve other machines anyway; got ${JSON.stringify(addressText(values[key]))}`,
+    );
+}
+
+function relationProblems(
+  values: Values<typeof SERVICE_SETTINGS>,
+  refused: ReadonlySet<keyof typeof SERVICE_SETTINGS>,
+): readonly string[] {
+  return RELATIONS.filter(({ low, high }) => !refused.has(low) && !refused.has(high))
+    .filter(({ low, high, times }) => values[low] * times > values[high])
+    .map(({ low, high, times, why }) => {
+      const bound = `${times === 1 ? "" : `${times} times `}${SERVICE_SETTINGS[low].name}`;
+      return (
+        `${SERVICE_SETTINGS[high].name}: expected at least ${bound} (${values[low] * times}), ` +
+        `because ${why}; got ${values[high]}`
+      );
+    });
+}
+
+/** A variable that differs from one of ours by one slip of the keyboard was probably meant for us. */
+function misspellings(environment: Environment): readonly string[] {
+  const names = settings().map(({ name }) => name);
+  return Object.keys(environment)
+    .filter((given) => !names.includes(given))
+    .flatMap((given) =>
+      names.filter((name) => isOneSlipApart(given, name)).map((name) => [given, name]),
+    )
+    .map(([given, name]) => `${given} is no setting; did you mean ${name}?`);
+}
+
+/** One letter too many, too few or wrong, or two neighbours swapped. */
+function isOneSlipApart(left: string, right: string): boolean {
+  let start = 0;
+  while (start < left.length && left[start] === right[start]) start += 1;
+  let end = 0;
+  while (
+    left.at(-1 - end) === right.at(-1 - end) &&
+    end < Math.min(left.length, right.length) - start
+  ) {
+    end += 1;
+  }
+  const [a, b] = [left.slice(start, left.length - end), right.slice(start, right.length - end)];
+  return (
+    (a.length <= 1 && b.length <= 1) || (a.length === 2 && a === `${b.charAt(1)}${b.charAt(0)}`)
+  );
+}
+
+function withoutSecrets(url: string): string {
+  const { protocol, host, pathname } = new URL(url);
+  return `${protocol}//${host}${pathname}`;
+}

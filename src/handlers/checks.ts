@@ -1,0 +1,73 @@
+/** What every request is checked for, field by field; AG-UI has its own checks. */
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { ServiceError, type Violation } from "../base/errors.ts";
+import { checkTimestamp } from "./times.ts";
+
+const KEY_BYTES_MAX = 128;
+/** PostgreSQL's bigint. */
+const EPOCH_MAX = 2n ** 63n - 1n;
+const EVENT_TYPE_FORM = /^[A-Z][A-Z0-9_]{0,63}$/;
+/** Types that one filter may name; the catalogue has fewer. */
+const EVENT_TYPES_MAX = 64;
+
+export type Check = Violation | undefined;
+
+/** The violations among the checks, in their order. */
+export function violationsOf(checks: readonly Check[]): readonly Violation[] {
+  return checks.filter((check) => check !== undefined);
+}
+
+/** PostgreSQL text cannot hold U+0000; the JSON escape for it is other characters, and fine. */
+export function checkText(field: string, text: string | undefined): Check {
+  if (text === undefined || !text.includes("\0")) return undefined;
+  return { field, description: `${field} must not contain U+0000` };
+}
+
+export function checkTextBytes(field: string, text: string | undefined, bytesMax: number): Check {
+  if (text === undefined) return undefined;
+  if (Buffer.byteLength(text) > bytesMax) {
+    return { field, description: `${field} must have at most ${bytesMax} bytes` };
+  }
+  return checkText(field, text);
+}
+
+export function checkKey(key: string): Check {
+  return checkTextBytes("idempotency_key", key, KEY_BYTES_MAX);
+}
+
+export function checkEpoch(epoch: bigint | undefined): Check {
+  if (epoch === undefined || epoch <= EPOCH_MAX) return undefined;
+  return { field: "producer_epoch", description: `producer_epoch must be at most ${EPOCH_MAX}` };
+}
+
+export function checkTime(field: string, time: Timestamp | undefined): Check {
+  return time === undefined ? undefined : checkTimestamp(field, time);
+}
+
+/** The form only: in lenient mode a table holds types that no catalogue knows. */
+export function checkEventTypeFilter(eventTypes: readonly string[]): Check {
+  const field = "event_types";
+  if (eventTypes.length > EVENT_TYPES_MAX) {
+    return { field, description: `event_types must name at most ${EVENT_TYPES_MAX} types` };
+  }
+  const wrong = eventTypes.findIndex((type) => !EVENT_TYPE_FORM.test(type));
+  if (wrong < 0) return undefined;
+  return {
+    field: `${field}[${wrong}]`,
+    description: `${field}[${wrong}] must be an event type: A to Z, 0 to 9 and _`,
+  };
+}
+
+/** Checked before anything looks into the payload. */
+export function refuseLargePayload(payload: string, bytesMax: number): void {
+  // A UTF-16 unit is at most three bytes, so that short ones need not be measured.
+  if (payload.length * 3 <= bytesMax) return;
+  const bytes = Buffer.byteLength(payload);
+  if (bytes <= bytesMax) return;
+  throw new ServiceError(
+    "overloaded",
+    "PAYLOAD_TOO_LARGE",
+    `payload has ${bytes} bytes, at most ${bytesMax} are accepted`,
+    { violations: [{ field: "payload", description: `expected at most ${bytesMax} bytes` }] },
+  );
+}

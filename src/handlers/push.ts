@@ -1,0 +1,227 @@
+/**
+ * The two pushes: check the form, make the rows, hand them to ingest, answer with the stored row.
+ * The order of the checks is the contract's: form, then under the session's lock whether it is
+ * deleted, the key, the epoch.
+ */
+import { hash } from "node:crypto";
+import { toBinary } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { v7 as uuidv7 } from "uuid";
+import {
+  type Fragments,
+  FragmentsSchema,
+  type PushSessionEventRequest,
+} from "../../gen/ambient/v1/events_pb.ts";
+import type { PushSessionMessageRequest } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { ValidationMode } from "../agui/conform.ts";
+import { checkMessageType } from "../agui/message-types.ts";
+import { type EventRow as AguiRow, eventRows, type RunMark } from "../agui/rows.ts";
+import type { Clock } from "../base/clock.ts";
+import { invalidArgument, type Violation } from "../base/errors.ts";
+import { checkFragments } from "../compressor/fragments.ts";
+import type { Acknowledged, Ingest } from "../ingest/ingest.ts";
+import type { NewRow, Push } from "../store/push.ts";
+import {
+  checkEpoch,
+  checkKey,
+  checkText,
+  checkTime,
+  refuseLargePayload,
+  violationsOf,
+} from "./checks.ts";
+import type { CallContext, Handlers } from "./context.ts";
+import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
+import { senderText } from "./sender.ts";
+import { checkSessionId } from "./session-id.ts";
+import { microsOf } from "./times.ts";
+
+export interface PushOptions {
+  readonly validation: ValidationMode;
+  readonly payloadBytesMax: number;
+}
+
+type PushHandlers = Pick<
+  Handlers<typeof SessionService>,
+  "pushSessionMessage" | "pushSessionEvent"
+>;
+
+export function createPushHandlers(
+  { ingest, clock }: { readonly ingest: Ingest; readonly clock: Clock },
+  options: PushOptions,
+): PushHandlers {
+  const store = (push: Push, context: CallContext): Promise<Acknowledged> =>
+    ingest.push(push, () => context.signal.aborted);
+  return {
+    async pushSessionMessage(request, context) {
+      refuse(messageViolations(request));
+      refuseLargePayload(request.payload, options.payloadBytesMax);
+      const { rows, deduplicated } = await store(messagePush(request, clock.nowMicros()), context);
+      if (rows[0].stream !== "messages") throw new Error("a message became an event");
+      return toSessionMessage(rows[0], deduplicated);
+    },
+    async pushSessionEvent(request, context) {
+      refuse(eventViolations(request));
+      refuseLargePayload(request.payload, options.payloadBytesMax);
+      const push = eventPush(request, { mode: options.validation, nowMicros: clock.nowMicros() });
+      const { rows, deduplicated } = await store(push, context);
+      if (rows[0].stream !== "events") throw new Error("an event became a message");
+      return toSessionEvent(rows[0], deduplicated);
+    },
+  };
+}
+
+function messageViolations(request: PushSessionMessageRequest): readonly Violation[] {
+  const { sender } = request;
+  return violationsOf([
+    checkSessionId(request.sessionId),
+    checkMessageType(request.eventType),
+    checkText("payload", request.payload),
+    checkKey(request.idempotencyKey),
+    checkEpoch(request.producerEpoch),
+    checkTime("sent_at", request.sentAt),
+    checkText("sender.id", sender?.id),
+    checkText("sender.name", sender?.name),
+    checkText("sender.display_name", sender?.displayName),
+    checkText("sender.channel", sender?.channel),
+    checkText("sender.channel_id", sender?.channelId),
+    checkText("sender.thread_id", sender?.threadId),
+  ]);
+}
+
+function eventViolations(request: PushSessionEventRequest): readonly Violation[] {
+  const required =
+    request.eventType === ""
+      ? { field: "event_type", description: "event_type is required" }
+      : checkText("event_type", request.eventType);
+  return violationsOf([
+    checkSessionId(request.sessionId),
+    required,
+    checkText("payload", request.payload),
+    checkKey(request.idempotencyKey),
+    checkEpoch(request.producerEpoch),
+    checkTime("completed_at", request.completedAt),
+    checkTime("created_at", request.createdAt),
+  ]);
+}
+
+function messagePush(request: PushSessionMessageRequest, nowMicros: bigint): Push {
+  const sender = request.sender === undefined ? undefined : senderText(request.sender);
+  return {
+    ...pushOf(request, [request.sentAt, sender]),
+    stream: "messages",
+    rows: [
+      {
+        ...PLAIN,
+        id: uuidv7(),
+        eventType: request.eventType,
+        payload: request.payload,
+        createdAtMicros: nowMicros,
+        sender,
+        sentAtMicros: optionalMicros(request.sentAt),
+      },
+    ],
+  };
+}
+
+function eventPush(
+  request: PushSessionEventRequest,
+  options: { readonly mode: ValidationMode; readonly nowMicros: bigint },
+): Push {
+  const { eventCount, fragments } = request;
+  const accepted = eventRows(
+    {
+      eventType: request.eventType,
+      payload: request.payload,
+      eventCount,
+      createdAtMicros: optionalMicros(request.createdAt),
+      completedAtMicros: optionalMicros(request.completedAt),
+      hasFragments: fragments !== undefined,
+    },
+    options,
+  );
+  if (!accepted.ok) throw invalidArgument(accepted.violations);
+  const [first, ...others] = accepted.rows;
+  const index = fragments === undefined ? undefined : indexOf(fragments, first);
+  return {
+    ...pushOf(request, [request.completedAt, eventCount, request.createdAt, fragments]),
+    stream: "events",
+    rows: [newEventRow(first, index), ...others.map((row) => newEventRow(row, undefined))],
+  };
+}
+
+/** The fragment index as it is stored: checked against its row, and encoded in the one canonical way. */
+function indexOf(fragments: Fragments, row: AguiRow): Uint8Array {
+  refuse(checkFragments(row, fragments));
+  return toBinary(FragmentsSchema, fragments, { writeUnknownFields: false });
+}
+
+function newEventRow(row: AguiRow, fragments: Uint8Array | undefined): NewRow {
+  return {
+    ...PLAIN,
+    id: uuidv7(),
+    eventType: row.eventType,
+    payload: row.payload,
+    createdAtMicros: row.createdAtMicros,
+    completedAtMicros: row.completedAtMicros,
+    eventCount: row.eventCount,
+    fragments,
+    conformant: row.conformant,
+    mark: row.mark === undefined ? undefined : storableMark(row.mark),
+  };
+}
+
+/** A run id comes out of JSON, which can say what PostgreSQL text cannot hold. */
+function storableMark(mark: RunMark): RunMark {
+  if (mark.kind === "close") return mark;
+  return { kind: "open", runId: mark.runId.toWellFormed().replaceAll("\0", "\uFFFD") };
+}
+
+const PLAIN = {
+  completedAtMicros: undefined,
+  eventCount: 1,
+  fragments: undefined,
+  conformant: true,
+  mark: undefined,
+  sender: undefined,
+  sentAtMicros: undefined,
+} as const;
+
+interface PushRequest {
+  readonly sessionId: string;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly idempotencyKey: string;
+  readonly producerEpoch?: bigint | undefined;
+}
+
+/**
+ * What both pushes share. The digest of a keyed one tells whether a retry says the same: it covers
+ * the fields as received (`rest` are those that only one of the two has), key and epoch aside.
+ */
+function pushOf(request: PushRequest, rest: readonly unknown[]): Omit<Push, "stream" | "rows"> {
+  const { sessionId, eventType, payload, idempotencyKey: key, producerEpoch: epoch } = request;
+  return {
+    sessionId,
+    key: key === "" ? undefined : key,
+    digest: key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),
+    epoch,
+    actor: undefined,
+  };
+}
+
+function digestOf(text: string): Uint8Array {
+  return hash("sha256", text, "buffer");
+}
+
+function plainBigint(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? value.toString() : value;
+}
+
+function optionalMicros(time: Timestamp | undefined): bigint | undefined {
+  return time === undefined ? undefined : microsOf(time);
+}
+
+function refuse(violations: readonly Violation[]): void {
+  if (violations.length > 0) throw invalidArgument(violations);
+}

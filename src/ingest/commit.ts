@@ -1,0 +1,88 @@
+/** What committing a batch means: append it, make the rows that are now stored, find the repeated ones. */
+import type { StoredRow } from "../store/rows.ts";
+import type { RowAddress } from "../store/kept.ts";
+import type { Outcome, Place, Push } from "../store/push.ts";
+import { ServiceError } from "../base/errors.ts";
+import { refusal } from "./refusal.ts";
+
+/** The store, as ingest needs it. */
+export interface LedgerWriter {
+  append(
+    pushes: readonly Push[],
+    options: { readonly wait: boolean },
+  ): Promise<readonly Outcome[]>;
+  readKept(addresses: readonly RowAddress[]): Promise<readonly (StoredRow | undefined)[]>;
+}
+
+export type Settled =
+  | { readonly kind: "stored"; readonly rows: readonly StoredRow[] }
+  | { readonly kind: "deduplicated"; readonly row: StoredRow }
+  | { readonly kind: "refused"; readonly error: ServiceError }
+  | { readonly kind: "busy" };
+
+/** One answer a push, in order. Rejects with the driver's error. */
+export async function commitBatch(
+  writer: LedgerWriter,
+  pushes: readonly Push[],
+  options: { readonly wait: boolean },
+): Promise<readonly Settled[]> {
+  const outcomes = await writer.append(pushes, options);
+  const addresses = pushes.flatMap((push, index): RowAddress[] => {
+    const outcome = outcomes[index];
+    return outcome?.kind === "deduplicated"
+      ? [{ stream: push.stream, sessionId: push.sessionId, seq: outcome.seq }]
+      : [];
+  });
+  const kept = addresses.length === 0 ? [] : await writer.readKept(addresses);
+  let repeated = 0;
+  return pushes.map((push, index): Settled => {
+    const outcome = outcomes[index] ?? { kind: "busy" };
+    switch (outcome.kind) {
+      case "busy":
+        return outcome;
+      case "stored":
+        return { kind: "stored", rows: storedRows(push, outcome.places) };
+      case "deduplicated":
+        return repeatedRow(kept[repeated++]);
+      default:
+        return { kind: "refused", error: refusal(outcome.kind, push) };
+    }
+  });
+}
+
+function repeatedRow(row: StoredRow | undefined): Settled {
+  if (row !== undefined) return { kind: "deduplicated", row };
+  return {
+    kind: "refused",
+    error: new ServiceError("aborted", "ROW_ERASED", "the row of this key was erased meanwhile"),
+  };
+}
+
+/** The rows as any later read returns them. */
+function storedRows(push: Push, places: readonly Place[]): readonly StoredRow[] {
+  return push.rows.map((row, index): StoredRow => {
+    const place = places[index];
+    if (place === undefined) throw new Error("a stored row has no place");
+    const base = {
+      sessionId: push.sessionId,
+      seq: place.seq,
+      id: row.id,
+      eventType: row.eventType,
+      payload: row.payload,
+      createdAtMicros: row.createdAtMicros,
+    };
+    if (push.stream === "messages") {
+      return { stream: "messages", ...base, sentAtMicros: row.sentAtMicros, sender: row.sender };
+    }
+    return {
+      stream: "events",
+      ...base,
+      completedAtMicros: row.completedAtMicros,
+      eventCount: row.eventCount,
+      runId: place.runId,
+      fragments: row.fragments,
+      conformant: row.conformant,
+    };
+  });
+}
+

@@ -1,0 +1,323 @@
+/**
+ * Group commit. A push is put in its session's line; a batch takes what is ready; when it has
+ * committed, and not before, every caller in it is answered.
+ *
+ *   push ─► queue ─► batch ─► append ─┬─ committed ─────────► published, callers answered
+ *             ▲                       ├─ refused ───────────► that caller alone
+ *             ├── the session is held ┤
+ *             ├── try again ──────────┘  (nothing was done, or a key makes it safe)
+ *             └── each half by itself    (a row that PostgreSQL cannot take is found by halving)
+ *
+ * When a batch leaves: at once while none is in flight; otherwise when one ends, or, on another
+ * connection, when what waits fills a batch. There is no timer: an idle service commits a push on its
+ * own in one round trip, a busy one in as large batches as its callers fill.
+ *
+ * A caller's deadline never cancels a batch. Its row leaves the queue only if it was never sent;
+ * afterwards it is committed or refused as if the caller were there, and a retry with the key tells.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { backoffMs } from "../base/backoff.ts";
+import type { Clock } from "../base/clock.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Unit } from "../base/lifecycle.ts";
+import { failureOf } from "../store/failure.ts";
+import type { Push } from "../store/push.ts";
+import type { StoredRow } from "../store/rows.ts";
+import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
+import { CONTENDED_LANES, LANES, RETRY_DELAY_MAX_MS, RETRY_DELAY_MIN_MS, RETRY_LIMIT_MS } from "./limits.ts";
+import { type BatchLimits, PushQueue, type Waiting } from "./queue.ts";
+import { callerGone, databaseUnavailable, outcomeUnknown, queueFull, stopping } from "./refusal.ts";
+
+/** Of a committed push, or of the earlier one that it repeats. */
+export interface Acknowledged {
+  /** One row for a plain push; those that a grouped one stands for. Of a repeated one, its first. */
+  readonly rows: readonly [StoredRow, ...StoredRow[]];
+  readonly deduplicated: boolean;
+}
+
+export interface Ingest extends Unit {
+  /**
+   * Resolves after commit. `gone` is asked before the push is first sent: true drops it. Rejects with
+   * a ServiceError: refused, QUEUE_FULL, UNAVAILABLE, OUTCOME_UNKNOWN, SHUTTING_DOWN.
+   */
+  push(push: Push, gone: () => boolean): Promise<Acknowledged>;
+}
+
+export interface IngestDependencies {
+  readonly writer: LedgerWriter;
+  /** Told of every committed batch, before its callers are. Must not throw. */
+  readonly publish: (rows: readonly StoredRow[]) => void;
+  readonly clock: Clock;
+  readonly metrics: IngestMetrics;
+}
+
+export interface IngestMetrics {
+  batch(figures: { readonly rows: number; readonly seconds: number }): void;
+  queue(figures: { readonly rows: number; readonly bytes: number }): void;
+}
+
+export interface IngestLimits {
+  readonly batch: BatchLimits;
+  readonly queueRowsMax: number;
+  readonly queueBytesMax: number;
+}
+
+interface Item extends Waiting {
+  readonly resolve: (acknowledged: Acknowledged) => void;
+  readonly reject: (error: unknown) => void;
+  readonly gone: () => boolean;
+  /** When the push was taken, on the monotonic clock. */
+  readonly sinceMs: number;
+  sent: boolean;
+  /** A try was lost after sending: it may be committed. */
+  uncertain: boolean;
+}
+
+/** What is left to do for the sessions of a batch when it has ended. */
+interface Remainder {
+  /** To be sent again. */
+  readonly back: Set<Item>;
+  /** Sessions to be asked for alone. */
+  readonly contended: Set<string>;
+  /** PostgreSQL could not take it: wait before the next try. */
+  failed: boolean;
+}
+
+/** Rows besides their payload: ids, times, the JSON around them. An estimate for the bounds. */
+const ROW_OVERHEAD_BYTES = 256;
+
+export function createIngest(dependencies: IngestDependencies, limits: IngestLimits): Ingest {
+  return new GroupCommit(dependencies, limits);
+}
+
+class GroupCommit implements Ingest {
+  readonly #dependencies: IngestDependencies;
+  readonly #limits: IngestLimits;
+  readonly #queue = new PushQueue<Item>();
+  readonly #running = new Set<Promise<void>>();
+  readonly #stop = new AbortController();
+  #lanes = 0;
+  #contendedLanes = 0;
+  /** Batches in a row that PostgreSQL could not take. */
+  #failures = 0;
+  #scheduled = false;
+
+  constructor(dependencies: IngestDependencies, limits: IngestLimits) {
+    this.#dependencies = dependencies;
+    this.#limits = limits;
+  }
+
+  async start(): Promise<void> {}
+
+  /** Commits what waits, then ends. A database that is down is not waited for. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#pump();
+    while (this.#running.size > 0) await Promise.all(this.#running);
+  }
+
+  push(push: Push, gone: () => boolean): Promise<Acknowledged> {
+    if (this.#stop.signal.aborted) return Promise.reject(stopping());
+    const bytes = push.rows.reduce(
+      (sum, row) => sum + Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES,
+      0,
+    );
+    const { queueRowsMax, queueBytesMax } = this.#limits;
+    const rows = this.#queue.rows + push.rows.length;
+    if (rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {
+      return Promise.reject(queueFull());
+    }
+    return new Promise((resolve, reject) => {
+      const sinceMs = this.#dependencies.clock.monotonicMs();
+      const item = { push, rows: push.rows.length, bytes, resolve, reject, gone, sinceMs };
+      this.#queue.add({ ...item, sent: false, uncertain: false });
+      this.#schedule();
+    });
+  }
+
+  /** After the calls that have already arrived on this turn of the loop, so that they go together. */
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#pump();
+    });
+  }
+
+  #pump(): void {
+    const { batch } = this.#limits;
+    while (this.#lanes === 0 || (this.#lanes < LANES && this.#queue.rows >= batch.rowsMax)) {
+      const items = this.#queue.take(batch);
+      if (items.length === 0) break;
+      this.#lanes += 1;
+      this.#run(items, { wait: false }, () => (this.#lanes -= 1));
+    }
+    while (this.#contendedLanes < CONTENDED_LANES) {
+      const items = this.#queue.takeContended(batch);
+      if (items.length === 0) break;
+      this.#contendedLanes += 1;
+      this.#run(items, { wait: true }, () => (this.#contendedLanes -= 1));
+    }
+    this.#dependencies.metrics.queue({ rows: this.#queue.rows, bytes: this.#queue.bytes });
+  }
+
+  #run(items: readonly Item[], options: { readonly wait: boolean }, ended: () => void): void {
+    const running = this.#batch(items, options)
+      .catch((error: unknown) => {
+        for (const item of items) item.reject(error); // A defect of ours; nobody is left waiting.
+      })
+      .then(() => {
+        ended();
+        this.#running.delete(running);
+        this.#pump();
+      });
+    this.#running.add(running);
+  }
+
+  async #batch(items: readonly Item[], options: { readonly wait: boolean }): Promise<void> {
+    const remainder: Remainder = { back: new Set(), contended: new Set(), failed: false };
+    try {
+      await this.#commit(items.filter(present), options, remainder);
+      await this.#pauseAfter(remainder);
+    } finally {
+      this.#queue.restore(items.filter((item) => remainder.back.has(item)));
+      const sessionIds = new Set(items.map((item) => item.push.sessionId));
+      this.#queue.release(sessionIds, { contended: remainder.contended });
+    }
+  }
+
+  async #commit(
+    items: readonly Item[],
+    options: { readonly wait: boolean },
+    remainder: Remainder,
+  ): Promise<void> {
+    if (items.length === 0) return;
+    const { writer, clock, metrics } = this.#dependencies;
+    const pushes = items.map((item) => {
+      item.sent = true;
+      return item.push;
+    });
+    const startMs = clock.monotonicMs();
+    let settled: readonly Settled[];
+    try {
+      settled = await commitBatch(writer, pushes, options);
+    } catch (error) {
+      await this.#recover(items, options, remainder, error);
+      return;
+    }
+    this.#failures = 0;
+    const rows = items.reduce((sum, item) => sum + item.rows, 0);
+    metrics.batch({ rows, seconds: (clock.monotonicMs() - startMs) / 1_000 });
+    this.#settle(items, settled, remainder);
+  }
+
+  #settle(items: readonly Item[], settled: readonly Settled[], remainder: Remainder): void {
+    this.#dependencies.publish(
+      settled.flatMap((answer) => (answer.kind === "stored" ? answer.rows : [])),
+    );
+    for (const [index, item] of items.entries()) {
+      const answer = settled[index] ?? { kind: "busy" };
+      switch (answer.kind) {
+        case "stored": {
+          const [first, ...others] = answer.rows;
+          if (first === undefined) throw new Error("a stored push has no row");
+          item.resolve({ rows: [first, ...others], deduplicated: false });
+          break;
+        }
+        case "deduplicated":
+          item.resolve({ rows: [answer.row], deduplicated: true });
+          break;
+        case "refused":
+          item.reject(answer.error);
+          break;
+        case "busy":
+          remainder.contended.add(item.push.sessionId);
+          this.#again(item, remainder, undefined);
+      }
+    }
+  }
+
+  /** The batch threw: what it says about each of its rows. */
+  async #recover(
+    items: readonly Item[],
+    options: { readonly wait: boolean },
+    remainder: Remainder,
+    error: unknown,
+  ): Promise<void> {
+    switch (failureOf(error)) {
+      case "defect":
+        return this.#halve(items, options, remainder, error);
+      case "unavailable":
+        for (const item of items) item.reject(databaseUnavailable(error));
+        return;
+      case "locked":
+        for (const item of items) {
+          remainder.contended.add(item.push.sessionId);
+          this.#again(item, remainder, error);
+        }
+        return;
+      case "retryable":
+        remainder.failed = true;
+        for (const item of items) this.#again(item, remainder, error);
+        return;
+      case "unknown":
+        remainder.failed = true;
+        for (const item of items) {
+          item.uncertain = true;
+          if (item.push.key === undefined) item.reject(outcomeUnknown(error));
+          else this.#again(item, remainder, error);
+        }
+    }
+  }
+
+  /**
+   * One row at most of a batch is at fault; the others must not suffer. The halves go one after the
+   * other, and what follows a push that must be sent again, in its session, is sent again too.
+   */
+  async #halve(
+    items: readonly Item[],
+    options: { readonly wait: boolean },
+    remainder: Remainder,
+    error: unknown,
+  ): Promise<void> {
+    if (items.length === 1) {
+      for (const item of items) item.reject(ServiceError.from(error));
+      return;
+    }
+    const middle = Math.ceil(items.length / 2);
+    await this.#commit(items.slice(0, middle), options, remainder);
+    const held = new Set(Array.from(remainder.back, (item) => item.push.sessionId));
+    const second = items.slice(middle);
+    for (const item of second) if (held.has(item.push.sessionId)) remainder.back.add(item);
+    await this.#commit(
+      second.filter((item) => !held.has(item.push.sessionId)),
+      options,
+      remainder,
+    );
+  }
+
+  /** Sends an item again, unless it has been tried for long enough or the service stops. */
+  #again(item: Item, remainder: Remainder, cause: unknown): void {
+    const triedMs = this.#dependencies.clock.monotonicMs() - item.sinceMs;
+    const givenUp = triedMs > RETRY_LIMIT_MS || (this.#stop.signal.aborted && cause !== undefined);
+    if (!givenUp) remainder.back.add(item);
+    else item.reject(item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause));
+  }
+
+  /** The lane pauses, not the rows: the next try of any session comes after this delay. */
+  async #pauseAfter(remainder: Remainder): Promise<void> {
+    if (!remainder.failed || this.#stop.signal.aborted) return;
+    const backoff = { minMs: RETRY_DELAY_MIN_MS, maxMs: RETRY_DELAY_MAX_MS };
+    const waitMs = backoffMs(backoff, this.#failures, Math.random());
+    this.#failures += 1;
+    await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
+  }
+}
+
+/** Still wanted. A caller that left before its push was first sent is told so, and nothing is stored. */
+function present(item: Item): boolean {
+  if (item.sent || !item.gone()) return true;
+  item.reject(callerGone());
+  return false;
+}

@@ -1,0 +1,232 @@
+/**
+ * Live delivery: which sessions are watched, by how many, and who must hear of a commit. The design
+ * is in docs/watch.md; this file only keeps the book.
+ *
+ *   ingest ── committed ──►  Tail (window) ◄── one read ── table
+ *   delete ── deleted ────►    │  wakes                      ▲ a page each
+ *   poll, other replicas ──►   ▼                             │
+ *              hinted        Watcher (cursor) ───────────────┘──► handler
+ *
+ * A session is in the book while somebody watches it, each of its two streams with a tail of its
+ * own while somebody watches that one. A commit of a session that nobody watches costs one look-up.
+ */
+import type { Clock } from "../base/clock.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Unit } from "../base/lifecycle.ts";
+import type { Log } from "../observability/log.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import { sessionDeleted } from "../store/refusals.ts";
+import {
+  type EventRow,
+  headOf,
+  type MessageRow,
+  type SessionHead,
+  type StoredRow,
+  type StreamName,
+} from "../store/rows.ts";
+import { HeadPoll } from "./head-poll.ts";
+import { Heads } from "./heads.ts";
+import { checkLiveLimits, type LiveLimits } from "./limits.ts";
+import { Reads, shuttingDown } from "./reads.ts";
+import { Tail, type TailParts } from "./tail.ts";
+import { systemTimers, type Timers } from "./timers.ts";
+import type { WakeUps } from "./wake-ups.ts";
+import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
+import { WindowMemory } from "./window-memory.ts";
+
+export interface WatchRequest<S extends StreamName> {
+  readonly stream: S;
+  readonly sessionId: string;
+  /** Its abort ends the watch; the only way while the watch waits. */
+  readonly signal: AbortSignal;
+}
+
+export interface Live extends Unit, WakeUps {
+  /** Rows that are on disk, those of one session in their order. Never throws, never waits. */
+  committed(rows: readonly StoredRow[]): void;
+  /** The session is deleted: its watches end with SESSION_DELETED. */
+  deleted(sessionId: string): void;
+  /**
+   * A watcher that hears of every commit from here on, and knows where the session stands. Rejects
+   * when there are too many, the session is deleted, the service stops, or the database is not
+   * there. Whoever gets one calls its `leave`, or runs its `follow` to an end.
+   */
+  attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>>;
+  counts(): LiveCounts;
+}
+
+export interface LiveCounts {
+  readonly watchers: number;
+  readonly sessions: number;
+  readonly windowBytes: number;
+}
+
+export interface LiveDependencies {
+  readonly reader: LedgerReader;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics?: LiveMetrics;
+  readonly timers?: Timers;
+}
+
+export function createLive(dependencies: LiveDependencies, limits: LiveLimits): Live {
+  return new LiveBook(dependencies, limits);
+}
+
+class LiveBook implements Live {
+  readonly #parts: WatcherParts & TailParts;
+  readonly #heads: Heads;
+  readonly #poll: HeadPoll;
+  readonly #tails: Tails = { messages: new Map(), events: new Map() };
+  #watchers = 0;
+  #stopped = false;
+
+  constructor(dependencies: LiveDependencies, limits: LiveLimits) {
+    checkLiveLimits(limits);
+    const { clock, log, reader, metrics, timers = systemTimers } = dependencies;
+    const reads = new Reads(reader, limits);
+    this.#heads = new Heads(reads, limits);
+    this.#poll = new HeadPoll({ reads, timers, log, watched: this }, limits);
+    this.#parts = {
+      reads,
+      timers,
+      log,
+      metrics,
+      limits,
+      clock,
+      memory: new WindowMemory(limits),
+      pollFails: () => this.#poll.failing,
+    };
+  }
+
+  async start(): Promise<void> {
+    // Nothing runs before somebody watches.
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#poll.stop();
+    const reason = shuttingDown();
+    for (const sessionId of this.sessionIds()) this.#end(sessionId, reason);
+    await this.#parts.reads.close();
+  }
+
+  counts(): LiveCounts {
+    const { memory } = this.#parts;
+    const sessions = this.sessionIds().length;
+    return { watchers: this.#watchers, sessions, windowBytes: memory.bytes };
+  }
+
+  committed(rows: readonly StoredRow[]): void {
+    const { messages, events } = this.#tails;
+    if (messages.size === 0 && events.size === 0) return;
+    const publishedAtMs = this.#parts.clock.monotonicMs();
+    const added = {
+      messages: new Map<Tail<"messages">, MessageRow[]>(),
+      events: new Map<Tail<"events">, EventRow[]>(),
+    };
+    for (const row of rows) {
+      if (row.stream === "messages") gather(added.messages, messages.get(row.sessionId), row);
+      else gather(added.events, events.get(row.sessionId), row);
+    }
+    for (const [tail, own] of added.messages) tail.committed(own, publishedAtMs);
+    for (const [tail, own] of added.events) tail.committed(own, publishedAtMs);
+  }
+
+  deleted(sessionId: string): void {
+    this.#end(sessionId, sessionDeleted(sessionId));
+  }
+
+  hinted(sessionId: string, head: SessionHead): void {
+    if (head.deleted) this.deleted(sessionId);
+    for (const tail of this.#tailsOf(sessionId)) tail.hinted(headOf(head, tail.stream));
+  }
+
+  missed(): void {
+    this.#poll.now();
+  }
+
+  sessionIds(): readonly string[] {
+    const { messages, events } = this.#tails;
+    return [...new Set([...messages.keys(), ...events.keys()])];
+  }
+
+  pollTurned(): void {
+    for (const sessionId of this.sessionIds()) {
+      for (const tail of this.#tailsOf(sessionId)) tail.wakeAll();
+    }
+  }
+
+  async attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>> {
+    const { stream, sessionId, signal } = request;
+    const tail = this.#enter(stream, sessionId);
+    const onLeave = (): void => this.#leave(tail);
+    const watcher = new Watcher<S>(this.#parts, { tail, signal, onLeave });
+    try {
+      const head = await this.#heads.ask(sessionId);
+      this.#poll.reached();
+      this.hinted(sessionId, head ?? NOT_THERE);
+      watcher.begin(head);
+      return watcher;
+    } catch (error) {
+      watcher.leave();
+      throw error;
+    }
+  }
+
+  /** Counts a watcher in; its tail is there before the head is asked for, so it misses nothing. */
+  #enter<S extends StreamName>(stream: S, sessionId: string): Tail<S> {
+    if (this.#stopped) throw shuttingDown();
+    const { watchersMax, watchersPerSessionMax } = this.#parts.limits;
+    if (this.#watchers >= watchersMax) throw tooMany("the service", watchersMax);
+    const ofSession = this.#tailsOf(sessionId).reduce((sum, tail) => sum + tail.watchers, 0);
+    if (ofSession >= watchersPerSessionMax) throw tooMany("the session", watchersPerSessionMax);
+    const tail = this.#tails[stream].get(sessionId) ?? new Tail<S>(this.#parts, stream, sessionId);
+    this.#tails[stream].set(sessionId, tail);
+    tail.watchers += 1;
+    this.#watchers += 1;
+    this.#parts.metrics?.watchers.inc({ stream });
+    this.#poll.keepGoing();
+    return tail;
+  }
+
+  #leave<S extends StreamName>(tail: Tail<S>): void {
+    this.#watchers -= 1;
+    this.#parts.metrics?.watchers.dec({ stream: tail.stream });
+    tail.watchers -= 1;
+    if (tail.watchers > 0) return;
+    tail.close();
+    const tails = this.#tails[tail.stream];
+    // One that has ended is out of the book already, and another may be there in its place.
+    if (tails.get(tail.sessionId) === tail) tails.delete(tail.sessionId);
+  }
+
+  #end(sessionId: string, reason: ServiceError): void {
+    for (const tail of this.#tailsOf(sessionId)) {
+      this.#tails[tail.stream].delete(sessionId);
+      tail.end(reason);
+    }
+  }
+
+  #tailsOf(sessionId: string): readonly AnyTail[] {
+    const { messages, events } = this.#tails;
+    return [messages.get(sessionId), events.get(sessionId)].filter((tail) => tail !== undefined);
+  }
+}
+
+type Tails = { readonly [S in StreamName]: Map<string, Tail<S>> };
+type AnyTail = Tail<"messages"> | Tail<"events">;
+
+const NOT_THERE: SessionHead = { messageSeq: 0n, eventSeq: 0n, deleted: false };
+
+function gather<T, R>(gathered: Map<T, R[]>, tail: T | undefined, row: R): void {
+  if (tail === undefined) return;
+  const rows = gathered.get(tail);
+  if (rows === undefined) gathered.set(tail, [row]);
+  else rows.push(row);
+}
+
+function tooMany(of: string, max: number): ServiceError {
+  const message = `${of} has ${max} watchers, and takes no more`;
+  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
+}

@@ -1,0 +1,90 @@
+/**
+ * Every read that live delivery makes of the table: few pages at once, so that thousands of watchers
+ * that come back together leave the pool to the pushes; and an end that can be waited for. Those
+ * whose turn has not come wait in order, at most as many as there are watchers and windows.
+ */
+import { ServiceError } from "../base/errors.ts";
+import type { LedgerReader, PageAfter } from "../store/reader.ts";
+import type { RowOf, SessionHead, StreamName } from "../store/rows.ts";
+
+export class Reads {
+  readonly #reader: LedgerReader;
+  readonly #pageReadsMax: number;
+  #pagesRunning = 0;
+  /** Insertion order is the order of the turns. */
+  readonly #turns = new Set<() => void>();
+  readonly #running = new Set<Promise<unknown>>();
+  #closed = false;
+
+  constructor(reader: LedgerReader, limits: { readonly pageReadsMax: number }) {
+    this.#reader = reader;
+    this.#pageReadsMax = limits.pageReadsMax;
+  }
+
+  /** Whoever aborts before the turn has come gives it up; a read that runs is not cancelled. */
+  async pageAfter<S extends StreamName>(
+    request: PageAfter<S>,
+    signal?: AbortSignal,
+  ): Promise<readonly RowOf<S>[]> {
+    if (this.#pagesRunning < this.#pageReadsMax) this.#pagesRunning += 1;
+    else await this.#turn(signal);
+    try {
+      return await this.#run(() => this.#reader.pageAfter(request));
+    } finally {
+      this.#passOn();
+    }
+  }
+
+  heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>> {
+    return this.#run(() => this.#reader.heads(sessionIds));
+  }
+
+  /** No read begins any more; resolves when none runs. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await Promise.allSettled(this.#running);
+  }
+
+  async #run<T>(read: () => Promise<T>): Promise<T> {
+    if (this.#closed) throw shuttingDown();
+    const running = read();
+    this.#running.add(running);
+    try {
+      return await running;
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+
+  async #turn(signal: AbortSignal | undefined): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const giveUp = (): void => {
+      if (this.#turns.delete(resolve)) reject(signal?.reason);
+    };
+    this.#turns.add(resolve);
+    signal?.addEventListener("abort", giveUp, { once: true });
+    try {
+      await promise;
+    } finally {
+      signal?.removeEventListener("abort", giveUp);
+    }
+  }
+
+  /** The turn goes to whoever waits the longest, and is given back when nobody does. */
+  #passOn(): void {
+    for (const next of this.#turns) {
+      this.#turns.delete(next);
+      return next();
+    }
+    this.#pagesRunning -= 1;
+  }
+}
+
+export function shuttingDown(): ServiceError {
+  return new ServiceError(
+    "unavailable",
+    "SHUTTING_DOWN",
+    "the service is stopping: watch again from the last number you have",
+    { retryAfterMs: 1_000 },
+  );
+}

@@ -1,0 +1,214 @@
+/**
+ * One watch: a cursor, and what it does next.
+ *
+ *   cursor below the window's floor ──► a page of the table, a delivery
+ *   cursor below the window's head  ──► rows of the window, a delivery
+ *   cursor at the head              ──► wait until the tail changes
+ *
+ * The consumer pulls: while it does not, nothing is read and nothing is buffered for it, so a slow
+ * one falls behind the window and pages. Before every step the watcher looks whether it has ended
+ * and whether its state has changed. The only promise that stays pending is the one of a wait; an
+ * abort, the end of the tail and the end of a delay resolve it.
+ */
+import { backoffMs } from "../base/backoff.ts";
+import type { Clock } from "../base/clock.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Log } from "../observability/log.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
+import { type LiveLimits, READ_RETRY } from "./limits.ts";
+import type { Reads } from "./reads.ts";
+import type { Held, Tail } from "./tail.ts";
+import type { Timers } from "./timers.ts";
+
+/** Where a watch stands; WatchState of the contract says what each means. */
+export type Standing = "catching_up" | "live" | "degraded";
+
+export type Delivery<S extends StreamName> =
+  /** The next rows, in order. `shared` rows are the same objects for every watcher they go to. */
+  | { readonly kind: "rows"; readonly rows: readonly RowOf<S>[]; readonly shared: boolean }
+  /** The watch has a new standing, having looked at every number up to `seq`. */
+  | { readonly kind: "standing"; readonly standing: Standing; readonly seq: bigint };
+
+export interface Follow {
+  /** The last number the caller has; its place in a merged row is resolved already. */
+  readonly after: bigint;
+  /** Deliver up to this number, then end. */
+  readonly until: bigint | undefined;
+}
+
+/**
+ * The lag is observed for watchers that were waiting; one that comes later is late by its own
+ * choice.
+ */
+export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds">;
+
+/** What all watchers share. */
+export interface WatcherParts {
+  readonly reads: Reads;
+  readonly timers: Timers;
+  readonly log: Log;
+  readonly metrics: LiveMetrics | undefined;
+  readonly limits: LiveLimits;
+  readonly clock: Clock;
+  /** Whether the heads of the watched sessions cannot be polled at present. */
+  readonly pollFails: () => boolean;
+}
+
+export interface OneWatch<S extends StreamName> {
+  readonly tail: Tail<S>;
+  /** Its abort ends the watch. */
+  readonly signal: AbortSignal;
+  readonly onLeave: () => void;
+}
+
+export class Watcher<S extends StreamName> {
+  readonly #parts: WatcherParts;
+  readonly #tail: Tail<S>;
+  readonly #signal: AbortSignal;
+  readonly #onLeave: () => void;
+  #head: SessionHead | undefined;
+  #wake: (() => void) | undefined;
+  #failures = 0;
+  #left = false;
+
+  constructor(parts: WatcherParts, watch: OneWatch<S>) {
+    this.#parts = parts;
+    this.#tail = watch.tail;
+    this.#signal = watch.signal;
+    this.#onLeave = watch.onLeave;
+    watch.signal.addEventListener("abort", this.wake, { once: true });
+  }
+
+  /** Where the session stood when the watch began; `undefined` when there was no such session. */
+  get head(): SessionHead | undefined {
+    return this.#head;
+  }
+
+  /** The session's head, read after the watcher was there to hear of commits. */
+  begin(head: SessionHead | undefined): void {
+    this.#head = head;
+    this.throwIfEnded();
+  }
+
+  throwIfEnded(): void {
+    const { ended } = this.#tail;
+    if (ended !== undefined) throw ended;
+  }
+
+  /** A field, because it is handed over as a listener: one closure a watcher, none a wait. */
+  readonly wake = (): void => {
+    const wake = this.#wake;
+    this.#wake = undefined;
+    wake?.();
+  };
+
+  /** Idempotent; `follow` does it when it ends, but it may never be begun. */
+  leave(): void {
+    if (this.#left) return;
+    this.#left = true;
+    this.#signal.removeEventListener("abort", this.wake);
+    this.#tail.forget(this);
+    this.#onLeave();
+  }
+
+  /** Ends when `until` is reached or the signal aborts; throws what ended the tail. */
+  async *follow({ after, until }: Follow): AsyncGenerator<Delivery<S>, void, undefined> {
+    const beganAt = this.#head === undefined ? 0n : headOf(this.#head, this.#tail.stream);
+    let cursor = after;
+    let told: Standing | undefined;
+    let waited = false;
+    try {
+      while (!this.#signal.aborted) {
+        this.throwIfEnded();
+        const standing = this.#standing(cursor, beganAt);
+        if (standing !== told) {
+          told = standing;
+          yield { kind: "standing", standing, seq: cursor };
+          continue;
+        }
+        if (until !== undefined && cursor >= until) return;
+        const taken = this.#tail.take(cursor);
+        if (taken.kind === "wait") {
+          waited = true;
+          await this.#wait();
+          continue;
+        }
+        const { rows, seq } =
+          taken.kind === "page" ? await this.#page(cursor) : this.#taken(taken.rows, waited);
+        waited = false;
+        if (seq > cursor) cursor = seq;
+        const wanted = until === undefined ? rows : rows.filter((row) => row.seq <= until);
+        if (wanted.length > 0) {
+          yield { kind: "rows", rows: wanted, shared: taken.kind === "rows" };
+        }
+      }
+      // Whoever aborted may say why the watch ends; a caller that left need not be told.
+      if (this.#signal.reason instanceof ServiceError) throw this.#signal.reason;
+    } finally {
+      this.leave();
+    }
+  }
+
+  get #hasEnded(): boolean {
+    return this.#signal.aborted || this.#tail.ended !== undefined;
+  }
+
+  #standing(cursor: bigint, beganAt: bigint): Standing {
+    if (this.#failures > 0 || this.#tail.degraded || this.#parts.pollFails()) {
+      return "degraded";
+    }
+    return cursor < beganAt ? "catching_up" : "live";
+  }
+
+  #wait(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+      this.#tail.wait(this);
+    });
+  }
+
+  #taken(held: readonly Held<S>[], waited: boolean) {
+    const publishedAtMs = held[0]?.publishedAtMs;
+    if (waited && publishedAtMs !== undefined) {
+      const lagMs = this.#parts.clock.monotonicMs() - publishedAtMs;
+      this.#parts.metrics?.watchLagSeconds.observe(lagMs / 1_000);
+    }
+    return { rows: held.map(({ row }) => row), seq: held.at(-1)?.lastSeq ?? 0n };
+  }
+
+  /** A page of the table after `cursor`, and the number up to which there is nothing else in it. */
+  async #page(cursor: bigint): Promise<{ rows: readonly RowOf<S>[]; seq: bigint }> {
+    const { reads, limits, log } = this.#parts;
+    const { stream, sessionId } = this.#tail;
+    if (this.#failures > 0) {
+      await this.#delay(backoffMs(READ_RETRY, this.#failures - 1, Math.random()));
+      if (this.#hasEnded) return { rows: [], seq: cursor };
+    }
+    const { floor } = this.#tail;
+    const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
+    try {
+      const request = { stream, sessionId, after: cursor, ...page };
+      const rows = await reads.pageAfter(request, this.#signal);
+      this.#failures = 0;
+      const last = rows.at(-1);
+      // Everything up to the floor was committed before the read began: if none of it is there, it
+      // was erased, and asking again would only spin.
+      return { rows, seq: last === undefined ? floor : lastSeqOf(last) };
+    } catch (error) {
+      if (this.#hasEnded) return { rows: [], seq: cursor };
+      this.#failures += 1;
+      if (this.#failures === 1) log.warn({ stream, sessionId, err: error }, "live read failed");
+      return { rows: [], seq: cursor };
+    }
+  }
+
+  async #delay(delayMs: number): Promise<void> {
+    let cancel: (() => void) | undefined;
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      cancel = this.#parts.timers.after(delayMs, this.wake);
+    });
+    cancel?.();
+  }
+}

@@ -1,0 +1,163 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+
+/**
+ * What the service counts. Names begin with `session_ledger_`; docs/operations.md says what to watch.
+ * Labels have few values, all of them known here: never a session, never a text of a caller.
+ */
+export interface Metrics {
+  /** Prometheus text, and its content type. */
+  readonly contentType: string;
+  text(): Promise<string>;
+
+  /** The calls of one method; asked for once a method, not once a call. */
+  callsOf(method: string): CallMetrics;
+  /** A call that was refused, by the reason its caller got. */
+  refused(reason: string): void;
+
+  readonly batchRows: Histogram;
+  readonly queueRows: Gauge;
+  readonly queueBytes: Gauge;
+  /** Of the transaction of a batch, from its beginning to the answer to COMMIT. */
+  readonly commitSeconds: Histogram;
+  readonly rowsStored: Counter<"stream">;
+  readonly rowsDeduplicated: Counter;
+  readonly sequenceViolations: Counter<"rule">;
+  readonly watchers: Gauge<"stream">;
+  /** From the commit of a row to its hand-over to a watcher's connection. */
+  readonly watchLagSeconds: Histogram;
+  readonly postgresRestarts: Counter;
+}
+
+export interface CallMetrics {
+  /** `code` is gRPC's name of it. */
+  ended(code: string, durationMs: number): void;
+}
+
+const PREFIX = "session_ledger_";
+
+// From well under one fsync to the deadline of the runners in use, 5 s, and over.
+const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+const POWERS_OF_TWO = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
+
+export function createMetrics(): Metrics {
+  const registry = new Registry();
+  const registers = [registry];
+  collectDefaultMetrics({ register: registry, prefix: PREFIX });
+
+  return {
+    contentType: registry.contentType,
+    text: () => registry.metrics(),
+    ...callInstruments(registers),
+    ...ingestInstruments(registers),
+    watchers: new Gauge({
+      name: `${PREFIX}watchers`,
+      help: "Watches that are open.",
+      labelNames: ["stream"],
+      registers,
+    }),
+    watchLagSeconds: new Histogram({
+      name: `${PREFIX}watch_lag_seconds`,
+      help: "From the commit of a row to its hand-over to a watcher's connection.",
+      buckets: SECONDS,
+      registers,
+    }),
+    postgresRestarts: new Counter({
+      name: `${PREFIX}postgres_restarts_total`,
+      help: "Times the embedded PostgreSQL was started again after it ended by itself.",
+      registers,
+    }),
+  };
+}
+
+function callInstruments(registers: Registry[]): Pick<Metrics, "callsOf" | "refused"> {
+  const calls = new Counter({
+    name: `${PREFIX}calls_total`,
+    help: "Calls that ended, by method and gRPC code.",
+    labelNames: ["method", "code"],
+    registers,
+  });
+  const durations = new Histogram({
+    name: `${PREFIX}call_duration_seconds`,
+    help: "From the first byte of a call to its end, by method; of a watch, how long it was open.",
+    labelNames: ["method"],
+    buckets: SECONDS,
+    registers,
+  });
+  const refusals = new Counter({
+    name: `${PREFIX}refused_total`,
+    help: "Calls that were refused, by the reason their caller got.",
+    labelNames: ["reason"],
+    registers,
+  });
+  return {
+    callsOf: (method) => {
+      const duration = durations.labels({ method });
+      const byCode = new Map<string, Counter.Internal>();
+      return {
+        ended: (code, durationMs) => {
+          const known = byCode.get(code);
+          const counter = known ?? calls.labels({ method, code });
+          if (known === undefined) byCode.set(code, counter);
+          counter.inc();
+          duration.observe(durationMs / 1_000);
+        },
+      };
+    },
+    refused: (reason) => refusals.inc({ reason }),
+  };
+}
+
+function ingestInstruments(
+  registers: Registry[],
+): Pick<
+  Metrics,
+  | "batchRows"
+  | "queueRows"
+  | "queueBytes"
+  | "commitSeconds"
+  | "rowsStored"
+  | "rowsDeduplicated"
+  | "sequenceViolations"
+> {
+  return {
+    batchRows: new Histogram({
+      name: `${PREFIX}batch_rows`,
+      help: "Rows of one commit.",
+      buckets: POWERS_OF_TWO,
+      registers,
+    }),
+    queueRows: new Gauge({
+      name: `${PREFIX}queue_rows`,
+      help: "Rows that wait for a commit or are in one.",
+      registers,
+    }),
+    queueBytes: new Gauge({
+      name: `${PREFIX}queue_bytes`,
+      help: "Bytes of the rows that wait for a commit or are in one.",
+      registers,
+    }),
+    commitSeconds: new Histogram({
+      name: `${PREFIX}commit_duration_seconds`,
+      help: "Time of one commit, from the beginning of its transaction to its answer.",
+      buckets: SECONDS,
+      registers,
+    }),
+    rowsStored: new Counter({
+      name: `${PREFIX}rows_stored_total`,
+      help: "Rows that were committed, by stream.",
+      labelNames: ["stream"],
+      registers,
+    }),
+    rowsDeduplicated: new Counter({
+      name: `${PREFIX}rows_deduplicated_total`,
+      help: "Pushes that were answered with the row of an earlier push.",
+      registers,
+    }),
+    sequenceViolations: new Counter({
+      name: `${PREFIX}agui_sequence_violations_total`,
+      help: "AG-UI events that were stored out of the order the protocol asks for, by rule.",
+      labelNames: ["rule"],
+      registers,
+    }),
+  };
+}

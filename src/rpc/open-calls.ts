@@ -1,0 +1,53 @@
+import { ServiceError } from "../base/errors.ts";
+
+/** A call that has no end of its own, so a stop has to end it. */
+interface Endless {
+  /** Answers with the error, unless the call has ended already. */
+  fail(error: ServiceError): void;
+}
+
+/**
+ * The calls that a server is answering, so that a stop can end the streams, turn new calls away and
+ * wait for what still runs. A call counts until its handler is done, even when the caller has left.
+ */
+export class OpenCalls {
+  readonly #streams = new Set<Endless>();
+  readonly #emptied = Promise.withResolvers<void>();
+  #handlersRunning = 0;
+  #isClosed = false;
+
+  get handlersRunning(): number {
+    return this.#handlersRunning;
+  }
+
+  /** Throws when the server stops. Each `enter` that returned needs its `leave`. */
+  enter(stream?: Endless): void {
+    if (this.#isClosed) throw shuttingDown();
+    this.#handlersRunning += 1;
+    if (stream !== undefined) this.#streams.add(stream);
+  }
+
+  leave(stream?: Endless): void {
+    this.#handlersRunning -= 1;
+    if (stream !== undefined) this.#streams.delete(stream);
+    if (this.#isClosed && this.#handlersRunning === 0) this.#emptied.resolve();
+  }
+
+  /** A stream that is not ours to answer, as health's: it is ended, but not waited for. */
+  adopt(stream: Endless): () => void {
+    this.#streams.add(stream);
+    return () => this.#streams.delete(stream);
+  }
+
+  /** Ends the streams with UNAVAILABLE and takes no new call; resolves when no handler runs. */
+  close(): Promise<void> {
+    this.#isClosed = true;
+    for (const stream of this.#streams) stream.fail(shuttingDown());
+    if (this.#handlersRunning === 0) this.#emptied.resolve();
+    return this.#emptied.promise;
+  }
+}
+
+function shuttingDown(): ServiceError {
+  return new ServiceError("unavailable", "SHUTTING_DOWN", "the service is shutting down");
+}

@@ -1,0 +1,59 @@
+import type { Message } from "@bufbuild/protobuf";
+import type { ServedCall } from "./served-call.ts";
+
+/**
+ * How much of one stream may wait for a slow reader, in bytes, and one message more. It is what a
+ * reader's HTTP/2 window is by default; a stream with four times as much was not faster.
+ */
+export const UNSENT_BYTES_MAX = 64 * 1024;
+
+/**
+ * Sends what a handler yields, at the pace of the reader: the handler is asked for the next message
+ * only when there is room. Resolves when the handler is done, or, with its `finally` run, when the
+ * call has ended.
+ */
+export async function sendAll(
+  call: ServedCall,
+  messages: AsyncIterable<Message>,
+  encode: (message: Message) => Buffer,
+): Promise<void> {
+  const room = new Room();
+  // What was handed to a call that ended is never flushed; nobody may wait for it.
+  call.signal.addEventListener("abort", () => room.open(), { once: true });
+  for await (const message of messages) {
+    if (call.hasEnded) return;
+    const bytes = encode(message);
+    room.take(bytes.length);
+    call.send(bytes, () => room.give(bytes.length));
+    const opened = room.whenOpen();
+    if (opened !== undefined) await opened;
+    if (call.hasEnded) return;
+  }
+}
+
+class Room {
+  #unsentBytes = 0;
+  #isForcedOpen = false;
+  #waiting: PromiseWithResolvers<void> | undefined;
+
+  take(bytes: number): void {
+    this.#unsentBytes += bytes;
+  }
+
+  give(bytes: number): void {
+    this.#unsentBytes -= bytes;
+    if (this.#unsentBytes < UNSENT_BYTES_MAX) this.#waiting?.resolve();
+  }
+
+  /** Undefined when it is. */
+  whenOpen(): Promise<void> | undefined {
+    if (this.#isForcedOpen || this.#unsentBytes < UNSENT_BYTES_MAX) return undefined;
+    this.#waiting = Promise.withResolvers();
+    return this.#waiting.promise;
+  }
+
+  open(): void {
+    this.#isForcedOpen = true;
+    this.#waiting?.resolve();
+  }
+}

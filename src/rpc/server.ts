@@ -1,0 +1,189 @@
+/**
+ * The gRPC server: our service by the adapters beside this file, health and reflection as their
+ * packages have them. Every call passes one interceptor, which takes ours over before grpc-js would.
+ *
+ *   new ── start ──► serving ── stop ──► health says NOT_SERVING
+ *                                          │ streams end with UNAVAILABLE, new calls get it
+ *                                          │ connections are told to go; calls under way finish
+ *                                          ├─ all done ───────────────────────────► stopped
+ *                                          └─ stopLimitMs passed, connections cut ──► stopped
+ */
+import {
+  Server,
+  ServerCredentials,
+  ServerInterceptingCall,
+  type ServerInterceptor,
+  setLogger,
+} from "@grpc/grpc-js";
+import { file_ambient_v1_sessions, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { file_google_rpc_error_details } from "../../gen/google/rpc/error_details_pb.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Unit } from "../base/lifecycle.ts";
+import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
+import type { LoggedCalls } from "./call-records.ts";
+import { definitionOf } from "./definition.ts";
+import { Health } from "./health.ts";
+import { OpenCalls } from "./open-calls.ts";
+import { addReflection } from "./reflection.ts";
+import { statusOf } from "./status.ts";
+
+/** One request, compressed or not; a batch of the largest payload, 1 MiB, and its frame fits. */
+export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
+/** A connection's calls at a time, watches included; the caller's library queues what is above. */
+export const CALLS_PER_CONNECTION_MAX = 1_000;
+/** Handlers get this long to notice that their calls were cut. */
+const CUT_HANDLERS_LIMIT_MS = 1_000;
+
+export interface Keepalive {
+  /** Quiet connections are pinged this often … */
+  readonly intervalMs: number;
+  /** … and closed when the answer takes longer; their watches end then. */
+  readonly timeoutMs: number;
+}
+
+const KEEPALIVE: Keepalive = { intervalMs: 30_000, timeoutMs: 10_000 };
+
+export interface RpcServerOptions {
+  /** `host:port`; port 0 takes a free one. */
+  readonly address: string;
+  readonly reflection: boolean;
+  readonly logCalls: LoggedCalls;
+  /** How long calls under way may take to finish when the server stops. */
+  readonly stopLimitMs: number;
+  readonly keepalive?: Keepalive;
+}
+
+export interface RpcServer extends Unit {
+  /** `host:port`, once started with the port that was taken. */
+  readonly address: string;
+  /** What health answers; true after `start`, and false for good once `stop` was called. */
+  setServing(isServing: boolean): void;
+}
+
+export function createRpcServer(
+  deps: Omit<AnswerDeps, "openCalls"> & { readonly handlers: SessionHandlers },
+  options: RpcServerOptions,
+): RpcServer {
+  return new GrpcServer(deps, options);
+}
+
+class GrpcServer implements RpcServer {
+  readonly #log: AnswerDeps["log"];
+  readonly #options: RpcServerOptions;
+  readonly #openCalls = new OpenCalls();
+  readonly #health = new Health([SessionService.typeName]);
+  readonly #server: Server;
+  #address: string;
+  #started: Promise<void> | undefined;
+  #stopped: Promise<void> | undefined;
+
+  constructor(
+    deps: Omit<AnswerDeps, "openCalls"> & { readonly handlers: SessionHandlers },
+    options: RpcServerOptions,
+  ) {
+    this.#log = deps.log;
+    this.#options = options;
+    this.#address = options.address;
+    const answers = answersOf({ ...deps, openCalls: this.#openCalls }, deps.handlers, options);
+    this.#server = newServer(options.keepalive ?? KEEPALIVE, interceptor(answers, this.#openCalls));
+    this.#server.addService(definitionOf(SessionService), {});
+    this.#health.addTo(this.#server);
+    if (options.reflection) {
+      addReflection(this.#server, [file_ambient_v1_sessions, file_google_rpc_error_details]);
+    }
+  }
+
+  get address(): string {
+    return this.#address;
+  }
+
+  setServing(isServing: boolean): void {
+    if (this.#stopped === undefined) this.#health.set(isServing);
+  }
+
+  start(): Promise<void> {
+    this.#started ??= this.#listen();
+    return this.#started;
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#end();
+    return this.#stopped;
+  }
+
+  async #listen(): Promise<void> {
+    // grpc-js writes to the console by itself; its lines belong where ours are.
+    const onError = (message: unknown): void => this.#log.error({ message }, "grpc-js");
+    setLogger({ error: onError, info: onError, debug: onError });
+    const { address } = this.#options;
+    const port = await bind(this.#server, address);
+    this.#address = address.replace(/:\d+$/, `:${port}`);
+    this.setServing(true);
+  }
+
+  async #end(): Promise<void> {
+    this.#health.set(false);
+    await this.#started?.catch(() => undefined);
+    const handlersDone = this.#openCalls.close();
+    const connectionsClosed = new Promise<void>((resolve) => {
+      this.#server.tryShutdown(() => resolve());
+    });
+    const done = Promise.all([handlersDone, connectionsClosed]);
+    if (await isDoneWithin(done, this.#options.stopLimitMs)) return;
+    this.#log.warn({ handlers: this.#openCalls.handlersRunning }, "calls cut at the stop limit");
+    this.#server.forceShutdown();
+    if (await isDoneWithin(done, CUT_HANDLERS_LIMIT_MS)) return;
+    this.#log.error({ handlers: this.#openCalls.handlersRunning }, "handlers still run after stop");
+  }
+}
+
+function newServer(keepalive: Keepalive, intercept: ServerInterceptor): Server {
+  return new Server({
+    "grpc.max_receive_message_length": REQUEST_BYTES_MAX,
+    "grpc.max_concurrent_streams": CALLS_PER_CONNECTION_MAX,
+    "grpc.keepalive_time_ms": keepalive.intervalMs,
+    "grpc.keepalive_timeout_ms": keepalive.timeoutMs,
+    interceptors: [intercept],
+  });
+}
+
+function interceptor(
+  answers: ReturnType<typeof answersOf>,
+  openCalls: OpenCalls,
+): ServerInterceptor {
+  return (method, wire) => {
+    const answer = answers.get(method.path);
+    if (answer !== undefined)
+      return new ServerInterceptingCall(wire, { start: () => answer(wire) });
+    if (!method.responseStream) return new ServerInterceptingCall(wire);
+    // Health's watches and reflection have no end of their own, and would hold a stop up to its limit.
+    const forget = openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });
+    return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel: forget }) });
+  };
+}
+
+async function bind(server: Server, address: string): Promise<number> {
+  try {
+    return await new Promise<number>((resolve, reject) => {
+      server.bindAsync(address, ServerCredentials.createInsecure(), (error, port) => {
+        if (error === null) resolve(port);
+        else reject(error);
+      });
+    });
+  } catch (cause) {
+    const isInUse = cause instanceof Error && cause.message.includes("EADDRINUSE");
+    const why = isInUse ? "the address is in use" : "the address cannot be bound";
+    const message = `gRPC cannot listen on ${address}: ${why}`;
+    throw new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
+  }
+}
+
+async function isDoneWithin(done: Promise<unknown>, limitMs: number): Promise<boolean> {
+  const late = Promise.withResolvers<boolean>();
+  const timer = setTimeout(() => late.resolve(false), limitMs);
+  try {
+    return await Promise.race([done.then(() => true), late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

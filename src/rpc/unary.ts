@@ -1,0 +1,46 @@
+import type { DescMethod, Message } from "@bufbuild/protobuf";
+import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
+import type { CallContext } from "../handlers/context.ts";
+import type { CallRecords } from "./call-records.ts";
+import { decoderOf } from "./decode.ts";
+import { encoderOf } from "./encode.ts";
+import type { OpenCalls } from "./open-calls.ts";
+import { receiveOne } from "./receive-one.ts";
+import { ServedCall } from "./served-call.ts";
+
+export type UnaryHandler = (request: Message, context: CallContext) => Promise<Message>;
+
+/** Answers the unary calls of one method. */
+export function unary(
+  deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
+  method: DescMethod,
+  handle: UnaryHandler,
+): (wire: ServerInterceptingCallInterface) => void {
+  const { openCalls, records } = deps;
+  const decode = decoderOf(method.input);
+  const encode = encoderOf(method.output);
+
+  const answer = async (call: ServedCall, bytes: Buffer): Promise<void> => {
+    try {
+      openCalls.enter();
+    } catch (error) {
+      return call.fail(error);
+    }
+    try {
+      const response = await handle(call.accept(decode(bytes)), call);
+      call.send(encode(response), ignoreFlush);
+      call.succeed();
+    } catch (error) {
+      call.fail(error);
+    } finally {
+      openCalls.leave();
+    }
+  };
+
+  return (wire) => {
+    const call = new ServedCall(wire, records);
+    receiveOne(wire, call, (bytes) => void answer(call, bytes));
+  };
+}
+
+function ignoreFlush(): void {}

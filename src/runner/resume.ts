@@ -1,0 +1,47 @@
+import { systemClock } from "../base/clock.ts";
+import { RpcFailure } from "./failure.ts";
+import { Retries, type RetryOptions } from "./retry.ts";
+
+export interface Resumable<Row> {
+  /** Watches from a cursor; `onAttached` is called when the service has taken the watch. */
+  readonly open: (afterSeq: bigint, onAttached: () => void) => AsyncGenerator<Row, void, undefined>;
+  readonly afterSeq: bigint;
+  /** The cursor that a row moves to. */
+  readonly cursorOf: (row: Row) => bigint;
+}
+
+/** A watch that was held this long worked; one that ends sooner counts among the failures in a row. */
+const STEADY_MS = 5_000;
+
+/**
+ * One watch without end over connections that end: each row after the cursor once, in order, through
+ * restarts of the service. A watch that ends without a failure was ended by something in between, so
+ * it is opened again like one that failed. Other failures (no such session, a cursor above the head)
+ * do not pass by waiting and are the caller's.
+ */
+export async function* resume<Row>(
+  { open, afterSeq, cursorOf }: Resumable<Row>,
+  options: RetryOptions,
+): AsyncGenerator<Row, void, undefined> {
+  const { clock = systemClock } = options;
+  const retries = new Retries(options);
+  let cursor = afterSeq;
+  for (;;) {
+    let attachedMs = Number.POSITIVE_INFINITY;
+    try {
+      for await (const row of open(cursor, () => (attachedMs = clock.monotonicMs()))) {
+        const next = cursorOf(row);
+        // A cursor inside a merged row brings that row again; a row that is wholly behind is no news.
+        if (next <= cursor) continue;
+        cursor = next;
+        retries.succeeded();
+        yield row;
+      }
+      throw new RpcFailure("UNAVAILABLE", "the watch ended");
+    } catch (error) {
+      if (!(error instanceof RpcFailure) || !(error.wasLost || error.wasRefusedForNow)) throw error;
+      if (clock.monotonicMs() - attachedMs >= STEADY_MS) retries.succeeded();
+      await retries.pauseAfter(error);
+    }
+  }
+}

@@ -1,0 +1,78 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Backoff, backoffMs } from "../base/backoff.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
+import { RpcFailure } from "./failure.ts";
+
+const PAUSE: Backoff = { minMs: 100, maxMs: 5_000 };
+
+export interface RetryOptions {
+  /** How long a row of failures may last before the last of them counts; 0 tries once. */
+  readonly retryForMs: number;
+  /** Ends a pause at once; the failure before it then counts. */
+  readonly signal?: AbortSignal;
+  /** Called before each pause; `count` is 1 at the first failure in a row. */
+  readonly onRetry?: (failure: RpcFailure, count: number) => void;
+  readonly clock?: Clock;
+  /** Rejects at once when the signal aborts. */
+  readonly wait?: (pauseMs: number, signal: AbortSignal | undefined) => Promise<void>;
+  /** From 0 to below 1. */
+  readonly random?: () => number;
+}
+
+/**
+ * One row of failures: from a first one up to the next success. What the service asks for with a
+ * RetryInfo is never undercut.
+ */
+export class Retries {
+  readonly #options: RetryOptions;
+  readonly #clock: Clock;
+  #count = 0;
+  #sinceMs: number | undefined;
+
+  constructor(options: RetryOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+  }
+
+  succeeded(): void {
+    this.#count = 0;
+    this.#sinceMs = undefined;
+  }
+
+  /** Resolves when it is time to try again, and rejects with the failure when there is no more. */
+  async pauseAfter(failure: RpcFailure): Promise<void> {
+    const nowMs = this.#clock.monotonicMs();
+    this.#sinceMs ??= nowMs;
+    const { retryForMs, signal, onRetry, wait = sleep, random = Math.random } = this.#options;
+    const pauseMs = Math.max(failure.retryAfterMs ?? 0, backoffMs(PAUSE, this.#count, random()));
+    if (nowMs + pauseMs - this.#sinceMs > retryForMs) throw failure;
+    this.#count += 1;
+    onRetry?.(failure, this.#count);
+    try {
+      await wait(pauseMs, signal);
+    } catch {
+      throw failure; // Only the signal ends a pause early.
+    }
+  }
+}
+
+/** Repeats a call for as long as `mayRepeat` says that its failure is one that passes. */
+export async function retrying<T>(
+  attempt: () => Promise<T>,
+  mayRepeat: (failure: RpcFailure) => boolean,
+  options: RetryOptions,
+): Promise<T> {
+  const retries = new Retries(options);
+  for (;;) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!(error instanceof RpcFailure) || !mayRepeat(error)) throw error;
+      await retries.pauseAfter(error);
+    }
+  }
+}
+
+function sleep(pauseMs: number, signal: AbortSignal | undefined): Promise<void> {
+  return delay(pauseMs, undefined, signal === undefined ? {} : { signal });
+}

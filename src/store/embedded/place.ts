@@ -1,0 +1,122 @@
+/**
+ * Where the cluster is and who runs it.
+ *
+ *   DATA_DIR/lock.N                  always here: it is the name the person who starts us knows
+ *   <home>/postgres/{data,password}  the cluster
+ *   <home>/binaries-<version>        only where the account cannot get at the installed ones
+ *
+ * `home` is DATA_DIR. As root the server runs as another user, and when that user cannot enter DATA_DIR
+ * (somewhere above it is a home directory of mode 700) home is /var/lib/session-ledger/<hash of
+ * DATA_DIR>, and DATA_DIR/postgres is a link to the cluster there.
+ *
+ * A cluster that exists is never looked past: modes, and whether we are root, may change between two
+ * starts, and then an empty database beside the full one would look like lost data. So what exists
+ * decides, first in DATA_DIR, then under the hash (the link may not have been made, or DATA_DIR been
+ * deleted), and the user who owns it runs it. Only for a new cluster is there a choice.
+ */
+import { createHash } from "node:crypto";
+import { access, chmod, constants, lstat, mkdir, realpath, symlink } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { type Account, accountNamed, canEnter, isRoot, ownerOf } from "./account.ts";
+import type { EmbeddedLog } from "./embedded-log.ts";
+import { hasCode, refusal } from "./refusal.ts";
+
+export interface Place {
+  readonly home: string;
+  /** Undefined when the service is not root: then the server is the same user. */
+  readonly account: Account | undefined;
+}
+
+export const CLUSTER_NAME = "postgres";
+
+/** Makes DATA_DIR when there is none; its real path, so that two spellings are one directory. */
+export async function openDataDir(dataDir: string): Promise<string> {
+  try {
+    await mkdir(dataDir, { recursive: true });
+    await access(dataDir, constants.W_OK | constants.X_OK);
+    return await realpath(dataDir);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw refusal(`DATA_DIR ${dataDir} cannot be written: ${reason}`, error);
+  }
+}
+
+export async function choosePlace(
+  dataDir: string,
+  options: { readonly log: EmbeddedLog; readonly userName: string; readonly systemDir: string },
+): Promise<Place> {
+  const existing = await existingCluster(join(dataDir, CLUSTER_NAME));
+  if (existing !== undefined) return placeOf(existing);
+  if (!isRoot()) return { home: dataDir, account: undefined };
+
+  const hash = createHash("sha256").update(dataDir).digest("hex").slice(0, 16);
+  const elsewhere = join(options.systemDir, hash);
+  const moved = await existingCluster(join(elsewhere, CLUSTER_NAME));
+  if (moved !== undefined) {
+    await symlink(moved, join(dataDir, CLUSTER_NAME));
+    return placeOf(moved);
+  }
+  const account = await accountNamed(options.userName);
+  if (await canEnter(account, dataDir)) return { home: dataDir, account };
+  await makeOpenDir(options.systemDir);
+  await makeOpenDir(elsewhere);
+  options.log.info({ dataDir, home: elsewhere, user: account.name }, "embedded_postgres_moved");
+  return { home: elsewhere, account };
+}
+
+/** To be called once the cluster is there, so that a moved one is found from DATA_DIR. */
+export async function linkCluster(dataDir: string, place: Place): Promise<void> {
+  if (place.home === dataDir) return;
+  try {
+    await symlink(join(place.home, CLUSTER_NAME), join(dataDir, CLUSTER_NAME));
+  } catch (error) {
+    if (!hasCode(error, "EEXIST")) throw error;
+  }
+}
+
+async function placeOf(cluster: string): Promise<Place> {
+  const owner = await ownerOf(cluster);
+  const home = dirname(cluster);
+  if (!isRoot()) {
+    if (owner.uid === process.getuid?.()) return { home, account: undefined };
+    throw refusal(
+      `the database in ${cluster} belongs to user ${owner.name}: start the service as that user or ` +
+        "as root, or give it a DATA_DIR of its own",
+    );
+  }
+  if (owner.uid === 0) {
+    throw refusal(
+      `the database in ${cluster} belongs to root, as whom PostgreSQL does not run: ` +
+        `give it to the user it was made by (chown -R)`,
+    );
+  }
+  if (await canEnter(owner, cluster)) return { home, account: owner };
+  throw refusal(
+    `user ${owner.name}, who runs the database in ${cluster}, cannot enter that directory any more: ` +
+      "open the directories above it to others (chmod o+x)",
+  );
+}
+
+/** The real path of a cluster that is there, through the link if it is one. */
+async function existingCluster(path: string): Promise<string | undefined> {
+  try {
+    await lstat(path);
+  } catch (error) {
+    if (hasCode(error, "ENOENT")) return undefined;
+    throw error;
+  }
+  try {
+    return await realpath(path);
+  } catch (error) {
+    throw refusal(
+      `${path} is a link to a database that is not there any more: bring it back, or delete the ` +
+        "link to begin with an empty one",
+      error,
+    );
+  }
+}
+
+async function makeOpenDir(path: string): Promise<void> {
+  await mkdir(path, { recursive: true });
+  await chmod(path, 0o755); // Whatever the umask: the account passes through to its cluster.
+}

@@ -1,0 +1,73 @@
+/**
+ * What went wrong with a statement, in the one way that matters: may it be sent again?
+ *
+ *   locked      somebody holds the session; nothing was done
+ *   retryable   the server said that it did nothing, or it was never sent
+ *   unknown     the connection was lost after sending: it may be committed (postgres.js says
+ *               CONNECTION_CLOSED even for a backend that was killed)
+ *   unavailable the server said that it did nothing, and that trying again at once is no use
+ *   defect      everything else: our statement is wrong
+ *
+ * SQLSTATEs: https://www.postgresql.org/docs/current/errcodes-appendix.html
+ */
+import { ServiceError } from "../base/errors.ts";
+
+export type Failure = "locked" | "retryable" | "unknown" | "unavailable" | "defect";
+
+const BY_CODE: Readonly<Record<string, Failure>> = {
+  "40001": "retryable", // serialization_failure
+  "40P01": "retryable", // deadlock_detected
+  "55P03": "locked", // lock_not_available: lock_timeout
+  "23505": "retryable", // unique_violation: a writer that does not take our lock; the key is found next time
+  "57P03": "retryable", // cannot_connect_now: starting up or shutting down
+  "53300": "retryable", // too_many_connections
+  "25006": "retryable", // read_only_sql_transaction: a failover is under way
+  "57014": "unavailable", // query_canceled: statement_timeout
+  "57P01": "unknown", // admin_shutdown; with synchronous replication it may come after the local commit
+  "57P02": "unknown", // crash_shutdown
+  "57P05": "unknown", // idle_session_timeout
+  // Before the first byte of the statement.
+  ECONNREFUSED: "retryable",
+  ENOTFOUND: "retryable",
+  EAI_AGAIN: "retryable",
+  ENOENT: "retryable", // No unix socket: the server is down.
+  EHOSTUNREACH: "retryable",
+  ENETUNREACH: "retryable",
+  CONNECT_TIMEOUT: "retryable",
+  // After it, or nobody knows.
+  CONNECTION_CLOSED: "unknown",
+  CONNECTION_DESTROYED: "unknown",
+  ECONNRESET: "unknown",
+  EPIPE: "unknown",
+  ETIMEDOUT: "unknown",
+  CONNECTION_ENDED: "unavailable", // We are stopping.
+};
+
+/** Whole classes, by the first two characters. */
+const BY_CLASS: Readonly<Record<string, Failure>> = {
+  "08": "unknown", // Connection exceptions.
+  "53": "unavailable", // Insufficient resources: disk full, out of memory.
+  "58": "unavailable", // System error: I/O.
+};
+
+export function failureOf(error: unknown): Failure {
+  const code = codeOf(error);
+  if (code === undefined) return "defect";
+  const sqlState = /^[0-9A-Z]{5}$/.test(code);
+  return BY_CODE[code] ?? (sqlState ? BY_CLASS[code.slice(0, 2)] : undefined) ?? "defect";
+}
+
+/** A failure as the caller of a read learns of it. Defects stay what they are. */
+export function storeError(cause: unknown): unknown {
+  const failure = failureOf(cause);
+  if (cause instanceof ServiceError || failure === "defect") return cause;
+  return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "the database is not available", {
+    cause,
+    retryAfterMs: 1_000,
+  });
+}
+
+function codeOf(error: unknown): string | undefined {
+  if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
+  return typeof error.code === "string" ? error.code : undefined;
+}

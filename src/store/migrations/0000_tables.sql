@@ -1,0 +1,65 @@
+CREATE TABLE "session_events" (
+	"session_id" text NOT NULL,
+	"seq" bigint NOT NULL,
+	"id" uuid NOT NULL,
+	"event_type" text NOT NULL,
+	"payload" text NOT NULL,
+	"idempotency_key" text,
+	"key_digest" "bytea",
+	"actor" text,
+	"created_at" timestamp(6) with time zone NOT NULL,
+	"recorded_at" timestamp(6) with time zone NOT NULL,
+	"completed_at" timestamp(6) with time zone,
+	"event_count" integer DEFAULT 1 NOT NULL,
+	"run_id" text,
+	"fragments" "bytea",
+	"conformant" boolean DEFAULT true NOT NULL,
+	CONSTRAINT "session_events_session_id_seq_pk" PRIMARY KEY("session_id","seq")
+);
+--> statement-breakpoint
+CREATE TABLE "session_messages" (
+	"session_id" text NOT NULL,
+	"seq" bigint NOT NULL,
+	"id" uuid NOT NULL,
+	"event_type" text NOT NULL,
+	"payload" text NOT NULL,
+	"idempotency_key" text,
+	"key_digest" "bytea",
+	"actor" text,
+	"sender" text,
+	"sent_at" timestamp(6) with time zone,
+	"created_at" timestamp(6) with time zone NOT NULL,
+	"recorded_at" timestamp(6) with time zone NOT NULL,
+	CONSTRAINT "session_messages_session_id_seq_pk" PRIMARY KEY("session_id","seq")
+);
+--> statement-breakpoint
+CREATE TABLE "sessions" (
+	"id" text PRIMARY KEY NOT NULL,
+	"name" text DEFAULT '' NOT NULL,
+	"project_id" text,
+	"phase" text,
+	"prompt" text,
+	"created_by_user_id" text,
+	"llm_model" text,
+	"agent_id" text,
+	"parent_session_id" text,
+	"labels" text,
+	"annotations" text,
+	"start_time" timestamp(6) with time zone,
+	"completion_time" timestamp(6) with time zone,
+	"created_at" timestamp(6) with time zone NOT NULL,
+	"updated_at" timestamp(6) with time zone NOT NULL,
+	"deleted_at" timestamp(6) with time zone,
+	"message_seq" bigint DEFAULT 0 NOT NULL,
+	"event_seq" bigint DEFAULT 0 NOT NULL,
+	"producer_epoch" bigint,
+	"producer_stream" bigint DEFAULT 0 NOT NULL,
+	"producer_client_seq" bigint DEFAULT 0 NOT NULL,
+	"producer_refused" bigint DEFAULT 0 NOT NULL,
+	"open_run_id" text,
+	"last_activity_at" timestamp(6) with time zone
+);
+--> statement-breakpoint
+CREATE UNIQUE INDEX "session_events_key" ON "session_events" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
+CREATE UNIQUE INDEX "session_messages_key" ON "session_messages" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
+CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;

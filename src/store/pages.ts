@@ -1,0 +1,154 @@
+/**
+ * Reads rows of one session in the order of their numbers. Every statement names the session and a
+ * range of numbers, walks the primary key, and is bounded three ways: rows returned, bytes returned,
+ * and, because a filter may match next to nothing, rows looked at.
+ *
+ *   without a filter   one statement: rowsMax + 1 rows, the last of which only tells that there is more
+ *   with a filter      first a border, ROWS_LOOKED_AT_MAX rows away or the head of the session, then
+ *                      the rows before it that match; what matches beyond comes with the next page
+ */
+import { type SQL, sql } from "drizzle-orm";
+import { columnsOf, rowOf, TABLE } from "./columns.ts";
+import type { Database } from "./database.ts";
+import { lastSeqOf, type RowOf, type StreamName } from "./rows.ts";
+import { isoOf } from "./times.ts";
+
+/** Rows that one filtered page looks at; then it ends and says how far it came. */
+export const ROWS_LOOKED_AT_MAX = 20_000;
+
+export interface PageRequest<S extends StreamName> {
+  readonly stream: S;
+  readonly sessionId: string;
+  /** In numbers (as `resolveCursor` gives it): a row comes when its first number is above. */
+  readonly after: bigint;
+  /** Rows whose first number is below; undefined: no bound. */
+  readonly before: bigint | undefined;
+  readonly descending: boolean;
+  readonly rowsMax: number;
+  /** A page ends with the row that reaches it. */
+  readonly bytesMax: number;
+  /** Undefined: every row. */
+  readonly filter: PageFilter | undefined;
+}
+
+export interface PageFilter {
+  /** Empty: all. */
+  readonly eventTypes: readonly string[];
+  /** Empty: all; of events only. */
+  readonly runId: string;
+  readonly createdAfterMicros: bigint | undefined;
+  readonly createdBeforeMicros: bigint | undefined;
+}
+
+export interface Page<S extends StreamName> {
+  readonly rows: readonly RowOf<S>[];
+  /** The cursor upwards: everything up to this number was looked at. */
+  readonly nextAfter: bigint;
+  /** The cursor downwards: everything from this number on was looked at. */
+  readonly nextBefore: bigint;
+  /** There may be more in the direction of the read. */
+  readonly hasMore: boolean;
+}
+
+export async function readPage<S extends StreamName>(
+  database: Database,
+  request: PageRequest<S>,
+): Promise<Page<S>> {
+  const border = request.filter === undefined ? NO_BORDER : await borderOf(database, request);
+  const fields = await database.run(pageStatement(request, border));
+  const { stream, sessionId, rowsMax, bytesMax, descending } = request;
+  const rows = fields.slice(0, rowsMax).map((row) => rowOf(stream, sessionId, row));
+  const cut = fields.length > rowsMax || Number(fields.at(-1)?.["bytes"] ?? 0) >= bytesMax;
+  const last = rows.at(-1);
+  const first = rows[0];
+  if (descending) {
+    const lowest = last?.seq ?? request.before ?? 0n;
+    return {
+      rows,
+      nextAfter: first === undefined ? request.after : lastSeqOf(first),
+      nextBefore: cut ? lowest : (border.seq ?? lowest),
+      hasMore: cut || border.more,
+    };
+  }
+  const highest = last === undefined ? request.after : lastSeqOf(last);
+  return {
+    rows,
+    nextAfter: cut || border.seq === undefined || border.seq < highest ? highest : border.seq,
+    nextBefore: first?.seq ?? request.before ?? 0n,
+    hasMore: cut || border.more,
+  };
+}
+
+/** How far a filtered page looks; `seq` is itself still looked at, and undefined means to the end. */
+interface Border {
+  readonly seq: bigint | undefined;
+  readonly more: boolean;
+}
+const NO_BORDER: Border = { seq: undefined, more: false };
+
+/**
+ * Read before the page, in a snapshot of its own: commit order is number order, so every row up to the
+ * head seen here is there for the statement that follows.
+ */
+async function borderOf(
+  database: Database,
+  request: PageRequest<StreamName>,
+): Promise<Border> {
+  const { stream, sessionId, descending } = request;
+  const head = stream === "messages" ? sql`message_seq` : sql`event_seq`;
+  const [fields] = await database.run(sql`
+    select (select seq from ${TABLE[stream]} where ${rangeOf(request)}
+        order by seq ${direction(descending)} offset ${ROWS_LOOKED_AT_MAX} limit 1) as beyond,
+      (select ${head} from sessions where id = ${sessionId}) as head`);
+  const beyond = fields?.["beyond"];
+  if (typeof beyond === "string") {
+    // The row beyond is not looked at; its number is where the next page begins.
+    return { seq: descending ? BigInt(beyond) + 1n : BigInt(beyond) - 1n, more: true };
+  }
+  const end = fields?.["head"];
+  return { seq: descending || typeof end !== "string" ? undefined : BigInt(end), more: false };
+}
+
+/** Exported for the plan test. */
+export function pageStatement(request: PageRequest<StreamName>, border: Border): SQL {
+  const { stream, descending, rowsMax, bytesMax, filter } = request;
+  const inside =
+    border.seq === undefined
+      ? sql``
+      : descending
+        ? sql`and seq >= ${border.seq.toString()}::bigint`
+        : sql`and seq <= ${border.seq.toString()}::bigint`;
+  return sql`
+    select ${columnsOf(stream)}, bytes from (
+      select *, sum(octet_length(payload)) over (order by seq ${direction(descending)}) as bytes
+      from (
+        select * from ${TABLE[stream]} where ${rangeOf(request)} ${inside} ${matching(filter)}
+        order by seq ${direction(descending)} limit ${rowsMax + 1}
+      ) found
+    ) counted
+    where bytes - octet_length(payload) < ${bytesMax}
+    order by seq ${direction(descending)}`;
+
+  function matching(wanted: PageFilter | undefined): SQL {
+    if (wanted === undefined) return sql``;
+    const types = JSON.stringify(wanted.eventTypes);
+    const { createdAfterMicros: from, createdBeforeMicros: to } = wanted;
+    return sql.join([
+      wanted.eventTypes.length === 0
+        ? sql``
+        : sql` and event_type = any (array(select json_array_elements_text(${types}::text::json)))`,
+      wanted.runId === "" ? sql`` : sql` and run_id = ${wanted.runId}`,
+      from === undefined ? sql`` : sql` and created_at >= ${isoOf(from)}::timestamptz`,
+      to === undefined ? sql`` : sql` and created_at < ${isoOf(to)}::timestamptz`,
+    ]);
+  }
+}
+
+function rangeOf({ sessionId, after, before }: PageRequest<StreamName>): SQL {
+  const from = sql`session_id = ${sessionId} and seq > ${after.toString()}::bigint`;
+  return before === undefined ? from : sql`${from} and seq < ${before.toString()}::bigint`;
+}
+
+function direction(descending: boolean): SQL {
+  return descending ? sql`desc` : sql`asc`;
+}

@@ -1,0 +1,29 @@
+import type { RowOf, SessionHead, StreamName } from "./rows.ts";
+
+/** A bounded read of contiguous rows: what a watcher behind its window and a window behind its head need. */
+export interface PageAfter<S extends StreamName> {
+  readonly stream: S;
+  readonly sessionId: string;
+  /** In numbers, not rows: a row comes when its last number is above. */
+  readonly after: bigint;
+  readonly rowsMax: number;
+  /** A page ends before the row that would pass it; one row always comes. */
+  readonly bytesMax: number;
+}
+
+/** The reads that live delivery stands on; store/pages.ts and store/sessions.ts are the real ones. */
+export interface LedgerReader {
+  pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]>;
+  /** One query for all; a session that is not there is not in the map, a deleted one is, and says so. */
+  heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>>;
+  /**
+   * A caller's `after_seq` (0 or more, at most the head) as a cursor in numbers. On the first number
+   * of a merged row it means that whole row was seen (old clients know no other); strictly inside
+   * one, that the row comes again.
+   */
+  resolveCursor(request: {
+    readonly stream: StreamName;
+    readonly sessionId: string;
+    readonly afterSeq: bigint;
+  }): Promise<bigint>;
+}

@@ -1,0 +1,187 @@
+/** The sessions themselves: made, read, listed, updated, deleted. Drizzle's query builder throughout. */
+import { and, count, desc, eq, isNull, sql } from "drizzle-orm";
+import { ServiceError } from "../base/errors.ts";
+import type { Database } from "./database.ts";
+import { storeError } from "./failure.ts";
+import type { SessionHead } from "./rows.ts";
+import { sessions } from "./schema.ts";
+import { isoOf, microsColumn } from "./times.ts";
+
+export interface SessionRecord {
+  readonly id: string;
+  readonly name: string;
+  readonly projectId: string | null;
+  readonly phase: string | null;
+  readonly prompt: string | null;
+  readonly createdByUserId: string | null;
+  readonly llmModel: string | null;
+  readonly agentId: string | null;
+  readonly parentSessionId: string | null;
+  readonly labels: string | null;
+  readonly annotations: string | null;
+  readonly startTimeMicros: bigint | null;
+  readonly completionTimeMicros: bigint | null;
+  readonly createdAtMicros: bigint;
+  readonly updatedAtMicros: bigint;
+  readonly lastActivityAtMicros: bigint | null;
+}
+
+export interface NewSession {
+  readonly id: string;
+  readonly name: string;
+  readonly prompt: string | undefined;
+  readonly llmModel: string | undefined;
+  readonly parentSessionId: string | undefined;
+  readonly labels: string | undefined;
+  readonly annotations: string | undefined;
+  readonly projectId: string | undefined;
+}
+
+/** What is undefined stays as it is. */
+export interface SessionStatus {
+  readonly phase: string | undefined;
+  readonly startTimeMicros: bigint | undefined;
+  readonly completionTimeMicros: bigint | undefined;
+}
+
+export interface SessionList {
+  readonly items: readonly SessionRecord[];
+  readonly total: number;
+}
+
+const micros = (column: Parameters<typeof microsColumn>[0]) =>
+  sql<bigint>`${microsColumn(column)}`.mapWith((value: unknown) => BigInt(String(value)));
+
+const RECORD = {
+  id: sessions.id,
+  name: sessions.name,
+  projectId: sessions.projectId,
+  phase: sessions.phase,
+  prompt: sessions.prompt,
+  createdByUserId: sessions.createdByUserId,
+  llmModel: sessions.llmModel,
+  agentId: sessions.agentId,
+  parentSessionId: sessions.parentSessionId,
+  labels: sessions.labels,
+  annotations: sessions.annotations,
+  startTimeMicros: micros(sessions.startTime),
+  completionTimeMicros: micros(sessions.completionTime),
+  createdAtMicros: micros(sessions.createdAt),
+  updatedAtMicros: micros(sessions.updatedAt),
+  lastActivityAtMicros: micros(sessions.lastActivityAt),
+};
+
+const now = sql`clock_timestamp()`;
+
+export async function createSession(database: Database, session: NewSession): Promise<SessionRecord> {
+  const [record] = await asStore(
+    database.drizzle
+      .insert(sessions)
+      .values({ ...session, createdAt: now, updatedAt: now })
+      .returning(RECORD),
+  );
+  if (record === undefined) throw new Error("insert returned no row");
+  return record;
+}
+
+/** Undefined when there is none, or it was deleted. */
+export async function getSession(database: Database, id: string): Promise<SessionRecord | undefined> {
+  const [record] = await asStore(
+    database.drizzle
+      .select(RECORD)
+      .from(sessions)
+      .where(and(eq(sessions.id, id), isNull(sessions.deletedAt))),
+  );
+  return record;
+}
+
+/** Newest first; `page` from 1. */
+export async function listSessions(
+  database: Database,
+  { page, size }: { readonly page: number; readonly size: number },
+): Promise<SessionList> {
+  const listed = isNull(sessions.deletedAt);
+  const [items, totals] = await Promise.all([
+    asStore(
+      database.drizzle
+        .select(RECORD)
+        .from(sessions)
+        .where(listed)
+        // As the index has it, else it is not used: descending and nulls last.
+        .orderBy(sql`${desc(sessions.createdAt)} nulls last`, sql`${desc(sessions.id)} nulls last`)
+        .limit(size)
+        .offset((page - 1) * size),
+    ),
+    asStore(database.drizzle.select({ total: count() }).from(sessions).where(listed)),
+  ]);
+  return { items, total: totals[0]?.total ?? 0 };
+}
+
+/** Undefined when there is none, or it was deleted. */
+export async function updateSessionStatus(
+  database: Database,
+  id: string,
+  status: SessionStatus,
+): Promise<SessionRecord | undefined> {
+  const time = (value: bigint | undefined): { value: string } | undefined =>
+    value === undefined ? undefined : { value: isoOf(value) };
+  const start = time(status.startTimeMicros);
+  const completion = time(status.completionTimeMicros);
+  const [record] = await asStore(
+    database.drizzle
+      .update(sessions)
+      .set({
+        updatedAt: now,
+        ...(status.phase === undefined ? {} : { phase: status.phase }),
+        ...(start === undefined ? {} : { startTime: start.value }),
+        ...(completion === undefined ? {} : { completionTime: completion.value }),
+      })
+      .where(and(eq(sessions.id, id), isNull(sessions.deletedAt)))
+      .returning(RECORD),
+  );
+  return record;
+}
+
+/** Marks it; false when there is none, or it was deleted before. Takes the lock that pushes take. */
+export async function deleteSession(database: Database, id: string): Promise<boolean> {
+  const deleted = await asStore(
+    database.drizzle
+      .update(sessions)
+      .set({ deletedAt: now, updatedAt: now })
+      .where(and(eq(sessions.id, id), isNull(sessions.deletedAt)))
+      .returning({ id: sessions.id }),
+  );
+  return deleted.length === 1;
+}
+
+/** One statement for all; deleted sessions are in the answer and say so. */
+export async function readHeads(
+  database: Database,
+  sessionIds: readonly string[],
+): Promise<ReadonlyMap<string, SessionHead>> {
+  if (sessionIds.length === 0) return new Map();
+  // One JSON text, because a statement has at most 65,535 parameters and may watch more sessions.
+  const rows = await database.run(sql`
+    select id, message_seq, event_seq, deleted_at is not null as deleted from sessions
+    where id = any (array(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)))`);
+  return new Map(
+    rows.map((row) => [
+      String(row["id"]),
+      {
+        messageSeq: BigInt(String(row["message_seq"])),
+        eventSeq: BigInt(String(row["event_seq"])),
+        deleted: row["deleted"] === true,
+      },
+    ]),
+  );
+}
+
+async function asStore<T>(query: Promise<T> | PromiseLike<T>): Promise<T> {
+  try {
+    return await query;
+  } catch (error) {
+    // Drizzle wraps what the driver threw.
+    const cause = error instanceof Error && !(error instanceof ServiceError) ? error.cause : undefined;
+    throw storeError(cause ?? error);
+  }
+}

@@ -1,0 +1,24 @@
+/**
+ * Microseconds to and from the text that PostgreSQL reads exactly. Never through a float or a Date
+ * alone: a Date has milliseconds, and `interval * number` and to_timestamp() calculate in doubles.
+ */
+import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
+
+const MICROS_PER_MS = 1_000n;
+
+/** Years 1 to 9999. */
+export function isoOf(micros: bigint): string {
+  let ms = micros / MICROS_PER_MS;
+  let rest = micros % MICROS_PER_MS;
+  if (rest < 0n) {
+    ms -= 1n;
+    rest += MICROS_PER_MS;
+  }
+  const iso = new Date(Number(ms)).toISOString();
+  return `${iso.slice(0, -1)}${rest.toString().padStart(3, "0")}Z`;
+}
+
+/** A timestamptz column as microseconds; extract() gives numeric, which is exact. */
+export function microsColumn(column: SQLWrapper): SQL {
+  return sql`(extract(epoch from ${column}) * 1000000)::bigint`;
+}

@@ -1,0 +1,160 @@
+/** One service a DATA_DIR: who is refused, who is not, and that of many exactly one wins. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFile, readdir, utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { type DataDirLock, lockDataDir } from "../../src/store/embedded/lock.ts";
+import { type ProcessIdentity, thisProcess } from "../../src/store/embedded/process-identity.ts";
+import {
+  addRow,
+  cleanUp,
+  countRows,
+  makeDirectory,
+  recordingLog,
+  spawnOwner,
+  startOwner,
+} from "../support/embedded-fixture.ts";
+
+const HEARTBEAT_MS = 20;
+
+let dataDir: string;
+
+beforeEach(async () => {
+  dataDir = await makeDirectory();
+});
+
+afterAll(cleanUp);
+
+async function take(): Promise<DataDirLock> {
+  const lock = await lockDataDir(dataDir, {
+    clock: systemClock,
+    log: recordingLog(),
+    heartbeatMs: HEARTBEAT_MS,
+    signal: new AbortController().signal,
+  });
+  onTestFinished(() => lock.release());
+  return lock;
+}
+
+/** As a process that was killed leaves it. */
+async function leaveLock(owner: Partial<ProcessIdentity>, number = 1): Promise<string> {
+  const path = join(dataDir, `lock.${number}`);
+  const content = { ...(await thisProcess()), startedAt: "2026-01-01T00:00:00.000Z", ...owner };
+  await writeFile(path, JSON.stringify(content));
+  return path;
+}
+
+async function deadPid(): Promise<number> {
+  const child = spawn("true");
+  await once(child, "exit");
+  return child.pid ?? -1;
+}
+
+describe("a lock", () => {
+  test("says who has it, since when, and is refused to the next", async () => {
+    await take();
+    await expect(take()).rejects.toThrow(
+      new RegExp(`is in use by session-ledger process ${process.pid}, started 20\\d\\d-`),
+    );
+  });
+
+  test("that was given back is free, and one file stays", async () => {
+    for (let round = 0; round < 3; round += 1) await (await take()).release();
+    expect(await readdir(dataDir)).toEqual(["lock.3"]);
+  });
+
+  test("of a process that is dead is free", async () => {
+    await leaveLock({ pid: await deadPid() });
+    await take();
+    expect(await readdir(dataDir)).toEqual(["lock.2"]);
+  });
+
+  test("of a pid that belongs to a later process is free", async () => {
+    await leaveLock({ startMark: "1" });
+    await take();
+    expect(JSON.parse(await readFile(join(dataDir, "lock.2"), "utf8"))).toMatchObject({
+      pid: process.pid,
+    });
+  });
+
+  test("that nobody can read an owner from is free", async () => {
+    await writeFile(join(dataDir, "lock.1"), '{"pid": "');
+    await (await take()).release();
+    await writeFile(join(dataDir, "lock.3"), '{"pid": 0}');
+    await take();
+    expect(await readdir(dataDir)).toEqual(["lock.4"]);
+  });
+
+  test.runIf(process.platform === "linux")("of a zombie is free", async () => {
+    // By then `sleep 60` has taken the shell's place, and never asks for its child's exit code.
+    const shell = spawn("sh", ["-c", "sleep 0.1 & echo $!; exec sleep 60"]);
+    onTestFinished(() => void shell.kill());
+    const pid = Number((await once(shell.stdout, "data")).join());
+    await expect.poll(() => readFile(`/proc/${pid}/stat`, "utf8")).toMatch(/^\d+ \(\w+\) Z /);
+    const stat = await readFile(`/proc/${pid}/stat`, "utf8");
+    await leaveLock({ pid, startMark: stat.split(" ")[21] ?? "" });
+    await take();
+    expect(await readdir(dataDir)).toEqual(["lock.2"]);
+  });
+
+  test("of another container is free only when its owner shows no life", async () => {
+    // The pid is one that lives here, and the other way round: it must not count in either case.
+    const path = await leaveLock({ scope: "elsewhere" });
+    const beating = setInterval(() => void utimes(path, new Date(), new Date()), HEARTBEAT_MS / 2);
+    onTestFinished(() => clearInterval(beating));
+    await expect(take()).rejects.toThrow(/process \d+ of another container or host, started 2026/);
+    clearInterval(beating);
+    await take();
+    expect(await readdir(dataDir)).toEqual(["lock.2"]);
+  });
+
+  test("beats while it is held", async () => {
+    await take();
+    await leaveLock({ scope: "elsewhere" }, 1); // Our own, as one sees it from another container.
+    await expect(take()).rejects.toThrow("of another container or host");
+  });
+
+  test("of a dead owner goes to exactly one of many who want it at once", async () => {
+    for (let round = 0; round < 20; round += 1) {
+      dataDir = await makeDirectory();
+      await leaveLock({ pid: await deadPid() });
+      const answers = await Promise.allSettled(Array.from({ length: 8 }, () => take()));
+      const losers = answers.filter((answer) => answer.status === "rejected");
+      expect(losers).toHaveLength(7);
+      expect(losers.map(({ reason }) => String(reason))).toEqual(
+        losers.map(() => expect.stringMatching(/in use by|being taken/)),
+      );
+    }
+  });
+});
+
+describe("of two services in one DATA_DIR", () => {
+  test("the second is refused by the name of the first, which goes on", async () => {
+    const first = await startOwner(dataDir);
+    await addRow(first.url);
+    const second = await spawnOwner(dataDir).answer;
+    expect(second).toEqual({
+      refused: expect.stringMatching(
+        new RegExp(`DATA_DIR ${dataDir} is in use by session-ledger process ${first.pid}, started`),
+      ),
+    });
+    expect(await countRows(first.url)).toBe(1);
+    await first.kill("SIGTERM");
+    const third = await startOwner(dataDir);
+    expect(await countRows(third.url)).toBe(1);
+    await third.kill("SIGTERM");
+  });
+
+  test("started at the same moment, exactly one wins, also over a killed one's", async () => {
+    for (const where of ["a new directory", "the directory of a killed service"]) {
+      const owners = [spawnOwner(dataDir), spawnOwner(dataDir), spawnOwner(dataDir)];
+      const answers = await Promise.all(owners.map((owner) => owner.answer));
+      const refusals = answers.flatMap((answer) => ("refused" in answer ? [answer.refused] : []));
+      const refusal = expect.stringContaining("in use by session-ledger process");
+      expect({ where, refusals }).toEqual({ where, refusals: [refusal, refusal] });
+      await Promise.all(owners.map((owner) => owner.kill("SIGKILL")));
+    }
+  });
+});

@@ -1,0 +1,229 @@
+/** The embedded server after a SIGKILL, of whatever part of it, at whatever moment. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFile, readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import postgres from "postgres";
+import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { ownerOf } from "../../src/store/embedded/account.ts";
+import {
+  type EmbeddedPostgres,
+  createEmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import {
+  IS_ROOT,
+  addRow,
+  cleanUp,
+  countRows,
+  endProcess,
+  makeDirectory,
+  pgDataIn,
+  postmasterPid,
+  recordingLog,
+  remainsIn,
+  runningPostmaster,
+  spawnOwner,
+  startOwner,
+  withSql,
+} from "../support/embedded-fixture.ts";
+
+let dataDir: string;
+let log: ReturnType<typeof recordingLog>;
+let unit: EmbeddedPostgres;
+
+beforeEach(async () => {
+  dataDir = await makeDirectory();
+  log = recordingLog();
+  unit = createEmbeddedPostgres({ dataDir, log });
+});
+
+afterEach(() => unit.stop());
+afterAll(cleanUp);
+
+/** A backend that computes, and so does not notice that its postmaster has died. */
+async function startBusyBackend(url: string, seconds: number): Promise<void> {
+  const sql = postgres(url, { max: 1, onnotice: () => undefined });
+  onTestFinished(() => sql.end({ timeout: 0 }));
+  sql`do ${sql.unsafe(`$$ declare till timestamptz := clock_timestamp() + '${seconds} s';
+    begin while clock_timestamp() < till loop end loop; end $$`)}`.catch(() => undefined);
+  await expect
+    .poll(() =>
+      withSql(
+        url,
+        (seen) =>
+          seen`select 1 from pg_stat_activity where query like 'do %declare%' and state = 'active'`,
+      ),
+    )
+    .toHaveLength(1);
+}
+
+/** The file the killed server left, with its pid given to another living process of the same user. */
+async function giveAwayPid(): Promise<number> {
+  const path = join(pgDataIn(dataDir), "postmaster.pid");
+  const { uid, gid } = await ownerOf(pgDataIn(dataDir));
+  const stranger = spawn("sleep", ["60"], { stdio: "ignore", ...(IS_ROOT ? { uid, gid } : {}) });
+  onTestFinished(() => void stranger.kill());
+  await once(stranger, "spawn");
+  const lines = (await readFile(path, "utf8")).split("\n");
+  await writeFile(path, [stranger.pid, ...lines.slice(1)].join("\n"));
+  return stranger.pid ?? -1;
+}
+
+describe("after a SIGKILL of the service", () => {
+  test("the server that still runs is stopped, and every row is there", async () => {
+    const owner = await startOwner(dataDir);
+    await addRow(owner.url);
+    const leftover = await runningPostmaster(dataDir);
+    await owner.kill("SIGKILL");
+    // Its log has no reader any more; that must not end it before we do.
+    await withSql(owner.url, async (sql) => {
+      await expect(sql`select 1 / 0`).rejects.toThrow("division by zero");
+    });
+    await addRow(owner.url);
+    await unit.start();
+    expect(await countRows(unit.url)).toBe(2);
+    const { fields } = await log.until("embedded_postgres_leftover_stopped");
+    expect(fields).toEqual({ pid: leftover, signal: "SIGINT" });
+    expect(await runningPostmaster(dataDir)).not.toBe(leftover);
+  });
+
+  test("and of the server, the log is replayed and every row is there", async () => {
+    const owner = await startOwner(dataDir);
+    await addRow(owner.url);
+    const postmaster = await runningPostmaster(dataDir);
+    await owner.kill("SIGKILL");
+    endProcess(postmaster);
+    await unit.start();
+    expect(await countRows(unit.url)).toBe(1);
+    expect(JSON.stringify(log.entries)).toContain("automatic recovery in progress");
+  });
+
+  test("a pid file whose pid now belongs to another process does not stop the start", async () => {
+    const owner = await startOwner(dataDir);
+    await addRow(owner.url);
+    const postmaster = await runningPostmaster(dataDir);
+    await owner.kill("SIGKILL");
+    endProcess(postmaster);
+    const stranger = await giveAwayPid();
+    await unit.start();
+    expect(await countRows(unit.url)).toBe(1);
+    expect((await log.until("embedded_postgres_stale_pid_replaced")).fields).toEqual({
+      pid: stranger,
+    });
+    expect(() => process.kill(stranger, 0)).not.toThrow(); // It is none of ours.
+  });
+
+  test("a backend that outlives its postmaster is waited for, though the pid file is stale", async () => {
+    const owner = await startOwner(dataDir);
+    await addRow(owner.url);
+    await startBusyBackend(owner.url, 2);
+    const postmaster = await runningPostmaster(dataDir);
+    await owner.kill("SIGKILL");
+    endProcess(postmaster);
+    await giveAwayPid();
+    await unit.start();
+    expect((await log.until("embedded_postgres_start_tried_again")).fields).toEqual({
+      failure: "memory_in_use",
+    });
+    expect(await countRows(unit.url)).toBe(1);
+  });
+
+  test("a pid file that was cut off while written does not stop the start", async () => {
+    const owner = await startOwner(dataDir);
+    await owner.kill("SIGTERM");
+    await writeFile(join(pgDataIn(dataDir), "postmaster.pid"), "");
+    await unit.start();
+    expect(await postmasterPid(dataDir)).toBeGreaterThan(0);
+  });
+
+  test("in the middle of initdb, the next start begins anew and leaves no draft", async () => {
+    const owner = spawnOwner(dataDir);
+    const drafts = async (): Promise<readonly string[]> =>
+      (await readdir(dataDir, { recursive: true })).filter((name) =>
+        name.startsWith("postgres.new"),
+      );
+    await expect.poll(async () => (await drafts()).length, { interval: 2 }).toBeGreaterThan(20);
+    await owner.kill("SIGKILL");
+    expect(await readdir(dataDir)).not.toContain("postgres");
+    await unit.start();
+    await addRow(unit.url);
+    await unit.stop();
+    await unit.start(); // The initdb of the killed service may have outlived the first clean-up.
+    expect(await drafts()).toEqual([]);
+    expect(await countRows(unit.url)).toBe(1);
+  });
+});
+
+describe("after a SIGKILL of the server", () => {
+  test("it is started again on its port, and a pool that had connections goes on", async () => {
+    await unit.start();
+    await addRow(unit.url);
+    const pool = postgres(unit.url, { max: 4, onnotice: () => undefined });
+    onTestFinished(() => pool.end({ timeout: 1 }));
+    await Promise.all([1, 2, 3, 4].map(() => pool`select pg_sleep(0.01)`));
+    const before = await runningPostmaster(dataDir);
+    endProcess(before);
+    expect((await log.until("embedded_postgres_died")).fields).toEqual({
+      pid: before,
+      exit: "SIGKILL",
+    });
+    await log.until("embedded_postgres_restarted");
+    // The first statements may still find a dead connection: a caller retries, and so do we.
+    await expect
+      .poll(() => pool`insert into kept default values`.then(() => "in", String))
+      .toBe("in");
+    expect(await countRows(unit.url)).toBe(2);
+  });
+
+  test("again and again", async () => {
+    await unit.start();
+    const pids = new Set<number>();
+    for (let round = 0; round < 3; round += 1) {
+      await expect
+        .poll(() => addRow(unit.url).then(() => "in", String), { timeout: 10_000 })
+        .toBe("in");
+      const pid = await runningPostmaster(dataDir);
+      pids.add(pid);
+      endProcess(pid);
+    }
+    await expect.poll(() => countRows(unit.url).catch(() => -1), { timeout: 10_000 }).toBe(3);
+    expect(pids.size).toBe(3);
+  });
+
+  test("one backend does not end the server", async () => {
+    await unit.start();
+    const postmaster = await runningPostmaster(dataDir);
+    const backend = await withSql(unit.url, async (sql) => {
+      const [row] = await sql<{ pid: number }[]>`select pg_backend_pid() as pid`;
+      endProcess(row?.pid ?? -1);
+      return row?.pid;
+    });
+    expect(backend).toBeGreaterThan(0);
+    await expect.poll(() => addRow(unit.url).then(() => "in", String)).toBe("in");
+    expect(await runningPostmaster(dataDir)).toBe(postmaster);
+  });
+
+  test("stop works while it is down", async () => {
+    await unit.start();
+    endProcess(await runningPostmaster(dataDir));
+    await log.until("embedded_postgres_died");
+    await unit.stop();
+    expect(log.entries.map((entry) => entry.event)).not.toContain("embedded_postgres_restarted");
+    const again = createEmbeddedPostgres({ dataDir, log });
+    await again.start();
+    await again.stop();
+    expect(await remainsIn(dataDir)).toEqual([]);
+  });
+});
+
+describe("a stop that takes too long", () => {
+  test("becomes an immediate one, and every row is there afterwards", async () => {
+    const impatient = createEmbeddedPostgres({ dataDir, log, limits: { fastStopMs: 1 } });
+    await impatient.start();
+    await addRow(impatient.url);
+    await impatient.stop();
+    expect((await log.until("embedded_postgres_stopped")).fields).toEqual({ signal: "SIGQUIT" });
+    await unit.start();
+    expect(await countRows(unit.url)).toBe(1);
+  });
+});

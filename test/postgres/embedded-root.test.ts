@@ -1,0 +1,167 @@
+/** The service as root, which PostgreSQL refuses to be. Skipped, by name, for any other user. */
+import {
+  chmod,
+  cp,
+  lstat,
+  mkdir,
+  readFile,
+  readdir,
+  readlink,
+  realpath,
+  rm,
+  stat,
+} from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { accountNamed } from "../../src/store/embedded/account.ts";
+import { findBinaries, usableBinaries } from "../../src/store/embedded/binaries.ts";
+import {
+  type EmbeddedPostgres,
+  createEmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import {
+  IS_ROOT,
+  addRow,
+  cleanUp,
+  countRows,
+  makeDirectory,
+  recordingLog,
+} from "../support/embedded-fixture.ts";
+
+afterAll(cleanUp);
+
+/** A project in a home directory that others cannot enter. */
+async function closedHome(): Promise<{
+  readonly dataDir: string;
+  readonly systemDir: string;
+  readonly log: ReturnType<typeof recordingLog>;
+  readonly unit: () => EmbeddedPostgres;
+}> {
+  const dataDir = join(await makeDirectory(0o700), "project", ".data");
+  const systemDir = join(await makeDirectory(), "session-ledger");
+  const log = recordingLog();
+  return {
+    dataDir,
+    systemDir,
+    log,
+    unit: () => createEmbeddedPostgres({ dataDir, log, systemDir }),
+  };
+}
+
+describe.runIf(IS_ROOT)("as root", () => {
+  test("the server runs as the user postgres, who owns the cluster", async () => {
+    const dataDir = await makeDirectory();
+    const unit = createEmbeddedPostgres({ dataDir, log: recordingLog() });
+    await unit.start();
+    const { uid } = await accountNamed("postgres");
+    const [pid] = (await readFile(join(dataDir, "postgres/data/postmaster.pid"), "utf8")).split(
+      "\n",
+    );
+    expect((await stat(`/proc/${pid}`)).uid).toBe(uid);
+    expect((await stat(join(dataDir, "postgres"))).uid).toBe(uid);
+    await unit.stop();
+  });
+
+  test("a cluster that another user made goes on under that user", async () => {
+    const dataDir = await makeDirectory();
+    const first = createEmbeddedPostgres({ dataDir, log: recordingLog(), userName: "nobody" });
+    await first.start();
+    await addRow(first.url);
+    await first.stop();
+    const second = createEmbeddedPostgres({ dataDir, log: recordingLog() });
+    await second.start();
+    expect(await countRows(second.url)).toBe(1);
+    await second.stop();
+  });
+
+  describe("under a directory of mode 700", () => {
+    test("the cluster is kept elsewhere, says so once, and is found again", async () => {
+      const { dataDir, systemDir, log, unit } = await closedHome();
+      const first = unit();
+      await first.start();
+      await addRow(first.url);
+      await first.stop();
+      const second = unit();
+      await second.start();
+      expect(await countRows(second.url)).toBe(1);
+      await second.stop();
+      const [hash = ""] = await readdir(systemDir);
+      expect(await realpath(join(dataDir, "postgres"))).toBe(join(systemDir, hash, "postgres"));
+      const told = log.entries.filter(({ event }) => event === "embedded_postgres_moved");
+      expect(told.map(({ fields }) => fields)).toEqual([
+        { dataDir, home: join(systemDir, hash), user: "postgres" },
+      ]);
+    });
+
+    test("it is found again when the directory was opened, moved, or deleted since", async () => {
+      const { dataDir, systemDir, log, unit } = await closedHome();
+      const first = unit();
+      await first.start();
+      await addRow(first.url);
+      await first.stop();
+
+      await chmod(join(dataDir, "..", ".."), 0o755);
+      const opened = unit();
+      await opened.start();
+      expect(await countRows(opened.url)).toBe(1);
+      await opened.stop();
+
+      const copy = join(await makeDirectory(), "moved");
+      await cp(dataDir, copy, { recursive: true, verbatimSymlinks: true });
+      const moved = createEmbeddedPostgres({ dataDir: copy, log, systemDir });
+      await moved.start();
+      expect(await countRows(moved.url)).toBe(1);
+      await moved.stop();
+
+      await rm(dataDir, { recursive: true });
+      const deleted = unit();
+      await deleted.start();
+      expect(await countRows(deleted.url)).toBe(1);
+      await deleted.stop();
+    });
+
+    test("a link to a cluster that is gone is refused, not taken for an empty one", async () => {
+      const { systemDir, unit } = await closedHome();
+      const first = unit();
+      await first.start();
+      await first.stop();
+      await rm(systemDir, { recursive: true });
+      await expect(unit().start()).rejects.toThrow(/link to a database that is not there any more/);
+    });
+
+    test("a cluster its user can no longer enter is refused by name", async () => {
+      const parent = await makeDirectory();
+      const dataDir = join(parent, ".data");
+      const unit = createEmbeddedPostgres({ dataDir, log: recordingLog() });
+      await unit.start();
+      await unit.stop();
+      await chmod(parent, 0o700);
+      await expect(unit.start()).rejects.toThrow(/user postgres.* cannot enter.*chmod o\+x/);
+    });
+
+    test("the binaries are copied with their links, once a version", async () => {
+      const found = await findBinaries();
+      const closed = await makeDirectory(0o700);
+      const home = await makeDirectory();
+      const log = recordingLog();
+      const account = await accountNamed("postgres");
+      const installed = join(closed, "native");
+      await cp(found.directory, installed, { recursive: true, verbatimSymlinks: true });
+      const use = (packageVersion: string): Promise<{ readonly directory: string }> =>
+        usableBinaries({ directory: installed, packageVersion }, { account, home, log });
+
+      await mkdir(join(home, "binaries.new-of-a-killed-start"));
+      const { directory } = await use("1");
+      expect(directory).toBe(join(home, "binaries-1"));
+      const link = join(directory, "lib", "libicuuc.so.60");
+      expect((await lstat(link)).isSymbolicLink()).toBe(true);
+      expect(await readlink(link)).toBe("libicuuc.so.60.2");
+      const { ino } = await stat(directory);
+      await use("1");
+      expect((await stat(directory)).ino).toBe(ino);
+      await use("2");
+      expect(await readdir(home)).toEqual(["binaries-2"]);
+      expect(log.entries.map(({ event }) => event)).toContain("embedded_postgres_binaries_copied");
+    });
+  });
+});

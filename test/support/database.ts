@@ -1,0 +1,38 @@
+import { randomUUID } from "node:crypto";
+import postgres from "postgres";
+import { inject } from "vitest";
+
+export interface TestDatabase {
+  readonly url: string;
+  drop(): Promise<void>;
+}
+
+/** A database of its own for a test file, empty, or a copy of the named template. */
+export async function createDatabase(
+  options: { readonly template?: string } = {},
+): Promise<TestDatabase> {
+  const serverUrl = inject("postgresUrl");
+  const name = `test_${randomUUID().replaceAll("-", "")}`;
+  const template = options.template ?? "template0";
+  await onServer(serverUrl, (sql) => sql`create database ${sql(name)} template ${sql(template)}`);
+  const url = new URL(serverUrl);
+  url.pathname = `/${name}`;
+  return {
+    url: url.href,
+    // By force: a test that failed may have left connections, and its failure is the one to report.
+    drop: () =>
+      onServer(serverUrl, (sql) => sql`drop database if exists ${sql(name)} with (force)`),
+  };
+}
+
+async function onServer(
+  url: string,
+  statement: (sql: postgres.Sql) => PromiseLike<unknown>,
+): Promise<void> {
+  const sql = postgres(url, { max: 1, onnotice: () => undefined });
+  try {
+    await statement(sql);
+  } finally {
+    await sql.end();
+  }
+}

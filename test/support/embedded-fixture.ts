@@ -1,0 +1,182 @@
+/** What the tests of the embedded server share: directories, a log that can be waited for, owners to kill. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmod, mkdtemp, readFile, readdir, rm } from "node:fs/promises";
+import { createConnection } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import postgres from "postgres";
+import { z } from "zod";
+import type { EmbeddedLog } from "../../src/store/embedded/embedded-log.ts";
+
+export const IS_ROOT = process.getuid?.() === 0;
+
+/** Every process of the tests that is still alive at their end is a bug, and is ended all the same. */
+const children = new Set<ChildProcess>();
+const directories: string[] = [];
+
+/** A directory that any user may pass through, deleted by `cleanUp`. */
+export async function makeDirectory(mode = 0o755): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), "session-ledger-test-"));
+  await chmod(path, mode); // mkdtemp's own 700 would send the cluster elsewhere when root runs the tests.
+  directories.push(path);
+  return path;
+}
+
+export async function cleanUp(): Promise<void> {
+  for (const child of children) child.kill("SIGKILL");
+  children.clear();
+  for (const directory of directories.splice(0)) {
+    const pid = await postmasterPid(directory);
+    if (pid !== undefined) endProcess(pid);
+    await rm(directory, { recursive: true, force: true, maxRetries: 10 });
+  }
+}
+
+export interface LogEntry {
+  readonly event: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** A log to read afterwards, and to wait on. */
+export function recordingLog(): EmbeddedLog & {
+  readonly entries: readonly LogEntry[];
+  until(event: string): Promise<LogEntry>;
+} {
+  const entries: LogEntry[] = [];
+  const waiting: { readonly event: string; readonly resolve: (entry: LogEntry) => void }[] = [];
+  const add = (fields: object, event: string): void => {
+    const entry = { event, fields: { ...fields } };
+    entries.push(entry);
+    for (const waiter of waiting) if (waiter.event === event) waiter.resolve(entry);
+  };
+  return {
+    info: add,
+    warn: add,
+    entries,
+    until: (event) => {
+      const found = entries.find((entry) => entry.event === event);
+      if (found !== undefined) return Promise.resolve(found);
+      const { promise, resolve } = Promise.withResolvers<LogEntry>();
+      waiting.push({ event, resolve });
+      return promise;
+    },
+  };
+}
+
+/** One connection, closed at the end, for a few statements. */
+export async function withSql<T>(url: string, use: (sql: postgres.Sql) => Promise<T>): Promise<T> {
+  const sql = postgres(url, { max: 1, onnotice: () => undefined, connect_timeout: 10 });
+  try {
+    return await use(sql);
+  } finally {
+    await sql.end({ timeout: 1 });
+  }
+}
+
+/** Leaves one more row behind. */
+export async function addRow(url: string): Promise<void> {
+  await withSql(url, async (sql) => {
+    await sql`create table if not exists kept (at timestamptz not null default now())`;
+    await sql`insert into kept default values`;
+  });
+}
+
+export function countRows(url: string): Promise<number> {
+  return withSql(url, async (sql) => {
+    const [row] = await sql<{ count: number }[]>`select count(*)::int as count from kept`;
+    return row?.count ?? 0;
+  });
+}
+
+const ownerAnswerSchema = z.union([
+  z.object({ url: z.string() }),
+  z.object({ refused: z.string() }),
+]);
+
+export type OwnerAnswer = z.infer<typeof ownerAnswerSchema>;
+
+export interface Owner {
+  readonly pid: number;
+  readonly answer: Promise<OwnerAnswer>;
+  /** Resolves when the process is gone. */
+  kill(signal: NodeJS.Signals): Promise<void>;
+}
+
+/** Another process that starts the embedded server in `dataDir`. */
+export function spawnOwner(dataDir: string): Owner {
+  const script = fileURLToPath(new URL("./embedded-owner.ts", import.meta.url));
+  const child = spawn(process.execPath, [script, dataDir], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  children.add(child);
+  const ended = once(child, "exit").then(() => children.delete(child));
+  const { promise: answer, resolve, reject } = Promise.withResolvers<OwnerAnswer>();
+  createInterface({ input: child.stdout })
+    .once("line", (line) => resolve(ownerAnswerSchema.parse(JSON.parse(line))))
+    .once("close", () => reject(new Error("it ended without an answer")));
+  answer.catch(() => undefined); // Some tests kill it before it has one.
+  return {
+    pid: child.pid ?? -1,
+    answer,
+    kill: async (signal) => {
+      child.kill(signal);
+      await ended;
+    },
+  };
+}
+
+export async function startOwner(dataDir: string): Promise<Owner & { readonly url: string }> {
+  const owner = spawnOwner(dataDir);
+  const answer = await owner.answer;
+  if ("refused" in answer) throw new Error(answer.refused);
+  return { ...owner, url: answer.url };
+}
+
+export function pgDataIn(dataDir: string): string {
+  return join(dataDir, "postgres", "data");
+}
+
+/** Of the server that says it runs there. */
+export async function postmasterPid(dataDir: string): Promise<number | undefined> {
+  const text = await readFile(join(pgDataIn(dataDir), "postmaster.pid"), "utf8").catch(() => "");
+  const pid = Number.parseInt(text, 10);
+  return pid > 0 ? pid : undefined;
+}
+
+export async function runningPostmaster(dataDir: string): Promise<number> {
+  const pid = await postmasterPid(dataDir);
+  if (pid === undefined) throw new Error(`no server runs in ${dataDir}`);
+  return pid;
+}
+
+/** What a unit that stopped may not leave: a server, or a lock that still names its owner. */
+export async function remainsIn(dataDir: string): Promise<readonly string[]> {
+  const pid = await postmasterPid(dataDir);
+  const remains = pid === undefined ? [] : [`server ${pid}`];
+  for (const name of await readdir(dataDir)) {
+    if (!name.startsWith("lock.")) continue;
+    const owner = await readFile(join(dataDir, name), "utf8");
+    if (owner !== "") remains.push(`${name} of ${owner}`);
+  }
+  return remains;
+}
+
+export function listens(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url);
+  const socket = createConnection({ host: hostname, port: Number(port) });
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  socket.once("connect", () => resolve(true)).once("error", () => resolve(false));
+  return promise.finally(() => socket.destroy());
+}
+
+/** The process is one this test file started, or the server of one of its directories. */
+export function endProcess(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It was gone already.
+  }
+}

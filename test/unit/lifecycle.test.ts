@@ -1,0 +1,75 @@
+import { describe, expect, test } from "vitest";
+import { type Unit, startAll, stopAll } from "../../src/base/lifecycle.ts";
+
+type Step = "start" | "stop";
+
+/** Units that write down what is asked of them, and fail where they are told to. */
+function recorder(): {
+  readonly calls: string[];
+  readonly unit: (name: string, failing?: Partial<Record<Step, Error>>) => Unit;
+} {
+  const calls: string[] = [];
+  return {
+    calls,
+    unit: (name, failing = {}) => {
+      const step = (kind: Step) => async (): Promise<void> => {
+        calls.push(`${kind} ${name}`);
+        await Promise.resolve(); // Any real unit takes a turn; an order that relies on none is wrong.
+        calls.push(`${kind} ${name} done`);
+        if (failing[kind] !== undefined) throw failing[kind];
+      };
+      return { start: step("start"), stop: step("stop") };
+    },
+  };
+}
+
+describe("startAll", () => {
+  test("starts in order, each when the one before is of use", async () => {
+    const { calls, unit } = recorder();
+    await startAll([unit("a"), unit("b")]);
+    expect(calls).toEqual(["start a", "start a done", "start b", "start b done"]);
+  });
+
+  test("stops what it started, last first and the failed one too, when a start fails", async () => {
+    const { calls, unit } = recorder();
+    const failure = new Error("no port");
+    const units = [unit("a"), unit("b", { start: failure }), unit("c")];
+    await expect(startAll(units)).rejects.toBe(failure);
+    expect(calls.filter((call) => call.endsWith("done"))).toEqual([
+      "start a done",
+      "start b done",
+      "stop b done",
+      "stop a done",
+    ]);
+    expect(calls).not.toContain("start c");
+    expect(calls).not.toContain("stop c");
+  });
+
+  test("rejects with the start's error, whatever goes wrong in cleaning up", async () => {
+    const { calls, unit } = recorder();
+    const failure = new Error("no port");
+    const units = [unit("a", { stop: new Error("stuck") }), unit("b", { start: failure })];
+    await expect(startAll(units)).rejects.toBe(failure);
+    expect(calls).toContain("stop a done");
+  });
+});
+
+describe("stopAll", () => {
+  test("stops in reverse order, each when the one after it is gone", async () => {
+    const { calls, unit } = recorder();
+    await stopAll([unit("a"), unit("b")]);
+    expect(calls).toEqual(["stop b", "stop b done", "stop a", "stop a done"]);
+  });
+
+  test("stops every one even when some fail, and rejects with the first failure", async () => {
+    const { calls, unit } = recorder();
+    const first = new Error("c is stuck");
+    const units = [
+      unit("a"),
+      unit("b", { stop: new Error("b is stuck") }),
+      unit("c", { stop: first }),
+    ];
+    await expect(stopAll(units)).rejects.toBe(first);
+    expect(calls).toContain("stop a done");
+  });
+});

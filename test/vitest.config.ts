@@ -1,0 +1,38 @@
+import { defineConfig } from "vitest/config";
+
+/**
+ * Three projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
+ * server, one database a file; `e2e` starts the service as a process and speaks to it from outside.
+ */
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        test: {
+          name: "unit",
+          include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
+          testTimeout: 30_000,
+        },
+      },
+      {
+        test: {
+          name: "postgres",
+          include: ["test/postgres/**/*.test.ts"],
+          globalSetup: ["test/support/postgres-server.ts"],
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        test: {
+          name: "e2e",
+          include: ["test/e2e/**/*.test.ts"],
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
+          // Each file starts processes of its own; two cores do not carry more.
+          maxWorkers: 2,
+        },
+      },
+    ],
+  },
+});
