@@ -4,6 +4,8 @@ import { checkEventCount } from "./event-count.ts";
 import { inEndEvent, splitGroup, type Group, type Part } from "./grouped.ts";
 import { readPayload, type Payload } from "./payload.ts";
 
+export type { ValidationMode } from "./conform.ts";
+
 /** What a row does to the session's open run. */
 export type RunMark =
   | { readonly kind: "open"; readonly runId: string }

@@ -204,7 +204,8 @@ function pushOf(request: PushRequest, rest: readonly unknown[]): Omit<Push, "str
   return {
     sessionId,
     key: key === "" ? undefined : key,
-    digest: key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),
+    digest:
+      key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),
     epoch,
     actor: undefined,
   };

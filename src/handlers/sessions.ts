@@ -1,7 +1,11 @@
 /** The records of sessions: made, read, listed, their status updated, deleted. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { v7 as uuidv7 } from "uuid";
-import type { CreateSessionRequest, Session, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type {
+  CreateSessionRequest,
+  Session,
+  SessionService,
+} from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import { sessionNotFound } from "../store/refusals.ts";
 import type { NewSession, SessionList, SessionRecord, SessionStatus } from "../store/sessions.ts";

@@ -7,10 +7,7 @@ import { refusal } from "./refusal.ts";
 
 /** The store, as ingest needs it. */
 export interface LedgerWriter {
-  append(
-    pushes: readonly Push[],
-    options: { readonly wait: boolean },
-  ): Promise<readonly Outcome[]>;
+  append(pushes: readonly Push[], options: { readonly wait: boolean }): Promise<readonly Outcome[]>;
   readKept(addresses: readonly RowAddress[]): Promise<readonly (StoredRow | undefined)[]>;
 }
 
@@ -44,7 +41,10 @@ export async function commitBatch(
         return { kind: "stored", rows: storedRows(push, outcome.places) };
       case "deduplicated":
         return repeatedRow(kept[repeated++]);
-      default:
+      case "key_reused":
+      case "stale_epoch":
+      case "not_found":
+      case "deleted":
         return { kind: "refused", error: refusal(outcome.kind, push) };
     }
   });
@@ -85,4 +85,3 @@ function storedRows(push: Push, places: readonly Place[]): readonly StoredRow[] 
     };
   });
 }
-

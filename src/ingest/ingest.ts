@@ -20,11 +20,18 @@ import { backoffMs } from "../base/backoff.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
+import type { Metrics } from "../observability/metrics.ts";
 import { failureOf } from "../store/failure.ts";
 import type { Push } from "../store/push.ts";
 import type { StoredRow } from "../store/rows.ts";
 import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
-import { CONTENDED_LANES, LANES, RETRY_DELAY_MAX_MS, RETRY_DELAY_MIN_MS, RETRY_LIMIT_MS } from "./limits.ts";
+import {
+  CONTENDED_LANES,
+  LANES,
+  RETRY_DELAY_MAX_MS,
+  RETRY_DELAY_MIN_MS,
+  RETRY_LIMIT_MS,
+} from "./limits.ts";
 import { type BatchLimits, PushQueue, type Waiting } from "./queue.ts";
 import { callerGone, databaseUnavailable, outcomeUnknown, queueFull, stopping } from "./refusal.ts";
 
@@ -51,10 +58,10 @@ export interface IngestDependencies {
   readonly metrics: IngestMetrics;
 }
 
-export interface IngestMetrics {
-  batch(figures: { readonly rows: number; readonly seconds: number }): void;
-  queue(figures: { readonly rows: number; readonly bytes: number }): void;
-}
+export type IngestMetrics = Pick<
+  Metrics,
+  "batchRows" | "commitSeconds" | "queueRows" | "queueBytes" | "rowsStored" | "rowsDeduplicated"
+>;
 
 export interface IngestLimits {
   readonly batch: BatchLimits;
@@ -159,7 +166,9 @@ class GroupCommit implements Ingest {
       this.#contendedLanes += 1;
       this.#run(items, { wait: true }, () => (this.#contendedLanes -= 1));
     }
-    this.#dependencies.metrics.queue({ rows: this.#queue.rows, bytes: this.#queue.bytes });
+    const { queueRows, queueBytes } = this.#dependencies.metrics;
+    queueRows.set(this.#queue.rows);
+    queueBytes.set(this.#queue.bytes);
   }
 
   #run(items: readonly Item[], options: { readonly wait: boolean }, ended: () => void): void {
@@ -167,7 +176,7 @@ class GroupCommit implements Ingest {
       .catch((error: unknown) => {
         for (const item of items) item.reject(error); // A defect of ours; nobody is left waiting.
       })
-      .then(() => {
+      .finally(() => {
         ended();
         this.#running.delete(running);
         this.#pump();
@@ -207,15 +216,19 @@ class GroupCommit implements Ingest {
       return;
     }
     this.#failures = 0;
-    const rows = items.reduce((sum, item) => sum + item.rows, 0);
-    metrics.batch({ rows, seconds: (clock.monotonicMs() - startMs) / 1_000 });
+    metrics.commitSeconds.observe((clock.monotonicMs() - startMs) / 1_000);
+    metrics.batchRows.observe(items.reduce((sum, item) => sum + item.rows, 0));
     this.#settle(items, settled, remainder);
   }
 
   #settle(items: readonly Item[], settled: readonly Settled[], remainder: Remainder): void {
-    this.#dependencies.publish(
-      settled.flatMap((answer) => (answer.kind === "stored" ? answer.rows : [])),
-    );
+    const { publish, metrics } = this.#dependencies;
+    const stored = settled.flatMap((answer) => (answer.kind === "stored" ? answer.rows : []));
+    publish(stored);
+    const messages = stored.filter((row) => row.stream === "messages").length;
+    if (messages > 0) metrics.rowsStored.inc({ stream: "messages" }, messages);
+    if (stored.length > messages)
+      metrics.rowsStored.inc({ stream: "events" }, stored.length - messages);
     for (const [index, item] of items.entries()) {
       const answer = settled[index] ?? { kind: "busy" };
       switch (answer.kind) {
@@ -226,6 +239,7 @@ class GroupCommit implements Ingest {
           break;
         }
         case "deduplicated":
+          metrics.rowsDeduplicated.inc();
           item.resolve({ rows: [answer.row], deduplicated: true });
           break;
         case "refused":

@@ -104,7 +104,10 @@ export class PushQueue<T extends Waiting> {
   }
 
   /** The batch that held these sessions has ended. */
-  release(sessionIds: Iterable<string>, options: { readonly contended: ReadonlySet<string> }): void {
+  release(
+    sessionIds: Iterable<string>,
+    options: { readonly contended: ReadonlySet<string> },
+  ): void {
     for (const sessionId of sessionIds) {
       const line = this.#lines.get(sessionId);
       if (line === undefined) continue;

@@ -37,9 +37,14 @@ export function refusal(
 }
 
 export function queueFull(): ServiceError {
-  return new ServiceError("overloaded", "QUEUE_FULL", "too many pushes are waiting to be committed", {
-    retryAfterMs: QUEUE_FULL_RETRY_AFTER_MS,
-  });
+  return new ServiceError(
+    "overloaded",
+    "QUEUE_FULL",
+    "too many pushes are waiting to be committed",
+    {
+      retryAfterMs: QUEUE_FULL_RETRY_AFTER_MS,
+    },
+  );
 }
 
 export function stopping(): ServiceError {

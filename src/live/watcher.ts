@@ -137,8 +137,9 @@ export class Watcher<S extends StreamName> {
         const { rows, seq } =
           taken.kind === "page" ? await this.#page(cursor) : this.#taken(taken.rows, waited);
         waited = false;
-        if (seq > cursor) cursor = seq;
-        const wanted = until === undefined ? rows : rows.filter((row) => row.seq <= until);
+        const looked = until !== undefined && seq > until ? until : seq;
+        if (looked > cursor) cursor = looked;
+        const wanted = looked === seq ? rows : rows.filter((row) => row.seq <= looked);
         if (wanted.length > 0) {
           yield { kind: "rows", rows: wanted, shared: taken.kind === "rows" };
         }

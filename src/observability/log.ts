@@ -51,7 +51,7 @@ export function createLogTo(
  */
 function errorFields(error: unknown, causesMax: number): object {
   if (!(error instanceof Error)) return { message: `thrown: ${typeof error}` };
-  const { code } = error as { readonly code?: unknown };
+  const code = "code" in error ? error.code : undefined;
   const frames = error.stack?.split("\n").filter((line) => line.startsWith("    at "));
   return {
     type: error.name,

@@ -6,13 +6,13 @@ import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../handlers/context.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { type BidiStreamHandler, bidiStream } from "./bidi-stream.ts";
+import { bidiStream } from "./bidi-stream.ts";
 import { CallRecords, type LoggedCalls } from "./call-records.ts";
 import { methodDefinitionOf } from "./definition.ts";
 import type { OpenCalls } from "./open-calls.ts";
 import { ServedCall } from "./served-call.ts";
-import { type ServerStreamHandler, serverStream } from "./server-stream.ts";
-import { type UnaryHandler, unary } from "./unary.ts";
+import { serverStream } from "./server-stream.ts";
+import { unary } from "./unary.ts";
 
 /** Takes a call over from grpc-js, from its first byte to its status. */
 type Answer = (wire: ServerInterceptingCallInterface) => void;
@@ -33,36 +33,37 @@ export function answersOf(
   handlers: SessionHandlers,
   options: { readonly logCalls: LoggedCalls },
 ): ReadonlyMap<string, Answer> {
+  const handlerOf = new Map<string, unknown>(Object.entries(handlers));
   return new Map(
     SessionService.methods.map((method) => {
       const isUnary = method.methodKind === "unary";
       const okLevel = isUnary && options.logCalls === "failures" ? "debug" : "info";
       const records = new CallRecords(deps, { method: method.name, okLevel });
-      const handler: unknown = handlers[method.localName as keyof SessionHandlers];
-      const answer = answerOf({ openCalls: deps.openCalls, records }, method, handler);
+      const handler = handlerOf.get(method.localName);
+      const adapter = handler === undefined ? undefined : ADAPTERS[method.methodKind];
+      const answer =
+        adapter?.adapt({ openCalls: deps.openCalls, records }, method, handler) ??
+        unimplemented(records, method);
       return [methodDefinitionOf(method).path, answer];
     }),
   );
 }
 
-/** `Handlers` ties each handler to its method's messages and kind; here, over all methods, that is lost. */
-function answerOf(
-  deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
-  method: DescMethod,
-  handler: unknown,
-): Answer {
-  if (handler === undefined) return unimplemented(deps.records, method);
-  switch (method.methodKind) {
-    case "unary":
-      return unary(deps, method, handler as UnaryHandler);
-    case "server_streaming":
-      return serverStream(deps, method, handler as ServerStreamHandler);
-    case "bidi_streaming":
-      return bidiStream(deps, method, handler as BidiStreamHandler);
-    case "client_streaming":
-      throw new Error(`${method.toString()}: there is no adapter for this kind of method`);
-  }
+interface Adapter {
+  /** The handler is one of the adapter's kind: `SessionHandlers` ties each to its method. */
+  adapt(
+    deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
+    method: DescMethod,
+    handler: unknown,
+  ): Answer;
 }
+
+const ADAPTERS: Readonly<Record<DescMethod["methodKind"], Adapter | undefined>> = {
+  unary: { adapt: unary },
+  server_streaming: { adapt: serverStream },
+  bidi_streaming: { adapt: bidiStream },
+  client_streaming: undefined, // The contract has none.
+};
 
 function unimplemented(records: CallRecords, method: DescMethod): Answer {
   return (wire) => {

@@ -1,6 +1,6 @@
 import { status } from "@grpc/grpc-js";
 import type { Clock } from "../base/clock.ts";
-import type { ServiceError } from "../base/errors.ts";
+import type { ErrorReason, ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { CallMetrics, Metrics } from "../observability/metrics.ts";
 import { GRPC_STATUS } from "./status.ts";
@@ -26,7 +26,7 @@ export interface CallEnd {
 export class CallRecords {
   readonly #log: Log;
   readonly #metrics: CallMetrics;
-  readonly #refused: Metrics["refused"];
+  readonly #refused: (reason: ErrorReason) => void;
   readonly #clock: Clock;
   readonly #okLevel: "info" | "debug";
 
@@ -36,7 +36,7 @@ export class CallRecords {
   ) {
     this.#log = deps.log.child({ method: options.method });
     this.#metrics = deps.metrics.callsOf(options.method);
-    this.#refused = deps.metrics.refused;
+    this.#refused = (reason) => deps.metrics.refused(reason);
     this.#clock = deps.clock;
     this.#okLevel = options.okLevel;
   }
@@ -84,8 +84,7 @@ function rounded(ms: number): number {
 
 function sessionIdOf(request: unknown): string | undefined {
   if (typeof request !== "object" || request === null) return undefined;
-  const { sessionId, id } = request as Readonly<Record<string, unknown>>;
-  const named = sessionId ?? id;
+  const named = "sessionId" in request ? request.sessionId : "id" in request && request.id;
   if (typeof named !== "string" || named === "") return undefined;
   return named.slice(0, SESSION_ID_LOGGED_CHARS_MAX);
 }

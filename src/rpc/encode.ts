@@ -72,8 +72,8 @@ function messageWriter(desc: DescMessage): Write | undefined {
     fields.push({ name: field.localName, write });
   }
   return (out, message) => {
-    const values = message as Readonly<Record<string, unknown>>;
-    for (const { name, write } of fields) write(out, values[name]);
+    if (!isObject(message)) throw new TypeError(`${desc.typeName} expected`);
+    for (const { name, write } of fields) write(out, message[name]);
   };
 }
 
@@ -104,10 +104,9 @@ function listWriter(field: DescField & { readonly fieldKind: "list" }): Write | 
   const scalar = SCALARS[type];
   if (scalar === undefined) return undefined;
   return (out, value) => {
-    const items = value as readonly never[];
-    if (items.length === 0) return;
+    if (!Array.isArray(value) || value.length === 0) return;
     out.tag(field.number, WireType.LengthDelimited).fork();
-    for (const item of items) scalar.write(out, item);
+    for (const item of value) scalar.write(out, item);
     out.join();
   };
 }
@@ -127,7 +126,7 @@ function scalarWriter(field: DescField, type: ScalarType): Write | undefined {
   if (scalar === undefined) return undefined;
   return (out, value) => {
     out.tag(field.number, scalar.wireType);
-    scalar.write(out, value as never);
+    scalar.write(out, value);
   };
 }
 
@@ -142,7 +141,8 @@ function singular(write: Write | undefined, zero?: unknown): Write | undefined {
 function repeated(write: Write | undefined): Write | undefined {
   if (write === undefined) return undefined;
   return (out, value) => {
-    for (const item of value as readonly unknown[]) write(out, item);
+    if (!Array.isArray(value)) return;
+    for (const item of value) write(out, item);
   };
 }
 
@@ -151,10 +151,15 @@ function zeroOf(field: DescField, type: ScalarType): unknown {
   return isOptional ? undefined : SCALARS[type]?.zero;
 }
 
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null;
+}
+
 interface Scalar {
   readonly wireType: WireType;
   readonly zero: unknown;
-  readonly write: (out: BinaryWriter, value: never) => unknown;
+  /** The value is of the type that goes with the scalar: the message is a generated one. */
+  write(out: BinaryWriter, value: unknown): unknown;
 }
 
 /** The types that the contract uses. */

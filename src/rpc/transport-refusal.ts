@@ -10,19 +10,18 @@ export type OwnStatus = Parameters<ServerInterceptingCallInterface["sendStatus"]
  * is not known here is a defect. test/e2e/rpc-server.test.ts provokes each of them.
  */
 export function transportRefusal(own: OwnStatus): ServiceError {
-  switch (own.code) {
-    case status.DEADLINE_EXCEEDED:
-      return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", "the deadline has passed");
-    case status.RESOURCE_EXHAUSTED:
-      // The frame, or what it decompresses to, is over grpc.max_receive_message_length.
-      return new ServiceError("overloaded", "REQUEST_TOO_LARGE", own.details);
-    case status.UNIMPLEMENTED:
-      return new ServiceError("unimplemented", "NOT_IMPLEMENTED", own.details);
-    case status.INTERNAL:
-      return internalRefusal(own);
-    default:
-      return ServiceError.from(new Error(`grpc-js answered ${own.code}: ${own.details}`));
+  if (own.code === status.DEADLINE_EXCEEDED) {
+    return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", "the deadline has passed");
   }
+  if (own.code === status.RESOURCE_EXHAUSTED) {
+    // The frame, or what it decompresses to, is over grpc.max_receive_message_length.
+    return new ServiceError("overloaded", "REQUEST_TOO_LARGE", own.details);
+  }
+  if (own.code === status.UNIMPLEMENTED) {
+    // A grpc-encoding that is not known here.
+    return new ServiceError("unimplemented", "NOT_IMPLEMENTED", own.details);
+  }
+  return own.code === status.INTERNAL ? internalRefusal(own) : unknownRefusal(own);
 }
 
 function internalRefusal(own: OwnStatus): ServiceError {
@@ -40,5 +39,9 @@ function internalRefusal(own: OwnStatus): ServiceError {
     // A write failed: the connection broke before its close was seen.
     return new ServiceError("cancelled", "CANCELLED", "the connection broke");
   }
-  return ServiceError.from(new Error(`grpc-js answered INTERNAL: ${own.details}`));
+  return unknownRefusal(own);
+}
+
+function unknownRefusal(own: OwnStatus): ServiceError {
+  return ServiceError.from(new Error(`grpc-js answered ${own.code}: ${own.details}`));
 }

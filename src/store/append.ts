@@ -40,7 +40,8 @@ export async function append(
   const outcomes = new Map<Push, Outcome>();
   let rest = pushes;
   while (rest.length > 0) {
-    for (const [push, outcome] of await appendOnce(database, rest, options)) outcomes.set(push, outcome);
+    for (const [push, outcome] of await appendOnce(database, rest, options))
+      outcomes.set(push, outcome);
     const unsettled = rest.filter((push) => !outcomes.has(push));
     if (unsettled.length === rest.length) throw new Error("ledger_append settled nothing");
     rest = unsettled;
@@ -90,7 +91,12 @@ function settled(
   return outcomes;
 }
 
-function baseOf([, messageSeq, eventSeq, openRunId]: readonly [string, string, string, string | null]): Base {
+function baseOf([, messageSeq, eventSeq, openRunId]: readonly [
+  string,
+  string,
+  string,
+  string | null,
+]): Base {
   return {
     messageSeq: BigInt(messageSeq),
     eventSeq: BigInt(eventSeq),

@@ -13,8 +13,8 @@ import type { Unit } from "../base/lifecycle.ts";
 import { storeError } from "./failure.ts";
 
 export interface DatabaseOptions {
-  /** postgres:// URL. */
-  readonly url: string;
+  /** postgres:// URL; asked for at start, because an embedded server has its port only then. */
+  readonly url: () => string;
   readonly connectionsMax: number;
   /** A statement that runs longer is cancelled; its caller gets UNAVAILABLE. */
   readonly statementTimeoutMs: number;
@@ -37,37 +37,28 @@ export interface Database extends Unit {
 
 /** A connection that cannot be made is given up after this; the next call tries again. */
 const CONNECT_TIMEOUT_S = 5;
+const RECONNECT_DELAY_S = 0.1;
 /** Longest wait for running statements at the end. */
 const CLOSE_TIMEOUT_S = 5;
 
 export function createDatabase(options: DatabaseOptions): Database {
-  const client = postgres(options.url, {
-    max: options.connectionsMax,
-    connect_timeout: CONNECT_TIMEOUT_S,
-    // Idle connections are kept: the first push after a pause must not pay for a connection.
-    onnotice: () => undefined,
-    // postgres.js waits longer after each failed connection; a database that restarts is back within
-    // a second or two, and the callers' retries are the ones that back off.
-    backoff: () => 0.1,
-    connection: {
-      application_name: "session-ledger",
-      TimeZone: "UTC",
-      // Set by us and not left to the server: acknowledged means on disk.
-      synchronous_commit: "on",
-      statement_timeout: options.statementTimeoutMs,
-      lock_timeout: options.lockTimeoutMs,
-      idle_in_transaction_session_timeout: options.statementTimeoutMs,
-    },
-  });
   const dialect = new PgDialect();
-  const database = drizzle(client);
+  let pool: { readonly client: postgres.Sql; readonly drizzle: PostgresJsDatabase } | undefined;
 
+  function opened(): NonNullable<typeof pool> {
+    if (pool === undefined)
+      throw new Error("the database was used before its start or after its stop");
+    return pool;
+  }
   async function attempt(statement: SQL): Promise<readonly Fields[]> {
     const { sql: text, params } = dialect.sqlToQuery(statement);
-    return client.unsafe<Fields[]>(text, params as never[], { prepare: true });
+    const values = params.map(parameterOf);
+    return opened().client.unsafe<Fields[]>(text, values, { prepare: true });
   }
   return {
-    drizzle: database,
+    get drizzle() {
+      return opened().drizzle;
+    },
     attempt,
     async run(statement) {
       try {
@@ -80,10 +71,45 @@ export function createDatabase(options: DatabaseOptions): Database {
       await attempt(sql`select 1`);
     },
     async start() {
-      await this.ping();
+      const client = connect(options);
+      pool = { client, drizzle: drizzle(client) };
+      try {
+        await this.ping();
+      } catch (error) {
+        throw storeError(error);
+      }
     },
     async stop() {
-      await client.end({ timeout: CLOSE_TIMEOUT_S });
+      await pool?.client.end({ timeout: CLOSE_TIMEOUT_S });
+      pool = undefined;
     },
   };
+}
+
+/** Our statements bind these and no others; what PostgreSQL makes of the text is cast in the statement. */
+function parameterOf(value: unknown): string | number | boolean | null {
+  if (value === null) return value;
+  if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
+    return value;
+  throw new TypeError(`a statement binds a ${typeof value}`);
+}
+
+function connect(options: DatabaseOptions): postgres.Sql {
+  return postgres(options.url(), {
+    max: options.connectionsMax,
+    connect_timeout: CONNECT_TIMEOUT_S,
+    onnotice: () => undefined,
+    // postgres.js waits longer after each failed connection. A database that restarts is back within
+    // a second or two, and it is ingest and live that back off.
+    backoff: () => RECONNECT_DELAY_S,
+    connection: {
+      application_name: "session-ledger",
+      TimeZone: "UTC",
+      // Set by us and not left to the server: acknowledged means on disk.
+      synchronous_commit: "on",
+      statement_timeout: options.statementTimeoutMs,
+      lock_timeout: options.lockTimeoutMs,
+      idle_in_transaction_session_timeout: options.statementTimeoutMs,
+    },
+  });
 }

@@ -19,7 +19,9 @@ export async function readKept(
   for (const stream of ["messages", "events"] as const) {
     const wanted = addresses.filter((address) => address.stream === stream);
     if (wanted.length === 0) continue;
-    const list = JSON.stringify(wanted.map(({ sessionId, seq }) => ({ s: sessionId, n: seq.toString() })));
+    const list = JSON.stringify(
+      wanted.map(({ sessionId, seq }) => ({ s: sessionId, n: seq.toString() })),
+    );
     const rows = await database.run(sql`
       select kept.session_id, ${columnsOf(stream)}
       from json_to_recordset(${list}::text::json) as w(s text, n bigint)

@@ -65,8 +65,15 @@ export async function migrationStatus(url: string): Promise<MigrationStatus> {
   return locked(url, statusOf);
 }
 
-async function locked<T>(url: string, work: (database: PostgresJsDatabase) => Promise<T>): Promise<T> {
-  const client = postgres(url, { max: 1, onnotice: () => undefined, connect_timeout: CONNECT_TIMEOUT_S });
+async function locked<T>(
+  url: string,
+  work: (database: PostgresJsDatabase) => Promise<T>,
+): Promise<T> {
+  const client = postgres(url, {
+    max: 1,
+    onnotice: () => undefined,
+    connect_timeout: CONNECT_TIMEOUT_S,
+  });
   const database = drizzle(client);
   try {
     await database.execute(sql`select pg_advisory_lock(${LOCK})`);
@@ -92,7 +99,7 @@ async function statusOf(database: PostgresJsDatabase): Promise<MigrationStatus> 
     sql`select to_regclass('drizzle.__drizzle_migrations')::text as name`,
   );
   const rows =
-    table?.name == null
+    typeof table?.name !== "string"
       ? []
       : await database.execute<{ at: string }>(
           sql`select created_at::text as at from drizzle.__drizzle_migrations`,

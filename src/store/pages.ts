@@ -90,10 +90,7 @@ const NO_BORDER: Border = { seq: undefined, more: false };
  * Read before the page, in a snapshot of its own: commit order is number order, so every row up to the
  * head seen here is there for the statement that follows.
  */
-async function borderOf(
-  database: Database,
-  request: PageRequest<StreamName>,
-): Promise<Border> {
+async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<Border> {
   const { stream, sessionId, descending } = request;
   const head = stream === "messages" ? sql`message_seq` : sql`event_seq`;
   const [fields] = await database.run(sql`
@@ -128,20 +125,20 @@ export function pageStatement(request: PageRequest<StreamName>, border: Border):
     ) counted
     where bytes - octet_length(payload) < ${bytesMax}
     order by seq ${direction(descending)}`;
+}
 
-  function matching(wanted: PageFilter | undefined): SQL {
-    if (wanted === undefined) return sql``;
-    const types = JSON.stringify(wanted.eventTypes);
-    const { createdAfterMicros: from, createdBeforeMicros: to } = wanted;
-    return sql.join([
-      wanted.eventTypes.length === 0
-        ? sql``
-        : sql` and event_type = any (array(select json_array_elements_text(${types}::text::json)))`,
-      wanted.runId === "" ? sql`` : sql` and run_id = ${wanted.runId}`,
-      from === undefined ? sql`` : sql` and created_at >= ${isoOf(from)}::timestamptz`,
-      to === undefined ? sql`` : sql` and created_at < ${isoOf(to)}::timestamptz`,
-    ]);
-  }
+function matching(wanted: PageFilter | undefined): SQL {
+  if (wanted === undefined) return sql``;
+  const types = JSON.stringify(wanted.eventTypes);
+  const { createdAfterMicros: from, createdBeforeMicros: to } = wanted;
+  return sql.join([
+    wanted.eventTypes.length === 0
+      ? sql``
+      : sql` and event_type = any (array(select json_array_elements_text(${types}::text::json)))`,
+    wanted.runId === "" ? sql`` : sql` and run_id = ${wanted.runId}`,
+    from === undefined ? sql`` : sql` and created_at >= ${isoOf(from)}::timestamptz`,
+    to === undefined ? sql`` : sql` and created_at < ${isoOf(to)}::timestamptz`,
+  ]);
 }
 
 function rangeOf({ sessionId, after, before }: PageRequest<StreamName>): SQL {

@@ -2,7 +2,9 @@
 import type { StreamName } from "./rows.ts";
 
 /** What a row does to the session's open run; the store need not know why. */
-export type RunMark = { readonly kind: "open"; readonly runId: string } | { readonly kind: "close" };
+export type RunMark =
+  | { readonly kind: "open"; readonly runId: string }
+  | { readonly kind: "close" };
 
 export interface NewRow {
   /** UUIDv7. */
@@ -61,7 +63,8 @@ export class Independent {
   admit(push: Push): boolean {
     const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
     if (key !== undefined && this.#keys.has(key)) return false;
-    if (push.epoch !== undefined && this.#epoch !== undefined && push.epoch < this.#epoch) return false;
+    if (push.epoch !== undefined && this.#epoch !== undefined && push.epoch < this.#epoch)
+      return false;
     if (key !== undefined) this.#keys.add(key);
     this.#epoch = push.epoch ?? this.#epoch;
     return true;

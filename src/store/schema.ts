@@ -24,7 +24,8 @@ import {
 
 const bytea = customType<{ data: Uint8Array; driverData: Uint8Array }>({ dataType: () => "bytea" });
 
-const time = (name: string) => timestamp(name, { withTimezone: true, precision: 6, mode: "string" });
+const time = (name: string) =>
+  timestamp(name, { withTimezone: true, precision: 6, mode: "string" });
 const number = (name: string) => bigint(name, { mode: "bigint" });
 
 export const sessions = pgTable(
@@ -60,7 +61,9 @@ export const sessions = pgTable(
   },
   (table) => [
     // ListSessions reads newest first; deleted ones are not listed.
-    index("sessions_newest").on(table.createdAt.desc(), table.id.desc()).where(sql`deleted_at is null`),
+    index("sessions_newest")
+      .on(table.createdAt.desc(), table.id.desc())
+      .where(sql`deleted_at is null`),
   ],
 );
 

@@ -73,7 +73,10 @@ const RECORD = {
 
 const now = sql`clock_timestamp()`;
 
-export async function createSession(database: Database, session: NewSession): Promise<SessionRecord> {
+export async function createSession(
+  database: Database,
+  session: NewSession,
+): Promise<SessionRecord> {
   const [record] = await asStore(
     database.drizzle
       .insert(sessions)
@@ -85,7 +88,10 @@ export async function createSession(database: Database, session: NewSession): Pr
 }
 
 /** Undefined when there is none, or it was deleted. */
-export async function getSession(database: Database, id: string): Promise<SessionRecord | undefined> {
+export async function getSession(
+  database: Database,
+  id: string,
+): Promise<SessionRecord | undefined> {
   const [record] = await asStore(
     database.drizzle
       .select(RECORD)
@@ -123,18 +129,15 @@ export async function updateSessionStatus(
   id: string,
   status: SessionStatus,
 ): Promise<SessionRecord | undefined> {
-  const time = (value: bigint | undefined): { value: string } | undefined =>
-    value === undefined ? undefined : { value: isoOf(value) };
-  const start = time(status.startTimeMicros);
-  const completion = time(status.completionTimeMicros);
+  const { phase, startTimeMicros: start, completionTimeMicros: completion } = status;
   const [record] = await asStore(
     database.drizzle
       .update(sessions)
       .set({
         updatedAt: now,
-        ...(status.phase === undefined ? {} : { phase: status.phase }),
-        ...(start === undefined ? {} : { startTime: start.value }),
-        ...(completion === undefined ? {} : { completionTime: completion.value }),
+        ...(phase === undefined ? {} : { phase }),
+        ...(start === undefined ? {} : { startTime: isoOf(start) }),
+        ...(completion === undefined ? {} : { completionTime: isoOf(completion) }),
       })
       .where(and(eq(sessions.id, id), isNull(sessions.deletedAt)))
       .returning(RECORD),
@@ -181,7 +184,8 @@ async function asStore<T>(query: Promise<T> | PromiseLike<T>): Promise<T> {
     return await query;
   } catch (error) {
     // Drizzle wraps what the driver threw.
-    const cause = error instanceof Error && !(error instanceof ServiceError) ? error.cause : undefined;
+    const cause =
+      error instanceof Error && !(error instanceof ServiceError) ? error.cause : undefined;
     throw storeError(cause ?? error);
   }
 }

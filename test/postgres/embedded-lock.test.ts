@@ -40,7 +40,7 @@ async function take(): Promise<DataDirLock> {
 
 /** As a process that was killed leaves it. */
 async function leaveLock(owner: Partial<ProcessIdentity>, number = 1): Promise<string> {
-  const path = join(dataDir, `lock.${number}`);
+  const path = join(dataDir, `session-ledger.lock.${number}`);
   const content = { ...(await thisProcess()), startedAt: "2026-01-01T00:00:00.000Z", ...owner };
   await writeFile(path, JSON.stringify(content));
   return path;
@@ -62,29 +62,31 @@ describe("a lock", () => {
 
   test("that was given back is free, and one file stays", async () => {
     for (let round = 0; round < 3; round += 1) await (await take()).release();
-    expect(await readdir(dataDir)).toEqual(["lock.3"]);
+    expect(await readdir(dataDir)).toEqual(["session-ledger.lock.3"]);
   });
 
   test("of a process that is dead is free", async () => {
     await leaveLock({ pid: await deadPid() });
     await take();
-    expect(await readdir(dataDir)).toEqual(["lock.2"]);
+    expect(await readdir(dataDir)).toEqual(["session-ledger.lock.2"]);
   });
 
   test("of a pid that belongs to a later process is free", async () => {
     await leaveLock({ startMark: "1" });
     await take();
-    expect(JSON.parse(await readFile(join(dataDir, "lock.2"), "utf8"))).toMatchObject({
+    expect(
+      JSON.parse(await readFile(join(dataDir, "session-ledger.lock.2"), "utf8")),
+    ).toMatchObject({
       pid: process.pid,
     });
   });
 
   test("that nobody can read an owner from is free", async () => {
-    await writeFile(join(dataDir, "lock.1"), '{"pid": "');
+    await writeFile(join(dataDir, "session-ledger.lock.1"), '{"pid": "');
     await (await take()).release();
-    await writeFile(join(dataDir, "lock.3"), '{"pid": 0}');
+    await writeFile(join(dataDir, "session-ledger.lock.3"), '{"pid": 0}');
     await take();
-    expect(await readdir(dataDir)).toEqual(["lock.4"]);
+    expect(await readdir(dataDir)).toEqual(["session-ledger.lock.4"]);
   });
 
   test.runIf(process.platform === "linux")("of a zombie is free", async () => {
@@ -96,7 +98,7 @@ describe("a lock", () => {
     const stat = await readFile(`/proc/${pid}/stat`, "utf8");
     await leaveLock({ pid, startMark: stat.split(" ")[21] ?? "" });
     await take();
-    expect(await readdir(dataDir)).toEqual(["lock.2"]);
+    expect(await readdir(dataDir)).toEqual(["session-ledger.lock.2"]);
   });
 
   test("of another container is free only when its owner shows no life", async () => {
@@ -107,7 +109,7 @@ describe("a lock", () => {
     await expect(take()).rejects.toThrow(/process \d+ of another container or host, started 2026/);
     clearInterval(beating);
     await take();
-    expect(await readdir(dataDir)).toEqual(["lock.2"]);
+    expect(await readdir(dataDir)).toEqual(["session-ledger.lock.2"]);
   });
 
   test("beats while it is held", async () => {

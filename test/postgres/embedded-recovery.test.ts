@@ -140,7 +140,7 @@ describe("after a SIGKILL of the service", () => {
     const owner = spawnOwner(dataDir);
     const drafts = async (): Promise<readonly string[]> =>
       (await readdir(dataDir, { recursive: true })).filter((name) =>
-        name.startsWith("postgres.new"),
+        name.startsWith("session-ledger-initdb"),
       );
     await expect.poll(async () => (await drafts()).length, { interval: 2 }).toBeGreaterThan(20);
     await owner.kill("SIGKILL");

@@ -106,9 +106,16 @@ describe.runIf(IS_ROOT)("as root", () => {
       expect(await countRows(opened.url)).toBe(1);
       await opened.stop();
 
+      await opened.start();
       const copy = join(await makeDirectory(), "moved");
-      await cp(dataDir, copy, { recursive: true, verbatimSymlinks: true });
+      await cp(dataDir, copy, {
+        recursive: true,
+        verbatimSymlinks: true,
+        filter: (path) => !path.includes(".lock."), // So that only the cluster itself can know its owner.
+      });
       const moved = createEmbeddedPostgres({ dataDir: copy, log, systemDir });
+      await expect(moved.start()).rejects.toThrow("in use by session-ledger process");
+      await opened.stop();
       await moved.start();
       expect(await countRows(moved.url)).toBe(1);
       await moved.stop();
@@ -150,9 +157,9 @@ describe.runIf(IS_ROOT)("as root", () => {
       const use = (packageVersion: string): Promise<{ readonly directory: string }> =>
         usableBinaries({ directory: installed, packageVersion }, { account, home, log });
 
-      await mkdir(join(home, "binaries.new-of-a-killed-start"));
+      await mkdir(join(home, "session-ledger-postgresql-new-killed"));
       const { directory } = await use("1");
-      expect(directory).toBe(join(home, "binaries-1"));
+      expect(directory).toBe(join(home, "session-ledger-postgresql-1"));
       const link = join(directory, "lib", "libicuuc.so.60");
       expect((await lstat(link)).isSymbolicLink()).toBe(true);
       expect(await readlink(link)).toBe("libicuuc.so.60.2");
@@ -160,7 +167,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       await use("1");
       expect((await stat(directory)).ino).toBe(ino);
       await use("2");
-      expect(await readdir(home)).toEqual(["binaries-2"]);
+      expect(await readdir(home)).toEqual(["session-ledger-postgresql-2"]);
       expect(log.entries.map(({ event }) => event)).toContain("embedded_postgres_binaries_copied");
     });
   });

@@ -20,6 +20,7 @@ import {
   take,
   type Window,
 } from "../../src/live/window.ts";
+import { properties } from "../support/properties.ts";
 
 const STEPS = [
   "commitHere",
@@ -39,11 +40,7 @@ type Step = (typeof STEPS)[number];
 
 const REST = ["publish", "poll", "startRead", "endRead", "watch0", "watch1"] as const;
 
-const seed = process.env["SEED"];
-const RUNS = {
-  numRuns: Number(process.env["PROPERTY_RUNS"] ?? 2_000),
-  ...(seed === undefined ? {} : { seed: Number(seed) }),
-};
+const RUNS = properties({ runs: 2_000 });
 const LIMITS = { rowsMax: 3, bytesMax: 40 };
 const PAGE_ROWS_MAX = 2;
 
@@ -138,7 +135,7 @@ class Model {
 
 test("every watcher gets every committed row once and in order", () => {
   fc.assert(
-    fc.property(fc.array(fc.constantFrom(...STEPS), { maxLength: 80 }), (steps) => {
+    fc.property(fc.array(fc.constantFrom(...STEPS), { maxLength: 80, size: "max" }), (steps) => {
       const model = new Model();
       for (const step of steps) model.run(step);
       model.comeToRest();

@@ -157,7 +157,7 @@ export async function remainsIn(dataDir: string): Promise<readonly string[]> {
   const pid = await postmasterPid(dataDir);
   const remains = pid === undefined ? [] : [`server ${pid}`];
   for (const name of await readdir(dataDir)) {
-    if (!name.startsWith("lock.")) continue;
+    if (!name.startsWith("session-ledger.lock.")) continue;
     const owner = await readFile(join(dataDir, name), "utf8");
     if (owner !== "") remains.push(`${name} of ${owner}`);
   }

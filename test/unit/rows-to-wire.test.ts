@@ -11,12 +11,9 @@ import { toSessionEvent, toSessionMessage } from "../../src/handlers/rows-to-wir
 import { senderOf, senderText } from "../../src/handlers/sender.ts";
 import { timestampOf } from "../../src/handlers/times.ts";
 import type { EventRow, MessageRow } from "../../src/store/rows.ts";
+import { properties } from "../support/properties.ts";
 
-const seed = process.env["SEED"];
-const RUNS = {
-  numRuns: Number(process.env["PROPERTY_RUNS"] ?? 500),
-  ...(seed === undefined ? {} : { seed: Number(seed) }),
-};
+const RUNS = properties({ runs: 500 });
 
 const micros = fc.bigInt({ min: -62_135_596_800_000_000n, max: 253_402_300_799_999_999n });
 const text = fc.string({ unit: "grapheme", maxLength: 20 });

@@ -1,6 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { checkTimestamp, microsOf, timestampOf } from "../../src/handlers/times.ts";
+import { properties } from "../support/properties.ts";
+
+const RUNS = properties({ runs: 500 });
 
 const timestamp = (seconds: bigint, nanos: number) =>
   ({ $typeName: "google.protobuf.Timestamp", seconds, nanos }) as const;
@@ -28,6 +31,7 @@ describe("times", () => {
           expect(checkTimestamp("t", there)).toBeUndefined();
         },
       ),
+      RUNS,
     );
   });
 
@@ -41,6 +45,7 @@ describe("times", () => {
         fc.pre(s1 < s2 || (s1 === s2 && n1 <= n2));
         expect(microsOf(timestamp(s1, n1)) <= microsOf(timestamp(s2, n2))).toBe(true);
       }),
+      RUNS,
     );
   });
 

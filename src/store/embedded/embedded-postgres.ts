@@ -15,20 +15,17 @@
  * stopped: the pool's reconnect then finds it, and a full disk needs no second restart by hand once it
  * has room again. The bound is the delay between two tries.
  */
-import { setTimeout as sleep } from "node:timers/promises";
 import { type Clock, systemClock } from "../../base/clock.ts";
 import { ServiceError } from "../../base/errors.ts";
 import type { Unit } from "../../base/lifecycle.ts";
-import { findBinaries, programPath, usableBinaries } from "./binaries.ts";
+import { type Binaries, findBinaries, programPath, usableBinaries } from "./binaries.ts";
 import { DATABASE, ROLE, openCluster, pgDataOf } from "./cluster.ts";
 import type { EmbeddedLog } from "./embedded-log.ts";
-import { freePort } from "./free-port.ts";
 import { clearLeftover } from "./leftover.ts";
 import { EMBEDDED_LIMITS, type EmbeddedLimits } from "./limits.ts";
 import { lockDataDir } from "./lock.ts";
-import { choosePlace, linkCluster, openDataDir } from "./place.ts";
-import { refusal } from "./refusal.ts";
-import { LaunchError, type LaunchOptions, type Server, launch } from "./server.ts";
+import { type Place, choosePlace, linkCluster, openDataDir } from "./place.ts";
+import { keepRunning, launchOnFreePort } from "./supervise.ts";
 
 export interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
@@ -57,9 +54,6 @@ interface Run {
   readonly ended: Promise<void>;
   isReady: boolean;
 }
-
-/** Free ports that turned out to be taken when the server wanted to listen. */
-const PORTS_TRIED_MAX = 5;
 
 export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgres {
   let url: string | undefined;
@@ -104,103 +98,55 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
 
 /** The whole life of a run; `ready` is told the URL. Resolves, or rejects, when nothing of it is left. */
 async function live(context: Context, ready: (url: string) => void): Promise<void> {
-  const { log, limits, clock, signal } = context;
-  const beganMs = clock.monotonicMs();
+  const beganMs = context.clock.monotonicMs();
   const found = await findBinaries();
   const dataDir = await openDataDir(context.dataDir);
-  const lock = await lockDataDir(dataDir, { clock, log, signal, heartbeatMs: limits.heartbeatMs });
-  try {
+  await whileLocked(dataDir, context, async () => {
     const place = await choosePlace(dataDir, context);
-    await clearLeftover(pgDataOf(place), { log, limits });
-    signal.throwIfAborted();
-    const binaries = await usableBinaries(found, { ...place, log });
-    const cluster = await openCluster(place, { binaries, limits, signal });
-    await linkCluster(dataDir, place);
-    const postgresPath = programPath(binaries, "postgres");
-    const first = await launchOnFreePort({
-      ...place,
-      ...cluster,
-      postgresPath,
-      log,
-      limits,
-      signal,
-    });
-    const tookMs = Math.round(clock.monotonicMs() - beganMs);
-    const { version } = binaries;
-    log.info(
-      { dataDir, home: place.home, port: first.port, version, pid: first.server.pid, tookMs },
-      "embedded_postgres_started",
-    );
-    ready(`postgres://${ROLE}:${cluster.password}@127.0.0.1:${first.port}/${DATABASE}`);
-    await keepRunning(first.server, {
-      ...place,
-      ...cluster,
-      postgresPath,
-      ...context,
-      port: first.port,
-    });
+    const run = (): Promise<void> =>
+      runCluster({ ...context, dataDir, place, found, beganMs }, ready);
+    if (place.home === dataDir) return run();
+    // A copy of DATA_DIR is another directory with a link to the same cluster.
+    return whileLocked(await openDataDir(place.home), context, run);
+  });
+}
+
+async function whileLocked(
+  directory: string,
+  { clock, log, signal, limits }: Context,
+  run: () => Promise<void>,
+): Promise<void> {
+  const { heartbeatMs } = limits;
+  const lock = await lockDataDir(directory, { clock, log, signal, heartbeatMs });
+  try {
+    await run();
   } finally {
     await lock.release();
   }
 }
 
-/** Until the signal; then the server is stopped, and only then does it resolve. */
-async function keepRunning(first: Server, options: LaunchOptions): Promise<void> {
-  const { log, signal } = options;
-  const { promise: aborted, resolve } = Promise.withResolvers<"aborted">();
-  signal.addEventListener("abort", () => resolve("aborted"), { once: true });
-  if (signal.aborted) resolve("aborted");
-
-  for (let server = first; ; ) {
-    const exit = await Promise.race([aborted, server.exited]);
-    if (signal.aborted) {
-      log.info({ signal: await server.stop() }, "embedded_postgres_stopped");
-      return;
-    }
-    log.warn({ pid: server.pid, exit }, "embedded_postgres_died");
-    server = await relaunch(options);
-    log.warn({ pid: server.pid, port: options.port }, "embedded_postgres_restarted");
-  }
-}
-
-/** Rejects only when the unit is stopped meanwhile. */
-async function relaunch(options: LaunchOptions): Promise<Server> {
-  const { limits, log, signal } = options;
-  for (let delayMs = limits.restartDelayMsMin; ; delayMs *= 2) {
-    await sleep(Math.min(delayMs, limits.restartDelayMsMax), undefined, { signal });
-    try {
-      return await launch(options);
-    } catch (error) {
-      signal.throwIfAborted();
-      log.warn({ err: error }, "embedded_postgres_restart_failed");
-    }
-  }
-}
-
-async function launchOnFreePort(
-  options: Omit<LaunchOptions, "port">,
-): Promise<{ readonly server: Server; readonly port: number }> {
-  const { limits, log, signal } = options;
-  const limit = AbortSignal.timeout(limits.startMs);
-  let delayMs = limits.restartDelayMsMin;
-  for (let portsTried = 1; ; ) {
-    const port = await freePort();
-    try {
-      return { port, server: await launch({ ...options, port }) };
-    } catch (error) {
-      if (!(error instanceof LaunchError)) throw error;
-      const mayTryAgain = {
-        port_taken: portsTried < PORTS_TRIED_MAX,
-        memory_in_use: !limit.aborted,
-        other: false,
-      };
-      if (!mayTryAgain[error.failure]) throw refusal(error.message, error);
-      if (error.failure === "port_taken") portsTried += 1;
-      log.warn({ failure: error.failure }, "embedded_postgres_start_tried_again");
-      await sleep(delayMs, undefined, { signal });
-      delayMs = Math.min(2 * delayMs, limits.restartDelayMsMax);
-    }
-  }
+async function runCluster(
+  context: Context & { readonly place: Place; readonly found: Binaries; readonly beganMs: number },
+  ready: (url: string) => void,
+): Promise<void> {
+  const { dataDir, place, log, limits, clock, signal } = context;
+  await clearLeftover(pgDataOf(place), { log, limits });
+  signal.throwIfAborted();
+  const binaries = await usableBinaries(context.found, { ...place, log });
+  const { password, pgData } = await openCluster(place, { binaries, limits, signal });
+  await linkCluster(dataDir, place);
+  const postgresPath = programPath(binaries, "postgres");
+  const options = { postgresPath, pgData, account: place.account, log, limits, signal };
+  const { server, port } = await launchOnFreePort(options);
+  const { version } = binaries;
+  const tookMs = Math.round(clock.monotonicMs() - context.beganMs);
+  const { clusterDir } = place;
+  log.info(
+    { dataDir, clusterDir, port, version, pid: server.pid, tookMs },
+    "embedded_postgres_started",
+  );
+  ready(`postgres://${ROLE}:${password}@127.0.0.1:${port}/${DATABASE}`);
+  await keepRunning(server, { ...options, port });
 }
 
 function contextOf(options: EmbeddedOptions, signal: AbortSignal): Context {

@@ -1,7 +1,8 @@
 /**
  * One service a DATA_DIR. The owner is the process named in the lock file of the highest number:
  *
- *   lock.7   {"pid": 1234, "startMark": …, "scope": …, "startedAt": …}     empty: given back
+ *   session-ledger.lock.7   {"pid": 1234, "startMark": …, "scope": …, "startedAt": …}
+ *                           empty: given back
  *
  * A start reads the highest lock. Is its owner alive, the start is refused by the owner's name. Is the
  * owner dead, or the lock given back, the start creates the next number with link(2), which succeeds
@@ -54,7 +55,7 @@ const BEATS_MISSED_MAX = 3;
 /** Each lost round means that another start went ahead, so the next look finds it alive. */
 const ROUNDS_MAX = 10;
 
-const LOCK_NAME = /^lock\.(\d+)$/;
+const LOCK_PREFIX = "session-ledger.lock.";
 
 export async function lockDataDir(dataDir: string, options: LockOptions): Promise<DataDirLock> {
   const startedAt = new Date(Number(options.clock.nowMicros() / 1000n)).toISOString();
@@ -141,7 +142,7 @@ async function createLock(
   dataDir: string,
   lock: { readonly number: number; readonly self: Owner },
 ): Promise<boolean> {
-  const draft = join(dataDir, `lock.draft-${randomUUID()}`);
+  const draft = join(dataDir, `${LOCK_PREFIX}draft-${randomUUID()}`);
   await writeFile(draft, JSON.stringify(lock.self), { flag: "wx", mode: 0o644 });
   try {
     await link(draft, lockPath(dataDir, lock.number));
@@ -167,9 +168,13 @@ async function removeLocksBelow(dataDir: string, mine: number): Promise<void> {
 
 async function lockNumbers(dataDir: string): Promise<readonly number[]> {
   const names = await readdir(dataDir);
-  return names.flatMap((name) => LOCK_NAME.exec(name)?.slice(1).map(Number) ?? []);
+  return names
+    .filter((name) => name.startsWith(LOCK_PREFIX))
+    .map((name) => name.slice(LOCK_PREFIX.length))
+    .filter((number) => /^\d+$/.test(number))
+    .map(Number);
 }
 
 function lockPath(dataDir: string, number: number): string {
-  return join(dataDir, `lock.${number}`);
+  return join(dataDir, `${LOCK_PREFIX}${number}`);
 }

@@ -1,9 +1,9 @@
 /**
  * Where the cluster is and who runs it.
  *
- *   DATA_DIR/lock.N                  always here: it is the name the person who starts us knows
- *   <home>/postgres/{data,password}  the cluster
- *   <home>/binaries-<version>        only where the account cannot get at the installed ones
+ *   DATA_DIR/session-ledger.lock.N           always here: the name that the person who starts us knows
+ *   <home>/postgres/{data,password}          the cluster
+ *   <home>/session-ledger-postgresql-<v>     only where the account cannot get at the installed ones
  *
  * `home` is DATA_DIR. As root the server runs as another user, and when that user cannot enter DATA_DIR
  * (somewhere above it is a home directory of mode 700) home is /var/lib/session-ledger/<hash of
@@ -23,11 +23,13 @@ import { hasCode, refusal } from "./refusal.ts";
 
 export interface Place {
   readonly home: string;
+  /** In `home`, and called "postgres", unless the one who keeps it has put it on another disk by a link. */
+  readonly clusterDir: string;
   /** Undefined when the service is not root: then the server is the same user. */
   readonly account: Account | undefined;
 }
 
-export const CLUSTER_NAME = "postgres";
+const CLUSTER_NAME = "postgres";
 
 /** Makes DATA_DIR when there is none; its real path, so that two spellings are one directory. */
 export async function openDataDir(dataDir: string): Promise<string> {
@@ -47,7 +49,7 @@ export async function choosePlace(
 ): Promise<Place> {
   const existing = await existingCluster(join(dataDir, CLUSTER_NAME));
   if (existing !== undefined) return placeOf(existing);
-  if (!isRoot()) return { home: dataDir, account: undefined };
+  if (!isRoot()) return newPlace(dataDir, undefined);
 
   const hash = createHash("sha256").update(dataDir).digest("hex").slice(0, 16);
   const elsewhere = join(options.systemDir, hash);
@@ -57,42 +59,46 @@ export async function choosePlace(
     return placeOf(moved);
   }
   const account = await accountNamed(options.userName);
-  if (await canEnter(account, dataDir)) return { home: dataDir, account };
+  if (await canEnter(account, dataDir)) return newPlace(dataDir, account);
   await makeOpenDir(options.systemDir);
   await makeOpenDir(elsewhere);
   options.log.info({ dataDir, home: elsewhere, user: account.name }, "embedded_postgres_moved");
-  return { home: elsewhere, account };
+  return newPlace(elsewhere, account);
 }
 
 /** To be called once the cluster is there, so that a moved one is found from DATA_DIR. */
 export async function linkCluster(dataDir: string, place: Place): Promise<void> {
   if (place.home === dataDir) return;
   try {
-    await symlink(join(place.home, CLUSTER_NAME), join(dataDir, CLUSTER_NAME));
+    await symlink(place.clusterDir, join(dataDir, CLUSTER_NAME));
   } catch (error) {
     if (!hasCode(error, "EEXIST")) throw error;
   }
 }
 
-async function placeOf(cluster: string): Promise<Place> {
-  const owner = await ownerOf(cluster);
-  const home = dirname(cluster);
+function newPlace(home: string, account: Account | undefined): Place {
+  return { home, clusterDir: join(home, CLUSTER_NAME), account };
+}
+
+async function placeOf(clusterDir: string): Promise<Place> {
+  const owner = await ownerOf(clusterDir);
+  const home = dirname(clusterDir);
   if (!isRoot()) {
-    if (owner.uid === process.getuid?.()) return { home, account: undefined };
+    if (owner.uid === process.getuid?.()) return { home, clusterDir, account: undefined };
     throw refusal(
-      `the database in ${cluster} belongs to user ${owner.name}: start the service as that user or ` +
+      `the database in ${clusterDir} belongs to user ${owner.name}: start the service as that user or ` +
         "as root, or give it a DATA_DIR of its own",
     );
   }
   if (owner.uid === 0) {
     throw refusal(
-      `the database in ${cluster} belongs to root, as whom PostgreSQL does not run: ` +
+      `the database in ${clusterDir} belongs to root, as whom PostgreSQL does not run: ` +
         `give it to the user it was made by (chown -R)`,
     );
   }
-  if (await canEnter(owner, cluster)) return { home, account: owner };
+  if (await canEnter(owner, clusterDir)) return { home, clusterDir, account: owner };
   throw refusal(
-    `user ${owner.name}, who runs the database in ${cluster}, cannot enter that directory any more: ` +
+    `user ${owner.name}, who runs the database in ${clusterDir}, cannot enter that directory any more: ` +
       "open the directories above it to others (chmod o+x)",
   );
 }

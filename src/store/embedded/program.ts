@@ -1,4 +1,5 @@
-import { type SpawnOptions, spawn } from "node:child_process";
+import { type ChildProcessByStdio, type SpawnOptions, spawn } from "node:child_process";
+import type { Readable } from "node:stream";
 import type { Account } from "./account.ts";
 
 export interface Outcome {
@@ -22,15 +23,28 @@ const OUTPUT_CHARS_MAX = 16_384;
 const TERM_MS_MAX = 5_000;
 
 /** Runs a program to its end, and resolves only when it and all it started have let go of its output. */
-export function runProgram(
+export async function runProgram(
   path: string,
   args: readonly string[],
   options: ProgramOptions,
 ): Promise<Outcome> {
-  const child = spawn(path, args, {
-    ...spawnAs(options.account),
-    stdio: ["ignore", "pipe", "pipe"],
-  });
+  try {
+    const child = spawn(path, args, {
+      ...spawnAs(options.account),
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    return await outcomeOf(child, options);
+  } catch (spawnError) {
+    // spawn throws what it could not do itself (EPERM: to become that user), and emits the rest.
+    if (spawnError instanceof Error) return { code: undefined, output: "", spawnError };
+    throw spawnError;
+  }
+}
+
+async function outcomeOf(
+  child: ChildProcessByStdio<null, Readable, Readable>,
+  options: ProgramOptions,
+): Promise<Outcome> {
   const timeout = AbortSignal.timeout(options.timeoutMs);
   const signal =
     options.signal === undefined ? timeout : AbortSignal.any([options.signal, timeout]);
@@ -55,18 +69,21 @@ export function runProgram(
   child.once("close", (code) => {
     resolve({ code: code ?? undefined, output, spawnError: undefined });
   });
-  return promise.finally(() => {
+  try {
+    return await promise;
+  } finally {
     signal.removeEventListener("abort", end);
     clearTimeout(kill);
-  });
+  }
 }
 
 /**
- * Nothing of our environment reaches the server's programs: PGDATA, PGPORT or LD_LIBRARY_PATH would
- * change what they do. C messages, because server.ts reads two of them.
+ * How every program of the server is spawned. Nothing of our environment reaches it: PGDATA, PGPORT or
+ * LD_LIBRARY_PATH would change what it does. C messages, because server.ts reads two of them. And in a
+ * session of its own: Ctrl-C at the terminal goes to the service alone, which then stops it in order.
  */
 export function spawnAs(account: Account | undefined): SpawnOptions {
   const env = { LC_ALL: "C", TZ: "UTC", PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" };
   const identity = account === undefined ? {} : { uid: account.uid, gid: account.gid };
-  return { ...identity, env, cwd: "/" }; // Our own directory may be closed to the account.
+  return { ...identity, env, cwd: "/", detached: true }; // Our own directory may be closed to the account.
 }

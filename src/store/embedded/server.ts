@@ -50,8 +50,6 @@ const LINE_CHARS_MAX = 4_096;
 export async function launch(options: LaunchOptions): Promise<Server> {
   const child = spawn(options.postgresPath, serverArguments(options), {
     ...spawnAs(options.account),
-    // In a session of its own: Ctrl-C at the terminal goes to the service, which then stops us in order.
-    detached: true,
     stdio: ["ignore", "ignore", "pipe"],
   });
   const lines = forwardLines(child.stderr, options.log);
@@ -132,7 +130,7 @@ function forwardLines(stderr: Readable, log: EmbeddedLog): string[] {
   return kept;
 }
 
-export function failureOf(lines: readonly string[]): LaunchFailure {
+function failureOf(lines: readonly string[]): LaunchFailure {
   if (lines.some((line) => line.includes("could not create any TCP/IP sockets")))
     return "port_taken";
   // Backends that outlived a killed postmaster; they end by themselves.

@@ -1,0 +1,71 @@
+#!/usr/bin/env node
+/**
+ * The composition root: arguments and environment in, exit code out. The first SIGINT or SIGTERM asks
+ * whatever runs to end in order, the second ends the process at once.
+ */
+import { runCli } from "./cli/program.ts";
+import { type Config, configForLog, loadClientConfig, loadConfig } from "./config.ts";
+import { createLog } from "./observability/log.ts";
+import { createService } from "./service.ts";
+import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
+import { migrateDown, migrateUp, migrationStatus } from "./store/migrate.ts";
+
+/** 128 + SIGINT, as a shell reports it. */
+const EXIT_INTERRUPTED = 130;
+
+const ending = new AbortController();
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  process.on(signal, () => {
+    if (ending.signal.aborted) process.exit(EXIT_INTERRUPTED);
+    ending.abort();
+  });
+}
+
+async function serve(config: Config): Promise<number> {
+  const pretty = process.stdout.isTTY;
+  const log = createLog({ level: config.logLevel, pretty, to: "stdout" });
+  process.on("uncaughtException", (err) => {
+    // What is half done cannot be trusted any more; whoever runs us starts us again.
+    log.fatal({ err }, "uncaught exception");
+    log.flush(() => process.exit(1));
+  });
+  const service = createService(config, log);
+  log.info({ config: configForLog(config) }, "starting");
+  await service.start();
+  log.info({ grpc: service.grpcAddress, ops: service.opsAddress }, "serving");
+  if (!ending.signal.aborted) {
+    await new Promise((resolve) =>
+      ending.signal.addEventListener("abort", resolve, { once: true }),
+    );
+  }
+  log.info({}, "stopping");
+  await service.stop();
+  log.info({}, "stopped");
+  return 0;
+}
+
+const MIGRATE = { up: migrateUp, down: migrateDown, status: migrationStatus };
+
+async function migrate(command: keyof typeof MIGRATE, config: Config) {
+  if (config.databaseUrl !== undefined) return MIGRATE[command](config.databaseUrl);
+  const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
+  const embedded = createEmbeddedPostgres({ dataDir: config.dataDir, log });
+  await embedded.start();
+  try {
+    return await MIGRATE[command](embedded.url);
+  } finally {
+    await embedded.stop();
+  }
+}
+
+const exitCode = await runCli(process.argv.slice(2), {
+  stdin: process.stdin,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  signal: ending.signal,
+  loadConfig: () => loadConfig(),
+  loadClientConfig: () => loadClientConfig(),
+  serve,
+  migrate,
+});
+process.exitCode = exitCode;

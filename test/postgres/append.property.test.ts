@@ -1,0 +1,129 @@
+/**
+ * Whatever batches are appended, the table is what a ledger of thirty lines says that handles one push
+ * after the other: numbers, runs, repeated keys, reused keys, fencing, both streams, several sessions.
+ */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import { Independent, type Outcome, type Push } from "../../src/store/push.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+
+interface Kept {
+  readonly digest: number;
+  readonly seq: bigint;
+}
+
+class Model {
+  readonly #next = { messages: 1n, events: 1n };
+  readonly #keys = new Map<string, Kept>();
+  #epoch = -1n;
+  #run = "";
+
+  push(push: Push): Outcome {
+    const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
+    const kept = key === undefined ? undefined : this.#keys.get(key);
+    if (kept !== undefined) {
+      if (kept.digest !== push.digest?.[0]) return { kind: "key_reused" };
+      return { kind: "deduplicated", seq: kept.seq };
+    }
+    if (push.epoch !== undefined && push.epoch < this.#epoch) return { kind: "stale_epoch" };
+    this.#epoch = push.epoch ?? this.#epoch;
+    const places = push.rows.map((row) => {
+      if (row.mark?.kind === "open") this.#run = row.mark.runId;
+      const seq = this.#next[push.stream];
+      this.#next[push.stream] += BigInt(row.eventCount);
+      const place = { seq, runId: push.stream === "events" ? this.#run : "" };
+      if (row.mark?.kind === "close") this.#run = "";
+      return place;
+    });
+    if (key !== undefined)
+      this.#keys.set(key, { digest: push.digest?.[0] ?? 0, seq: places[0]?.seq ?? 0n });
+    return { kind: "stored", places };
+  }
+}
+
+const mark = fc.oneof(
+  { weight: 4, arbitrary: fc.constant(undefined) },
+  fc.constantFrom("r1", "r2").map((runId) => ({ kind: "open", runId }) as const),
+  fc.constant({ kind: "close" } as const),
+);
+const event = fc.record({ eventCount: fc.integer({ min: 1, max: 4 }), mark }).map(newRow);
+const push = fc
+  .record({
+    session: fc.constantFrom("s1", "s2"),
+    key: fc.option(fc.constantFrom("k1", "k2", "k3"), { nil: undefined }),
+    digest: fc.constantFrom(1, 2),
+    epoch: fc.option(fc.bigInt({ min: 0n, max: 3n }), { nil: undefined }),
+    body: fc.oneof(
+      fc.constant({ stream: "messages", rows: [newRow()] } as const),
+      fc.tuple(event).map((rows) => ({ stream: "events", rows }) as const),
+      fc.tuple(event, event).map((rows) => ({ stream: "events", rows }) as const),
+    ),
+  })
+  .map(
+    ({ session, key, digest, epoch, body }) =>
+      (prefix: string) =>
+        newPush(`${prefix}${session}`, {
+          ...body,
+          key,
+          digest: key === undefined ? undefined : Uint8Array.of(digest),
+          epoch,
+        }),
+  );
+
+/** Batches as ingest makes them: a push that depends on an earlier one begins the next. */
+function batches(pushes: readonly Push[], size: number): Push[][] {
+  const made: Push[][] = [];
+  let independent = new Map<string, Independent>();
+  for (const next of pushes) {
+    const session = independent.get(next.sessionId) ?? new Independent();
+    const last = made.at(-1);
+    if (last !== undefined && last.length < size && session.admit(next)) {
+      independent.set(next.sessionId, session);
+      last.push(next);
+      continue;
+    }
+    independent = new Map([[next.sessionId, new Independent()]]);
+    independent.get(next.sessionId)?.admit(next);
+    made.push([next]);
+  }
+  return made;
+}
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+
+test("batches do what one push after the other does", async () => {
+  let runs = 0;
+  const seed = process.env["SEED"];
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(push, { maxLength: 30 }),
+      fc.integer({ min: 1, max: 8 }),
+      async (made, size) => {
+        const prefix = `${(runs += 1)}:`;
+        const pushes = made.map((make) => make(prefix));
+        const models = new Map<string, Model>();
+        const expected = pushes.map((one) => {
+          const model = models.get(one.sessionId) ?? new Model();
+          models.set(one.sessionId, model);
+          return model.push(one);
+        });
+        const outcomes: Outcome[] = [];
+        for (const batch of batches(pushes, size)) {
+          outcomes.push(
+            ...(await append(ledger.database, batch, { createMissing: true, wait: true })),
+          );
+        }
+        expect(outcomes).toEqual(expected);
+      },
+    ),
+    {
+      numRuns: Number(process.env["PROPERTY_RUNS"] ?? 150),
+      ...(seed === undefined ? {} : { seed: Number(seed) }),
+    },
+  );
+});

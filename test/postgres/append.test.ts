@@ -1,0 +1,190 @@
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import { readPage } from "../../src/store/pages.ts";
+import type { Push } from "../../src/store/push.ts";
+import { deleteSession } from "../../src/store/sessions.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+
+const AUTO = { createMissing: true, wait: false };
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+
+const run = (pushes: readonly Push[], options = AUTO) => append(ledger.database, pushes, options);
+
+async function rowsOf(sessionId: string, stream: "messages" | "events" = "events") {
+  const page = await readPage(ledger.database, {
+    stream,
+    sessionId,
+    after: 0n,
+    before: undefined,
+    descending: false,
+    rowsMax: 1_000,
+    bytesMax: 10_000_000,
+    filter: undefined,
+  });
+  return page.rows;
+}
+
+describe("append", () => {
+  test("an event row takes event_count numbers, a message one, each stream from 1", async () => {
+    const outcomes = await run([
+      newPush("numbers"),
+      newPush("numbers", { rows: [newRow({ eventCount: 3 })] }),
+      newPush("numbers", { stream: "messages" }),
+      newPush("numbers", { rows: [newRow(), newRow({ eventCount: 2 }), newRow()] }),
+      newPush("numbers", { stream: "messages" }),
+    ]);
+    expect(
+      outcomes.map((o) => (o.kind === "stored" ? o.places.map((p) => p.seq) : o.kind)),
+    ).toEqual([[1n], [2n], [1n], [5n, 6n, 8n], [2n]]);
+    expect((await rowsOf("numbers")).map((row) => row.seq)).toEqual([1n, 2n, 5n, 6n, 8n]);
+    expect((await rowsOf("numbers", "messages")).map((row) => row.seq)).toEqual([1n, 2n]);
+  });
+
+  test("what is read back is what was pushed, to the microsecond and the byte", async () => {
+    const row = newRow({
+      payload: '{"type":"RAW","event":"\\u0000 \\ud800 ☃ 𝄞","n":1.0}',
+      createdAtMicros: -62_135_596_800_000_000n,
+      completedAtMicros: 253_402_300_799_999_999n,
+      eventCount: 7,
+      fragments: Uint8Array.of(0, 255, 92, 120),
+      conformant: false,
+    });
+    await run([newPush("exact", { rows: [row] })]);
+    const { mark: _mark, sender: _sender, sentAtMicros: _sent, ...rest } = row;
+    expect(await rowsOf("exact")).toEqual([
+      {
+        stream: "events",
+        sessionId: "exact",
+        seq: 1n,
+        runId: "",
+        ...rest,
+        fragments: Buffer.from(rest.fragments ?? []),
+      },
+    ]);
+  });
+
+  test("a run is open from RUN_STARTED on, over batches, until it is closed", async () => {
+    const open = (runId: string) => newRow({ mark: { kind: "open", runId } });
+    const close = newRow({ mark: { kind: "close" } });
+    await run([newPush("runs"), newPush("runs", { rows: [open("r1")] }), newPush("runs")]);
+    await run([newPush("runs"), newPush("runs", { rows: [close] }), newPush("runs")]);
+    await run([newPush("runs", { rows: [open("r2")] }), newPush("runs", { rows: [open("r3")] })]);
+    await run([newPush("runs", { stream: "messages" }), newPush("runs")]);
+    expect((await rowsOf("runs")).map((row) => row.stream === "events" && row.runId)).toEqual([
+      "",
+      "r1",
+      "r1",
+      "r1",
+      "r1",
+      "",
+      "r2",
+      "r3",
+      "r3",
+    ]);
+  });
+
+  test("a refused or repeated push takes no number and changes no run and no epoch", async () => {
+    await run([newPush("none", { key: "k", epoch: 5n })]);
+    const closing = newRow({ mark: { kind: "open", runId: "never" } });
+    const outcomes = await run([
+      newPush("none", { key: "k", epoch: 9n, rows: [closing] }),
+      newPush("none", { key: "k", digest: Uint8Array.of(2), stream: "events", epoch: 9n }),
+      newPush("none", { epoch: 4n, rows: [closing] }),
+      newPush("none", { epoch: 5n }),
+    ]);
+    expect(outcomes).toEqual([
+      { kind: "deduplicated", seq: 1n },
+      { kind: "key_reused" },
+      { kind: "stale_epoch" },
+      { kind: "stored", places: [{ seq: 2n, runId: "" }] },
+    ]);
+  });
+
+  test("the key is looked up before the epoch is compared", async () => {
+    await run([newPush("order", { key: "k", epoch: 1n }), newPush("order", { epoch: 7n })]);
+    expect(await run([newPush("order", { key: "k", epoch: 1n })])).toEqual([
+      { kind: "deduplicated", seq: 1n },
+    ]);
+  });
+
+  test("the same key in the other stream is another key", async () => {
+    const outcomes = await run([
+      newPush("streams", { key: "k" }),
+      newPush("streams", { key: "k", stream: "messages" }),
+    ]);
+    expect(outcomes.map((outcome) => outcome.kind)).toEqual(["stored", "stored"]);
+  });
+
+  test("an epoch of one stream fences the other", async () => {
+    await run([newPush("fence", { epoch: 3n, stream: "messages" })]);
+    expect(await run([newPush("fence", { epoch: 2n })])).toEqual([{ kind: "stale_epoch" }]);
+  });
+
+  test("an unknown session is not found when sessions are not made, and the rest is stored", async () => {
+    await run([newPush("known")]);
+    const outcomes = await run([newPush("unknown"), newPush("known")], {
+      createMissing: false,
+      wait: false,
+    });
+    expect(outcomes.map((outcome) => outcome.kind)).toEqual(["not_found", "stored"]);
+  });
+
+  test("a deleted session takes nothing, with a known key neither", async () => {
+    await run([newPush("deleted", { key: "k" })]);
+    await deleteSession(ledger.database, "deleted");
+    const outcomes = await run([
+      newPush("deleted", { key: "k" }),
+      newPush("deleted"),
+      newPush("alive"),
+    ]);
+    expect(outcomes.map((outcome) => outcome.kind)).toEqual(["deleted", "deleted", "stored"]);
+  });
+
+  test("a session that somebody holds is busy; the others are stored, and it is when it is free", async () => {
+    await run([newPush("held"), newPush("free")]);
+    const other = postgres(ledger.url, { max: 1 });
+    try {
+      await other.begin(async (transaction) => {
+        await transaction`select 1 from sessions where id = 'held' for update`;
+        const outcomes = await run([newPush("held"), newPush("free")]);
+        expect(outcomes.map((outcome) => outcome.kind)).toEqual(["busy", "stored"]);
+        await expect(run([newPush("held")], { createMissing: true, wait: true })).rejects.toThrow(
+          "lock timeout",
+        );
+      });
+      expect(await run([newPush("held")])).toMatchObject([
+        { kind: "stored", places: [{ seq: 2n }] },
+      ]);
+    } finally {
+      await other.end();
+    }
+  });
+
+  test("two attempts of one key in flight on two connections: one row, one number, no hole", async () => {
+    // The bug: one statement that locks and looks for the key sees the snapshot from before it
+    // waited for the lock, and numbers the second attempt too.
+    await run([newPush("race")]);
+    const wait = { createMissing: true, wait: true };
+    for (let round = 0; round < 50; round += 1) {
+      const attempt = (): Promise<unknown> => run([newPush("race", { key: `k${round}` })], wait);
+      await Promise.all([attempt(), attempt(), attempt(), attempt()]);
+    }
+    const seqs = (await rowsOf("race")).map((row) => row.seq);
+    expect(seqs).toEqual(Array.from({ length: 51 }, (_, index) => BigInt(index + 1)));
+  });
+
+  test("new sessions made by two batches in opposite order do not wait for each other for ever", async () => {
+    for (let round = 0; round < 20; round += 1) {
+      const ids = [`a${round}`, `b${round}`, `c${round}`];
+      const batch = (order: readonly string[]) => run(order.map((id) => newPush(id)));
+      const settled = await Promise.all([batch(ids), batch(ids.toReversed()), batch(ids)]);
+      expect(settled.flat().every((o) => o.kind === "stored" || o.kind === "busy")).toBe(true);
+    }
+  });
+});

@@ -1,0 +1,248 @@
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import type { LedgerWriter } from "../../src/ingest/commit.ts";
+import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { append } from "../../src/store/append.ts";
+import { readKept } from "../../src/store/kept.ts";
+import { readPage } from "../../src/store/pages.ts";
+import type { Push } from "../../src/store/push.ts";
+import type { StoredRow } from "../../src/store/rows.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+
+const LIMITS: IngestLimits = {
+  batch: { rowsMax: 64, bytesMax: 1_000_000 },
+  queueRowsMax: 1_000,
+  queueBytesMax: 10_000_000,
+};
+const stays = () => false;
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+
+/** Ingest over the real store, with what it appended and published to look at. */
+function start(
+  options: { readonly limits?: IngestLimits; readonly before?: () => Promise<void> } = {},
+) {
+  const published: StoredRow[] = [];
+  const batches: (readonly Push[])[] = [];
+  const writer: LedgerWriter = {
+    async append(pushes, { wait }) {
+      batches.push(pushes);
+      await options.before?.();
+      return append(ledger.database, pushes, { createMissing: true, wait });
+    },
+    readKept: (addresses) => readKept(ledger.database, addresses),
+  };
+  const metrics = createMetrics();
+  const publish = (rows: readonly StoredRow[]): void => {
+    published.push(...rows);
+  };
+  const ingest = createIngest(
+    { writer, publish, clock: systemClock, metrics },
+    options.limits ?? LIMITS,
+  );
+  return { ingest, published, batches, metrics };
+}
+
+async function seqsOf(sessionId: string): Promise<readonly bigint[]> {
+  const bounds = {
+    after: 0n,
+    before: undefined,
+    descending: false,
+    rowsMax: 1_000,
+    bytesMax: 10_000_000,
+  };
+  const page = await readPage(ledger.database, {
+    stream: "events",
+    sessionId,
+    ...bounds,
+    filter: undefined,
+  });
+  return page.rows.map((row) => row.seq);
+}
+
+const codeOf = (pushing: Promise<unknown>) =>
+  pushing.then(
+    () => "stored",
+    (error: { readonly reason?: string }) => error.reason,
+  );
+
+describe("group commit", () => {
+  test("pushes of one session commit in the order they came, in shared batches", async () => {
+    const { ingest, batches, published } = start();
+    const pushes = Array.from({ length: 300 }, () => newPush("order"));
+    const answers = await Promise.all(pushes.map((push) => ingest.push(push, stays)));
+    expect(answers.map(({ rows }) => rows[0].seq)).toEqual(
+      Array.from({ length: 300 }, (_, index) => BigInt(index + 1)),
+    );
+    expect(batches.length).toBeLessThan(20);
+    expect(published.map((row) => row.seq)).toEqual(answers.map(({ rows }) => rows[0].seq));
+    await ingest.stop();
+  });
+
+  test("a session has pushes in at most one batch in flight", async () => {
+    const inFlight = new Set<string>();
+    let overlaps = 0;
+    const writer: LedgerWriter = {
+      async append(pushes, { wait }) {
+        const ids = new Set(pushes.map((push) => push.sessionId));
+        for (const id of ids) if (inFlight.has(id)) overlaps += 1;
+        for (const id of ids) inFlight.add(id);
+        const outcomes = await append(ledger.database, pushes, { createMissing: true, wait });
+        for (const id of ids) inFlight.delete(id);
+        return outcomes;
+      },
+      readKept: (addresses) => readKept(ledger.database, addresses),
+    };
+    const ingest = createIngest(
+      { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
+      { ...LIMITS, batch: { rowsMax: 8, bytesMax: 1_000_000 } },
+    );
+    const sessions = ["one-a", "one-b", "one-c"];
+    await Promise.all(
+      Array.from({ length: 300 }, (_, index) =>
+        ingest.push(newPush(sessions[index % 3] ?? ""), stays),
+      ),
+    );
+    expect(overlaps).toBe(0);
+    await ingest.stop();
+  });
+
+  test("a retry of a key in the same turn as its first attempt: one row, the same answer", async () => {
+    const { ingest } = start();
+    const push = () => newPush("twice", { key: "k" });
+    const [first, second, other] = await Promise.all([
+      ingest.push(push(), stays),
+      ingest.push(push(), stays),
+      ingest.push(newPush("twice"), stays),
+    ]);
+    expect([first.deduplicated, second.deduplicated]).toEqual([false, true]);
+    expect(second.rows[0]).toEqual(first.rows[0]);
+    expect(other.rows[0].seq).toBe(2n);
+    expect(await seqsOf("twice")).toEqual([1n, 2n]);
+    await ingest.stop();
+  });
+
+  test("a row that PostgreSQL cannot take fails its own caller, wherever it is in the batch", async () => {
+    const { ingest } = start();
+    const bad = () => newPush("poison", { rows: [newRow({ id: "no uuid" })] });
+    const answers = await Promise.all(
+      Array.from({ length: 60 }, (_, index) =>
+        codeOf(ingest.push(index % 20 === 7 ? bad() : newPush("poison"), stays)),
+      ),
+    );
+    expect(
+      answers.map((answer, index) =>
+        index % 20 === 7 ? answer === "INTERNAL" : answer === "stored",
+      ),
+    ).toEqual(answers.map(() => true));
+    expect(await seqsOf("poison")).toHaveLength(57);
+    await ingest.stop();
+  });
+
+  test("a session locked by a silent transaction does not stall the others", async () => {
+    const { ingest } = start();
+    await Promise.all([
+      ingest.push(newPush("stuck"), stays),
+      ingest.push(newPush("goes-on"), stays),
+    ]);
+    const other = postgres(ledger.url, { max: 1 });
+    let stuck: Promise<unknown> | undefined;
+    await other.begin(async (transaction) => {
+      await transaction`select 1 from sessions where id = 'stuck' for update`;
+      stuck = ingest.push(newPush("stuck"), stays);
+      // Twenty round trips of the other session end while the first waits for its lock.
+      for (let index = 0; index < 20; index += 1) {
+        await ingest.push(newPush("goes-on"), stays);
+      }
+      expect(await Promise.race([stuck.then(() => "done"), Promise.resolve("waits")])).toBe(
+        "waits",
+      );
+    });
+    await stuck;
+    expect(await seqsOf("stuck")).toEqual([1n, 2n]);
+    await other.end();
+    await ingest.stop();
+  });
+
+  test("past the bounds of the queue a push is refused, told when to come back, and not stored", async () => {
+    const gate = Promise.withResolvers<void>();
+    const { ingest, metrics } = start({
+      limits: {
+        batch: { rowsMax: 2, bytesMax: 100_000 },
+        queueRowsMax: 4,
+        queueBytesMax: 1_000_000,
+      },
+      before: () => gate.promise,
+    });
+    const first = Array.from({ length: 4 }, () => codeOf(ingest.push(newPush("full"), stays)));
+    const fifth = await ingest.push(newPush("full"), stays).catch((error: unknown) => error);
+    expect(fifth).toMatchObject({ code: "overloaded", reason: "QUEUE_FULL", retryAfterMs: 250 });
+    gate.resolve();
+    expect(await Promise.all(first)).toEqual(["stored", "stored", "stored", "stored"]);
+    expect(await seqsOf("full")).toHaveLength(4);
+    expect(await metrics.text()).toContain("session_ledger_queue_rows 0");
+    await ingest.stop();
+  });
+
+  test("a caller that left before its push was sent stores nothing", async () => {
+    const { ingest } = start();
+    const gone = codeOf(ingest.push(newPush("gone"), () => true));
+    expect(await gone).toBe("CANCELLED");
+    expect(await seqsOf("gone")).toEqual([]);
+    await ingest.stop();
+  });
+
+  test("stop commits what waits and refuses what comes after", async () => {
+    const { ingest } = start();
+    const waiting = Array.from({ length: 200 }, () => codeOf(ingest.push(newPush("stop"), stays)));
+    const stopped = ingest.stop();
+    expect(await codeOf(ingest.push(newPush("stop"), stays))).toBe("SHUTTING_DOWN");
+    await stopped;
+    expect(new Set(await Promise.all(waiting))).toEqual(new Set(["stored"]));
+    expect(await seqsOf("stop")).toHaveLength(200);
+  });
+
+  test("a connection killed during commits: with a key nothing is lost or doubled", async () => {
+    const { ingest } = start();
+    const killer = postgres(ledger.url, { max: 1 });
+    const answers: Promise<string | undefined>[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      for (let index = 0; index < 10; index += 1) {
+        answers.push(codeOf(ingest.push(newPush("killed", { key: `${round}-${index}` }), stays)));
+      }
+      await killer`select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()`;
+    }
+    expect(new Set(await Promise.all(answers))).toEqual(new Set(["stored"]));
+    expect(await seqsOf("killed")).toEqual(
+      Array.from({ length: 200 }, (_, index) => BigInt(index + 1)),
+    );
+    await killer.end();
+    await ingest.stop();
+  });
+});
+
+describe("without a key", () => {
+  test("a connection lost during the commit leaves the outcome unknown, and says so", async () => {
+    const lost = async (): Promise<never> => {
+      throw Object.assign(new Error("write CONNECTION_CLOSED"), { code: "CONNECTION_CLOSED" });
+    };
+    const ingest: Ingest = createIngest(
+      {
+        writer: { append: lost, readKept: lost },
+        publish: () => undefined,
+        clock: systemClock,
+        metrics: createMetrics(),
+      },
+      LIMITS,
+    );
+    expect(await codeOf(ingest.push(newPush("lost"), stays))).toBe("OUTCOME_UNKNOWN");
+    await ingest.stop();
+  });
+});

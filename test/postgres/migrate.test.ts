@@ -1,0 +1,95 @@
+import postgres from "postgres";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import { createDatabase as openDatabase } from "../../src/store/database.ts";
+import { migrateDown, migrateUp, migrationStatus } from "../../src/store/migrate.ts";
+import { createDatabase, type TestDatabase } from "../support/database.ts";
+import { newPush } from "../support/ledger.ts";
+
+let created: TestDatabase;
+let client: postgres.Sql;
+beforeEach(async () => {
+  created = await createDatabase();
+  client = postgres(created.url, { max: 1, onnotice: () => undefined });
+});
+afterEach(async () => {
+  await client.end();
+  await created.drop();
+});
+
+/** Everything the migrations made, as PostgreSQL describes it. */
+async function schema(): Promise<unknown> {
+  const columns = await client`
+    select table_name, column_name, data_type, is_nullable, column_default, datetime_precision
+    from information_schema.columns where table_schema = 'public' order by table_name, ordinal_position`;
+  const indexes =
+    await client`select indexdef from pg_indexes where schemaname = 'public' order by indexdef`;
+  const constraints = await client`
+    select conrelid::regclass::text as on, pg_get_constraintdef(oid) as is from pg_constraint
+    where connamespace = 'public'::regnamespace order by 1, 2`;
+  const functions = await client`
+    select pg_get_functiondef(oid) as is from pg_proc where pronamespace = 'public'::regnamespace order by 1`;
+  const options = await client`
+    select relname, reloptions from pg_class where relnamespace = 'public'::regnamespace order by relname`;
+  return JSON.parse(JSON.stringify({ columns, indexes, constraints, functions, options }));
+}
+
+async function pushOne(): Promise<void> {
+  const options = { connectionsMax: 1, statementTimeoutMs: 5_000, lockTimeoutMs: 500 };
+  const database = openDatabase({ url: () => created.url, ...options });
+  await database.start();
+  const outcomes = await append(database, [newPush("s")], { createMissing: true, wait: false });
+  expect(outcomes[0]?.kind).toBe("stored");
+  await database.stop();
+}
+
+describe("migrations", () => {
+  test("up, down to nothing, up again, each with rows: the same schema", async () => {
+    await migrateUp(created.url);
+    await pushOne();
+    const first = await schema();
+    let status = await migrationStatus(created.url);
+    expect(status.pending).toEqual([]);
+    while (status.applied.length > 0) status = await migrateDown(created.url);
+    expect(await schema()).toEqual({
+      columns: [],
+      indexes: [],
+      constraints: [],
+      functions: [],
+      options: [],
+    });
+    expect((await migrateUp(created.url)).pending).toEqual([]);
+    await pushOne();
+    expect(await schema()).toEqual(first);
+  });
+
+  test("one step down keeps the rows", async () => {
+    await migrateUp(created.url);
+    await pushOne();
+    const { applied, pending } = await migrateDown(created.url);
+    expect([applied, pending]).toEqual([["0000_tables"], ["0001_append"]]);
+    await migrateUp(created.url);
+    expect(await client`select seq from session_events`).toEqual([{ seq: "1" }]);
+  });
+
+  test("down on an empty database does nothing", async () => {
+    expect((await migrateDown(created.url)).applied).toEqual([]);
+  });
+
+  test("five instances that start at once migrate once", async () => {
+    const statuses = await Promise.all(Array.from({ length: 5 }, () => migrateUp(created.url)));
+    for (const status of statuses) expect(status.pending).toEqual([]);
+    const [row] = await client`select count(*)::int as n from drizzle.__drizzle_migrations`;
+    expect(row?.["n"]).toBe(statuses[0]?.applied.length);
+  });
+
+  test("a schema newer than the code is refused by name and left as it is", async () => {
+    await migrateUp(created.url);
+    await client`insert into drizzle.__drizzle_migrations (hash, created_at) values ('later', 9999999999999)`;
+    const before = await schema();
+    await expect(migrateUp(created.url)).rejects.toMatchObject({ reason: "SCHEMA_NEWER" });
+    await expect(migrateDown(created.url)).rejects.toMatchObject({ reason: "SCHEMA_NEWER" });
+    expect((await migrationStatus(created.url)).unknown).toBe(1);
+    expect(await schema()).toEqual(before);
+  });
+});

@@ -1,0 +1,168 @@
+import { type SQL, sql } from "drizzle-orm";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import {
+  type PageRequest,
+  pageStatement,
+  readPage,
+  ROWS_LOOKED_AT_MAX,
+} from "../../src/store/pages.ts";
+import { createReader } from "../../src/store/reads.ts";
+import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+
+const ALL: PageRequest<"events"> = {
+  stream: "events",
+  sessionId: "pages",
+  after: 0n,
+  before: undefined,
+  descending: false,
+  rowsMax: 1_000,
+  bytesMax: 3_000_000,
+  filter: undefined,
+};
+const FILTER = {
+  eventTypes: [],
+  runId: "",
+  createdAfterMicros: undefined,
+  createdBeforeMicros: undefined,
+};
+const LARGE_ROWS = 50_000;
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+  // Rows of 1, 2, 3, 1, 2, 3 … events; every seventh of another type, every hundredth of a third.
+  for (let from = 0; from < 100; from += 20) {
+    const pushes = Array.from({ length: 20 }, (_, index) => row(from + index));
+    await append(ledger.database, pushes, { createMissing: true, wait: false });
+  }
+  await ledger.database.run(sql`
+    insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at)
+    select 'large', n, gen_random_uuid(), case when n % 100 = 0 then 'CUSTOM' else 'RAW' end, '{"n":' || n || '}',
+      timestamptz '2026-01-01' + n * interval '1 second', now() from generate_series(1, ${LARGE_ROWS}::int) n`);
+  await ledger.database.run(sql`
+    insert into sessions (id, created_at, updated_at, event_seq) values ('large', now(), now(), ${LARGE_ROWS}::int)`);
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+
+function row(index: number) {
+  const eventType = index % 7 === 0 ? "CUSTOM" : "RAW";
+  return newPush("pages", {
+    rows: [
+      newRow({
+        eventCount: 1 + (index % 3),
+        eventType,
+        createdAtMicros: BigInt(index) * 1_000_000n,
+      }),
+    ],
+  });
+}
+
+const read = (request: Partial<PageRequest<"events">>) =>
+  readPage(ledger.database, { ...ALL, ...request });
+const seqs = (rows: readonly StoredRow[]) => rows.map((one) => one.seq);
+
+/** Follows the cursors to the end. */
+async function readAll(request: Partial<PageRequest<"events">>): Promise<StoredRow[]> {
+  const rows: StoredRow[] = [];
+  let { after, before } = { ...ALL, ...request };
+  for (;;) {
+    const page = await read({ ...request, after, before });
+    rows.push(...page.rows);
+    if (!page.hasMore) return rows;
+    if (request.descending === true) before = page.nextBefore;
+    else after = page.nextAfter;
+  }
+}
+
+describe("pages", () => {
+  test("pages of any size, upwards and downwards, give every row once", async () => {
+    const { rows } = await read({});
+    expect(rows).toHaveLength(100);
+    for (const rowsMax of [1, 7, 99, 100, 101]) {
+      expect(await readAll({ rowsMax })).toEqual(rows);
+      expect(await readAll({ rowsMax, descending: true })).toEqual(rows.toReversed());
+    }
+  });
+
+  test("the last page says that there is no more, a full one before it that there is", async () => {
+    expect((await read({ rowsMax: 99 })).hasMore).toBe(true);
+    expect((await read({ rowsMax: 100 })).hasMore).toBe(false);
+  });
+
+  test("a page ends with the row that reaches the bytes, and has at least one", async () => {
+    const { rows } = await read({});
+    const bytes = rows[0]?.payload.length ?? 0;
+    expect((await read({ bytesMax: 1 })).rows).toHaveLength(1);
+    expect((await read({ bytesMax: bytes * 3 })).rows).toHaveLength(3);
+    expect((await read({ bytesMax: bytes * 3 })).hasMore).toBe(true);
+    expect(await readAll({ bytesMax: bytes * 3 + 1 })).toEqual(rows);
+  });
+
+  test("filters: type, time, both; a page upwards says how far it looked, to the head at the end", async () => {
+    const { rows } = await read({});
+    const custom = rows.filter((one) => one.eventType === "CUSTOM");
+    const filter = { ...FILTER, eventTypes: ["CUSTOM"] };
+    const page = await read({ filter });
+    expect(page.rows).toEqual(custom);
+    expect(page.nextAfter).toBe(rows.map(lastSeqOf).at(-1));
+    expect(await readAll({ filter, rowsMax: 2 })).toEqual(custom);
+    expect(await readAll({ filter, rowsMax: 2, descending: true })).toEqual(custom.toReversed());
+    const span = { ...FILTER, createdAfterMicros: 10_000_000n, createdBeforeMicros: 20_000_000n };
+    expect(seqs((await read({ filter: span })).rows)).toEqual(seqs(rows.slice(10, 20)));
+  });
+
+  test("a filter that matches little looks at a bounded number of rows, and the next page goes on", async () => {
+    const filter = { ...FILTER, eventTypes: ["NONE"] };
+    const first = await read({ sessionId: "large", filter });
+    expect(first).toEqual({
+      rows: [],
+      nextAfter: BigInt(ROWS_LOOKED_AT_MAX),
+      nextBefore: 0n,
+      hasMore: true,
+    });
+    const rare = { ...FILTER, eventTypes: ["CUSTOM"] };
+    expect(await readAll({ sessionId: "large", filter: rare })).toHaveLength(LARGE_ROWS / 100);
+    expect(await readAll({ sessionId: "large", filter: rare, descending: true })).toHaveLength(
+      LARGE_ROWS / 100,
+    );
+  });
+
+  test("what a caller's after_seq means: whole row seen, inside a row again, beyond", async () => {
+    const reader = createReader(ledger.database);
+    const resolve = (afterSeq: bigint) =>
+      reader.resolveCursor({ stream: "events", sessionId: "pages", afterSeq });
+    // Rows at 1 (1 event), 2 (2 events), 4 (3 events), 7 …
+    expect(await Promise.all([0n, 1n, 2n, 3n, 4n, 5n, 6n, 7n].map(resolve))).toEqual([
+      0n,
+      1n,
+      3n,
+      3n,
+      6n,
+      3n,
+      6n,
+      7n,
+    ]);
+  });
+});
+
+describe("plans", () => {
+  async function planOf(statement: SQL): Promise<string> {
+    await ledger.database.run(sql`analyze session_events`);
+    const lines = await ledger.database.run(sql`explain ${statement}`);
+    return lines.map((line) => String(line["QUERY PLAN"])).join("\n");
+  }
+
+  test.each([
+    ["forward", {}],
+    ["backward", { descending: true, before: 40_000n }],
+    ["type and time", { filter: { ...FILTER, eventTypes: ["CUSTOM"], createdAfterMicros: 1n } }],
+  ])("a page walks the primary key: %s", async (_name, request) => {
+    const border = { seq: undefined, more: false };
+    const large = { ...ALL, sessionId: "large", after: 10_000n, ...request };
+    const plan = await planOf(pageStatement(large, border));
+    expect(plan).toMatch(/Index Scan (Backward )?using session_events_session_id_seq_pk/);
+    expect(plan).not.toContain("Seq Scan");
+  });
+});

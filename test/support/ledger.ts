@@ -1,0 +1,63 @@
+import { v7 as uuidv7 } from "uuid";
+import { createDatabase as openDatabase, type Database } from "../../src/store/database.ts";
+import { migrateUp } from "../../src/store/migrate.ts";
+import type { NewRow, Push } from "../../src/store/push.ts";
+import { createDatabase } from "./database.ts";
+
+export interface TestLedger extends AsyncDisposable {
+  readonly url: string;
+  readonly database: Database;
+}
+
+/** A migrated database of its own, and a pool to it with the service's limits. */
+export async function createLedger(
+  options: { readonly connectionsMax?: number; readonly lockTimeoutMs?: number } = {},
+): Promise<TestLedger> {
+  const created = await createDatabase();
+  await migrateUp(created.url);
+  const database = openDatabase({
+    url: () => created.url,
+    connectionsMax: options.connectionsMax ?? 10,
+    statementTimeoutMs: 5_000,
+    lockTimeoutMs: options.lockTimeoutMs ?? 500,
+  });
+  await database.start();
+  return {
+    url: created.url,
+    database,
+    async [Symbol.asyncDispose]() {
+      await database.stop();
+      await created.drop();
+    },
+  };
+}
+
+export function newRow(row: Partial<NewRow> = {}): NewRow {
+  return {
+    id: uuidv7(),
+    eventType: "RAW",
+    payload: '{"type":"RAW","event":1}',
+    createdAtMicros: 1_700_000_000_000_001n,
+    completedAtMicros: undefined,
+    eventCount: 1,
+    fragments: undefined,
+    conformant: true,
+    mark: undefined,
+    sender: undefined,
+    sentAtMicros: undefined,
+    ...row,
+  };
+}
+
+export function newPush(sessionId: string, push: Partial<Push> = {}): Push {
+  return {
+    sessionId,
+    stream: "events",
+    key: undefined,
+    digest: push.key === undefined ? undefined : Uint8Array.of(1),
+    epoch: undefined,
+    actor: undefined,
+    rows: [newRow()],
+    ...push,
+  };
+}

@@ -1,0 +1,204 @@
+/**
+ * A double of the database port: rows in memory, read as live delivery reads them, each read answered
+ * when the test says so, in any order, or not at all. And timers that run when the test says so.
+ */
+import type { LedgerReader, PageAfter } from "../../src/store/reader.ts";
+import {
+  type EventRow,
+  lastSeqOf,
+  type MessageRow,
+  type RowOf,
+  type SessionHead,
+  type StoredRow,
+  type StreamName,
+} from "../../src/store/rows.ts";
+import type { Timers } from "../../src/live/timers.ts";
+
+export interface PendingRead {
+  readonly kind: "heads" | "page";
+  /** Answers with what the table held when the read began, or holds now. */
+  answer(as: "began" | "now"): void;
+  fail(error: unknown): void;
+}
+
+export class SlowTable implements LedgerReader {
+  readonly rows: StoredRow[] = [];
+  readonly known = new Set<string>();
+  readonly deleted = new Set<string>();
+  readonly pending: PendingRead[] = [];
+  /** Reads answer at once while true. */
+  fast = true;
+  /** While set, reads fail with it, at once. */
+  failure: Error | undefined;
+  pagesRead = 0;
+  headsRead = 0;
+
+  /** From here on pages are answered by the test, while watches may still begin. */
+  async holdPages(): Promise<void> {
+    this.fast = false;
+    for (let heads = this.#pendingHeads(); heads !== undefined; heads = this.#pendingHeads()) {
+      heads.answer("now");
+      await settled();
+    }
+  }
+
+  #pendingHeads(): PendingRead | undefined {
+    return this.pending.find(({ kind }) => kind === "heads");
+  }
+
+  /** Commits an event row after the last one of its session. */
+  event(sessionId: string, fields: Partial<EventRow> = {}): EventRow {
+    const seq = this.#end("events", sessionId) + 1n;
+    const row: EventRow = {
+      stream: "events",
+      sessionId,
+      seq,
+      id: `e${seq}`,
+      eventType: "CUSTOM",
+      payload: "{}",
+      createdAtMicros: 1_700_000_000_000_000n + seq,
+      completedAtMicros: undefined,
+      eventCount: 1,
+      runId: "",
+      fragments: undefined,
+      conformant: true,
+      ...fields,
+    };
+    return this.#keep(row);
+  }
+
+  message(sessionId: string, fields: Partial<MessageRow> = {}): MessageRow {
+    const seq = this.#end("messages", sessionId) + 1n;
+    const row: MessageRow = {
+      stream: "messages",
+      sessionId,
+      seq,
+      id: `m${seq}`,
+      eventType: "user",
+      payload: "hi",
+      createdAtMicros: 1_700_000_000_000_000n + seq,
+      sentAtMicros: undefined,
+      sender: undefined,
+      ...fields,
+    };
+    return this.#keep(row);
+  }
+
+  /** The rows of a session up to `last` are gone; its counters are not. */
+  erase(sessionId: string, last: bigint): void {
+    const kept = this.rows.filter((row) => row.sessionId !== sessionId || lastSeqOf(row) > last);
+    this.rows.splice(0, this.rows.length, ...kept);
+  }
+
+  readonly #ends = new Map<string, bigint>();
+
+  #end(stream: StreamName, sessionId: string): bigint {
+    return this.#ends.get(`${stream} ${sessionId}`) ?? 0n;
+  }
+
+  #keep<R extends StoredRow>(row: R): R {
+    this.rows.push(row);
+    this.known.add(row.sessionId);
+    this.#ends.set(`${row.stream} ${row.sessionId}`, lastSeqOf(row));
+    return row;
+  }
+
+  pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]> {
+    this.pagesRead += 1;
+    return this.#read("page", () => this.#page(request));
+  }
+
+  heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>> {
+    this.headsRead += 1;
+    return this.#read("heads", () => {
+      const known = sessionIds.filter((id) => this.known.has(id) || this.deleted.has(id));
+      return new Map(known.map((id) => [id, this.head(id)]));
+    });
+  }
+
+  head(sessionId: string): SessionHead {
+    return {
+      messageSeq: this.#end("messages", sessionId),
+      eventSeq: this.#end("events", sessionId),
+      deleted: this.deleted.has(sessionId),
+    };
+  }
+
+  async resolveCursor(request: {
+    readonly stream: StreamName;
+    readonly sessionId: string;
+    readonly afterSeq: bigint;
+  }): Promise<bigint> {
+    const { stream, sessionId, afterSeq } = request;
+    const row = this.rows.findLast(
+      (one) => one.stream === stream && one.sessionId === sessionId && one.seq <= afterSeq,
+    );
+    if (row === undefined || lastSeqOf(row) <= afterSeq) return afterSeq;
+    return row.seq === afterSeq ? lastSeqOf(row) : row.seq - 1n;
+  }
+
+  #page<S extends StreamName>(request: PageAfter<S>): readonly RowOf<S>[] {
+    let bytes = 0;
+    const page: RowOf<S>[] = [];
+    for (const row of this.rows) {
+      if (!isOf(row, request.stream) || row.sessionId !== request.sessionId) continue;
+      if (lastSeqOf(row) <= request.after) continue;
+      bytes += row.payload.length;
+      if (page.length === request.rowsMax || (page.length > 0 && bytes > request.bytesMax)) break;
+      page.push(row);
+    }
+    return page;
+  }
+
+  #read<T>(kind: PendingRead["kind"], read: () => T): Promise<T> {
+    if (this.failure !== undefined) return Promise.reject(this.failure);
+    if (this.fast) return Promise.resolve(read());
+    const began = read();
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const settle = (action: () => void): void => {
+      this.pending.splice(this.pending.indexOf(pending), 1);
+      action();
+    };
+    const pending: PendingRead = {
+      kind,
+      answer: (as) => settle(() => resolve(as === "began" ? began : read())),
+      fail: (error) => settle(() => reject(error)),
+    };
+    this.pending.push(pending);
+    return promise;
+  }
+}
+
+function isOf<S extends StreamName>(row: StoredRow, stream: S): row is RowOf<S> & StoredRow {
+  return row.stream === stream;
+}
+
+export class ManualTimers implements Timers {
+  readonly pending: { readonly delayMs: number; readonly fire: () => void }[] = [];
+
+  after(delayMs: number, action: () => void): () => void {
+    const cancel = (): void => {
+      const at = this.pending.indexOf(timer);
+      if (at >= 0) this.pending.splice(at, 1);
+    };
+    const timer = {
+      delayMs,
+      fire: () => {
+        cancel();
+        action();
+      },
+    };
+    this.pending.push(timer);
+    return cancel;
+  }
+
+  fireAll(): void {
+    const due = [...this.pending];
+    for (const timer of due) timer.fire();
+  }
+}
+
+/** Until nothing that has been resolved is left to run. */
+export function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,85 @@
+import { readFileSync } from "node:fs";
+import { EventSchema } from "@ag-ui/core/schemas";
+import { describe, expect, test } from "vitest";
+import {
+  CATALOGUE,
+  isCompressible,
+  lookup,
+  type CatalogueEntry,
+  type ProtocolVersion,
+} from "../../src/agui/catalogue.ts";
+import { fieldsOfType } from "../../src/agui/fields.ts";
+import { validate } from "../../src/agui/validate.ts";
+
+const VERSIONS: readonly ProtocolVersion[] = ["0.0.57", "0.0.59", "1.0.0"];
+
+function typesOf(version: ProtocolVersion): readonly string[] {
+  const at = (name: ProtocolVersion | undefined): number => (name ? VERSIONS.indexOf(name) : NaN);
+  return CATALOGUE.filter(
+    ({ firstVersion, lastVersion }) =>
+      at(firstVersion) <= at(version) && at(version) <= at(lastVersion),
+  ).map(({ type }) => type);
+}
+
+describe("catalogue", () => {
+  test("is the union of the versions in use, and META", () => {
+    expect(CATALOGUE).toHaveLength(37);
+    expect(new Set(CATALOGUE.map(({ type }) => type)).size).toBe(37);
+    expect(VERSIONS.map((version) => typesOf(version).length)).toEqual([33, 36, 31]);
+    expect(lookup("META")).toMatchObject({ firstVersion: undefined, lastVersion: undefined });
+  });
+
+  test("has the types of the published 1.0.0", () => {
+    const published = EventSchema.options.map(({ shape }) => String(shape.type.value));
+    expect(typesOf("1.0.0").toSorted()).toEqual(published.toSorted());
+  });
+
+  test("what merges is what carries a fragment", () => {
+    expect(CATALOGUE.filter(({ type }) => isCompressible(type)).map(({ type }) => type)).toEqual([
+      "TEXT_MESSAGE_CONTENT",
+      "TEXT_MESSAGE_CHUNK",
+      "TOOL_CALL_ARGS",
+      "TOOL_CALL_CHUNK",
+      "THINKING_TEXT_MESSAGE_CONTENT",
+      "REASONING_MESSAGE_CONTENT",
+      "REASONING_MESSAGE_CHUNK",
+    ]);
+    for (const { role, fragmentField } of CATALOGUE)
+      expect(fragmentField).toBe(role === "fragment" ? "delta" : undefined);
+  });
+
+  test("a type outside of it is not found, nor is what every object has", () => {
+    for (const type of ["USAGE_METADATA", "", "text_message_start", "constructor", "__proto__"]) {
+      expect(lookup(type)).toBeUndefined();
+      expect(isCompressible(type)).toBe(false);
+    }
+  });
+
+  test("a type's id and fragment are fields of its schema", () => {
+    for (const { type, idField } of CATALOGUE) {
+      expect(fieldsOfType(type), type).toBeDefined();
+      if (idField !== undefined)
+        expect([...(fieldsOfType(type)?.bySnakeName.values() ?? [])], type).toContain(idField);
+    }
+  });
+});
+
+/** The fields that no version does without. */
+function requiredFields(type: CatalogueEntry["type"]): readonly string[] {
+  return validate(type, { type }).map(({ field }) => field.replace("payload.", ""));
+}
+
+function documentedRow(entry: CatalogueEntry): string {
+  const { type, category, role, idField, fragmentField, firstVersion, lastVersion } = entry;
+  const code = (names: readonly (string | undefined)[]): string =>
+    names.map((name) => (name === undefined ? "" : `\`${name}\``)).join(", ");
+  const versions = firstVersion === undefined ? "draft" : `${firstVersion} – ${lastVersion}`;
+  const cells = [`\`${type}\``, category, role, code([idField]), code([fragmentField])];
+  return `| ${[...cells, code(requiredFields(type)), versions].join(" | ")} |`;
+}
+
+test("docs/ag-ui.md has the catalogue as its table", () => {
+  const text = readFileSync(new URL("../../docs/ag-ui.md", import.meta.url), "utf8");
+  const rows = text.split("\n").filter((line) => line.startsWith("| `"));
+  expect(rows).toEqual(CATALOGUE.map(documentedRow));
+});

@@ -1,0 +1,25 @@
+import { expect, test } from "vitest";
+import { MESSAGE_TYPES, checkMessageType } from "../../src/agui/message-types.ts";
+
+test("the six types of the documents and lifecycle are messages", () => {
+  expect(MESSAGE_TYPES).toEqual([
+    "user",
+    "assistant",
+    "tool_use",
+    "tool_result",
+    "system",
+    "error",
+    "lifecycle",
+  ]);
+  for (const type of MESSAGE_TYPES) expect(checkMessageType(type)).toBeUndefined();
+});
+
+test("any other is refused with the allowed ones", () => {
+  for (const type of ["User", "tool", "RUN_STARTED", "user ", "toString"])
+    expect(checkMessageType(type)).toEqual({
+      field: "event_type",
+      description:
+        "event_type must be one of user, assistant, tool_use, tool_result, system, error, lifecycle",
+    });
+  expect(checkMessageType("")?.description).toBe("event_type is required");
+});

@@ -1,0 +1,248 @@
+import { describe, expect, test } from "vitest";
+import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
+import { fieldsOfType, snakeName } from "../../src/agui/fields.ts";
+import { normalise } from "../../src/agui/normalise.ts";
+import { readPayload } from "../../src/agui/payload.ts";
+
+function normalised(type: EventType, text: string): string {
+  const read = readPayload(text);
+  if (!read.ok) throw new Error(read.violation.description);
+  const result = normalise(type, read.payload);
+  if (!result.ok) return result.violations.map(({ description }) => description).join("; ");
+  expect(JSON.parse(result.payload.text)).toEqual(result.payload.value);
+  return result.payload.text;
+}
+
+describe("top level", () => {
+  test.each<[string, EventType, string, string]>([
+    [
+      "snake_case becomes camelCase, and the rest keeps its bytes",
+      "TOOL_CALL_START",
+      '{ "type":"TOOL_CALL_START" , "tool_call_id" : "\\u0063", "tool_call_name":"n","extra_key":1.0 }',
+      '{ "type":"TOOL_CALL_START" , "toolCallId" : "\\u0063", "toolCallName":"n","extra_key":1.0 }',
+    ],
+    [
+      "an escaped key is the same key",
+      "STEP_STARTED",
+      '{"type":"STEP_STARTED","step\\u005fname":"a"}',
+      '{"type":"STEP_STARTED","stepName":"a"}',
+    ],
+    [
+      "null optional fields go, in the middle and at the end",
+      "TEXT_MESSAGE_START",
+      '{"raw_event":null,"type":"TEXT_MESSAGE_START", "timestamp" : null , "messageId":"m","name":null,"role":null}',
+      '{"type":"TEXT_MESSAGE_START", "messageId":"m"}',
+    ],
+    [
+      "a null that is a value stays",
+      "CUSTOM",
+      '{"type":"CUSTOM","name":"n","value":null,"unknown":null}',
+      '{"type":"CUSTOM","name":"n","value":null,"unknown":null}',
+    ],
+    [
+      "all fields may go, and the type is added",
+      "THINKING_START",
+      '{"title":null , "metadata":null}',
+      '{"type":"THINKING_START"}',
+    ],
+    [
+      "a required field that is null stays, for the violation",
+      "STEP_STARTED",
+      '{"type":"STEP_STARTED","step_name":null}',
+      '{"type":"STEP_STARTED","stepName":null}',
+    ],
+    [
+      "a fraction of a timestamp is rounded",
+      "THINKING_END",
+      '{"type":"THINKING_END","timestamp": 1770389237123.5 }',
+      '{"type":"THINKING_END","timestamp": 1770389237124 }',
+    ],
+    [
+      "a fraction below zero is rounded to no negative zero",
+      "THINKING_END",
+      '{"type":"THINKING_END","timestamp":-0.2}',
+      '{"type":"THINKING_END","timestamp":0}',
+    ],
+    [
+      "an integer keeps its spelling",
+      "THINKING_END",
+      '{"type":"THINKING_END","timestamp":1.0e3}',
+      '{"type":"THINKING_END","timestamp":1.0e3}',
+    ],
+    [
+      "REASONING_MESSAGE_START of the Claude adapter",
+      "REASONING_MESSAGE_START",
+      '{"type":"REASONING_MESSAGE_START","message_id":"m","role":"assistant"}',
+      '{"type":"REASONING_MESSAGE_START","messageId":"m","role":"reasoning"}',
+    ],
+    [
+      "assistant is a role elsewhere",
+      "TEXT_MESSAGE_START",
+      '{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}',
+      '{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}',
+    ],
+    [
+      "a field of another type is an unknown key",
+      "TEXT_MESSAGE_END",
+      '{"type":"TEXT_MESSAGE_END","messageId":"m","thread_id":"t","tool_call_id":null}',
+      '{"type":"TEXT_MESSAGE_END","messageId":"m","thread_id":"t","tool_call_id":null}',
+    ],
+  ])("%s", (_, type, text, expected) => {
+    expect(normalised(type, text)).toBe(expected);
+    expect(normalised(type, expected)).toBe(expected);
+  });
+
+  test("every field of every type is known in snake_case", () => {
+    for (const { type } of CATALOGUE)
+      for (const [snake, field] of fieldsOfType(type)?.bySnakeName ?? []) {
+        expect(snakeName(field)).toBe(snake);
+        expect(normalised(type, `{"type":"${type}","${snake}":"x"}`)).toBe(
+          `{"type":"${type}","${field}":"x"}`,
+        );
+      }
+  });
+
+  test("the very payload comes back when there is nothing to change", () => {
+    const read = readPayload('{"type":"STEP_STARTED","stepName":"a","x":null}');
+    if (!read.ok) throw new Error("not read");
+    const result = normalise("STEP_STARTED", read.payload);
+    expect(result.ok && result.payload).toBe(read.payload);
+  });
+});
+
+describe("both spellings", () => {
+  const both = (members: string): string =>
+    normalised("TEXT_MESSAGE_CHUNK", `{"type":"TEXT_MESSAGE_CHUNK",${members}}`);
+
+  test("of one value are one", () => {
+    const one = '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m"}';
+    expect(both('"message_id":"m","messageId":"m"')).toBe(one);
+    expect(both('"messageId":"m","message_id":"\\u006d"')).toBe(one);
+    expect(both('"rawEvent":{"a":1.0},"raw_event":{"a":1.0}')).toBe(
+      '{"type":"TEXT_MESSAGE_CHUNK","rawEvent":{"a":1.0}}',
+    );
+  });
+
+  test("of which one is null are the other", () => {
+    const one = '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m"}';
+    expect(both('"messageId":"m","message_id":null')).toBe(one);
+    expect(both('"messageId":null,"message_id":"m"')).toBe(one);
+    expect(both('"messageId":null,"message_id":null')).toBe('{"type":"TEXT_MESSAGE_CHUNK"}');
+  });
+
+  test("of two values are refused", () => {
+    const refusal =
+      "payload.messageId and payload.message_id are two spellings of one field, but differ";
+    expect(both('"messageId":"m","message_id":"n"')).toBe(refusal);
+    expect(both('"message_id":"n","messageId":"m"')).toBe(refusal);
+    expect(both('"rawEvent":{"a":1},"raw_event":{"a":1.0}')).toContain("rawEvent");
+    expect(
+      normalised("STEP_STARTED", '{"type":"STEP_STARTED","stepName":"a","step_name":null}'),
+    ).toContain("differ");
+  });
+});
+
+describe("inside", () => {
+  test("messages of a snapshot, with their tool calls", () => {
+    const messages = [
+      { id: "u", role: "user", content: [{ type: "text", mime_type: null }], name: null },
+      {
+        id: "a",
+        role: "assistant",
+        content: null,
+        tool_calls: [
+          {
+            id: "c",
+            type: "function",
+            function: { name: "f", arguments: '{"tool_call_id":null}' },
+            encrypted_value: null,
+          },
+        ],
+      },
+      { id: "t", role: "tool", content: "x", tool_call_id: "c", error: null },
+      { id: "p", role: "activity", activity_type: "PLAN", content: { tool_call_id: null } },
+    ];
+    const text = normalised("MESSAGES_SNAPSHOT", JSON.stringify({ messages }));
+    expect(JSON.parse(text)).toEqual({
+      type: "MESSAGES_SNAPSHOT",
+      messages: [
+        { id: "u", role: "user", content: [{ type: "text", mime_type: null }] },
+        {
+          id: "a",
+          role: "assistant",
+          toolCalls: [
+            {
+              id: "c",
+              type: "function",
+              function: { name: "f", arguments: '{"tool_call_id":null}' },
+            },
+          ],
+        },
+        { id: "t", role: "tool", content: "x", toolCallId: "c" },
+        { id: "p", role: "activity", activityType: "PLAN", content: { tool_call_id: null } },
+      ],
+    });
+  });
+
+  test("the run's input, its outcome, and what it used", () => {
+    const input = {
+      thread_id: "t",
+      run_id: "r",
+      parent_run_id: null,
+      state: null,
+      messages: [],
+      tools: null,
+      forwarded_props: { run_id: null },
+      resume: [{ interrupt_id: "i", status: "resolved", payload: null }],
+    };
+    expect(JSON.parse(normalised("RUN_STARTED", JSON.stringify({ input })))).toEqual({
+      type: "RUN_STARTED",
+      input: {
+        threadId: "t",
+        runId: "r",
+        state: null,
+        messages: [],
+        forwardedProps: { run_id: null },
+        resume: [{ interruptId: "i", status: "resolved" }],
+      },
+    });
+    const interrupts = [{ id: "i", reason: "x", tool_call_id: "c", expires_at: null }];
+    const finished = { outcome: { type: "interrupt", interrupts }, usage: [{ input_tokens: 1 }] };
+    expect(JSON.parse(normalised("RUN_FINISHED", JSON.stringify(finished)))).toEqual({
+      type: "RUN_FINISHED",
+      outcome: { type: "interrupt", interrupts: [{ id: "i", reason: "x", toolCallId: "c" }] },
+      usage: [{ inputTokens: 1 }],
+    });
+  });
+
+  test.each<[EventType, string]>([
+    ["CUSTOM", '"name":"n","value":{"message_id":null,"raw_event":null}'],
+    ["STATE_SNAPSHOT", '"snapshot":{"message_id":null}'],
+    ["STATE_DELTA", '"delta":[{"op":"add","path":"","value":null,"message_id":null}]'],
+    ["ACTIVITY_SNAPSHOT", '"messageId":"","activityType":"","content":{"message_id":null}'],
+    ["RAW", '"event":{"raw_event":null,"message_id":null}'],
+    ["TEXT_MESSAGE_END", '"messageId":"","rawEvent":{"message_id":null}'],
+    ["TEXT_MESSAGE_END", '"messageId":"","metadata":{"message_id":null}'],
+    ["TOOL_CALL_ARGS", '"toolCallId":"","delta":"{\\"message_id\\":null}"'],
+    ["RUN_FINISHED", '"threadId":"","runId":"","result":{"run_id":null}'],
+  ])("of %s, what belongs to users is not looked into", (type, members) => {
+    const text = `{"type":"${type}",${members}}`;
+    expect(normalised(type, text)).toBe(text);
+  });
+
+  test("two spellings that differ are named by their place", () => {
+    const text = '{"messages":[{"id":"","role":"tool","toolCallId":"a","tool_call_id":"b"}]}';
+    expect(normalised("MESSAGES_SNAPSHOT", text)).toContain("payload.messages[0].toolCallId and");
+  });
+
+  test("an object with a key twice, or of an unknown variant, is left alone", () => {
+    for (const message of [
+      '{"id":"a","role":"tool","tool_call_id":"b","tool_call_id":"c"}',
+      '{"id":"a","role":"robot","tool_call_id":"b"}',
+      '{"id":"a","tool_call_id":"b"}',
+    ]) {
+      const text = `{"type":"MESSAGES_SNAPSHOT","messages":[${message},null,1]}`;
+      expect(normalised("MESSAGES_SNAPSHOT", text)).toBe(text);
+    }
+  });
+});

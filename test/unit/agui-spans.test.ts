@@ -1,0 +1,70 @@
+import { describe, expect, test } from "vitest";
+import { JSON_DEPTH_MAX, readPayload } from "../../src/agui/payload.ts";
+import { elementSpans, memberSpans, outline } from "../../src/agui/spans.ts";
+
+describe("spans", () => {
+  test("members keep their place, whatever stands around them", () => {
+    const text = '\n{ "a" : [1, {"b":"}"}] ,\t"\\u0062\\"" :"\\\\" , "c":-1.0e+5 }\r\n';
+    const members = memberSpans(text).map(({ key, keySpan, valueSpan }) => [
+      key,
+      text.slice(keySpan.start, keySpan.end),
+      text.slice(valueSpan.start, valueSpan.end),
+    ]);
+    expect(members).toEqual([
+      ["a", '"a"', '[1, {"b":"}"}]'],
+      ['b"', '"\\u0062\\""', '"\\\\"'],
+      ["c", '"c"', "-1.0e+5"],
+    ]);
+  });
+
+  test("an empty object has no members, an empty array no elements", () => {
+    expect(memberSpans(" { } ")).toEqual([]);
+    expect(elementSpans(" [ ] ")).toEqual([]);
+    expect(outline("{}")).toEqual({ depth: 1, commas: 0 });
+  });
+
+  test("elements keep their place", () => {
+    const text = 'x[ 1 ,"a,]", {"b":[2]},[[]] ]';
+    const elements = elementSpans(text, 1).map(({ start, end }) => text.slice(start, end));
+    expect(elements).toEqual(["1", '"a,]"', '{"b":[2]}', "[[]]"]);
+  });
+});
+
+describe("payload", () => {
+  test.each([
+    ["", "payload must be a JSON object, but is not JSON"],
+    ["{", "payload must be a JSON object, but is not JSON"],
+    ["{'a':1}", "payload must be a JSON object, but is not JSON"],
+    ["\u{feff}{}", "payload must be a JSON object, but is not JSON"],
+    ["null", "payload must be a JSON object"],
+    ["[{}]", "payload must be a JSON object"],
+    ['"{}"', "payload must be a JSON object"],
+    ['{"a":1,"b":2,"a":1}', "payload.a must be there once, but is there twice"],
+    ['{"type":"x","t\\u0079pe":"x"}', "payload.type must be there once, but is there twice"],
+    ['{"__proto__":1,"__proto__":2}', "payload.__proto__ must be there once, but is there twice"],
+    ['{"\\n\\ud800":1,"\\n\\ud800":2}', 'payload."\\n\\ud800" must be there once'],
+  ])("%s is refused", (text, description) => {
+    const read = readPayload(text);
+    expect(read.ok ? "" : read.violation.description).toContain(description);
+  });
+
+  test("nothing of the payload is in the message", () => {
+    const read = readPayload('{"secret":');
+    expect(JSON.stringify(read)).not.toContain("secret");
+  });
+
+  test("a key twice further in is the producer's own business", () => {
+    expect(readPayload('{"value":{"a":1,"a":2}}').ok).toBe(true);
+  });
+
+  test(`at most ${JSON_DEPTH_MAX} levels`, () => {
+    const nested = (levels: number): string =>
+      `{"a":${"[".repeat(levels - 1)}${"]".repeat(levels - 1)}}`;
+    expect(readPayload(nested(JSON_DEPTH_MAX)).ok).toBe(true);
+    expect(readPayload(nested(JSON_DEPTH_MAX + 1))).toEqual({
+      ok: false,
+      violation: { field: "payload", description: "payload must be at most 64 levels deep" },
+    });
+    expect(readPayload(`{"a":"${"[".repeat(100)}"}`).ok).toBe(true); // Brackets in a string are text.
+  });
+});

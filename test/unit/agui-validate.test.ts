@@ -1,0 +1,229 @@
+/**
+ * What is accepted and what is said about what is not. Each accepted case names the version that
+ * takes it; the cases of 0.x were tried on the published schemas of those versions.
+ */
+import { describe, expect, test } from "vitest";
+import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
+import { CURRENT, EARLIER } from "../../src/agui/schemas.ts";
+import { validate } from "../../src/agui/validate.ts";
+import { VIOLATIONS_MAX } from "../../src/agui/violations.ts";
+
+function descriptions(type: EventType, fields: object): readonly string[] {
+  return validate(type, { type, ...fields }).map(({ field, description }) => {
+    expect(description.startsWith(`${field} must be `)).toBe(true);
+    return description;
+  });
+}
+
+function snapshot(message: object): object {
+  return { messages: [{ id: "m", ...message }] };
+}
+
+const RUN = { threadId: "t", runId: "r" };
+const INPUT = { ...RUN, messages: [], tools: [], context: [] };
+
+test("every type has a schema of some version, and an earlier one but for drafts of none", () => {
+  for (const { type, lastVersion } of CATALOGUE) {
+    expect(CURRENT.has(type), type).toBe(lastVersion === "1.0.0");
+    expect(EARLIER.has(type), type).toBe(true);
+  }
+});
+
+describe("accepted", () => {
+  test.each<[string, EventType, object]>([
+    ["all: empty ids and deltas", "TEXT_MESSAGE_CONTENT", { messageId: "", delta: "" }],
+    ["all: arguments that are no JSON", "TOOL_CALL_ARGS", { toolCallId: "", delta: "{}{" }],
+    ["all: a chunk of nothing", "TEXT_MESSAGE_CHUNK", {}],
+    ["all: unknown keys", "STEP_STARTED", { stepName: "", $x: null, "": { a: [null] } }],
+    ["all: a message without a role", "TEXT_MESSAGE_START", { messageId: "m" }],
+    ["all: a null value", "CUSTOM", { name: "", value: null }],
+    ["0.x: no value", "CUSTOM", { name: "" }],
+    ["0.x: no event", "RAW", {}],
+    ["0.x: no snapshot", "STATE_SNAPSHOT", {}],
+    ["0.x: a list that is no JSON Patch", "STATE_DELTA", { delta: [{ op: "add", path: "a" }, 1] }],
+    [
+      "0.x: a list that is no JSON Patch",
+      "ACTIVITY_DELTA",
+      { messageId: "", activityType: "", patch: [null] },
+    ],
+    ["0.x: an integer beyond 2^53", "STEP_STARTED", { stepName: "", timestamp: 2 ** 60 }],
+    ["0.x: an infinite timestamp", "STEP_STARTED", { stepName: "", timestamp: Infinity }],
+    ["0.x: a null raw event", "STEP_STARTED", { stepName: "", rawEvent: null }],
+    ["0.x: thinking", "THINKING_TEXT_MESSAGE_CONTENT", { delta: "", timestamp: 1.5 }],
+    ["0.0.57: metadata of any kind", "STEP_STARTED", { stepName: "", metadata: [] }],
+    ["0.0.57: a subagent's id of any kind", "STEP_STARTED", { stepName: "", subagentRunId: 1 }],
+    ["0.0.57: usage of any kind", "RUN_FINISHED", { ...RUN, usage: { tokens: 1 } }],
+    ["0.0.57: usage of any kind", "RUN_ERROR", { message: "", usage: 1 }],
+    ["0.x: a protocol version of any kind", "RUN_STARTED", { ...RUN, protocolVersion: 1 }],
+    [
+      "0.x: an input with a null tool schema",
+      "RUN_STARTED",
+      {
+        ...RUN,
+        input: { ...INPUT, tools: [{ name: "", description: "", parameters: null }], state: null },
+      },
+    ],
+    [
+      "0.x: a binary part",
+      "MESSAGES_SNAPSHOT",
+      snapshot({ role: "user", content: [{ type: "binary", mimeType: "image/png", url: "u" }] }),
+    ],
+    [
+      "0.x: a null in a part",
+      "MESSAGES_SNAPSHOT",
+      snapshot({ role: "user", content: [{ type: "text", text: "", id: null, metadata: null }] }),
+    ],
+    [
+      "1.0.0: parts in a result",
+      "TOOL_CALL_RESULT",
+      { messageId: "", toolCallId: "", content: [{ type: "text", text: "" }] },
+    ],
+    ["1.0.0: a cancelled run", "RUN_FINISHED", { ...RUN, outcome: { type: "cancelled" } }],
+    ["1.0.0: an input without tools", "RUN_STARTED", { ...RUN, input: { ...RUN, messages: [] } }],
+    ["0.0.59: a subagent", "SUBAGENT_STARTED", { subagentRunId: "", name: "", timestamp: 2 ** 60 }],
+  ])("%s (%s)", (_, type, fields) => {
+    expect(descriptions(type, fields)).toEqual([]);
+  });
+});
+
+describe("refused", () => {
+  test.each<[EventType, object, readonly string[]]>([
+    [
+      "TEXT_MESSAGE_CONTENT",
+      { messageId: 1, content: "text" },
+      [
+        "payload.messageId must be a string, but is a number",
+        "payload.delta must be a string, but is absent; content is not AG-UI",
+      ],
+    ],
+    [
+      "TOOL_CALL_ARGS",
+      { toolCallId: "c", args: "{}" },
+      ["payload.delta must be a string, but is absent; args is not AG-UI"],
+    ],
+    [
+      "REASONING_MESSAGE_CONTENT",
+      { messageId: null, delta: null, content: "x" },
+      [
+        "payload.messageId must be a string, but is null",
+        "payload.delta must be a string, but is null; content is not AG-UI",
+      ],
+    ],
+    [
+      "TOOL_CALL_RESULT",
+      { toolCallId: "c", result: "x" },
+      [
+        "payload.messageId must be a string, but is absent",
+        "payload.content must be a string or an array, but is absent; result is not AG-UI",
+      ],
+    ],
+    [
+      "RUN_ERROR",
+      { error: "x", code: 7 },
+      [
+        "payload.message must be a string, but is absent; error is not AG-UI",
+        "payload.code must be a string, but is a number",
+      ],
+    ],
+    [
+      "TEXT_MESSAGE_START",
+      { messageId: "m", role: "tool" },
+      ["payload.role must be one of developer, system, assistant, user, but is another string"],
+    ],
+    [
+      "REASONING_MESSAGE_START",
+      { messageId: "m" },
+      ["payload.role must be reasoning, but is absent"],
+    ],
+    [
+      "STEP_STARTED",
+      { stepName: {}, timestamp: "1770389237" },
+      [
+        "payload.timestamp must be a number, but is a string",
+        "payload.stepName must be a string, but is an object",
+      ],
+    ],
+    ["STATE_DELTA", { delta: {} }, ["payload.delta must be an array, but is an object"]],
+    [
+      "ACTIVITY_SNAPSHOT",
+      { messageId: "", activityType: "", content: [], replace: 1 },
+      [
+        "payload.content must be an object, but is an empty array",
+        "payload.replace must be true or false, but is a number",
+      ],
+    ],
+    [
+      "ACTIVITY_SNAPSHOT",
+      { messageId: "", activityType: "", content: null },
+      ["payload.content must be set, but is null"],
+    ],
+    [
+      "MESSAGES_SNAPSHOT",
+      snapshot({ role: "assistant", toolCalls: [{ id: "c", type: "function", function: {} }] }),
+      [
+        "payload.messages[0].toolCalls[0].function.name must be a string, but is absent",
+        "payload.messages[0].toolCalls[0].function.arguments must be a string, but is absent",
+      ],
+    ],
+    [
+      "MESSAGES_SNAPSHOT",
+      snapshot({ role: "robot" }),
+      [
+        "payload.messages[0].role must be one of developer, system, assistant, user, tool, activity, reasoning, but is another string",
+      ],
+    ],
+    [
+      "MESSAGES_SNAPSHOT",
+      snapshot({ role: "user", content: [{ type: "image", source: { type: "url" } }] }),
+      ["payload.messages[0].content[0].source.value must be a string, but is absent"],
+    ],
+    [
+      "RUN_FINISHED",
+      { ...RUN, outcome: { type: "interrupt", interrupts: [] } },
+      ["payload.outcome.interrupts must be an array of at least 1, but is an empty array"],
+    ],
+    [
+      "SUBAGENT_FINISHED",
+      { metadata: [], outcome: "success" },
+      [
+        "payload.metadata must be an object, but is an empty array",
+        "payload.subagentRunId must be a string, but is absent",
+        "payload.outcome must be an object, but is a string",
+      ],
+    ],
+    [
+      "THINKING_TEXT_MESSAGE_CONTENT",
+      { timestamp: "x", content: "text" },
+      [
+        "payload.timestamp must be a number, but is a string",
+        "payload.delta must be a string, but is absent; content is not AG-UI",
+      ],
+    ],
+  ])("%s %o", (type, fields, expected) => {
+    expect(descriptions(type, fields)).toEqual(expected);
+  });
+
+  test("what only 1.0.0 minds is not named beside what every version minds", () => {
+    expect(descriptions("CUSTOM", {})).toEqual(["payload.name must be a string, but is absent"]);
+    // Each of these is fine in one version, and no version takes both.
+    expect(
+      descriptions("RUN_FINISHED", {
+        ...RUN,
+        outcome: { type: "success", pendingToolCallIds: ["c"] },
+        usage: [{ inputTokens: -1 }],
+      }),
+    ).toEqual(["payload.usage[0].inputTokens must be at least 0, but is -1"]);
+  });
+
+  test("a limited number of times", () => {
+    const messages = Array.from({ length: 1_000 }, () => ({}));
+    expect(descriptions("MESSAGES_SNAPSHOT", { messages })).toHaveLength(VIOLATIONS_MAX);
+  });
+
+  test("without repeating what the payload says", () => {
+    const told = JSON.stringify(
+      validate("TEXT_MESSAGE_START", { type: "x", messageId: ["secret"], role: "secret" }),
+    );
+    expect(told).not.toContain("secret");
+  });
+});
