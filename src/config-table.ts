@@ -18,7 +18,8 @@ export const SERVICE_SETTINGS = {
   httpAddress: address({
     name: "HTTP_ADDRESS",
     fallback: "127.0.0.1:8000",
-    meaning: "Where HTTP is served. Anything but loopback needs the two ALLOW_ switches.",
+    meaning:
+      "Where HTTP is to be served. This version serves nothing there, and checks the address like GRPC_ADDRESS.",
   }),
   opsAddress: address({
     name: "OPS_ADDRESS",
@@ -126,7 +127,7 @@ export const SERVICE_SETTINGS = {
     fallback: 10,
     min: 3,
     max: 200,
-    meaning: "Connections in the pool of one replica. LISTEN has one more of its own.",
+    meaning: "Connections to the database that one instance of the service takes at most.",
   }),
   statementTimeoutMs: amount({
     name: "STATEMENT_TIMEOUT_MS",
@@ -148,14 +149,14 @@ export const SERVICE_SETTINGS = {
     fallback: 4_096,
     min: 1,
     max: 100_000,
-    meaning: "Watches that one replica serves. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
+    meaning: "Watches that one instance serves. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
   }),
   watchersPerSessionMax: amount({
     name: "WATCHERS_PER_SESSION_MAX",
     fallback: 512,
     min: 1,
     max: 100_000,
-    meaning: "Watches of one session on one replica. Above it: RESOURCE_EXHAUSTED.",
+    meaning: "Watches of one session on one instance. Above it: RESOURCE_EXHAUSTED.",
   }),
   windowRowsMax: amount({
     name: "WINDOW_ROWS_MAX",
@@ -177,7 +178,7 @@ export const SERVICE_SETTINGS = {
     min: 50,
     max: 60_000,
     meaning:
-      "How often the watched sessions are looked up. It bounds how late a row comes when every wake-up is lost.",
+      "How often the watched sessions are looked up: the latest a row of another instance comes.",
   }),
   stopLimitMs: amount({
     name: "STOP_LIMIT_MS",

@@ -9,7 +9,7 @@
  */
 export type ProtocolVersion = "0.0.57" | "0.0.59" | "1.0.0";
 
-export type EventCategory =
+type EventCategory =
   | "run"
   | "step"
   | "text"
@@ -21,10 +21,10 @@ export type EventCategory =
   | "custom";
 
 /** What an event does to its construct; `whole` stands for itself. */
-export type EventRole = "start" | "fragment" | "end" | "whole";
+type EventRole = "start" | "fragment" | "end" | "whole";
 
 /** The payload field that says which construct of its kind an event belongs to. */
-export type IdField = "messageId" | "toolCallId" | "stepName" | "subagentRunId";
+type IdField = "messageId" | "toolCallId" | "stepName" | "subagentRunId";
 
 interface Construct {
   readonly category: EventCategory;

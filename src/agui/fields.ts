@@ -25,22 +25,6 @@ export type Inner =
       readonly variants: ReadonlyMap<unknown, Fields>;
     };
 
-/**
- * What users and providers put into an event. Their keys are theirs, whatever they are called, and a
- * null among them is theirs too. `content` is here for activities, whose content is free, and so it
- * is for messages, whose parts are then taken as they came.
- */
-const OPAQUE: ReadonlySet<string> = new Set([
-  "value",
-  "snapshot",
-  "content",
-  "state",
-  "rawEvent",
-  "metadata",
-  "forwardedProps",
-  "arguments",
-]);
-
 const BY_TYPE: ReadonlyMap<string, Fields> = new Map(
   [...EARLIER, ...CURRENT].map(([type, schema]) => [type, fieldsOf(schema)]), // 1.0.0 wins: it knows more fields.
 );
@@ -62,13 +46,18 @@ function fieldsOf(schema: z.ZodObject): Fields {
     if (snake !== name) bySnakeName.set(snake, name);
     const accepts = (value: unknown): boolean => z.safeParse(field, value).success;
     if (accepts(undefined) && !accepts(null)) droppable.add(name);
-    const inside = OPAQUE.has(name) ? undefined : innerOf(field);
+    const inside = innerOf(field);
     if (inside !== undefined) inner.set(name, inside);
   }
   return { bySnakeName, droppable, inner };
 }
 
-/** Undefined where there is nothing that normalisation could change, so that it need not look. */
+/**
+ * Undefined where normalisation must not look, or need not. What users and providers put into an
+ * event has no shape in the schemas (`value`, `snapshot`, `state`, `event`, `rawEvent`, `metadata`,
+ * `forwardedProps`, …), or is text (tool arguments), or one of the two (`content`, whose parts are
+ * taken as they came): their keys are theirs, whatever they are called, and so is a null among them.
+ */
 function innerOf(schema: unknown): Inner | undefined {
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)
     return innerOf(schema.unwrap());

@@ -11,8 +11,6 @@ export const MESSAGE_TYPES = [
   "lifecycle",
 ] as const;
 
-export type MessageType = (typeof MESSAGE_TYPES)[number];
-
 export function checkMessageType(eventType: string): Violation | undefined {
   if (MESSAGE_TYPES.some((type) => type === eventType)) return undefined;
   if (eventType === "") return { field: "event_type", description: "event_type is required" };

@@ -11,7 +11,7 @@
  * back as the object that came in. Known fields are those of the type (fields.ts), and of the
  * protocol's own objects inside it: a Python runner dumps MESSAGES_SNAPSHOT with `tool_call_id` in
  * each message and null in each optional field, RUN_STARTED with its whole input, and clients refuse
- * both. What belongs to users (the opaque fields) is never looked into, nor is an object in which a
+ * both. What belongs to users is never looked into, nor is an object in which a
  * key stands twice, because an edit could bring the hidden one of the two to light. Unknown keys
  * stay, null or not.
  *

@@ -40,7 +40,7 @@ export function violationsOf(issues: readonly Issue[], value: JsonObject): reado
   const found = new Map<string, Violation>();
   for (const expectation of issues.flatMap((issue) => expectations(issue, []))) {
     const field = pathName(["payload", ...expectation.path]);
-    if (found.has(field) || found.size === VIOLATIONS_MAX) continue;
+    if (found.size === VIOLATIONS_MAX) break;
     const description = `${field} ${sentence(expectation, valueAt(value, expectation.path))}`;
     found.set(field, { field, description: description + mistakenName(field, value) });
   }

@@ -39,6 +39,7 @@ export type ErrorReason =
   | "DATABASE_UNAVAILABLE"
   | "OUTCOME_UNKNOWN"
   | "ROW_ERASED"
+  | "ADDRESS_TAKEN"
   | "SCHEMA_NEWER"
   | "SHUTTING_DOWN"
   | "NOT_IMPLEMENTED"

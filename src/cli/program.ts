@@ -145,7 +145,6 @@ function addTail(program: Command, io: CliIo, finish: Finish): void {
     readonly stream: StreamName;
     readonly after: bigint;
     readonly limit?: number;
-    readonly expand?: boolean;
     readonly format: Format;
   }
   const command = program
@@ -162,15 +161,13 @@ function addTail(program: Command, io: CliIo, finish: Finish): void {
       new Option("--after <seq>", "rows after this number").argParser(seqArgument).default(0n, "0"),
     )
     .option("-n, --limit <rows>", "end after so many rows", limitArgument)
-    .option("--expand", "every event as it was before it was merged")
     .addOption(
       new Option("--format <format>", "how to print a row").choices(FORMATS).default("json"),
     );
   addClientOptions(command).action(async (flags: Flags) => {
-    const { session, address, stream, after, limit, format, retryFor, ...rest } = flags;
-    const { follow = false, expand = false } = rest;
+    const { session, address, stream, after, limit, format, retryFor, follow = false } = flags;
     const options = { sessionId: session, address, stream, afterSeq: after, limit, format };
-    finish(await tail({ ...options, retryForMs: retryFor, follow, expand }, io));
+    finish(await tail({ ...options, retryForMs: retryFor, follow }, io));
   });
 }
 

@@ -17,7 +17,6 @@ export interface TailOptions extends ConnectionOptions {
   /** Rows to print before it ends. */
   readonly limit: number | undefined;
   readonly follow: boolean;
-  readonly expand: boolean;
   readonly format: Format;
 }
 

@@ -1,5 +1,6 @@
 import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { invalidArgument } from "../base/errors.ts";
+import { formCheckOf } from "./wire-form.ts";
 
 /**
  * Bytes of a caller to a message. Unknown fields are skipped, not kept: a request that a newer client
@@ -8,8 +9,10 @@ import { invalidArgument } from "../base/errors.ts";
  */
 export function decoderOf<D extends DescMessage>(desc: D): (bytes: Uint8Array) => MessageShape<D> {
   const options = { readUnknownFields: false };
+  const checkForm = formCheckOf(desc);
   return (bytes) => {
     try {
+      checkForm(bytes);
       return fromBinary(desc, bytes, options);
     } catch (cause) {
       // What the decoder says is about lengths and tags, never about content; its stack is of no use.

@@ -43,18 +43,28 @@ export function encoderOf(desc: DescMessage): Encode {
   };
 }
 
+/** How many of a method's messages are kept in bytes for its other streams, the newest ones. */
+const SHARED_MESSAGES_MAX = 64;
+
 /**
- * For streams: what live delivery sends is one object for all watchers of a session, so it is encoded
- * for the first of them. Messages are therefore never changed after they were handed over.
+ * For streams: what live delivery sends is one object for all watchers of a session, and it goes to
+ * them one after the other, so it is encoded for the first of them only. Messages are therefore never
+ * changed after they were handed over. A ring that is searched, and not a WeakMap: with that, a replay
+ * of 200,000 events of 700 bytes, which shares nothing, took 1.2 s of CPU, against 0.75 s with this
+ * and 0.7 s with neither.
  */
 export function sharedEncoderOf(desc: DescMessage): Encode {
   const encode = encoderOf(desc);
-  const encoded = new WeakMap<Message, Buffer>();
+  const messages: (Message | undefined)[] = Array.from({ length: SHARED_MESSAGES_MAX });
+  const encoded: Buffer[] = [];
+  let next = 0;
   return (message) => {
-    const known = encoded.get(message);
+    const known = encoded[messages.indexOf(message)];
     if (known !== undefined) return known;
     const bytes = encode(message);
-    encoded.set(message, bytes);
+    messages[next] = message;
+    encoded[next] = bytes;
+    next = (next + 1) % SHARED_MESSAGES_MAX;
     return bytes;
   };
 }

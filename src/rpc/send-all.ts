@@ -3,7 +3,8 @@ import type { ServedCall } from "./served-call.ts";
 
 /**
  * How much of one stream may wait for a slow reader, in bytes, and one message more. It is what a
- * reader's HTTP/2 window is by default; a stream with four times as much was not faster.
+ * reader's HTTP/2 window is by default; with four times as much, a stream took 0.49 s of CPU instead of
+ * 0.53, with a quarter 0.60 (100,000 events of 700 bytes).
  */
 export const UNSENT_BYTES_MAX = 64 * 1024;
 

@@ -27,7 +27,7 @@ import { OpenCalls } from "./open-calls.ts";
 import { addReflection } from "./reflection.ts";
 import { statusOf } from "./status.ts";
 
-/** One request, compressed or not; a batch of the largest payload, 1 MiB, and its frame fits. */
+/** One request, compressed or not, unless configured; the largest payload, 1 MiB, and its frame fit. */
 export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
 /** A connection's calls at a time, watches included; the caller's library queues what is above. */
 export const CALLS_PER_CONNECTION_MAX = 1_000;
@@ -48,6 +48,8 @@ export interface RpcServerOptions {
   readonly address: string;
   readonly reflection: boolean;
   readonly logCalls: LoggedCalls;
+  /** Above it a request is RESOURCE_EXHAUSTED and not read. */
+  readonly requestBytesMax?: number;
   /** How long calls under way may take to finish when the server stops. */
   readonly stopLimitMs: number;
   readonly keepalive?: Keepalive;
@@ -85,7 +87,7 @@ class GrpcServer implements RpcServer {
     this.#options = options;
     this.#address = options.address;
     const answers = answersOf({ ...deps, openCalls: this.#openCalls }, deps.handlers, options);
-    this.#server = newServer(options.keepalive ?? KEEPALIVE, interceptor(answers, this.#openCalls));
+    this.#server = newServer(options, interceptor(answers, this.#openCalls));
     this.#server.addService(definitionOf(SessionService), {});
     this.#health.addTo(this.#server);
     if (options.reflection) {
@@ -137,9 +139,10 @@ class GrpcServer implements RpcServer {
   }
 }
 
-function newServer(keepalive: Keepalive, intercept: ServerInterceptor): Server {
+function newServer(options: RpcServerOptions, intercept: ServerInterceptor): Server {
+  const { keepalive = KEEPALIVE, requestBytesMax = REQUEST_BYTES_MAX } = options;
   return new Server({
-    "grpc.max_receive_message_length": REQUEST_BYTES_MAX,
+    "grpc.max_receive_message_length": requestBytesMax,
     "grpc.max_concurrent_streams": CALLS_PER_CONNECTION_MAX,
     "grpc.keepalive_time_ms": keepalive.intervalMs,
     "grpc.keepalive_timeout_ms": keepalive.timeoutMs,
@@ -174,7 +177,7 @@ async function bind(server: Server, address: string): Promise<number> {
     const isInUse = cause instanceof Error && cause.message.includes("EADDRINUSE");
     const why = isInUse ? "the address is in use" : "the address cannot be bound";
     const message = `gRPC cannot listen on ${address}: ${why}`;
-    throw new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
+    throw new ServiceError("failed_precondition", "ADDRESS_TAKEN", message, { cause });
   }
 }
 

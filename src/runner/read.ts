@@ -8,8 +8,6 @@ export interface ReadRequest {
   readonly sessionId: string;
   /** Rows after this number; 0 reads from the beginning. */
   readonly afterSeq: bigint;
-  /** Every event as it was before it was merged. Messages are never merged. */
-  readonly expand: boolean;
 }
 
 /** What the session holds now, page by page, and then the end. */
@@ -49,6 +47,9 @@ export function followRows(
   );
 }
 
+/** The most a page may hold; one of large rows ends sooner by itself. */
+const PAGE_ROWS = 1_000;
+
 interface Page {
   readonly items: readonly LedgerRow[];
   readonly nextAfterSeq: bigint;
@@ -57,22 +58,24 @@ interface Page {
 
 function readPage(
   client: LedgerClient,
-  { stream, sessionId, afterSeq, expand }: ReadRequest,
+  { stream, sessionId, afterSeq }: ReadRequest,
   signal: AbortSignal | undefined,
 ): Promise<Page> {
   const options = signal === undefined ? {} : { signal };
+  const request = { sessionId, afterSeq, pageSize: PAGE_ROWS };
   return stream === "events"
-    ? client.call(ledger.listSessionEvents, { sessionId, afterSeq, expand }, options)
-    : client.call(ledger.listSessionMessages, { sessionId, afterSeq }, options);
+    ? client.call(ledger.listSessionEvents, request, options)
+    : client.call(ledger.listSessionMessages, request, options);
 }
 
 function openWatch(
   client: LedgerClient,
-  { stream, sessionId, afterSeq, expand }: ReadRequest,
+  { stream, sessionId, afterSeq }: ReadRequest,
   { signal, onAttached }: { readonly signal?: AbortSignal; readonly onAttached: () => void },
 ): AsyncGenerator<LedgerRow, void, undefined> {
   const options = signal === undefined ? { onAttached } : { signal, onAttached };
+  const request = { sessionId, afterSeq };
   return stream === "events"
-    ? client.watch(ledger.watchSessionEvents, { sessionId, afterSeq, expand }, options)
-    : client.watch(ledger.watchSessionMessages, { sessionId, afterSeq }, options);
+    ? client.watch(ledger.watchSessionEvents, request, options)
+    : client.watch(ledger.watchSessionMessages, request, options);
 }

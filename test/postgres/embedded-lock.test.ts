@@ -1,7 +1,7 @@
 /** One service a DATA_DIR: who is refused, who is not, and that of many exactly one wins. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFile, readdir, utimes, writeFile } from "node:fs/promises";
+import { readFile, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
@@ -27,10 +27,10 @@ beforeEach(async () => {
 
 afterAll(cleanUp);
 
-async function take(): Promise<DataDirLock> {
+async function take(log = recordingLog()): Promise<DataDirLock> {
   const lock = await lockDataDir(dataDir, {
     clock: systemClock,
-    log: recordingLog(),
+    log,
     heartbeatMs: HEARTBEAT_MS,
     signal: new AbortController().signal,
   });
@@ -129,6 +129,41 @@ describe("a lock", () => {
         losers.map(() => expect.stringMatching(/in use by|being taken/)),
       );
     }
+  });
+
+  test("is not taken by a start that slept while the next one came and went", async () => {
+    const path = await leaveLock({ scope: "elsewhere" }, 1);
+    const log = recordingLog();
+    const comeAndGo = async (): Promise<void> => {
+      await log.until("data_dir_owner_watched");
+      await leaveLock({}, 3); // Number 2 was given back and removed meanwhile: it is free to create.
+      await rm(path);
+    };
+    const [slow] = await Promise.allSettled([take(log), comeAndGo()]);
+    expect(String(slow.status === "rejected" && slow.reason)).toContain(
+      `in use by session-ledger process ${process.pid},`,
+    );
+    expect(await readdir(dataDir)).toEqual(["session-ledger.lock.3"]);
+  });
+
+  test("has one owner at a time, through many that come and go", async () => {
+    let owners = 0;
+    let taken = 0;
+    let ownersMost = 0;
+    const comeAndGo = async (): Promise<void> => {
+      while (taken < 100) {
+        const lock = await take().catch(() => undefined);
+        if (lock === undefined) continue;
+        taken += 1;
+        owners += 1;
+        ownersMost = Math.max(ownersMost, owners);
+        await readdir(dataDir);
+        owners -= 1;
+        await lock.release();
+      }
+    };
+    await Promise.all(Array.from({ length: 6 }, comeAndGo));
+    expect(ownersMost).toBe(1);
   });
 });
 

@@ -1,10 +1,19 @@
 /** The embedded server after a SIGKILL, of whatever part of it, at whatever moment. */
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readFile, readdir, writeFile } from "node:fs/promises";
+import { readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import postgres from "postgres";
-import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  onTestFinished,
+  test,
+} from "vitest";
 import { ownerOf } from "../../src/store/embedded/account.ts";
 import {
   type EmbeddedPostgres,
@@ -31,8 +40,19 @@ let dataDir: string;
 let log: ReturnType<typeof recordingLog>;
 let unit: EmbeddedPostgres;
 
+/** A cluster that was stopped in order; copying it is several times as fast as initdb. */
+let template: string;
+
+beforeAll(async () => {
+  template = await makeDirectory();
+  const first = createEmbeddedPostgres({ dataDir: template, log: recordingLog() });
+  await first.start();
+  await first.stop();
+});
+
 beforeEach(async () => {
   dataDir = await makeDirectory();
+  spawnSync("cp", ["-a", join(template, "postgres"), dataDir]); // With its owner, which fs.cp drops.
   log = recordingLog();
   unit = createEmbeddedPostgres({ dataDir, log });
 });
@@ -116,7 +136,7 @@ describe("after a SIGKILL of the service", () => {
   test("a backend that outlives its postmaster is waited for, though the pid file is stale", async () => {
     const owner = await startOwner(dataDir);
     await addRow(owner.url);
-    await startBusyBackend(owner.url, 2);
+    await startBusyBackend(owner.url, 1);
     const postmaster = await runningPostmaster(dataDir);
     await owner.kill("SIGKILL");
     endProcess(postmaster);
@@ -137,6 +157,7 @@ describe("after a SIGKILL of the service", () => {
   });
 
   test("in the middle of initdb, the next start begins anew and leaves no draft", async () => {
+    await rm(join(dataDir, "postgres"), { recursive: true });
     const owner = spawnOwner(dataDir);
     const drafts = async (): Promise<readonly string[]> =>
       (await readdir(dataDir, { recursive: true })).filter((name) =>

@@ -36,11 +36,11 @@ export function recordedStreams(): readonly Stream[] | undefined {
   if (folder === undefined || folder === "") return undefined;
   const packed = readFileSync(join(folder, "recorded.jsonl.gz"));
   return linesOf(gunzipSync(packed).toString("utf8")).map((line) => {
-    const stream = JSON.parse(line) as { agent: string; scenario: string; events: unknown[] };
-    const { agent, scenario, events } = stream;
+    const { agent, scenario, events } = objectOf(JSON.parse(line));
+    if (!Array.isArray(events)) throw new TypeError("a recorded stream has events");
     return {
-      agent,
-      scenario,
+      agent: String(agent),
+      scenario: String(scenario),
       events: events.map((event) => ({ eventType: typeOf(event), payload: JSON.stringify(event) })),
     };
   });
@@ -51,5 +51,10 @@ function linesOf(text: string): readonly string[] {
 }
 
 function typeOf(event: unknown): string {
-  return (event as { type: string }).type;
+  return String(objectOf(event)["type"]);
+}
+
+function objectOf(value: unknown): Readonly<Record<string, unknown>> {
+  if (typeof value !== "object" || value === null) throw new TypeError("not a JSON object");
+  return { ...value };
 }

@@ -101,14 +101,22 @@ describe("rows", () => {
 
   test("a reasoning message of the Claude adapter, inside a subagent", () => {
     const group = {
-      ...{ message_id: "g", role: "assistant", subagent_run_id: "s", metadata: { a: 1 } },
-      ...{ accumulated_content: "hm", fragment_count: 3, end_event: { message_id: "g" } },
+      message_id: "g",
+      role: "assistant",
+      subagent_run_id: "s",
+      metadata: { a: 1 },
+      accumulated_content: "hm",
+      fragment_count: 3,
+      end_event: { message_id: "g" },
     };
     const sent = push(group, { eventType: "REASONING_MESSAGE_START", eventCount: 5 });
     expect(rows(sent).map(({ payload }) => JSON.parse(payload))).toEqual([
       {
-        ...{ type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning" },
-        ...{ subagentRunId: "s", metadata: { a: 1 } },
+        type: "REASONING_MESSAGE_START",
+        messageId: "g",
+        role: "reasoning",
+        subagentRunId: "s",
+        metadata: { a: 1 },
       },
       { type: "REASONING_MESSAGE_CONTENT", messageId: "g", subagentRunId: "s", delta: "hm" },
       { type: "REASONING_MESSAGE_END", messageId: "g" },
@@ -125,7 +133,8 @@ describe("rows", () => {
       ["START"],
     ],
   ])("%s", (_, fields, expected) => {
-    const stored = rows(push({ ...START, ...fields }));
+    const eventCount = 1 + fields.fragment_count + (expected.includes("END") ? 1 : 0);
+    const stored = rows(push({ ...START, ...fields }, { eventCount }));
     expect(stored.map(({ eventType }) => eventType.replace("TEXT_MESSAGE_", ""))).toEqual(expected);
   });
 

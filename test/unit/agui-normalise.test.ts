@@ -64,6 +64,24 @@ describe("top level", () => {
       '{"type":"THINKING_END","timestamp":0}',
     ],
     [
+      "what is beyond all fractions stays",
+      "THINKING_END",
+      '{"type":"THINKING_END","timestamp":1e999}',
+      '{"type":"THINKING_END","timestamp":1e999}',
+    ],
+    [
+      "of a type that 1.0.0 has no more, too",
+      "THINKING_TEXT_MESSAGE_CONTENT",
+      '{"type":"THINKING_TEXT_MESSAGE_CONTENT","raw_event":null,"metadata":null,"delta":"x"}',
+      '{"type":"THINKING_TEXT_MESSAGE_CONTENT","delta":"x"}',
+    ],
+    [
+      "an object inside may lose all its fields",
+      "RUN_ERROR",
+      '{"type":"RUN_ERROR","message":"","usage":[ { "input_tokens":null , "model":null } ]}',
+      '{"type":"RUN_ERROR","message":"","usage":[ {  } ]}',
+    ],
+    [
       "an integer keeps its spelling",
       "THINKING_END",
       '{"type":"THINKING_END","timestamp":1.0e3}',
@@ -191,7 +209,8 @@ describe("inside", () => {
       parent_run_id: null,
       state: null,
       messages: [],
-      tools: null,
+      tools: [{ name: "f", description: "", parameters: null }],
+      context: null,
       forwarded_props: { run_id: null },
       resume: [{ interrupt_id: "i", status: "resolved", payload: null }],
     };
@@ -202,6 +221,7 @@ describe("inside", () => {
         runId: "r",
         state: null,
         messages: [],
+        tools: [{ name: "f", description: "" }],
         forwardedProps: { run_id: null },
         resume: [{ interruptId: "i", status: "resolved" }],
       },
@@ -231,8 +251,11 @@ describe("inside", () => {
   });
 
   test("two spellings that differ are named by their place", () => {
-    const text = '{"messages":[{"id":"","role":"tool","toolCallId":"a","tool_call_id":"b"}]}';
-    expect(normalised("MESSAGES_SNAPSHOT", text)).toContain("payload.messages[0].toolCallId and");
+    const call = '{"encryptedValue":"a","encrypted_value":"b"}';
+    const text = `{"messages":[{"id":"","role":"assistant","tool_calls":[${call}]}]}`;
+    expect(normalised("MESSAGES_SNAPSHOT", text)).toBe(
+      "payload.messages[0].toolCalls[0].encryptedValue and payload.messages[0].toolCalls[0].encrypted_value are two spellings of one field, but differ",
+    );
   });
 
   test("an object with a key twice, or of an unknown variant, is left alone", () => {

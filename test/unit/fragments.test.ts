@@ -129,6 +129,8 @@ describe("size", () => {
     const pad = (text: string): MergedRow => row({ pad: text.repeat(256) }, 64 * KIB);
     const none = index(Array<number>(64 * KIB).fill(0));
     const over = (text: string): string => checkFragments(pad(text), none)[0]?.description ?? "";
+    // Fewer units than the limit has bytes.
+    expect(checkFragments(row({ pad: "€".repeat(1_000) }, 64 * KIB), none)).toHaveLength(1);
     const frame = Buffer.byteLength('{"pad":""}');
     for (const text of ["é€😀", "😀€x"])
       expect(over(text)).toContain(`but is ${(frame + 256 * Buffer.byteLength(text)) * 64 * KIB}`);

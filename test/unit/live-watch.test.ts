@@ -2,6 +2,7 @@
  * Live delivery, one fact at a time: who reads the table when, what ends a watch, and what stays
  * bounded. That no row is lost or doubled is test/property/live-watch.property.test.ts.
  */
+import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
 import { settled } from "../support/slow-table.ts";
 import { Follower, watching } from "../support/watching.ts";
@@ -215,6 +216,22 @@ describe("the poll", () => {
     await settled();
     expect(follower.seqs).toEqual([1n]);
   });
+
+  test("a poll that may have looked too early is made again", async () => {
+    const { live, table, timers } = watching();
+    const follower = new Follower(live, { sessionId: "s" });
+    await settled();
+    table.fast = false;
+    timers.fireAll();
+    table.event("s");
+    live.missed();
+    table.pending[0]?.answer("began");
+    await settled();
+    table.fast = true;
+    table.pending[0]?.answer("began");
+    await settled();
+    expect(follower.seqs).toEqual([1n]);
+  });
 });
 
 describe("a session that is deleted", () => {
@@ -235,6 +252,7 @@ describe("a session that is deleted", () => {
     expect(waiting.ended).toMatchObject(ended);
     expect(still.ended).toMatchObject(ended);
     expect(other.ended).toBeUndefined();
+    expect(getEventListeners(waiting.controller.signal, "abort")).toEqual([]);
     expect(live.counts()).toMatchObject({ watchers: 1, sessions: 1 });
   });
 
@@ -334,6 +352,38 @@ describe("a database that is down", () => {
     }
   });
 
+  test("once it is back, a watch that begins is not late", async () => {
+    const { live, table, timers } = watching();
+    const first = new Follower(live, { sessionId: "s" });
+    await settled();
+    table.failure = new Error("down");
+    timers.fireAll();
+    await settled();
+    table.failure = undefined;
+    const second = new Follower(live, { sessionId: "s" });
+    await settled();
+    expect(second.standings.map(({ standing }) => standing)).toEqual(["live"]);
+    expect(first.standings.map(({ standing }) => standing)).toEqual(["live", "degraded", "live"]);
+  });
+
+  test("what a commit here has brought meanwhile is not read, and the failure is forgotten", async () => {
+    const { live, table, timers } = watching();
+    const follower = new Follower(live, { sessionId: "s" });
+    await settled();
+    table.failure = new Error("down");
+    const row = table.event("s");
+    live.hinted("s", table.head("s"));
+    await settled();
+    live.committed([row]);
+    await settled();
+    timers.pending.at(-1)?.fire();
+    expect([follower.seqs, table.pagesRead]).toEqual([[1n], 1]);
+    table.event("s");
+    live.hinted("s", table.head("s"));
+    await settled();
+    expect(timers.pending.at(-1)?.delayMs).toBeLessThan(50); // As after a first failure.
+  });
+
   test("refuses a watch that begins", async () => {
     const { live, table } = watching();
     table.failure = new Error("down");
@@ -367,20 +417,24 @@ describe("limits", () => {
   });
 
   test("all windows together: the one that was appended to the longest ago is emptied", async () => {
-    const { live, table } = watching({ windowBytesMax: 3_000, windowsBytesMax: 5_000 });
+    const { live, table } = watching({ windowBytesMax: 3_100, windowsBytesMax: 6_100 });
     const followers = ["s", "t", "u"].map((sessionId) => new Follower(live, { sessionId }));
     await settled();
     const payload = "x".repeat(1_000);
-    for (const sessionId of ["s", "t", "s", "u", "t"]) {
+    for (const sessionId of ["t", "s", "s", "t", "u"]) {
       live.committed([table.event(sessionId, { payload })]);
       await settled();
-      expect(live.counts().windowBytes).toBeLessThanOrEqual(5_000);
+      expect(live.counts().windowBytes).toBeLessThanOrEqual(6_100);
     }
     expect(live.counts().windowBytes).toBeGreaterThan(2_000);
     expect(followers.map(({ seqs: got }) => got)).toEqual([[1n, 2n], [1n, 2n], [1n]]);
-    const late = new Follower(live, { sessionId: "s" });
+    const inWindow = new Follower(live, { sessionId: "t", after: 1n });
     await settled();
-    expect(late.seqs).toEqual([1n, 2n]);
+    expect(table.pagesRead).toBe(0);
+    const emptied = new Follower(live, { sessionId: "s", after: 1n });
+    await settled();
+    expect(table.pagesRead).toBe(1);
+    expect([inWindow.seqs, emptied.seqs]).toEqual([[2n], [2n]]);
   });
 
   test("a window goes when its last watcher does, and so does what it waited for", async () => {

@@ -114,7 +114,9 @@ async function beats(
   const before = await touchedAt(lock.path);
   for (let beat = 0; beat < BEATS_MISSED_MAX; beat += 1) {
     await sleep(lock.heartbeatMs, undefined, { signal: lock.signal });
-    if ((await touchedAt(lock.path)) !== before) return true;
+    const now = await touchedAt(lock.path);
+    if (now === undefined) return false; // Somebody took over meanwhile; the next look shows who.
+    if (now !== before) return true;
   }
   return false;
 }

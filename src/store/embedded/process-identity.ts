@@ -17,6 +17,9 @@ export interface ProcessIdentity {
 /** A process that runs, but does not show when it started (a /proc mounted with hidepid). */
 const HIDDEN = "hidden";
 
+/** The mark of no living process: it is dead, and its parent has not asked for the exit code yet. */
+const ZOMBIE = "zombie";
+
 export async function thisProcess(): Promise<ProcessIdentity> {
   const { pid } = process;
   return { pid, startMark: (await startMarkOf(pid)) ?? HIDDEN, scope: scopeOfPids() };
@@ -43,7 +46,6 @@ export async function argumentsOf(pid: number): Promise<readonly string[] | unde
 async function startMarkOf(pid: number): Promise<string | undefined> {
   if (!exists(pid)) return undefined;
   const seen = process.platform === "linux" ? await procStartMark(pid) : await psStartMark(pid);
-  if (seen === "zombie") return undefined; // Dead; only its parent has not asked for the exit code yet.
   return seen ?? (exists(pid) ? HIDDEN : undefined);
 }
 
@@ -58,12 +60,12 @@ async function procStartMark(pid: number): Promise<string | undefined> {
   }
   // The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
   const [state = "", ...rest] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return state === "Z" || state === "X" ? "zombie" : rest[18];
+  return state === "Z" || state === "X" ? ZOMBIE : rest[18];
 }
 
 async function psStartMark(pid: number): Promise<string | undefined> {
   const line = await ps(pid, "stat=,lstart=");
-  return line?.startsWith("Z") ? "zombie" : line?.replace(/^\S+\s+/, "");
+  return line?.startsWith("Z") ? ZOMBIE : line?.replace(/^\S+\s+/, "");
 }
 
 async function ps(pid: number, columns: string): Promise<string | undefined> {

@@ -1,0 +1,134 @@
+/**
+ * Whether bytes have the form of a message: each known field with the wire type of its kind, nested
+ * messages and lists that end where they say. protobuf-es checks neither: `22 02 0a 05`, a Timestamp
+ * whose seconds are said to be a string, is five seconds to it, and a nested message may go on into
+ * what follows it. A request that is misread is worse than one that is refused, and the walk takes
+ * 0.15 µs of the 1 µs that decoding a push takes.
+ *
+ * Everything else (tags, varints, UTF-8, the end of the bytes) is left to the decoder that comes after.
+ */
+import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+
+/** Wire types, as numbers: what is read is a number until it was compared with one of them. */
+const VARINT = 0;
+const BIT_64 = 1;
+const LENGTH_DELIMITED = 2;
+const BIT_32 = 5;
+
+interface FieldForm {
+  readonly wireType: number;
+  /** The elements' wire type where they may also come packed, one after the other in one field. */
+  readonly packed: number | undefined;
+  readonly message: Form | undefined;
+}
+
+type Form = ReadonlyMap<number, FieldForm>;
+
+/** Throws when the bytes do not have the form of the message. */
+export function formCheckOf(desc: DescMessage): (bytes: Uint8Array) => void {
+  const form = formOf(desc);
+  return (bytes) => new Walk(bytes).message(bytes.length, form);
+}
+
+// Messages of the contract do not contain themselves, so this ends.
+function formOf(desc: DescMessage): Form {
+  return new Map(desc.fields.map((field) => [field.number, fieldFormOf(field)]));
+}
+
+function fieldFormOf(field: DescField): FieldForm {
+  const message = field.message === undefined ? undefined : formOf(field.message);
+  if (field.fieldKind === "map") {
+    return { wireType: LENGTH_DELIMITED, packed: undefined, message: undefined };
+  }
+  const wireType = field.message ? LENGTH_DELIMITED : wireTypeOf(field.scalar);
+  const isPackable = field.fieldKind === "list" && wireType !== LENGTH_DELIMITED;
+  return { wireType, packed: isPackable ? wireType : undefined, message };
+}
+
+/** What is not listed is a varint; an enum is one too, and has no scalar type. */
+const WIRE_TYPES: Partial<Record<ScalarType, number>> = {
+  [ScalarType.STRING]: LENGTH_DELIMITED,
+  [ScalarType.BYTES]: LENGTH_DELIMITED,
+  [ScalarType.DOUBLE]: BIT_64,
+  [ScalarType.FIXED64]: BIT_64,
+  [ScalarType.SFIXED64]: BIT_64,
+  [ScalarType.FLOAT]: BIT_32,
+  [ScalarType.FIXED32]: BIT_32,
+  [ScalarType.SFIXED32]: BIT_32,
+};
+
+function wireTypeOf(scalar: ScalarType | undefined): number {
+  return (scalar === undefined ? undefined : WIRE_TYPES[scalar]) ?? VARINT;
+}
+
+class Walk {
+  readonly #bytes: Uint8Array;
+  #at = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  message(end: number, form: Form): void {
+    while (this.#at < end) {
+      const tag = this.#uint32();
+      const number = tag >>> 3;
+      const wireType = tag & 7;
+      const field = form.get(number);
+      if (wireType === LENGTH_DELIMITED) this.#delimited(number, end, field);
+      else if (field === undefined || field.wireType === wireType) this.#skip(wireType, number);
+      else throw new Error(`field ${number} does not have wire type ${wireType}`);
+    }
+    if (this.#at !== end) throw new Error("a field goes on behind the end of its message");
+  }
+
+  #delimited(number: number, end: number, field: FieldForm | undefined): void {
+    const bytes = this.#uint32();
+    const stop = this.#at + bytes;
+    if (stop > end) throw new Error(`field ${number} is longer than what it is in`);
+    if (field?.message !== undefined) return this.message(stop, field.message);
+    if (field?.packed !== undefined) return this.#elements(number, stop, field.packed);
+    if (field !== undefined && field.wireType !== LENGTH_DELIMITED) {
+      throw new Error(`field ${number} does not have wire type ${LENGTH_DELIMITED}`);
+    }
+    this.#at = stop;
+  }
+
+  #elements(number: number, stop: number, wireType: number): void {
+    while (this.#at < stop) this.#skip(wireType, number);
+    if (this.#at !== stop) throw new Error(`an element of field ${number} goes on behind its end`);
+  }
+
+  #skip(wireType: number, number: number): void {
+    if (wireType === VARINT) return this.#skipVarint();
+    if (wireType === BIT_64) this.#at += 8;
+    else if (wireType === BIT_32) this.#at += 4;
+    else this.#skipGroup(number);
+  }
+
+  /** To the byte that ends it; that there are ten at most is for the decoder to say. */
+  #skipVarint(): void {
+    while ((this.#bytes[this.#at] ?? 0) >= 0x80) this.#at += 1;
+    this.#at += 1;
+  }
+
+  /** Nothing of ours; a group can only be an unknown field. What is no wire type ends here too. */
+  #skipGroup(number: number): void {
+    const reader = new BinaryReader(this.#bytes);
+    reader.pos = this.#at;
+    reader.skip(WireType.StartGroup, number);
+    this.#at = reader.pos;
+  }
+
+  /** A tag or a length. */
+  #uint32(): number {
+    let value = 0;
+    for (let factor = 1; factor <= 2 ** 28; factor *= 2 ** 7) {
+      const byte = this.#bytes[this.#at++] ?? 0;
+      value += (byte & 0x7f) * factor;
+      if (byte < 0x80) return value;
+    }
+    throw new Error("a tag or a length has more than five bytes");
+  }
+}

@@ -1,0 +1,300 @@
+/** The command line against a real service, both as processes: what a shell script can rely on. */
+import { appendFile, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { once } from "node:events";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import {
+  endService,
+  runCommand,
+  type ServiceProcess,
+  startCommand,
+  startService,
+} from "../support/service-process.ts";
+
+let service: ServiceProcess;
+let directory: string;
+
+beforeAll(async () => {
+  service = await startService();
+  directory = await makeDirectory();
+});
+
+afterAll(async () => {
+  await endService(service);
+  await cleanUp();
+});
+
+function client(): Readonly<Record<string, string>> {
+  return { SESSION_LEDGER_ADDRESS: service.grpcAddress };
+}
+
+function run(args: readonly string[], input?: string | Uint8Array) {
+  return runCommand(args, { env: client(), ...(input === undefined ? {} : { input }) });
+}
+
+function events(count: number, name = "step"): readonly string[] {
+  return Array.from({ length: count }, (_, index) =>
+    JSON.stringify({ type: "CUSTOM", name, value: index }),
+  );
+}
+
+async function payloadsOf(session: string): Promise<readonly string[]> {
+  const { stdout, exitCode } = await run(["tail", "-s", session, "--format", "payload"]);
+  expect(exitCode).toBe(0);
+  return stdout.split("\n").slice(0, -1);
+}
+
+const rowSchema = z.object({
+  sessionId: z.string(),
+  seq: z.string(),
+  eventType: z.string(),
+  payload: z.string(),
+});
+
+const summarySchema = z.object({
+  pushed: z.number(),
+  deduplicated: z.number(),
+  refused: z.number(),
+  refusedByReason: z.record(z.string(), z.number()),
+  lastSeq: z.string(),
+});
+
+async function push(session: string, args: readonly string[], input?: string | Uint8Array) {
+  const result = await run(["push", "-s", session, "--json", ...args], input);
+  return { ...result, summary: summarySchema.parse(JSON.parse(result.stdout)) };
+}
+
+describe("push", () => {
+  test("stores each line as the very bytes it is, in order", async () => {
+    const lines = [
+      '{"type":"RUN_STARTED","threadId":"t","runId":"r"}',
+      '{ "delta" : "é 😀 \\u0000 \\ud800" , "type":"TEXT_MESSAGE_CHUNK", "messageId" :"m"}',
+      '{"type":"CUSTOM","name":"n","value":1.0e2}',
+    ];
+    const { exitCode, summary } = await push("bytes", [], `\uFEFF${lines.join("\r\n\n")}`);
+    expect(exitCode).toBe(0);
+    expect(summary).toMatchObject({ pushed: 3, refused: 0, lastSeq: "3" });
+    expect(await payloadsOf("bytes")).toEqual(lines);
+  });
+
+  test("run again stores nothing twice, and goes on where a file has grown", async () => {
+    const file = join(directory, "grown.jsonl");
+    const lines = [...events(3), ...events(3)];
+    await writeFile(file, `${lines.join("\n")}\n`);
+    expect((await push("grown", ["-f", file])).summary).toMatchObject({ pushed: 6 });
+    expect((await push("grown", ["-f", file])).summary).toMatchObject({
+      pushed: 0,
+      deduplicated: 6,
+    });
+    await appendFile(file, events(1, "more").join(""));
+    expect((await push("grown", ["-f", file])).summary).toMatchObject({
+      pushed: 1,
+      deduplicated: 6,
+    });
+    expect(await payloadsOf("grown")).toEqual([...lines, ...events(1, "more")]);
+  });
+
+  test("stores the same input again when it is told to", async () => {
+    const input = events(2).join("\n");
+    for (const args of [[], ["--key-prefix", "again"], ["--no-keys"], ["--no-keys"]]) {
+      expect((await push("again", args, input)).summary).toMatchObject({ pushed: 2 });
+    }
+    expect(await payloadsOf("again")).toHaveLength(8);
+  });
+
+  test("tells refused lines by number and goes on", async () => {
+    const bad = [
+      '{"type":"CUSTOM"',
+      '{"type":"TEXT_MESSAGE_CONTENT","messageId":"m"}',
+      `{"type":"CUSTOM","name":"n","value":"${"x".repeat(1_100_000)}"}`,
+    ];
+    const [first, last] = events(2);
+    const input = Buffer.concat([
+      Buffer.from([first, ...bad].join("\n")),
+      Buffer.from([0x0a, 0xff, 0x0a]),
+      Buffer.from(last ?? ""),
+    ]);
+    const { exitCode, summary, stderr } = await push("refused", [], input);
+    expect(exitCode).toBe(1);
+    expect(summary).toMatchObject({
+      pushed: 2,
+      refused: 4,
+      refusedByReason: { NOT_JSON: 1, INVALID_REQUEST: 1, PAYLOAD_TOO_LARGE: 1, NOT_UTF8: 1 },
+    });
+    expect(stderr).toMatch(/line 2 refused: the line is not a JSON object/);
+    expect(stderr).toMatch(/line 3 refused: INVALID_REQUEST: .*delta/);
+    expect(stderr).toMatch(/line 4 refused: PAYLOAD_TOO_LARGE/);
+    expect(stderr).toMatch(/line 5 refused: the line is not UTF-8/);
+    expect(await payloadsOf("refused")).toEqual([first, last]);
+  });
+
+  test("ends at the first refused line when it is told to", async () => {
+    const [first, last] = events(2);
+    const { exitCode } = await push("stop", ["--stop-on-refused"], `${first}\n{}\n${last}`);
+    expect(exitCode).toBe(1);
+    expect(await payloadsOf("stop")).toEqual([first]);
+  });
+
+  test("ends at once where every line would be refused", async () => {
+    const { exitCode, summary, stderr } = await push("no/such id", [], events(50).join("\n"));
+    expect(exitCode).toBe(4);
+    expect(summary).toMatchObject({ pushed: 0, refused: 0 });
+    expect(stderr).toMatch(/line 1: INVALID_REQUEST: session_id/);
+  });
+
+  test("interrupted, it can be run again as it was", async () => {
+    const lines = events(2_000);
+    const file = join(directory, "interrupted.jsonl");
+    await writeFile(file, lines.join("\n"));
+    const args = ["push", "-s", "interrupted", "-f", file];
+    const interrupted = startCommand(args, client());
+    const watch = startCommand(["tail", "-s", "interrupted", "-f", "-n", "20"], client());
+    expect((await watch.result).exitCode).toBe(0);
+    interrupted.kill("SIGINT");
+    expect((await interrupted.result).exitCode).toBe(130);
+    expect((await payloadsOf("interrupted")).length).toBeLessThan(lines.length);
+
+    expect((await run(args)).exitCode).toBe(0);
+    expect(await payloadsOf("interrupted")).toEqual(lines);
+  });
+});
+
+describe("tail", () => {
+  test("prints rows as JSON lines, after a cursor, up to a limit", async () => {
+    const lines = events(5);
+    await push("rows", [], lines.join("\n"));
+    const { stdout, exitCode } = await run(["tail", "-s", "rows", "--after", "1", "-n", "2"]);
+    expect(exitCode).toBe(0);
+    const rows = stdout.trimEnd().split("\n");
+    expect(rows.map((row) => rowSchema.parse(JSON.parse(row)))).toEqual([
+      { sessionId: "rows", seq: "2", eventType: "CUSTOM", payload: lines[1] },
+      { sessionId: "rows", seq: "3", eventType: "CUSTOM", payload: lines[2] },
+    ]);
+  });
+
+  test("follows until the user has enough, which is no failure", async () => {
+    await push("follow", [], events(1).join("\n"));
+    const tail = startCommand(["tail", "-s", "follow", "-f", "--format", "payload"], client());
+    const seen: string[] = [];
+    for await (const line of tail.stdout) {
+      seen.push(line);
+      if (seen.length === 1) await push("follow", ["--no-keys"], events(1, "later").join("\n"));
+      if (seen.length === 2) tail.kill("SIGINT");
+    }
+    expect(seen).toEqual([...events(1), ...events(1, "later")]);
+    expect((await tail.result).exitCode).toBe(0);
+  });
+
+  test("ends without a word when its reader is gone", async () => {
+    await push("pipe", [], events(1_000).join("\n"));
+    const tail = startCommand(["tail", "-s", "pipe", "-f"], client());
+    tail.closeOutput();
+    await push("pipe", ["--no-keys"], events(2).join("\n"));
+    expect(await tail.result).toEqual({ exitCode: 0, stderr: "" });
+  });
+
+  test("of a session that is not there ends with 4", async () => {
+    const { exitCode, stderr, stdout } = await run(["tail", "-s", "nowhere"]);
+    expect({ exitCode, stdout }).toEqual({ exitCode: 4, stdout: "" });
+    expect(stderr).toContain("SESSION_NOT_FOUND");
+  });
+});
+
+test("sessions prints a JSON line a session, newest first", async () => {
+  await push("listed-1", [], events(1).join("\n"));
+  await push("listed-2", [], events(1).join("\n"));
+  const { stdout, exitCode } = await run(["sessions", "-n", "2"]);
+  expect(exitCode).toBe(0);
+  const schema = z.object({ metadata: z.object({ id: z.string() }) });
+  const ids = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => schema.parse(JSON.parse(line)).metadata.id);
+  expect(ids).toEqual(["listed-2", "listed-1"]);
+});
+
+describe("without a service", () => {
+  test.each([
+    ["push", ["push", "-s", "a"]],
+    ["tail", ["tail", "-s", "a"]],
+    ["tail -f", ["tail", "-s", "a", "-f"]],
+    ["sessions", ["sessions"]],
+  ])("%s ends with 3", async (_, args) => {
+    const nobody = createServer().listen(0, "127.0.0.1");
+    await once(nobody, "listening");
+    const address = nobody.address();
+    nobody.close();
+    await once(nobody, "close");
+    if (address === null || typeof address === "string") throw new Error("no port");
+    const to = ["--address", `127.0.0.1:${address.port}`, "--retry-for", "300ms"];
+    const { exitCode, stderr } = await runCommand([...args, ...to], { input: events(1).join() });
+    expect(exitCode).toBe(3);
+    expect(stderr).toContain("UNAVAILABLE");
+  });
+});
+
+test("push and tail -f go through a kill and a restart of the service: every line once, in order", async () => {
+  const first = await startService();
+  const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+  const lines = events(400);
+  const tail = startCommand(["tail", "-s", "s", "-f", "-n", "400", "--format", "payload"], env);
+  const pushed = runCommand(["push", "-s", "s"], { env, input: lines.join("\n") });
+  const seen: string[] = [];
+  let second: ServiceProcess | undefined;
+  for await (const line of tail.stdout) {
+    seen.push(line);
+    if (seen.length !== 50) continue;
+    await first.kill("SIGKILL");
+    second = await startService({
+      dataDir: first.dataDir,
+      env: { GRPC_ADDRESS: first.grpcAddress },
+    });
+  }
+  const retried = { exitCode: 0, stderr: expect.stringContaining("trying again for 60 s") };
+  expect(await tail.result).toEqual(retried);
+  expect(await pushed).toMatchObject(retried);
+  expect(seen).toEqual(lines);
+  await endService(second ?? first);
+});
+
+describe("serve and migrate", () => {
+  test("a wrong environment ends with 2 and names every variable", async () => {
+    const env = { GRPC_ADDRESS: "0.0.0.0:9000", LOG_LEVEL: "loud", BATCH_ROWS_MAX: "0" };
+    const { exitCode, stderr, stdout } = await runCommand(["serve"], { env });
+    expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: "" });
+    for (const name of Object.keys(env)) expect(stderr).toContain(`${name}: expected`);
+  });
+
+  test("a port that is taken ends with 4, and nothing is left running", async () => {
+    const env = { GRPC_ADDRESS: service.grpcAddress, DATA_DIR: await makeDirectory() };
+    const { exitCode, stderr } = await runCommand(["serve"], { env });
+    expect(stderr).toContain(service.grpcAddress);
+    expect(exitCode).toBe(4);
+  });
+
+  test("a DATA_DIR that is in use ends with 4 and names its owner", async () => {
+    const { exitCode, stderr } = await runCommand(["migrate", "status"], {
+      env: { DATA_DIR: service.dataDir },
+    });
+    expect(exitCode).toBe(4);
+    expect(stderr).toContain(String(service.pid));
+  });
+
+  test("migrate goes up and down, and status tells", async () => {
+    const env = { DATA_DIR: await makeDirectory() };
+    const codes: (number | null)[] = [];
+    for (const command of ["status", "up", "status", "down", "status"]) {
+      codes.push((await runCommand(["migrate", command], { env })).exitCode);
+    }
+    expect(codes).toEqual([1, 0, 0, 0, 1]);
+  });
+
+  test("SIGTERM ends the service with 0", async () => {
+    const short = await startService();
+    expect(await short.stop()).toBe(0);
+    expect(short.log.join("\n")).toContain('"stopped"');
+  });
+});

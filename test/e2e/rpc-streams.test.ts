@@ -1,0 +1,293 @@
+/** Streams of the gRPC server alone: their pace, their ends, and that nothing outlives them. */
+import { create, toBinary } from "@bufbuild/protobuf";
+import { connect } from "node:http2";
+import { describe, expect, test } from "vitest";
+import {
+  type SessionEvent,
+  SessionEventSchema,
+  WatchSessionEventsRequestSchema,
+} from "../../gen/ambient/v1/events_pb.ts";
+import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { UNSENT_BYTES_MAX } from "../../src/rpc/send-all.ts";
+import { frame } from "../support/raw-http2.ts";
+import { startRpc } from "../support/rpc-fixture.ts";
+
+const { getSession, pushSessionEvents, watchSessionEvents } = SessionService.method;
+
+function eventOf(seq: bigint, payload = "{}"): SessionEvent {
+  return create(SessionEventSchema, { id: "e", sessionId: "s1", seq, payload, eventCount: 1 });
+}
+
+async function seqsOf(events: AsyncIterable<SessionEvent>): Promise<bigint[]> {
+  const seqs: bigint[] = [];
+  for await (const event of events) seqs.push(event.seq);
+  return seqs;
+}
+
+describe("a server stream", () => {
+  test("sends its headers before there is anything to send", async () => {
+    const closed = Promise.withResolvers<void>();
+    await using rpc = await startRpc({
+      async *watchSessionEvents(_, { signal }) {
+        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        closed.resolve();
+      },
+    });
+    const watch = rpc.client.serverStream(watchSessionEvents, { sessionId: "s1" });
+    await watch.attached;
+    watch.cancel();
+    await closed.promise;
+  });
+
+  test("brings all messages, in order, and then OK", async () => {
+    await using rpc = await startRpc({
+      async *watchSessionEvents({ afterSeq }) {
+        for (let seq = afterSeq + 1n; seq <= 3_000n; seq += 1n) yield eventOf(seq);
+      },
+    });
+    const seqs = await seqsOf(rpc.client.serverStream(watchSessionEvents, { afterSeq: 5n }));
+    expect(seqs).toEqual(Array.from({ length: 2_995 }, (_, index) => BigInt(index) + 6n));
+    expect(await rpc.recorded("call")).toMatchObject({ code: "OK", method: "WatchSessionEvents" });
+  });
+
+  test("brings what came before an error, and then the error", async () => {
+    await using rpc = await startRpc({
+      async *watchSessionEvents() {
+        yield eventOf(1n);
+        yield eventOf(2n);
+        throw new ServiceError("not_found", "SESSION_DELETED", "the session was deleted");
+      },
+    });
+    const watch = rpc.client.serverStream(watchSessionEvents, {});
+    expect((await watch.next()).value).toMatchObject({ seq: 1n });
+    expect((await watch.next()).value).toMatchObject({ seq: 2n });
+    await expect(watch.next()).rejects.toMatchObject({
+      code: "NOT_FOUND",
+      reason: "SESSION_DELETED",
+    });
+  });
+
+  test("one object for many watchers, each gets it whole", async () => {
+    const events = Array.from({ length: 100 }, (_, index) =>
+      eventOf(BigInt(index), "x".repeat(99)),
+    );
+    await using rpc = await startRpc({
+      async *watchSessionEvents() {
+        yield* events;
+      },
+    });
+    const watches = Array.from({ length: 20 }, () =>
+      rpc.client.serverStream(watchSessionEvents, {}),
+    );
+    for (const seqs of await Promise.all(watches.map(seqsOf))) {
+      expect(seqs).toEqual(events.map((event) => event.seq));
+    }
+  });
+
+  test("when the watcher leaves, the handler's finally runs", async () => {
+    const cleaned = Promise.withResolvers<unknown>();
+    await using rpc = await startRpc({
+      async *watchSessionEvents(_, { signal }) {
+        try {
+          yield eventOf(1n);
+          const { promise, reject } = Promise.withResolvers<never>();
+          signal.addEventListener("abort", () => reject(signal.reason));
+          await promise;
+        } finally {
+          cleaned.resolve(signal.reason);
+        }
+      },
+    });
+    const watch = rpc.client.serverStream(watchSessionEvents, { sessionId: "s1" });
+    await watch.next();
+    await watch.return?.();
+    expect(await cleaned.promise).toMatchObject({ code: "cancelled" });
+    expect(await rpc.recorded("call")).toMatchObject({ code: "CANCELLED", sessionId: "s1" });
+  });
+
+  test("a slow reader holds its handler back; when it leaves, finally runs", async () => {
+    const payload = "x".repeat(1_024);
+    let yielded = 0;
+    const cleaned = Promise.withResolvers<void>();
+    await using rpc = await startRpc({
+      getSession: async () => create(SessionSchema),
+      async *watchSessionEvents() {
+        try {
+          for (let seq = 1n; seq <= 100_000n; seq += 1n) {
+            yielded += 1;
+            yield eventOf(seq, payload);
+          }
+        } finally {
+          cleaned.resolve();
+        }
+      },
+    });
+    const session = connect(`http://${rpc.server.address}`);
+    const stream = session.request({
+      ":method": "POST",
+      ":path": "/ambient.v1.SessionService/WatchSessionEvents",
+      "content-type": "application/grpc",
+      te: "trailers",
+    });
+    stream.pause(); // It never reads: 64 KiB fill its window, and no more are granted.
+    const request = create(WatchSessionEventsRequestSchema, { sessionId: "s1" });
+    stream.end(frame(toBinary(WatchSessionEventsRequestSchema, request)));
+
+    // 200 calls of another client go by, time enough to send everything.
+    for (let call = 0; call < 200; call += 1) await rpc.client.unary(getSession, {});
+    const windowBytes = 65_535;
+    const most = (windowBytes + UNSENT_BYTES_MAX) / payload.length + 1;
+    expect(yielded).toBeGreaterThan(UNSENT_BYTES_MAX / (payload.length + 100));
+    expect(yielded).toBeLessThanOrEqual(most);
+
+    stream.close();
+    await cleaned.promise;
+    session.close();
+  });
+
+  test("a slow reader that reads on gets everything", async () => {
+    await using rpc = await startRpc({
+      async *watchSessionEvents() {
+        for (let seq = 1n; seq <= 500n; seq += 1n) yield eventOf(seq, "x".repeat(2_000));
+      },
+    });
+    const watch = rpc.client.serverStream(watchSessionEvents, {});
+    const seqs: bigint[] = [];
+    for await (const event of watch) {
+      seqs.push(event.seq);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(seqs).toHaveLength(500);
+    expect(seqs.at(-1)).toBe(500n);
+  });
+
+  test("a message larger than what may wait goes out", async () => {
+    const payload = "x".repeat(UNSENT_BYTES_MAX * 5);
+    await using rpc = await startRpc({
+      async *watchSessionEvents() {
+        yield eventOf(1n, payload);
+        yield eventOf(2n, payload);
+      },
+    });
+    const watch = rpc.client.serverStream(watchSessionEvents, {});
+    expect((await watch.next()).value).toMatchObject({ payload });
+    expect((await watch.next()).value).toMatchObject({ seq: 2n });
+    expect((await watch.next()).done).toBe(true);
+  });
+
+  test("a defect in a stream is INTERNAL", async () => {
+    await using rpc = await startRpc({
+      async *watchSessionEvents() {
+        yield eventOf(1n);
+        throw new RangeError("secret");
+      },
+    });
+    const watch = rpc.client.serverStream(watchSessionEvents, {});
+    await watch.next();
+    await expect(watch.next()).rejects.toMatchObject({
+      code: "INTERNAL",
+      message: "internal error",
+    });
+    expect(await rpc.recorded("call")).toMatchObject({ err: { message: "secret" } });
+  });
+});
+
+describe("a stream both ways", () => {
+  const committed = (lastClientSeq: bigint) =>
+    create(PushSessionEventsResponseSchema, {
+      frame: { case: "committed", value: { lastClientSeq } },
+    });
+
+  test("answers as the requests come, and ends after them", async () => {
+    await using rpc = await startRpc({
+      async *pushSessionEvents(requests) {
+        for await (const { frame: request } of requests) {
+          if (request.case === "batch") yield committed(request.value.firstClientSeq);
+        }
+      },
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    await call.attached;
+    for (const firstClientSeq of [1n, 2n, 3n]) {
+      call.send({ frame: { case: "batch", value: { firstClientSeq } } });
+      const { value } = await call.next();
+      expect(value.frame).toMatchObject({ value: { lastClientSeq: firstClientSeq } });
+    }
+    call.end();
+    expect((await call.next()).done).toBe(true);
+  });
+
+  test("a request that is broken ends it with INVALID_ARGUMENT", async () => {
+    const seen: unknown[] = [];
+    await using rpc = await startRpc({
+      async *pushSessionEvents(requests) {
+        for await (const request of requests) seen.push(request.frame.case);
+      },
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    call.send({ frame: { case: "flush", value: {} } });
+    call.sendBytes(Buffer.from("0aff", "hex"));
+    await expect(call.next()).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+    expect(seen).toEqual(["flush"]);
+  });
+
+  test("requests wait with the caller until the handler asks", async () => {
+    let asked = 0;
+    const goOn = Promise.withResolvers<void>();
+    await using rpc = await startRpc({
+      getSession: async () => create(SessionSchema),
+      async *pushSessionEvents(requests) {
+        for await (const request of requests) {
+          asked += 1;
+          if (asked === 2) await goOn.promise;
+          if (request.frame.case === "flush") yield committed(BigInt(asked));
+        }
+      },
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    const payload = "x".repeat(10_000);
+    for (let batch = 0; batch < 100; batch += 1) {
+      call.send({ frame: { case: "batch", value: { events: [{ payload }] } } });
+    }
+    call.send({ frame: { case: "flush", value: {} } });
+    for (let other = 0; other < 50; other += 1) await rpc.client.unary(getSession, {});
+    expect(asked).toBe(2);
+    goOn.resolve();
+    expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 101n } });
+    call.end();
+    expect((await call.next()).done).toBe(true);
+  });
+
+  test("a handler may end before its caller", async () => {
+    await using rpc = await startRpc({
+      async *pushSessionEvents() {
+        yield committed(7n);
+      },
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 7n } });
+    expect((await call.next()).done).toBe(true);
+  });
+
+  test("when the caller leaves, a handler that waits for requests is woken", async () => {
+    const cleaned = Promise.withResolvers<void>();
+    await using rpc = await startRpc({
+      async *pushSessionEvents(requests) {
+        try {
+          for await (const _ of requests) yield committed(1n);
+        } finally {
+          cleaned.resolve();
+        }
+      },
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    call.send({ frame: { case: "flush", value: {} } });
+    await call.next();
+    call.cancel();
+    await cleaned.promise;
+    expect(await rpc.recorded("call")).toMatchObject({ code: "CANCELLED" });
+    expect(rpc.records.filter((record) => record.level === "error")).toEqual([]);
+  });
+});

@@ -1,0 +1,265 @@
+/**
+ * The promises of a ledger as one question: given what its clients did and saw and what the database
+ * holds at the end, what is wrong? Each answer is a sentence; no answer means that all is well.
+ *
+ *   every push       acknowledged: there, whole, exactly once, and as every answer said;
+ *                    refused: not there; lost: at most once
+ *   every stream     numbers contiguous from 1 by event_count, their sum the session's counter;
+ *                    runs as the rows say; nothing that nobody sent
+ *   order            what was acknowledged before another push began has the lower number
+ *   fencing          no row behind a row of a higher epoch
+ *   every reader     each row connects to the one before, no hole and no double, and is the row that
+ *                    the database holds; a read that found the end had found all that was
+ *                    acknowledged before it was asked for
+ */
+import type { StreamName } from "../../src/store/rows.ts";
+import {
+  type Answer,
+  type History,
+  lastSeqOf,
+  markOf,
+  type PushRecord,
+  type Reader,
+  type Row,
+} from "./history.ts";
+
+/** What the database holds when all clients have come to rest. */
+export interface Witness {
+  /** Of each stream of a session in the order of their numbers. */
+  readonly rows: readonly Row[];
+  /** The highest number used. */
+  readonly counters: ReadonlyMap<string, Readonly<Record<StreamName, bigint>>>;
+}
+
+/** More of the same tells nothing new. */
+const PROBLEMS_MAX = 20;
+
+export function problemsOf(history: History, witness: Witness): readonly string[] {
+  const streams = Map.groupBy(witness.rows, streamKey);
+  const byMark = Map.groupBy(witness.rows, (row) => markOf(row) ?? "");
+  const problems = [
+    ...history.pushes.flatMap((push) => pushProblems(push, byMark.get(push.sent.mark) ?? [])),
+    ...strangers(history, byMark),
+    ...[...streams].flatMap(([key, rows]) => [...numberProblems(key, rows), ...runProblems(rows)]),
+    ...counterProblems(witness, streams),
+    ...[...Map.groupBy(history.pushes, ({ sent }) => streamKey(sent)).values()].flatMap((pushes) =>
+      orderProblems(pushes, byMark),
+    ),
+    ...[...Map.groupBy(history.pushes, ({ sent }) => sent.sessionId).values()].flatMap((pushes) =>
+      epochProblems(pushes, byMark),
+    ),
+    ...history.readers.flatMap((reader) =>
+      readerProblems(reader, streams.get(streamKey(reader)) ?? [], history),
+    ),
+  ];
+  const more = problems.length - PROBLEMS_MAX;
+  return more > 0 ? [...problems.slice(0, PROBLEMS_MAX), `and ${more} more`] : problems;
+}
+
+type Acknowledged = Extract<Answer, { kind: "acknowledged" }>;
+
+function acknowledged({ attempts }: PushRecord): readonly Acknowledged[] {
+  return attempts.flatMap(({ answer }) => (answer.kind === "acknowledged" ? [answer] : []));
+}
+
+/** When it was known to be stored; undefined when it never was. */
+function acknowledgedAt({ attempts }: PushRecord): number | undefined {
+  return attempts.find(({ answer }) => answer.kind === "acknowledged")?.ended;
+}
+
+function pushProblems(push: PushRecord, stored: readonly Row[]): readonly string[] {
+  const { sent, attempts } = push;
+  const problem = (what: string): string => `${sent.mark} (${streamKey(sent)}): ${what}`;
+  const answers = acknowledged(push);
+  const [first] = stored;
+  if (first === undefined) {
+    return answers.length > 0 ? [problem("acknowledged, and not there")] : [];
+  }
+  const problems: string[] = [];
+  if (answers.length === 0 && attempts.every(({ answer }) => answer.kind === "refused")) {
+    if (push.attempts.length > 0) problems.push(problem("refused, and stored"));
+  }
+  if (stored.length !== sent.rows) {
+    problems.push(problem(`${stored.length} rows, and not ${sent.rows}`));
+  } else {
+    const numbers = stored.reduce((sum, { eventCount }) => sum + eventCount, 0);
+    const connected = stored.every((row, at) => at === 0 || connects(stored[at - 1], row));
+    if (numbers !== sent.numbers) problems.push(problem(`takes ${numbers} numbers`));
+    if (!connected) problems.push(problem("its rows do not follow each other"));
+    if (sent.rows === 1 && first.payload !== sent.payload) problems.push(problem("other payload"));
+  }
+  for (const { row } of answers) {
+    const difference = differenceOf(row, first);
+    if (difference !== undefined) problems.push(problem(`answered with another ${difference}`));
+  }
+  if (answers.filter(({ deduplicated }) => !deduplicated).length > 1) {
+    problems.push(problem("answered as new more than once"));
+  }
+  return problems;
+}
+
+/** Rows of sessions that are ours alone, which nobody of us sent. */
+function strangers(
+  history: History,
+  byMark: ReadonlyMap<string, readonly Row[]>,
+): readonly string[] {
+  const sent = new Set(history.pushes.map((push) => push.sent.mark));
+  const sessionIds = history.sessionIds();
+  return [...byMark]
+    .filter(([mark]) => !sent.has(mark))
+    .flatMap(([, rows]) => rows.filter((row) => sessionIds.has(row.sessionId)))
+    .map((row) => `${nameOf(row)}: nobody sent it`);
+}
+
+function numberProblems(key: string, rows: readonly Row[]): readonly string[] {
+  const [first] = rows;
+  const problems = first?.seq === 1n ? [] : [`${key}: begins at ${first?.seq}`];
+  for (const [at, row] of rows.entries()) {
+    if (at > 0 && !connects(rows[at - 1], row)) {
+      problems.push(`${nameOf(row)}: does not connect to the row before it`);
+    }
+  }
+  return problems;
+}
+
+function counterProblems(
+  { counters }: Witness,
+  streams: ReadonlyMap<string, readonly Row[]>,
+): readonly string[] {
+  return [...counters].flatMap(([sessionId, used]) =>
+    (["messages", "events"] as const).flatMap((stream) => {
+      const rows = streams.get(streamKey({ stream, sessionId })) ?? [];
+      const sum = rows.reduce((total, { eventCount }) => total + BigInt(eventCount), 0n);
+      const counter = used[stream];
+      const name = streamKey({ stream, sessionId });
+      return sum === counter ? [] : [`${name}: ${sum} numbers in rows, counter at ${counter}`];
+    }),
+  );
+}
+
+/** RUN_STARTED opens a run, or replaces the open one; the two ends belong to it and close it. */
+function runProblems(rows: readonly Row[]): readonly string[] {
+  const problems: string[] = [];
+  let open = "";
+  for (const row of rows) {
+    if (row.eventType === "RUN_STARTED") open = runIdIn(row.payload);
+    if (row.runId !== open) problems.push(`${nameOf(row)}: in run "${row.runId}", not "${open}"`);
+    if (row.eventType === "RUN_FINISHED" || row.eventType === "RUN_ERROR") open = "";
+  }
+  return problems;
+}
+
+function runIdIn(payload: string): string {
+  const event: unknown = JSON.parse(payload);
+  const holdsRun = typeof event === "object" && event !== null && "runId" in event;
+  return holdsRun ? String(event.runId) : "";
+}
+
+/** Of one stream of a session: walked from its end, with the earliest acknowledgement met so far. */
+function orderProblems(
+  pushes: readonly PushRecord[],
+  byMark: ReadonlyMap<string, readonly Row[]>,
+): readonly string[] {
+  const inOrder = storedOf(pushes, byMark).toSorted((left, right) =>
+    left.row.seq < right.row.seq ? -1 : 1,
+  );
+  const problems: string[] = [];
+  let earliest = Number.POSITIVE_INFINITY;
+  for (const { push, row } of inOrder.toReversed()) {
+    if (earliest < (push.began ?? 0)) {
+      problems.push(`${nameOf(row)}: began after a push with a higher number was acknowledged`);
+    }
+    earliest = Math.min(earliest, acknowledgedAt(push) ?? Number.POSITIVE_INFINITY);
+  }
+  return problems;
+}
+
+/** Of one session, over both of its streams. */
+function epochProblems(
+  pushes: readonly PushRecord[],
+  byMark: ReadonlyMap<string, readonly Row[]>,
+): readonly string[] {
+  const fenced = storedOf(pushes, byMark).flatMap(({ push, row }) => {
+    const { epoch } = push.sent;
+    return epoch === undefined ? [] : [{ push, row, epoch }];
+  });
+  const overtook = (one: (typeof fenced)[number], other: (typeof fenced)[number]): boolean =>
+    other.epoch > one.epoch &&
+    (other.row.stream === one.row.stream
+      ? other.row.seq < one.row.seq
+      : (acknowledgedAt(other.push) ?? Number.POSITIVE_INFINITY) < (one.push.began ?? 0));
+  return fenced
+    .filter((one) => fenced.some((other) => overtook(one, other)))
+    .map(({ row, epoch }) => `${nameOf(row)}: of epoch ${epoch}, behind a higher one`);
+}
+
+function readerProblems(
+  reader: Reader,
+  stored: readonly Row[],
+  { pushes }: History,
+): readonly string[] {
+  const problem = (what: string): string => `${reader.name} of ${streamKey(reader)}: ${what}`;
+  const problems: string[] = [];
+  const bySeq = new Map(stored.map((row) => [row.seq, row]));
+  for (const [at, row] of reader.rows.entries()) {
+    const before = reader.rows[at - 1];
+    const isNext = before === undefined ? row.seq === 1n : connects(before, row);
+    if (!isNext) {
+      problems.push(problem(`row ${row.seq} after ${before ? lastSeqOf(before) : "nothing"}`));
+    }
+    const kept = bySeq.get(row.seq);
+    const difference = kept === undefined ? "row, which is not there" : differenceOf(row, kept);
+    if (difference !== undefined) problems.push(problem(`row ${row.seq}: another ${difference}`));
+  }
+  // Each acknowledgement of the stream by its tick, with the highest number known by then.
+  const heads: { at: number; seq: bigint }[] = [];
+  const own = pushes.filter(({ sent }) => streamKey(sent) === streamKey(reader));
+  const known = own.flatMap((push) =>
+    acknowledged(push).map(({ row }) => ({ at: acknowledgedAt(push) ?? 0, seq: row.seq })),
+  );
+  for (const { at, seq } of known.toSorted((left, right) => left.at - right.at)) {
+    const highest = heads.at(-1)?.seq ?? 0n;
+    heads.push({ at, seq: seq > highest ? seq : highest });
+  }
+  for (const { began, upTo } of reader.ends) {
+    const head = heads.findLast(({ at }) => at < began)?.seq ?? 0n;
+    if (upTo < head) problems.push(problem(`found its end at ${upTo}, when ${head} was there`));
+  }
+  return problems;
+}
+
+function storedOf(
+  pushes: readonly PushRecord[],
+  byMark: ReadonlyMap<string, readonly Row[]>,
+): readonly { readonly push: PushRecord; readonly row: Row }[] {
+  return pushes.flatMap((push) => {
+    const [row] = byMark.get(push.sent.mark) ?? [];
+    return row === undefined ? [] : [{ push, row }];
+  });
+}
+
+/** The name of the first field in which two rows differ. */
+function differenceOf(one: Row, other: Row): string | undefined {
+  const fields = [
+    "id",
+    "seq",
+    "eventCount",
+    "eventType",
+    "payload",
+    "createdAtMicros",
+    "runId",
+  ] as const;
+  return fields.find((field) => one[field] !== other[field]);
+}
+
+function connects(before: Row | undefined, row: Row): boolean {
+  return before !== undefined && row.seq === lastSeqOf(before) + 1n;
+}
+
+function streamKey(of: { readonly stream: StreamName; readonly sessionId: string }): string {
+  return `${of.sessionId} ${of.stream}`;
+}
+
+function nameOf(row: Row): string {
+  return `${streamKey(row)} ${row.seq}`;
+}

@@ -1,0 +1,188 @@
+/**
+ * What the clients of a ledger did and saw, written down while it happens. At the end
+ * history-check.ts decides whether a ledger that keeps its promises could have answered like this.
+ *
+ *   writers: what was sent, how each attempt was answered ──┐
+ *   readers: every row, in the order it came ───────────────┼─► problemsOf ─► nothing, or sentences
+ *   the database, read when all have come to rest ──────────┘
+ *
+ * Every entry has a tick of one counter, so of two entries it is known which came first; that is all
+ * the time the checks need. A push is known again by its mark, a text that is in the payload of each
+ * of its rows and of no other. Nothing here knows of a service or of a fault: a harness adds those.
+ */
+import type { StreamName } from "../../src/store/rows.ts";
+
+/** A row, the same whether a client was given it or the database holds it. */
+export interface Row {
+  readonly stream: StreamName;
+  readonly sessionId: string;
+  readonly seq: bigint;
+  /** How many numbers it takes; 1 for a message. */
+  readonly eventCount: number;
+  readonly id: string;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly createdAtMicros: bigint;
+  /** Empty outside a run, and for a message. */
+  readonly runId: string;
+}
+
+export interface Sent {
+  readonly stream: StreamName;
+  readonly sessionId: string;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly eventCount: number;
+  readonly key: string | undefined;
+  readonly epoch: bigint | undefined;
+  readonly mark: string;
+  /** What it has to be stored as: so many rows, which take so many numbers. */
+  readonly rows: number;
+  readonly numbers: number;
+}
+
+export type Answer =
+  | { readonly kind: "acknowledged"; readonly row: Row; readonly deduplicated: boolean }
+  /** The service said that this attempt stored nothing. */
+  | { readonly kind: "refused"; readonly reason: string }
+  /** Whether it is stored is open. */
+  | { readonly kind: "lost"; readonly reason: string };
+
+export interface Attempt {
+  readonly began: number;
+  readonly ended: number;
+  readonly answer: Answer;
+}
+
+/** A push and all attempts at it; one that was never answered is not among them. */
+export interface PushRecord {
+  readonly sent: Sent;
+  /** The tick of the first attempt; undefined before it. */
+  began: number | undefined;
+  readonly attempts: Attempt[];
+}
+
+/** All that one watch, or one poll, was given; the cursor with which it goes on. */
+export class Reader {
+  readonly name: string;
+  readonly stream: StreamName;
+  readonly sessionId: string;
+  readonly rows: Row[] = [];
+  /** Reads that said that there is no more: when each was asked for, and up to where it looked. */
+  readonly ends: { readonly began: number; readonly upTo: bigint }[] = [];
+  #waiting: { readonly upTo: bigint; readonly resolve: () => void }[] = [];
+
+  constructor(name: string, of: { readonly stream: StreamName; readonly sessionId: string }) {
+    this.name = name;
+    this.stream = of.stream;
+    this.sessionId = of.sessionId;
+  }
+
+  get cursor(): bigint {
+    const last = this.rows.at(-1);
+    return last === undefined ? 0n : lastSeqOf(last);
+  }
+
+  saw(row: Row): void {
+    this.rows.push(row);
+    const { cursor } = this;
+    this.#waiting = this.#waiting.filter(({ upTo, resolve }) => {
+      if (upTo <= cursor) resolve();
+      return upTo > cursor;
+    });
+  }
+
+  /** Resolves when a row with this number was seen. */
+  until(upTo: bigint): Promise<void> {
+    if (upTo <= this.cursor) return Promise.resolve();
+    return new Promise((resolve) => this.#waiting.push({ upTo, resolve }));
+  }
+}
+
+export class History {
+  readonly pushes: PushRecord[] = [];
+  readonly readers: Reader[] = [];
+  #tick = 0;
+  #marks = 0;
+
+  now(): number {
+    return (this.#tick += 1);
+  }
+
+  mark(): string {
+    return `mark-${(this.#marks += 1)}.`;
+  }
+
+  push(sent: Sent): PushRecord {
+    const record: PushRecord = { sent, began: undefined, attempts: [] };
+    this.pushes.push(record);
+    return record;
+  }
+
+  reader(name: string, of: { readonly stream: StreamName; readonly sessionId: string }): Reader {
+    const reader = new Reader(name, of);
+    this.readers.push(reader);
+    return reader;
+  }
+
+  /** Makes one attempt; what it rejects with is written down and thrown on. */
+  async attempt(
+    record: PushRecord,
+    call: () => Promise<{ readonly row: Row; readonly deduplicated: boolean }>,
+  ): Promise<Row> {
+    const began = this.now();
+    record.began ??= began;
+    const ended = (answer: Answer): void => {
+      record.attempts.push({ began, ended: this.now(), answer });
+    };
+    try {
+      const { row, deduplicated } = await call();
+      ended({ kind: "acknowledged", row, deduplicated });
+      return row;
+    } catch (error) {
+      ended(answerOf(error));
+      throw error;
+    }
+  }
+
+  sessionIds(): ReadonlySet<string> {
+    return new Set([...this.pushes.map(({ sent }) => sent.sessionId)]);
+  }
+}
+
+/** The number after which the next row begins. */
+export function lastSeqOf({ seq, eventCount }: Pick<Row, "seq" | "eventCount">): bigint {
+  return seq + BigInt(eventCount) - 1n;
+}
+
+/** The mark of a row; undefined where nobody put one. */
+export function markOf({ payload }: Pick<Row, "payload">): string | undefined {
+  return /mark-\d+\./.exec(payload)?.[0];
+}
+
+/** Reasons with which the service promises that the attempt stored nothing; every other leaves it open. */
+const STORES_NOTHING: ReadonlySet<string> = new Set([
+  "INVALID_REQUEST",
+  "SESSION_NOT_FOUND",
+  "SESSION_DELETED",
+  "STALE_EPOCH",
+  "KEY_REUSED",
+  "PAYLOAD_TOO_LARGE",
+  "REQUEST_TOO_LARGE",
+  "QUEUE_FULL",
+  "DATABASE_UNAVAILABLE",
+  "SHUTTING_DOWN",
+]);
+
+function answerOf(error: unknown): Answer {
+  const reason = reasonOf(error);
+  return { kind: STORES_NOTHING.has(reason) ? "refused" : "lost", reason };
+}
+
+/** The reason of the service; where it was not the service that answered, the status. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const reason = "reason" in error && typeof error.reason === "string" ? error.reason : undefined;
+  const code = "code" in error && typeof error.code === "string" ? error.code : undefined;
+  return reason ?? code ?? error.message;
+}

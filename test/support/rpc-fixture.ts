@@ -1,0 +1,61 @@
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
+import { systemClock } from "../../src/base/clock.ts";
+import type { SessionHandlers } from "../../src/rpc/answers.ts";
+import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../src/rpc/server.ts";
+import { RpcClient } from "./grpc-client.ts";
+
+export interface LogRecord {
+  readonly level: string;
+  readonly msg: string;
+  readonly [field: string]: unknown;
+}
+
+/** A gRPC server over the given handlers on a free loopback port, and a client of it. */
+export interface RpcFixture extends AsyncDisposable {
+  readonly server: RpcServer;
+  readonly client: RpcClient;
+  readonly metrics: Metrics;
+  readonly records: readonly LogRecord[];
+  /** The first record with that message, as soon as it is there. */
+  recorded(msg: string): Promise<LogRecord>;
+}
+
+export async function startRpc(
+  handlers: SessionHandlers,
+  options: Partial<RpcServerOptions> = {},
+): Promise<RpcFixture> {
+  const records: LogRecord[] = [];
+  let onRecord = Promise.withResolvers<void>();
+  const log = createLogTo({
+    write: (line) => {
+      records.push(JSON.parse(line));
+      onRecord.resolve();
+      onRecord = Promise.withResolvers();
+    },
+  });
+  const metrics = createMetrics();
+  const server = createRpcServer(
+    { log, metrics, clock: systemClock, handlers },
+    { address: "127.0.0.1:0", reflection: true, logCalls: "all", stopLimitMs: 5_000, ...options },
+  );
+  await server.start();
+  const client = new RpcClient(server.address);
+  return {
+    server,
+    client,
+    metrics,
+    records,
+    recorded: async (msg) => {
+      for (;;) {
+        const found = records.find((record) => record.msg === msg);
+        if (found !== undefined) return found;
+        await onRecord.promise;
+      }
+    },
+    [Symbol.asyncDispose]: async () => {
+      client.close();
+      await server.stop();
+    },
+  };
+}

@@ -1,0 +1,153 @@
+/**
+ * The service and its command line as processes, seen from outside: what they print, what they
+ * answer, how they end.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { z } from "zod";
+import { endProcess, makeDirectory, postmasterPid } from "./embedded-fixture.ts";
+
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+
+type Environment = Readonly<Record<string, string>>;
+
+export interface ServiceOptions {
+  /** Over the defaults of a test: free ports, an embedded database in a directory of its own. */
+  readonly env?: Environment;
+  /** Of a service that ran before; without it a new one. */
+  readonly dataDir?: string;
+}
+
+export interface ServiceProcess {
+  readonly pid: number;
+  readonly grpcAddress: string;
+  readonly opsAddress: string;
+  readonly dataDir: string;
+  /** Every line of its log so far. */
+  readonly log: readonly string[];
+  /** SIGTERM; resolves with the exit code when the process is gone. Does nothing a second time. */
+  stop(): Promise<number | null>;
+  /** Resolves when the process is gone. Its embedded PostgreSQL outlives a SIGKILL. */
+  kill(signal: NodeJS.Signals): Promise<number | null>;
+}
+
+const servingSchema = z.object({
+  msg: z.literal("serving"),
+  grpc: z.string(),
+  ops: z.string(),
+});
+
+/** Resolves when the service says that it serves. */
+export async function startService(options: ServiceOptions = {}): Promise<ServiceProcess> {
+  const dataDir = options.dataDir ?? (await makeDirectory());
+  const env = { ...environment(), DATA_DIR: dataDir, ...options.env };
+  const child = spawn(process.execPath, [MAIN], { env, stdio: ["ignore", "pipe", "pipe"] });
+  const ended = once(child, "exit").then(() => child.exitCode);
+  const log: string[] = [];
+  const serving = Promise.withResolvers<z.infer<typeof servingSchema>>();
+  createInterface({ input: child.stderr }).on("line", (line) => log.push(line));
+  createInterface({ input: child.stdout }).on("line", (line) => {
+    log.push(line);
+    const record = servingSchema.safeParse(parsed(line));
+    if (record.success) serving.resolve(record.data);
+  });
+  child.once("exit", (code) =>
+    serving.reject(new Error(`the service ended with ${code}:\n${log.join("\n")}`)),
+  );
+  const { grpc, ops } = await serving.promise;
+  const kill = (signal: NodeJS.Signals): Promise<number | null> => {
+    child.kill(signal);
+    return ended;
+  };
+  return {
+    pid: child.pid ?? -1,
+    grpcAddress: grpc,
+    opsAddress: ops,
+    dataDir,
+    log,
+    kill,
+    stop: () => kill("SIGTERM"),
+  };
+}
+
+/** Ends what a test left running, its embedded PostgreSQL too; `cleanUp` then deletes the directory. */
+export async function endService(service: ServiceProcess): Promise<void> {
+  await service.kill("SIGKILL");
+  const postmaster = await postmasterPid(service.dataDir);
+  if (postmaster !== undefined) endProcess(postmaster);
+}
+
+export interface CommandResult {
+  readonly exitCode: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Command {
+  readonly stdout: AsyncIterable<string>;
+  readonly result: Promise<Omit<CommandResult, "stdout">>;
+  /** As `| head` does when it has enough. */
+  closeOutput(): void;
+  kill(signal: NodeJS.Signals): void;
+}
+
+/** A command to its end. */
+export async function runCommand(
+  args: readonly string[],
+  options: { readonly env?: Environment; readonly input?: string | Uint8Array } = {},
+): Promise<CommandResult> {
+  const child = spawnCommand(args, options.env);
+  child.stdin.end(options.input ?? "");
+  const [stdout, stderr] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "exit"),
+  ]);
+  return { exitCode: child.exitCode, stdout, stderr };
+}
+
+/** A command that is still running; its output line by line. */
+export function startCommand(args: readonly string[], env?: Environment): Command {
+  const child = spawnCommand(args, env);
+  child.stdin.end();
+  const ended = once(child, "exit");
+  const result = Promise.all([text(child.stderr), ended]).then(([stderr]) => ({
+    exitCode: child.exitCode,
+    stderr,
+  }));
+  return {
+    stdout: createInterface({ input: child.stdout }),
+    result,
+    closeOutput: () => child.stdout.destroy(),
+    kill: (signal) => child.kill(signal),
+  };
+}
+
+function spawnCommand(args: readonly string[], env: Environment = {}) {
+  return spawn(process.execPath, [MAIN, ...args], {
+    env: { ...environment(), ...env },
+    stdio: ["pipe", "pipe", "pipe"],
+  });
+}
+
+/** The environment of whoever runs the tests, without what it says to a service. */
+function environment(): NodeJS.ProcessEnv {
+  return {
+    ...process.env,
+    DATABASE_URL: "",
+    GRPC_ADDRESS: "127.0.0.1:0",
+    OPS_ADDRESS: "127.0.0.1:0",
+    LOG_LEVEL: "info",
+  };
+}
+
+function parsed(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined; // A stack trace, for example.
+  }
+}

@@ -1,0 +1,56 @@
+/**
+ * Tests that need a program which npm does not bring. Where it is missing they are reported as skipped,
+ * with its name; under REQUIRE_TOOLS=1, which .ci/run sets after it has installed the tools, they fail.
+ */
+import { accessSync, constants } from "node:fs";
+import { homedir } from "node:os";
+import { delimiter, join } from "node:path";
+import { test } from "vitest";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export type Plan =
+  | { readonly kind: "run"; readonly path: string }
+  | { readonly kind: "skip" }
+  | { readonly kind: "fail" };
+
+/** Registers a test that is given the path of the tool. */
+export function toolTest(tool: string, title: string, body: (path: string) => Promise<void>): void {
+  const plan = planFor(tool, process.env);
+  switch (plan.kind) {
+    case "run":
+      test(`${tool}: ${title}`, () => body(plan.path));
+      return;
+    case "skip":
+      test.skip(`${tool}: ${title} (${tool} is not installed)`, () => undefined);
+      return;
+    case "fail":
+      test(`${tool}: ${title}`, () => {
+        throw new Error(`REQUIRE_TOOLS is set, and ${tool} is not installed`);
+      });
+  }
+}
+
+export function planFor(tool: string, environment: Environment): Plan {
+  const path = foldersOf(environment)
+    .map((folder) => join(folder, tool))
+    .find(isExecutable);
+  if (path !== undefined) return { kind: "run", path };
+  return { kind: environment["REQUIRE_TOOLS"] === "1" ? "fail" : "skip" };
+}
+
+/** `go install` puts what it builds where no shell looks by itself. */
+function foldersOf(environment: Environment): readonly string[] {
+  const { PATH: path = "", GOBIN: goBin = "", GOPATH: goPath, HOME: home } = environment;
+  const go = goPath ?? join(home ?? homedir(), "go");
+  return [...path.split(delimiter), goBin, join(go, "bin")].filter((folder) => folder !== "");
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,203 @@
+/**
+ * The codec of a runner that was written by hand from upstream's messages, and knows no field of ours:
+ * defaults are left out, as proto3 says, and a field that is not known is skipped by its wire type.
+ * Nothing of the service, of its generated code or of a protobuf library is used here.
+ */
+export interface UpstreamTimestamp {
+  readonly seconds: bigint;
+  readonly nanos: number;
+}
+
+export interface PushMessage {
+  readonly sessionId: string;
+  readonly eventType: string;
+  readonly payload: string;
+}
+
+export interface PushEvent extends PushMessage {
+  readonly completedAt?: UpstreamTimestamp;
+  readonly eventCount?: number;
+}
+
+export interface Watch {
+  readonly sessionId: string;
+  readonly afterSeq: bigint;
+}
+
+export interface UpstreamMessage {
+  readonly id: string;
+  readonly sessionId: string;
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly createdAt: UpstreamTimestamp | undefined;
+}
+
+export interface UpstreamEvent extends UpstreamMessage {
+  readonly completedAt: UpstreamTimestamp | undefined;
+  readonly eventCount: number;
+}
+
+export function encodePushMessage(push: PushMessage): Buffer {
+  return Buffer.concat([
+    textField(1, push.sessionId),
+    textField(2, push.eventType),
+    textField(3, push.payload),
+  ]);
+}
+
+export function encodePushEvent(push: PushEvent): Buffer {
+  return Buffer.concat([
+    encodePushMessage(push),
+    timestampField(4, push.completedAt),
+    numberField(5, BigInt(push.eventCount ?? 0)),
+  ]);
+}
+
+/** The same for messages and events. */
+export function encodeWatch(watch: Watch): Buffer {
+  return Buffer.concat([textField(1, watch.sessionId), numberField(2, watch.afterSeq)]);
+}
+
+export function encodeEvent(event: UpstreamEvent): Buffer {
+  return Buffer.concat([
+    textField(1, event.id),
+    textField(2, event.sessionId),
+    numberField(3, event.seq),
+    textField(4, event.eventType),
+    textField(5, event.payload),
+    timestampField(6, event.createdAt),
+    timestampField(7, event.completedAt),
+    numberField(8, BigInt(event.eventCount)),
+  ]);
+}
+
+export function decodeMessage(bytes: Buffer): UpstreamMessage {
+  const fields = readFields(bytes);
+  return {
+    id: textOf(fields.get(1)),
+    sessionId: textOf(fields.get(2)),
+    seq: BigInt.asIntN(64, numberOf(fields.get(3))),
+    eventType: textOf(fields.get(4)),
+    payload: textOf(fields.get(5)),
+    createdAt: timestampOf(fields.get(6)),
+  };
+}
+
+export function decodeEvent(bytes: Buffer): UpstreamEvent {
+  const fields = readFields(bytes);
+  return {
+    ...decodeMessage(bytes),
+    completedAt: timestampOf(fields.get(7)),
+    eventCount: Number(BigInt.asIntN(32, numberOf(fields.get(8)))),
+  };
+}
+
+/** Numbers of the fields that upstream does not have: those a client must be able to skip. */
+export function unknownFields(bytes: Buffer): readonly number[] {
+  return [...readFields(bytes).keys()].filter((number) => number > 8);
+}
+
+const VARINT = 0;
+const FIXED_64 = 1;
+const BYTES = 2;
+const FIXED_32 = 5;
+
+type Field = bigint | Buffer;
+
+function textField(number: number, text: string): Buffer {
+  return text === "" ? Buffer.alloc(0) : bytesField(number, Buffer.from(text));
+}
+
+function bytesField(number: number, bytes: Buffer): Buffer {
+  return Buffer.concat([tag(number, BYTES), varint(BigInt(bytes.length)), bytes]);
+}
+
+function numberField(number: number, value: bigint): Buffer {
+  return value === 0n ? Buffer.alloc(0) : Buffer.concat([tag(number, VARINT), varint(value)]);
+}
+
+/** A message has presence: one of all zeros is sent as an empty field. */
+function timestampField(number: number, time: UpstreamTimestamp | undefined): Buffer {
+  if (time === undefined) return Buffer.alloc(0);
+  const parts = [numberField(1, time.seconds), numberField(2, BigInt(time.nanos))];
+  return bytesField(number, Buffer.concat(parts));
+}
+
+function tag(number: number, wireType: number): Buffer {
+  return varint(BigInt(number * 8 + wireType));
+}
+
+/** Negative numbers take ten bytes, as two's complement of 64 bits. */
+function varint(value: bigint): Buffer {
+  const bytes: number[] = [];
+  let rest = BigInt.asUintN(64, value);
+  while (rest > 127n) {
+    bytes.push(Number(rest & 127n) + 128);
+    rest >>= 7n;
+  }
+  return Buffer.from([...bytes, Number(rest)]);
+}
+
+/** The last of a field that is there twice counts. */
+function readFields(bytes: Buffer): ReadonlyMap<number, Field> {
+  const fields = new Map<number, Field>();
+  let at = 0;
+  const next = (): bigint => {
+    let value = 0n;
+    for (let shift = 0n; ; shift += 7n) {
+      const byte = bytes.readUInt8(at);
+      at += 1;
+      value += BigInt(byte & 127) << shift;
+      if (byte < 128) return value;
+    }
+  };
+  const take = (length: number): Buffer => {
+    at += length;
+    if (at > bytes.length) throw new RangeError("a field is longer than its message");
+    return bytes.subarray(at - length, at);
+  };
+  while (at < bytes.length) {
+    const header = Number(next());
+    const number = Math.floor(header / 8);
+    switch (header % 8) {
+      case VARINT:
+        fields.set(number, next());
+        break;
+      case FIXED_64:
+        fields.set(number, take(8));
+        break;
+      case BYTES:
+        fields.set(number, take(Number(next())));
+        break;
+      case FIXED_32:
+        fields.set(number, take(4));
+        break;
+      default:
+        throw new TypeError(`field ${number} has an unknown wire type`);
+    }
+  }
+  return fields;
+}
+
+function textOf(field: Field | undefined): string {
+  if (field === undefined) return "";
+  if (!Buffer.isBuffer(field)) throw new TypeError("a string field holds a number");
+  return new TextDecoder("utf-8", { fatal: true }).decode(field);
+}
+
+function numberOf(field: Field | undefined): bigint {
+  if (field === undefined) return 0n;
+  if (Buffer.isBuffer(field)) throw new TypeError("a number field holds bytes");
+  return field;
+}
+
+function timestampOf(field: Field | undefined): UpstreamTimestamp | undefined {
+  if (field === undefined) return undefined;
+  if (!Buffer.isBuffer(field)) throw new TypeError("a timestamp field holds a number");
+  const parts = readFields(field);
+  return {
+    seconds: BigInt.asIntN(64, numberOf(parts.get(1))),
+    nanos: Number(BigInt.asIntN(32, numberOf(parts.get(2)))),
+  };
+}

@@ -1,0 +1,91 @@
+import { describe, expect, test } from "vitest";
+import { eventLine, LineKeys } from "../../src/cli/event-line.ts";
+import type { Line } from "../../src/cli/lines.ts";
+
+function lineOf(text: string | Uint8Array, number = 2): Line {
+  return { number, bytes: Buffer.from(text), endByte: 0 };
+}
+
+describe("a line is", () => {
+  test.each([
+    '{"type":"RUN_STARTED"}',
+    ' {"delta" : "\\u0000 \\ud800 é", "type":"X" , "n": 1.0e2 }\t',
+    '{"type":"X","type":"Y"}', // Twice the same key is for the service to refuse.
+  ])("an event with its very bytes as payload: %s", (text) => {
+    expect(eventLine(lineOf(text))).toMatchObject({ kind: "event", payload: text });
+  });
+
+  test("an event of the type it names", () => {
+    expect(eventLine(lineOf('{"a":{"type":"no"},"type":"CUSTOM"}'))).toMatchObject({
+      eventType: "CUSTOM",
+    });
+  });
+
+  test.each(["", "  ", "\t \r"])("empty: %j", (text) => {
+    expect(eventLine(lineOf(text))).toEqual({ kind: "empty" });
+  });
+
+  test.each([
+    ["{", "NOT_JSON"],
+    ["[]", "NOT_JSON"],
+    ["null", "NOT_JSON"],
+    ['"RUN_STARTED"', "NOT_JSON"],
+    ['{"type":"X"} {"type":"Y"}', "NOT_JSON"],
+    ['{"type":"a\u0000"}', "NOT_JSON"],
+    ["\u00a0", "NOT_JSON"],
+    ["{}", "NO_TYPE"],
+    ['{"type":7}', "NO_TYPE"],
+    ['{"type":""}', "NO_TYPE"],
+  ])("refused: %j, %s", (text, reason) => {
+    expect(eventLine(lineOf(text))).toMatchObject({ kind: "refused", reason });
+  });
+
+  test("refused when it is not UTF-8, instead of stored with U+FFFD in it", () => {
+    const broken = Buffer.from('{"type":"X","delta":"é"}').subarray(0, 22);
+    const bytes = Buffer.concat([broken, Buffer.from('"}')]);
+    expect(bytes.toString()).toContain("\uFFFD");
+    expect(eventLine(lineOf(bytes))).toMatchObject({ kind: "refused", reason: "NOT_UTF8" });
+  });
+
+  test("refused when it was too long to be held", () => {
+    expect(eventLine({ number: 1, bytes: undefined, endByte: 0 })).toMatchObject({
+      kind: "refused",
+      reason: "LINE_TOO_LONG",
+    });
+  });
+
+  test("free of a byte order mark on the first line only", () => {
+    const text = '{"type":"X"}';
+    expect(eventLine(lineOf(`\uFEFF${text}`, 1))).toMatchObject({ kind: "event", payload: text });
+    expect(eventLine(lineOf(`\uFEFF${text}`, 2))).toMatchObject({ reason: "NOT_JSON" });
+  });
+});
+
+describe("the keys of an input", () => {
+  function keysOf(texts: readonly string[], prefix?: string): readonly string[] {
+    const keys = new LineKeys(prefix);
+    return texts.map((text, index) => keys.next(lineOf(text, index + 1)));
+  }
+
+  test("are the same when it is sent again, and go on when it has grown", () => {
+    const keys = keysOf(["a", "b", "b"]);
+    expect(keysOf(["a", "b", "b", "c"]).slice(0, 3)).toEqual(keys);
+    expect(new Set(keys).size).toBe(3);
+  });
+
+  test("differ from the first line on that differs, so that equal lines of two runs are two events", () => {
+    const [first, second] = [keysOf(["run 1", "step"]), keysOf(["run 2", "step"])];
+    expect(first[1]).not.toBe(second[1]);
+    expect(keysOf(["ab", "c"])[1]).not.toBe(keysOf(["a", "bc"])[1]);
+  });
+
+  test("are the prefix and the line's number when there is one, whatever the lines say", () => {
+    expect(keysOf(["a", "b"], "import-7")).toEqual(["import-7:1", "import-7:2"]);
+    expect(keysOf(["x", "y"], "import-7")).toEqual(["import-7:1", "import-7:2"]);
+  });
+
+  test("fit the 128 bytes of the contract", () => {
+    const number = Number.MAX_SAFE_INTEGER;
+    expect(new LineKeys(undefined).next(lineOf("x", number)).length).toBeLessThanOrEqual(128);
+  });
+});

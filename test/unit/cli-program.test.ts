@@ -1,0 +1,167 @@
+/** What the command line makes of its arguments and its environment, up to where a service is needed. */
+import { Readable, Writable } from "node:stream";
+import { describe, expect, test } from "vitest";
+import type { CliIo } from "../../src/cli/io.ts";
+import { exitHelp } from "../../src/cli/exit.ts";
+import { runCli } from "../../src/cli/program.ts";
+import {
+  type Config,
+  configHelp,
+  type Environment,
+  loadClientConfig,
+  loadConfig,
+} from "../../src/config.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+
+class Captured extends Writable {
+  text = "";
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.text += chunk.toString();
+    done();
+  }
+}
+
+interface Setup extends Partial<Pick<CliIo, "serve" | "migrate">> {
+  readonly environment?: Environment;
+  readonly isTerminal?: boolean;
+}
+
+async function run(argv: readonly string[], setup: Setup = {}) {
+  const { environment = {}, isTerminal = false } = setup;
+  const [stdout, stderr] = [new Captured(), new Captured()];
+  const exitCode = await runCli(argv, {
+    stdin: Object.assign(Readable.from([]), { isTTY: isTerminal }),
+    stdout,
+    stderr,
+    signal: new AbortController().signal,
+    loadConfig: () => loadConfig(environment),
+    loadClientConfig: () => loadClientConfig(environment),
+    serve: setup.serve ?? (() => Promise.reject(new Error("not to be called"))),
+    migrate: setup.migrate ?? (() => Promise.reject(new Error("not to be called"))),
+  });
+  return { exitCode, stdout: stdout.text, stderr: stderr.text };
+}
+
+describe("help", () => {
+  test("has the table of the configuration and the exit codes", async () => {
+    const { exitCode, stdout } = await run(["--help"]);
+    expect(exitCode).toBe(0);
+    expect(stdout).toContain(configHelp());
+    expect(stdout).toContain(exitHelp());
+  });
+
+  test.each(["push", "tail", "sessions", "migrate"])(
+    "of %s has the exit codes",
+    async (command) => {
+      const { exitCode, stdout } = await run([command, "--help"]);
+      expect(exitCode).toBe(0);
+      expect(stdout).toContain(exitHelp());
+    },
+  );
+});
+
+describe("a wrong call is exit code 2, and nothing is done", () => {
+  test.each([
+    ["no such command", ["start"], "unknown command 'start'"],
+    ["an unknown option", ["serve", "--port", "1"], "unknown option '--port'"],
+    ["push without a session", ["push"], "--session"],
+    ["tail without a session", ["tail"], "--session"],
+    ["a cursor below zero", ["tail", "-s", "a", "--after", "-1"], "--after"],
+    ["a cursor above 64 bits", ["tail", "-s", "a", "--after", "9223372036854775808"], "--after"],
+    ["a limit of zero", ["tail", "-s", "a", "--limit", "0"], "--limit"],
+    ["an unknown format", ["tail", "-s", "a", "--format", "xml"], "--format"],
+    ["an unknown stream", ["tail", "-s", "a", "--stream", "logs"], "--stream"],
+    ["a duration without a unit", ["sessions", "--retry-for", "60"], "--retry-for"],
+    ["an address without a port", ["sessions", "--address", "localhost"], "--address"],
+    ["a file that is not there", ["push", "-s", "a", "-f", "/no/such/file"], "/no/such/file"],
+    ["a file that is a directory", ["push", "-s", "a", "-f", "/"], "directory"],
+  ])("%s", async (_, argv, message) => {
+    const { exitCode, stdout, stderr } = await run(argv);
+    expect(exitCode).toBe(2);
+    expect(stderr).toContain(message);
+    expect(stdout).toBe("");
+  });
+
+  test("every problem of the environment", async () => {
+    const environment = { GRPC_ADDRESS: "0.0.0.0:9000", LOG_LEVEL: "loud" };
+    const { exitCode, stderr } = await run(["serve"], { environment });
+    expect(exitCode).toBe(2);
+    expect(stderr).toContain("session-ledger: LOG_LEVEL: expected");
+    expect(stderr).toContain("session-ledger: GRPC_ADDRESS: expected a loopback address");
+  });
+
+  test("the address of a client", async () => {
+    const environment = { SESSION_LEDGER_ADDRESS: "nowhere" };
+    const { exitCode, stderr } = await run(["sessions"], { environment });
+    expect(exitCode).toBe(2);
+    expect(stderr).toContain("SESSION_LEDGER_ADDRESS: expected host:port");
+  });
+});
+
+describe("serve", () => {
+  test.each([[["serve"]], [[]]])("is what %j starts, with the configuration", async (argv) => {
+    const seen: Config[] = [];
+    const { exitCode } = await run(argv, {
+      environment: { WATCHERS_MAX: "700" },
+      serve: (config) => {
+        seen.push(config);
+        return Promise.resolve(0);
+      },
+    });
+    expect(exitCode).toBe(0);
+    expect(seen).toMatchObject([{ watchersMax: 700 }]);
+  });
+
+  test("tells of a variable that is probably misspelt, and starts", async () => {
+    const { exitCode, stderr } = await run([], {
+      environment: { LOG_LEVLE: "debug" },
+      serve: () => Promise.resolve(0),
+    });
+    expect(exitCode).toBe(0);
+    expect(stderr).toContain("warning: LOG_LEVLE is no setting; did you mean LOG_LEVEL?");
+  });
+
+  test.each([
+    [new ServiceError("failed_precondition", "INVALID_REQUEST", "the port is in use"), 4],
+    [new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "no database"), 3],
+    [new TypeError("a defect"), 5],
+  ])("that fails with %s ends with %i", async (failure, code) => {
+    const { exitCode, stderr } = await run([], { serve: () => Promise.reject(failure) });
+    expect(exitCode).toBe(code);
+    expect(stderr).toContain(failure.message);
+  });
+});
+
+describe("migrate", () => {
+  const upToDate = { applied: ["0000_a", "0001_b"], pending: [], unknown: 0 };
+  const behind = { applied: ["0000_a"], pending: ["0001_b"], unknown: 0 };
+  const ahead = { applied: ["0000_a", "0001_b"], pending: [], unknown: 1 };
+
+  test.each([
+    ["up", upToDate, 0, "applied 0000_a\napplied 0001_b\n"],
+    ["status", upToDate, 0, "applied 0000_a\napplied 0001_b\n"],
+    ["status", behind, 1, "applied 0000_a\npending 0001_b\n"],
+    ["status", ahead, 1, "applied 0000_a\napplied 0001_b\n"],
+    ["down", behind, 0, "applied 0000_a\npending 0001_b\n"],
+  ] as const)("%s of %j ends with %i", async (command, status, code, printed) => {
+    const asked: string[] = [];
+    const { exitCode, stdout } = await run(["migrate", command], {
+      migrate: (which) => {
+        asked.push(which);
+        return Promise.resolve(status);
+      },
+    });
+    expect(asked).toEqual([command]);
+    expect(exitCode).toBe(code);
+    expect(stdout).toBe(printed);
+  });
+
+  test("down asks a person, and takes --yes for an answer", async () => {
+    const migrate = () => Promise.resolve(behind);
+    const asked = await run(["migrate", "down"], { isTerminal: true });
+    expect(asked.exitCode).toBe(2);
+    expect(asked.stderr).toContain("--yes");
+    const answered = await run(["migrate", "down", "--yes"], { isTerminal: true, migrate });
+    expect(answered.exitCode).toBe(0);
+  });
+});

@@ -1,0 +1,57 @@
+/**
+ * The tables of docs/operations.md are the ones of the code. With UPDATE_DOCS=1 this test writes them;
+ * without it, it holds the document against them.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { expect, test } from "vitest";
+import { exitMarkdown } from "../../src/cli/exit.ts";
+import { configMarkdown } from "../../src/config.ts";
+import { SERVICE_SETTINGS } from "../../src/config-table.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+
+const PATH = fileURLToPath(new URL("../../docs/operations.md", import.meta.url));
+
+/** Our own metrics, not those of every Node.js process. */
+async function metricsMarkdown(): Promise<string> {
+  const text = await createMetrics().text();
+  const types = new Map(
+    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = "", type = ""]) => [name, type]),
+  );
+  const rows = [...text.matchAll(/^# HELP (session_ledger_\S+) (.+)$/gm)]
+    .filter(([, name = ""]) => !/^session_ledger_(?:process|nodejs)_/.test(name))
+    .map(([, name = "", help]) => `| \`${name}\` | ${types.get(name)} | ${help} |`);
+  return ["| metric | type | what it is |", "| --- | --- | --- |", ...rows].join("\n");
+}
+
+function withSection(document: string, name: string, body: string): string {
+  const section = new RegExp(`(<!-- ${name}: [^>]+ -->\n)[^]*?(<!-- end -->)`);
+  expect(document).toMatch(section);
+  return document.replace(section, (_, start: string, end: string) => `${start}${body}\n${end}`);
+}
+
+test("the generated tables are up to date", async () => {
+  const document = readFileSync(PATH, "utf8");
+  const sections = {
+    configuration: configMarkdown(),
+    metrics: await metricsMarkdown(),
+    "exit codes": exitMarkdown(),
+  };
+  const updated = Object.entries(sections).reduce(
+    (text, [name, body]) => withSection(text, name, body),
+    document,
+  );
+  if (process.env["UPDATE_DOCS"] === "1") writeFileSync(PATH, updated);
+  expect(readFileSync(PATH, "utf8")).toBe(updated);
+});
+
+test("metrics and settings that the text names exist", async () => {
+  const document = readFileSync(PATH, "utf8");
+  const metrics = await createMetrics().text();
+  const named = document.match(/session_ledger_[a-z_]+/g) ?? [];
+  expect(named.filter((name) => !metrics.includes(`# HELP ${name} `))).toEqual([]);
+  const settings = new Set<string>(Object.values(SERVICE_SETTINGS).map(({ name }) => name));
+  const limits = document.match(/\b[A-Z_]+_(?:MAX|MS|ADDRESS|DIR|URL|CONNECTIONS)\b/g) ?? [];
+  const others = limits.filter((name) => !settings.has(name));
+  expect(new Set(others)).toEqual(new Set(["SESSION_LEDGER_ADDRESS"]));
+});

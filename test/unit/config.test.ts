@@ -1,0 +1,298 @@
+import { describe, expect, test } from "vitest";
+import { configForLog, type Environment, loadClientConfig, loadConfig } from "../../src/config.ts";
+import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "../../src/config-table.ts";
+
+function valuesOf(environment: Environment) {
+  const loaded = loadConfig(environment);
+  if (!loaded.ok) throw new Error(loaded.problems.join("\n"));
+  return loaded.config;
+}
+
+function problemsOf(environment: Environment): readonly string[] {
+  const loaded = loadConfig(environment);
+  return loaded.ok ? [] : loaded.problems;
+}
+
+/** What each variable takes and what it does not; `amount` variables are tested at their borders below. */
+const EXAMPLES: Readonly<
+  Record<string, { readonly good: readonly [string, unknown][]; readonly bad: readonly string[] }>
+> = {
+  GRPC_ADDRESS: {
+    good: [
+      ["127.0.0.1:0", { host: "127.0.0.1", port: 0 }],
+      ["127.9.9.9:65535", { host: "127.9.9.9", port: 65_535 }],
+      ["[::1]:9000", { host: "::1", port: 9_000 }],
+      ["[::ffff:127.0.0.1]:9000", { host: "::ffff:127.0.0.1", port: 9_000 }],
+      ["LocalHost:9000", { host: "LocalHost", port: 9_000 }],
+    ],
+    bad: ["9000", ":9000", "127.0.0.1", "::1:9000", "[::1]", "[127.0.0.1]:1", "127.0.0.1:65536"],
+  },
+  HTTP_ADDRESS: {
+    good: [["127.0.0.1:8001", { host: "127.0.0.1", port: 8_001 }]],
+    bad: ["127.0.0.1:", "256.0.0.1:80", "http://127.0.0.1:80", "local host:80", "-a:80"],
+  },
+  OPS_ADDRESS: {
+    good: [
+      ["0.0.0.0:8083", { host: "0.0.0.0", port: 8_083 }],
+      ["[::]:8083", { host: "::", port: 8_083 }],
+      ["ops.internal:8083", { host: "ops.internal", port: 8_083 }],
+    ],
+    bad: ["0.0.0.0", "1.2.3:80", "ops_internal:80"],
+  },
+  ALLOW_INSECURE_TRANSPORT: {
+    good: [
+      ["true", true],
+      ["1", true],
+      ["false", false],
+      ["0", false],
+    ],
+    bad: ["yes", "TRUE", "2"],
+  },
+  ALLOW_ANONYMOUS: { good: [["true", true]], bad: ["on"] },
+  DATABASE_URL: {
+    good: [
+      ["postgres://a:b@db:5432/ledger", "postgres://a:b@db:5432/ledger"],
+      ["postgresql:///ledger", "postgresql:///ledger"],
+    ],
+    bad: ["mysql://db/ledger", "db:5432", "ledger"],
+  },
+  DATA_DIR: { good: [["/var/lib/ledger", "/var/lib/ledger"]], bad: [] },
+  SESSION_POLICY: {
+    good: [
+      ["auto", "auto"],
+      ["strict", "strict"],
+    ],
+    bad: ["Strict", "none"],
+  },
+  VALIDATION: {
+    good: [
+      ["strict", "strict"],
+      ["lenient", "lenient"],
+    ],
+    bad: ["off"],
+  },
+  GRPC_REFLECTION: {
+    good: [
+      ["on", true],
+      ["off", false],
+      ["auto", true],
+    ],
+    bad: ["true"],
+  },
+  LOG_LEVEL: {
+    good: ["debug", "info", "warn", "error", "silent"].map((level) => [level, level]),
+    bad: ["verbose", "INFO"],
+  },
+  CALL_LOG: {
+    good: [
+      ["all", "all"],
+      ["failures", "failures"],
+    ],
+    bad: ["none"],
+  },
+};
+
+const LIMITS = Object.entries(SERVICE_SETTINGS).flatMap(([key, { name, expected }]) => {
+  const [, min, max] = /^a whole number from (\d+) to (\d+)$/.exec(expected) ?? [];
+  return min === undefined || max === undefined ? [] : [{ key, name, min, max }];
+});
+
+test("every variable is tested", () => {
+  const tested = [...Object.keys(EXAMPLES), ...LIMITS.map(({ name }) => name)];
+  expect(tested).toEqual(Object.values(SERVICE_SETTINGS).map(({ name }) => name));
+});
+
+test("with nothing set the service is for this machine only, with its own database", () => {
+  expect(valuesOf({})).toMatchObject({
+    grpcAddress: { host: "127.0.0.1", port: 9_000 },
+    httpAddress: { host: "127.0.0.1", port: 8_000 },
+    opsAddress: { host: "127.0.0.1", port: 8_083 },
+    allowInsecureTransport: false,
+    allowAnonymous: false,
+    databaseUrl: undefined,
+    dataDir: ".data",
+    sessionPolicy: "auto",
+    validation: "strict",
+    grpcReflection: true,
+    logLevel: "info",
+  });
+});
+
+test("every default is a value that its variable takes", () => {
+  const settings = [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
+  const broken = settings.filter(
+    ({ fallback, parse }) => fallback !== undefined && parse(fallback) === undefined,
+  );
+  expect(broken).toEqual([]);
+});
+
+describe.each(Object.entries(SERVICE_SETTINGS).filter(([, { name }]) => name in EXAMPLES))(
+  "%s",
+  (key, { name, expected, secret }) => {
+    const { good = [], bad = [] } = EXAMPLES[name] ?? {};
+
+    test.each(good)("takes %s", (text, value) => {
+      expect(new Map(Object.entries(valuesOf({ [name]: text }))).get(key)).toEqual(value);
+    });
+
+    test.each(bad)("does not take %s", (text) => {
+      const [problem, ...others] = problemsOf({ [name]: text });
+      expect(problem).toContain(`${name}: expected ${expected}; got `);
+      expect(problem?.includes(text)).toBe(!secret);
+      expect(others).toEqual([]);
+    });
+
+    test("is its default when empty", () => {
+      expect(valuesOf({ [name]: "" })).toEqual(valuesOf({}));
+    });
+  },
+);
+
+test.each(LIMITS)("$name is a whole number from $min to $max", ({ key, name, min, max }) => {
+  // At the borders of one limit the others may have to move with it.
+  const others = Object.fromEntries(
+    LIMITS.map((limit) => [limit.name, name === limit.name ? "" : (ROOM[limit.name] ?? "")]),
+  );
+  const before = String(BigInt(min) - 1n);
+  const after = String(BigInt(max) + 1n);
+  for (const text of [before, after, "1.5", "1e3", "ten", "-1", " 7"]) {
+    expect(problemsOf({ [name]: text })).toEqual([
+      expect.stringContaining(`${name}: expected a whole number from ${min} to ${max}; got `),
+    ]);
+  }
+  for (const text of [min, max]) {
+    const loaded = loadConfig({ ...others, ...borderOf(name, text), [name]: text });
+    expect(loaded.ok ? Object.entries(loaded.config) : loaded.problems).toContainEqual([
+      key,
+      Number(text),
+    ]);
+  }
+});
+
+/** Values of the other limits that leave room for any value of one, as far as one set of them can. */
+const ROOM: Readonly<Record<string, string>> = {
+  REQUEST_BYTES_MAX: "67108864",
+  QUEUE_ROWS_MAX: "1000000",
+  QUEUE_BYTES_MAX: "4294967296",
+  STATEMENT_TIMEOUT_MS: "600000",
+  WATCHERS_MAX: "100000",
+  PAYLOAD_BYTES_MAX: "1024",
+  BATCH_ROWS_MAX: "1",
+  BATCH_BYTES_MAX: "65536",
+  LOCK_TIMEOUT_MS: "10",
+  WATCHERS_PER_SESSION_MAX: "1",
+};
+
+function borderOf(name: string, text: string): Environment {
+  return name === "PAYLOAD_BYTES_MAX" && text !== "1024" ? { BATCH_BYTES_MAX: "67108864" } : {};
+}
+
+test.each(RELATIONS)("$high holds $times times $low", ({ low, high, times }) => {
+  const defaults = valuesOf({});
+  const bound = Math.floor(defaults[high] / times);
+  const atBound = { [SERVICE_SETTINGS[low].name]: String(bound) };
+  const above = { [SERVICE_SETTINGS[low].name]: String(bound + 1) };
+  const { max } = LIMITS.find(({ key }) => key === low) ?? { max: "0" };
+  if (bound + 1 > Number(max)) return; // The low one ends first.
+  const problem = expect.stringContaining(`${SERVICE_SETTINGS[high].name}: expected at least `);
+  expect(problemsOf(atBound)).not.toContainEqual(problem);
+  expect(problemsOf(above)).toContainEqual(problem);
+});
+
+test("a limit that cannot be read is reported once, and not by its relations too", () => {
+  expect(problemsOf({ QUEUE_ROWS_MAX: "few", BATCH_ROWS_MAX: "10000" })).toHaveLength(1);
+});
+
+describe("beyond loopback", () => {
+  const both = { ALLOW_INSECURE_TRANSPORT: "true", ALLOW_ANONYMOUS: "true" };
+
+  test.each(["0.0.0.0:9000", "[::]:9000", "10.0.0.1:9000", "ledger:9000", "localhost.evil:9000"])(
+    "%s needs both switches, for gRPC and for HTTP",
+    (address) => {
+      for (const name of ["GRPC_ADDRESS", "HTTP_ADDRESS"]) {
+        const [problem, ...others] = problemsOf({ [name]: address });
+        expect(problem).toContain(`${name}: expected a loopback address`);
+        expect(problem).toContain("ALLOW_INSECURE_TRANSPORT=true");
+        expect(problem).toContain("ALLOW_ANONYMOUS=true");
+        expect(others).toEqual([]);
+        expect(problemsOf({ [name]: address, ...both })).toEqual([]);
+      }
+    },
+  );
+
+  test("one switch does not stand for the other", () => {
+    const [noTokens] = problemsOf({ GRPC_ADDRESS: "0.0.0.0:9000", ALLOW_INSECURE_TRANSPORT: "1" });
+    expect(noTokens).toContain("ALLOW_ANONYMOUS=true");
+    expect(noTokens).not.toContain("ALLOW_INSECURE_TRANSPORT");
+    const [noTls] = problemsOf({ GRPC_ADDRESS: "0.0.0.0:9000", ALLOW_ANONYMOUS: "1" });
+    expect(noTls).toContain("ALLOW_INSECURE_TRANSPORT=true");
+    expect(noTls).not.toContain("ALLOW_ANONYMOUS");
+  });
+
+  test("reflection is off unless it is asked for", () => {
+    const exposed = { GRPC_ADDRESS: "0.0.0.0:9000", ...both };
+    expect(valuesOf(exposed).grpcReflection).toBe(false);
+    expect(valuesOf({ ...exposed, GRPC_REFLECTION: "on" }).grpcReflection).toBe(true);
+  });
+});
+
+test("all problems come at once, each with its variable and what was expected", () => {
+  const problems = problemsOf({
+    GRPC_ADDRESS: "0.0.0.0:9000",
+    OPS_ADDRESS: "nowhere",
+    DATABASE_URL: "mysql://db/ledger",
+    LOG_LEVEL: "loud",
+    WATCHERS_MAX: "0",
+    LOCK_TIMEOUT_MS: "4000",
+  });
+  expect(problems.map((problem) => problem.split(": expected ")[0])).toEqual([
+    "OPS_ADDRESS",
+    "DATABASE_URL",
+    "LOG_LEVEL",
+    "WATCHERS_MAX",
+    "GRPC_ADDRESS",
+    "STATEMENT_TIMEOUT_MS",
+  ]);
+});
+
+test("a password is never shown", () => {
+  const secret = "hunter2";
+  const good = valuesOf({ DATABASE_URL: `postgres://me:${secret}@db/ledger?password=${secret}` });
+  expect(JSON.stringify(configForLog(good))).not.toContain(secret);
+  expect(configForLog(good)["databaseUrl"]).toBe("postgres://db/ledger");
+  expect(problemsOf({ DATABASE_URL: `postgre://me:${secret}@db` }).join()).not.toContain(secret);
+});
+
+test("a slip of the keyboard is pointed out, and other people's variables are not", () => {
+  const loaded = loadConfig({
+    GRPC_ADRESS: "127.0.0.1:1", // One letter missing.
+    GRPCC_ADDRESS: "127.0.0.1:1", // One too many.
+    LOG_LEVAL: "info", // One wrong.
+    DATA_DRI: "x", // Two swapped.
+    PATH: "/bin",
+    ADDRESS: "x",
+    HTTPS_ADDRESSES: "x",
+    LOG_LEVEL: "info",
+  });
+  expect(loaded).toMatchObject({
+    ok: true,
+    warnings: [
+      "GRPC_ADRESS is no setting; did you mean GRPC_ADDRESS?",
+      "GRPCC_ADDRESS is no setting; did you mean GRPC_ADDRESS?",
+      "LOG_LEVAL is no setting; did you mean LOG_LEVEL?",
+      "DATA_DRI is no setting; did you mean DATA_DIR?",
+    ],
+  });
+});
+
+test("the commands of a client read their own setting only", () => {
+  const environment = { SESSION_LEDGER_ADDRESS: "ledger.example:9000", GRPC_ADDRESS: "broken" };
+  expect(loadClientConfig(environment)).toMatchObject({
+    config: { address: { host: "ledger.example", port: 9_000 } },
+  });
+  const { ok, ...rest } = loadClientConfig({ SESSION_LEDGER_ADDRESS: "127.0.0.1:0" });
+  expect(ok).toBe(false);
+  expect(rest).toMatchObject({
+    problems: [expect.stringContaining("SESSION_LEDGER_ADDRESS: expected host:port")],
+  });
+});

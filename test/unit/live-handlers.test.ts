@@ -1,0 +1,296 @@
+/** The watch calls: what they refuse, where they begin, what they leave out, and what their frames say. */
+import { create } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import {
+  type SessionEvent,
+  type WatchSessionEventsRequest,
+  WatchSessionEventsRequestSchema,
+} from "../../gen/ambient/v1/events_pb.ts";
+import {
+  type SessionMessage,
+  type WatchSessionMessagesRequest,
+  WatchSessionMessagesRequestSchema,
+} from "../../gen/ambient/v1/messages_pb.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { createWatchHandlers } from "../../src/handlers/watch.ts";
+import type { LiveLimits } from "../../src/live/limits.ts";
+import { settled } from "../support/slow-table.ts";
+import { watching } from "../support/watching.ts";
+
+const STATE_NAMES = new Map<number, string>(
+  Object.entries(WatchState).map(([name, value]) => [value, name]),
+);
+
+type EventsInit = Partial<Omit<WatchSessionEventsRequest, "$typeName">>;
+type MessagesInit = Partial<Omit<WatchSessionMessagesRequest, "$typeName">>;
+
+function serving(sessionPolicy: "auto" | "strict" = "auto", limits: Partial<LiveLimits> = {}) {
+  const parts = watching(limits);
+  const reader = { resolved: 0 };
+  const handlers = createWatchHandlers(
+    {
+      live: parts.live,
+      reader: {
+        resolveCursor: (request) => {
+          reader.resolved += 1;
+          return parts.table.resolveCursor(request);
+        },
+      },
+    },
+    { sessionPolicy },
+  );
+  return {
+    ...parts,
+    reader,
+    events: (init: EventsInit) =>
+      new Call((context) =>
+        handlers.watchSessionEvents(create(WatchSessionEventsRequestSchema, init), context),
+      ),
+    messages: (init: MessagesInit) =>
+      new Call((context) =>
+        handlers.watchSessionMessages(create(WatchSessionMessagesRequestSchema, init), context),
+      ),
+  };
+}
+
+/** A caller that reads all the time. */
+class Call<M extends SessionEvent | SessionMessage> {
+  readonly controller = new AbortController();
+  readonly got: M[] = [];
+  /** What the call ended with; `null` for OK. */
+  ended: unknown;
+
+  constructor(begin: (context: { readonly signal: AbortSignal }) => AsyncIterable<M>) {
+    this.#read(begin({ signal: this.controller.signal })).then(
+      () => (this.ended = null),
+      (error: unknown) => (this.ended = error),
+    );
+  }
+
+  get seqs(): readonly bigint[] {
+    return this.got.map(({ seq }) => seq);
+  }
+
+  /** Rows by number, frames by name and number. */
+  get story(): readonly string[] {
+    return this.got.map(({ watchState, seq }) =>
+      watchState === WatchState.UNSPECIFIED ? `${seq}` : `${STATE_NAMES.get(watchState)} ${seq}`,
+    );
+  }
+
+  async #read(messages: AsyncIterable<M>): Promise<void> {
+    for await (const message of messages) this.got.push(message);
+  }
+}
+
+describe("what a watch refuses", () => {
+  test.each([
+    [{}, "session_id is required"],
+    [{ sessionId: "a/b" }, /session_id must be/],
+    [{ sessionId: "s", eventTypes: ["RUN_STARTED", "lower"] }, /event_types\[1\]/],
+    [{ sessionId: "s", runId: "a\0" }, /run_id/],
+  ])("%j is INVALID_ARGUMENT", async (init, message) => {
+    const call = serving().events(init);
+    await settled();
+    expect(call.ended).toMatchObject({ code: "invalid_argument", reason: "INVALID_REQUEST" });
+    expect(String(call.ended)).toMatch(message);
+  });
+
+  test("expand is UNIMPLEMENTED", async () => {
+    const call = serving().events({ sessionId: "s", expand: true });
+    await settled();
+    expect(call.ended).toMatchObject({ code: "unimplemented", reason: "NOT_IMPLEMENTED" });
+  });
+
+  test("a cursor above the head is OUT_OF_RANGE and names the head", async () => {
+    const { table, events, live } = serving();
+    table.event("s", { eventCount: 7 });
+    const call = events({ sessionId: "s", afterSeq: 8n });
+    await settled();
+    expect(call.ended).toMatchObject({ code: "out_of_range", reason: "CURSOR_BEYOND_HEAD" });
+    expect(String(call.ended)).toContain("7");
+    expect(live.counts().watchers).toBe(0);
+  });
+
+  test("a cursor that another replica gave out is not above the head, though it is above ours", async () => {
+    const { table, events, live } = serving();
+    const first = events({ sessionId: "s" });
+    await settled();
+    live.committed([table.event("s")]);
+    table.event("s"); // Elsewhere, and nobody has said so here.
+    const second = events({ sessionId: "s", afterSeq: 2n });
+    await settled();
+    expect(second.ended).toBeUndefined();
+    live.committed([table.event("s")]);
+    await settled();
+    expect([first.seqs, second.seqs]).toEqual([[1n, 2n, 3n], [3n]]);
+  });
+
+  test("a deleted session is NOT_FOUND, whatever the policy", async () => {
+    const { table, messages } = serving();
+    table.deleted.add("s");
+    const call = messages({ sessionId: "s" });
+    await settled();
+    expect(call.ended).toMatchObject({ code: "not_found", reason: "SESSION_DELETED" });
+  });
+});
+
+describe("a session that is not there", () => {
+  test("is NOT_FOUND at once with the strict policy", async () => {
+    const { messages, live } = serving("strict");
+    const call = messages({ sessionId: "s" });
+    await settled();
+    expect(call.ended).toMatchObject({ code: "not_found", reason: "SESSION_NOT_FOUND" });
+    expect(live.counts()).toMatchObject({ watchers: 0, sessions: 0 });
+  });
+
+  test("is waited for with the automatic one, and delivers what comes", async () => {
+    const { table, messages, live } = serving();
+    const call = messages({ sessionId: "s", stateFrames: true });
+    await settled();
+    expect(call.ended).toBeUndefined();
+    live.committed([table.message("s")]);
+    await settled();
+    expect(call.story).toEqual(["LIVE 0", "1"]);
+  });
+
+  test("ends at once as a snapshot", async () => {
+    const call = serving().events({ sessionId: "s", snapshotOnly: true });
+    await settled();
+    expect([call.got, call.ended]).toEqual([[], null]);
+  });
+});
+
+describe("where a watch begins", () => {
+  // Rows: 1, then 2 to 4 merged, then 5.
+  const cursors: readonly (readonly [bigint, readonly bigint[]])[] = [
+    [-3n, [1n, 2n, 5n]],
+    [0n, [1n, 2n, 5n]],
+    [1n, [2n, 5n]],
+    [2n, [5n]], // The number of the merged row: old clients know no other.
+    [3n, [2n, 5n]], // Inside of it: it comes again rather than losing its rest.
+    [4n, [5n]],
+    [5n, []],
+  ];
+  test.each(cursors)("after %d", async (afterSeq, expected) => {
+    const { table, events } = serving();
+    table.event("s");
+    table.event("s", { eventCount: 3 });
+    table.event("s");
+    const call = events({ sessionId: "s", afterSeq });
+    await settled();
+    expect(call.seqs).toEqual(expected);
+  });
+
+  test("the table is asked only for cursors between rows of merged streams", async () => {
+    const { table, events, reader } = serving();
+    table.event("s", { eventCount: 3 });
+    table.event("s");
+    for (const afterSeq of [-1n, 0n, 4n]) events({ sessionId: "s", afterSeq });
+    await settled();
+    expect(reader.resolved).toBe(0);
+    events({ sessionId: "s", afterSeq: 3n });
+    await settled();
+    expect(reader.resolved).toBe(1);
+  });
+});
+
+describe("a snapshot", () => {
+  test("ends with OK at the head of the time of the call, whatever comes meanwhile", async () => {
+    const { table, events, live } = serving("auto", { pageRowsMax: 2 });
+    for (let count = 0; count < 5; count += 1) table.event("s");
+    table.fast = false;
+    const call = events({ sessionId: "s", snapshotOnly: true, stateFrames: true });
+    table.pending[0]?.answer("now");
+    await settled();
+    live.committed([table.event("s"), table.event("s")]);
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    await settled();
+    expect(call.story).toEqual(["CATCHING_UP 0", "1", "2", "3", "4", "5", "LIVE 5"]);
+    expect(call.ended).toBeNull();
+    expect(live.counts().watchers).toBe(0);
+  });
+});
+
+describe("filters", () => {
+  test("by type and by run, in the past and live", async () => {
+    const { table, events, live } = serving();
+    const push = () => [
+      table.event("s", { eventType: "RUN_STARTED", runId: "r1" }),
+      table.event("s", { eventType: "CUSTOM", runId: "r1", eventCount: 4 }),
+      table.event("s", { eventType: "CUSTOM" }),
+      table.event("s", { eventType: "RUN_STARTED", runId: "r2" }),
+    ];
+    push();
+    const byType = events({ sessionId: "s", eventTypes: ["RUN_STARTED", "RUN_ERROR"] });
+    const byRun = events({ sessionId: "s", runId: "r1" });
+    const byBoth = events({ sessionId: "s", runId: "r1", eventTypes: ["CUSTOM"] });
+    await settled();
+    live.committed(push());
+    await settled();
+    expect(byType.seqs).toEqual([1n, 7n, 8n, 14n]);
+    expect(byRun.seqs).toEqual([1n, 2n, 8n, 9n]);
+    expect(byBoth.seqs).toEqual([2n, 9n]);
+  });
+
+  test("do not hold the cursor back: frames say how far the service has looked", async () => {
+    const { table, events, live } = serving("auto", { pageRowsMax: 2 });
+    for (const eventType of ["A", "B", "B", "B", "A"]) table.event("s", { eventType });
+    const call = events({ sessionId: "s", eventTypes: ["A"], stateFrames: true });
+    await settled();
+    live.committed([table.event("s", { eventType: "B", eventCount: 3 })]);
+    await settled();
+    expect(call.story).toEqual([
+      "CATCHING_UP 0",
+      "1",
+      "CATCHING_UP 2",
+      "CATCHING_UP 4",
+      "5",
+      "LIVE 5",
+      "LIVE 8",
+    ]);
+  });
+
+  test("without state frames nothing but rows comes", async () => {
+    const { table, events } = serving();
+    table.event("s", { eventType: "B" });
+    const call = events({ sessionId: "s", eventTypes: ["A"] });
+    await settled();
+    expect(call.got).toEqual([]);
+  });
+});
+
+describe("what comes", () => {
+  test("a frame is no row: its id is empty", async () => {
+    const call = serving().messages({ sessionId: "s", stateFrames: true });
+    await settled();
+    expect(call.got).toMatchObject([
+      { id: "", sessionId: "s", seq: 0n, payload: "", watchState: WatchState.LIVE },
+    ]);
+  });
+
+  test("a row of the window is one and the same message for all its watchers", async () => {
+    const { table, events, live } = serving();
+    const calls = [1, 2, 3].map(() => events({ sessionId: "s" }));
+    await settled();
+    live.committed([table.event("s", { fragments: new Uint8Array([10, 1, 2]) })]);
+    await settled();
+    const [first, ...others] = calls.map(({ got }) => got[0]);
+    expect(first?.fragments?.lengths).toEqual([2]);
+    for (const other of others) expect(other).toBe(first);
+  });
+
+  test("a watch whose caller has left just ends; one that is ended says what for", async () => {
+    const { messages, live } = serving();
+    const [left, ended] = [messages({ sessionId: "s" }), messages({ sessionId: "s" })];
+    await settled();
+    left.controller.abort();
+    ended.controller.abort(new ServiceError("unavailable", "SHUTTING_DOWN", "stopping"));
+    await settled();
+    expect(left.ended).toBeNull();
+    expect(ended.ended).toMatchObject({ reason: "SHUTTING_DOWN" });
+    expect(live.counts().watchers).toBe(0);
+  });
+});

@@ -1,0 +1,110 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { decoderOf } from "../../src/rpc/decode.ts";
+import { properties } from "../support/properties.ts";
+
+const decode = decoderOf(PushSessionEventRequestSchema);
+
+function outcomeOf(bytes: Uint8Array): string {
+  try {
+    decode(bytes);
+    return "decoded";
+  } catch (error) {
+    return error instanceof ServiceError ? error.code : `a defect: ${String(error)}`;
+  }
+}
+
+function refusalOf(bytes: Uint8Array): ServiceError {
+  try {
+    decode(bytes);
+  } catch (error) {
+    if (error instanceof ServiceError) return error;
+    throw error;
+  }
+  throw new Error("it was decoded");
+}
+
+describe("decoding a request", () => {
+  test("the byte vectors of existing runners", () => {
+    const message = decoderOf(PushSessionMessageRequestSchema);
+    expect(message(Buffer.from("0a0273311204757365721a026869", "hex"))).toMatchObject({
+      sessionId: "s1",
+      eventType: "user",
+      payload: "hi",
+    });
+    const vector = "0a027331120b52554e5f535441525445441a027b7d220a0880e2cfaa0610a0c21e2805";
+    expect(decode(Buffer.from(vector, "hex"))).toMatchObject({
+      sessionId: "s1",
+      eventType: "RUN_STARTED",
+      payload: "{}",
+      completedAt: { seconds: 1_700_000_000n, nanos: 500_000 },
+      eventCount: 5,
+    });
+  });
+
+  test("no bytes are a message of defaults", () => {
+    expect(decode(Buffer.alloc(0))).toMatchObject({ sessionId: "", payload: "", eventCount: 0 });
+  });
+
+  test("unknown fields are skipped and not kept", () => {
+    const unknown = Buffer.from("fa3e0568656c6c6f", "hex"); // Field 1007, "hello".
+    const request = decode(Buffer.concat([Buffer.from("0a027331", "hex"), unknown]));
+    expect(request.sessionId).toBe("s1");
+    expect(request.$unknown).toBeUndefined();
+  });
+
+  test.each([
+    ["a length over the end", "0a0a7331"],
+    ["a tag that is cut off", "0a02733112"],
+    ["field number 0", "0001"],
+    ["a wire type that does not exist", "0f01"],
+    ["a varint without an end", "28ffffffffffffffffffff01"],
+    ["invalid UTF-8 in a short string", "0a02c328"],
+    ["invalid UTF-8 in a long string", `1a28${"61".repeat(38)}c328`],
+    ["half a surrogate pair in UTF-8", "1a03eda080"],
+    ["a nested message with a wrong wire type", "22020a05"],
+    ["a nested message over its end", "2202088005"],
+    ["a nested message over the end of all", "22050801"],
+    ["a string field with a varint", "0801"],
+    ["a varint field with a string", "2a0161"],
+    ["a varint field with four bytes", "2d00000000"],
+    ["a packed list over its end", "ba06030a018001"],
+    ["a list of varints with eight bytes", "ba06090900000000000000ff"],
+    ["text", Buffer.from('{"session_id":"s1"}').toString("hex")],
+  ])("%s is INVALID_ARGUMENT with a violation", (_, hex) => {
+    const error = refusalOf(Buffer.from(hex, "hex"));
+    expect(error).toMatchObject({ code: "invalid_argument", reason: "INVALID_REQUEST" });
+    expect(error.violations).toHaveLength(1);
+    expect(error.message).toContain("ambient.v1.PushSessionEventRequest");
+  });
+
+  test("whatever the bytes, it is a message or INVALID_ARGUMENT", () => {
+    const whole = toBinary(
+      PushSessionEventRequestSchema,
+      create(PushSessionEventRequestSchema, {
+        sessionId: "s1",
+        eventType: "TEXT_MESSAGE_CONTENT",
+        payload: '{"delta":"é"}',
+        eventCount: 2,
+        fragments: { lengths: [1, 2], timestampDeltasMs: [5n] },
+      }),
+    );
+    const mutated = fc
+      .tuple(fc.nat(whole.length - 1), fc.uint8Array({ maxLength: 4 }), fc.nat(whole.length))
+      .map(([at, bytes, end]) => {
+        const copy = Uint8Array.from(whole);
+        copy.set(bytes.subarray(0, whole.length - at), at);
+        return copy.subarray(0, end);
+      });
+    fc.assert(
+      fc.property(fc.oneof(fc.uint8Array({ maxLength: 64 }), mutated), (bytes) => {
+        expect(["decoded", "invalid_argument"]).toContain(outcomeOf(bytes));
+      }),
+      properties({ runs: 2_000 }),
+    );
+  });
+});

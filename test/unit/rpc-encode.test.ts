@@ -1,0 +1,160 @@
+/**
+ * The encoder is ours for speed only, so there is one thing to show: whatever the message, its bytes
+ * are those of protobuf-es. Messages are made from the descriptors of everything that is answered.
+ */
+import { create, type DescField, type DescMessage, ScalarType, toBinary } from "@bufbuild/protobuf";
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { encoderOf, sharedEncoderOf } from "../../src/rpc/encode.ts";
+import { properties } from "../support/properties.ts";
+
+const SCALARS: Partial<Record<ScalarType, fc.Arbitrary<unknown>>> = {
+  [ScalarType.STRING]: fc.oneof(fc.string({ unit: "binary", maxLength: 80 }), fc.constant("")),
+  [ScalarType.BYTES]: fc.uint8Array({ maxLength: 8 }), // In google.protobuf.Any.
+  [ScalarType.BOOL]: fc.boolean(),
+  [ScalarType.INT32]: fc.oneof(fc.integer(), fc.constant(0)),
+  [ScalarType.UINT32]: fc.integer({ min: 0, max: 0xffff_ffff }),
+  [ScalarType.INT64]: fc.oneof(fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })),
+  [ScalarType.UINT64]: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
+  [ScalarType.SINT64]: fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
+};
+
+function scalar(type: ScalarType): fc.Arbitrary<unknown> {
+  const arbitrary = SCALARS[type];
+  if (arbitrary === undefined) throw new Error(`no arbitrary for ${ScalarType[type]}`);
+  return arbitrary;
+}
+
+function valueOf(field: DescField): fc.Arbitrary<unknown> {
+  switch (field.fieldKind) {
+    case "scalar":
+      return scalar(field.scalar);
+    case "enum":
+      return fc.constantFrom(...field.enum.values.map((value) => value.number));
+    case "message":
+      return messageOf(field.message);
+    case "list":
+      return fc.array(
+        field.listKind === "message"
+          ? messageOf(field.message)
+          : scalar(field.listKind === "enum" ? ScalarType.INT32 : field.scalar),
+        { maxLength: 4 },
+      );
+    case "map":
+      throw new Error("the contract has no maps");
+  }
+}
+
+/** Any field may be absent; of a oneof, at most one is there. */
+function messageOf(desc: DescMessage): fc.Arbitrary<Record<string, unknown>> {
+  const members = desc.members.map((member): [string, fc.Arbitrary<unknown>] =>
+    member.kind === "oneof"
+      ? [
+          member.localName,
+          fc.oneof(
+            ...member.fields.map((field) =>
+              valueOf(field).map((value) => ({ case: field.localName, value })),
+            ),
+          ),
+        ]
+      : [member.localName, valueOf(member)],
+  );
+  return fc.record(Object.fromEntries(members), { requiredKeys: [] });
+}
+
+const ANSWERS = new Set(SessionService.methods.map((method) => method.output));
+
+function sampleEvent(payload: string) {
+  return create(SessionEventSchema, { id: "e1", sessionId: "s1", seq: 42n, payload });
+}
+
+describe("encoding an answer", () => {
+  test.each([...ANSWERS].map((desc) => [desc.typeName, desc] as const))(
+    "%s has the bytes of protobuf-es",
+    (_, desc) => {
+      const encode = encoderOf(desc);
+      fc.assert(
+        fc.property(messageOf(desc), (init) => {
+          const message = create(desc, init);
+          expect(encode(message).toString("hex")).toBe(
+            Buffer.from(toBinary(desc, message)).toString("hex"),
+          );
+        }),
+        properties({ runs: 200 }),
+      );
+    },
+  );
+
+  test("the byte vector of existing runners", () => {
+    const createdAt = { seconds: 1_700_000_000n, nanos: 500_000 };
+    const event = create(SessionEventSchema, {
+      id: "e1",
+      sessionId: "s1",
+      seq: 42n,
+      eventType: "RUN_STARTED",
+      payload: "{}",
+      createdAt,
+      eventCount: 7,
+    });
+    expect(encoderOf(SessionEventSchema)(event).toString("hex")).toBe(
+      "0a02653112027331182a220b52554e5f535441525445442a027b7d320a0880e2cfaa0610a0c21e4007",
+    );
+  });
+
+  test("a message that cannot be encoded leaves nothing behind", () => {
+    const encode = encoderOf(SessionEventSchema);
+    const broken = { ...sampleEvent("left behind?"), eventCount: 1.5 };
+    expect(() => encode(broken)).toThrow("1.5");
+    const after = sampleEvent("{}");
+    expect(encode(after)).toEqual(Buffer.from(toBinary(SessionEventSchema, after)));
+  });
+
+  test("a large message and the small one after it", () => {
+    const encode = encoderOf(SessionEventSchema);
+    for (const event of [sampleEvent("é".repeat(1_000_000)), sampleEvent("{}")]) {
+      expect(encode(event).equals(toBinary(SessionEventSchema, event))).toBe(true);
+    }
+  });
+
+  test("what was encoded before is not touched by what comes after", () => {
+    const encode = encoderOf(SessionEventSchema);
+    const first = encode(sampleEvent("first"));
+    const copy = Buffer.from(first);
+    encode(sampleEvent("other"));
+    expect(first).toEqual(copy);
+  });
+});
+
+describe("encoding for many streams", () => {
+  test("one object is encoded once", () => {
+    const encode = sharedEncoderOf(SessionEventSchema);
+    const event = sampleEvent("{}");
+    expect(encode(event)).toBe(encode(event));
+  });
+
+  test("equal objects are not one object", () => {
+    const encode = sharedEncoderOf(SessionEventSchema);
+    expect(encode(sampleEvent("a"))).not.toBe(encode(sampleEvent("a")));
+  });
+
+  test("an object that was pushed out of the ring is encoded anew, and right", () => {
+    const encode = sharedEncoderOf(SessionEventSchema);
+    const events = Array.from({ length: 200 }, (_, index) => sampleEvent(`${index}`));
+    const first = events.map((event) => encode(event));
+    const second = events.map((event) => encode(event));
+    expect(second).toEqual(first);
+  });
+
+  test("a oneof goes through protobuf-es", () => {
+    const encode = sharedEncoderOf(PushSessionEventsResponseSchema);
+    const message = create(PushSessionEventsResponseSchema, {
+      frame: { case: "committed", value: { lastClientSeq: 3n, lastSeq: 9n } },
+    });
+    expect(encode(message)).toEqual(
+      Buffer.from(toBinary(PushSessionEventsResponseSchema, message)),
+    );
+  });
+});

@@ -1,0 +1,70 @@
+import { Metadata, status } from "@grpc/grpc-js";
+import { describe, expect, test } from "vitest";
+import { ServiceError } from "../../src/base/errors.ts";
+import { GRPC_STATUS, statusOf } from "../../src/rpc/status.ts";
+import { failureFrom, RpcFailure } from "../../src/runner/failure.ts";
+
+/** What grpc-js hands to the caller of a call that ended with this status. */
+function thrown(fields: ReturnType<typeof statusOf>): Error {
+  return Object.assign(new Error(fields.details), fields);
+}
+
+function failure(fields: ReturnType<typeof statusOf>): RpcFailure {
+  const decoded = failureFrom(thrown(fields));
+  if (decoded instanceof RpcFailure) return decoded;
+  throw new Error("not a failure of a call");
+}
+
+test("everything that the service says of an error is there", () => {
+  const violations = [
+    { field: "payload.delta", description: "expected a string" },
+    { field: "event_count", description: "expected 1" },
+  ];
+  const said = new ServiceError("invalid_argument", "INVALID_REQUEST", "expected a string", {
+    violations,
+    retryAfterMs: 1_250,
+  });
+  expect(failure(statusOf(said))).toMatchObject({
+    code: "INVALID_ARGUMENT",
+    message: "expected a string",
+    reason: "INVALID_REQUEST",
+    violations,
+    retryAfterMs: 1_250,
+  });
+});
+
+test.each(Object.entries(GRPC_STATUS))("%s keeps the name of its code", (_, code) => {
+  const { code: name } = failure({ code, details: "", metadata: new Metadata() });
+  expect(status[name]).toBe(code);
+});
+
+test("details that are not ours leave the code to speak", () => {
+  const metadata = new Metadata();
+  metadata.set("grpc-status-details-bin", Buffer.from([0xff, 0xff, 0xff]));
+  const found = failure({ code: status.NOT_FOUND, details: "", metadata });
+  expect(found).toMatchObject({ code: "NOT_FOUND", message: "NOT_FOUND", violations: [] });
+  expect(found.reason).toBeUndefined();
+});
+
+test("what is no status of a call is a defect and stays what it is", () => {
+  const defect = new TypeError("a defect");
+  expect(failureFrom(defect)).toBe(defect);
+});
+
+describe("a failure that passes", () => {
+  const full = new ServiceError("overloaded", "QUEUE_FULL", "full", { retryAfterMs: 250 });
+  const large = new ServiceError("overloaded", "PAYLOAD_TOO_LARGE", "large");
+  const stopping = new ServiceError("unavailable", "SHUTTING_DOWN", "stopping");
+  const late = new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", "late");
+  const wrong = new ServiceError("invalid_argument", "INVALID_REQUEST", "wrong");
+
+  test.each([
+    [full, { wasRefusedForNow: true, wasLost: false }],
+    [large, { wasRefusedForNow: false, wasLost: false }],
+    [stopping, { wasRefusedForNow: false, wasLost: true }],
+    [late, { wasRefusedForNow: false, wasLost: true }],
+    [wrong, { wasRefusedForNow: false, wasLost: false }],
+  ])("is told from one that does not: %s", (error, expected) => {
+    expect(failure(statusOf(error))).toMatchObject(expected);
+  });
+});

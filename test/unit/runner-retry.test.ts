@@ -1,0 +1,82 @@
+import { describe, expect, test } from "vitest";
+import { RpcFailure } from "../../src/runner/failure.ts";
+import { type RetryOptions, retrying } from "../../src/runner/retry.ts";
+
+const lost = new RpcFailure("UNAVAILABLE", "gone");
+const full = new RpcFailure("RESOURCE_EXHAUSTED", "full", { retryAfterMs: 9_000 });
+const wrong = new RpcFailure("INVALID_ARGUMENT", "wrong");
+
+/** Time that passes only while somebody waits; every wait is recorded. */
+function clockwork(options: { readonly retryForMs: number; readonly random?: number }) {
+  const pauses: number[] = [];
+  let nowMs = 0;
+  const retry: RetryOptions = {
+    retryForMs: options.retryForMs,
+    clock: { nowMicros: () => 0n, monotonicMs: () => nowMs },
+    random: () => options.random ?? 0,
+    wait: (pauseMs) => {
+      pauses.push(pauseMs);
+      nowMs += pauseMs;
+      return Promise.resolve();
+    },
+  };
+  return { pauses, retry };
+}
+
+function failing(failures: readonly unknown[]): () => Promise<string> {
+  const left = [...failures];
+  return () => (left.length > 0 ? Promise.reject(left.shift()) : Promise.resolve("done"));
+}
+
+describe("retrying", () => {
+  test("goes on until the call succeeds, with pauses that double up to a limit", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 60_000, random: 1 });
+    const attempt = failing(Array.from({ length: 8 }, () => lost));
+    expect(await retrying(attempt, () => true, retry)).toBe("done");
+    expect(pauses).toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+  });
+
+  test("spreads the pauses over their upper half", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 60_000, random: 0 });
+    await retrying(failing([lost, lost]), () => true, retry);
+    expect(pauses).toEqual([50, 100]);
+  });
+
+  test("never comes back sooner than the service asked", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 60_000 });
+    await retrying(failing([full]), () => true, retry);
+    expect(pauses).toEqual([9_000]);
+  });
+
+  test("ends with the last failure when its time is over, and never waits beyond it", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 1_000, random: 1 });
+    const attempt = failing(Array.from({ length: 99 }, () => lost));
+    await expect(retrying(attempt, () => true, retry)).rejects.toBe(lost);
+    expect(pauses).toEqual([100, 200, 400]);
+  });
+
+  test("tries once when there is no time", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 0 });
+    await expect(retrying(failing([lost]), () => true, retry)).rejects.toBe(lost);
+    expect(pauses).toEqual([]);
+  });
+
+  test("does not repeat what must not be repeated, and no defect", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 60_000 });
+    const mayRepeat = (failure: RpcFailure): boolean => failure !== wrong;
+    await expect(retrying(failing([wrong]), mayRepeat, retry)).rejects.toBe(wrong);
+    const defect = new TypeError("a defect");
+    await expect(retrying(failing([defect]), () => true, retry)).rejects.toBe(defect);
+    expect(pauses).toEqual([]);
+  });
+
+  test("stops waiting when the signal aborts; the failure counts", async () => {
+    const ending = new AbortController();
+    const attempt = retrying(failing([full]), () => true, {
+      retryForMs: 60_000,
+      signal: ending.signal,
+      onRetry: () => ending.abort(),
+    });
+    await expect(attempt).rejects.toBe(full);
+  });
+});
