@@ -68,7 +68,7 @@ export function createService(config: Config, log: Log): Service {
     (isReady) => rpc.setServing(isReady),
   );
   const ops = createOpsServer(
-    { metrics, missing: () => readiness.missing() },
+    { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
   const units = [...postgres.units, live, ingest, ops, rpc, readiness];

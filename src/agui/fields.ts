@@ -4,6 +4,7 @@
  * (messages, the run's input, an outcome), whose fields count the same way.
  */
 import { z } from "zod";
+import type { EventType } from "./catalogue.ts";
 import { CURRENT, EARLIER } from "./schemas.ts";
 
 export interface Fields {
@@ -11,6 +12,8 @@ export interface Fields {
   readonly bySnakeName: ReadonlyMap<string, string>;
   /** Optional fields in which null says nothing; a null that is a value (`state`) is not among them. */
   readonly droppable: ReadonlySet<string>;
+  /** Required ids that existing runners send as null, which is stored as an empty one. */
+  readonly emptied: ReadonlySet<string>;
   /** Fields that hold protocol objects. */
   readonly inner: ReadonlyMap<string, Inner>;
 }
@@ -25,8 +28,27 @@ export type Inner =
       readonly variants: ReadonlyMap<unknown, Fields>;
     };
 
+/**
+ * The thinking-block handler of the Claude runner knows no id, and sends null for it. No version has
+ * that, but an audit trail without what the agent thought is worse than one with an empty id, which
+ * every version has: its constructs follow one another, so the id need not tell them apart.
+ */
+const EMPTIED_MESSAGE_ID: ReadonlySet<string> = new Set<EventType>([
+  "REASONING_START",
+  "REASONING_END",
+  "REASONING_MESSAGE_START",
+  "REASONING_MESSAGE_CONTENT",
+  "REASONING_MESSAGE_END",
+]);
+const MESSAGE_ID: ReadonlySet<string> = new Set(["messageId"]);
+const NONE: ReadonlySet<string> = new Set();
+
 const BY_TYPE: ReadonlyMap<string, Fields> = new Map(
-  [...EARLIER, ...CURRENT].map(([type, schema]) => [type, fieldsOf(schema)]), // 1.0.0 wins: it knows more fields.
+  // 1.0.0 wins: it knows more fields.
+  [...EARLIER, ...CURRENT].map(([type, schema]) => [
+    type,
+    { ...fieldsOf(schema), emptied: EMPTIED_MESSAGE_ID.has(type) ? MESSAGE_ID : NONE },
+  ]),
 );
 
 export function fieldsOfType(type: string): Fields | undefined {
@@ -49,7 +71,7 @@ function fieldsOf(schema: z.ZodObject): Fields {
     const inside = innerOf(field);
     if (inside !== undefined) inner.set(name, inside);
   }
-  return { bySnakeName, droppable, inner };
+  return { bySnakeName, droppable, emptied: NONE, inner };
 }
 
 /**

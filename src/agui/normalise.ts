@@ -4,6 +4,7 @@
  *   type                absent: added in front
  *   known fields        snake_case → camelCase (`message_id`), with their own value
  *   optional fields     dropped when null
+ *   messageId           of REASONING_*, which requires it: null → empty (fields.ts tells why)
  *   timestamp           a fraction is rounded away
  *   role                of REASONING_MESSAGE_START: `assistant` → `reasoning`
  *
@@ -11,9 +12,8 @@
  * back as the object that came in. Known fields are those of the type (fields.ts), and of the
  * protocol's own objects inside it: a Python runner dumps MESSAGES_SNAPSHOT with `tool_call_id` in
  * each message and null in each optional field, RUN_STARTED with its whole input, and clients refuse
- * both. What belongs to users is never looked into, nor is an object in which a
- * key stands twice, because an edit could bring the hidden one of the two to light. Unknown keys
- * stay, null or not.
+ * both. What belongs to users is never looked into, nor is an object in which a key stands twice,
+ * because an edit could bring the hidden one of the two to light. Unknown keys stay, null or not.
  *
  * Both spellings in one object: a null one yields to the other, equal values are one, and different
  * values are refused, because only the producer knows which it meant.
@@ -25,7 +25,7 @@ import { fieldsOfType, type Fields, type Inner } from "./fields.ts";
 import { isObject, parseObject, type JsonObject } from "./json.ts";
 import type { Payload } from "./payload.ts";
 import { elementSpans, memberSpans, type Member } from "./spans.ts";
-import { pathName } from "./violations.ts";
+import { VIOLATIONS_MAX, pathName } from "./violations.ts";
 
 export type Normalised =
   | { readonly ok: true; readonly payload: Payload }
@@ -80,8 +80,9 @@ function strays(value: JsonObject, fields: Fields): boolean {
   for (const key of Object.keys(value)) {
     if (fields.bySnakeName.has(key)) return true;
     const field = value[key];
-    if (field === null ? fields.droppable.has(key) : straysInside(field, fields.inner.get(key)))
-      return true;
+    if (field === null) {
+      if (fields.droppable.has(key) || fields.emptied.has(key)) return true;
+    } else if (straysInside(field, fields.inner.get(key))) return true;
   }
   return false;
 }
@@ -118,6 +119,8 @@ function editObject(findings: Findings, object: ObjectAt): void {
     if (dropped[index] === true) return;
     const name = fields.bySnakeName.get(key) ?? key;
     if (name !== key) findings.edits.push({ ...keySpan, text: `"${name}"` });
+    if (value[key] === null && fields.emptied.has(name))
+      findings.edits.push({ ...valueSpan, text: '""' });
     const inner = fields.inner.get(name);
     if (inner !== undefined)
       editInside(findings, {
@@ -159,17 +162,32 @@ function editInside(findings: Findings, { at, path, value, inner }: ValueAt): vo
 function isDropped(findings: Findings, object: ObjectIn, member: Member): boolean {
   const { path, value, fields, members } = object;
   const name = fields.bySnakeName.get(member.key) ?? member.key;
-  if (value[member.key] === null && fields.droppable.has(name)) return true;
+  if (value[member.key] === null) {
+    if (fields.droppable.has(name)) return true;
+    if (fields.emptied.has(name) && isSaidElsewhere(object, name)) return true;
+  }
   const other = name === member.key ? undefined : members.find(({ key }) => key === name);
   if (other === undefined) return false;
-  if (value[name] === null && fields.droppable.has(name)) return false; // That one goes.
-  if (!isSame(findings.text, { value, member, other })) {
+  const yields = fields.droppable.has(name) || fields.emptied.has(name);
+  if (value[name] === null && yields && value[member.key] !== null) return false; // That one goes.
+  if (!isSame(findings.text, { value, member, other }) && hasRoom(findings)) {
     const field = pathName([...path, name]);
     const second = pathName([...path, member.key]);
     const description = `${field} and ${second} are two spellings of one field, but differ`;
     findings.violations.push({ field, description });
   }
   return true;
+}
+
+/** Whether one of the two spellings of a field has a value. */
+function isSaidElsewhere({ value, fields }: ObjectIn, name: string): boolean {
+  return Object.keys(value).some(
+    (key) => (fields.bySnakeName.get(key) ?? key) === name && value[key] !== null,
+  );
+}
+
+function hasRoom({ violations }: Findings): boolean {
+  return violations.length < VIOLATIONS_MAX;
 }
 
 /** As text, or as strings: other values are printed alike twice in one object, or are not alike. */

@@ -53,9 +53,11 @@ export function eventRows(push: EventPush, { mode, nowMicros }: RowsOptions): Ev
   const group = split?.group;
   const violations = [...checkTimes(push), ...checkCounts(push, group)];
   const rows: EventRow[] = [];
-  for (const part of group
-    ? timedParts(group, push, nowMicros)
-    : [timedPush(push, read.payload, nowMicros)]) {
+  const createdAtMicros = createdAt(push, nowMicros);
+  const parts = group
+    ? timedParts(group, { createdAtMicros, completedAtMicros: push.completedAtMicros })
+    : [timedPush(push, read.payload, createdAtMicros)];
+  for (const part of parts) {
     const conformed = conform(part.eventType, part.payload, mode);
     if (conformed.ok) rows.push(rowOf(part, conformed));
     else if (part.isEndEvent) violations.push(...conformed.violations.map(inEndEvent));
@@ -66,29 +68,32 @@ export function eventRows(push: EventPush, { mode, nowMicros }: RowsOptions): Ev
   return { ok: true, rows: [first, ...others] };
 }
 
-/** An event that is to become a row. */
-interface TimedPart extends Part {
+interface Times {
   readonly createdAtMicros: bigint;
   readonly completedAtMicros: bigint | undefined;
+}
+
+/** An event that is to become a row. */
+interface TimedPart extends Part, Times {
   readonly isEndEvent: boolean;
 }
 
-function timedPush(push: EventPush, payload: Payload, nowMicros: bigint): TimedPart {
+function timedPush(push: EventPush, payload: Payload, createdAtMicros: bigint): TimedPart {
   return {
     eventType: push.eventType,
     payload,
     eventCount: push.eventCount === 0 ? 1 : push.eventCount,
-    createdAtMicros: createdAt(push, nowMicros),
+    createdAtMicros,
     completedAtMicros: push.completedAtMicros,
     isEndEvent: false,
   };
 }
 
 /** START and CONTENT begin the group, CONTENT and END complete it. */
-function timedParts(group: Group, push: EventPush, nowMicros: bigint): readonly TimedPart[] {
-  const createdAtMicros = createdAt(push, nowMicros);
-  const { completedAtMicros } = push;
-  const { start, content, end } = group;
+function timedParts(
+  { start, content, end }: Group,
+  { createdAtMicros, completedAtMicros }: Times,
+): readonly TimedPart[] {
   const parts: TimedPart[] = [
     { ...start, createdAtMicros, completedAtMicros: undefined, isEndEvent: false },
   ];

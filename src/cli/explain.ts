@@ -27,8 +27,17 @@ export function explain(error: unknown): Explained {
     const exitCode = error.code === "unavailable" ? EXIT.unavailable : EXIT.refused;
     return { exitCode, message: `${error.reason}: ${error.message}` };
   }
-  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  return { exitCode: EXIT.failed, message: `unexpected failure: ${text}` };
+  return { exitCode: EXIT.failed, message: `unexpected failure: ${withCauses(error)}` };
+}
+
+const CAUSES_MAX = 4;
+
+/** Stacks for whoever has to find the defect; no fields, because a driver keeps values in them. */
+function withCauses(error: unknown, causesMax = CAUSES_MAX): string {
+  if (!(error instanceof Error)) return String(error);
+  const own = error.stack ?? error.message;
+  if (error.cause === undefined || causesMax === 0) return own;
+  return `${own}\ncaused by: ${withCauses(error.cause, causesMax - 1)}`;
 }
 
 /** One line: the reason, what the service says of it, and the fields it names. */

@@ -18,6 +18,8 @@ import { type Format, FORMATS, tail } from "./tail.ts";
  * started. Never rejects, and never ends the process: output may still be on its way.
  */
 export async function runCli(argv: readonly string[], io: CliIo): Promise<number> {
+  // A reader that is gone (`--help | head`) is no failure; where lines are lost by it, Printer knows.
+  for (const output of [io.stdout, io.stderr]) output.on("error", () => undefined);
   let exitCode: number = EXIT.done;
   const program = build(io, (code) => {
     exitCode = code;

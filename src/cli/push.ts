@@ -21,6 +21,7 @@ import { type CliIo, tell } from "./io.ts";
 import { type Line, readLines } from "./lines.ts";
 import { Printer } from "./printer.ts";
 import { type Progress, startProgress } from "./progress.ts";
+import { isFaultOfLine, mayRepeat } from "./push-failures.ts";
 import { PushSummary } from "./push-summary.ts";
 
 export interface PushOptions extends ConnectionOptions {
@@ -103,8 +104,7 @@ async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | un
   try {
     const row = await retrying(
       () => connection.client.call(ledger.pushSessionEvent, request),
-      // Without a key, a push whose answer was lost may be stored, and repeated it would be doubled.
-      (failure) => failure.wasRefusedForNow || (options.keys && failure.wasLost),
+      (failure) => mayRepeat(failure, options),
       connection.retry,
     );
     summary.stored({ lastSeq: lastSeqOf(row), deduplicated: row.deduplicated });
@@ -113,16 +113,6 @@ async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | un
     if (!(error instanceof RpcFailure) || !isFaultOfLine(error)) throw error;
     return { reason: error.reason ?? error.code, message: explainCall(error) };
   }
-}
-
-/** The other lines may be accepted; a wrong session id, for example, would refuse them all. */
-function isFaultOfLine({ code, wasRefusedForNow, violations }: RpcFailure): boolean {
-  if (violations.some(({ field }) => field === "session_id")) return false;
-  return (
-    code === "INVALID_ARGUMENT" ||
-    code === "ALREADY_EXISTS" ||
-    (code === "RESOURCE_EXHAUSTED" && !wasRefusedForNow)
-  );
 }
 
 function tellRefusal(line: Line, { reason, message }: Refusal, { summary, progress }: Run): void {

@@ -5,6 +5,8 @@ import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
 export interface CallContext {
   /** Aborted when the caller left, its deadline passed, or the service stops. */
   readonly signal: AbortSignal;
+  /** The same as a question: a signal is an object a call, and a push asks once. */
+  readonly hasEnded: boolean;
 }
 
 type Unary<I extends DescMessage, O extends DescMessage> = (

@@ -51,7 +51,7 @@ export function createPushHandlers(
   options: PushOptions,
 ): PushHandlers {
   const store = (push: Push, context: CallContext): Promise<Acknowledged> =>
-    ingest.push(push, () => context.signal.aborted);
+    ingest.push(push, () => context.hasEnded);
   return {
     async pushSessionMessage(request, context) {
       refuse(messageViolations(request));

@@ -1,116 +1,167 @@
 /**
- * The private port: is it alive, can it work, what has it counted. No session data, no payload, so it
- * may listen on any address. Plain node:http, because three answers to GET need no framework.
- *
- *   /healthz   200 while the process answers
- *   /readyz    200 when pushes can be committed, else 503 and what is missing
- *   /metrics   Prometheus text
+ * The private port: `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus. It holds
+ * no session data and needs no framework; one that every route of the API will want can come with it.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
+import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 
-/** A probe or a scrape sends a few hundred bytes at once; whoever takes longer is neither. */
-const REQUEST_LIMIT_MS = 5_000;
-const HEADER_BYTES_MAX = 8 * 1024;
-const CONNECTIONS_MAX = 100;
+export interface OpsDeps {
+  readonly log: Log;
+  readonly metrics: Metrics;
+  /** The names of what is not ready; none, and traffic may come. */
+  readonly notReady: () => Promise<readonly string[]>;
+}
 
 export interface OpsServer extends Unit {
   /** `host:port`, once started with the port that was taken. */
   readonly address: string;
 }
 
-export interface OpsParts {
-  readonly metrics: Pick<Metrics, "text" | "contentType">;
-  /** What keeps the service from its work; empty when it is ready. */
-  readonly missing: () => readonly string[];
+interface Answer {
+  readonly status: number;
+  readonly contentType: string;
+  readonly body: string;
 }
 
-export function createOpsServer(
-  parts: OpsParts,
-  options: { /** `host:port`; port 0 takes a free one. */ readonly address: string },
-): OpsServer {
-  const { host, port } = parse(options.address);
-  const server = createServer(
-    {
-      requestTimeout: REQUEST_LIMIT_MS,
-      headersTimeout: REQUEST_LIMIT_MS,
-      maxHeaderSize: HEADER_BYTES_MAX,
-    },
-    (request, response) => void answer(parts, request, response),
-  );
-  server.maxConnections = CONNECTIONS_MAX;
-  let { address } = options;
-  return {
-    get address() {
-      return address;
-    },
-    async start() {
-      const taken = await listen(server, { host, port });
-      address = options.address.replace(/:\d+$/, `:${taken}`);
-    },
-    async stop() {
-      if (!server.listening) return;
-      const { promise, resolve } = Promise.withResolvers<void>();
-      server.close(() => resolve());
-      server.closeAllConnections(); // A scraper's idle connection must not hold up the stop.
+/** An orchestrator asks every few seconds; an answer that takes longer is a no. */
+const READY_LIMIT_MS = 2_000;
+const HEADERS_LIMIT_MS = 5_000;
+const REQUEST_LIMIT_MS = 10_000;
+const HEADER_BYTES_MAX = 8 * 1024;
+const CONNECTIONS_MAX = 100;
+const STOP_LIMIT_MS = 1_000;
+const CHECK_FAILED: readonly string[] = ["the readiness check"];
+
+export function createOpsServer(deps: OpsDeps, options: { readonly address: string }): OpsServer {
+  return new HttpOpsServer(deps, options);
+}
+
+class HttpOpsServer implements OpsServer {
+  readonly #server: Server;
+  #address: string;
+  #started: Promise<void> | undefined;
+  #stopped: Promise<void> | undefined;
+
+  constructor(deps: OpsDeps, options: { readonly address: string }) {
+    this.#address = options.address;
+    this.#server = createServer(
+      {
+        maxHeaderSize: HEADER_BYTES_MAX,
+        headersTimeout: HEADERS_LIMIT_MS,
+        requestTimeout: REQUEST_LIMIT_MS,
+      },
+      (request, response) => void respond(deps, request, response),
+    );
+    this.#server.maxConnections = CONNECTIONS_MAX;
+  }
+
+  get address(): string {
+    return this.#address;
+  }
+
+  start(): Promise<void> {
+    this.#started ??= this.#listen();
+    return this.#started;
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#end();
+    return this.#stopped;
+  }
+
+  async #listen(): Promise<void> {
+    const separator = this.#address.lastIndexOf(":");
+    const host = this.#address.slice(0, separator);
+    const port = Number(this.#address.slice(separator + 1));
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#server.once("error", reject);
+    this.#server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port }, resolve);
+    try {
       await promise;
-    },
-  };
+    } catch (cause) {
+      throw cannotListen(this.#address, cause);
+    } finally {
+      this.#server.off("error", reject);
+    }
+    this.#address = `${host}:${portOf(this.#server.address())}`;
+  }
+
+  async #end(): Promise<void> {
+    await this.#started?.catch(() => undefined);
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#server.close(() => resolve()); // Its error says that it does not listen, which is right.
+    const timer = setTimeout(() => this.#server.closeAllConnections(), STOP_LIMIT_MS);
+    await promise;
+    clearTimeout(timer);
+  }
 }
 
-async function answer(
-  { metrics, missing }: OpsParts,
-  { method, url }: IncomingMessage,
+async function respond(
+  deps: OpsDeps,
+  request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  if (method !== "GET" && method !== "HEAD") {
-    return reply(response, 405, "text/plain", "only GET and HEAD\n");
-  }
-  switch (url?.split("?", 1)[0]) {
-    case "/healthz":
-      return reply(response, 200, "text/plain", "ok\n");
-    case "/readyz": {
-      const waitsFor = missing();
-      const body = JSON.stringify({ ready: waitsFor.length === 0, missing: waitsFor });
-      return reply(response, waitsFor.length === 0 ? 200 : 503, "application/json", `${body}\n`);
-    }
-    case "/metrics":
-      return reply(response, 200, metrics.contentType, await metrics.text());
-    default:
-      return reply(response, 404, "text/plain", "here are /healthz, /readyz and /metrics\n");
-  }
-}
-
-function reply(response: ServerResponse, status: number, contentType: string, body: string): void {
-  response.writeHead(status, {
-    "content-type": contentType,
-    "content-length": Buffer.byteLength(body),
-    "cache-control": "no-store",
+  const answer = await answerTo(deps, request).catch((error: unknown) => {
+    deps.log.error({ err: error }, "ops request failed");
+    return problem(500, "internal error");
   });
-  response.end(response.req.method === "HEAD" ? undefined : body);
+  response.writeHead(answer.status, {
+    "content-type": answer.contentType,
+    "content-length": Buffer.byteLength(answer.body),
+    "cache-control": "no-store",
+    ...(answer.status === 405 ? { allow: "GET, HEAD" } : {}),
+  });
+  response.end(request.method === "HEAD" ? "" : answer.body);
 }
 
-function parse(address: string): { readonly host: string; readonly port: number } {
-  const colon = address.lastIndexOf(":");
-  const host = address.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
-  return { host, port: Number(address.slice(colon + 1)) };
+async function answerTo(deps: OpsDeps, request: IncomingMessage): Promise<Answer> {
+  const path = request.url?.split("?", 1)[0];
+  const isKnown = path === "/healthz" || path === "/readyz" || path === "/metrics";
+  if (!isKnown) return problem(404, "not found");
+  if (request.method !== "GET" && request.method !== "HEAD") return problem(405, "read only");
+  if (path === "/healthz") return json(200, { status: "alive" });
+  if (path === "/readyz") return readiness(deps);
+  const { contentType } = deps.metrics;
+  return { status: 200, contentType, body: await deps.metrics.text() };
 }
 
-async function listen(server: Server, at: { host: string; port: number }): Promise<number> {
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  server.once("error", reject);
-  server.listen(at, resolve);
+async function readiness(deps: OpsDeps): Promise<Answer> {
+  const late = Promise.withResolvers<readonly string[]>();
+  const timer = setTimeout(() => late.resolve(CHECK_FAILED), READY_LIMIT_MS);
   try {
-    await promise;
-  } catch (cause) {
-    const why = cause instanceof Error ? cause.message : "unknown";
-    const message = `cannot listen on OPS_ADDRESS ${at.host}:${at.port}: ${why}`;
-    throw new ServiceError("failed_precondition", "ADDRESS_TAKEN", message, { cause });
+    const asked = deps.notReady().catch((error: unknown) => {
+      deps.log.error({ err: error }, "readiness check failed");
+      return CHECK_FAILED;
+    });
+    const notReady = await Promise.race([asked, late.promise]);
+    return notReady.length === 0
+      ? json(200, { status: "ready" })
+      : json(503, { status: "not ready", notReady });
   } finally {
-    server.off("error", reject);
+    clearTimeout(timer);
   }
-  const bound = server.address();
-  return typeof bound === "object" && bound !== null ? bound.port : at.port;
+}
+
+function json(status: number, body: object): Answer {
+  return { status, contentType: "application/json", body: `${JSON.stringify(body)}\n` };
+}
+
+function problem(status: number, title: string): Answer {
+  return { ...json(status, { title, status }), contentType: "application/problem+json" };
+}
+
+function portOf(address: AddressInfo | string | null): number {
+  if (address === null || typeof address === "string") throw new Error("not a TCP server");
+  return address.port;
+}
+
+function cannotListen(address: string, cause: unknown): ServiceError {
+  const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
+  const why = isInUse ? "the address is in use" : String(cause);
+  const message = `metrics and health cannot listen on ${address}: ${why}`;
+  return new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
 }

@@ -45,7 +45,9 @@ export function bidiStream(
     wire.start({
       onReceiveMetadata: () => void converse(call, requestsOf(method.input, frames)),
       onReceiveMessage: (bytes: Buffer) => frames.came(bytes),
-      onReceiveHalfClose: () => frames.came(undefined),
+      // Node ends the reading side of a stream that was reset before it says that it was: for a
+      // moment a caller who left looks like one who has sent everything.
+      onReceiveHalfClose: () => void setImmediate(() => frames.came(undefined)),
       onCancel: () => call.wasLeft(),
     });
   };

@@ -2,6 +2,8 @@ import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { ServedCall } from "./served-call.ts";
 
+const INCOMPLETE = { field: "", description: "the call ended before a whole request had come" };
+
 /** Starts a call that has one request, and hands its bytes over when the caller has sent all. */
 export function receiveOne(
   wire: ServerInterceptingCallInterface,
@@ -21,9 +23,9 @@ export function receiveOne(
     },
     onReceiveHalfClose: () => {
       if (request !== undefined) return onRequest(request);
-      // A frame that is shorter than its length says looks the same from here.
-      const description = "the call ended before a whole request had come";
-      call.fail(invalidArgument([{ field: "", description }]));
+      // A frame that is shorter than its length says looks the same from here; and so does, for a
+      // moment, a caller who left.
+      setImmediate(() => call.fail(invalidArgument([INCOMPLETE])));
     },
     onCancel: () => call.wasLeft(),
   });

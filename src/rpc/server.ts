@@ -13,16 +13,15 @@ import {
   ServerCredentials,
   ServerInterceptingCall,
   type ServerInterceptor,
-  setLogger,
 } from "@grpc/grpc-js";
 import { file_ambient_v1_sessions, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { file_google_rpc_error_details } from "../../gen/google/rpc/error_details_pb.ts";
-import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
 import type { LoggedCalls } from "./call-records.ts";
 import { definitionOf } from "./definition.ts";
 import { Health } from "./health.ts";
+import { Listener } from "./listener.ts";
 import { OpenCalls } from "./open-calls.ts";
 import { addReflection } from "./reflection.ts";
 import { statusOf } from "./status.ts";
@@ -75,6 +74,7 @@ class GrpcServer implements RpcServer {
   readonly #openCalls = new OpenCalls();
   readonly #health = new Health([SessionService.typeName]);
   readonly #server: Server;
+  readonly #listener: Listener;
   #address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
@@ -88,6 +88,8 @@ class GrpcServer implements RpcServer {
     this.#address = options.address;
     const answers = answersOf({ ...deps, openCalls: this.#openCalls }, deps.handlers, options);
     this.#server = newServer(options, interceptor(answers, this.#openCalls));
+    const injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
+    this.#listener = new Listener((socket) => injector.injectConnection(socket));
     this.#server.addService(definitionOf(SessionService), {});
     this.#health.addTo(this.#server);
     if (options.reflection) {
@@ -114,12 +116,7 @@ class GrpcServer implements RpcServer {
   }
 
   async #listen(): Promise<void> {
-    // grpc-js writes to the console by itself; its lines belong where ours are.
-    const onError = (message: unknown): void => this.#log.error({ message }, "grpc-js");
-    setLogger({ error: onError, info: onError, debug: onError });
-    const { address } = this.#options;
-    const port = await bind(this.#server, address);
-    this.#address = address.replace(/:\d+$/, `:${port}`);
+    this.#address = await this.#listener.listen(this.#options.address);
     this.setServing(true);
   }
 
@@ -127,13 +124,12 @@ class GrpcServer implements RpcServer {
     this.#health.set(false);
     await this.#started?.catch(() => undefined);
     const handlersDone = this.#openCalls.close();
-    const connectionsClosed = new Promise<void>((resolve) => {
-      this.#server.tryShutdown(() => resolve());
-    });
+    const connectionsClosed = this.#listener.close();
+    this.#server.tryShutdown(() => undefined); // The listener knows better when they are gone.
     const done = Promise.all([handlersDone, connectionsClosed]);
     if (await isDoneWithin(done, this.#options.stopLimitMs)) return;
     this.#log.warn({ handlers: this.#openCalls.handlersRunning }, "calls cut at the stop limit");
-    this.#server.forceShutdown();
+    this.#listener.cut();
     if (await isDoneWithin(done, CUT_HANDLERS_LIMIT_MS)) return;
     this.#log.error({ handlers: this.#openCalls.handlersRunning }, "handlers still run after stop");
   }
@@ -146,6 +142,7 @@ function newServer(options: RpcServerOptions, intercept: ServerInterceptor): Ser
     "grpc.max_concurrent_streams": CALLS_PER_CONNECTION_MAX,
     "grpc.keepalive_time_ms": keepalive.intervalMs,
     "grpc.keepalive_timeout_ms": keepalive.timeoutMs,
+    "grpc.enable_channelz": 0, // It counts every call and message for a service that is not offered.
     interceptors: [intercept],
   });
 }
@@ -163,22 +160,6 @@ function interceptor(
     const forget = openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });
     return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel: forget }) });
   };
-}
-
-async function bind(server: Server, address: string): Promise<number> {
-  try {
-    return await new Promise<number>((resolve, reject) => {
-      server.bindAsync(address, ServerCredentials.createInsecure(), (error, port) => {
-        if (error === null) resolve(port);
-        else reject(error);
-      });
-    });
-  } catch (cause) {
-    const isInUse = cause instanceof Error && cause.message.includes("EADDRINUSE");
-    const why = isInUse ? "the address is in use" : "the address cannot be bound";
-    const message = `gRPC cannot listen on ${address}: ${why}`;
-    throw new ServiceError("failed_precondition", "ADDRESS_TAKEN", message, { cause });
-  }
 }
 
 async function isDoneWithin(done: Promise<unknown>, limitMs: number): Promise<boolean> {

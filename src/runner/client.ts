@@ -20,12 +20,12 @@ import { failureFrom, RpcFailure } from "./failure.ts";
 /** The methods of the contract, to be named in `call` and `watch`. */
 export const ledger = SessionService.method;
 
-export interface CallOptions {
+interface CallOptions {
   readonly deadlineMs?: number;
   readonly signal?: AbortSignal;
 }
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly signal?: AbortSignal;
   /** Called once, when the service has taken the watch; rows may be long in coming. */
   readonly onAttached?: () => void;

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { cleanUp, makeDirectory, remainsIn } from "../support/embedded-fixture.ts";
 import {
   endService,
   runCommand,
@@ -269,10 +269,12 @@ describe("serve and migrate", () => {
   });
 
   test("a port that is taken ends with 4, and nothing is left running", async () => {
-    const env = { GRPC_ADDRESS: service.grpcAddress, DATA_DIR: await makeDirectory() };
+    const dataDir = await makeDirectory();
+    const env = { GRPC_ADDRESS: service.grpcAddress, DATA_DIR: dataDir };
     const { exitCode, stderr } = await runCommand(["serve"], { env });
     expect(stderr).toContain(service.grpcAddress);
     expect(exitCode).toBe(4);
+    expect(await remainsIn(dataDir)).toEqual([]);
   });
 
   test("a DATA_DIR that is in use ends with 4 and names its owner", async () => {

@@ -1,9 +1,10 @@
 /** The gRPC server as a unit: how it starts, what health and reflection say, how it stops. */
-import { fromBinary, toBinary, create } from "@bufbuild/protobuf";
-import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
-import { createConnection, createServer, type AddressInfo } from "node:net";
 import { once } from "node:events";
-import { Client, credentials, type ServiceError as GrpcError } from "@grpc/grpc-js";
+import { createConnection, type Socket } from "node:net";
+import { create, fromBinary } from "@bufbuild/protobuf";
+import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { Client, credentials, makeClientConstructor } from "@grpc/grpc-js";
 import { service as healthService } from "grpc-health-check";
 import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
@@ -11,9 +12,402 @@ import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.
 import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { createRpcServer } from "../../src/rpc/server.ts";
+import { createRpcServer, type RpcServer } from "../../src/rpc/server.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { startRpc } from "../support/rpc-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 const { getSession, watchSessionEvents } = SessionService.method;
+const SERVICE = "ambient.v1.SessionService";
+
+function newServer(address: string): RpcServer {
+  const log = createLogTo({ write: () => undefined }, "silent");
+  return createRpcServer(
+    { log, metrics: createMetrics(), clock: systemClock, handlers: {} },
+    { address, reflection: false, logCalls: "all", stopLimitMs: 1_000 },
+  );
+}
+
+async function isListening(address: string): Promise<boolean> {
+  const socket = socketTo(address);
+  try {
+    await once(socket, "connect");
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+function socketTo(address: string): Socket {
+  const [host = "", port] = address.split(":");
+  return createConnection({ host, port: Number(port) });
+}
+
+describeUnitContract("the gRPC server", {
+  create: () => newServer("127.0.0.1:0"),
+  isOfUse: ({ address }) => isListening(address),
+  // With port 0 it never listened.
+  remains: async ({ address }) =>
+    !address.endsWith(":0") && (await isListening(address)) ? ["the listener"] : [],
+  broken: { create: () => newServer("192.0.2.1:1"), failure: /cannot listen on 192\.0\.2\.1:1/ },
+});
+
+test("a port that is taken is named", async () => {
+  await using first = await startRpc({});
+  await expect(newServer(first.server.address).start()).rejects.toMatchObject({
+    name: "ServiceError",
+    message: `gRPC cannot listen on ${first.server.address}: the address is in use`,
+  });
+});
+
+test("an address that is not ours is named", async () => {
+  await expect(newServer("192.0.2.1:9000").start()).rejects.toThrow("192.0.2.1:9000");
+});
+
+test("IPv6 loopback", async () => {
+  await using rpc = await startRpc(
+    { getSession: async () => create(SessionSchema, { name: "six" }) },
+    { address: "[::1]:0" },
+  );
+  expect(rpc.server.address).toMatch(/^\[::1\]:[1-9]\d*$/);
+  expect(await rpc.client.unary(getSession, {})).toMatchObject({ name: "six" });
+});
+
+describe("health", () => {
+  const HealthClient = makeClientConstructor(healthService, "Health");
+
+  function healthOf(address: string) {
+    const client = new HealthClient(address, credentials.createInsecure());
+    return {
+      client,
+      check: (service: string) =>
+        new Promise<unknown>((resolve) => {
+          client["check"]?.({ service }, (error: unknown, answer: unknown) =>
+            resolve(error ?? answer),
+          );
+        }),
+    };
+  }
+
+  test("Check: SERVING as a whole and by name, NOT_FOUND for another name", async () => {
+    await using rpc = await startRpc({});
+    const { client, check } = healthOf(rpc.server.address);
+    expect(await check("")).toEqual({ status: "SERVING" });
+    expect(await check(SERVICE)).toEqual({ status: "SERVING" });
+    expect(await check("ambient.v1.Other")).toMatchObject({ code: 5 });
+    rpc.server.setServing(false);
+    expect(await check("")).toEqual({ status: "NOT_SERVING" });
+    rpc.server.setServing(true);
+    expect(await check(SERVICE)).toEqual({ status: "SERVING" });
+    client.close();
+  });
+
+  test("Watch: each change, NOT_SERVING when the server stops, and then the end", async () => {
+    await using rpc = await startRpc({});
+    const { client } = healthOf(rpc.server.address);
+    const statuses: unknown[] = [];
+    const ended = Promise.withResolvers<unknown>();
+    const watch = client["watch"]?.({ service: "" });
+    watch.on("error", ended.resolve);
+    watch.on("data", (answer: { readonly status: unknown }) => {
+      statuses.push(answer.status);
+      if (statuses.length === 1) rpc.server.setServing(false);
+      if (statuses.length === 2) void rpc.server.stop();
+    });
+    expect(await ended.promise).toMatchObject({ code: 14 });
+    expect(statuses).toEqual(["SERVING", "NOT_SERVING", "NOT_SERVING"]);
+    await rpc.server.stop();
+    client.close();
+  });
+
+  test("List: the server and its service", async () => {
+    await using rpc = await startRpc({});
+    const { client } = healthOf(rpc.server.address);
+    const answer = await new Promise((resolve) => {
+      client["list"]?.({}, (error: unknown, list: unknown) => resolve(error ?? list));
+    });
+    expect(answer).toEqual({
+      statuses: { "": { status: "SERVING" }, [SERVICE]: { status: "SERVING" } },
+    });
+    client.close();
+  });
+});
+
+describe.each(["v1", "v1alpha"])("reflection %s", (version) => {
+  /** One question, in bytes: the package's own stubs are not for clients. */
+  async function ask(address: string, field: number, value: string): Promise<BinaryReader> {
+    const client = new Client(address, credentials.createInsecure());
+    const same = (bytes: Buffer): Buffer => bytes;
+    const path = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
+    const call = client.makeBidiStreamRequest(path, same, same);
+    try {
+      const question = new BinaryWriter().tag(field, WireType.LengthDelimited).string(value);
+      call.write(Buffer.from(question.finish()));
+      const [answer] = await once(call, "data");
+      call.end();
+      await once(call, "end");
+      return new BinaryReader(answer);
+    } finally {
+      client.close();
+    }
+  }
+
+  /** The values of one field of a message; all of its fields have a length. */
+  function values(reader: BinaryReader, wanted: number): Uint8Array[] {
+    const found: Uint8Array[] = [];
+    while (reader.pos < reader.len) {
+      const [field] = reader.tag();
+      const bytes = reader.bytes();
+      if (field === wanted) found.push(bytes);
+    }
+    return found;
+  }
+
+  function inside(reader: BinaryReader, ...path: readonly number[]): Uint8Array[] {
+    const [field = 0, ...rest] = path;
+    const found = values(reader, field);
+    return rest.length === 0
+      ? found
+      : found.flatMap((bytes) => inside(new BinaryReader(bytes), ...rest));
+  }
+
+  test("lists the services", async () => {
+    await using rpc = await startRpc({});
+    const names = inside(await ask(rpc.server.address, 7, "*"), 6, 1, 1);
+    expect(names.map((name) => Buffer.from(name).toString()).toSorted()).toEqual([
+      SERVICE,
+      "grpc.health.v1.Health",
+    ]);
+  });
+
+  test.each([
+    SERVICE,
+    `${SERVICE}.PushSessionEvent`,
+    "ambient.v1.SessionEvent",
+    "google.rpc.BadRequest",
+    "grpc.health.v1.Health",
+  ])("describes %s with every file it needs", async (symbol) => {
+    await using rpc = await startRpc({});
+    const files = inside(await ask(rpc.server.address, 4, symbol), 4, 1).map((bytes) =>
+      fromBinary(FileDescriptorProtoSchema, bytes),
+    );
+    const names = files.map((file) => file.name);
+    expect(names).not.toEqual([]);
+    for (const file of files) expect(names).toEqual(expect.arrayContaining(file.dependency));
+  });
+
+  test("the description is that of the contract: all methods, and what is optional", async () => {
+    await using rpc = await startRpc({});
+    const files = inside(await ask(rpc.server.address, 4, SERVICE), 4, 1).map((bytes) =>
+      fromBinary(FileDescriptorProtoSchema, bytes),
+    );
+    const sessions = files.find((file) => file.name === "ambient/v1/sessions.proto");
+    expect(sessions?.service[0]?.method.map(({ name }) => name)).toEqual(
+      SessionService.methods.map(({ name }) => name),
+    );
+    const session = sessions?.messageType.find(({ name }) => name === "Session");
+    expect(session?.field.find(({ name }) => name === "prompt")?.proto3Optional).toBe(true);
+  });
+});
+
+test("without reflection there is none", async () => {
+  await using rpc = await startRpc({}, { reflection: false });
+  const path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+  const call = rpc.client.unaryBytes(path, Buffer.alloc(0));
+  await expect(call).rejects.toMatchObject({ code: "UNIMPLEMENTED" });
+});
+
+describe("a stop", () => {
+  const eventOf = (seq: bigint) => create(SessionEventSchema, { sessionId: "s1", seq });
+
+  test("ends watches at once, lets calls under way finish, and turns new ones away", async () => {
+    const order: string[] = [];
+    const entered = Promise.withResolvers<void>();
+    const mayAnswer = Promise.withResolvers<void>();
+    await using rpc = await startRpc({
+      getSession: async (_, { signal }) => {
+        entered.resolve();
+        await mayAnswer.promise;
+        order.push(`the call ${signal.aborted ? "was aborted" : "goes on"}`);
+        return create(SessionSchema, { name: "finished" });
+      },
+      async *watchSessionEvents(_, { signal }) {
+        yield eventOf(1n);
+        const { promise, reject } = Promise.withResolvers<never>();
+        signal.addEventListener("abort", () => reject(signal.reason));
+        await promise;
+      },
+    });
+    const underWay = rpc.client.unary(getSession, { id: "s1" });
+    await entered.promise;
+    const watch = rpc.client.serverStream(watchSessionEvents, { sessionId: "s1" });
+    await watch.next();
+
+    const stopped = rpc.server.stop().then(() => order.push("stopped"));
+    await expect(watch.next()).rejects.toMatchObject({
+      code: "UNAVAILABLE",
+      reason: "SHUTTING_DOWN",
+    });
+    order.push("the watch ended");
+    await expect(rpc.client.unary(getSession, {}, { deadlineMs: 2_000 })).rejects.toMatchObject({
+      code: "UNAVAILABLE",
+    });
+    mayAnswer.resolve();
+    expect(await underWay).toMatchObject({ name: "finished" });
+    await stopped;
+    expect(order).toEqual(["the watch ended", "the call goes on", "stopped"]);
+    const records = rpc.records.filter((record) => record.msg === "call");
+    expect(records.map((record) => record["code"])).toEqual(["UNAVAILABLE", "OK"]);
+  });
+
+  test("what comes by a connection that is still open is UNAVAILABLE", async () => {
+    const entered = Promise.withResolvers<void>();
+    const mayAnswer = Promise.withResolvers<void>();
+    let calls = 0;
+    await using rpc = await startRpc({
+      getSession: async () => {
+        calls += 1;
+        entered.resolve();
+        await mayAnswer.promise;
+        return create(SessionSchema);
+      },
+    });
+    // The second call is sent before the client can know of the stop.
+    const first = rpc.client.unary(getSession, {});
+    await entered.promise;
+    const stopped = rpc.server.stop();
+    const second = rpc.client.unary(getSession, {});
+    await expect(second).rejects.toMatchObject({ code: "UNAVAILABLE" });
+    mayAnswer.resolve();
+    await first;
+    await stopped;
+    expect(calls).toBe(1);
+  });
+
+  test("a watcher that does not read is cut at the limit, its handler ends before", async () => {
+    const cleaned = Promise.withResolvers<void>();
+    await using rpc = await startRpc(
+      {
+        async *watchSessionEvents() {
+          try {
+            for (let seq = 1n; ; seq += 1n) yield eventOf(seq);
+          } finally {
+            cleaned.resolve();
+          }
+        },
+      },
+      { stopLimitMs: 50 },
+    );
+    const watch = rpc.client.serverStream(watchSessionEvents, {});
+    await watch.next();
+    await rpc.server.stop();
+    await cleaned.promise;
+    expect(await isListening(rpc.server.address)).toBe(false);
+  });
+
+  test("a handler that goes on is cut at the limit: its signal says so, and the log", async () => {
+    const aborted = Promise.withResolvers<unknown>();
+    await using rpc = await startRpc(
+      {
+        getSession: (_, { signal }) => {
+          signal.addEventListener("abort", () => aborted.resolve(signal.reason));
+          return new Promise(() => undefined);
+        },
+      },
+      { stopLimitMs: 50 },
+    );
+    const call = rpc.client.unary(getSession, { id: "s1" });
+    const refusal = call.catch((error: unknown) => error);
+    await rpc.client.unary(SessionService.method.listSessions, {}).catch(() => undefined);
+    await rpc.server.stop();
+    expect(await refusal).toMatchObject({ code: "UNAVAILABLE" });
+    expect(await aborted.promise).toMatchObject({ code: "cancelled" });
+    expect(await rpc.recorded("handlers still run after stop")).toMatchObject({ handlers: 1 });
+  });
+
+  test("idle connections do not hold it up", async () => {
+    await using rpc = await startRpc({ getSession: async () => create(SessionSchema) });
+    const clients = Array.from({ length: 5 }, () => new RpcClient(rpc.server.address));
+    await Promise.all(clients.map((client) => client.unary(getSession, {})));
+    await rpc.server.stop();
+    expect(rpc.records.filter(({ level }) => level === "warn")).toEqual([]);
+    for (const client of clients) client.close();
+  });
+});
+
+test("a peer that does not answer pings is dead, and its watch ends", async () => {
+  const watched = Promise.withResolvers<void>();
+  const cleaned = Promise.withResolvers<void>();
+  await using rpc = await startRpc(
+    {
+      async *watchSessionEvents(_, { signal }) {
+        watched.resolve();
+        yield eventOf1;
+        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        cleaned.resolve();
+      },
+    },
+    { keepalive: { intervalMs: 30, timeoutMs: 30 } },
+  );
+  const socket = socketTo(rpc.server.address);
+  socket.write(deafWatch(rpc.server.address));
+  await watched.promise;
+  await Promise.all([cleaned.promise, once(socket.resume(), "close")]);
+  expect(await rpc.recorded("call")).toMatchObject({ code: "CANCELLED" });
+});
+
+test("one value of authorization, or two that are the same, are no matter", async () => {
+  const watched = Promise.withResolvers<void>();
+  await using rpc = await startRpc({
+    async *watchSessionEvents() {
+      watched.resolve();
+      yield eventOf1;
+    },
+  });
+  const socket = socketTo(rpc.server.address);
+  socket.write(deafWatch(rpc.server.address, ["Bearer a", "Bearer a"]));
+  await watched.promise;
+  expect(await rpc.recorded("call")).toMatchObject({ code: "OK" });
+  socket.destroy();
+});
+
+const eventOf1 = create(SessionEventSchema, { sessionId: "s1", seq: 1n });
+
+/**
+ * A WatchSessionEvents in HTTP/2 bytes: the preface, SETTINGS, HEADERS of literals, DATA with the end
+ * of the stream. Nothing that comes back is ever answered.
+ */
+function deafWatch(authority: string, authorizations: readonly string[] = []): Buffer {
+  const http2Frame = (type: number, flags: number, stream: number, payload: Buffer): Buffer => {
+    const head = Buffer.alloc(9);
+    head.writeUIntBE(payload.length, 0, 3);
+    head.writeUInt8(type, 3);
+    head.writeUInt8(flags, 4);
+    head.writeUInt32BE(stream, 5);
+    return Buffer.concat([head, payload]);
+  };
+  const literal = (name: string, value: string): Buffer =>
+    Buffer.concat([
+      Buffer.from([0, name.length]),
+      Buffer.from(name),
+      Buffer.from([value.length]),
+      Buffer.from(value),
+    ]);
+  const headers = Buffer.concat([
+    literal(":method", "POST"),
+    literal(":scheme", "http"),
+    literal(":path", `/${SERVICE}/WatchSessionEvents`),
+    literal(":authority", authority),
+    literal("content-type", "application/grpc"),
+    literal("te", "trailers"),
+    ...authorizations.map((value) => literal("authorization", value)),
+  ]);
+  return Buffer.concat([
+    Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    http2Frame(4, 0, 0, Buffer.alloc(0)),
+    http2Frame(1, 0x4, 1, headers),
+    http2Frame(0, 0x1, 1, Buffer.from([0, 0, 0, 0, 4, 0x0a, 2, 0x73, 0x31])),
+  ]);
+}

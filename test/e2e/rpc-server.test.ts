@@ -11,7 +11,7 @@ import {
   SessionEventSchema,
 } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
+import { type ErrorCode, invalidArgument, ServiceError } from "../../src/base/errors.ts";
 import { GRPC_STATUS } from "../../src/rpc/status.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import { REQUEST_BYTES_MAX } from "../../src/rpc/server.ts";
@@ -20,6 +20,23 @@ import { startRpc } from "../support/rpc-fixture.ts";
 
 const { getSession, issueSessionToken, pushSessionEvent } = SessionService.method;
 const PUSH = "/ambient.v1.SessionService/PushSessionEvent";
+
+const ERROR_CODES = [
+  "cancelled",
+  "invalid_argument",
+  "not_found",
+  "already_exists",
+  "failed_precondition",
+  "aborted",
+  "out_of_range",
+  "deadline_exceeded",
+  "unimplemented",
+  "unauthenticated",
+  "permission_denied",
+  "overloaded",
+  "unavailable",
+  "internal",
+] as const satisfies readonly ErrorCode[];
 
 const echo: SessionHandlers = {
   pushSessionEvent: async ({ sessionId, eventType, payload, eventCount }) =>
@@ -60,7 +77,9 @@ describe("a unary call", () => {
   test("with logCalls failures, OK is for debug and a refusal is not", async () => {
     await using rpc = await startRpc(echo, { logCalls: "failures" });
     await rpc.client.unary(pushSessionEvent, {});
-    await expect(rpc.client.unary(getSession, { id: "s1" })).rejects.toThrow();
+    await expect(rpc.client.unary(getSession, { id: "s1" })).rejects.toMatchObject({
+      code: "UNIMPLEMENTED",
+    });
     const calls = rpc.records.filter((record) => record.msg === "call");
     expect(calls.map(({ level, method }) => [level, method])).toEqual([
       ["debug", "PushSessionEvent"],
@@ -70,15 +89,16 @@ describe("a unary call", () => {
 });
 
 describe("a refusal", () => {
-  test.each(Object.entries(GRPC_STATUS))("%s reaches the caller as %d", async (code, number) => {
+  test.each(ERROR_CODES)("%s reaches the caller as its status", async (code) => {
     const reason = "STREAM_REPLACED";
+    expect(ERROR_CODES).toHaveLength(Object.keys(GRPC_STATUS).length);
     await using rpc = await startRpc({
       getSession: async () => {
-        throw new ServiceError(code as keyof typeof GRPC_STATUS, reason, "über 100 %");
+        throw new ServiceError(code, reason, "über 100 %");
       },
     });
     await expect(rpc.client.unary(getSession, { id: "s1" })).rejects.toMatchObject({
-      code: status[number],
+      code: status[GRPC_STATUS[code]],
       message: "über 100 %",
       reason,
       domain: "session-ledger",

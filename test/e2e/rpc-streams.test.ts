@@ -33,10 +33,11 @@ describe("a server stream", () => {
       async *watchSessionEvents(_, { signal }) {
         await new Promise((resolve) => signal.addEventListener("abort", resolve));
         closed.resolve();
+        yield eventOf(1n);
       },
     });
     const watch = rpc.client.serverStream(watchSessionEvents, { sessionId: "s1" });
-    await watch.attached;
+    expect(await watch.attached).toBeUndefined();
     watch.cancel();
     await closed.promise;
   });
@@ -144,7 +145,7 @@ describe("a server stream", () => {
 
     stream.close();
     await cleaned.promise;
-    session.close();
+    session.destroy();
   });
 
   test("a slow reader that reads on gets everything", async () => {
@@ -224,6 +225,7 @@ describe("a stream both ways", () => {
     await using rpc = await startRpc({
       async *pushSessionEvents(requests) {
         for await (const request of requests) seen.push(request.frame.case);
+        yield committed(0n); // Not reached.
       },
     });
     const call = rpc.client.bidiStream(pushSessionEvents);

@@ -2,7 +2,8 @@
  * The promises of a ledger as one question: given what its clients did and saw and what the database
  * holds at the end, what is wrong? Each answer is a sentence; no answer means that all is well.
  *
- *   every push       acknowledged: there, whole, exactly once, and as every answer said;
+ *   every push       acknowledged: there, whole, exactly once, and as every answer said, one of
+ *                    which was the first;
  *                    refused: not there; lost: at most once
  *   every stream     numbers contiguous from 1 by event_count, their sum the session's counter;
  *                    runs as the rows say; nothing that nobody sent
@@ -40,7 +41,7 @@ export function problemsOf(history: History, witness: Witness): readonly string[
   const problems = [
     ...history.pushes.flatMap((push) => pushProblems(push, byMark.get(push.sent.mark) ?? [])),
     ...strangers(history, byMark),
-    ...[...streams].flatMap(([key, rows]) => [...numberProblems(key, rows), ...runProblems(rows)]),
+    ...[...streams.values()].flatMap(streamProblems),
     ...counterProblems(witness, streams),
     ...[...Map.groupBy(history.pushes, ({ sent }) => streamKey(sent)).values()].flatMap((pushes) =>
       orderProblems(pushes, byMark),
@@ -62,9 +63,14 @@ function acknowledged({ attempts }: PushRecord): readonly Acknowledged[] {
   return attempts.flatMap(({ answer }) => (answer.kind === "acknowledged" ? [answer] : []));
 }
 
-/** When it was known to be stored; undefined when it never was. */
-function acknowledgedAt({ attempts }: PushRecord): number | undefined {
-  return attempts.find(({ answer }) => answer.kind === "acknowledged")?.ended;
+/** When it was first known to be stored; infinity when it never was. */
+function acknowledgedAt({ attempts }: PushRecord): number {
+  const known = attempts.filter(({ answer }) => answer.kind === "acknowledged");
+  return Math.min(...known.map(({ ended }) => ended));
+}
+
+function beganAt({ attempts }: PushRecord): number {
+  return attempts[0]?.began ?? 0;
 }
 
 function pushProblems(push: PushRecord, stored: readonly Row[]): readonly string[] {
@@ -76,8 +82,8 @@ function pushProblems(push: PushRecord, stored: readonly Row[]): readonly string
     return answers.length > 0 ? [problem("acknowledged, and not there")] : [];
   }
   const problems: string[] = [];
-  if (answers.length === 0 && attempts.every(({ answer }) => answer.kind === "refused")) {
-    if (push.attempts.length > 0) problems.push(problem("refused, and stored"));
+  if (attempts.every(({ answer }) => answer.kind === "refused")) {
+    problems.push(problem("refused, and stored"));
   }
   if (stored.length !== sent.rows) {
     problems.push(problem(`${stored.length} rows, and not ${sent.rows}`));
@@ -92,8 +98,10 @@ function pushProblems(push: PushRecord, stored: readonly Row[]): readonly string
     const difference = differenceOf(row, first);
     if (difference !== undefined) problems.push(problem(`answered with another ${difference}`));
   }
-  if (answers.filter(({ deduplicated }) => !deduplicated).length > 1) {
-    problems.push(problem("answered as new more than once"));
+  const asNew = answers.filter(({ deduplicated }) => !deduplicated).length;
+  if (asNew > 1) problems.push(problem("answered as new more than once"));
+  if (asNew === 0 && attempts.every(({ answer }) => answer.kind === "acknowledged")) {
+    problems.push(problem("never answered as new"));
   }
   return problems;
 }
@@ -111,15 +119,14 @@ function strangers(
     .map((row) => `${nameOf(row)}: nobody sent it`);
 }
 
-function numberProblems(key: string, rows: readonly Row[]): readonly string[] {
-  const [first] = rows;
-  const problems = first?.seq === 1n ? [] : [`${key}: begins at ${first?.seq}`];
+/** Of all rows of one stream in order: each connects to the one before, and is in the run that is open. */
+export function streamProblems(rows: readonly Row[]): readonly string[] {
+  const problems: string[] = [];
   for (const [at, row] of rows.entries()) {
-    if (at > 0 && !connects(rows[at - 1], row)) {
-      problems.push(`${nameOf(row)}: does not connect to the row before it`);
-    }
+    const isNext = at === 0 ? row.seq === 1n : connects(rows[at - 1], row);
+    if (!isNext) problems.push(`${nameOf(row)}: does not connect to the row before it`);
   }
-  return problems;
+  return [...problems, ...runProblems(rows)];
 }
 
 function counterProblems(
@@ -166,10 +173,10 @@ function orderProblems(
   const problems: string[] = [];
   let earliest = Number.POSITIVE_INFINITY;
   for (const { push, row } of inOrder.toReversed()) {
-    if (earliest < (push.began ?? 0)) {
+    if (earliest < beganAt(push)) {
       problems.push(`${nameOf(row)}: began after a push with a higher number was acknowledged`);
     }
-    earliest = Math.min(earliest, acknowledgedAt(push) ?? Number.POSITIVE_INFINITY);
+    earliest = Math.min(earliest, acknowledgedAt(push));
   }
   return problems;
 }
@@ -187,7 +194,7 @@ function epochProblems(
     other.epoch > one.epoch &&
     (other.row.stream === one.row.stream
       ? other.row.seq < one.row.seq
-      : (acknowledgedAt(other.push) ?? Number.POSITIVE_INFINITY) < (one.push.began ?? 0));
+      : acknowledgedAt(other.push) < beganAt(one.push));
   return fenced
     .filter((one) => fenced.some((other) => overtook(one, other)))
     .map(({ row, epoch }) => `${nameOf(row)}: of epoch ${epoch}, behind a higher one`);
@@ -215,7 +222,7 @@ function readerProblems(
   const heads: { at: number; seq: bigint }[] = [];
   const own = pushes.filter(({ sent }) => streamKey(sent) === streamKey(reader));
   const known = own.flatMap((push) =>
-    acknowledged(push).map(({ row }) => ({ at: acknowledgedAt(push) ?? 0, seq: row.seq })),
+    acknowledged(push).map(({ row }) => ({ at: acknowledgedAt(push), seq: row.seq })),
   );
   for (const { at, seq } of known.toSorted((left, right) => left.at - right.at)) {
     const highest = heads.at(-1)?.seq ?? 0n;

@@ -50,15 +50,14 @@ export type Answer =
 
 export interface Attempt {
   readonly began: number;
-  readonly ended: number;
-  readonly answer: Answer;
+  ended: number;
+  /** Lost, as long as there is none. */
+  answer: Answer;
 }
 
-/** A push and all attempts at it; one that was never answered is not among them. */
 export interface PushRecord {
   readonly sent: Sent;
-  /** The tick of the first attempt; undefined before it. */
-  began: number | undefined;
+  /** In the order they began. */
   readonly attempts: Attempt[];
 }
 
@@ -114,7 +113,7 @@ export class History {
   }
 
   push(sent: Sent): PushRecord {
-    const record: PushRecord = { sent, began: undefined, attempts: [] };
+    const record: PushRecord = { sent, attempts: [] };
     this.pushes.push(record);
     return record;
   }
@@ -130,23 +129,22 @@ export class History {
     record: PushRecord,
     call: () => Promise<{ readonly row: Row; readonly deduplicated: boolean }>,
   ): Promise<Row> {
-    const began = this.now();
-    record.began ??= began;
-    const ended = (answer: Answer): void => {
-      record.attempts.push({ began, ended: this.now(), answer });
-    };
+    const attempt: Attempt = { began: this.now(), ended: Infinity, answer: UNANSWERED };
+    record.attempts.push(attempt);
     try {
-      const { row, deduplicated } = await call();
-      ended({ kind: "acknowledged", row, deduplicated });
-      return row;
+      const answer = await call();
+      attempt.answer = { kind: "acknowledged", ...answer };
+      return answer.row;
     } catch (error) {
-      ended(answerOf(error));
+      attempt.answer = answerOf(error);
       throw error;
+    } finally {
+      attempt.ended = this.now();
     }
   }
 
   sessionIds(): ReadonlySet<string> {
-    return new Set([...this.pushes.map(({ sent }) => sent.sessionId)]);
+    return new Set(this.pushes.map(({ sent }) => sent.sessionId));
   }
 }
 
@@ -159,6 +157,8 @@ export function lastSeqOf({ seq, eventCount }: Pick<Row, "seq" | "eventCount">):
 export function markOf({ payload }: Pick<Row, "payload">): string | undefined {
   return /mark-\d+\./.exec(payload)?.[0];
 }
+
+const UNANSWERED: Answer = { kind: "lost", reason: "unanswered" };
 
 /** Reasons with which the service promises that the attempt stored nothing; every other leaves it open. */
 const STORES_NOTHING: ReadonlySet<string> = new Set([

@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm } from "node:fs/promises";
+import { chmod, mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestProject } from "vitest/node";
@@ -11,6 +11,13 @@ declare module "vitest" {
   }
 }
 
+const PREFIX = "session-ledger-test-server-";
+
+/** A younger directory may be of a run that has made it and not locked it yet. */
+const SWEEP_AGE_MS_MIN = 60_000;
+
+const quiet = { info: () => undefined, warn: () => undefined };
+
 /**
  * One server for a whole run: the one of DATABASE_URL_TEST, or else the service's own embedded unit in
  * a directory that is deleted at the end, so that every run also starts and stops that unit.
@@ -21,9 +28,9 @@ export async function setup(project: TestProject): Promise<() => Promise<void>> 
     project.provide("postgresUrl", given);
     return () => Promise.resolve();
   }
-  const dataDir = await mkdtemp(join(tmpdir(), "session-ledger-test-"));
+  await sweepKilledRuns();
+  const dataDir = await mkdtemp(join(tmpdir(), PREFIX));
   await chmod(dataDir, 0o755); // As root the server is another user, who has to come in.
-  const quiet = { info: () => undefined, warn: () => undefined };
   const server = createEmbeddedPostgres({ dataDir, log: quiet });
   await server.start();
   project.provide("postgresUrl", server.url);
@@ -31,4 +38,21 @@ export async function setup(project: TestProject): Promise<() => Promise<void>> 
     await server.stop();
     await rm(dataDir, { recursive: true });
   };
+}
+
+/** A run that was killed leaves its server running; the unit knows how to stop it, and whose it is not. */
+async function sweepKilledRuns(): Promise<void> {
+  for (const name of await readdir(tmpdir())) {
+    if (!name.startsWith(PREFIX)) continue;
+    const dataDir = join(tmpdir(), name);
+    const leftover = createEmbeddedPostgres({ dataDir, log: quiet });
+    try {
+      if (Date.now() - (await stat(dataDir)).birthtimeMs < SWEEP_AGE_MS_MIN) continue;
+      await leftover.start();
+      await leftover.stop();
+      await rm(dataDir, { recursive: true, force: true });
+    } catch {
+      // Its run lives, or another one sweeps it, or it belongs to another user.
+    }
+  }
 }

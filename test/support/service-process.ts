@@ -2,7 +2,7 @@
  * The service and its command line as processes, seen from outside: what they print, what they
  * answer, how they end.
  */
-import { spawn } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
@@ -34,6 +34,12 @@ export interface ServiceProcess {
   kill(signal: NodeJS.Signals): Promise<number | null>;
 }
 
+/** A test run that is cut short must not leave services behind: each is told to stop. */
+const running = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of running) child.kill("SIGTERM");
+});
+
 const servingSchema = z.object({
   msg: z.literal("serving"),
   grpc: z.string(),
@@ -45,7 +51,11 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
   const dataDir = options.dataDir ?? (await makeDirectory());
   const env = { ...environment(), DATA_DIR: dataDir, ...options.env };
   const child = spawn(process.execPath, [MAIN], { env, stdio: ["ignore", "pipe", "pipe"] });
-  const ended = once(child, "exit").then(() => child.exitCode);
+  running.add(child);
+  const ended = once(child, "exit").then(() => {
+    running.delete(child);
+    return child.exitCode;
+  });
   const log: string[] = [];
   const serving = Promise.withResolvers<z.infer<typeof servingSchema>>();
   createInterface({ input: child.stderr }).on("line", (line) => log.push(line));

@@ -17,18 +17,11 @@ export type Plan =
 /** Registers a test that is given the path of the tool. */
 export function toolTest(tool: string, title: string, body: (path: string) => Promise<void>): void {
   const plan = planFor(tool, process.env);
-  switch (plan.kind) {
-    case "run":
-      test(`${tool}: ${title}`, () => body(plan.path));
-      return;
-    case "skip":
-      test.skip(`${tool}: ${title} (${tool} is not installed)`, () => undefined);
-      return;
-    case "fail":
-      test(`${tool}: ${title}`, () => {
-        throw new Error(`REQUIRE_TOOLS is set, and ${tool} is not installed`);
-      });
-  }
+  const why = plan.kind === "skip" ? ` (${tool} is not installed)` : "";
+  test.skipIf(plan.kind === "skip")(`${tool}: ${title}${why}`, async () => {
+    if (plan.kind !== "run") throw new Error(`REQUIRE_TOOLS is set, and ${tool} is not installed`);
+    await body(plan.path);
+  });
 }
 
 export function planFor(tool: string, environment: Environment): Plan {

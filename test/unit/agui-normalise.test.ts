@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
 import { fieldsOfType, snakeName } from "../../src/agui/fields.ts";
 import { normalise } from "../../src/agui/normalise.ts";
+import { VIOLATIONS_MAX } from "../../src/agui/violations.ts";
 import { readPayload } from "../../src/agui/payload.ts";
 
 function normalised(type: EventType, text: string): string {
@@ -256,6 +257,12 @@ describe("inside", () => {
     expect(normalised("MESSAGES_SNAPSHOT", text)).toBe(
       "payload.messages[0].toolCalls[0].encryptedValue and payload.messages[0].toolCalls[0].encrypted_value are two spellings of one field, but differ",
     );
+  });
+
+  test("many that differ are told a limited number of times", () => {
+    const message = '{"id":"","role":"tool","toolCallId":"a","tool_call_id":"b"}';
+    const text = `{"messages":[${Array<string>(1_000).fill(message).join(",")}]}`;
+    expect(normalised("MESSAGES_SNAPSHOT", text).split("; ")).toHaveLength(VIOLATIONS_MAX);
   });
 
   test("an object with a key twice, or of an unknown variant, is left alone", () => {

@@ -21,7 +21,7 @@ class Captured extends Writable {
   }
 }
 
-interface Setup extends Partial<Pick<CliIo, "serve" | "migrate">> {
+interface Setup extends Partial<Pick<CliIo, "serve" | "migrate" | "stdout">> {
   readonly environment?: Environment;
   readonly isTerminal?: boolean;
 }
@@ -31,7 +31,7 @@ async function run(argv: readonly string[], setup: Setup = {}) {
   const [stdout, stderr] = [new Captured(), new Captured()];
   const exitCode = await runCli(argv, {
     stdin: Object.assign(Readable.from([]), { isTTY: isTerminal }),
-    stdout,
+    stdout: setup.stdout ?? stdout,
     stderr,
     signal: new AbortController().signal,
     loadConfig: () => loadConfig(environment),
@@ -58,6 +58,15 @@ describe("help", () => {
       expect(stdout).toContain(exitHelp());
     },
   );
+});
+
+test("a reader that is gone is no failure", async () => {
+  const gone = new Writable({
+    write: (_chunk, _encoding, done) => done(Object.assign(new Error("EPIPE"), { code: "EPIPE" })),
+  });
+  const { exitCode } = await run(["--help"], { stdout: gone });
+  await new Promise(setImmediate); // A stream tells of its failure in a later turn.
+  expect(exitCode).toBe(0);
 });
 
 describe("a wrong call is exit code 2, and nothing is done", () => {
@@ -124,11 +133,12 @@ describe("serve", () => {
   test.each([
     [new ServiceError("failed_precondition", "INVALID_REQUEST", "the port is in use"), 4],
     [new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "no database"), 3],
-    [new TypeError("a defect"), 5],
+    [new TypeError("a defect", { cause: new Error("what is behind it") }), 5],
   ])("that fails with %s ends with %i", async (failure, code) => {
     const { exitCode, stderr } = await run([], { serve: () => Promise.reject(failure) });
     expect(exitCode).toBe(code);
     expect(stderr).toContain(failure.message);
+    expect(stderr.includes("what is behind it")).toBe(failure.cause !== undefined);
   });
 });
 

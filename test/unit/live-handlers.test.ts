@@ -13,6 +13,7 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
+import type { CallContext } from "../../src/handlers/context.ts";
 import { createWatchHandlers } from "../../src/handlers/watch.ts";
 import type { LiveLimits } from "../../src/live/limits.ts";
 import { settled } from "../support/slow-table.ts";
@@ -61,8 +62,8 @@ class Call<M extends SessionEvent | SessionMessage> {
   /** What the call ended with; `null` for OK. */
   ended: unknown;
 
-  constructor(begin: (context: { readonly signal: AbortSignal }) => AsyncIterable<M>) {
-    this.#read(begin({ signal: this.controller.signal })).then(
+  constructor(begin: (context: CallContext) => AsyncIterable<M>) {
+    this.#read(begin({ hasEnded: false, signal: this.controller.signal })).then(
       () => (this.ended = null),
       (error: unknown) => (this.ended = error),
     );

@@ -6,8 +6,8 @@
  * Who may come in: the server listens on 127.0.0.1, which every user of the machine can reach, and asks
  * everybody for a password by SCRAM. The password is random, made with the cluster, and in a file beside
  * it of mode 0600, in a directory of mode 0700. There is no unix socket: as root its directory would
- * have to be shared with another user, its path is limited to 107 bytes, which a DATA_DIR easily
- * exceeds, and the tools that people point at a database take a URL with a port.
+ * have to be shared with another user, its path may have about a hundred bytes, which a DATA_DIR
+ * easily exceeds, and the tools that people point at a database take a URL with a port.
  */
 import { randomBytes, randomUUID } from "node:crypto";
 import { lchown, mkdir, open, readFile, readdir, rename, rm, writeFile } from "node:fs/promises";

@@ -106,8 +106,10 @@ async function live(context: Context, ready: (url: string) => void): Promise<voi
     const run = (): Promise<void> =>
       runCluster({ ...context, dataDir, place, found, beganMs }, ready);
     if (place.home === dataDir) return run();
-    // A copy of DATA_DIR is another directory with a link to the same cluster.
-    return whileLocked(await openDataDir(place.home), context, run);
+    // A copy of DATA_DIR is another directory with a link to the same cluster. As root its home is ours
+    // to write in; for others only the cluster is, and it is there, or there would be no link.
+    const guarded = place.account === undefined ? place.clusterDir : place.home;
+    return whileLocked(await openDataDir(guarded), context, run);
   });
 }
 

@@ -15,9 +15,9 @@ const SETTINGS: Readonly<Record<string, string>> = {
   unix_socket_directories: "",
   password_encryption: "scram-sha-256",
 
-  // An ingest service writes all day: with the default of 1 GB it would begin a checkpoint at each
-  // gigabyte of log, and every page is logged in full after one. The price is disk, and a longer
-  // replay after a crash. Educated guesses, shared_buffers too: the machine is also a developer's.
+  // An ingest service writes all day, and after every checkpoint each page it touches is logged in full
+  // once: so fewer of them than by default (1 GB, 5 min). The price is disk, and a longer replay after a
+  // crash. Educated guesses, not measured, and shared_buffers too: the machine is also a developer's.
   shared_buffers: "256MB",
   max_wal_size: "2GB",
   checkpoint_timeout: "10min",

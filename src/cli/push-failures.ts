@@ -1,0 +1,16 @@
+import type { RpcFailure } from "../runner/failure.ts";
+
+/** Without a key, a push whose answer was lost may be stored, and repeated it would be doubled. */
+export function mayRepeat(failure: RpcFailure, { keys }: { readonly keys: boolean }): boolean {
+  return failure.wasRefusedForNow || (keys && failure.wasLost);
+}
+
+/** The other lines may be accepted; a wrong session id, for example, would refuse them all. */
+export function isFaultOfLine({ code, wasRefusedForNow, violations }: RpcFailure): boolean {
+  if (violations.some(({ field }) => field === "session_id")) return false;
+  return (
+    code === "INVALID_ARGUMENT" ||
+    code === "ALREADY_EXISTS" ||
+    (code === "RESOURCE_EXHAUSTED" && !wasRefusedForNow)
+  );
+}

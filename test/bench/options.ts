@@ -1,0 +1,64 @@
+/** The command line: which benchmarks, and how much of each. */
+import { parseArgs } from "node:util";
+
+export const BENCHES = ["push", "read", "memory", "idle"] as const;
+export type BenchName = (typeof BENCHES)[number] | "profile";
+
+export interface BenchOptions {
+  readonly benches: readonly BenchName[];
+  /** Of one run of load: so many calls, or so many seconds. Undefined: the benchmark's own. */
+  readonly calls: number | undefined;
+  readonly seconds: number | undefined;
+  readonly rounds: number;
+  /** Everything small: shows that it works, and nothing else. */
+  readonly quick: boolean;
+}
+
+export const USAGE = `usage: npm run bench -- push|read|memory|idle|all [options]
+       npm run bench -- profile push [options]
+
+  --seconds N   how long one run of load takes
+  --calls N     how many calls (rows, for read) it has instead
+  --rounds N    how often each server gets its turn
+  --quick       everything small: shows that it works, its figures mean nothing
+
+One JSON document on stdout, progress on stderr.
+`;
+
+/** Undefined when it makes no sense. */
+export function readOptions(args: readonly string[]): BenchOptions | undefined {
+  try {
+    const { values, positionals } = parseArgs({
+      args: [...args],
+      allowPositionals: true,
+      options: {
+        calls: { type: "string" },
+        seconds: { type: "string" },
+        rounds: { type: "string" },
+        quick: { type: "boolean", default: false },
+      },
+    });
+    const benches = benchesOf(positionals);
+    const amount = { calls: countOf(values.calls), seconds: countOf(values.seconds) };
+    const rounds = countOf(values.rounds) ?? (values.quick ? 1 : 3);
+    return benches === undefined ? undefined : { benches, ...amount, rounds, quick: values.quick };
+  } catch {
+    return undefined;
+  }
+}
+
+function benchesOf(names: readonly string[]): readonly BenchName[] | undefined {
+  const [name, what, ...more] = names;
+  if (name === "profile") return what === "push" && more.length === 0 ? ["profile"] : undefined;
+  if (what !== undefined) return undefined;
+  const known = BENCHES.find((bench) => bench === name);
+  if (known !== undefined) return [known];
+  return name === "all" ? BENCHES : undefined;
+}
+
+function countOf(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const count = Number(text);
+  if (!Number.isSafeInteger(count) || count < 1) throw new RangeError(text);
+  return count;
+}

@@ -1,0 +1,28 @@
+/** Where the time of the service's own thread goes while it takes pushes; of PostgreSQL it says nothing. */
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Bench, Findings } from "./bench.ts";
+import { summariseProfile } from "./cpu-profile.ts";
+import { runLoad } from "./load.ts";
+import { pushAmount } from "./push.ts";
+import { startLedger } from "./servers.ts";
+import { SHAPES } from "./shapes.ts";
+
+const ROOT = new URL("../../", import.meta.url).href;
+
+export async function benchProfile(bench: Bench): Promise<Findings> {
+  const directory = await mkdtemp(join(tmpdir(), "session-ledger-profile-"));
+  bench.undo.defer(() => rm(directory, { recursive: true, force: true }));
+  const ledger = await startLedger(bench, {
+    nodeArgs: ["--cpu-prof", `--cpu-prof-dir=${directory}`],
+  });
+  const shape = SHAPES.sessions64;
+  const load = await runLoad(bench, ledger, { shape, amount: pushAmount(bench) });
+  bench.progress("writing the profile");
+  await ledger.stop(); // Node writes the profile when the process ends by itself.
+  const [name] = (await readdir(directory)).filter((file) => file.endsWith(".cpuprofile"));
+  if (name === undefined) throw new Error("the service left no profile");
+  const profile = await readFile(join(directory, name), "utf8");
+  return { load: { shape, ...load }, profile: summariseProfile(profile, ROOT) };
+}

@@ -1,0 +1,80 @@
+/**
+ * What group commit is measured against: the same server, handlers, statement and pool, but every push
+ * is appended by itself, in a transaction and an fsync of its own.
+ *
+ *   DATABASE_URL=postgres://… node test/bench/row-by-row-server.ts     prints {"address":"127.0.0.1:40123"}
+ */
+import { startAll, stopAll } from "../../src/base/lifecycle.ts";
+import { systemClock } from "../../src/base/clock.ts";
+import { addressText, loadConfig } from "../../src/config.ts";
+import { createPushHandlers } from "../../src/handlers/push.ts";
+import { commitBatch, type LedgerWriter } from "../../src/ingest/commit.ts";
+import type { Ingest } from "../../src/ingest/ingest.ts";
+import { databaseUnavailable } from "../../src/ingest/refusal.ts";
+import { createLog } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { createRpcServer } from "../../src/rpc/server.ts";
+import { append } from "../../src/store/append.ts";
+import { createDatabase } from "../../src/store/database.ts";
+import { readKept } from "../../src/store/kept.ts";
+
+const loaded = loadConfig();
+if (!loaded.ok) throw new Error(loaded.problems.join("\n"));
+const { config } = loaded;
+
+const database = createDatabase({
+  url: () => config.databaseUrl ?? "",
+  connectionsMax: config.databaseConnections,
+  statementTimeoutMs: config.statementTimeoutMs,
+  lockTimeoutMs: config.lockTimeoutMs,
+});
+
+const writer: LedgerWriter = {
+  append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
+  readKept: (addresses) => readKept(database, addresses),
+};
+
+const ingest: Ingest = {
+  start: () => Promise.resolve(),
+  stop: () => Promise.resolve(),
+  async push(push) {
+    const [settled] = await commitBatch(writer, [push], { wait: true });
+    switch (settled?.kind) {
+      case "stored": {
+        const [first, ...others] = settled.rows;
+        if (first === undefined) throw new Error("a stored push has no row");
+        return { rows: [first, ...others], deduplicated: false };
+      }
+      case "deduplicated":
+        return { rows: [settled.row], deduplicated: true };
+      case "refused":
+        throw settled.error;
+      case "busy":
+      case undefined:
+        throw databaseUnavailable(undefined);
+    }
+  },
+};
+
+const rpc = createRpcServer(
+  {
+    log: createLog({ level: "info", pretty: false, to: "stderr" }),
+    metrics: createMetrics(),
+    clock: systemClock,
+    handlers: createPushHandlers({ ingest, clock: systemClock }, config),
+  },
+  {
+    address: addressText(config.grpcAddress),
+    reflection: false,
+    logCalls: config.callLog,
+    requestBytesMax: config.requestBytesMax,
+    stopLimitMs: config.stopLimitMs,
+  },
+);
+
+const units = [database, rpc];
+await startAll(units);
+process.stdout.write(`${JSON.stringify({ address: rpc.address })}\n`);
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  process.once(signal, () => void stopAll(units));
+}

@@ -1,0 +1,127 @@
+/** The three servers that are measured, and the witness of what the first has really stored. */
+import { readFile, realpath } from "node:fs/promises";
+import { join } from "node:path";
+import postgres from "postgres";
+import { z } from "zod";
+import { DATABASE, ROLE } from "../../src/store/embedded/cluster.ts";
+import { makeDirectory, runningPostmaster } from "../support/embedded-fixture.ts";
+import type { Bench } from "./bench.ts";
+import { startProcess } from "./processes.ts";
+
+export interface Target {
+  readonly name: string;
+  readonly address: string;
+  readonly pid: number;
+  /** Undefined where nothing is stored. */
+  readonly witness: Witness | undefined;
+}
+
+/** What a client cannot know: HTTP 200 is also the answer to a call that failed. */
+export interface Witness {
+  /** Event rows in the table. */
+  rowsOf(sessionIds: readonly string[]): Promise<number>;
+  /** Sessions that have any. */
+  sessionsAmong(sessionIds: readonly string[]): Promise<number>;
+  /** Pushes answered with an earlier row, since the start. */
+  deduplicated(): Promise<number>;
+  readonly postmasterPid: number;
+}
+
+export interface Ledger extends Target {
+  readonly witness: Witness;
+  readonly databaseUrl: string;
+  readonly sql: postgres.Sql;
+  /** The directory that holds the cluster: on the disk whose fsync counts. */
+  readonly clusterHome: string;
+  stop(): Promise<void>;
+}
+
+/** What the person at the keyboard has set stays set, but for where to listen and what to store in. */
+const ADDRESSES = { GRPC_ADDRESS: "127.0.0.1:0", OPS_ADDRESS: "127.0.0.1:0" } as const;
+
+const startedSchema = z.object({ msg: z.literal("embedded_postgres_started"), port: z.int() });
+const servingSchema = z.object({ msg: z.literal("serving"), grpc: z.string(), ops: z.string() });
+const addressSchema = z.object({ address: z.string() });
+
+/** The service as a user starts it: with an embedded PostgreSQL, durable, in a new DATA_DIR. */
+export async function startLedger(
+  bench: Bench,
+  options: { readonly nodeArgs?: readonly string[] } = {},
+): Promise<Ledger> {
+  const dataDir = await makeDirectory();
+  let port = 0;
+  const { pid, ready, ...server } = await startProcess(bench, {
+    script: new URL("../../src/main.ts", import.meta.url),
+    nodeArgs: options.nodeArgs ?? [],
+    env: { ...ADDRESSES, DATABASE_URL: "", DATA_DIR: dataDir, LOG_LEVEL: "info" },
+    readyBy: (line) => {
+      port = startedSchema.safeParse(line).data?.port ?? port;
+      return servingSchema.safeParse(line).data;
+    },
+  });
+  const cluster = await realpath(join(dataDir, "postgres"));
+  const password = (await readFile(join(cluster, "password"), "utf8")).trim();
+  const databaseUrl = `postgres://${ROLE}:${password}@127.0.0.1:${port}/${DATABASE}`;
+  const sql = postgres(databaseUrl, { max: 1, onnotice: () => undefined });
+  bench.undo.defer(() => sql.end({ timeout: 1 }));
+  const witness = createWitness(sql, {
+    opsAddress: ready.ops,
+    postmasterPid: await runningPostmaster(dataDir),
+  });
+  const clusterHome = join(cluster, "..");
+  return {
+    name: "service",
+    address: ready.grpc,
+    pid,
+    witness,
+    databaseUrl,
+    sql,
+    clusterHome,
+    stop: () => server.stop(),
+  };
+}
+
+/** The same adapter and messages over a handler that stores nothing: what gRPC alone costs. */
+export async function startNoop(bench: Bench): Promise<Target> {
+  const { pid, ready } = await startProcess(bench, {
+    script: new URL("../support/noop-server.ts", import.meta.url),
+    env: {},
+    readyBy: (line) => addressSchema.safeParse(line).data,
+  });
+  return { name: "no-op", address: ready.address, pid, witness: undefined };
+}
+
+/** On the ledger's PostgreSQL, which serves one of the two at a time. */
+export async function startRowByRow(bench: Bench, ledger: Ledger): Promise<Target> {
+  const { pid, ready } = await startProcess(bench, {
+    script: new URL("./row-by-row-server.ts", import.meta.url),
+    env: { ...ADDRESSES, DATABASE_URL: ledger.databaseUrl },
+    readyBy: (line) => addressSchema.safeParse(line).data,
+  });
+  return { name: "row by row", address: ready.address, pid, witness: ledger.witness };
+}
+
+function createWitness(
+  sql: postgres.Sql,
+  options: { readonly opsAddress: string; readonly postmasterPid: number },
+): Witness {
+  return {
+    postmasterPid: options.postmasterPid,
+    async rowsOf(sessionIds) {
+      const [row] = await sql<{ count: number }[]>`
+        select count(*)::int as count from session_events where session_id = any(${sessionIds})`;
+      return row?.count ?? 0;
+    },
+    async sessionsAmong(sessionIds) {
+      const [row] = await sql<{ count: number }[]>`
+        select count(*)::int as count from sessions where id = any(${sessionIds}) and event_seq > 0`;
+      return row?.count ?? 0;
+    },
+    async deduplicated() {
+      const answer = await fetch(`http://${options.opsAddress}/metrics`);
+      const count = /^session_ledger_rows_deduplicated_total (\d+)$/m.exec(await answer.text());
+      if (count === null) throw new Error("the service does not count repeated pushes");
+      return Number(count[1]);
+    },
+  };
+}

@@ -1,0 +1,252 @@
+/**
+ * Requests that no client library would send. First the known ones, each shown to store nothing; then
+ * random ones: bytes, valid requests that were damaged, and payloads of all sorts. Whatever comes, the
+ * answer is never INTERNAL, the service lives on, its log holds no error, and no row is half stored:
+ * the numbers of a session are the sum of what its rows count, and every acknowledged row is there.
+ */
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import * as fc from "fast-check";
+import { gzipSync } from "node:zlib";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { properties } from "../support/properties.ts";
+import {
+  failureOf,
+  nextSeq,
+  push,
+  type Row,
+  STREAMS,
+  type Stream,
+  tracesOf,
+} from "../support/pushing.ts";
+import { frame, rawCall } from "../support/raw-http2.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { damagedRequest, encodePush, SESSIONS, wildRequest } from "../support/wild-requests.ts";
+
+let service: ServiceProcess;
+let client: RpcClient;
+
+beforeAll(async () => {
+  service = await startService({ env: { CALL_LOG: "failures" } });
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+const METHODS = {
+  messages: SessionService.method.pushSessionMessage,
+  events: SessionService.method.pushSessionEvent,
+} as const;
+
+function pathOf(stream: Stream): string {
+  return `/${SessionService.typeName}/${METHODS[stream].name}`;
+}
+
+/** Appended to a valid request, it overrides the field: the last one counts. */
+function field(number: number, bytes: Uint8Array): Uint8Array {
+  return new BinaryWriter().tag(number, WireType.LengthDelimited).bytes(bytes).finish();
+}
+
+const NOT_UTF8 = Uint8Array.of(0x61, 0xc3, 0x28);
+const SENDER = 103;
+
+const STRING_FIELDS: Readonly<Record<Stream, readonly (readonly [string, Uint8Array])[]>> = {
+  messages: [
+    ["session_id", field(1, NOT_UTF8)],
+    ["event_type", field(2, NOT_UTF8)],
+    ["payload", field(3, NOT_UTF8)],
+    ["idempotency_key", field(100, NOT_UTF8)],
+    ...[1, 2, 3, 5, 6, 7].map(
+      (number) => [`sender's field ${number}`, field(SENDER, field(number, NOT_UTF8))] as const,
+    ),
+  ],
+  events: [
+    ["session_id", field(1, NOT_UTF8)],
+    ["event_type", field(2, NOT_UTF8)],
+    ["payload", field(3, NOT_UTF8)],
+    ["idempotency_key", field(100, NOT_UTF8)],
+  ],
+};
+
+const BROKEN_TAILS: readonly (readonly [string, string])[] = [
+  ["a tag that is cut off", "80"],
+  ["a field that is longer than the message", "1a7f6869"],
+  ["field number 0", "0000"],
+  ["a wire type that does not exist", "1f"],
+  ["the end of a group that did not begin", "0c"],
+  ["a number of eleven bytes", "a806ffffffffffffffffffff01"],
+];
+
+const REFUSED = { code: "INVALID_ARGUMENT", reason: "INVALID_REQUEST" };
+
+describe.each(STREAMS)("%s: a push is INVALID_ARGUMENT and stores nothing with", (stream) => {
+  const tails = [
+    ...STRING_FIELDS[stream].map(([name, tail]) => [`invalid UTF-8 in ${name}`, tail] as const),
+    ...BROKEN_TAILS.map(([name, hex]) => [name, Buffer.from(hex, "hex")] as const),
+  ];
+  test.each(tails)("%s", async (_, tail) => {
+    const { outcome, traces } = await tracesOf(client, stream, (sessionId) => {
+      const bytes = Buffer.concat([encodePush(stream, { sessionId }), tail]);
+      return failureOf(client.unaryBytes(METHODS[stream], bytes));
+    });
+    expect(outcome).toMatchObject(REFUSED);
+    expect(traces).toEqual([]);
+  });
+
+  test.each([
+    ["a gzip frame that is cut off", (whole: Uint8Array) => gzipSync(whole).subarray(0, -9)],
+    ["a gzip frame that is no gzip", (whole: Uint8Array) => whole],
+  ])("%s", async (_, damage) => {
+    const { outcome, traces } = await tracesOf(client, stream, (sessionId) =>
+      rawCall(service.grpcAddress, {
+        path: pathOf(stream),
+        body: frame(damage(encodePush(stream, { sessionId })), true),
+        headers: { "grpc-encoding": "gzip" },
+      }),
+    );
+    expect(outcome).toMatchObject({ status: 3, reason: "INVALID_REQUEST" });
+    expect(traces).toEqual([]);
+  });
+});
+
+/** What a push of a session that is never deleted may be answered; anything else is a bug. */
+const ANSWERS = [
+  "OK",
+  "INVALID_ARGUMENT",
+  "ALREADY_EXISTS",
+  "FAILED_PRECONDITION",
+  "RESOURCE_EXHAUSTED",
+];
+/** gRPC's number of ANSWERS, and of UNIMPLEMENTED: a second frame, an unknown encoding. */
+const RAW_ANSWERS = [0, 3, 6, 8, 9, 12];
+
+const AT_ONCE = 8;
+
+async function answerOf(call: Promise<unknown>): Promise<string> {
+  return call.then(
+    () => "OK",
+    (error: unknown) => {
+      if (error instanceof RpcFailure) return error.code;
+      throw error;
+    },
+  );
+}
+
+/** Alive, no defect in its log, and every session whole. */
+async function isWhole(): Promise<void> {
+  const errors = service.log.filter((line) => /"level":("error"|"fatal"|[56]0)/.test(line));
+  expect(errors).toEqual([]);
+  const { items } = await client.unary(SessionService.method.listSessions, { size: 1_000 });
+  for (const id of items.map(({ metadata }) => metadata?.id ?? "")) {
+    for (const name of STREAMS) await isContiguous(name, id);
+  }
+}
+
+async function isContiguous(name: Stream, id: string): Promise<void> {
+  let expected = 1n;
+  for (const row of await allRows(name, id)) {
+    expect(row.seq).toBe(expected);
+    expected = nextSeq(row);
+  }
+  expect((await push(client, name, { sessionId: id })).seq).toBe(expected);
+}
+
+async function allRows(name: Stream, id: string): Promise<readonly Row[]> {
+  const rows: Row[] = [];
+  const { listSessionMessages, listSessionEvents } = SessionService.method;
+  for (let afterSeq = 0n; ; ) {
+    const request = { sessionId: id, afterSeq, pageSize: 1_000 };
+    const page =
+      name === "messages"
+        ? await client.unary(listSessionMessages, request)
+        : await client.unary(listSessionEvents, request);
+    rows.push(...page.items);
+    if (!page.hasMore) return rows;
+    afterSeq = page.nextAfterSeq;
+  }
+}
+
+describe("whatever comes", () => {
+  test("random bytes as body or message of every unary call", async () => {
+    const paths = SessionService.methods
+      .filter(({ methodKind, name }) => methodKind === "unary" && name !== "DeleteSession")
+      .map(({ name }) => `/${SessionService.typeName}/${name}`);
+    const call = fc.record({
+      path: fc.constantFrom(...paths),
+      body: fc.uint8Array({ maxLength: 64 }),
+      isFramed: fc.boolean(),
+      isCompressed: fc.boolean(),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(call, { minLength: 1, maxLength: AT_ONCE }), async (calls) => {
+        const answers = await Promise.all(
+          calls.map(({ path, body, isFramed, isCompressed }) =>
+            rawCall(service.grpcAddress, {
+              path,
+              body: isFramed ? frame(body, isCompressed) : body,
+              ...(isCompressed ? { headers: { "grpc-encoding": "gzip" } } : {}),
+            }),
+          ),
+        );
+        for (const { status } of answers) expect([...RAW_ANSWERS, 5]).toContain(status);
+      }),
+      properties({ runs: 60 }),
+    );
+    await isWhole();
+  });
+
+  test("valid requests that were damaged", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(damagedRequest, { minLength: 1, maxLength: AT_ONCE }),
+        async (calls) => {
+          const answers = await Promise.all(
+            calls.map(({ stream: name, bytes }) =>
+              answerOf(client.unaryBytes(METHODS[name], bytes)),
+            ),
+          );
+          for (const answer of answers) expect(ANSWERS).toContain(answer);
+        },
+      ),
+      properties({ runs: 150 }),
+    );
+    await isWhole();
+  });
+
+  test("payloads of all sorts; what was acknowledged is there as it was answered", async () => {
+    const acknowledged = new Map<string, Row>();
+    const bounds = properties({ runs: 150 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(wildRequest, { minLength: 1, maxLength: AT_ONCE }),
+        async (calls) => {
+          await Promise.all(
+            calls.map(async (one) => {
+              const pushing = push(client, one.stream, { ...one.fields, sessionId: one.sessionId });
+              expect(ANSWERS).toContain(await answerOf(pushing));
+              const row = await pushing.catch(() => undefined);
+              if (row !== undefined) acknowledged.set(row.id, { ...row, deduplicated: false });
+            }),
+          );
+        },
+      ),
+      bounds,
+    );
+    // Each run sends one to eight; where hardly any was accepted, the others showed one check only.
+    expect(acknowledged.size).toBeGreaterThan(bounds.numRuns);
+    await isWhole();
+    const stored = new Map<string, Row>();
+    for (const id of SESSIONS) {
+      for (const name of STREAMS) {
+        for (const row of await allRows(name, id)) stored.set(row.id, row);
+      }
+    }
+    for (const [id, row] of acknowledged) expect(stored.get(id)).toEqual(row);
+  });
+});

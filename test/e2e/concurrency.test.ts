@@ -1,0 +1,245 @@
+/**
+ * Many writers and readers on two services that share one PostgreSQL. Every keyed push is sent to both
+ * services at once, so two attempts of each key are in flight; watches and polls run on both all the
+ * time. What the locks have to do is then shown one by one, with a transaction that holds a session.
+ */
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { History, type PushRecord, reasonOf } from "../support/history.ts";
+import { problemsOf } from "../support/history-check.ts";
+import { poll, send, watch } from "../support/history-clients.ts";
+import { plan, PUSH_KINDS, type Plan } from "../support/history-pushes.ts";
+import { readWitness } from "../support/history-witness.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+
+const WRITERS = 64;
+const PUSHES_EACH = 20;
+
+let server: EmbeddedPostgres;
+let services: readonly ServiceProcess[];
+let clients: readonly [LedgerClient, LedgerClient];
+let sql: postgres.Sql;
+
+beforeAll(async () => {
+  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
+  await server.start();
+  // The poll is how a watch hears of what the other service commits.
+  const env = { DATABASE_URL: server.url, HEAD_POLL_INTERVAL_MS: "100" };
+  const [first, second] = await Promise.all([startService({ env }), startService({ env })]);
+  services = [first, second];
+  clients = [
+    createLedgerClient({ address: first.grpcAddress }),
+    createLedgerClient({ address: second.grpcAddress }),
+  ];
+  sql = postgres(server.url, { max: 3, onnotice: () => undefined });
+});
+
+afterAll(async () => {
+  for (const client of clients) client.close();
+  await Promise.all(services.map((service) => service.stop()));
+  await sql.end({ timeout: 1 });
+  await server.stop();
+  await cleanUp();
+});
+
+/** To both services at once when there is a key, else to one of the two. */
+async function sendAtOnce(history: History, push: PushRecord, turn: number): Promise<void> {
+  const [first, second] = clients;
+  const keyed = push.sent.key !== undefined;
+  const to = keyed ? clients : [turn % 2 === 0 ? first : second];
+  await Promise.all(to.map((client) => send({ history, client }, push)));
+}
+
+function newPush(history: History, options: Plan): PushRecord {
+  return history.push(plan(history, options));
+}
+
+/** One after the other, by turns into the session that all share and into one of its own. */
+async function write(history: History, writer: number): Promise<void> {
+  for (let turn = 0; turn < PUSHES_EACH; turn += 1) {
+    const at = writer + turn;
+    const sessionId = turn % 2 === 0 ? "shared" : `own-${writer}`;
+    const kind = PUSH_KINDS[at % PUSH_KINDS.length] ?? "event";
+    await sendAtOnce(history, newPush(history, { sessionId, kind, keyed: at % 4 < 2 }), at);
+  }
+}
+
+describe("64 writers on one session and on 64 sessions", () => {
+  const history = new History();
+  const own = Array.from({ length: WRITERS }, (_, writer) => `own-${writer}`);
+
+  beforeAll(async () => {
+    const ended = new AbortController();
+    const { signal } = ended;
+    const reading: Promise<void>[] = [];
+    for (const client of clients) {
+      for (const stream of ["events", "messages"] as const) {
+        const of = { stream, sessionId: "shared" };
+        reading.push(watch(client, history.reader("watch", of), signal));
+        reading.push(poll({ history, client }, history.reader("poll", of), signal));
+      }
+      for (const sessionId of own) {
+        const reader = history.reader("watch", { stream: "events", sessionId });
+        reading.push(watch(client, reader, signal));
+      }
+    }
+    await Promise.all(Array.from({ length: WRITERS }, (_, writer) => write(history, writer)));
+    const { counters } = await readWitness(sql, history.sessionIds());
+    for (const reader of history.readers) {
+      await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
+    }
+    ended.abort();
+    await Promise.all(reading);
+  });
+
+  test("every push is there once, in order; nobody saw a hole that filled, or a double", async () => {
+    const witness = await readWitness(sql, history.sessionIds());
+    expect(history.pushes).toHaveLength(WRITERS * PUSHES_EACH);
+    expect(problemsOf(history, witness)).toEqual([]);
+  });
+
+  test("the polls looked at the end of a growing stream, and not once", () => {
+    const polls = history.readers.filter(({ name }) => name === "poll");
+    for (const reader of polls) {
+      const ends = new Set(reader.ends.map(({ upTo }) => upTo));
+      expect(ends.size).toBeGreaterThan(10);
+    }
+  });
+
+  test("every push sent again with its key, to both services at once, stores nothing", async () => {
+    const before = await readWitness(sql, history.sessionIds());
+    const keyed = history.pushes.filter(({ sent }) => sent.key !== undefined);
+    await Promise.all(keyed.map((push, turn) => sendAtOnce(history, push, turn)));
+    const after = await readWitness(sql, history.sessionIds());
+    expect(after).toEqual(before);
+    expect(problemsOf(history, after)).toEqual([]);
+  });
+});
+
+/** Holds the session's row in a transaction that does nothing, until the returned function is called. */
+async function hold(sessionId: string): Promise<() => Promise<void>> {
+  const held = Promise.withResolvers<void>();
+  const release = Promise.withResolvers<void>();
+  const transaction = sql.begin(async (silent) => {
+    await silent`select 1 from sessions where id = ${sessionId} for update`;
+    held.resolve();
+    await release.promise;
+  });
+  await held.promise;
+  return async () => {
+    release.resolve();
+    await transaction;
+  };
+}
+
+/** Backends of the services that wait for a row. */
+async function waiting(): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from pg_stat_activity
+    where application_name = 'session-ledger' and wait_event_type = 'Lock'`;
+  return row?.count ?? 0;
+}
+
+describe("two attempts of one key in flight", () => {
+  test.each(PUSH_KINDS)(
+    "%s: both wait for the session, one stores, the other finds it",
+    async (kind) => {
+      const history = new History();
+      const sessionId = `race-${kind}`;
+      await sendAtOnce(history, newPush(history, { sessionId, kind: "event", keyed: false }), 0);
+      const release = await hold(sessionId);
+      const push = newPush(history, { sessionId, kind, keyed: true });
+      const sending = sendAtOnce(history, push, 0);
+      await expect.poll(waiting, { interval: 2, timeout: 10_000 }).toBe(2);
+      await release();
+      await sending;
+      expect(push.attempts.map(({ answer }) => answer.kind)).toEqual([
+        "acknowledged",
+        "acknowledged",
+      ]);
+      const next = newPush(history, { sessionId, kind, keyed: false });
+      await sendAtOnce(history, next, 1);
+      expect(problemsOf(history, await readWitness(sql, [sessionId]))).toEqual([]);
+    },
+  );
+});
+
+describe("a writer that was replaced", () => {
+  test("stores nothing behind its successor, on whichever service, and may still ask for what it stored", async () => {
+    const history = new History();
+    const sessionId = "fenced";
+    const [first, second] = clients;
+    const ofEpoch = (epoch: bigint, at: number): PushRecord => {
+      const kind = PUSH_KINDS[at % PUSH_KINDS.length] ?? "event";
+      return newPush(history, { sessionId, kind, keyed: true, epoch });
+    };
+    const old: PushRecord[] = [];
+    const outcomes: string[] = [];
+    const replaced = (async () => {
+      while (!outcomes.includes("STALE_EPOCH")) {
+        const push = ofEpoch(1n, old.length);
+        old.push(push);
+        outcomes.push(await send({ history, client: first }, push).then(() => "stored", reasonOf));
+      }
+    })();
+    await expect.poll(() => outcomes.length).toBeGreaterThan(20);
+    await send({ history, client: second }, ofEpoch(2n, 0));
+    await replaced;
+    // From here on every attempt of the old writer that is new is refused.
+    for (const client of clients) {
+      await expect(send({ history, client }, ofEpoch(1n, 0))).rejects.toMatchObject({
+        code: "FAILED_PRECONDITION",
+        reason: "STALE_EPOCH",
+      });
+      const [known] = old;
+      if (known !== undefined) await send({ history, client }, known);
+    }
+    expect(problemsOf(history, await readWitness(sql, [sessionId]))).toEqual([]);
+  });
+});
+
+describe("a session that a silent transaction holds", () => {
+  test("does not stall the others; its own pushes wait, and go on when it is released", async () => {
+    const history = new History();
+    const pushTo = (sessionId: string, turn: number): Promise<void> =>
+      sendAtOnce(history, newPush(history, { sessionId, kind: "event", keyed: false }), turn);
+    const sessions = ["held", "free-1", "free-2", "free-3"];
+    for (const sessionId of sessions) await pushTo(sessionId, 0);
+    const release = await hold("held");
+    let isThrough = false;
+    const stuck = Promise.all([pushTo("held", 0), pushTo("held", 1)]).then(() => {
+      isThrough = true;
+    });
+    const tookMs: number[] = [];
+    for (let turn = 0; turn < 200; turn += 1) {
+      const startMs = performance.now();
+      await pushTo(sessions[1 + (turn % 3)] ?? "", turn);
+      tookMs.push(performance.now() - startMs);
+    }
+    expect(isThrough).toBe(false);
+    const median = tookMs.toSorted((left, right) => left - right)[100] ?? Infinity;
+    expect(median).toBeLessThan(100); // A fifth of the lock_timeout, which a stalled batch would take.
+    await release();
+    await stuck;
+    expect(problemsOf(history, await readWitness(sql, sessions))).toEqual([]);
+  });
+
+  test("for longer than a push is tried: it is told that nothing was stored, and that is true", async () => {
+    const history = new History();
+    const push = newPush(history, { sessionId: "for-ever", kind: "event", keyed: false });
+    await sendAtOnce(history, newPush(history, { ...push.sent, kind: "event", keyed: false }), 0);
+    const release = await hold("for-ever");
+    const [client] = clients;
+    await expect(
+      send({ history, client }, push, { retryForMs: 0, deadlineMs: 30_000 }),
+    ).rejects.toMatchObject({ code: "UNAVAILABLE", reason: "DATABASE_UNAVAILABLE" });
+    await release();
+    expect(problemsOf(history, await readWitness(sql, ["for-ever"]))).toEqual([]);
+  });
+});

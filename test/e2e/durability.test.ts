@@ -1,0 +1,173 @@
+/**
+ * What was acknowledged is there, once, whatever is killed in the middle. Several runs of the command
+ * line and several writers push at once, watches follow; when they are under way something gets a
+ * SIGKILL, and again later. All go on by themselves: the command line and the writers repeat what has
+ * a key, watches are opened again at their cursor. At the end the history has no problem, and the
+ * streams are row for row what an undisturbed run makes of them.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import { RpcFailure } from "../../src/runner/failure.ts";
+import { cleanUp, endProcess, runningPostmaster } from "../support/embedded-fixture.ts";
+import { History, type Row } from "../support/history.ts";
+import { problemsOf } from "../support/history-check.ts";
+import { poll, send, watch } from "../support/history-clients.ts";
+import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
+import { witnessIn } from "../support/history-witness.ts";
+import { eventRowsOf, linesOf, pushLines, type PushRun } from "../support/recorded.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { ownStreams } from "../support/streams.ts";
+
+const RUNS = 4;
+const WRITERS = 8;
+const PUSHES_EACH = 60;
+/** Of the first session that is watched: where the faults strike. */
+const STRIKES = [40n, 120n];
+
+let service: ServiceProcess;
+/** The rows of each run that nothing disturbed. */
+let undisturbed: readonly (readonly Row[])[];
+beforeAll(async () => {
+  service = await startService();
+  undisturbed = await Promise.all(
+    Array.from({ length: RUNS }, async (_, run) => {
+      const sessionId = `undisturbed-${run}`;
+      await pushLines(service.grpcAddress, { sessionId, lines: linesOfRun(run) });
+      return eventRowsOf(service.grpcAddress, sessionId);
+    }),
+  );
+});
+afterAll(async () => {
+  await endService(service);
+  await cleanUp();
+});
+
+/** On the same port, so that clients find it again. */
+async function restart(): Promise<void> {
+  const { dataDir, grpcAddress } = service;
+  service = await startService({ dataDir, env: { GRPC_ADDRESS: grpcAddress } });
+}
+
+const FAULTS: Readonly<Record<string, () => Promise<void>>> = {
+  "the service": async () => {
+    await service.kill("SIGKILL");
+    await restart();
+  },
+  PostgreSQL: async () => {
+    endProcess(await runningPostmaster(service.dataDir));
+  },
+  "both of them": async () => {
+    const postmaster = await runningPostmaster(service.dataDir);
+    await service.kill("SIGKILL");
+    endProcess(postmaster);
+    await restart();
+  },
+};
+
+/** Every hand-written stream, so every type of event; lines of one run differ from those of another. */
+function linesOfRun(run: number): readonly string[] {
+  const begin = JSON.stringify({ type: "CUSTOM", name: "run", value: run });
+  return [begin, ...ownStreams().flatMap(linesOf)];
+}
+
+/** One push after the other; what has no key and gets no answer is let go of. */
+async function write(
+  { history, client }: { readonly history: History; readonly client: LedgerClient },
+  { sessionId, writer }: { readonly sessionId: string; readonly writer: number },
+): Promise<void> {
+  for (let at = 0; at < PUSHES_EACH; at += 1) {
+    const kind = PUSH_KINDS[(at + writer) % PUSH_KINDS.length] ?? "event";
+    const push = history.push(plan(history, { sessionId, kind, keyed: (at + writer) % 4 !== 0 }));
+    try {
+      await send({ history, client }, push);
+    } catch (error) {
+      if (!(error instanceof RpcFailure && error.wasLost)) throw error;
+    }
+  }
+}
+
+/** What one session looks like, apart from what is never the same twice. */
+function shapeOf(rows: readonly Row[]): readonly unknown[] {
+  return rows.map(({ seq, eventCount, eventType, payload, runId }) => [
+    seq,
+    eventCount,
+    eventType,
+    payload,
+    runId,
+  ]);
+}
+
+describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, strike) => {
+  const name = fault.replaceAll(" ", "-");
+  const history = new History();
+  let runs: readonly PushRun[];
+
+  beforeAll(async () => {
+    const client = createLedgerClient({ address: service.grpcAddress });
+    const ended = new AbortController();
+    const { signal } = ended;
+    const sessions = [0, 1, 2].map((at) => `${name}-writers-${at}`);
+    const watched = sessions.flatMap((sessionId) =>
+      (["events", "messages"] as const).map((stream) =>
+        history.reader("watch", { stream, sessionId }),
+      ),
+    );
+    const polled = sessions.map((sessionId) =>
+      history.reader("poll", { stream: "events", sessionId }),
+    );
+    const readers = [
+      ...watched.map((reader) => watch(client, reader, signal)),
+      ...polled.map((reader) => poll({ history, client }, reader, signal)),
+    ];
+    const pushing = Array.from({ length: RUNS }, (_, run) =>
+      pushLines(service.grpcAddress, { sessionId: `${name}-run-${run}`, lines: linesOfRun(run) }),
+    );
+    const writing = Array.from({ length: WRITERS }, (_, writer) =>
+      write({ history, client }, { sessionId: sessions[writer % sessions.length] ?? "", writer }),
+    );
+    for (const upTo of STRIKES) {
+      await watched[0]?.until(upTo);
+      await strike();
+    }
+    runs = await Promise.all(pushing);
+    await Promise.all(writing);
+    const { counters } = await witnessIn(service.dataDir, sessions);
+    for (const reader of [...watched, ...polled]) {
+      await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
+    }
+    ended.abort();
+    await Promise.all(readers);
+    client.close();
+  });
+
+  test("the fault is felt, more than once", () => {
+    const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
+    const repeated = runs.filter(({ stderr }) => stderr.includes("trying again"));
+    if (fault === "PostgreSQL") expect(restarts).toHaveLength(STRIKES.length);
+    else expect(repeated.length).toBeGreaterThan(0);
+  });
+
+  test("nothing acknowledged is lost or doubled, and nobody saw a hole", async () => {
+    const witness = await witnessIn(service.dataDir, history.sessionIds());
+    expect(problemsOf(history, witness)).toEqual([]);
+  });
+
+  test("the streams are what an undisturbed run makes of them", async () => {
+    for (const [run, result] of runs.entries()) {
+      expect(result).toMatchObject({ exitCode: 0, summary: { refused: 0 } });
+      const rows = await eventRowsOf(service.grpcAddress, `${name}-run-${run}`);
+      expect(shapeOf(rows)).toEqual(shapeOf(undisturbed[run] ?? []));
+    }
+  });
+
+  test("and all of it again, with the same keys, stores nothing", async () => {
+    const before = await witnessIn(service.dataDir, history.sessionIds());
+    const client = createLedgerClient({ address: service.grpcAddress });
+    const keyed = history.pushes.filter(({ sent }) => sent.key !== undefined);
+    await Promise.all(keyed.map((push) => send({ history, client }, push)));
+    client.close();
+    const after = await witnessIn(service.dataDir, history.sessionIds());
+    expect(after).toEqual(before);
+    expect(problemsOf(history, after)).toEqual([]);
+  });
+});

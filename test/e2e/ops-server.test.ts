@@ -1,0 +1,114 @@
+/** The private port, asked by real HTTP. */
+import { once } from "node:events";
+import { createConnection } from "node:net";
+import { describe, expect, test } from "vitest";
+import { createOpsServer, type OpsServer } from "../../src/http/ops.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { describeUnitContract } from "../support/unit-contract.ts";
+
+const silent = createLogTo({ write: () => undefined }, "silent");
+
+function newOps(
+  notReady: () => Promise<readonly string[]> = async () => [],
+  address = "127.0.0.1:0",
+): OpsServer {
+  return createOpsServer({ log: silent, metrics: createMetrics(), notReady }, { address });
+}
+
+async function started(notReady?: () => Promise<readonly string[]>) {
+  const ops = newOps(notReady);
+  await ops.start();
+  const get = (path: string, method = "GET") =>
+    fetch(`http://${ops.address}${path}`, { method, headers: { connection: "close" } });
+  return { ops, get, [Symbol.asyncDispose]: () => ops.stop() };
+}
+
+async function isListening(address: string): Promise<boolean> {
+  const [host = "", port] = address.split(":");
+  const socket = createConnection({ host, port: Number(port) });
+  try {
+    await once(socket, "connect");
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+describeUnitContract("the ops server", {
+  create: () => newOps(),
+  isOfUse: async ({ address }) => (await fetch(`http://${address}/healthz`)).ok,
+  remains: async ({ address }) =>
+    !address.endsWith(":0") && (await isListening(address)) ? ["the listener"] : [],
+  broken: {
+    create: () => newOps(undefined, "192.0.2.1:1"),
+    failure: /cannot listen on 192\.0\.2\.1:1/,
+  },
+});
+
+test("a port that is taken is named", async () => {
+  await using first = await started();
+  const second = newOps(undefined, first.ops.address);
+  const message = `metrics and health cannot listen on ${first.ops.address}: the address is in use`;
+  await expect(second.start()).rejects.toMatchObject({ name: "ServiceError", message });
+});
+
+describe("the routes", () => {
+  test("/healthz", async () => {
+    await using server = await started();
+    const response = await server.get("/healthz");
+    expect(response.status).toBe(200);
+    expect(await response.json()).toEqual({ status: "alive" });
+  });
+
+  test("/readyz, with a query or not, names what is not ready", async () => {
+    let notReady: readonly string[] = ["database", "live"];
+    await using server = await started(async () => notReady);
+    const before = await server.get("/readyz?verbose");
+    expect(before.status).toBe(503);
+    expect(await before.json()).toEqual({ status: "not ready", notReady });
+    notReady = [];
+    const after = await server.get("/readyz");
+    expect(after.status).toBe(200);
+    expect(await after.json()).toEqual({ status: "ready" });
+  });
+
+  test("/readyz when the check fails, or never ends", async () => {
+    await using failing = await started(() => Promise.reject(new Error("secret")));
+    const failed = await failing.get("/readyz");
+    expect(failed.status).toBe(503);
+    expect(await failed.text()).not.toContain("secret");
+    await using hanging = await started(() => new Promise(() => undefined));
+    expect((await hanging.get("/readyz")).status).toBe(503);
+  });
+
+  test("/metrics in Prometheus text", async () => {
+    await using server = await started();
+    const response = await server.get("/metrics");
+    expect(response.status).toBe(200);
+    expect(response.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/);
+    const text = await response.text();
+    expect(text).toContain("session_ledger_queue_rows 0");
+    expect(text).toContain("session_ledger_process_resident_memory_bytes");
+  });
+
+  test("HEAD has the head only", async () => {
+    await using server = await started();
+    const response = await server.get("/healthz", "HEAD");
+    expect(response.status).toBe(200);
+    expect(response.headers.get("content-length")).toBe("19");
+    expect(await response.text()).toBe("");
+  });
+
+  test("what is not there is 404, what is not read 405", async () => {
+    await using server = await started();
+    expect((await server.get("/")).status).toBe(404);
+    expect((await server.get("/metrics/")).status).toBe(404);
+    const post = await server.get("/metrics", "POST");
+    expect(post.status).toBe(405);
+    expect(post.headers.get("allow")).toBe("GET, HEAD");
+    expect(post.headers.get("content-type")).toBe("application/problem+json");
+  });
+});

@@ -1,0 +1,144 @@
+/**
+ * Clients that write what they do into a history: writers that repeat what may be repeated, as the
+ * command line does, watches that are opened again where they ended, and polls that never rest.
+ */
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { ledger, type LedgerClient } from "../../src/runner/client.ts";
+import { RpcFailure } from "../../src/runner/failure.ts";
+import { Retries, retrying } from "../../src/runner/retry.ts";
+import { isEvent, type LedgerRow } from "../../src/runner/rows.ts";
+import { microsOf } from "../../src/handlers/times.ts";
+import type { History, PushRecord, Reader, Row } from "./history.ts";
+
+/** Longer than any fault of a test. */
+const RETRY_FOR_MS = 60_000;
+
+interface SendOptions {
+  /** 0: one attempt. */
+  readonly retryForMs?: number;
+  readonly deadlineMs?: number;
+}
+
+/** Sends until there is an answer that counts; rejects with the failure that is not repeated. */
+export function send(
+  { history, client }: { readonly history: History; readonly client: LedgerClient },
+  push: PushRecord,
+  { retryForMs = RETRY_FOR_MS, ...options }: SendOptions = {},
+): Promise<Row> {
+  const { stream, sessionId, eventType, payload, eventCount, key, epoch } = push.sent;
+  const request = {
+    sessionId,
+    eventType,
+    payload,
+    idempotencyKey: key ?? "",
+    ...(epoch === undefined ? {} : { producerEpoch: epoch }),
+  };
+  const call = async () => {
+    const row =
+      stream === "messages"
+        ? await client.call(ledger.pushSessionMessage, request, options)
+        : await client.call(ledger.pushSessionEvent, { ...request, eventCount }, options);
+    return { row: rowOfWire(row), deduplicated: row.deduplicated };
+  };
+  return retrying(
+    () => history.attempt(push, call),
+    (failure) => failure.wasRefusedForNow || (key !== undefined && failure.wasLost),
+    { retryForMs },
+  );
+}
+
+/** Follows a stream from its beginning until the signal, over all interruptions. */
+export async function watch(
+  client: LedgerClient,
+  reader: Reader,
+  signal: AbortSignal,
+): Promise<void> {
+  const retries = new Retries({ retryForMs: RETRY_FOR_MS, signal });
+  while (!signal.aborted) {
+    try {
+      for await (const row of openWatch(client, reader, signal)) {
+        reader.saw(rowOfWire(row));
+        retries.succeeded();
+      }
+      throw new RpcFailure("UNAVAILABLE", "the watch ended");
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof RpcFailure && error.wasLost)) throw error;
+      await pause(retries, error, signal);
+    }
+  }
+}
+
+/** The signal ends the pause, and that is no failure. */
+async function pause(retries: Retries, failure: RpcFailure, signal: AbortSignal): Promise<void> {
+  try {
+    await retries.pauseAfter(failure);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
+function openWatch(
+  client: LedgerClient,
+  { stream, sessionId, cursor }: Reader,
+  signal: AbortSignal,
+): AsyncGenerator<LedgerRow, void, undefined> {
+  const request = { sessionId, afterSeq: cursor };
+  return stream === "events"
+    ? client.watch(ledger.watchSessionEvents, request, { signal })
+    : client.watch(ledger.watchSessionMessages, request, { signal });
+}
+
+/** Asks for what comes after the last row, again and again, until the signal. */
+export async function poll(
+  { history, client }: { readonly history: History; readonly client: LedgerClient },
+  reader: Reader,
+  signal: AbortSignal,
+): Promise<void> {
+  const retries = new Retries({ retryForMs: RETRY_FOR_MS, signal });
+  while (!signal.aborted) {
+    try {
+      await pollOnce({ history, client }, reader);
+      retries.succeeded();
+      await nextTurn();
+    } catch (error) {
+      if (signal.aborted) return;
+      if (isNotThereYet(error, reader)) continue;
+      if (!(error instanceof RpcFailure && error.wasLost)) throw error;
+      await pause(retries, error, signal);
+    }
+  }
+}
+
+const PAGE_ROWS = 100;
+
+export async function pollOnce(
+  { history, client }: { readonly history: History; readonly client: LedgerClient },
+  reader: Reader,
+): Promise<void> {
+  const began = history.now();
+  const { sessionId, cursor } = reader;
+  const request = { sessionId, afterSeq: cursor, pageSize: PAGE_ROWS };
+  const page =
+    reader.stream === "events"
+      ? await client.call(ledger.listSessionEvents, request)
+      : await client.call(ledger.listSessionMessages, request);
+  for (const row of page.items) reader.saw(rowOfWire(row));
+  if (!page.hasMore) reader.ends.push({ began, upTo: page.nextAfterSeq });
+}
+
+/** A session is there from its first push on. */
+function isNotThereYet(error: unknown, reader: Reader): boolean {
+  return (
+    error instanceof RpcFailure && error.reason === "SESSION_NOT_FOUND" && reader.rows.length === 0
+  );
+}
+
+export function rowOfWire(row: LedgerRow): Row {
+  const { sessionId, seq, id, eventType, payload, createdAt } = row;
+  if (createdAt === undefined) throw new Error("a row without created_at");
+  const common = { sessionId, seq, id, eventType, payload, createdAtMicros: microsOf(createdAt) };
+  return isEvent(row)
+    ? { stream: "events", ...common, eventCount: row.eventCount, runId: row.runId }
+    : { stream: "messages", ...common, eventCount: 1, runId: "" };
+}

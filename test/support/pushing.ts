@@ -1,0 +1,120 @@
+/** Pushes and reads of both streams under one name, for tests that ask the same of both. */
+import { randomUUID } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type CallOptions, type RpcClient, RpcFailure } from "./grpc-client.ts";
+
+const { pushSessionMessage, pushSessionEvent, listSessionMessages, listSessionEvents } =
+  SessionService.method;
+const { listSessions } = SessionService.method;
+
+export const STREAMS = ["messages", "events"] as const;
+export type Stream = (typeof STREAMS)[number];
+export type Row = SessionMessage | SessionEvent;
+
+export interface Time {
+  readonly seconds: bigint;
+  readonly nanos: number;
+}
+
+/** Fields of either push; what a push does not have is not sent. */
+export interface PushFields {
+  readonly sessionId?: string;
+  readonly eventType?: string;
+  readonly payload?: string;
+  readonly idempotencyKey?: string;
+  readonly producerEpoch?: bigint;
+  readonly sentAt?: Time;
+  readonly sender?: Readonly<Partial<Record<SenderText, string>>> & { readonly isBot?: boolean };
+  readonly completedAt?: Time;
+  readonly createdAt?: Time;
+  readonly eventCount?: number;
+  readonly fragments?: { readonly lengths?: number[]; readonly timestampDeltasMs?: bigint[] };
+}
+
+type SenderText = "id" | "name" | "displayName" | "channel" | "channelId" | "threadId";
+
+/** What a push says when a test does not care. */
+export const GOOD = {
+  messages: { eventType: "user", payload: "hi" },
+  events: { eventType: "CUSTOM", payload: '{"type":"CUSTOM","name":"n","value":1}' },
+} as const satisfies Record<Stream, PushFields>;
+
+export function newSession(): string {
+  return `s-${randomUUID()}`;
+}
+
+export function push(
+  client: RpcClient,
+  stream: Stream,
+  fields: PushFields,
+  options: CallOptions = {},
+): Promise<Row> {
+  const request = { ...GOOD[stream], ...fields };
+  return stream === "messages"
+    ? client.unary(pushSessionMessage, request, options)
+    : client.unary(pushSessionEvent, request, options);
+}
+
+export async function rowsOf(
+  client: RpcClient,
+  stream: Stream,
+  sessionId: string,
+): Promise<readonly Row[]> {
+  const request = { sessionId, pageSize: 1_000 };
+  const page =
+    stream === "messages"
+      ? await client.unary(listSessionMessages, request)
+      : await client.unary(listSessionEvents, request);
+  return page.items;
+}
+
+export async function sessionCount(client: RpcClient): Promise<number> {
+  const { metadata } = await client.unary(listSessions, { size: 1 });
+  return metadata?.total ?? 0;
+}
+
+/** The status of a call that must not succeed. */
+export async function failureOf(call: Promise<unknown>): Promise<RpcFailure> {
+  const outcome = await call.then(
+    () => "succeeded",
+    (error: unknown) => error,
+  );
+  if (outcome instanceof RpcFailure) return outcome;
+  throw new Error(`expected a refusal, got ${String(outcome)}`);
+}
+
+/** The number of the next row that is pushed, whatever the last row counts. */
+export function nextSeq(row: Row | undefined): bigint {
+  if (row === undefined) return 1n;
+  return row.seq + ("eventCount" in row ? BigInt(row.eventCount) : 1n);
+}
+
+export interface Aftermath<T> {
+  readonly outcome: T;
+  /** What it left behind; empty when nothing of it was stored. */
+  readonly traces: readonly string[];
+}
+
+/** Does what must be refused, to a session that holds a row. */
+export async function tracesOf<T>(
+  client: RpcClient,
+  stream: Stream,
+  act: (sessionId: string) => Promise<T>,
+): Promise<Aftermath<T>> {
+  const sessionId = newSession();
+  const first = await push(client, stream, { sessionId });
+  const sessions = await sessionCount(client);
+  const outcome = await act(sessionId);
+  const rows = await rowsOf(client, stream, sessionId);
+  const made = (await sessionCount(client)) - sessions;
+  const next = await push(client, stream, { sessionId });
+  const traces = [
+    isDeepStrictEqual(rows, [first]) ? undefined : `${rows.length} rows`,
+    made === 0 ? undefined : `${made} sessions more`,
+    next.seq === nextSeq(first) ? undefined : `the next row is ${next.seq}`,
+  ];
+  return { outcome, traces: traces.filter((trace) => trace !== undefined) };
+}

@@ -1,0 +1,200 @@
+/**
+ * Streams through the command line and back: pushes them, says what was refused, and knows on its own
+ * what AG-UI makes of an event (a second opinion, which shares no code with src/agui).
+ */
+import { Readable, Writable } from "node:stream";
+import { isDeepStrictEqual } from "node:util";
+import { z } from "zod";
+import { runCli } from "../../src/cli/program.ts";
+import { loadClientConfig, loadConfig } from "../../src/config.ts";
+import { createLedgerClient } from "../../src/runner/client.ts";
+import { readRows } from "../../src/runner/read.ts";
+import { isEvent } from "../../src/runner/rows.ts";
+import type { Row } from "./history.ts";
+import { rowOfWire } from "./history-clients.ts";
+import type { Stream, StreamEvent } from "./streams.ts";
+
+const summarySchema = z.object({
+  lines: z.number(),
+  pushed: z.number(),
+  deduplicated: z.number(),
+  refused: z.number(),
+  lastSeq: z.string(),
+});
+
+export interface PushRun {
+  readonly exitCode: number;
+  readonly summary: z.infer<typeof summarySchema>;
+  /** Of the lines that were refused: their numbers, from 1. */
+  readonly refusedLines: readonly number[];
+  readonly stderr: string;
+}
+
+/** A process a stream would spend most of its time on starting: the command runs in this one. */
+export async function pushLines(
+  address: string,
+  { sessionId, lines }: { readonly sessionId: string; readonly lines: readonly string[] },
+): Promise<PushRun> {
+  const stdout = new Collected();
+  const stderr = new Collected();
+  const argv = ["push", "--session", sessionId, "--address", address, "--json"];
+  const elsewhere = (): never => {
+    throw new Error("a push asks for nothing else");
+  };
+  const exitCode = await runCli(argv, {
+    stdin: Readable.from(lines.map((line) => Buffer.from(`${line}\n`))),
+    stdout,
+    stderr,
+    signal: new AbortController().signal,
+    loadConfig: () => loadConfig({}),
+    loadClientConfig: () => loadClientConfig({}),
+    serve: elsewhere,
+    migrate: elsewhere,
+  });
+  return pushRun({ exitCode, stdout: stdout.text, stderr: stderr.text });
+}
+
+/** What the output of `push --json` says. */
+export function pushRun(result: {
+  readonly exitCode: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}): PushRun {
+  const { stdout, stderr } = result;
+  if (stdout === "") throw new Error(`no summary: ${stderr}`);
+  return {
+    exitCode: result.exitCode ?? -1,
+    summary: summarySchema.parse(JSON.parse(stdout)),
+    refusedLines: [...stderr.matchAll(/line (\d+) refused/g)].map(([, line]) => Number(line)),
+    stderr,
+  };
+}
+
+class Collected extends Writable {
+  text = "";
+  override _write(chunk: Buffer | string, _encoding: string, done: () => void): void {
+    this.text += chunk.toString();
+    done();
+  }
+}
+
+/** All event rows of a session, as a client reads them. */
+export async function eventRowsOf(address: string, sessionId: string): Promise<readonly Row[]> {
+  const client = createLedgerClient({ address });
+  const rows: Row[] = [];
+  try {
+    const request = { stream: "events", sessionId, afterSeq: 0n } as const;
+    for await (const row of readRows(client, request, { retryForMs: 0 })) {
+      if (isEvent(row)) rows.push(rowOfWire(row));
+    }
+  } finally {
+    client.close();
+  }
+  return rows;
+}
+
+export function linesOf({ events }: Stream): readonly string[] {
+  return events.map(({ payload }) => payload);
+}
+
+/**
+ * Events of the recorded agents that no version of the protocol accepts: a type that none has, and
+ * fields that every version requires. (packages `@ag-ui/core` 0.0.57 to 1.0.0, `events.ts`)
+ */
+export function noVersionAccepts({ eventType, payload }: StreamEvent): boolean {
+  const event = z.record(z.string(), z.unknown()).parse(JSON.parse(payload));
+  const lacks = (...fields: readonly string[]): boolean =>
+    fields.some((field) => typeof event[field] !== "string");
+  switch (eventType) {
+    case "USAGE_METADATA":
+      return true;
+    case "TOOL_CALL_RESULT":
+      return lacks("messageId", "toolCallId", "content");
+    case "RUN_ERROR":
+      return lacks("message");
+    default:
+      return false;
+  }
+}
+
+/** Fields that belong to users and providers: what is in them is theirs, null or not. */
+const OPAQUE: ReadonlySet<string> = new Set([
+  "content",
+  "delta",
+  "event",
+  "forwardedProps",
+  "metadata",
+  "patch",
+  "payload",
+  "rawEvent",
+  "snapshot",
+  "state",
+  "value",
+]);
+
+/** Optional fields that producers in Python send as null. */
+const OPTIONAL: ReadonlySet<string> = new Set([
+  "encryptedValue",
+  "error",
+  "name",
+  "outcome",
+  "parentMessageId",
+  "parentRunId",
+  "rawEvent",
+  "result",
+  "timestamp",
+]);
+
+/**
+ * What a client has to read of an event: known fields in camelCase, no nulls where nothing is meant,
+ * whole milliseconds; and the very text that was sent where all of that is so already.
+ */
+export function expectedOf({ payload }: StreamEvent): {
+  readonly text: string | undefined;
+  readonly value: unknown;
+} {
+  const sent: unknown = JSON.parse(payload);
+  const value = spelled(sent);
+  return { text: isDeepStrictEqual(sent, value) ? payload : undefined, value };
+}
+
+function spelled(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(spelled);
+  if (typeof value !== "object" || value === null) return value;
+  const isReasoning = "type" in value && value.type === "REASONING_MESSAGE_START";
+  const fields = Object.entries(value).flatMap(([key, one]): readonly [string, unknown][] => {
+    const name = key.replaceAll(/_([a-z])/g, (_, letter) => upper(letter));
+    if (one === null) return OPTIONAL.has(name) ? [] : [[key, one]];
+    if (OPAQUE.has(name)) return [[name, one]];
+    if (name === "timestamp" && typeof one === "number") return [[name, Math.round(one)]];
+    if (name === "role" && isReasoning) return [[name, "reasoning"]];
+    return [[name, spelled(one)]];
+  });
+  return Object.fromEntries(fields);
+}
+
+function upper(letter: unknown): string {
+  return String(letter).toUpperCase();
+}
+
+export interface AgentFigures {
+  readonly streams: number;
+  readonly accepted: number;
+  /** How often each type was refused. */
+  readonly refused: ReadonlyMap<string, number>;
+}
+
+/** One line an agent, for a person to read. */
+export function figuresTable(figures: ReadonlyMap<string, AgentFigures>): string {
+  const rows = [...figures].map(([agent, { streams, accepted, refused }]) => [
+    agent,
+    String(streams),
+    String(accepted),
+    [...refused].map(([type, count]) => `${type} ${count}`).join(", ") || "none",
+  ]);
+  const all = [["agent", "streams", "accepted", "refused"], ...rows];
+  const widths = [0, 1, 2].map((at) => Math.max(...all.map((row) => row[at]?.length ?? 0)));
+  return all
+    .map((row) => row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join("  "))
+    .join("\n");
+}

@@ -1,0 +1,78 @@
+import { describe, expect, test } from "vitest";
+import { createLogTo, type Log } from "../../src/observability/log.ts";
+
+function newLog(): { readonly log: Log; readonly lines: string[] } {
+  const lines: string[] = [];
+  return { log: createLogTo({ write: (line) => lines.push(line) }, "info"), lines };
+}
+
+function recordOf(log: (log: Log) => void): Record<string, unknown> {
+  const { log: target, lines } = newLog();
+  log(target);
+  expect(lines).toHaveLength(1);
+  return JSON.parse(lines[0] ?? "");
+}
+
+describe("a log record", () => {
+  test("is one line of JSON with the level by name and an ISO time", () => {
+    const record = recordOf((log) => log.warn({ sessionId: "s\n1" }, "row lost"));
+    expect(record).toEqual({
+      level: "warn",
+      time: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+      sessionId: "s\n1",
+      msg: "row lost",
+    });
+  });
+
+  test("below the level there is none", () => {
+    const { log, lines } = newLog();
+    log.debug("quiet");
+    expect(lines).toEqual([]);
+  });
+
+  test("an error has its type, message, code, frames and causes", () => {
+    const cause = Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" });
+    const { err } = recordOf((log) => log.error({ err: new TypeError("broken", { cause }) }, "x"));
+    expect(err).toMatchObject({
+      type: "TypeError",
+      message: "broken",
+      stack: expect.stringMatching(/^ {4}at .*observability-log\.test\.ts/s),
+      cause: { code: "ECONNREFUSED", message: "connect ECONNREFUSED" },
+    });
+  });
+
+  test("what a database driver adds to its errors is not logged: it holds payloads", () => {
+    const driver = Object.assign(new Error("duplicate key"), {
+      code: "23505",
+      detail: "Key (payload)=(secret) already exists.",
+      query: "insert into t values ($1)",
+      parameters: ["secret"],
+    });
+    const drizzle = new Error("Failed query: insert into t values ($1)\nparams: secret,\nsecret", {
+      cause: driver,
+    });
+    const { err } = recordOf((log) => log.error({ err: drizzle }, "x"));
+    expect(JSON.stringify(err)).not.toContain("secret");
+    expect(err).toMatchObject({
+      message: "Failed query: insert into t values ($1)",
+      cause: { code: "23505", message: "duplicate key" },
+    });
+  });
+
+  test("a chain of causes ends, also one that bites its tail", () => {
+    const error = new Error("round");
+    error.cause = error;
+    const { err } = recordOf((log) => log.error({ err: error }, "x"));
+    expect(JSON.stringify(err).match(/"round"/g)).toHaveLength(5);
+  });
+
+  test("what is thrown and is no error is named by its type only", () => {
+    const { err } = recordOf((log) => log.error({ err: "secret" }, "x"));
+    expect(err).toEqual({ message: "thrown: string" });
+  });
+
+  test("a very long message is cut", () => {
+    const { err } = recordOf((log) => log.error({ err: new Error("m".repeat(50_000)) }, "x"));
+    expect(err).toMatchObject({ message: "m".repeat(1_000) });
+  });
+});

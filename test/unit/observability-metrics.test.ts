@@ -1,0 +1,55 @@
+import { describe, expect, test } from "vitest";
+import { createMetrics } from "../../src/observability/metrics.ts";
+
+describe("metrics", () => {
+  test("the service's own names; a new one is added here and in docs/operations.md", async () => {
+    const text = await createMetrics().text();
+    const names = [...text.matchAll(/^# TYPE session_ledger_(\S+)/gm)]
+      .map((match) => match[1] ?? "")
+      .filter((name) => !/^(process|nodejs)_/.test(name));
+    expect(names.toSorted()).toEqual([
+      "agui_sequence_violations_total",
+      "batch_rows",
+      "call_duration_seconds",
+      "calls_total",
+      "commit_duration_seconds",
+      "postgres_restarts_total",
+      "queue_bytes",
+      "queue_rows",
+      "refused_total",
+      "rows_deduplicated_total",
+      "rows_stored_total",
+      "watch_lag_seconds",
+      "watchers",
+    ]);
+  });
+
+  test("calls are counted by method and code, and timed by method in seconds", async () => {
+    const metrics = createMetrics();
+    const push = metrics.callsOf("PushSessionEvent");
+    push.ended("OK", 3);
+    push.ended("OK", 400);
+    push.ended("RESOURCE_EXHAUSTED", 0);
+    metrics.callsOf("GetSession").ended("OK", 1);
+    metrics.refused("QUEUE_FULL");
+    const lines = (await metrics.text()).split("\n");
+    for (const line of [
+      'session_ledger_calls_total{method="PushSessionEvent",code="OK"} 2',
+      'session_ledger_calls_total{method="PushSessionEvent",code="RESOURCE_EXHAUSTED"} 1',
+      'session_ledger_calls_total{method="GetSession",code="OK"} 1',
+      'session_ledger_call_duration_seconds_bucket{le="0.005",method="PushSessionEvent"} 2',
+      'session_ledger_call_duration_seconds_bucket{le="0.5",method="PushSessionEvent"} 3',
+      'session_ledger_call_duration_seconds_sum{method="PushSessionEvent"} 0.403',
+      'session_ledger_refused_total{reason="QUEUE_FULL"} 1',
+    ]) {
+      expect(lines).toContain(line);
+    }
+  });
+
+  test("two services in one process do not share numbers", async () => {
+    const [one, other] = [createMetrics(), createMetrics()];
+    one.queueRows.set(7);
+    expect(await one.text()).toContain("session_ledger_queue_rows 7");
+    expect(await other.text()).toContain("session_ledger_queue_rows 0");
+  });
+});
