@@ -2,13 +2,15 @@
 /**
  * The composition root: arguments and environment in, exit code out. The first SIGINT or SIGTERM asks
  * whatever runs to end in order, the second ends the process at once.
+ *
+ * The service and the store are imported by the commands that need them: `push` and `tail` start
+ * without them.
  */
+import type { MigrateCommand } from "./cli/io.ts";
 import { runCli } from "./cli/program.ts";
 import { type Config, configForLog, loadClientConfig, loadConfig } from "./config.ts";
 import { createLog } from "./observability/log.ts";
-import { createService } from "./service.ts";
-import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
-import { migrateDown, migrateUp, migrationStatus } from "./store/migrate.ts";
+import type { MigrationStatus } from "./store/migrate.ts";
 
 /** 128 + SIGINT, as a shell reports it. */
 const EXIT_INTERRUPTED = 130;
@@ -22,6 +24,7 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
 }
 
 async function serve(config: Config): Promise<number> {
+  const { createService } = await import("./service.ts");
   const pretty = process.stdout.isTTY;
   const log = createLog({ level: config.logLevel, pretty, to: "stdout" });
   process.on("uncaughtException", (err) => {
@@ -44,15 +47,16 @@ async function serve(config: Config): Promise<number> {
   return 0;
 }
 
-const MIGRATE = { up: migrateUp, down: migrateDown, status: migrationStatus };
-
-async function migrate(command: keyof typeof MIGRATE, config: Config) {
-  if (config.databaseUrl !== undefined) return MIGRATE[command](config.databaseUrl);
+async function migrate(command: MigrateCommand, config: Config): Promise<MigrationStatus> {
+  const { migrateDown, migrateUp, migrationStatus } = await import("./store/migrate.ts");
+  const run = { up: migrateUp, down: migrateDown, status: migrationStatus }[command];
+  if (config.databaseUrl !== undefined) return run(config.databaseUrl);
+  const { createEmbeddedPostgres } = await import("./store/embedded/embedded-postgres.ts");
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
   const embedded = createEmbeddedPostgres({ dataDir: config.dataDir, log });
   await embedded.start();
   try {
-    return await MIGRATE[command](embedded.url);
+    return await run(embedded.url);
   } finally {
     await embedded.stop();
   }

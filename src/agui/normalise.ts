@@ -162,14 +162,12 @@ function editInside(findings: Findings, { at, path, value, inner }: ValueAt): vo
 function isDropped(findings: Findings, object: ObjectIn, member: Member): boolean {
   const { path, value, fields, members } = object;
   const name = fields.bySnakeName.get(member.key) ?? member.key;
-  if (value[member.key] === null) {
-    if (fields.droppable.has(name)) return true;
-    if (fields.emptied.has(name) && isSaidElsewhere(object, name)) return true;
-  }
+  const isNull = value[member.key] === null;
+  const yields = fields.droppable.has(name) || (fields.emptied.has(name) && isSaid(object, name));
+  if (isNull && yields) return true;
   const other = name === member.key ? undefined : members.find(({ key }) => key === name);
   if (other === undefined) return false;
-  const yields = fields.droppable.has(name) || fields.emptied.has(name);
-  if (value[name] === null && yields && value[member.key] !== null) return false; // That one goes.
+  if (value[name] === null && yields) return false; // That one goes.
   if (!isSame(findings.text, { value, member, other }) && hasRoom(findings)) {
     const field = pathName([...path, name]);
     const second = pathName([...path, member.key]);
@@ -179,8 +177,8 @@ function isDropped(findings: Findings, object: ObjectIn, member: Member): boolea
   return true;
 }
 
-/** Whether one of the two spellings of a field has a value. */
-function isSaidElsewhere({ value, fields }: ObjectIn, name: string): boolean {
+/** Whether one of the spellings of a field has a value. */
+function isSaid({ value, fields }: ObjectIn, name: string): boolean {
   return Object.keys(value).some(
     (key) => (fields.bySnakeName.get(key) ?? key) === name && value[key] !== null,
   );

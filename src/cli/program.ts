@@ -6,6 +6,7 @@ import type { StreamName } from "../runner/rows.ts";
 import { addressArgument, durationArgument, limitArgument, seqArgument } from "./arguments.ts";
 import { EXIT, exitHelp } from "./exit.ts";
 import { explain } from "./explain.ts";
+import { health } from "./health.ts";
 import { type CliIo, type MigrateCommand, tell } from "./io.ts";
 import { migrate } from "./migrate.ts";
 import { push } from "./push.ts";
@@ -55,6 +56,7 @@ function build(io: CliIo, finish: Finish): Command {
   addPush(program, io, finish);
   addTail(program, io, finish);
   addSessions(program, io, finish);
+  addHealth(program, io, finish);
   return program;
 }
 
@@ -194,4 +196,11 @@ function version(): string {
   return typeof described === "object" && described !== null && "version" in described
     ? String(described.version)
     : "unknown";
+}
+
+function addHealth(program: Command, io: CliIo, finish: Finish): void {
+  program
+    .command("health")
+    .description("ask the service on this machine whether it lives; for health checks")
+    .action(async () => finish(await health(io)));
 }

@@ -30,7 +30,6 @@ const BY_CODE: Readonly<Record<string, Failure>> = {
   ECONNREFUSED: "retryable",
   ENOTFOUND: "retryable",
   EAI_AGAIN: "retryable",
-  ENOENT: "retryable", // No unix socket: the server is down.
   EHOSTUNREACH: "retryable",
   ENETUNREACH: "retryable",
   CONNECT_TIMEOUT: "retryable",
@@ -53,6 +52,8 @@ const BY_CLASS: Readonly<Record<string, Failure>> = {
 export function failureOf(error: unknown): Failure {
   const code = codeOf(error);
   if (code === undefined) return "defect";
+  // No unix socket: the server is down. Of anything but a connection it means something else.
+  if (code === "ENOENT") return isConnecting(error) ? "retryable" : "defect";
   const sqlState = /^[0-9A-Z]{5}$/.test(code);
   return BY_CODE[code] ?? (sqlState ? BY_CLASS[code.slice(0, 2)] : undefined) ?? "defect";
 }
@@ -67,7 +68,19 @@ export function storeError(cause: unknown): unknown {
   });
 }
 
+/** The same for what comes through Drizzle, which wraps what the driver threw. */
+export function drizzleError(error: unknown): unknown {
+  if (error instanceof ServiceError || !(error instanceof Error)) return error;
+  return storeError(error.cause ?? error);
+}
+
 function codeOf(error: unknown): string | undefined {
   if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
   return typeof error.code === "string" ? error.code : undefined;
+}
+
+function isConnecting(error: unknown): boolean {
+  return (
+    typeof error === "object" && error !== null && "syscall" in error && error.syscall === "connect"
+  );
 }

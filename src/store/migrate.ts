@@ -14,6 +14,7 @@ import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import { migrate as applyPending } from "drizzle-orm/postgres-js/migrator";
 import postgres from "postgres";
 import { ServiceError } from "../base/errors.ts";
+import { drizzleError } from "./failure.ts";
 
 const FOLDER = join(import.meta.dirname, "migrations");
 /** Any number, the same in every version: "sledger" read as a number. */
@@ -78,6 +79,8 @@ async function locked<T>(
   try {
     await database.execute(sql`select pg_advisory_lock(${LOCK})`);
     return await work(database);
+  } catch (error) {
+    throw drizzleError(error);
   } finally {
     await client.end({ timeout: CONNECT_TIMEOUT_S }); // The lock ends with its connection.
   }

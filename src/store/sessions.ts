@@ -1,8 +1,7 @@
 /** The sessions themselves: made, read, listed, updated, deleted. Drizzle's query builder throughout. */
 import { and, count, desc, eq, isNull, sql } from "drizzle-orm";
-import { ServiceError } from "../base/errors.ts";
 import type { Database } from "./database.ts";
-import { storeError } from "./failure.ts";
+import { drizzleError } from "./failure.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
 import { isoOf, microsColumn } from "./times.ts";
@@ -183,9 +182,6 @@ async function asStore<T>(query: Promise<T> | PromiseLike<T>): Promise<T> {
   try {
     return await query;
   } catch (error) {
-    // Drizzle wraps what the driver threw.
-    const cause =
-      error instanceof Error && !(error instanceof ServiceError) ? error.cause : undefined;
-    throw storeError(cause ?? error);
+    throw drizzleError(error);
   }
 }

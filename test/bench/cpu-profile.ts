@@ -1,4 +1,4 @@
-/** Where the time of a V8 CPU profile goes: by package or folder of ours, and by function; pure. */
+/** Where the time in a V8 CPU profile goes: by package or folder of ours, and by function; pure. */
 import { z } from "zod";
 import { rounded } from "./figures.ts";
 
@@ -9,6 +9,8 @@ const profileSchema = z.object({
       callFrame: z.object({ functionName: z.string(), url: z.string(), lineNumber: z.number() }),
     }),
   ),
+  /** On the monotonic clock, as the deltas from it to each sample in turn. */
+  startTime: z.number(),
   samples: z.array(z.number()),
   timeDeltas: z.array(z.number()),
 });
@@ -30,16 +32,27 @@ const PLACES_MAX = 25;
 const FUNCTIONS_MAX = 40;
 const IDLE = "(idle)";
 
-/** `root` is the folder of the project, as the start of its files' URLs. */
-export function summariseProfile(json: string, root: string): ProfileSummary {
-  const { nodes, samples, timeDeltas } = profileSchema.parse(JSON.parse(json));
+export interface ProfileOptions {
+  /** The folder of the project, as the start of its files' URLs. */
+  readonly root: string;
+  /** What lies outside, the start of the service above all, is left out. */
+  readonly fromMicros: number;
+  readonly toMicros: number;
+}
+
+export function summariseProfile(json: string, options: ProfileOptions): ProfileSummary {
+  const { root, fromMicros, toMicros } = options;
+  const { nodes, startTime, samples, timeDeltas } = profileSchema.parse(JSON.parse(json));
   const frames = new Map(nodes.map(({ id, callFrame }) => [id, callFrame]));
   const byPlace = new Map<string, number>();
   const byFunction = new Map<string, number>();
   let busyMicros = 0;
+  let atMicros = startTime;
   for (const [index, id] of samples.entries()) {
     const frame = frames.get(id);
     const micros = timeDeltas[index] ?? 0;
+    atMicros += micros;
+    if (atMicros < fromMicros || atMicros > toMicros) continue;
     if (frame === undefined || frame.functionName === IDLE) continue;
     busyMicros += micros;
     add(byPlace, placeOf(frame, root), micros);

@@ -16,6 +16,8 @@ import { cpuMsOf } from "./usage.ts";
 export interface LoadFigures extends Latency {
   readonly callsPerSecond: number;
   readonly seconds: number;
+  /** How much of them all connections were at work, see h2load-log.ts. */
+  readonly together: number;
   /** HTTP 200. */
   readonly answered: number;
   /** Anything else, failed streams too. */
@@ -56,9 +58,10 @@ export async function runLoad(
   const counted = Number.isNaN(stored) ? load.answered : Math.min(load.answered, stored);
   const perCall = (ms: number): number => rounded((ms * 1_000) / counted);
   return {
-    callsPerSecond: rounded(counted / load.seconds),
+    callsPerSecond: rounded((load.answeredPerSecond * counted) / load.answered),
     ...latencyOf(load.tookMs),
     seconds: rounded(load.seconds),
+    together: rounded(load.together),
     answered: load.answered,
     not200: load.otherwise,
     rows: after.rows,

@@ -146,9 +146,9 @@ async function waiting(): Promise<number> {
   return row?.count ?? 0;
 }
 
-describe("two attempts of one key in flight", () => {
+describe("attempts of one key in flight on both services", () => {
   test.each(PUSH_KINDS)(
-    "%s: both wait for the session, one stores, the other finds it",
+    "%s: they wait for the session, one stores, the others find it",
     async (kind) => {
       const history = new History();
       const sessionId = `race-${kind}`;
@@ -213,9 +213,9 @@ describe("a session that a silent transaction holds", () => {
     for (const sessionId of sessions) await pushTo(sessionId, 0);
     const release = await hold("held");
     let isThrough = false;
-    const stuck = Promise.all([pushTo("held", 0), pushTo("held", 1)]).then(() => {
-      isThrough = true;
-    });
+    const stuck = Promise.all([pushTo("held", 0), pushTo("held", 1)]).then(
+      () => (isThrough = true),
+    );
     const tookMs: number[] = [];
     for (let turn = 0; turn < 200; turn += 1) {
       const startMs = performance.now();
@@ -232,8 +232,9 @@ describe("a session that a silent transaction holds", () => {
 
   test("for longer than a push is tried: it is told that nothing was stored, and that is true", async () => {
     const history = new History();
-    const push = newPush(history, { sessionId: "for-ever", kind: "event", keyed: false });
-    await sendAtOnce(history, newPush(history, { ...push.sent, kind: "event", keyed: false }), 0);
+    const of = { sessionId: "for-ever", kind: "event" } as const;
+    const push = newPush(history, { ...of, keyed: false });
+    await sendAtOnce(history, newPush(history, { ...of, keyed: true }), 0);
     const release = await hold("for-ever");
     const [client] = clients;
     await expect(

@@ -140,11 +140,11 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
     client.close();
   });
 
-  test("the fault is felt, more than once", () => {
+  test("the fault is felt: the service starts its server again, or the clients try again", () => {
     const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
     const repeated = runs.filter(({ stderr }) => stderr.includes("trying again"));
-    if (fault === "PostgreSQL") expect(restarts).toHaveLength(STRIKES.length);
-    else expect(repeated.length).toBeGreaterThan(0);
+    const felt = fault === "PostgreSQL" ? restarts : repeated;
+    expect(felt.length).toBeGreaterThan(1);
   });
 
   test("nothing acknowledged is lost or doubled, and nobody saw a hole", async () => {

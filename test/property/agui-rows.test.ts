@@ -1,7 +1,7 @@
 /**
  * Method: an event is drawn as the protocol spells it, and then disguised as producers spell it:
- * fields in snake_case or in both spellings, nulls in optional fields, no type, white space, escaped
- * keys. What was drawn is the model: it is what must be stored.
+ * fields in snake_case or in both spellings, nulls in optional fields and for an empty id, no type,
+ * white space, escaped keys. What was drawn is the model: it is what must be stored.
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
@@ -106,6 +106,7 @@ type Spelling = "camel" | "snake" | "both" | "escaped";
 /** How one member is written. */
 const disguise = fc.record({
   spelling: fc.constantFrom<Spelling>("camel", "snake", "both", "escaped"),
+  hasNullId: fc.boolean(),
   before: fc.constantFrom("", " ", "\n\t"),
   after: fc.constantFrom("", " ", "\r\n"),
 });
@@ -121,16 +122,17 @@ const disguised: fc.Arbitrary<Disguised> = fc
     const write = (name: string, value: unknown): string => {
       const next = disguises.next();
       if (next.done === true) throw new Error("the stream has no end");
-      const { spelling, before, after } = next.value;
+      const { spelling, hasNullId, before, after } = next.value;
       const known = fields?.bySnakeName.has(snakeName(name)) === true && name in event;
       const snake = known ? snakeName(name) : name;
       const key = { camel: [name], snake: [snake], both: [snake, name], escaped: [name] }[spelling];
+      const isNull = hasNullId && value === "" && fields?.emptied.has(name) === true;
       return [...new Set(key)]
         .map((spelled) => {
           const printed = JSON.stringify(spelled);
           const escaped = printed.replace("e", "\\u0065");
           const shown = spelling === "escaped" ? escaped : printed;
-          return `${before}${shown}${after}:${before}${JSON.stringify(value)}${after}`;
+          return `${before}${shown}${after}:${before}${isNull ? "null" : JSON.stringify(value)}${after}`;
         })
         .join(",");
     };

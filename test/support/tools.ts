@@ -5,7 +5,7 @@
 import { accessSync, constants } from "node:fs";
 import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
-import { test } from "vitest";
+import { expect, test } from "vitest";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -19,8 +19,8 @@ export function toolTest(tool: string, title: string, body: (path: string) => Pr
   const plan = planFor(tool, process.env);
   const why = plan.kind === "skip" ? ` (${tool} is not installed)` : "";
   test.skipIf(plan.kind === "skip")(`${tool}: ${title}${why}`, async () => {
-    if (plan.kind !== "run") throw new Error(`REQUIRE_TOOLS is set, and ${tool} is not installed`);
-    await body(plan.path);
+    expect(plan.kind, `REQUIRE_TOOLS is set, and ${tool} is not installed`).toBe("run");
+    if (plan.kind === "run") await body(plan.path);
   });
 }
 

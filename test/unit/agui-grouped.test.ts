@@ -123,6 +123,18 @@ describe("rows", () => {
     ]);
   });
 
+  test("reasoning of the Claude runner, which knows no id: each row has an empty one", () => {
+    const id = { message_id: null };
+    const group = { ...id, role: "assistant", fragment_count: 1, accumulated_content: "hm" };
+    const end_event = { type: "REASONING_MESSAGE_END", ...id, timestamp: null };
+    const sent = push({ ...group, end_event }, { eventType: "REASONING_MESSAGE_START" });
+    expect(rows(sent).map(({ payload }) => payload)).toEqual([
+      '{"type":"REASONING_MESSAGE_START","messageId":"","role":"reasoning"}',
+      '{"type":"REASONING_MESSAGE_CONTENT","messageId":"","delta":"hm"}',
+      '{"type":"REASONING_MESSAGE_END","messageId":""}',
+    ]);
+  });
+
   test.each([
     ["interrupted before the first fragment", { fragment_count: 0 }, ["START"]],
     ["ended without a fragment", { fragment_count: 0, end_event: END }, ["START", "END"]],

@@ -129,6 +129,60 @@ describe("top level", () => {
   });
 });
 
+/** What the thinking-block handler of the Claude runner sends. */
+describe("a required message id that is null", () => {
+  const REASONING = [
+    "REASONING_START",
+    "REASONING_END",
+    "REASONING_MESSAGE_START",
+    "REASONING_MESSAGE_CONTENT",
+    "REASONING_MESSAGE_END",
+  ] as const satisfies readonly EventType[];
+
+  test.each(REASONING)("of %s is empty", (type) => {
+    const empty = `{"type":"${type}", "messageId" : "", "delta":""}`;
+    expect(normalised(type, `{"type":"${type}", "message_id" : null, "delta":""}`)).toBe(empty);
+    expect(normalised(type, `{"type":"${type}", "messageId" : null, "delta":""}`)).toBe(empty);
+    expect(normalised(type, `{"messageId":null }`)).toBe(`{"type":"${type}","messageId":"" }`);
+  });
+
+  test.each<[string, string]>([
+    ['"messageId":null,"message_id":null', '"messageId":""'],
+    ['"messageId":null,"message_id":"g"', '"messageId":"g"'],
+    ['"message_id":null,"messageId":"g"', '"messageId":"g"'],
+    ['"message_id":"g","messageId":null', '"messageId":"g"'],
+    ['"message_id":"","messageId":null', '"messageId":""'],
+    ['"message_id":7,"messageId":null', '"messageId":7'],
+    ['"messageId":"null"', '"messageId":"null"'],
+    ['"messageId":0,"delta":null', '"messageId":0,"delta":null'],
+    ['"delta":"x"', '"delta":"x"'],
+  ])("in %s is %s", (members, expected) => {
+    const event = (inside: string): string => `{"type":"REASONING_MESSAGE_CONTENT",${inside}}`;
+    expect(normalised("REASONING_MESSAGE_CONTENT", event(members))).toBe(event(expected));
+  });
+
+  test("stays in every other type, and in every other field", () => {
+    for (const { type, idField } of CATALOGUE) {
+      const optional = fieldsOfType(type)?.droppable ?? new Set();
+      const fields = [...(fieldsOfType(type)?.bySnakeName.values() ?? [])].filter(
+        (field) =>
+          !optional.has(field) &&
+          !(field === "messageId" && REASONING.some((reasoning) => reasoning === type)),
+      );
+      expect({ type, idField, left: fields.filter((field) => isLeft(type, field)) }).toEqual({
+        type,
+        idField,
+        left: fields,
+      });
+    }
+  });
+
+  function isLeft(type: EventType, field: string): boolean {
+    const text = `{"type":"${type}","${field}":null}`;
+    return normalised(type, text) === text;
+  }
+});
+
 describe("both spellings", () => {
   const both = (members: string): string =>
     normalised("TEXT_MESSAGE_CHUNK", `{"type":"TEXT_MESSAGE_CHUNK",${members}}`);

@@ -1,0 +1,105 @@
+/**
+ * What is accepted can be read again by a client that takes 4 MiB a message, gRPC's default: every
+ * answer, every page, every row of a watch. Where rows are large a page ends sooner, and goes on.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { newSession, push, type PushFields, type Stream } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const { listSessionEvents, listSessionMessages } = SessionService.method;
+
+let service: ServiceProcess;
+let client: RpcClient;
+
+beforeAll(async () => {
+  service = await startService();
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+const MEBIBYTE = 1_048_576;
+
+/** Rows a page, to the end of the session. */
+async function pagesOf(stream: Stream, sessionId: string): Promise<readonly number[]> {
+  const pages: number[] = [];
+  for (let afterSeq = 0n; ; ) {
+    const page =
+      stream === "messages"
+        ? await client.unary(listSessionMessages, { sessionId, afterSeq })
+        : await client.unary(listSessionEvents, { sessionId, afterSeq });
+    pages.push(page.items.length);
+    if (!page.hasMore) return pages;
+    afterSeq = page.nextAfterSeq;
+  }
+}
+
+describe("a page ends at 3 MiB and can be read", () => {
+  test("of payloads of a million bytes", async () => {
+    const sessionId = newSession();
+    const payload = "x".repeat(1_000_000);
+    for (let n = 0; n < 7; n += 1) await push(client, "messages", { sessionId, payload });
+    const pages = await pagesOf("messages", sessionId);
+    expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe(7);
+    expect(pages.length).toBeGreaterThanOrEqual(2);
+    expect(Math.max(...pages)).toBeLessThanOrEqual(4);
+  });
+
+  test("of payloads that are just short of 3 MiB when the largest comes", async () => {
+    const sessionId = newSession();
+    const three = "x".repeat(MEBIBYTE - 1);
+    for (const payload of [three, three, three, "x".repeat(MEBIBYTE)]) {
+      await push(client, "messages", { sessionId, payload });
+    }
+    const pages = await pagesOf("messages", sessionId);
+    expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe(4);
+  });
+
+  test("of rows whose fragments take the room, not their payloads", async () => {
+    const sessionId = newSession();
+    const eventCount = 400_000;
+    const row: PushFields = {
+      eventType: "TEXT_MESSAGE_CHUNK",
+      payload: '{"type":"TEXT_MESSAGE_CHUNK","delta":"","timestamp":1}',
+      eventCount,
+      fragments: {
+        lengths: Array.from({ length: eventCount }, () => 1),
+        timestampDeltasMs: Array.from({ length: eventCount - 1 }, () => 1n << 30n),
+      },
+    };
+    for (let n = 0; n < 3; n += 1) await push(client, "events", { sessionId, ...row });
+    const pages = await pagesOf("events", sessionId);
+    expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe(3);
+  });
+
+  test("of messages whose senders take the room", async () => {
+    const sessionId = newSession();
+    const sender = { displayName: "x".repeat(2_000_000) };
+    // A sender this large may as well be refused; what is stored must be readable.
+    const pushes = [1, 2, 3].map(() => push(client, "messages", { sessionId, sender }));
+    const stored = (await Promise.allSettled(pushes)).filter(
+      ({ status }) => status === "fulfilled",
+    );
+    await push(client, "messages", { sessionId });
+    const pages = await pagesOf("messages", sessionId);
+    expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe(stored.length + 1);
+  });
+});
+
+test("the answer to the largest request that is accepted can be read, and so can its row", async () => {
+  const sessionId = newSession();
+  await push(client, "messages", { sessionId });
+  const sender = { displayName: "x".repeat(4 * MEBIBYTE - 100) };
+  const answer = await push(client, "messages", { sessionId, sender }).catch((error) => error);
+  const refused = { domain: "session-ledger" }; // A status of the service, and not of the client.
+  expect(answer).toMatchObject("seq" in answer ? { seq: 2n } : refused);
+  const pages = await pagesOf("messages", sessionId);
+  expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe("seq" in answer ? 2 : 1);
+});

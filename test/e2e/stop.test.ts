@@ -1,0 +1,273 @@
+/**
+ * How the service ends: asked once it finishes what it has begun and leaves nothing behind, asked
+ * twice it goes at once, and killed it leaves what its next start puts in order.
+ */
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { credentials, makeClientConstructor } from "@grpc/grpc-js";
+import { service as healthService } from "grpc-health-check";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  cleanUp,
+  makeDirectory,
+  postmasterPid,
+  remainsIn,
+  runningPostmaster,
+  withSql,
+} from "../support/embedded-fixture.ts";
+import { History, type PushRecord, type Reader } from "../support/history.ts";
+import { problemsOf } from "../support/history-check.ts";
+import { rowOfWire, send } from "../support/history-clients.ts";
+import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
+import { embeddedUrl, witnessIn } from "../support/history-witness.ts";
+import {
+  endService,
+  runCommand,
+  type ServiceOptions,
+  type ServiceProcess,
+  startCommand,
+  startService,
+} from "../support/service-process.ts";
+
+const WRITERS = 16;
+const STOP_LIMIT_MS = 5_000;
+
+afterAll(cleanUp);
+
+/** Ended with its test, whatever becomes of it. */
+async function serve(options: ServiceOptions = {}): Promise<ServiceProcess> {
+  const service = await startService(options);
+  onTestFinished(() => endService(service));
+  return service;
+}
+
+function says(service: ServiceProcess, text: string): boolean {
+  return service.log.some((line) => line.includes(text));
+}
+
+/** Holds a session, so that a push into it is under way for as long as this is. */
+async function stuckPush(service: ServiceProcess, client: LedgerClient): Promise<Promise<unknown>> {
+  const request = { sessionId: "held", eventType: "user", payload: "" };
+  await client.call(ledger.pushSessionMessage, request);
+  const url = await embeddedUrl(service.dataDir);
+  const released = Promise.withResolvers<void>();
+  const held = Promise.withResolvers<void>();
+  const holding = withSql(url, (sql) =>
+    sql.begin(async (silent) => {
+      await silent`select 1 from sessions where id = 'held' for update`;
+      held.resolve();
+      await released.promise;
+    }),
+  );
+  await held.promise;
+  onTestFinished(async () => {
+    released.resolve();
+    await holding.catch(() => undefined); // The server may be gone.
+  });
+  const push = client.call(ledger.pushSessionMessage, request, { deadlineMs: 60_000 });
+  push.catch(() => undefined); // Looked at later.
+  const lockWaits = `select from pg_stat_activity where wait_event_type = 'Lock'`;
+  await expect
+    .poll(() => withSql(url, (sql) => sql.unsafe(lockWaits)), { timeout: 10_000 })
+    .toHaveLength(1);
+  return push;
+}
+
+describe("SIGTERM with pushes in flight and watches open", () => {
+  const history = new History();
+  const statuses: unknown[] = [];
+  let watchesEnded: readonly unknown[];
+  let healthEnded: unknown;
+  let exitCode: number | null;
+  let tookMs: number;
+  let service: ServiceProcess;
+
+  /** Until a push is refused, so that one is under way whenever the signal comes. */
+  async function write(client: LedgerClient, writer: number): Promise<void> {
+    for (let turn = 0; ; turn += 1) {
+      const kind = PUSH_KINDS[(turn + writer) % PUSH_KINDS.length] ?? "event";
+      const options = { sessionId: `session-${writer % 4}`, kind, keyed: turn % 2 === 0 };
+      const push: PushRecord = history.push(plan(history, options));
+      try {
+        await send({ history, client }, push, { retryForMs: 0 });
+      } catch {
+        return;
+      }
+    }
+  }
+
+  /** Resolves with what the watch ended with. */
+  async function watch(client: LedgerClient, reader: Reader): Promise<unknown> {
+    const { sessionId } = reader;
+    try {
+      for await (const row of client.watch(ledger.watchSessionEvents, { sessionId })) {
+        reader.saw(rowOfWire(row));
+      }
+      return "no failure";
+    } catch (error) {
+      return error;
+    }
+  }
+
+  beforeAll(async () => {
+    service = await startService({ env: { STOP_LIMIT_MS: String(STOP_LIMIT_MS) } });
+    const client = createLedgerClient({ address: service.grpcAddress });
+    const HealthClient = makeClientConstructor(healthService, "Health");
+    const health = new HealthClient(service.grpcAddress, credentials.createInsecure());
+    const healthWatch = health["watch"]?.({ service: "" });
+    healthWatch.on("data", (answer: { readonly status: unknown }) => statuses.push(answer.status));
+    const healthWatchEnds = once(healthWatch, "error").catch((error: unknown) => [error]);
+    const readers = Array.from({ length: WRITERS }, (_, at) =>
+      history.reader("watch", { stream: "events", sessionId: `session-${at % 4}` }),
+    );
+    const watching = readers.map((reader) => watch(client, reader));
+    const writing = Array.from({ length: WRITERS }, (_, writer) => write(client, writer));
+    await Promise.all(readers.map((reader) => reader.until(100n)));
+    const startMs = performance.now();
+    exitCode = await service.stop();
+    tookMs = performance.now() - startMs;
+    watchesEnded = await Promise.all(watching);
+    await Promise.all(writing);
+    [healthEnded] = await healthWatchEnds;
+    client.close();
+    health.close();
+  });
+
+  test("health says NOT_SERVING, and its watch ends", () => {
+    expect(statuses[0]).toBe("SERVING");
+    expect(statuses.at(-1)).toBe("NOT_SERVING");
+    expect(healthEnded).toMatchObject({ code: 14 });
+  });
+
+  test("watches end with UNAVAILABLE, so that their clients come back", () => {
+    const shutDown = { code: "UNAVAILABLE", reason: "SHUTTING_DOWN" };
+    expect(watchesEnded).toMatchObject(watchesEnded.map(() => shutDown));
+  });
+
+  test("every push is answered: acknowledged, or UNAVAILABLE", () => {
+    const answers = history.pushes.flatMap(({ attempts }) => attempts.map(({ answer }) => answer));
+    const others = answers.filter((answer) => answer.kind !== "acknowledged");
+    expect(others).toHaveLength(WRITERS);
+    for (const { reason } of others) expect(["SHUTTING_DOWN", "UNAVAILABLE"]).toContain(reason);
+  });
+
+  test("the process ends with 0, within its limit, and leaves nothing running", async () => {
+    expect(exitCode).toBe(0);
+    expect(tookMs).toBeLessThan(STOP_LIMIT_MS);
+    expect(await remainsIn(service.dataDir)).toEqual([]);
+  });
+
+  test("what was acknowledged is there after the next start", async () => {
+    const next = await serve({ dataDir: service.dataDir });
+    const witness = await witnessIn(next.dataDir, history.sessionIds());
+    expect(problemsOf(history, witness)).toEqual([]);
+  });
+});
+
+test("a push that waits for a session does not hold a stop beyond its limit", async () => {
+  const service = await serve({ env: { STOP_LIMIT_MS: "1000" } });
+  const client = createLedgerClient({ address: service.grpcAddress });
+  const push = await stuckPush(service, client);
+  const startMs = performance.now();
+  expect(await service.stop()).toBe(0);
+  expect(performance.now() - startMs).toBeLessThan(4_000); // The limit, and the stop of the database.
+  await expect(push).rejects.toMatchObject({ code: "UNAVAILABLE" });
+  expect(await remainsIn(service.dataDir)).toEqual([]);
+  client.close();
+});
+
+describe("what is left by", () => {
+  async function endedBySecondSignal(): Promise<ServiceProcess> {
+    const service = await serve();
+    const client = createLedgerClient({ address: service.grpcAddress });
+    await stuckPush(service, client);
+    const ended = service.stop();
+    await expect.poll(() => says(service, '"stopping"'), { timeout: 10_000 }).toBe(true);
+    const startMs = performance.now();
+    await service.kill("SIGTERM");
+    expect(await ended).toBe(130);
+    expect(performance.now() - startMs).toBeLessThan(1_000);
+    client.close();
+    return service;
+  }
+
+  async function endedByKill(): Promise<ServiceProcess> {
+    const service = await serve();
+    const client = createLedgerClient({ address: service.grpcAddress });
+    const request = { sessionId: "held", eventType: "user", payload: "" };
+    await client.call(ledger.pushSessionMessage, request);
+    expect(await service.kill("SIGKILL")).toBe(null);
+    client.close();
+    return service;
+  }
+
+  test.each([
+    ["a second signal, which ends the process at once with 130,", endedBySecondSignal],
+    ["a SIGKILL", endedByKill],
+  ])("%s is put in order by the next start", async (_, end) => {
+    const { dataDir } = await end();
+    const leftover = await runningPostmaster(dataDir);
+    const next = await serve({ dataDir });
+    expect(says(next, "embedded_postgres_leftover_stopped")).toBe(true);
+    expect(await postmasterPid(dataDir)).not.toBe(leftover);
+    expect(() => process.kill(leftover, 0)).toThrow("ESRCH");
+    const witness = await witnessIn(dataDir, ["held"]);
+    expect(witness.rows.map(({ seq }) => seq)).toEqual([1n]);
+    expect(await next.stop()).toBe(0);
+    expect(await remainsIn(dataDir)).toEqual([]);
+  });
+});
+
+describe("SIGTERM during the start", () => {
+  test.each([
+    ["before there is a database", "starting"],
+    ["while PostgreSQL starts", "embedded_postgres_log"],
+    ["while the schema is made", "embedded_postgres_started"],
+    ["while it begins to serve", "schema is up to date"],
+  ])("%s ends with 0 and leaves nothing running", async (_, moment) => {
+    const dataDir = await makeDirectory();
+    const command = startCommand(["serve"], { DATA_DIR: dataDir });
+    let isMoment = false;
+    for await (const line of command.stdout) {
+      if (isMoment || !line.includes(moment)) continue;
+      isMoment = true;
+      command.kill("SIGTERM");
+    }
+    expect(isMoment).toBe(true);
+    expect(await command.result).toEqual({ exitCode: 0, stderr: "" });
+    expect(await remainsIn(dataDir)).toEqual([]);
+  });
+});
+
+describe("a start that is refused", () => {
+  test("on the DATA_DIR of another names that one, which goes on", async () => {
+    const service = await serve();
+    const refused = await runCommand(["serve"], { env: { DATA_DIR: service.dataDir } });
+    expect(refused.exitCode).toBe(4);
+    expect(refused.stderr).toContain(`DATA_DIR ${service.dataDir} is in use`);
+    expect(refused.stderr).toContain(`process ${service.pid}`);
+    const client = createLedgerClient({ address: service.grpcAddress });
+    const request = { sessionId: "s", eventType: "user", payload: "still there" };
+    await expect(client.call(ledger.pushSessionMessage, request)).resolves.toMatchObject({
+      seq: 1n,
+    });
+    client.close();
+  });
+
+  test.each(["GRPC_ADDRESS", "OPS_ADDRESS"])("on a taken %s names the address", async (name) => {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const taken = other.address();
+    if (taken === null || typeof taken === "string") throw new Error("no port");
+    const address = `127.0.0.1:${taken.port}`;
+    const dataDir = await makeDirectory();
+    const refused = await runCommand(["serve"], { env: { DATA_DIR: dataDir, [name]: address } });
+    expect(refused.exitCode).toBe(4);
+    expect(refused.stderr).toContain(address);
+    expect(refused.stderr).toContain("in use");
+    expect(refused.stderr.trimEnd().split("\n")).toHaveLength(1);
+    expect(await remainsIn(dataDir)).toEqual([]);
+    other.close();
+  });
+});
