@@ -20,7 +20,7 @@ export interface Body {
   readonly turning: Turning | undefined;
 }
 
-export interface Turning {
+interface Turning {
   readonly offset: number;
   textAt(tick: number): string;
 }

@@ -16,7 +16,7 @@ const profileSchema = z.object({
 });
 type CallFrame = z.infer<typeof profileSchema>["nodes"][number]["callFrame"];
 
-export interface Share {
+interface Share {
   readonly name: string;
   /** Of the time that was not idle. */
   readonly percent: number;

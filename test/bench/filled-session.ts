@@ -17,7 +17,7 @@ export interface FilledSession {
 }
 
 /** So that a type and half of the time together match 1 % of the rows. */
-export const RARE_EVERY = 50;
+const RARE_EVERY = 50;
 const BATCH_ROWS = 1_000;
 const STATEMENT_LIMIT_MS = 30_000;
 /** 2026-01-01T00:00:00Z; one row a millisecond. */

@@ -13,6 +13,11 @@ import { type LoadLog, readLoadLog } from "./h2load-log.ts";
 /** Of the whole run, divided among its connections; or how long each of them goes on. */
 export type Amount = { readonly calls: number } | { readonly seconds: number };
 
+const PROGRAM = "h2load";
+/**
+ * Short against the time a call takes under load, so that the calls in flight of one connection are of
+ * different sessions. How many sessions a run has really written to is among its figures.
+ */
 const TURN_INTERVAL_MS = 1;
 
 const PUSH_PATH = `/${SessionService.typeName}/${SessionService.method.pushSessionEvent.name}`;
@@ -84,7 +89,7 @@ function turnBodies(bodies: readonly Body[], pathOf: (connection: number) => str
 }
 
 async function spawnH2load(bench: Bench, args: readonly string[]): Promise<void> {
-  const child = spawn("h2load", args, {
+  const child = spawn(PROGRAM, args, {
     stdio: ["ignore", "pipe", "pipe"],
     signal: bench.signal,
     killSignal: "SIGKILL",
@@ -97,7 +102,7 @@ async function spawnH2load(bench: Bench, args: readonly string[]): Promise<void>
       text(child.stderr),
       ended.promise,
     ]);
-    if (code !== 0) throw new Error(`h2load ended with ${code}: ${stdout}${stderr}`);
+    if (code !== 0) throw new Error(`${PROGRAM} ended with ${code}: ${stdout}${stderr}`);
   } catch (error) {
     if (!isMissing(error)) throw error;
     throw new Error("h2load is not installed (Debian: apt install nghttp2-client)", {

@@ -1,7 +1,7 @@
 /** The command line: which benchmarks, and how much of each. */
 import { parseArgs } from "node:util";
 
-export const BENCHES = ["push", "read", "memory", "idle"] as const;
+const BENCHES = ["push", "read", "memory", "idle"] as const;
 export type BenchName = (typeof BENCHES)[number] | "profile";
 
 export interface BenchOptions {

@@ -17,7 +17,7 @@ export interface Target {
 }
 
 /** What a client cannot know: HTTP 200 is also the answer to a call that failed. */
-export interface Witness {
+interface Witness {
   /** Event rows in the table. */
   rowsOf(sessionIds: readonly string[]): Promise<number>;
   /** Sessions that have any. */

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient, type RpcFailure } from "../support/grpc-client.ts";
-import { failureOf, newSession, push, type Row, STREAMS } from "../support/pushing.ts";
+import { failureOf, newSession, push, type Row, STREAMS, watch } from "../support/pushing.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
 const {
@@ -267,11 +267,6 @@ describe.each(STREAMS)("%s of a session that is not there", (stream) => {
     stream === "messages"
       ? client.unary(listSessionMessages, { sessionId })
       : client.unary(listSessionEvents, { sessionId });
-  const watch = (sessionId: string) =>
-    stream === "messages"
-      ? client.serverStream(watchSessionMessages, { sessionId })
-      : client.serverStream(watchSessionEvents, { sessionId });
-
   test("unknown: a page is NOT_FOUND", async () => {
     const failure = await failureOf(list("never-seen"));
     expect(failure).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" });
@@ -280,12 +275,12 @@ describe.each(STREAMS)("%s of a session that is not there", (stream) => {
   test("deleted: pages and watches are NOT_FOUND, and one that is open ends", async () => {
     const sessionId = newSession();
     await push(client, stream, { sessionId });
-    const open = watch(sessionId);
+    const open = watch(client, stream, sessionId);
     expect(await open.next()).toMatchObject({ value: { seq: 1n } });
     await client.unary(deleteSession, { id: sessionId });
     const gone = { code: "NOT_FOUND", reason: "SESSION_DELETED" };
     expect(await failureOf(open.next())).toMatchObject(gone);
     expect(await failureOf(list(sessionId))).toMatchObject(gone);
-    expect(await failureOf(watch(sessionId).next())).toMatchObject(gone);
+    expect(await failureOf(watch(client, stream, sessionId).next())).toMatchObject(gone);
   });
 });

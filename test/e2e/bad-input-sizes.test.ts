@@ -103,3 +103,17 @@ test("the answer to the largest request that is accepted can be read, and so can
   const pages = await pagesOf("messages", sessionId);
   expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe("seq" in answer ? 2 : 1);
 });
+
+test("a page of sessions can be read, whatever their prompts are", async () => {
+  const { createSession, listSessions } = SessionService.method;
+  const prompt = "x".repeat(MEBIBYTE);
+  for (let n = 0; n < 5; n += 1) await client.unary(createSession, { name: `${n}`, prompt });
+  const found = new Set<string>();
+  let page = await client.unary(listSessions, { page: 1 });
+  const total = page.metadata?.total;
+  for (let number = 2; page.items.length > 0; number += 1) {
+    for (const session of page.items) found.add(session.metadata?.id ?? "");
+    page = await client.unary(listSessions, { page: number });
+  }
+  expect(found.size).toBe(total);
+});

@@ -5,17 +5,30 @@
  * a key, watches are opened again at their cursor. At the end the history has no problem, and the
  * streams are row for row what an undisturbed run makes of them.
  */
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
 import { RpcFailure } from "../../src/runner/failure.ts";
-import { cleanUp, endProcess, runningPostmaster } from "../support/embedded-fixture.ts";
+import {
+  cleanUp,
+  endProcess,
+  makeDirectory,
+  runningPostmaster,
+} from "../support/embedded-fixture.ts";
 import { History, type Row } from "../support/history.ts";
 import { problemsOf } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
 import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
 import { witnessIn } from "../support/history-witness.ts";
-import { eventRowsOf, linesOf, pushLines, type PushRun } from "../support/recorded.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { eventRowsOf, linesOf, pushLines, type PushRun, pushRun } from "../support/recorded.ts";
+import {
+  endService,
+  runCommand,
+  type ServiceProcess,
+  startCommand,
+  startService,
+} from "../support/service-process.ts";
 import { ownStreams } from "../support/streams.ts";
 
 const RUNS = 4;
@@ -170,4 +183,30 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
     expect(after).toEqual(before);
     expect(problemsOf(history, after)).toEqual([]);
   });
+});
+
+test("SIGKILL of the command line in the middle: the same command again goes on where it was", async () => {
+  const { grpcAddress } = service;
+  const lines = linesOfRun(0);
+  const file = join(await makeDirectory(), "events.jsonl");
+  await writeFile(file, lines.join("\n"));
+  const args = ["push", "-s", "client", "-f", file, "-a", grpcAddress, "--json"];
+  const client = createLedgerClient({ address: grpcAddress });
+  const reader = new History().reader("watch", { stream: "events", sessionId: "client" });
+  const ended = new AbortController();
+  const watching = watch(client, reader, ended.signal);
+
+  const killed = startCommand(args);
+  await reader.until(20n);
+  killed.kill("SIGKILL");
+  expect(await killed.result).toMatchObject({ exitCode: null });
+  const { summary } = pushRun(await runCommand(args));
+  expect(summary.deduplicated).toBeGreaterThanOrEqual(20);
+  expect(summary.pushed).toBeGreaterThan(0);
+  expect(summary.pushed + summary.deduplicated).toBe(lines.length);
+  await reader.until(BigInt(lines.length));
+  expect(shapeOf(reader.rows)).toEqual(shapeOf(undisturbed[0] ?? []));
+  ended.abort();
+  await watching;
+  client.close();
 });

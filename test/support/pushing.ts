@@ -4,11 +4,11 @@ import { isDeepStrictEqual } from "node:util";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { type CallOptions, type RpcClient, RpcFailure } from "./grpc-client.ts";
+import { type CallOptions, type MessageStream, type RpcClient, RpcFailure } from "./grpc-client.ts";
 
 const { pushSessionMessage, pushSessionEvent, listSessionMessages, listSessionEvents } =
   SessionService.method;
-const { listSessions } = SessionService.method;
+const { listSessions, watchSessionMessages, watchSessionEvents } = SessionService.method;
 
 export const STREAMS = ["messages", "events"] as const;
 export type Stream = (typeof STREAMS)[number];
@@ -69,6 +69,13 @@ export async function rowsOf(
       ? await client.unary(listSessionMessages, request)
       : await client.unary(listSessionEvents, request);
   return page.items;
+}
+
+/** From the beginning. */
+export function watch(client: RpcClient, stream: Stream, sessionId: string): MessageStream<Row> {
+  return stream === "messages"
+    ? client.serverStream(watchSessionMessages, { sessionId })
+    : client.serverStream(watchSessionEvents, { sessionId });
 }
 
 export async function sessionCount(client: RpcClient): Promise<number> {

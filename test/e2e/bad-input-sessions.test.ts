@@ -1,0 +1,317 @@
+/** The RPCs of sessions over the wire: what they do, what they refuse, and what is not served. */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import {
+  failureOf,
+  newSession,
+  push,
+  rowsOf,
+  sessionCount,
+  STREAMS,
+  watch,
+} from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const {
+  createSession,
+  deleteSession,
+  getSession,
+  issueSessionToken,
+  listSessionEvents,
+  listSessions,
+  pushSessionEvents,
+  updateSession,
+  updateSessionStatus,
+  watchSessions,
+} = SessionService.method;
+
+let services: readonly ServiceProcess[];
+let client: RpcClient;
+let strict: RpcClient;
+
+beforeAll(async () => {
+  const started = await Promise.all([
+    startService(),
+    startService({ env: { SESSION_POLICY: "strict" } }),
+  ]);
+  services = started;
+  client = new RpcClient(started[0].grpcAddress);
+  strict = new RpcClient(started[1].grpcAddress);
+});
+
+afterAll(async () => {
+  for (const one of [client, strict]) one.close();
+  for (const service of services) await endService(service);
+  await cleanUp();
+});
+
+async function create(name = "a session", of = client): Promise<string> {
+  const { metadata } = await of.unary(createSession, { name });
+  return metadata?.id ?? "";
+}
+
+const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+const NOT_FOUND = { code: "NOT_FOUND", domain: "session-ledger" };
+const MEBIBYTE = 1_048_576;
+
+describe("CreateSession", () => {
+  test("keeps every field byte for byte, and answers what GetSession gives later", async () => {
+    const parentSessionId = await create();
+    const fields = {
+      name: "é 😀",
+      prompt: "",
+      llmModel: "m",
+      parentSessionId,
+      labels: '{ "b":1, "a":"\\u0000"}',
+      annotations: "not JSON",
+      projectId: "p",
+    };
+    const session = await client.unary(createSession, fields);
+    expect(session).toMatchObject(fields);
+    expect(session.metadata?.id).toMatch(UUID_V7);
+    const id = session.metadata?.id ?? "";
+    expect(session.metadata).toMatchObject({
+      kind: "Session",
+      href: `/api/ambient/v1/sessions/${id}`,
+      createdAt: session.metadata?.updatedAt,
+    });
+    expect(await client.unary(getSession, { id })).toEqual(session);
+  });
+
+  test("leaves out what was not given", async () => {
+    const session = await client.unary(createSession, { name: "n" });
+    const { prompt, labels, phase, startTime, lastActivityAt, projectId } = session;
+    const absent = { prompt, labels, phase, startTime, lastActivityAt, projectId };
+    expect(Object.values(absent)).toEqual(Object.values(absent).map(() => undefined));
+  });
+
+  test.each([
+    { title: "no name", request: { name: "" }, field: "name" },
+    { title: "a name of 1,025 bytes", request: { name: "n".repeat(1_025) }, field: "name" },
+    { title: "a name with U+0000", request: { name: "a\0" }, field: "name" },
+    {
+      title: "a prompt over 1 MiB",
+      request: { prompt: "x".repeat(MEBIBYTE + 1) },
+      field: "prompt",
+    },
+    { title: "a prompt with U+0000", request: { prompt: "\0" }, field: "prompt" },
+    { title: "a model with U+0000", request: { llmModel: "\0" }, field: "llm_model" },
+    { title: "labels over 64 KiB", request: { labels: "x".repeat(65_537) }, field: "labels" },
+    { title: "labels with U+0000", request: { labels: "\0" }, field: "labels" },
+    { title: "annotations with U+0000", request: { annotations: "\0" }, field: "annotations" },
+    { title: "a project with U+0000", request: { projectId: "\0" }, field: "project_id" },
+    {
+      title: "a parent that is no id",
+      request: { parentSessionId: "" },
+      field: "parent_session_id",
+    },
+    { title: "a parent ..", request: { parentSessionId: ".." }, field: "parent_session_id" },
+  ])("refuses $title", async ({ request, field }) => {
+    const sessions = await sessionCount(client);
+    const failure = await failureOf(client.unary(createSession, { name: "n", ...request }));
+    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
+    expect(await sessionCount(client)).toBe(sessions);
+  });
+});
+
+describe("GetSession", () => {
+  test("of a session that a push made tells of the push", async () => {
+    const id = newSession();
+    const row = await push(client, "messages", { sessionId: id });
+    const session = await client.unary(getSession, { id });
+    expect(session).toMatchObject({ name: "", metadata: { id, kind: "Session" } });
+    expect(session.lastActivityAt?.seconds).toBeGreaterThanOrEqual(row.createdAt?.seconds ?? 0n);
+  });
+
+  test("of an unknown one is NOT_FOUND, and of a wrong id INVALID_ARGUMENT", async () => {
+    const unknown = await failureOf(client.unary(getSession, { id: "never-seen" }));
+    expect(unknown).toMatchObject({ ...NOT_FOUND, reason: "SESSION_NOT_FOUND" });
+    for (const id of ["", "a/b", ".."]) {
+      const failure = await failureOf(client.unary(getSession, { id }));
+      expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field: "id" }] });
+    }
+  });
+});
+
+describe("ListSessions", () => {
+  test("goes through all of them, newest first, page by page", async () => {
+    const ids: string[] = [];
+    for (let n = 0; n < 5; n += 1) ids.unshift(await create(`page ${n}`));
+    const total = await sessionCount(client);
+    const pages = [];
+    for (const page of [0, 1, 2, 3])
+      pages.push(await client.unary(listSessions, { page, size: 2 }));
+    const [unsaid, first, second, third] = pages.map(({ items }) =>
+      items.map(({ metadata }) => metadata?.id),
+    );
+    expect(unsaid).toEqual(first);
+    expect([first, second, third].flat().slice(0, 5)).toEqual(ids);
+    expect(pages[2]?.metadata).toMatchObject({ page: 2, size: 2, total });
+    const beyond = await client.unary(listSessions, { page: 100_000, size: 1_000 });
+    expect(beyond).toMatchObject({ items: [], metadata: { page: 100_000, size: 0, total } });
+  });
+
+  test.each([
+    { request: { page: -1 }, field: "page" },
+    { request: { page: 100_001 }, field: "page" },
+    { request: { size: -1 }, field: "size" },
+    { request: { size: 1_001 }, field: "size" },
+  ])("refuses $request", async ({ request, field }) => {
+    const failure = await failureOf(client.unary(listSessions, request));
+    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
+  });
+});
+
+describe("UpdateSessionStatus", () => {
+  const START = { seconds: 1_700_000_000n, nanos: 1_999 };
+  const END = { seconds: 253_402_300_799n, nanos: 999_999_999 };
+
+  test.each(["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"])(
+    "sets the phase %s",
+    async (phase) => {
+      const id = await create();
+      expect(await client.unary(updateSessionStatus, { id, phase })).toMatchObject({ phase });
+      expect(await client.unary(getSession, { id })).toMatchObject({ phase });
+    },
+  );
+
+  test("leaves alone what is not given, and cuts times to microseconds", async () => {
+    const id = await create();
+    await client.unary(updateSessionStatus, { id, phase: "Running", startTime: START });
+    const session = await client.unary(updateSessionStatus, { id, completionTime: END });
+    expect(session).toMatchObject({
+      name: "a session",
+      phase: "Running",
+      startTime: { seconds: START.seconds, nanos: 1_000 },
+      completionTime: { seconds: END.seconds, nanos: 999_999_000 },
+    });
+    expect(await client.unary(getSession, { id })).toEqual(session);
+  });
+
+  test("takes the first moment of the year 1, and an end at the start", async () => {
+    const id = await create();
+    const moment = { seconds: -62_135_596_800n, nanos: 0 };
+    const request = { id, startTime: moment, completionTime: moment };
+    expect(await client.unary(updateSessionStatus, request)).toMatchObject({
+      startTime: moment,
+      completionTime: moment,
+    });
+  });
+
+  test.each([
+    { title: "a phase of another case", request: { phase: "running" }, field: "phase" },
+    { title: "an empty phase", request: { phase: "" }, field: "phase" },
+    {
+      title: "an end before the start",
+      request: { startTime: END, completionTime: START },
+      field: "completion_time",
+    },
+    {
+      title: "a start before the year 1",
+      request: { startTime: { seconds: -62_135_596_801n, nanos: 0 } },
+      field: "start_time.seconds",
+    },
+    {
+      title: "an end after the year 9999",
+      request: { completionTime: { seconds: 253_402_300_800n, nanos: 0 } },
+      field: "completion_time.seconds",
+    },
+    {
+      title: "negative nanos",
+      request: { startTime: { seconds: 0n, nanos: -1 } },
+      field: "start_time.nanos",
+    },
+  ])("refuses $title, and changes nothing", async ({ request, field }) => {
+    const id = await create();
+    const before = await client.unary(getSession, { id });
+    const failure = await failureOf(client.unary(updateSessionStatus, { id, ...request }));
+    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
+    expect(await client.unary(getSession, { id })).toEqual(before);
+  });
+
+  test("of an unknown session is NOT_FOUND, and makes none", async () => {
+    const request = { id: "never-made", phase: "Running" };
+    expect(await failureOf(client.unary(updateSessionStatus, request))).toMatchObject(NOT_FOUND);
+    expect(await failureOf(client.unary(getSession, request))).toMatchObject(NOT_FOUND);
+  });
+});
+
+describe("DeleteSession", () => {
+  test("from then on every call that names the session is NOT_FOUND, a second deletion too", async () => {
+    const id = newSession();
+    for (const stream of STREAMS)
+      await push(client, stream, { sessionId: id, idempotencyKey: "k" });
+    const sessions = await sessionCount(client);
+    await client.unary(deleteSession, { id });
+    const calls = [
+      () => client.unary(deleteSession, { id }),
+      () => client.unary(getSession, { id }),
+      () => client.unary(updateSessionStatus, { id, phase: "Failed" }),
+      () => client.unary(listSessionEvents, { sessionId: id }),
+      ...STREAMS.flatMap((stream) => [
+        () => watch(client, stream, id).next(),
+        () => push(client, stream, { sessionId: id }),
+        // Deleted comes before the key: not even the kept row is answered.
+        () => push(client, stream, { sessionId: id, idempotencyKey: "k" }),
+        // And before the epoch.
+        () => push(client, stream, { sessionId: id, producerEpoch: 0n }),
+      ]),
+    ];
+    for (const call of calls) expect(await failureOf(call())).toMatchObject(NOT_FOUND);
+    expect(await sessionCount(client)).toBe(sessions - 1);
+  });
+
+  test("a push that is wrong in itself is told so first", async () => {
+    const id = await create();
+    await client.unary(deleteSession, { id });
+    const failure = await failureOf(push(client, "messages", { sessionId: id, eventType: "" }));
+    expect(failure.code).toBe("INVALID_ARGUMENT");
+  });
+});
+
+describe("with SESSION_POLICY=strict", () => {
+  test.each(STREAMS)(
+    "%s: a push or a watch of an unknown session is NOT_FOUND, and makes none",
+    async (stream) => {
+      const sessionId = newSession();
+      const sessions = await sessionCount(strict);
+      for (const call of [
+        () => push(strict, stream, { sessionId }),
+        () => push(strict, stream, { sessionId, idempotencyKey: "k", producerEpoch: 1n }),
+        () => watch(strict, stream, sessionId).next(),
+      ]) {
+        const failure = await failureOf(call());
+        expect(failure).toMatchObject({ ...NOT_FOUND, reason: "SESSION_NOT_FOUND" });
+      }
+      expect(await sessionCount(strict)).toBe(sessions);
+    },
+  );
+
+  test("a session that was created takes pushes", async () => {
+    const sessionId = await create("strict", strict);
+    for (const stream of STREAMS) {
+      const row = await push(strict, stream, { sessionId });
+      expect(row.seq).toBe(1n);
+      expect(await rowsOf(strict, stream, sessionId)).toEqual([row]);
+    }
+  });
+});
+
+describe("not served yet", () => {
+  test.each([
+    ["UpdateSession", () => client.unary(updateSession, { id: "s" })],
+    ["IssueSessionToken", () => client.unary(issueSessionToken, { sessionId: "s" })],
+    ["WatchSessions", () => client.serverStream(watchSessions, {}).next()],
+    ["PushSessionEvents", () => client.bidiStream(pushSessionEvents).next()],
+  ])("%s is UNIMPLEMENTED", async (name, call) => {
+    const failure = await failureOf(call());
+    expect(failure).toMatchObject({
+      code: "UNIMPLEMENTED",
+      reason: "NOT_IMPLEMENTED",
+      domain: "session-ledger",
+      message: `${name} is not implemented in this version`,
+    });
+  });
+});

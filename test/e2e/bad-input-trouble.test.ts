@@ -1,0 +1,210 @@
+/**
+ * What a push is answered when the fault is not its own: a session that somebody holds, a database
+ * that is slow, gone or not as it should be, a full queue. The database is the test's, behind a way
+ * that it can cut.
+ */
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { type BreakableWay, breakableWay } from "../support/breakable.ts";
+import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { failureOf, newSession, push, rowsOf, STREAMS } from "../support/pushing.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+
+let database: EmbeddedPostgres;
+let way: BreakableWay;
+let sql: postgres.Sql;
+let service: ServiceProcess;
+let client: RpcClient;
+
+const QUEUE_ROWS_MAX = 4;
+
+beforeAll(async () => {
+  database = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
+  await database.start();
+  sql = postgres(database.url, { onnotice: () => undefined });
+  const url = new URL(database.url);
+  way = await breakableWay({ host: url.hostname, port: Number(url.port) });
+  url.port = String(way.port);
+  service = await startService({
+    env: {
+      DATABASE_URL: url.href,
+      LOCK_TIMEOUT_MS: "100",
+      STATEMENT_TIMEOUT_MS: "1000",
+      BATCH_ROWS_MAX: "2",
+      QUEUE_ROWS_MAX: String(QUEUE_ROWS_MAX),
+    },
+  });
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await service.stop();
+  await sql.end();
+  await way.cut();
+  await database.stop();
+  await cleanUp();
+});
+
+/** Holds the session's row, as a silent transaction would, for as long as `during` takes. */
+async function holding<T>(sessionId: string, during: () => Promise<T>): Promise<T> {
+  return sql.begin(async (transaction) => {
+    await transaction`select from sessions where id = ${sessionId} for update`;
+    return during();
+  }) as Promise<T>;
+}
+
+const UNAVAILABLE = { code: "UNAVAILABLE", domain: "session-ledger" };
+
+test("a deadline before the commit is DEADLINE_EXCEEDED, and a retry with the key tells", async () => {
+  for (const stream of STREAMS) {
+    const sessionId = newSession();
+    const first = await push(client, stream, { sessionId });
+    const keyed = { sessionId, idempotencyKey: "k" };
+    await holding(sessionId, async () => {
+      const failure = await failureOf(push(client, stream, keyed, { deadlineMs: 300 }));
+      expect(failure.code).toBe("DEADLINE_EXCEEDED");
+    });
+    const retried = await push(client, stream, keyed);
+    expect(retried.seq).toBe(2n);
+    const rows = await rowsOf(client, stream, sessionId);
+    expect(rows).toEqual([first, { ...retried, deduplicated: false }]);
+  }
+});
+
+test("a session that somebody holds does not hold up another", async () => {
+  const held = newSession();
+  await push(client, "events", { sessionId: held });
+  await holding(held, async () => {
+    const waits = push(client, "events", { sessionId: held }).then(() => "held");
+    const other = push(client, "events", { sessionId: newSession() }).then(() => "other");
+    expect(await Promise.race([waits, other])).toBe("other");
+    await other;
+    return { waits };
+  }).then(({ waits }) => waits);
+  expect(await rowsOf(client, "events", held)).toHaveLength(2);
+});
+
+test("a statement that takes too long is UNAVAILABLE, and nothing is stored", async () => {
+  const sessionId = newSession();
+  const first = await push(client, "messages", { sessionId });
+  await sql.unsafe(`
+    create function slow() returns trigger language plpgsql as
+      $$ begin perform pg_sleep(3); return new; end $$;
+    create trigger slow before insert on session_messages execute function slow()`);
+  const failure = await failureOf(push(client, "messages", { sessionId }));
+  await sql.unsafe("drop trigger slow on session_messages; drop function slow");
+  expect(failure).toMatchObject({ ...UNAVAILABLE, reason: "DATABASE_UNAVAILABLE" });
+  expect(failure.retryAfterMs).toBeGreaterThan(0);
+  expect(await rowsOf(client, "messages", sessionId)).toEqual([first]);
+  expect((await push(client, "messages", { sessionId })).seq).toBe(2n);
+});
+
+test("a full queue is RESOURCE_EXHAUSTED and says when to come back; what was taken is stored", async () => {
+  const sessionId = newSession();
+  await push(client, "events", { sessionId });
+  const outcomes = await holding(sessionId, async () => {
+    const pushes = Array.from({ length: 3 * QUEUE_ROWS_MAX }, () =>
+      push(client, "events", { sessionId }, { deadlineMs: 20_000 }),
+    );
+    const settled = Promise.allSettled(pushes);
+    // The refusals come at once, and the others only when the session is free.
+    await expect(Promise.any(pushes.map((one) => failureOf(one)))).resolves.toBeDefined();
+    return { settled };
+  }).then(({ settled }) => settled);
+  const refused = outcomes.flatMap((one) => (one.status === "rejected" ? [one.reason] : []));
+  expect(refused.length).toBeGreaterThan(0);
+  expect(refused.length).toBeLessThan(outcomes.length);
+  for (const failure of refused) {
+    expect(failure).toBeInstanceOf(RpcFailure);
+    expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "QUEUE_FULL" });
+    expect(failure.retryAfterMs).toBeGreaterThan(0);
+  }
+  const rows = await rowsOf(client, "events", sessionId);
+  expect(rows).toHaveLength(1 + outcomes.length - refused.length);
+});
+
+describe("a database that is gone", () => {
+  test("in the middle of a commit: UNAVAILABLE without a key, stored once with one", async () => {
+    const sessionId = newSession();
+    await push(client, "messages", { sessionId });
+    const [unkeyed, keyed] = await holding(sessionId, async () => {
+      const options = { deadlineMs: 20_000 };
+      const pushes = [
+        push(client, "messages", { sessionId }, options),
+        push(client, "messages", { sessionId, idempotencyKey: "k" }, options),
+      ].map((one) => one.catch((error: unknown) => error));
+      await untilWaiting(sessionId);
+      await way.cut();
+      await way.mend();
+      return { pushes };
+    }).then(({ pushes }) => Promise.all(pushes));
+    expect(unkeyed).toMatchObject({ ...UNAVAILABLE, reason: "OUTCOME_UNKNOWN" });
+    expect(keyed).toMatchObject({ payload: "hi" });
+    const rows = await rowsOf(client, "messages", sessionId);
+    expect(
+      rows.filter(({ id }) => keyed instanceof Object && "id" in keyed && id === keyed.id),
+    ).toHaveLength(1);
+    expect(rows.map(({ seq }) => seq)).toEqual(rows.map((_, index) => BigInt(index + 1)));
+  });
+
+  test("for longer than a push is tried: UNAVAILABLE with RetryInfo, pages at once; then it goes on", async () => {
+    const sessionId = newSession();
+    const first = await push(client, "messages", { sessionId });
+    await way.cut();
+    const page = await failureOf(rowsOf(client, "messages", sessionId));
+    expect(page).toMatchObject({ ...UNAVAILABLE, reason: "DATABASE_UNAVAILABLE" });
+    for (const key of ["", "k"]) {
+      const options = { deadlineMs: 40_000 };
+      const keyed = { sessionId, idempotencyKey: key };
+      const failure = await failureOf(push(client, "messages", keyed, options));
+      expect(failure).toMatchObject({ ...UNAVAILABLE, reason: "DATABASE_UNAVAILABLE" });
+      expect(failure.retryAfterMs).toBeGreaterThan(0);
+    }
+    await way.mend();
+    const second = await push(client, "messages", { sessionId, idempotencyKey: "k" });
+    expect(second).toMatchObject({ seq: 2n, deduplicated: false });
+    expect(await rowsOf(client, "messages", sessionId)).toEqual([first, second]);
+  });
+});
+
+test("a defect is INTERNAL and says nothing; its detail is in the log, without the payload", async () => {
+  const sessionId = newSession();
+  await push(client, "messages", { sessionId });
+  const payload = "not for anybody's eyes";
+  await sql`alter table session_messages rename column payload to elsewhere`;
+  const failure = await failureOf(push(client, "messages", { sessionId, payload }));
+  await sql`alter table session_messages rename column elsewhere to payload`;
+  expect(failure).toMatchObject({
+    code: "INTERNAL",
+    message: "internal error",
+    reason: "INTERNAL",
+    violations: [],
+    retryAfterMs: undefined,
+  });
+  const record = service.log.find((line) => line.includes('"code":"INTERNAL"')) ?? "{}";
+  const { err, level } = z
+    .object({ level: z.string(), err: z.object({ message: z.string() }) })
+    .parse(JSON.parse(record));
+  expect(level).toBe("error");
+  expect(err.message).toMatch(/column "payload".+does not exist/);
+  expect(service.log.join("\n")).not.toContain(payload);
+  expect((await push(client, "messages", { sessionId })).seq).toBe(2n);
+});
+
+/** Resolves when a backend waits for the session's lock. */
+async function untilWaiting(sessionId: string): Promise<void> {
+  for (;;) {
+    const [row] = await sql`
+      select count(*)::int as waiting from pg_locks
+      where not granted and locktype in ('transactionid', 'tuple')`;
+    if (row?.["waiting"] > 0) return;
+    expect(sessionId).toBeDefined();
+  }
+}

@@ -1,0 +1,95 @@
+/** Several services on one PostgreSQL: how they begin on an empty one, and what they hear of each other. */
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { migrationStatus } from "../../src/store/migrate.ts";
+import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { runCommand, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const SERVICES = 3;
+
+let server: EmbeddedPostgres;
+let sql: postgres.Sql;
+let services: readonly ServiceProcess[];
+let clients: readonly LedgerClient[];
+
+beforeAll(async () => {
+  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
+  await server.start();
+  sql = postgres(server.url, { max: 1, onnotice: () => undefined });
+  const env = { DATABASE_URL: server.url, HEAD_POLL_INTERVAL_MS: "100" };
+  services = await Promise.all(Array.from({ length: SERVICES }, () => startService({ env })));
+  clients = services.map(({ grpcAddress }) => createLedgerClient({ address: grpcAddress }));
+});
+
+afterAll(async () => {
+  for (const client of clients) client.close();
+  await Promise.all(services.map((service) => service.stop()));
+  await sql.end({ timeout: 1 });
+  await server.stop();
+  await cleanUp();
+});
+
+function push(client: LedgerClient | undefined, sessionId: string) {
+  const request = { sessionId, eventType: "user", payload: "hello" };
+  return client?.call(ledger.pushSessionMessage, request);
+}
+
+describe("services that start at once on an empty database", () => {
+  test("migrate it once", async () => {
+    const { applied, pending, unknown } = await migrationStatus(server.url);
+    expect({ pending, unknown }).toEqual({ pending: [], unknown: 0 });
+    const rows = await sql`select created_at from drizzle.__drizzle_migrations`;
+    expect(rows).toHaveLength(applied.length);
+  });
+
+  test("all serve: one session, whichever is asked", async () => {
+    for (const [at, client] of clients.entries()) {
+      await expect(push(client, "shared")).resolves.toMatchObject({ seq: BigInt(at + 1) });
+    }
+    for (const client of clients) {
+      const { items } = await client.call(ledger.listSessionMessages, { sessionId: "shared" });
+      expect(items.map(({ seq }) => seq)).toEqual([1n, 2n, 3n]);
+    }
+  });
+});
+
+test("a watch hears of what another service commits, and of a deletion there", async () => {
+  const [here, there] = clients;
+  await push(there, "deleted");
+  const seqs: bigint[] = [];
+  const following = (async () => {
+    const rows = here?.watch(ledger.watchSessionMessages, { sessionId: "deleted" }) ?? [];
+    for await (const row of rows) seqs.push(row.seq);
+  })();
+  const ended = following.catch((error: unknown) => error);
+  await expect.poll(() => seqs).toEqual([1n]);
+  await push(there, "deleted");
+  await expect.poll(() => seqs, { timeout: 5_000 }).toEqual([1n, 2n]);
+  await there?.call(ledger.deleteSession, { id: "deleted" });
+  expect(await ended).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_DELETED" });
+  await expect(push(here, "deleted")).rejects.toMatchObject({ reason: "SESSION_DELETED" });
+});
+
+test("a service does not start on a schema that is newer than it knows, and touches nothing", async () => {
+  const url = new URL(server.url);
+  url.pathname = "/newer";
+  await sql`create database newer`;
+  const env = { DATABASE_URL: url.href };
+  expect(await runCommand(["migrate", "up"], { env })).toMatchObject({ exitCode: 0 });
+  const newer = postgres(url.href, { max: 1 });
+  await newer`insert into drizzle.__drizzle_migrations (hash, created_at) values ('x', 9999999999999)`;
+  const { exitCode, stderr } = await runCommand(["serve"], { env });
+  expect(exitCode).toBe(4);
+  expect(stderr).toContain("SCHEMA_NEWER");
+  expect(stderr).toContain("newer than this version");
+  expect(stderr.trimEnd().split("\n")).toHaveLength(1);
+  expect(await runCommand(["migrate", "down", "--yes"], { env })).toMatchObject({ exitCode: 4 });
+  const [kept] = await newer`select to_regclass('session_events') is not null as "isThere"`;
+  expect(kept).toEqual({ isThere: true });
+  await newer.end();
+});
