@@ -20,6 +20,18 @@ type EventCategory =
   | "subagent"
   | "custom";
 
+/** What has a START and an END. An id tells apart those of one kind only. */
+export type ConstructKind =
+  | "run"
+  | "step"
+  | "text"
+  | "tool_call"
+  | "thinking"
+  | "thinking_message"
+  | "reasoning"
+  | "reasoning_message"
+  | "subagent";
+
 /** What an event does to its construct; `whole` stands for itself. */
 type EventRole = "start" | "fragment" | "end" | "whole";
 
@@ -28,6 +40,8 @@ type IdField = "messageId" | "toolCallId" | "stepName" | "subagentRunId";
 
 interface Construct {
   readonly category: EventCategory;
+  /** Undefined: its events are all whole. */
+  readonly kind: ConstructKind | undefined;
   readonly id: IdField | undefined;
   /** First and last version that has the types; none: a draft that no version has. */
   readonly versions: readonly [ProtocolVersion, ProtocolVersion] | undefined;
@@ -37,18 +51,21 @@ interface Construct {
 const CONSTRUCTS = [
   {
     category: "run",
+    kind: "run",
     id: undefined,
     versions: ["0.0.57", "1.0.0"],
     types: { RUN_STARTED: "start", RUN_FINISHED: "end", RUN_ERROR: "end" },
   },
   {
     category: "step",
+    kind: "step",
     id: "stepName",
     versions: ["0.0.57", "1.0.0"],
     types: { STEP_STARTED: "start", STEP_FINISHED: "end" },
   },
   {
     category: "text",
+    kind: "text",
     id: "messageId",
     versions: ["0.0.57", "1.0.0"],
     types: {
@@ -60,6 +77,7 @@ const CONSTRUCTS = [
   },
   {
     category: "tool_call",
+    kind: "tool_call",
     id: "toolCallId",
     versions: ["0.0.57", "1.0.0"],
     types: {
@@ -72,11 +90,17 @@ const CONSTRUCTS = [
   },
   {
     category: "thinking",
+    kind: "thinking",
+    id: undefined,
+    versions: ["0.0.57", "0.0.59"],
+    types: { THINKING_START: "start", THINKING_END: "end" },
+  },
+  {
+    category: "thinking",
+    kind: "thinking_message",
     id: undefined,
     versions: ["0.0.57", "0.0.59"],
     types: {
-      THINKING_START: "start",
-      THINKING_END: "end",
       THINKING_TEXT_MESSAGE_START: "start",
       THINKING_TEXT_MESSAGE_CONTENT: "fragment",
       THINKING_TEXT_MESSAGE_END: "end",
@@ -84,11 +108,17 @@ const CONSTRUCTS = [
   },
   {
     category: "reasoning",
+    kind: "reasoning",
+    id: "messageId",
+    versions: ["0.0.57", "1.0.0"],
+    types: { REASONING_START: "start", REASONING_END: "end" },
+  },
+  {
+    category: "reasoning",
+    kind: "reasoning_message",
     id: "messageId",
     versions: ["0.0.57", "1.0.0"],
     types: {
-      REASONING_START: "start",
-      REASONING_END: "end",
       REASONING_MESSAGE_START: "start",
       REASONING_MESSAGE_CONTENT: "fragment",
       REASONING_MESSAGE_END: "end",
@@ -97,35 +127,46 @@ const CONSTRUCTS = [
   },
   {
     category: "reasoning",
+    kind: undefined,
     id: undefined,
     versions: ["0.0.57", "1.0.0"],
     types: { REASONING_ENCRYPTED_VALUE: "whole" },
   },
   {
     category: "state",
+    kind: undefined,
     id: undefined,
     versions: ["0.0.57", "1.0.0"],
     types: { STATE_SNAPSHOT: "whole", STATE_DELTA: "whole", MESSAGES_SNAPSHOT: "whole" },
   },
   {
     category: "state",
+    kind: undefined,
     id: "messageId",
     versions: ["0.0.57", "1.0.0"],
     types: { ACTIVITY_SNAPSHOT: "whole", ACTIVITY_DELTA: "whole" },
   },
   {
     category: "subagent",
+    kind: "subagent",
     id: "subagentRunId",
     versions: ["0.0.59", "1.0.0"],
     types: { SUBAGENT_STARTED: "start", SUBAGENT_FINISHED: "end", SUBAGENT_ERROR: "end" },
   },
   {
     category: "custom",
+    kind: undefined,
     id: undefined,
     versions: ["0.0.57", "1.0.0"],
     types: { RAW: "whole", CUSTOM: "whole" },
   },
-  { category: "custom", id: undefined, versions: undefined, types: { META: "whole" } },
+  {
+    category: "custom",
+    kind: undefined,
+    id: undefined,
+    versions: undefined,
+    types: { META: "whole" },
+  },
 ] as const satisfies readonly Construct[];
 
 type KeyOfEach<T> = T extends unknown ? keyof T : never;
@@ -135,6 +176,7 @@ export type EventType = KeyOfEach<(typeof CONSTRUCTS)[number]["types"]>;
 export interface CatalogueEntry {
   readonly type: EventType;
   readonly category: EventCategory;
+  readonly kind: ConstructKind | undefined;
   readonly role: EventRole;
   readonly idField: IdField | undefined;
   /** Carries the text of a fragment: consecutive ones of one construct merge into a row. */
@@ -144,12 +186,13 @@ export interface CatalogueEntry {
 }
 
 export const CATALOGUE: readonly CatalogueEntry[] = CONSTRUCTS.flatMap(
-  ({ category, id, versions, types }) =>
+  ({ category, kind, id, versions, types }) =>
     Object.entries(types).flatMap(([type, role]) =>
       isKeyOf(types, type)
         ? {
             type,
             category,
+            kind,
             role,
             idField: id,
             fragmentField: role === "fragment" ? ("delta" as const) : undefined,

@@ -17,8 +17,8 @@ const FOREIGN_TYPE = /^[A-Z][A-Z0-9_]{0,63}$/;
 
 export interface AcceptedEvent {
   readonly payload: Payload;
-  /** Clients of some version may see the event as itself; no client may, where this is false. */
-  readonly conformant: boolean;
+  /** As what clients of some version may see the event; undefined: none may see it as itself. */
+  readonly entry: CatalogueEntry | undefined;
 }
 
 export type Conformed =
@@ -30,9 +30,12 @@ export function conform(eventType: string, payload: Payload, mode: ValidationMod
   const entry = lookup(eventType);
   const result = entry === undefined ? foreign(eventType, mode) : accept(entry, payload);
   // No version has META, a draft: it is accepted, and no client would know it by that name.
-  if (result.ok) return { ...result, conformant: entry?.firstVersion !== undefined };
+  if (result.ok) {
+    const { payload: accepted } = result;
+    return { ok: true, payload: accepted, entry: entry?.firstVersion && entry };
+  }
   if (mode === "lenient" && (entry !== undefined || FOREIGN_TYPE.test(eventType)))
-    return { ok: true, payload, conformant: false };
+    return { ok: true, payload, entry: undefined };
   return result;
 }
 

@@ -1,8 +1,10 @@
 import type { Violation } from "../base/errors.ts";
+import type { CatalogueEntry } from "./catalogue.ts";
 import { conform, type AcceptedEvent, type ValidationMode } from "./conform.ts";
 import { checkEventCount } from "./event-count.ts";
 import { inEndEvent, splitGroup, type Group, type Part } from "./grouped.ts";
 import { readPayload, type Payload } from "./payload.ts";
+import { placeOf, type EventPlace } from "./place.ts";
 
 export type { ValidationMode } from "./conform.ts";
 
@@ -30,6 +32,8 @@ export interface EventRow {
   readonly completedAtMicros: bigint | undefined;
   readonly conformant: boolean;
   readonly mark: RunMark | undefined;
+  /** Undefined: the order of events is not this one's business. */
+  readonly place: EventPlace | undefined;
 }
 
 export interface RowsOptions {
@@ -115,24 +119,26 @@ function createdAt({ createdAtMicros, completedAtMicros }: EventPush, nowMicros:
     : nowMicros;
 }
 
-function rowOf(part: TimedPart, { payload, conformant }: AcceptedEvent): EventRow {
-  const { eventType, eventCount, createdAtMicros, completedAtMicros } = part;
-  const mark = conformant ? markOf(eventType, payload) : undefined;
-  const times = { createdAtMicros, completedAtMicros };
-  return { eventType, payload: payload.text, eventCount, ...times, conformant, mark };
+function rowOf(part: TimedPart, { payload, entry }: AcceptedEvent): EventRow {
+  return {
+    eventType: part.eventType,
+    payload: payload.text,
+    eventCount: part.eventCount,
+    createdAtMicros: part.createdAtMicros,
+    completedAtMicros: part.completedAtMicros,
+    conformant: entry !== undefined,
+    mark: entry && markOf(entry, payload),
+    place: entry && placeOf(entry, payload.value),
+  };
 }
 
-function markOf(eventType: string, { value }: Payload): RunMark | undefined {
-  switch (eventType) {
-    case "RUN_STARTED":
-      return { kind: "open", runId: String(value["runId"]) }; // A string in every version.
-    case "RUN_FINISHED":
-    case "RUN_ERROR":
-      return { kind: "close" };
-    default:
-      return undefined;
-  }
+function markOf({ kind, role }: CatalogueEntry, { value }: Payload): RunMark | undefined {
+  if (kind !== "run") return undefined;
+  if (role === "end") return CLOSE;
+  return { kind: "open", runId: String(value["runId"]) }; // A string in every version.
 }
+
+const CLOSE: RunMark = { kind: "close" };
 
 function checkTimes({ createdAtMicros, completedAtMicros }: EventPush): readonly Violation[] {
   if (createdAtMicros === undefined || completedAtMicros === undefined) return [];

@@ -6,7 +6,7 @@
 import { hash } from "node:crypto";
 import { toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { v7 as uuidv7 } from "uuid";
+import { rowId } from "./row-id.ts";
 import {
   type Fragments,
   FragmentsSchema,
@@ -113,7 +113,7 @@ function messagePush(request: PushSessionMessageRequest, nowMicros: bigint): Pus
     rows: [
       {
         ...PLAIN,
-        id: uuidv7(),
+        id: rowId(),
         eventType: request.eventType,
         payload: request.payload,
         createdAtMicros: nowMicros,
@@ -159,7 +159,7 @@ function indexOf(fragments: Fragments, row: AguiRow): Uint8Array {
 function newEventRow(row: AguiRow, fragments: Uint8Array | undefined): NewRow {
   return {
     ...PLAIN,
-    id: uuidv7(),
+    id: rowId(),
     eventType: row.eventType,
     payload: row.payload,
     createdAtMicros: row.createdAtMicros,

@@ -9,7 +9,7 @@ import type { Unit } from "../base/lifecycle.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 
-export interface OpsDeps {
+interface OpsDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   /** The names of what is not ready; none, and traffic may come. */

@@ -16,6 +16,8 @@ export interface LiveLimits {
   readonly pageBytesMax: number;
   /** Pages asked of the table at once; further ones wait their turn. */
   readonly pageReadsMax: number;
+  /** A read that is not answered by then has failed; above the database's statement timeout. */
+  readonly readLimitMs: number;
   /** Sessions in one query for heads on behalf of watches that begin. */
   readonly headIdsMax: number;
   readonly headPollIntervalMs: number;
@@ -33,6 +35,7 @@ export const LIVE_LIMITS: LiveLimits = {
   pageBytesMax: 131_072,
   // Half of the default pool: a crowd that comes back after a restart must leave room for pushes.
   pageReadsMax: 5,
+  readLimitMs: 10_000,
   headIdsMax: 1_000,
   headPollIntervalMs: 1_000,
 };

@@ -84,7 +84,7 @@ class LiveBook implements Live {
   constructor(dependencies: LiveDependencies, limits: LiveLimits) {
     checkLiveLimits(limits);
     const { clock, log, reader, metrics, timers = systemTimers } = dependencies;
-    const reads = new Reads(reader, limits);
+    const reads = new Reads({ reader, timers }, limits);
     this.#heads = new Heads(reads, limits);
     this.#poll = new HeadPoll({ reads, timers, log, watched: this }, limits);
     this.#parts = {

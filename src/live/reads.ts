@@ -1,24 +1,37 @@
 /**
  * Every read that live delivery makes of the table: few pages at once, so that thousands of watchers
- * that come back together leave the pool to the pushes; and an end that can be waited for. Those
- * whose turn has not come wait in order, at most as many as there are watchers and windows.
+ * that come back together leave the pool to the pushes; each with an end, in one way or another; and
+ * an end of all that can be waited for. Those whose turn has not come wait in order, at most as many
+ * as there are watchers and windows.
+ *
+ * A read that is not answered in time has failed, because much waits on one: a poll that hangs would
+ * blind the replica to all others. The server's statement_timeout is no help when the answer is lost
+ * on the way, or when the question never left: postgres.js 3.4.9 can keep one for ever on a
+ * connection that was cut while a write was pending (test/postgres/watch.test.ts met it).
  */
 import { ServiceError } from "../base/errors.ts";
 import type { LedgerReader, PageAfter } from "../store/reader.ts";
 import type { RowOf, SessionHead, StreamName } from "../store/rows.ts";
+import type { LiveLimits } from "./limits.ts";
+import type { Timers } from "./timers.ts";
 
 export class Reads {
   readonly #reader: LedgerReader;
-  readonly #pageReadsMax: number;
+  readonly #timers: Timers;
+  readonly #limits: ReadLimits;
   #pagesRunning = 0;
   /** Insertion order is the order of the turns. */
   readonly #turns = new Set<() => void>();
   readonly #running = new Set<Promise<unknown>>();
   #closed = false;
 
-  constructor(reader: LedgerReader, limits: { readonly pageReadsMax: number }) {
+  constructor(
+    { reader, timers }: { readonly reader: LedgerReader; readonly timers: Timers },
+    limits: ReadLimits,
+  ) {
     this.#reader = reader;
-    this.#pageReadsMax = limits.pageReadsMax;
+    this.#timers = timers;
+    this.#limits = limits;
   }
 
   /** Whoever aborts before the turn has come gives it up; a read that runs is not cancelled. */
@@ -26,7 +39,7 @@ export class Reads {
     request: PageAfter<S>,
     signal?: AbortSignal,
   ): Promise<readonly RowOf<S>[]> {
-    if (this.#pagesRunning < this.#pageReadsMax) this.#pagesRunning += 1;
+    if (this.#pagesRunning < this.#limits.pageReadsMax) this.#pagesRunning += 1;
     else await this.#turn(signal);
     try {
       return await this.#run(() => this.#reader.pageAfter(request));
@@ -47,13 +60,20 @@ export class Reads {
 
   async #run<T>(read: () => Promise<T>): Promise<T> {
     if (this.#closed) throw shuttingDown();
-    const running = read();
+    const running = this.#within(read());
     this.#running.add(running);
     try {
       return await running;
     } finally {
       this.#running.delete(running);
     }
+  }
+
+  #within<T>(answer: Promise<T>): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    const cancel = this.#timers.after(this.#limits.readLimitMs, () => reject(unanswered()));
+    answer.then(resolve, reject).finally(cancel);
+    return promise;
   }
 
   async #turn(signal: AbortSignal | undefined): Promise<void> {
@@ -78,6 +98,14 @@ export class Reads {
     }
     this.#pagesRunning -= 1;
   }
+}
+
+type ReadLimits = Pick<LiveLimits, "pageReadsMax" | "readLimitMs">;
+
+function unanswered(): ServiceError {
+  return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "the database does not answer", {
+    retryAfterMs: 1_000,
+  });
 }
 
 export function shuttingDown(): ServiceError {

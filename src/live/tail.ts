@@ -210,8 +210,9 @@ export class Tail<S extends StreamName> {
   }
 }
 
-// What a row takes beside its text, roughly: ids, numbers, the objects around them.
-const ROW_BYTES = 512;
+// Heap of an event row beside its payload: 0.8 KB as the window holds it and 0.3 KB for the message
+// made of it (after a collection, 100,000 rows, Node 24.21).
+const ROW_BYTES = 1_120;
 
 function held<S extends StreamName>(
   rows: readonly RowOf<S>[],

@@ -29,7 +29,7 @@ import { statusOf } from "./status.ts";
 /** One request, compressed or not, unless configured; the largest payload, 1 MiB, and its frame fit. */
 export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
 /** A connection's calls at a time, watches included; the caller's library queues what is above. */
-export const CALLS_PER_CONNECTION_MAX = 1_000;
+const CALLS_PER_CONNECTION_MAX = 1_000;
 /** Handlers get this long to notice that their calls were cut. */
 const CUT_HANDLERS_LIMIT_MS = 1_000;
 

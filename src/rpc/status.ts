@@ -9,8 +9,8 @@ import {
 import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 import type { ErrorCode, ServiceError, Violation } from "../base/errors.ts";
 
-export const ERROR_DOMAIN = "session-ledger";
-export const STATUS_DETAILS_HEADER = "grpc-status-details-bin";
+const ERROR_DOMAIN = "session-ledger";
+const STATUS_DETAILS_HEADER = "grpc-status-details-bin";
 
 /**
  * Trailers must fit in 8 KiB, what gRPC clients in C (Python, Ruby, C#) take by default. The message

@@ -5,12 +5,13 @@
  */
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
 } from "../../src/store/embedded/embedded-postgres.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { History, type PushRecord, reasonOf } from "../support/history.ts";
 import { problemsOf } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
@@ -122,30 +123,6 @@ describe("64 writers on one session and on 64 sessions", () => {
   });
 });
 
-/** Holds the session's row in a transaction that does nothing, until the returned function is called. */
-async function hold(sessionId: string): Promise<() => Promise<void>> {
-  const held = Promise.withResolvers<void>();
-  const release = Promise.withResolvers<void>();
-  const transaction = sql.begin(async (silent) => {
-    await silent`select 1 from sessions where id = ${sessionId} for update`;
-    held.resolve();
-    await release.promise;
-  });
-  await held.promise;
-  return async () => {
-    release.resolve();
-    await transaction;
-  };
-}
-
-/** Backends of the services that wait for a row. */
-async function waiting(): Promise<number> {
-  const [row] = await sql<{ count: number }[]>`
-    select count(*)::int as count from pg_stat_activity
-    where application_name = 'session-ledger' and wait_event_type = 'Lock'`;
-  return row?.count ?? 0;
-}
-
 describe("attempts of one key in flight on both services", () => {
   test.each(PUSH_KINDS)(
     "%s: they wait for the session, one stores, the others find it",
@@ -153,10 +130,10 @@ describe("attempts of one key in flight on both services", () => {
       const history = new History();
       const sessionId = `race-${kind}`;
       await sendAtOnce(history, newPush(history, { sessionId, kind: "event", keyed: false }), 0);
-      const release = await hold(sessionId);
+      const release = await holdSession(sql, sessionId);
       const push = newPush(history, { sessionId, kind, keyed: true });
       const sending = sendAtOnce(history, push, 0);
-      await expect.poll(waiting, { interval: 2, timeout: 10_000 }).toBe(2);
+      await expect.poll(() => waitingForLocks(sql), { interval: 2, timeout: 10_000 }).toBe(2);
       await release();
       await sending;
       expect(push.attempts.map(({ answer }) => answer.kind)).toEqual([
@@ -168,6 +145,48 @@ describe("attempts of one key in flight on both services", () => {
       expect(problemsOf(history, await readWitness(sql, [sessionId]))).toEqual([]);
     },
   );
+});
+
+describe("pushes that one connection sends without waiting", () => {
+  const turns = Array.from({ length: 200 }, (_, turn) => turn);
+
+  /** Each carries its turn; small ones stay in order on their way to the service. */
+  async function pipeline(sessionId: string): Promise<void> {
+    const [client] = clients;
+    const request = { sessionId, eventType: "user" };
+    await Promise.all(
+      turns.map((turn) =>
+        client.call(ledger.pushSessionMessage, { ...request, payload: String(turn) }),
+      ),
+    );
+  }
+
+  async function payloadsOf(sessionId: string): Promise<readonly number[]> {
+    const { rows } = await readWitness(sql, [sessionId]);
+    const messages = rows.filter(({ stream }) => stream === "messages");
+    return messages.map(({ payload }) => Number(payload));
+  }
+
+  test("are stored in the order they came, in each of several sessions", async () => {
+    const sessionIds = Array.from({ length: 8 }, (_, at) => `pipelined-${at}`);
+    await Promise.all(sessionIds.map(pipeline));
+    for (const sessionId of sessionIds) expect(await payloadsOf(sessionId)).toEqual(turns);
+  });
+
+  test("also while somebody else takes hold of their session again and again", async () => {
+    const history = new History();
+    const first = newPush(history, { sessionId: "interrupted", kind: "event", keyed: false });
+    await sendAtOnce(history, first, 0);
+    const through = new AbortController();
+    const pipelining = pipeline("interrupted").then(() => through.abort());
+    while (!through.signal.aborted) {
+      const release = await holdSession(sql, "interrupted");
+      await sql`select 1`; // It is held for a round trip at least.
+      await release();
+    }
+    await pipelining;
+    expect(await payloadsOf("interrupted")).toEqual(turns);
+  });
 });
 
 describe("a writer that was replaced", () => {
@@ -211,7 +230,7 @@ describe("a session that a silent transaction holds", () => {
       sendAtOnce(history, newPush(history, { sessionId, kind: "event", keyed: false }), turn);
     const sessions = ["held", "free-1", "free-2", "free-3"];
     for (const sessionId of sessions) await pushTo(sessionId, 0);
-    const release = await hold("held");
+    const release = await holdSession(sql, "held");
     let isThrough = false;
     const stuck = Promise.all([pushTo("held", 0), pushTo("held", 1)]).then(
       () => (isThrough = true),
@@ -235,7 +254,7 @@ describe("a session that a silent transaction holds", () => {
     const of = { sessionId: "for-ever", kind: "event" } as const;
     const push = newPush(history, { ...of, keyed: false });
     await sendAtOnce(history, newPush(history, { ...of, keyed: true }), 0);
-    const release = await hold("for-ever");
+    const release = await holdSession(sql, "for-ever");
     const [client] = clients;
     await expect(
       send({ history, client }, push, { retryForMs: 0, deadlineMs: 30_000 }),

@@ -26,7 +26,13 @@ import { headOf, lastSeqOf, type StoredRow, type StreamName } from "../../src/st
 import { deleteSession } from "../../src/store/sessions.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
-const LIMITS = { ...LIVE_LIMITS, windowRowsMax: 8, pageRowsMax: 5, headPollIntervalMs: 50 };
+const LIMITS = {
+  ...LIVE_LIMITS,
+  windowRowsMax: 8,
+  pageRowsMax: 5,
+  headPollIntervalMs: 50,
+  readLimitMs: 2_000,
+};
 const STREAMS = ["messages", "events"] as const;
 const PUSHES_A_WRITER = 150;
 

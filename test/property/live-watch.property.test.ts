@@ -25,8 +25,8 @@ const SESSIONS = ["a", "b"] as const;
 const LIMITS = {
   ...LIVE_LIMITS,
   windowRowsMax: 4,
-  windowBytesMax: 4_000,
-  windowsBytesMax: 5_000,
+  windowBytesMax: 5_000,
+  windowsBytesMax: 7_000,
   pageRowsMax: 3,
   pageReadsMax: 2,
 };

@@ -72,7 +72,9 @@ describe("decoding a request", () => {
     ["a string field with a varint", "0801"],
     ["a varint field with a string", "2a0161"],
     ["a varint field with four bytes", "2d00000000"],
-    ["a packed list over its end", "ba06030a018001"],
+    ["a nested message that says it has 4 GiB", "22ffffffff0f"],
+    ["a packed list over its end", "ba06040a018001"],
+    ["a packed list over the end of its message", "ba06030a018001"],
     ["a list of varints with eight bytes", "ba06090900000000000000ff"],
     ["text", Buffer.from('{"session_id":"s1"}').toString("hex")],
   ])("%s is INVALID_ARGUMENT with a violation", (_, hex) => {

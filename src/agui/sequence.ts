@@ -1,0 +1,246 @@
+/**
+ * Tells which events of one session are out of order, as AG-UI clients see it. Nothing is refused for
+ * it, because the log of a runner that crashed is the one that somebody will read; it is counted.
+ *
+ *                          RUN_STARTED
+ *   before, unknown ───────────────────────► open ──┬─ RUN_FINISHED ─► finished ─┐
+ *                                             ▲     └─ RUN_ERROR ────► failed ───┤
+ *                                             └───────── RUN_STARTED ────────────┘
+ *
+ * `before` is a session of which every event was seen, `unknown` one that was met midway: of that
+ * nothing is counted until an event opens or ends a run.
+ *
+ * The rules are those by which `verifyEvents` and `transformChunks` of @ag-ui/client refuse a stream,
+ * each type's as in the newest version that has it: 1.0.0, and for THINKING_* 0.0.59. Of its rules
+ * one kind is left out, because it is not about order: that what belongs to a subagent, or is called
+ * by one, agrees with what was said of its owner before.
+ *
+ * A client ends at the first event out of order. Here each is judged by what is open at that time,
+ * and it opens and ends what it says: text after a lost START is out of order delta by delta, and a
+ * RUN_STARTED in an open run begins another.
+ *
+ * What is open is one map, from an id to a bit for each kind of construct that is open by that id, so
+ * that an event in order costs one look-up in it. Beyond OPEN_IDS_MAX ids, or of an id that is too
+ * long, nothing is noted, and until the run ends a fragment or an END that finds nothing is not
+ * counted: what cannot be known is no violation.
+ */
+import { CATALOGUE, type CatalogueEntry, type ConstructKind, type EventType } from "./catalogue.ts";
+import { ChunkLanes, type Chunked } from "./chunk-lanes.ts";
+import type { EventPlace } from "./place.ts";
+
+export const SEQUENCE_RULES = [
+  "outside_run",
+  "after_run_end",
+  "run_already_open",
+  "start_twice",
+  "fragment_without_start",
+  "end_without_start",
+  "run_finished_with_open_construct",
+] as const;
+
+export type SequenceRule = (typeof SEQUENCE_RULES)[number];
+
+/** Ids with something open, or a subagent that has ended, noted of a run. Runs have had a dozen. */
+export const OPEN_IDS_MAX = 1_000;
+/** Of an id, and of a subagent's. UUIDs have 36. */
+export const KEY_CHARS_MAX = 256;
+
+type Phase = "before" | "unknown" | "open" | "finished" | "failed";
+
+const BITS = {
+  run: 0, // The phase says it.
+  step: 1,
+  text: 2,
+  tool_call: 4,
+  thinking: 8,
+  thinking_message: 16,
+  reasoning: 32,
+  reasoning_message: 64,
+  subagent: 128,
+} as const satisfies Record<ConstructKind, number>;
+
+/** A subagent's id is for one invocation: it does not start again in the run. */
+const SUBAGENT_ENDED = 256;
+/** What a run may end with: 0.0.59 did not mind thinking, and 1.0.0 has none. */
+const MAY_STAY_OPEN = BITS.thinking | BITS.thinking_message | SUBAGENT_ENDED;
+
+/** What an event means here. */
+interface Effect {
+  readonly does:
+    | "open_run"
+    | "finish_run"
+    | "fail_run"
+    | "start"
+    | "fragment"
+    | "chunk"
+    | "end"
+    | "nothing";
+  readonly bit: number;
+  /** Whose chunks it ends. */
+  readonly endsChunks: "of_all" | "of_its_owner" | "of_nobody";
+}
+
+const END_NO_CHUNKS: ReadonlySet<EventType> = new Set([
+  "RAW",
+  "ACTIVITY_SNAPSHOT",
+  "ACTIVITY_DELTA",
+  "REASONING_ENCRYPTED_VALUE",
+  "SUBAGENT_STARTED",
+]);
+
+const EFFECTS: ReadonlyMap<EventType, Effect> = new Map(
+  CATALOGUE.map((entry) => [
+    entry.type,
+    {
+      does: doesOf(entry),
+      bit: entry.kind === undefined ? 0 : BITS[entry.kind],
+      endsChunks: endsChunksOf(entry),
+    },
+  ]),
+);
+
+function doesOf({ type, role }: CatalogueEntry): Effect["does"] {
+  if (type === "RUN_STARTED") return "open_run";
+  if (type === "RUN_FINISHED") return "finish_run";
+  if (type === "RUN_ERROR") return "fail_run";
+  if (role === "fragment") return type.endsWith("_CHUNK") ? "chunk" : "fragment";
+  return role === "whole" ? "nothing" : role;
+}
+
+function endsChunksOf({ type, category }: CatalogueEntry): Effect["endsChunks"] {
+  if (category === "run" || type === "MESSAGES_SNAPSHOT") return "of_all";
+  // A chunk may go on with them, and sees to it by itself.
+  const isChunk = type.endsWith("_CHUNK");
+  return isChunk || END_NO_CHUNKS.has(type) ? "of_nobody" : "of_its_owner";
+}
+
+export class Sequence {
+  #phase: Phase;
+  /** Empty between runs. */
+  readonly #open = new Map<string, number>();
+  /** What is open and must not be when the run finishes. */
+  #unfinished = 0;
+  readonly #lanes = new ChunkLanes();
+  /** Something that was started is not in `#open`. */
+  #isFull = false;
+
+  constructor(phase: "before" | "unknown") {
+    this.#phase = phase;
+  }
+
+  /** That are held in memory. */
+  get ids(): number {
+    return this.#open.size;
+  }
+
+  /** The next event; the rule that it breaks. */
+  observe(place: EventPlace): SequenceRule | undefined {
+    const effect = EFFECTS.get(place.type);
+    if (effect === undefined) return undefined;
+    if (this.#phase !== "open") return this.#outsideRun(effect);
+    const late = this.#lanes.isEmpty ? undefined : this.#endChunks(effect, place);
+    return this.#judge(effect, place) ?? late;
+  }
+
+  #judge(effect: Effect, place: EventPlace): SequenceRule | undefined {
+    const { bit } = effect;
+    switch (effect.does) {
+      case "start":
+        return this.#start(bit, place.key ?? "");
+      case "fragment":
+        return this.#fragment(bit, place.key ?? "");
+      case "chunk":
+        return this.#chunk(bit, place);
+      case "end":
+        return this.#end(bit, place.key ?? "");
+      case "nothing":
+        return undefined;
+      case "open_run":
+        this.#enter("open");
+        return "run_already_open";
+      case "fail_run":
+        this.#enter("failed");
+        return undefined;
+      case "finish_run": {
+        const isFinished = this.#unfinished === 0;
+        this.#enter("finished");
+        return isFinished ? undefined : "run_finished_with_open_construct";
+      }
+    }
+  }
+
+  #enter(phase: Phase): void {
+    this.#phase = phase;
+    this.#open.clear();
+    this.#lanes.endAll();
+    this.#unfinished = 0;
+    this.#isFull = false;
+  }
+
+  #outsideRun({ does }: Effect): SequenceRule | undefined {
+    const phase = this.#phase;
+    if (does === "open_run") this.#enter("open");
+    else if (does === "fail_run") this.#enter("failed");
+    else if (does === "finish_run" && phase === "unknown") this.#enter("finished");
+    if (does === "open_run" || phase === "unknown") return undefined;
+    if (does === "fail_run" && phase !== "failed") return undefined; // At any time, but once.
+    return phase === "before" ? "outside_run" : "after_run_end";
+  }
+
+  #isOpen(bit: number, key: string): boolean {
+    return ((this.#open.get(key) ?? 0) & bit) !== 0 || this.#isFull;
+  }
+
+  #start(bit: number, key: string): SequenceRule | undefined {
+    const bits = this.#open.get(key) ?? 0;
+    if ((bits & bit) !== 0) return "start_twice";
+    const isPart = bit === BITS.thinking_message; // Of the thinking around it.
+    const rule = isPart && !this.#isOpen(BITS.thinking, key) ? "fragment_without_start" : undefined;
+    if (bits === 0 && (this.#open.size >= OPEN_IDS_MAX || key.length > KEY_CHARS_MAX)) {
+      this.#isFull = true;
+      return rule;
+    }
+    this.#open.set(key, bits | bit);
+    if ((bit & MAY_STAY_OPEN) === 0) this.#unfinished += 1;
+    return bit === BITS.subagent && (bits & SUBAGENT_ENDED) !== 0 ? "start_twice" : rule;
+  }
+
+  #fragment(bit: number, key: string): SequenceRule | undefined {
+    return this.#isOpen(bit, key) ? undefined : "fragment_without_start";
+  }
+
+  #end(bit: number, key: string): SequenceRule | undefined {
+    const bits = this.#open.get(key) ?? 0;
+    if ((bits & bit) === 0) return this.#isFull ? undefined : "end_without_start";
+    const left = (bits & ~bit) | (bit === BITS.subagent ? SUBAGENT_ENDED : 0);
+    if (left === 0) this.#open.delete(key);
+    else this.#open.set(key, left);
+    if ((bit & MAY_STAY_OPEN) === 0) this.#unfinished -= 1;
+    return undefined;
+  }
+
+  #chunk(bit: number, { key, owner, canStart }: EventPlace): SequenceRule | undefined {
+    const known = this.#lanes.find({ bit, key, owner });
+    if (known !== undefined) return this.#fragment(bit, known.key);
+    const late = this.#endEach(this.#lanes.end(owner));
+    if (key === undefined || !canStart) return this.#isFull ? late : "fragment_without_start";
+    if (owner !== undefined && owner.length > KEY_CHARS_MAX) {
+      this.#isFull = true;
+      return late;
+    }
+    const rule = this.#start(bit, key);
+    if (this.#open.has(key)) this.#lanes.start(owner, { bit, key });
+    return rule ?? late;
+  }
+
+  #endChunks({ endsChunks }: Effect, { owner }: EventPlace): SequenceRule | undefined {
+    if (endsChunks === "of_nobody") return undefined;
+    const ended = endsChunks === "of_all" ? this.#lanes.endAll() : this.#lanes.end(owner);
+    return this.#endEach(ended);
+  }
+
+  /** An END may have come of what is made of chunks, which ends without; then this is the second. */
+  #endEach(chunked: readonly Chunked[]): SequenceRule | undefined {
+    return chunked.map(({ bit, key }) => this.#end(bit, key)).find((rule) => rule !== undefined);
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * The commit happens and its answer does not come: the connection between the service and PostgreSQL
+ * is cut in between. Whether the push is stored is then open, and only a key tells.
+ */
+import postgres from "postgres";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { History, type PushRecord } from "../support/history.ts";
+import { problemsOf, type Witness } from "../support/history-check.ts";
+import { send } from "../support/history-clients.ts";
+import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
+import { readWitness } from "../support/history-witness.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+
+const POLL = { interval: 5, timeout: 4_000 };
+
+let server: EmbeddedPostgres;
+let sql: postgres.Sql;
+let proxy: TcpProxy;
+let service: ServiceProcess;
+let client: LedgerClient;
+
+beforeAll(async () => {
+  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
+  await server.start();
+  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
+  const url = new URL(server.url);
+  proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
+  url.port = String(proxy.port);
+  // Long enough to keep the answers back while a push waits.
+  const env = { DATABASE_URL: url.href, LOCK_TIMEOUT_MS: "2500" };
+  service = await startService({ env });
+  client = createLedgerClient({ address: service.grpcAddress });
+});
+
+afterAll(async () => {
+  client.close();
+  await service.stop();
+  await proxy.stop();
+  await sql.end({ timeout: 1 });
+  await server.stop();
+  await cleanUp();
+});
+
+function witness(history: History): Promise<Witness> {
+  return readWitness(sql, history.sessionIds());
+}
+
+/**
+ * The push is committed, and whoever sent it to PostgreSQL never hears of it: it waits for its
+ * session, and when the session is let go, no answer comes through any more.
+ */
+async function commitUnheard(
+  history: History,
+  push: PushRecord,
+): Promise<{ readonly sent: Promise<unknown> }> {
+  const { sessionId } = push.sent;
+  const first = history.push(plan(history, { sessionId, kind: "event", keyed: false }));
+  await send({ history, client }, first);
+  const { rows } = await witness(history);
+  const release = await holdSession(sql, sessionId);
+  const sent = send({ history, client }, push, { retryForMs: 0, deadlineMs: 30_000 });
+  sent.catch(() => undefined); // Looked at by the caller.
+  try {
+    await expect.poll(() => waitingForLocks(sql), POLL).toBe(1);
+    proxy.holdAnswers();
+    await release();
+    await expect
+      .poll(async () => (await witness(history)).rows.length, POLL)
+      .toBe(rows.length + push.sent.rows);
+  } finally {
+    proxy.cut();
+  }
+  return { sent };
+}
+
+test.each(PUSH_KINDS)(
+  "%s with a key: the service finds it, and answers as if nothing had been",
+  async (kind) => {
+    const history = new History();
+    const push = history.push(plan(history, { sessionId: `keyed-${kind}`, kind, keyed: true }));
+    const { sent } = await commitUnheard(history, push);
+    await sent;
+    await send({ history, client }, push);
+    expect(problemsOf(history, await witness(history))).toEqual([]);
+  },
+);
+
+test("without a key: the caller is told that nobody knows, and it is stored once", async () => {
+  const history = new History();
+  for (const kind of PUSH_KINDS) {
+    const push = history.push(plan(history, { sessionId: "unkeyed", kind, keyed: false }));
+    const { sent } = await commitUnheard(history, push);
+    await expect(sent).rejects.toMatchObject({ code: "UNAVAILABLE", reason: "OUTCOME_UNKNOWN" });
+  }
+  // What comes next finds a connection, and a session that is in order.
+  const next = history.push(plan(history, { sessionId: "unkeyed", kind: "event", keyed: false }));
+  await send({ history, client }, next);
+  const { rows } = await witness(history);
+  const expected = history.pushes.reduce((sum, push) => sum + push.sent.rows, 0);
+  expect(rows).toHaveLength(expected);
+  expect(problemsOf(history, await witness(history))).toEqual([]);
+});

@@ -1,0 +1,75 @@
+/** A stop while the database does not answer: its connections stand, and nothing comes back. */
+import postgres from "postgres";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createLedgerClient, ledger } from "../../src/runner/client.ts";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { startService } from "../support/service-process.ts";
+import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+
+const STOP_LIMIT_MS = 1_000;
+
+let server: EmbeddedPostgres;
+let sql: postgres.Sql;
+let proxy: TcpProxy;
+
+beforeAll(async () => {
+  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
+  await server.start();
+  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
+  const { hostname, port } = new URL(server.url);
+  proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+});
+
+afterAll(async () => {
+  await proxy.stop();
+  await sql.end({ timeout: 1 });
+  await server.stop();
+  await cleanUp();
+});
+
+test("ends all the same, with pushes and watches under way", async () => {
+  const url = new URL(server.url);
+  url.port = String(proxy.port);
+  const env = {
+    DATABASE_URL: url.href,
+    STOP_LIMIT_MS: String(STOP_LIMIT_MS),
+    LOCK_TIMEOUT_MS: "2500",
+  };
+  const service = await startService({ env });
+  const client = createLedgerClient({ address: service.grpcAddress });
+  const request = { sessionId: "s", eventType: "user", payload: "hello" };
+  await client.call(ledger.pushSessionMessage, request);
+  const attached = Promise.withResolvers<void>();
+  const following = (async () => {
+    const watch = client.watch(
+      ledger.watchSessionMessages,
+      { sessionId: "s" },
+      { onAttached: attached.resolve },
+    );
+    for await (const row of watch) expect(row.sessionId).toBe("s");
+  })();
+  const ended = following.catch((error: unknown) => error);
+  await attached.promise;
+  // The push is under way on a connection that stands: one that is being made has a limit of its own.
+  const release = await holdSession(sql, "s");
+  const pushing = client.call(ledger.pushSessionMessage, request, { deadlineMs: 60_000 });
+  const refused = pushing.catch((error: unknown) => error);
+  await expect.poll(() => waitingForLocks(sql), { interval: 5, timeout: 4_000 }).toBe(1);
+  proxy.holdAnswers();
+  await release();
+
+  const killed = Promise.withResolvers<"killed">();
+  const timer = setTimeout(() => killed.resolve("killed"), 20 * STOP_LIMIT_MS);
+  const exitCode = await Promise.race([service.stop(), killed.promise]);
+  clearTimeout(timer);
+  await service.kill("SIGKILL");
+  expect(exitCode).toBe(0);
+  expect(await refused).toMatchObject({ code: "UNAVAILABLE" });
+  expect(await ended).toMatchObject({ code: "UNAVAILABLE" });
+  client.close();
+});

@@ -1,0 +1,9 @@
+import { validate, version } from "uuid";
+import { expect, test } from "vitest";
+import { rowId } from "../../src/handlers/row-id.ts";
+
+test("ids are version 7 and differ, over the refilling of the pool", () => {
+  const ids = Array.from({ length: 2_000 }, () => rowId());
+  expect(new Set(ids).size).toBe(2_000);
+  expect(ids.every((id) => validate(id) && version(id) === 7)).toBe(true);
+});
