@@ -127,6 +127,10 @@ function liveLimits(config: Config): LiveLimits {
     windowRowsMax: config.windowRowsMax,
     windowBytesMax: config.windowBytesMax,
     headPollIntervalMs: config.headPollIntervalMs,
+    // Past the store's own deadline for an answer.
+    readLimitMs: config.statementTimeoutMs + 5_000,
+    // Half of the pool: a crowd that comes back after a restart must leave room for pushes.
+    pageReadsMax: Math.max(1, Math.floor(config.databaseConnections / 2)),
   };
 }
 

@@ -1,7 +1,7 @@
 /**
  * The sequences of the sessions whose rows this replica stores, each from the row at which it met the
  * session: from its first event, everything is known; from any other, it waits for a run to begin or
- * end. So it is again where numbers are left out or come twice, which is when another replica has
+ * end. So it is again where numbers are left out or come twice, as they do when another replica has
  * stored what lies between: what it did is not known, and nothing is counted because of it.
  *
  * The sessions that were heard of least recently are forgotten, by generations: one is looked up in
@@ -18,7 +18,10 @@ export interface SequencesLimits {
   readonly openIdsMax: number;
 }
 
-/** A session with nothing open takes some 600 bytes; an open id, about twice its length and 100. */
+/**
+ * A session takes 0.8 kB, and an open id 120 bytes where it is a UUID (heap of Node 24, 10,000 sessions
+ * with ten ids each): 20 MB where both limits are reached.
+ */
 export const SEQUENCES_LIMITS: SequencesLimits = { sessionsMax: 10_000, openIdsMax: 100_000 };
 
 /** A row as it was stored. */

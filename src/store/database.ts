@@ -3,14 +3,16 @@
  *
  * Statements are Drizzle `sql` templates. Drizzle's own driver session sends a raw template
  * unprepared, which with postgres.js costs a second round trip and a parse each time; here they are
- * rendered by Drizzle's dialect and sent prepared, over the very same client.
+ * rendered by Drizzle's dialect and sent prepared, over the very same client. Every statement has a
+ * deadline of our own besides the server's: through a black hole nobody hears the server's.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { PgDialect } from "drizzle-orm/pg-core";
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
 import type { Unit } from "../base/lifecycle.ts";
-import { storeError } from "./failure.ts";
+import { drizzleError, errorOfDriver, failureOf, storeError } from "./failure.ts";
+import { type Pool, Pools } from "./pools.ts";
 
 export interface DatabaseOptions {
   /** postgres:// URL; asked for at start, because an embedded server has its port only then. */
@@ -26,7 +28,8 @@ export type Field = string | number | boolean | null | Uint8Array;
 export type Fields = Readonly<Record<string, Field>>;
 
 export interface Database extends Unit {
-  readonly drizzle: PostgresJsDatabase;
+  /** Runs a query of Drizzle's builder; rejects with a ServiceError or a defect. */
+  query<T>(build: (drizzle: PostgresJsDatabase) => PromiseLike<T>): Promise<T>;
   /** Runs one statement as a transaction of its own; rejects with a ServiceError or a defect. */
   run(statement: SQL): Promise<readonly Fields[]>;
   /** As `run`, with the driver's error as it is, for callers that decide on a retry by it. */
@@ -38,28 +41,37 @@ export interface Database extends Unit {
 /** A connection that cannot be made is given up after this; the next call tries again. */
 const CONNECT_TIMEOUT_S = 5;
 const RECONNECT_DELAY_S = 0.1;
-/** Longest wait for running statements at the end. */
-const CLOSE_TIMEOUT_S = 5;
+/** The server cancels a statement that takes too long; when not even that is heard, it is given up. */
+const ANSWER_GRACE_MS = 2_000;
 
 export function createDatabase(options: DatabaseOptions): Database {
   const dialect = new PgDialect();
-  let pool: { readonly client: postgres.Sql; readonly drizzle: PostgresJsDatabase } | undefined;
+  const pools = new Pools(() => connect(options));
+  const answerLimitMs = options.statementTimeoutMs + ANSWER_GRACE_MS;
 
-  function opened(): NonNullable<typeof pool> {
-    if (pool === undefined)
-      throw new Error("the database was used before its start or after its stop");
-    return pool;
+  async function answered<T>(ask: (pool: Pool) => PromiseLike<T>): Promise<T> {
+    const pool = pools.current;
+    try {
+      return await within(answerLimitMs, ask(pool));
+    } catch (error) {
+      if (failureOf(errorOfDriver(error)) === "unknown") pools.retire(pool);
+      throw error;
+    }
   }
   async function attempt(statement: SQL): Promise<readonly Fields[]> {
     const { sql: text, params } = dialect.sqlToQuery(statement);
     const values = params.map(parameterOf);
-    return opened().client.unsafe<Fields[]>(text, values, { prepare: true });
+    return answered((pool) => pool.client.unsafe<Fields[]>(text, values, { prepare: true }));
   }
   return {
-    get drizzle() {
-      return opened().drizzle;
-    },
     attempt,
+    async query(build) {
+      try {
+        return await answered((pool) => build(pool.drizzle));
+      } catch (error) {
+        throw drizzleError(error);
+      }
+    },
     async run(statement) {
       try {
         return await attempt(statement);
@@ -71,31 +83,28 @@ export function createDatabase(options: DatabaseOptions): Database {
       await attempt(sql`select 1`);
     },
     async start() {
-      const client = connect(options);
-      pool = { client, drizzle: drizzle(client) };
-      try {
-        await this.ping();
-      } catch (error) {
-        throw storeError(error);
-      }
+      pools.open();
+      await this.run(sql`select 1`);
     },
-    async stop() {
-      await pool?.client.end({ timeout: CLOSE_TIMEOUT_S });
-      pool = undefined;
-    },
+    stop: () => pools.close(),
   };
 }
 
-/** Our statements bind these and no others; what PostgreSQL makes of the text is cast in the statement. */
-function parameterOf(value: unknown): string | number | boolean | null {
-  if (value === null) return value;
-  if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
-    return value;
-  throw new TypeError(`a statement binds a ${typeof value}`);
+/** Rejects after the limit; what was asked may still be done, and nobody will know. */
+async function within<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    reject(Object.assign(new Error(`no answer within ${limitMs} ms`), { code: "ETIMEDOUT" }));
+  }, limitMs);
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
-function connect(options: DatabaseOptions): postgres.Sql {
-  return postgres(options.url(), {
+function connect(options: DatabaseOptions): Pool {
+  const client = postgres(options.url(), {
     max: options.connectionsMax,
     connect_timeout: CONNECT_TIMEOUT_S,
     onnotice: () => undefined,
@@ -112,4 +121,13 @@ function connect(options: DatabaseOptions): postgres.Sql {
       idle_in_transaction_session_timeout: options.statementTimeoutMs,
     },
   });
+  return { client, drizzle: drizzle(client) };
+}
+
+/** Our statements bind these and no others; what PostgreSQL makes of the text is cast in the statement. */
+function parameterOf(value: unknown): string | number | boolean | null {
+  if (value === null) return value;
+  if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
+    return value;
+  throw new TypeError(`a statement binds a ${typeof value}`);
 }

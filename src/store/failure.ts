@@ -68,10 +68,15 @@ export function storeError(cause: unknown): unknown {
   });
 }
 
-/** The same for what comes through Drizzle, which wraps what the driver threw. */
+/** The same for what comes through Drizzle. */
 export function drizzleError(error: unknown): unknown {
+  return storeError(errorOfDriver(error));
+}
+
+/** Drizzle's builder wraps what the driver threw. */
+export function errorOfDriver(error: unknown): unknown {
   if (error instanceof ServiceError || !(error instanceof Error)) return error;
-  return storeError(error.cause ?? error);
+  return error.cause ?? error;
 }
 
 function codeOf(error: unknown): string | undefined {

@@ -4,7 +4,7 @@ import type { RowOf, SessionHead, StreamName } from "./rows.ts";
 export interface PageAfter<S extends StreamName> {
   readonly stream: S;
   readonly sessionId: string;
-  /** In numbers, not rows: a row comes when its last number is above. */
+  /** In numbers, between two rows (as `resolveCursor` gives it): a row comes when its seq is above. */
   readonly after: bigint;
   readonly rowsMax: number;
   /** A page ends before the row that would pass it; one row always comes. */

@@ -1,7 +1,6 @@
 /** The sessions themselves: made, read, listed, updated, deleted. Drizzle's query builder throughout. */
 import { and, count, desc, eq, isNull, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
-import { drizzleError } from "./failure.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
 import { isoOf, microsColumn } from "./times.ts";
@@ -76,8 +75,8 @@ export async function createSession(
   database: Database,
   session: NewSession,
 ): Promise<SessionRecord> {
-  const [record] = await asStore(
-    database.drizzle
+  const [record] = await database.query((drizzle) =>
+    drizzle
       .insert(sessions)
       .values({ ...session, createdAt: now, updatedAt: now })
       .returning(RECORD),
@@ -91,8 +90,8 @@ export async function getSession(
   database: Database,
   id: string,
 ): Promise<SessionRecord | undefined> {
-  const [record] = await asStore(
-    database.drizzle
+  const [record] = await database.query((drizzle) =>
+    drizzle
       .select(RECORD)
       .from(sessions)
       .where(and(eq(sessions.id, id), isNull(sessions.deletedAt))),
@@ -107,8 +106,8 @@ export async function listSessions(
 ): Promise<SessionList> {
   const listed = isNull(sessions.deletedAt);
   const [items, totals] = await Promise.all([
-    asStore(
-      database.drizzle
+    database.query((drizzle) =>
+      drizzle
         .select(RECORD)
         .from(sessions)
         .where(listed)
@@ -117,7 +116,7 @@ export async function listSessions(
         .limit(size)
         .offset((page - 1) * size),
     ),
-    asStore(database.drizzle.select({ total: count() }).from(sessions).where(listed)),
+    database.query((drizzle) => drizzle.select({ total: count() }).from(sessions).where(listed)),
   ]);
   return { items, total: totals[0]?.total ?? 0 };
 }
@@ -129,8 +128,8 @@ export async function updateSessionStatus(
   status: SessionStatus,
 ): Promise<SessionRecord | undefined> {
   const { phase, startTimeMicros: start, completionTimeMicros: completion } = status;
-  const [record] = await asStore(
-    database.drizzle
+  const [record] = await database.query((drizzle) =>
+    drizzle
       .update(sessions)
       .set({
         updatedAt: now,
@@ -146,8 +145,8 @@ export async function updateSessionStatus(
 
 /** Marks it; false when there is none, or it was deleted before. Takes the lock that pushes take. */
 export async function deleteSession(database: Database, id: string): Promise<boolean> {
-  const deleted = await asStore(
-    database.drizzle
+  const deleted = await database.query((drizzle) =>
+    drizzle
       .update(sessions)
       .set({ deletedAt: now, updatedAt: now })
       .where(and(eq(sessions.id, id), isNull(sessions.deletedAt)))
@@ -176,12 +175,4 @@ export async function readHeads(
       },
     ]),
   );
-}
-
-async function asStore<T>(query: Promise<T> | PromiseLike<T>): Promise<T> {
-  try {
-    return await query;
-  } catch (error) {
-    throw drizzleError(error);
-  }
 }

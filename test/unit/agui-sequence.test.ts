@@ -1,0 +1,375 @@
+/** Which events are out of order, by which rule, and what is made of the events after them. */
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { eventRows } from "../../src/agui/rows.ts";
+import {
+  KEY_CHARS_MAX,
+  OPEN_IDS_MAX,
+  SEQUENCE_RULES,
+  Sequence,
+  type SequenceRule,
+} from "../../src/agui/sequence.ts";
+import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
+
+/** What a type requires besides its id. */
+const REQUIRED: Readonly<Record<string, object>> = {
+  RUN_STARTED: { threadId: "t", runId: "r" },
+  RUN_FINISHED: { threadId: "t", runId: "r" },
+  RUN_ERROR: { message: "" },
+  TEXT_MESSAGE_CONTENT: { delta: "" },
+  TOOL_CALL_START: { toolCallName: "f" },
+  TOOL_CALL_ARGS: { delta: "" },
+  TOOL_CALL_RESULT: { messageId: "r", content: "" },
+  THINKING_TEXT_MESSAGE_CONTENT: { delta: "" },
+  REASONING_MESSAGE_START: { role: "reasoning" },
+  REASONING_MESSAGE_CONTENT: { delta: "" },
+  REASONING_ENCRYPTED_VALUE: { subtype: "message", entityId: "a", encryptedValue: "" },
+  SUBAGENT_STARTED: { name: "n" },
+  SUBAGENT_ERROR: { message: "" },
+  STATE_SNAPSHOT: { snapshot: {} },
+  MESSAGES_SNAPSHOT: { messages: [] },
+  ACTIVITY_SNAPSHOT: { activityType: "", content: {} },
+  RAW: { event: {} },
+  CUSTOM: { name: "", value: 0 },
+  META: { metaType: "" },
+};
+
+/** As in `TEXT_MESSAGE_START a @s named`: a type, an id, the subagent, and a chunk's tool name. */
+function eventOf(words: string): StreamEvent {
+  const [eventType = "", ...rest] = words.split(" ");
+  const fields: Record<string, unknown> = { ...REQUIRED[eventType] };
+  for (const word of rest) {
+    if (word === "named") fields["toolCallName"] = "f";
+    else if (word.startsWith("@")) fields["subagentRunId"] = word.slice(1);
+    else fields[idFieldOf(eventType)] = word;
+  }
+  return { eventType, payload: JSON.stringify({ type: eventType, ...fields }) };
+}
+
+function idFieldOf(eventType: string): string {
+  if (eventType.startsWith("STEP")) return "stepName";
+  if (eventType.startsWith("TOOL_CALL")) return "toolCallId";
+  return eventType.startsWith("SUBAGENT") ? "subagentRunId" : "messageId";
+}
+
+/** The rules that the events break, each with the number of its event, from 0. */
+function broken(sequence: Sequence, events: readonly StreamEvent[]): readonly string[] {
+  return events.flatMap((event, index) => {
+    const rule = observed(sequence, event);
+    return rule === undefined ? [] : [`${index} ${rule}`];
+  });
+}
+
+function observed(sequence: Sequence, event: StreamEvent): SequenceRule | undefined {
+  const times = { createdAtMicros: undefined, completedAtMicros: undefined };
+  const push = { ...event, eventCount: 0, ...times, hasFragments: false };
+  const result = eventRows(push, { mode: "lenient", nowMicros: 0n });
+  const place = result.ok ? result.rows[0].place : undefined;
+  return place && sequence.observe(place);
+}
+
+/** In a run that is open. */
+function inRun(...words: readonly string[]): readonly string[] {
+  const sequence = new Sequence("before");
+  expect(broken(sequence, [eventOf("RUN_STARTED")])).toEqual([]);
+  return broken(sequence, words.map(eventOf));
+}
+
+function fromStart(...words: readonly string[]): readonly string[] {
+  return broken(new Sequence("before"), words.map(eventOf));
+}
+
+describe("runs", () => {
+  test.each<[string, readonly string[], readonly string[]]>([
+    ["one after the other", ["RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED"], []],
+    ["again after an error", ["RUN_STARTED", "RUN_ERROR", "RUN_STARTED", "RUN_FINISHED"], []],
+    ["an error at any time", ["RUN_ERROR", "RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"], []],
+    [
+      "nothing before the first",
+      ["CUSTOM", "RUN_FINISHED", "TEXT_MESSAGE_START a", "RUN_STARTED"],
+      ["0 outside_run", "1 outside_run", "2 outside_run"],
+    ],
+    [
+      "nothing between them",
+      ["RUN_STARTED", "RUN_FINISHED", "CUSTOM", "STATE_SNAPSHOT", "RUN_FINISHED", "RUN_STARTED"],
+      ["2 after_run_end", "3 after_run_end", "4 after_run_end"],
+    ],
+    [
+      "nothing after an error, nor another error",
+      ["RUN_STARTED", "RUN_ERROR", "CUSTOM", "RUN_ERROR", "RUN_FINISHED", "RUN_STARTED", "CUSTOM"],
+      ["2 after_run_end", "3 after_run_end", "4 after_run_end"],
+    ],
+    [
+      "one in another takes its place",
+      ["RUN_STARTED", "STEP_STARTED a", "RUN_STARTED", "STEP_FINISHED a", "RUN_FINISHED"],
+      ["2 run_already_open", "3 end_without_start"],
+    ],
+    [
+      "what an earlier one left open is not open",
+      ["RUN_STARTED", "STEP_STARTED a", "RUN_ERROR", "RUN_STARTED", "STEP_FINISHED a"],
+      ["4 end_without_start"],
+    ],
+    ["META and foreign types at any time", ["META", "FOREIGN", "RUN_STARTED", "META"], []],
+  ])("%s", (_, words, expected) => {
+    expect(fromStart(...words)).toEqual(expected);
+  });
+
+  test("a session that is met midway: nothing is counted until one begins or ends", () => {
+    const midway = (...words: readonly string[]): readonly string[] =>
+      broken(new Sequence("unknown"), words.map(eventOf));
+    const content = "TEXT_MESSAGE_CONTENT a";
+    expect(midway(content, "RUN_STARTED", content)).toEqual(["2 fragment_without_start"]);
+    expect(midway(content, "RUN_FINISHED", content)).toEqual(["2 after_run_end"]);
+    expect(midway(content, "RUN_ERROR", "RUN_ERROR")).toEqual(["2 after_run_end"]);
+  });
+});
+
+describe("constructs", () => {
+  test.each([
+    ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"],
+    ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"],
+    ["REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_END"],
+    ["REASONING_START", undefined, "REASONING_END"],
+    ["STEP_STARTED", undefined, "STEP_FINISHED"],
+    ["SUBAGENT_STARTED", undefined, "SUBAGENT_FINISHED"],
+    ["SUBAGENT_STARTED", undefined, "SUBAGENT_ERROR"],
+  ])("%s, %s, %s", (start, fragment, end) => {
+    const middle = fragment === undefined ? [] : [`${fragment} a`];
+    const whole = [`${start} a`, ...middle, `${end} a`];
+    const after = whole.length;
+    expect(inRun(...whole, "RUN_FINISHED")).toEqual([]);
+    expect(inRun(`${start} a`, `${start} a`, `${end} a`)).toEqual(["1 start_twice"]);
+    expect(inRun(`${end} a`, `${start} a`, `${end} b`)).toEqual([
+      "0 end_without_start",
+      "2 end_without_start",
+    ]);
+    expect(inRun(...whole, `${end} a`)).toEqual([`${after} end_without_start`]);
+    expect(inRun(`${start} a`, "RUN_FINISHED")).toEqual(["1 run_finished_with_open_construct"]);
+    expect(inRun(`${start} a`, `${start} b`, `${end} a`, "RUN_FINISHED")).toEqual([
+      "3 run_finished_with_open_construct",
+    ]);
+    expect(inRun(`${start} a`, "RUN_ERROR")).toEqual([]);
+    for (const late of middle)
+      expect(inRun(late, ...whole, late)).toEqual([
+        "0 fragment_without_start",
+        `${after + 1} fragment_without_start`,
+      ]);
+  });
+
+  test("of two kinds may have one id", () => {
+    expect(
+      inRun(
+        "REASONING_START a",
+        "REASONING_MESSAGE_START a",
+        "TEXT_MESSAGE_START a",
+        "TOOL_CALL_START a",
+        "SUBAGENT_STARTED a",
+        "REASONING_MESSAGE_END a",
+        "REASONING_MESSAGE_CONTENT a",
+        "REASONING_END a",
+        "SUBAGENT_FINISHED a",
+        "TOOL_CALL_END a",
+        "TEXT_MESSAGE_END a",
+        "RUN_FINISHED",
+      ),
+    ).toEqual(["6 fragment_without_start"]);
+  });
+
+  test("may start again when they have ended, but for a subagent", () => {
+    const twice = (start: string, end: string): readonly string[] =>
+      inRun(`${start} a`, `${end} a`, `${start} a`, `${end} a`, "RUN_FINISHED");
+    expect(twice("TEXT_MESSAGE_START", "TEXT_MESSAGE_END")).toEqual([]);
+    expect(twice("STEP_STARTED", "STEP_FINISHED")).toEqual([]);
+    expect(twice("SUBAGENT_STARTED", "SUBAGENT_ERROR")).toEqual(["2 start_twice"]);
+  });
+
+  test("a step is of who has started it", () => {
+    expect(
+      inRun(
+        "STEP_STARTED tools",
+        "STEP_STARTED tools @s",
+        "STEP_STARTED :tools @",
+        "STEP_FINISHED tools @",
+        "STEP_FINISHED tools",
+        "STEP_FINISHED tools",
+        "STEP_FINISHED tools @s",
+        "STEP_FINISHED :tools @",
+        "RUN_FINISHED",
+      ),
+    ).toEqual(["3 end_without_start", "5 end_without_start"]);
+  });
+
+  test("thinking has no ids, and its messages are in it", () => {
+    const message = ["THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_END"];
+    expect(inRun("THINKING_START", ...message, ...message, "THINKING_END")).toEqual([]);
+    expect(inRun("THINKING_START", "THINKING_TEXT_MESSAGE_START", "RUN_FINISHED")).toEqual([]);
+    expect(inRun(...message)).toEqual(["0 fragment_without_start"]);
+    expect(inRun("THINKING_START", "THINKING_START", "THINKING_END", "THINKING_END")).toEqual([
+      "1 start_twice",
+      "3 end_without_start",
+    ]);
+    expect(inRun("THINKING_TEXT_MESSAGE_CONTENT")).toEqual(["0 fragment_without_start"]);
+  });
+
+  test("what stands for itself is in order in every run", () => {
+    const whole = ["TOOL_CALL_RESULT a", "REASONING_ENCRYPTED_VALUE", "MESSAGES_SNAPSHOT", "RAW"];
+    expect(inRun(...whole, "ACTIVITY_SNAPSHOT a", "STATE_SNAPSHOT", "CUSTOM")).toEqual([]);
+  });
+});
+
+describe("chunks", () => {
+  test.each<[string, readonly string[], readonly string[]]>([
+    ["start and end what they are of", ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_CHUNK"], []],
+    ["end where another begins", ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_CHUNK b"], []],
+    [
+      "go on after what does not concern them",
+      ["REASONING_MESSAGE_CHUNK a", "RAW", "REASONING_ENCRYPTED_VALUE", "REASONING_MESSAGE_CHUNK"],
+      [],
+    ],
+    [
+      "go on with something",
+      ["TEXT_MESSAGE_CHUNK", "TEXT_MESSAGE_CHUNK a", "CUSTOM", "TEXT_MESSAGE_CHUNK"],
+      ["0 fragment_without_start", "3 fragment_without_start"],
+    ],
+    [
+      "go on with their kind",
+      ["TEXT_MESSAGE_CHUNK a", "REASONING_MESSAGE_CHUNK", "TEXT_MESSAGE_CHUNK"],
+      ["1 fragment_without_start", "2 fragment_without_start"],
+    ],
+    [
+      "need a name to start a tool call",
+      ["TOOL_CALL_CHUNK a", "TOOL_CALL_CHUNK a named", "TOOL_CALL_CHUNK a", "TOOL_CALL_CHUNK b"],
+      ["0 fragment_without_start", "3 fragment_without_start"],
+    ],
+    [
+      "are no fragments of what a START has started",
+      ["TEXT_MESSAGE_START a", "TEXT_MESSAGE_CHUNK a"],
+      ["1 start_twice"],
+    ],
+    [
+      "have no END",
+      ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_END a", "TEXT_MESSAGE_CHUNK a", "RUN_FINISHED"],
+      ["1 end_without_start"],
+    ],
+    [
+      "of two subagents do not disturb one another",
+      [
+        "TEXT_MESSAGE_CHUNK a @s",
+        "TEXT_MESSAGE_CHUNK b @t",
+        "TEXT_MESSAGE_CHUNK @s",
+        "STATE_SNAPSHOT",
+        "TEXT_MESSAGE_CHUNK @t",
+        "STATE_SNAPSHOT @t",
+        "TEXT_MESSAGE_CHUNK a",
+        "TEXT_MESSAGE_CHUNK",
+        "TEXT_MESSAGE_CHUNK @t",
+      ],
+      ["8 fragment_without_start"],
+    ],
+    [
+      "of one of two subagents say of which",
+      ["TEXT_MESSAGE_CHUNK a @s", "TEXT_MESSAGE_CHUNK b @t", "TEXT_MESSAGE_CHUNK"],
+      ["2 fragment_without_start"],
+    ],
+    [
+      "end with all others at a snapshot",
+      ["TEXT_MESSAGE_CHUNK a @s", "MESSAGES_SNAPSHOT", "TEXT_MESSAGE_CHUNK @s"],
+      ["2 fragment_without_start"],
+    ],
+    [
+      "that have got an END of another's end twice",
+      ["TEXT_MESSAGE_CHUNK a @s", "TEXT_MESSAGE_END a", "TEXT_MESSAGE_CHUNK @s", "CUSTOM @s"],
+      ["2 fragment_without_start", "3 end_without_start"],
+    ],
+  ])("%s", (_, words, expected) => {
+    expect(inRun(...words)).toEqual(expected);
+  });
+
+  test("and what they are of has ended when the run has", () => {
+    expect(inRun("TEXT_MESSAGE_CHUNK a", "TOOL_CALL_CHUNK b @s named", "RUN_FINISHED")).toEqual([]);
+  });
+});
+
+describe("what is noted is limited", () => {
+  const many = Array.from({ length: OPEN_IDS_MAX }, (_, index) => `TEXT_MESSAGE_START ${index}`);
+
+  test("in ids: what is open beyond them is not known, and so not counted", () => {
+    const sequence = new Sequence("before");
+    const next = (...words: readonly string[]): readonly string[] =>
+      broken(sequence, words.map(eventOf));
+    expect(next("RUN_STARTED", ...many)).toEqual([]);
+    expect(next("TEXT_MESSAGE_END other")).toEqual(["0 end_without_start"]);
+    expect(next("TEXT_MESSAGE_START x", "TEXT_MESSAGE_CONTENT x", "TEXT_MESSAGE_END x")).toEqual(
+      [],
+    );
+    expect(next("TEXT_MESSAGE_CHUNK y", "TEXT_MESSAGE_CHUNK", "TEXT_MESSAGE_END other")).toEqual(
+      [],
+    );
+    expect(sequence.ids).toBe(OPEN_IDS_MAX);
+    expect(next("TEXT_MESSAGE_START 7", "RUN_FINISHED")).toEqual([
+      "0 start_twice",
+      "1 run_finished_with_open_construct",
+    ]);
+    expect(sequence.ids).toBe(0);
+    expect(next("RUN_STARTED", "TEXT_MESSAGE_END x")).toEqual(["1 end_without_start"]);
+  });
+
+  test.each([
+    ["an id", ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]],
+    ["an id of chunks", ["TEXT_MESSAGE_CHUNK", "TEXT_MESSAGE_CHUNK"]],
+  ])("in the length of %s", (_, types) => {
+    const long = "x".repeat(KEY_CHARS_MAX + 1);
+    expect(inRun(...types.map((type) => `${type} ${long}`), "RUN_FINISHED")).toEqual([]);
+    expect(inRun(`${types[0]} ${long}`, "TOOL_CALL_END a")).toEqual([]);
+    const fits = long.slice(1);
+    expect(inRun(`${types[0]} ${fits}`, "TOOL_CALL_END a")).toEqual(["1 end_without_start"]);
+  });
+
+  test("in the length of a subagent's id, which its chunks go by", () => {
+    const long = `@${"x".repeat(KEY_CHARS_MAX + 1)}`;
+    const chunks = [`TEXT_MESSAGE_CHUNK a ${long}`, `TEXT_MESSAGE_CHUNK ${long}`];
+    expect(inRun(...chunks, "RUN_FINISHED")).toEqual([]);
+  });
+});
+
+test("docs/ag-ui.md says of each rule what breaks it", () => {
+  const text = readFileSync(new URL("../../docs/ag-ui.md", import.meta.url), "utf8");
+  const order = text.slice(text.indexOf("## Order"));
+  const documented = [...order.matchAll(/^\| .+ \| `([a-z_]+)` \|$/gm)].map(([, rule]) => rule);
+  expect(documented).toEqual(SEQUENCE_RULES);
+});
+
+/** How often each rule was broken by each type. */
+function tally(events: readonly StreamEvent[], counts: Record<string, number>): void {
+  const sequence = new Sequence("before");
+  for (const event of events) {
+    const rule = observed(sequence, event);
+    if (rule === undefined) continue;
+    const what = `${event.eventType}: ${rule}`;
+    counts[what] = (counts[what] ?? 0) + 1;
+  }
+}
+
+test.each(ownStreams())("the hand-written stream $scenario", ({ scenario, events }) => {
+  const counts: Record<string, number> = {};
+  tally(events, counts);
+  const failing = {
+    "TOOL_CALL_ARGS: fragment_without_start": 1,
+    "TEXT_MESSAGE_START: start_twice": 1,
+  };
+  expect(counts).toEqual(scenario === "error-and-retry" ? failing : {});
+});
+
+const recorded = recordedStreams();
+
+test.skipIf(recorded === undefined)("recorded streams", () => {
+  const counts: Record<string, number> = {};
+  for (const { events } of recorded ?? []) tally(events, counts);
+  // Three adapters finish some runs twice, and one has steps of one name in each other.
+  expect(counts).toEqual({
+    "STEP_STARTED: start_twice": 34,
+    "STEP_FINISHED: end_without_start": 41,
+    "RUN_FINISHED: run_finished_with_open_construct": 7,
+    "RUN_FINISHED: after_run_end": 4,
+  });
+});
