@@ -20,8 +20,8 @@ interface Chunk {
 export class ChunkLanes {
   readonly #lanes = new Map<string | undefined, Chunked>();
 
-  get isEmpty(): boolean {
-    return this.#lanes.size === 0;
+  get size(): number {
+    return this.#lanes.size;
   }
 
   /** What the chunk goes on with; if with nothing, it would start something. */

@@ -59,9 +59,9 @@ export class Sequence {
     this.#phase = phase;
   }
 
-  /** That are held in memory. */
+  /** Held in memory. */
   get ids(): number {
-    return this.#open.size;
+    return this.#open.size + this.#lanes.size;
   }
 
   /** The next event; the rule that it breaks. */
@@ -69,7 +69,7 @@ export class Sequence {
     const effect = EFFECTS.get(place.type);
     if (effect === undefined) return undefined;
     if (this.#phase !== "open") return this.#outsideRun(effect);
-    const late = this.#lanes.isEmpty ? undefined : this.#endChunks(effect, place);
+    const late = this.#lanes.size === 0 ? undefined : this.#endChunks(effect, place);
     return this.#judge(effect, place) ?? late;
   }
 
@@ -103,7 +103,6 @@ export class Sequence {
   #enter(phase: Phase): void {
     this.#phase = phase;
     this.#open.clear();
-    this.#lanes.endAll();
     this.#unfinished = 0;
     this.#isFull = false;
   }

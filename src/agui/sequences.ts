@@ -62,8 +62,8 @@ class Generations implements Sequences {
       this.#openIds -= followed.sequence.ids;
       followed.sequence = new Sequence("unknown");
     }
-    followed.nextSeq = seq + 1n;
     if (place === undefined) return undefined;
+    followed.nextSeq = seq + 1n;
     const { sequence } = followed;
     const before = sequence.ids;
     const rule = sequence.observe(place);

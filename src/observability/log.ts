@@ -14,17 +14,17 @@ export interface LogOptions {
   readonly to: "stdout" | "stderr";
 }
 
-/** Held while the reader of the log is slow, about 60,000 records; more are lost, the service is not. */
-const UNWRITTEN_BYTES_MAX = 8 * 1024 * 1024;
 const MESSAGE_CHARS_MAX = 1_000;
 const CAUSES_MAX = 4;
 
 export function createLog(options: LogOptions): Log {
   const fd = options.to === "stdout" ? 1 : 2;
-  // Not sync: a pipe that nobody reads would stop the service. What is left is written at exit.
+  // Sync, so that the log ends with its last record, and a reader that stalls holds the service up. The
+  // other way costs as much, and hangs at the exit for good when the reader has gone (`… | head -1`):
+  // sonic-boom 4.2 tries again after EPIPE.
   const stream = options.pretty
-    ? prettyPrinter({ destination: fd, translateTime: "SYS:HH:MM:ss.l", ignore: "pid,hostname" })
-    : destination({ dest: fd, sync: false, maxLength: UNWRITTEN_BYTES_MAX });
+    ? prettyPrinter({ destination: fd, sync: true, translateTime: "SYS:HH:MM:ss.l" })
+    : destination({ dest: fd, sync: true });
   return createLogTo(stream, options.level);
 }
 

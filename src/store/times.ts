@@ -6,6 +6,9 @@ import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
 
 const MICROS_PER_MS = 1_000n;
 
+/** Printing a date takes most of the time here, and the rows of a batch share few milliseconds. */
+let printed = { ms: 0n, text: "1970-01-01T00:00:00.000" };
+
 /** Years 1 to 9999. */
 export function isoOf(micros: bigint): string {
   let ms = micros / MICROS_PER_MS;
@@ -14,8 +17,10 @@ export function isoOf(micros: bigint): string {
     ms -= 1n;
     rest += MICROS_PER_MS;
   }
-  const iso = new Date(Number(ms)).toISOString();
-  return `${iso.slice(0, -1)}${rest.toString().padStart(3, "0")}Z`;
+  if (printed.ms !== ms) {
+    printed = { ms, text: new Date(Number(ms)).toISOString().slice(0, -1) };
+  }
+  return rest === 0n ? `${printed.text}Z` : `${printed.text}${rest.toString().padStart(3, "0")}Z`;
 }
 
 /** A timestamptz column as microseconds; extract() gives numeric, which is exact. */

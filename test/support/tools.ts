@@ -5,7 +5,6 @@
 import { accessSync, constants } from "node:fs";
 import { homedir } from "node:os";
 import { delimiter, join } from "node:path";
-import { expect, test } from "vitest";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -14,14 +13,16 @@ export type Plan =
   | { readonly kind: "skip" }
   | { readonly kind: "fail" };
 
-/** Registers a test that is given the path of the tool. */
-export function toolTest(tool: string, title: string, body: (path: string) => Promise<void>): void {
+/** Options of a test that needs a tool; its title names the tool too. */
+export function needs(tool: string): { readonly skip: boolean } {
+  return { skip: planFor(tool, process.env).kind === "skip" };
+}
+
+/** For use in such a test; without the tool it fails here. */
+export function toolPath(tool: string): string {
   const plan = planFor(tool, process.env);
-  const why = plan.kind === "skip" ? ` (${tool} is not installed)` : "";
-  test.skipIf(plan.kind === "skip")(`${tool}: ${title}${why}`, async () => {
-    expect(plan.kind, `REQUIRE_TOOLS is set, and ${tool} is not installed`).toBe("run");
-    if (plan.kind === "run") await body(plan.path);
-  });
+  if (plan.kind === "run") return plan.path;
+  throw new Error(`REQUIRE_TOOLS is set, and ${tool} is not installed`);
 }
 
 export function planFor(tool: string, environment: Environment): Plan {

@@ -1,3 +1,5 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { describe, expect, test } from "vitest";
 import { createLogTo, type Log } from "../../src/observability/log.ts";
 
@@ -76,3 +78,24 @@ describe("a log record", () => {
     expect(err).toMatchObject({ message: "m".repeat(1_000) });
   });
 });
+
+/** sonic-boom in its other mode never ended here, and a stop of the service hung at its last line. */
+test.each([true, false])(
+  "a reader that has gone does not hold the exit up, pretty: %s",
+  async (pretty) => {
+    const module = new URL("../../src/observability/log.ts", import.meta.url).href;
+    const script = `
+    import { createLog } from ${JSON.stringify(module)};
+    const log = createLog({ level: "info", pretty: ${pretty}, to: "stdout" });
+    for (let n = 0; n < 20_000; n += 1) log.info({ n }, "event");
+    process.exit(7);
+  `;
+    const child = spawn(process.execPath, ["--input-type=module", "--eval", script], {
+      stdio: ["ignore", "pipe", "ignore"],
+    });
+    const ended = once(child, "close");
+    await once(child.stdout, "data");
+    child.stdout.destroy();
+    expect((await ended)[0]).toBe(7);
+  },
+);

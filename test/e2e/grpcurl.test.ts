@@ -1,0 +1,271 @@
+/**
+ * What a person without a client of ours does: grpcurl, with nothing but the address. It finds the
+ * contract by reflection, and prints messages as JSON and the details of errors.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { needs, toolPath } from "../support/tools.ts";
+
+const require = createRequire(import.meta.url);
+let service: ServiceProcess;
+let stopping: ServiceProcess | undefined;
+const running = new Set<ChildProcess>();
+
+beforeAll(async () => {
+  service = await startService();
+});
+
+afterAll(async () => {
+  for (const child of running) child.kill("SIGKILL");
+  for (const one of [service, stopping]) if (one !== undefined) await endService(one);
+  await cleanUp();
+});
+
+const SERVICE = "ambient.v1.SessionService";
+/** grpcurl ends with this plus the number of the status. */
+const STATUS_EXIT = 64;
+
+interface Printed {
+  readonly exitCode: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function start(args: readonly string[]) {
+  const child = spawn(toolPath("grpcurl"), ["-plaintext", ...args], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  running.add(child);
+  child.once("exit", () => running.delete(child));
+  return child;
+}
+
+async function run(args: readonly string[]): Promise<Printed> {
+  const child = start(args);
+  const [stdout, stderr] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "exit"),
+  ]);
+  return { exitCode: child.exitCode, stdout, stderr };
+}
+
+/** A call of the service, with its request as JSON; the answer as JSON. */
+async function call(method: string, request: object): Promise<unknown> {
+  const args = ["-d", JSON.stringify(request), service.grpcAddress, `${SERVICE}/${method}`];
+  const { stdout, stderr, exitCode } = await run(args);
+  expect({ stderr, exitCode }).toEqual({ stderr: "", exitCode: 0 });
+  return JSON.parse(stdout);
+}
+
+async function refusal(method: string, request: object): Promise<Printed> {
+  return run(["-d", JSON.stringify(request), service.grpcAddress, `${SERVICE}/${method}`]);
+}
+
+/** JSON objects as grpcurl prints them, one after the other, over several lines each. */
+async function* objects(child: ReturnType<typeof start>): AsyncGenerator {
+  let lines: string[] = [];
+  for await (const line of createInterface({ input: child.stdout })) {
+    lines.push(line);
+    if (line !== "}") continue;
+    yield JSON.parse(lines.join("\n"));
+    lines = [];
+  }
+}
+
+const rowSchema = z.object({ id: z.string(), createdAt: z.iso.datetime() });
+
+describe("reflection", () => {
+  test("grpcurl: list", needs("grpcurl"), async () => {
+    const { stdout } = await run([service.grpcAddress, "list"]);
+    expect(stdout.split("\n")).toEqual(expect.arrayContaining([SERVICE, "grpc.health.v1.Health"]));
+    const methods = await run([service.grpcAddress, "list", SERVICE]);
+    expect(methods.stdout.trim().split("\n")).toEqual(
+      [
+        "CreateSession",
+        "DeleteSession",
+        "GetSession",
+        "IssueSessionToken",
+        "ListSessionEvents",
+        "ListSessionMessages",
+        "ListSessions",
+        "PushSessionEvent",
+        "PushSessionEvents",
+        "PushSessionMessage",
+        "UpdateSession",
+        "UpdateSessionStatus",
+        "WatchSessionEvents",
+        "WatchSessionMessages",
+        "WatchSessions",
+      ].map((name) => `${SERVICE}.${name}`),
+    );
+  });
+
+  test("grpcurl: describe a service and a message", needs("grpcurl"), async () => {
+    const described = await run([service.grpcAddress, "describe", SERVICE]);
+    expect(described.stdout).toMatch(
+      /rpc PushSessionEvent \( \.ambient\.v1\.PushSessionEventRequest \) returns \( \.ambient\.v1\.SessionEvent \);/,
+    );
+    const name = "ambient.v1.PushSessionEventRequest";
+    const message = await run([service.grpcAddress, "describe", name]);
+    for (const field of [
+      "string session_id = 1;",
+      "optional .google.protobuf.Timestamp completed_at = 4;",
+      "int32 event_count = 5;",
+      "string idempotency_key = 100;",
+      "optional .ambient.v1.Fragments fragments = 103;",
+    ]) {
+      expect(message.stdout).toContain(field);
+    }
+  });
+});
+
+describe("reflection of health", () => {
+  test("grpcurl: describe and call it, with nothing at hand", needs("grpcurl"), async () => {
+    const health = await run([service.grpcAddress, "describe", "grpc.health.v1.Health"]);
+    expect(health).toMatchObject({ exitCode: 0, stderr: "" });
+    expect(health.stdout).toContain("rpc Check (");
+    const checked = await run([service.grpcAddress, "grpc.health.v1.Health/Check"]);
+    expect(JSON.parse(checked.stdout)).toEqual({ status: "SERVING" });
+  });
+});
+
+describe("rows", () => {
+  test("grpcurl: push a message, push an event, list both", needs("grpcurl"), async () => {
+    const message = { sessionId: "s1", eventType: "user", payload: "hi" };
+    const pushed = await call("PushSessionMessage", message);
+    expect(pushed).toEqual({ ...rowSchema.parse(pushed), ...message, seq: "1" });
+    const messages = await call("ListSessionMessages", { sessionId: "s1" });
+    expect(messages).toEqual({ items: [pushed], nextAfterSeq: "1", nextBeforeSeq: "1" });
+
+    const payload = '{"type":"RUN_STARTED","threadId":"t","runId":"r"}';
+    const event = { sessionId: "s1", eventType: "RUN_STARTED", payload };
+    const stored = await call("PushSessionEvent", event);
+    expect(stored).toEqual({
+      ...rowSchema.parse(stored),
+      ...event,
+      seq: "1",
+      eventCount: 1,
+      runId: "r",
+    });
+    const events = await call("ListSessionEvents", { session_id: "s1", page_size: 1 });
+    expect(events).toEqual({ items: [stored], nextAfterSeq: "1", nextBeforeSeq: "1" });
+  });
+
+  test("grpcurl: watch: what is there, then what comes", needs("grpcurl"), async () => {
+    const push = (payload: string) =>
+      call("PushSessionMessage", { sessionId: "watched", eventType: "user", payload });
+    const first = await push("one");
+    const request = JSON.stringify({ sessionId: "watched" });
+    const watch = start(["-d", request, service.grpcAddress, `${SERVICE}/WatchSessionMessages`]);
+    const rows = objects(watch);
+    expect(await rows.next()).toEqual({ done: false, value: first });
+    const second = await push("two");
+    expect(await rows.next()).toEqual({ done: false, value: second });
+    watch.kill("SIGTERM");
+    expect((await rows.next()).done).toBe(true);
+  });
+
+  test(
+    "grpcurl: watch up to the head, and a bound on a watch without end",
+    needs("grpcurl"),
+    async () => {
+      const message = { sessionId: "bounded", eventType: "user", payload: "hi" };
+      const pushed = await call("PushSessionMessage", message);
+      const snapshot = { sessionId: "bounded", snapshotOnly: true };
+      expect(await call("WatchSessionMessages", snapshot)).toEqual(pushed);
+      const bounded = await run([
+        "-max-time",
+        "1",
+        "-d",
+        JSON.stringify({ sessionId: "bounded" }),
+        service.grpcAddress,
+        `${SERVICE}/WatchSessionMessages`,
+      ]);
+      expect(JSON.parse(bounded.stdout)).toEqual(pushed);
+      expect(bounded.stderr).toContain("Code: DeadlineExceeded");
+      expect(bounded.exitCode).toBe(STATUS_EXIT + 4);
+    },
+  );
+});
+
+describe("errors are printed with their details", () => {
+  test("grpcurl: the fields at fault", needs("grpcurl"), async () => {
+    const event = { sessionId: "s1", eventType: "TEXT_MESSAGE_CONTENT", payload: "{}" };
+    const { exitCode, stderr } = await refusal("PushSessionEvent", event);
+    expect(exitCode).toBe(STATUS_EXIT + 3);
+    expect(stderr).toContain("Code: InvalidArgument");
+    expect(stderr).toContain("payload.messageId must be a string, but is absent");
+    const [, info = "", badRequest = ""] = stderr.split(/\n {2}\d\)\s/);
+    expect(JSON.parse(info)).toEqual({
+      "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+      reason: "INVALID_REQUEST",
+      domain: "session-ledger",
+    });
+    expect(JSON.parse(badRequest)).toEqual({
+      "@type": "type.googleapis.com/google.rpc.BadRequest",
+      fieldViolations: ["messageId", "delta"].map((name) => ({
+        field: `payload.${name}`,
+        description: `payload.${name} must be a string, but is absent`,
+      })),
+    });
+  });
+
+  test(
+    "grpcurl: a session that is not there, and a method that is not served",
+    needs("grpcurl"),
+    async () => {
+      const unknown = await refusal("GetSession", { id: "never-seen" });
+      expect(unknown.exitCode).toBe(STATUS_EXIT + 5);
+      expect(unknown.stderr).toContain('"reason": "SESSION_NOT_FOUND"');
+      const token = await refusal("IssueSessionToken", { sessionId: "s1" });
+      expect(token.exitCode).toBe(STATUS_EXIT + 12);
+      expect(token.stderr).toContain('"reason": "NOT_IMPLEMENTED"');
+    },
+  );
+});
+
+describe("health, as grpc_health_probe asks for it", () => {
+  const CHECK = "grpc.health.v1.Health/Check";
+  // A probe brings the definition along; it works where reflection is off.
+  const PROTOS = join(dirname(require.resolve("grpc-health-check/package.json")), "proto");
+  const PROBE = ["-import-path", PROTOS, "-proto", "health/v1/health.proto"];
+  const check = (address: string, name: string) =>
+    run([...PROBE, "-max-time", "5", "-d", JSON.stringify({ service: name }), address, CHECK]);
+
+  test("grpcurl: SERVING for the server and the service", needs("grpcurl"), async () => {
+    for (const name of ["", SERVICE]) {
+      const { stdout, exitCode } = await check(service.grpcAddress, name);
+      expect(JSON.parse(stdout)).toEqual({ status: "SERVING" });
+      expect(exitCode).toBe(0);
+    }
+  });
+
+  test("grpcurl: NOT_FOUND for a service that is not known", needs("grpcurl"), async () => {
+    const { stderr, exitCode } = await check(service.grpcAddress, "no.such.Service");
+    expect(stderr).toContain("Code: NotFound");
+    expect(exitCode).toBe(STATUS_EXIT + 5);
+  });
+
+  test("grpcurl: NOT_SERVING, then nothing, when the service stops", needs("grpcurl"), async () => {
+    stopping = await startService();
+    const watch = start([...PROBE, stopping.grpcAddress, "grpc.health.v1.Health/Watch"]);
+    const states = objects(watch);
+    expect((await states.next()).value).toEqual({ status: "SERVING" });
+    const ended = stopping.stop();
+    expect((await states.next()).value).toEqual({ status: "NOT_SERVING" });
+    expect((await states.next()).done).toBe(true);
+    expect(await ended).toBe(0);
+    const gone = await check(stopping.grpcAddress, "");
+    expect(gone.exitCode).not.toBe(0);
+    expect(gone.stderr).toMatch(/connection refused/);
+  });
+});
