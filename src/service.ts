@@ -13,6 +13,7 @@ import { startAll, stopAll, type Unit } from "./base/lifecycle.ts";
 import { addressText, type Config } from "./config.ts";
 import type { Handlers } from "./handlers/context.ts";
 import { createListHandlers } from "./handlers/list.ts";
+import { createOrderObserver } from "./handlers/order.ts";
 import { createPushHandlers } from "./handlers/push.ts";
 import { createSessionHandlers } from "./handlers/sessions.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
@@ -22,7 +23,7 @@ import { createIngest, type Ingest, type IngestLimits } from "./ingest/ingest.ts
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
 import { createLive, type Live } from "./live/live.ts";
 import type { Log } from "./observability/log.ts";
-import { createMetrics } from "./observability/metrics.ts";
+import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { createReadiness } from "./observability/readiness.ts";
 import { createRpcServer } from "./rpc/server.ts";
 import { append } from "./store/append.ts";
@@ -52,7 +53,7 @@ export function createService(config: Config, log: Log): Service {
   const publish = live.committed.bind(live);
   const writer = createWriter(database, { createMissing: config.sessionPolicy === "auto" });
   const ingest = createIngest({ writer, publish, clock, metrics }, ingestLimits(config));
-  const handlers = createHandlers({ database, reader, live, ingest, clock }, config);
+  const handlers = createHandlers({ database, reader, live, ingest, clock, metrics }, config);
   const rpc = createRpcServer(
     { log, metrics, clock, handlers },
     {
@@ -90,6 +91,7 @@ interface HandlerParts {
   readonly live: Live;
   readonly ingest: Ingest;
   readonly clock: Clock;
+  readonly metrics: Metrics;
 }
 
 /** Everything that is served; a method that is not here answers UNIMPLEMENTED. */
@@ -97,12 +99,13 @@ function createHandlers(
   parts: HandlerParts,
   config: Config,
 ): Partial<Handlers<typeof SessionService>> {
-  const { database, reader, live, ingest, clock } = parts;
+  const { database, reader, live, ingest, clock, metrics } = parts;
+  const order = createOrderObserver(metrics);
   const pages = {
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
   };
   return {
-    ...createPushHandlers({ ingest, clock }, config),
+    ...createPushHandlers({ ingest, clock, order }, config),
     ...createListHandlers({ ...reader, ...pages }),
     ...createSessionHandlers(sessionStore(database), live.deleted.bind(live)),
     ...createWatchHandlers({ live, reader }, config),

@@ -27,6 +27,8 @@ export const SEQUENCES_LIMITS: SequencesLimits = { sessionsMax: 10_000, openIdsM
 /** A row as it was stored. */
 export interface ObservedRow {
   readonly seq: bigint;
+  /** How many numbers it takes. */
+  readonly eventCount: number;
   /** Undefined for a row without a place among the others, which counts as one nevertheless. */
   readonly place: EventPlace | undefined;
 }
@@ -56,14 +58,14 @@ class Generations implements Sequences {
     this.#limits = limits;
   }
 
-  observe(sessionId: string, { seq, place }: ObservedRow): SequenceRule | undefined {
+  observe(sessionId: string, { seq, eventCount, place }: ObservedRow): SequenceRule | undefined {
     const followed = this.#recent.get(sessionId) ?? this.#admit(sessionId, seq);
     if (followed.nextSeq !== seq) {
       this.#openIds -= followed.sequence.ids;
       followed.sequence = new Sequence("unknown");
     }
+    followed.nextSeq = seq + BigInt(eventCount);
     if (place === undefined) return undefined;
-    followed.nextSeq = seq + 1n;
     const { sequence } = followed;
     const before = sequence.ids;
     const rule = sequence.observe(place);

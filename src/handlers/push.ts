@@ -16,7 +16,12 @@ import type { PushSessionMessageRequest } from "../../gen/ambient/v1/messages_pb
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { ValidationMode } from "../agui/conform.ts";
 import { checkMessageType } from "../agui/message-types.ts";
-import { type EventRow as AguiRow, eventRows, type RunMark } from "../agui/rows.ts";
+import {
+  type EventRow as AguiRow,
+  eventRows,
+  type RowsOptions,
+  type RunMark,
+} from "../agui/rows.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import { checkFragments } from "../compressor/fragments.ts";
@@ -32,6 +37,7 @@ import {
 } from "./checks.ts";
 import type { CallContext, Handlers } from "./context.ts";
 import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
+import type { OrderObserver } from "./order.ts";
 import { senderText } from "./sender.ts";
 import { checkSessionId } from "./session-id.ts";
 import { microsOf } from "./times.ts";
@@ -46,8 +52,16 @@ type PushHandlers = Pick<
   "pushSessionMessage" | "pushSessionEvent"
 >;
 
+export interface PushParts {
+  readonly ingest: Ingest;
+  readonly clock: Clock;
+  readonly order: OrderObserver;
+}
+
+type AguiRows = readonly [AguiRow, ...AguiRow[]];
+
 export function createPushHandlers(
-  { ingest, clock }: { readonly ingest: Ingest; readonly clock: Clock },
+  { ingest, clock, order }: PushParts,
   options: PushOptions,
 ): PushHandlers {
   const store = (push: Push, context: CallContext): Promise<Acknowledged> =>
@@ -63,8 +77,10 @@ export function createPushHandlers(
     async pushSessionEvent(request, context) {
       refuse(eventViolations(request));
       refuseLargePayload(request.payload, options.payloadBytesMax);
-      const push = eventPush(request, { mode: options.validation, nowMicros: clock.nowMicros() });
-      const { rows, deduplicated } = await store(push, context);
+      const mode = options.validation;
+      const accepted = acceptEvent(request, { mode, nowMicros: clock.nowMicros() });
+      const { rows, deduplicated } = await store(eventPush(request, accepted), context);
+      if (!deduplicated) order.observe(rows, accepted);
       if (rows[0].stream !== "events") throw new Error("an event became a message");
       return toSessionEvent(rows[0], deduplicated);
     },
@@ -124,10 +140,8 @@ function messagePush(request: PushSessionMessageRequest, nowMicros: bigint): Pus
   };
 }
 
-function eventPush(
-  request: PushSessionEventRequest,
-  options: { readonly mode: ValidationMode; readonly nowMicros: bigint },
-): Push {
+/** The rows that the event stands for; refused when no version of AG-UI accepts it. */
+function acceptEvent(request: PushSessionEventRequest, options: RowsOptions): AguiRows {
   const { eventCount, fragments } = request;
   const accepted = eventRows(
     {
@@ -141,7 +155,11 @@ function eventPush(
     options,
   );
   if (!accepted.ok) throw invalidArgument(accepted.violations);
-  const [first, ...others] = accepted.rows;
+  return accepted.rows;
+}
+
+function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRows): Push {
+  const { eventCount, fragments } = request;
   const index = fragments === undefined ? undefined : indexOf(fragments, first);
   return {
     ...pushOf(request, [request.completedAt, eventCount, request.createdAt, fragments]),

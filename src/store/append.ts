@@ -118,22 +118,38 @@ function judgedJson(pushes: readonly Push[]): string | null {
 }
 
 function messagesJson({ rows }: Arrangement): string | null {
-  return rowsJson(rows, "messages", (arranged) => ({
-    ...commonOf(arranged),
-    snd: arranged.row.sender,
-    st: isoOrUndefined(arranged.row.sentAtMicros),
+  return rowsJson(rows, "messages", ({ push, row, offset, first }) => ({
+    s: push.sessionId,
+    p: offset.toString(),
+    id: row.id,
+    ty: row.eventType,
+    pl: row.payload,
+    key: first ? push.key : undefined,
+    dg: first ? hexOf(push.digest) : undefined,
+    act: push.actor,
+    ca: isoOf(row.createdAtMicros),
+    snd: row.sender,
+    st: isoOrUndefined(row.sentAtMicros),
   }));
 }
 
 function eventsJson({ rows }: Arrangement): string | null {
-  return rowsJson(rows, "events", (arranged) => ({
-    ...commonOf(arranged),
-    co: isoOrUndefined(arranged.row.completedAtMicros),
-    n: arranged.row.eventCount,
-    w: arranged.runId !== undefined,
-    rid: arranged.runId === "" ? undefined : arranged.runId,
-    fr: hexOf(arranged.row.fragments),
-    cf: arranged.row.conformant,
+  return rowsJson(rows, "events", ({ push, row, offset, first, runId }) => ({
+    s: push.sessionId,
+    p: offset.toString(),
+    id: row.id,
+    ty: row.eventType,
+    pl: row.payload,
+    key: first ? push.key : undefined,
+    dg: first ? hexOf(push.digest) : undefined,
+    act: push.actor,
+    ca: isoOf(row.createdAtMicros),
+    co: isoOrUndefined(row.completedAtMicros),
+    n: row.eventCount,
+    w: runId !== undefined,
+    rid: runId === "" ? undefined : runId,
+    fr: hexOf(row.fragments),
+    cf: row.conformant,
   }));
 }
 
@@ -142,21 +158,11 @@ function rowsJson(
   stream: Push["stream"],
   encode: (arranged: Arranged) => object,
 ): string | null {
-  const chosen = rows.filter((arranged) => arranged.push.stream === stream);
-  return chosen.length === 0 ? null : JSON.stringify(chosen.map(encode));
-}
-
-function commonOf({ push, row, offset, first }: Arranged): object {
-  return {
-    s: push.sessionId,
-    p: offset.toString(),
-    id: row.id,
-    ty: row.eventType,
-    pl: row.payload,
-    act: push.actor,
-    ca: isoOf(row.createdAtMicros),
-    ...(first && push.key !== undefined ? { key: push.key, dg: hexOf(push.digest) } : {}),
-  };
+  const encoded: object[] = [];
+  for (const arranged of rows) {
+    if (arranged.push.stream === stream) encoded.push(encode(arranged));
+  }
+  return encoded.length === 0 ? null : JSON.stringify(encoded);
 }
 
 function keyOf(push: Push): object {

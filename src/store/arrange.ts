@@ -16,13 +16,14 @@ export interface Arranged {
   readonly runId: string | undefined;
 }
 
+/** What a batch takes of one session; it grows while the rows are placed, one after the other. */
 export interface SessionUse {
   readonly sessionId: string;
-  readonly messages: bigint;
-  readonly events: bigint;
-  readonly epoch: bigint | undefined;
+  messages: bigint;
+  events: bigint;
+  epoch: bigint | undefined;
   /** The open run after the batch; undefined: as before. */
-  readonly runId: string | undefined;
+  runId: string | undefined;
 }
 
 export interface Arrangement {
@@ -41,22 +42,30 @@ export function arrange(pushes: readonly Push[]): Arrangement {
   const sessions = new Map<string, SessionUse>();
   const rows: Arranged[] = [];
   for (const push of pushes) {
-    let use = sessions.get(push.sessionId) ?? unused(push.sessionId);
-    for (const [index, row] of push.rows.entries()) {
-      const offset = push.stream === "messages" ? use.messages : use.events;
-      const opens = row.mark?.kind === "open" ? row.mark.runId : undefined;
-      rows.push({ push, row, first: index === 0, offset, runId: opens ?? use.runId });
-      use = {
-        ...use,
-        messages: push.stream === "messages" ? use.messages + 1n : use.messages,
-        events: push.stream === "events" ? use.events + BigInt(row.eventCount) : use.events,
-        runId: row.mark?.kind === "close" ? "" : (opens ?? use.runId),
-      };
+    let use = sessions.get(push.sessionId);
+    if (use === undefined) {
+      use = unused(push.sessionId);
+      sessions.set(push.sessionId, use);
     }
-    const epoch = push.epoch ?? use.epoch;
-    sessions.set(push.sessionId, { ...use, epoch });
+    use.epoch = push.epoch ?? use.epoch;
+    for (const row of push.rows) rows.push(place(push, row, use));
   }
   return { rows, sessions };
+}
+
+function place(push: Push, row: NewRow, use: SessionUse): Arranged {
+  const first = row === push.rows[0];
+  if (push.stream === "messages") {
+    const offset = use.messages;
+    use.messages += 1n;
+    return { push, row, first, offset, runId: undefined };
+  }
+  const offset = use.events;
+  use.events += BigInt(row.eventCount);
+  if (row.mark?.kind === "open") use.runId = row.mark.runId;
+  const { runId } = use; // The row that closes a run belongs to it.
+  if (row.mark?.kind === "close") use.runId = "";
+  return { push, row, first, offset, runId };
 }
 
 /** The places of one push's rows, once its session's base is known. */
@@ -69,13 +78,13 @@ export function placesOf(
     const base = bases.get(push.sessionId);
     if (base === undefined) throw new Error("a stored row has no base");
     const from = push.stream === "messages" ? base.messageSeq : base.eventSeq;
-    const place = {
+    const at = {
       seq: from + offset + 1n,
       runId: push.stream === "messages" ? "" : (runId ?? base.openRunId),
     };
     const known = places.get(push);
-    if (known === undefined) places.set(push, [place]);
-    else known.push(place);
+    if (known === undefined) places.set(push, [at]);
+    else known.push(at);
   }
   return places;
 }

@@ -7,6 +7,7 @@
 import { startAll, stopAll } from "../../src/base/lifecycle.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { addressText, loadConfig } from "../../src/config.ts";
+import { createOrderObserver } from "../../src/handlers/order.ts";
 import { createPushHandlers } from "../../src/handlers/push.ts";
 import { commitBatch, type LedgerWriter } from "../../src/ingest/commit.ts";
 import type { Ingest } from "../../src/ingest/ingest.ts";
@@ -56,12 +57,14 @@ const ingest: Ingest = {
   },
 };
 
+const metrics = createMetrics();
+const order = createOrderObserver(metrics);
 const rpc = createRpcServer(
   {
     log: createLog({ level: "info", pretty: false, to: "stderr" }),
-    metrics: createMetrics(),
+    metrics,
     clock: systemClock,
-    handlers: createPushHandlers({ ingest, clock: systemClock }, config),
+    handlers: createPushHandlers({ ingest, clock: systemClock, order }, config),
   },
   {
     address: addressText(config.grpcAddress),

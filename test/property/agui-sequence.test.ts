@@ -162,7 +162,9 @@ test("nor does it with rows stored elsewhere, among sessions that are forgotten"
           const next = streams[index]?.[at];
           stored[index] = at + 1;
           if (next === undefined || isElsewhere) return [];
-          return sequences.observe(`${index}`, { seq: BigInt(at + 1), place: next }) ?? [];
+          return (
+            sequences.observe(`${index}`, { seq: BigInt(at + 1), eventCount: 1, place: next }) ?? []
+          );
         });
         expect(rules).toEqual([]);
       },

@@ -33,13 +33,14 @@ export async function breakableWay(target: {
   return {
     port,
     async cut() {
+      if (!server.listening) return;
       const closed = once(server, "close");
       server.close();
       for (const socket of sockets) socket.resetAndDestroy();
       await closed;
     },
     async mend() {
-      await listen(server, port);
+      if (!server.listening) await listen(server, port);
     },
   };
 }

@@ -206,7 +206,7 @@ function readerProblems(
   { pushes }: History,
 ): readonly string[] {
   const problem = (what: string): string => `${reader.name} of ${streamKey(reader)}: ${what}`;
-  const problems: string[] = [];
+  const problems = reader.failure === undefined ? [] : [problem(`failed with ${reader.failure}`)];
   const bySeq = new Map(stored.map((row) => [row.seq, row]));
   for (const [at, row] of reader.rows.entries()) {
     const before = reader.rows[at - 1];

@@ -47,14 +47,17 @@ export function send(
   );
 }
 
-/** Follows a stream from its beginning until the signal, over all interruptions. */
+/**
+ * Follows a stream from its beginning until the signal, over all interruptions. Never rejects: what
+ * ends it is the reader's failure.
+ */
 export async function watch(
   client: LedgerClient,
   reader: Reader,
   signal: AbortSignal,
 ): Promise<void> {
   const retries = new Retries({ retryForMs: RETRY_FOR_MS, signal });
-  while (!signal.aborted) {
+  while (!signal.aborted && reader.failure === undefined) {
     try {
       for await (const row of openWatch(client, reader, signal)) {
         reader.saw(rowOfWire(row));
@@ -63,18 +66,21 @@ export async function watch(
       throw new RpcFailure("UNAVAILABLE", "the watch ended");
     } catch (error) {
       if (signal.aborted) return;
-      if (!(error instanceof RpcFailure && error.wasLost)) throw error;
-      await pause(retries, error, signal);
+      if (!(error instanceof RpcFailure && error.wasLost)) return reader.failed(error);
+      await pause(retries, { error, reader, signal });
     }
   }
 }
 
-/** The signal ends the pause, and that is no failure. */
-async function pause(retries: Retries, failure: RpcFailure, signal: AbortSignal): Promise<void> {
+async function pause(
+  retries: Retries,
+  after: { readonly error: RpcFailure; readonly reader: Reader; readonly signal: AbortSignal },
+): Promise<void> {
   try {
-    await retries.pauseAfter(failure);
+    await retries.pauseAfter(after.error);
   } catch (error) {
-    if (!signal.aborted) throw error;
+    // Either the test is over, which ends the pause, or it has been tried for long enough.
+    if (!after.signal.aborted) after.reader.failed(error);
   }
 }
 
@@ -96,7 +102,7 @@ export async function poll(
   signal: AbortSignal,
 ): Promise<void> {
   const retries = new Retries({ retryForMs: RETRY_FOR_MS, signal });
-  while (!signal.aborted) {
+  while (!signal.aborted && reader.failure === undefined) {
     try {
       await pollOnce({ history, client }, reader);
       retries.succeeded();
@@ -104,8 +110,8 @@ export async function poll(
     } catch (error) {
       if (signal.aborted) return;
       if (isNotThereYet(error, reader)) continue;
-      if (!(error instanceof RpcFailure && error.wasLost)) throw error;
-      await pause(retries, error, signal);
+      if (!(error instanceof RpcFailure && error.wasLost)) return reader.failed(error);
+      await pause(retries, { error, reader, signal });
     }
   }
 }

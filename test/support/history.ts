@@ -69,6 +69,8 @@ export class Reader {
   readonly rows: Row[] = [];
   /** Reads that said that there is no more: when each was asked for, and up to where it looked. */
   readonly ends: { readonly began: number; readonly upTo: bigint }[] = [];
+  /** Why it ended before its test did. */
+  failure: string | undefined;
   #waiting: { readonly upTo: bigint; readonly resolve: () => void }[] = [];
 
   constructor(name: string, of: { readonly stream: StreamName; readonly sessionId: string }) {
@@ -84,17 +86,30 @@ export class Reader {
 
   saw(row: Row): void {
     this.rows.push(row);
-    const { cursor } = this;
-    this.#waiting = this.#waiting.filter(({ upTo, resolve }) => {
-      if (upTo <= cursor) resolve();
-      return upTo > cursor;
-    });
+    this.#wake();
   }
 
-  /** Resolves when a row with this number was seen. */
+  /** Nothing more comes. */
+  failed(error: unknown): void {
+    this.failure = reasonOf(error);
+    this.#wake();
+  }
+
+  /** Resolves when a row with this number was seen, or nothing more comes. */
   until(upTo: bigint): Promise<void> {
-    if (upTo <= this.cursor) return Promise.resolve();
-    return new Promise((resolve) => this.#waiting.push({ upTo, resolve }));
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.push({ upTo, resolve });
+    this.#wake();
+    return promise;
+  }
+
+  #wake(): void {
+    const { cursor, failure } = this;
+    this.#waiting = this.#waiting.filter(({ upTo, resolve }) => {
+      const isOver = upTo <= cursor || failure !== undefined;
+      if (isOver) resolve();
+      return !isOver;
+    });
   }
 }
 

@@ -1,12 +1,14 @@
 /**
  * What real agents send is stored: hand-written streams always, recorded ones where CORPUS names
  * their folder. Of the recorded events only those may be refused that no version of AG-UI accepts,
- * so each reason is listed here, with how often it occurs.
+ * and those are out of order that its client refuses, so each reason is listed here, with how often
+ * it occurs.
  */
 import { describe, expect, test } from "vitest";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
 import { eventRows, type EventRows } from "../../src/agui/rows.ts";
-import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
+import { Sequence } from "../../src/agui/sequence.ts";
+import { ownStreams, recordedStreams, type Stream, type StreamEvent } from "../support/streams.ts";
 
 function stored({ eventType, payload }: StreamEvent): EventRows {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
@@ -40,6 +42,23 @@ function tally(events: readonly StreamEvent[]): Tally {
   return { unchanged, normalised, refused };
 }
 
+/** How often each rule was broken by each type. */
+function outOfOrder(streams: readonly Stream[]): Readonly<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  for (const { events } of streams) {
+    const sequence = new Sequence("before");
+    for (const event of events) {
+      const result = stored(event);
+      const place = result.ok ? result.rows[0].place : undefined;
+      const rule = place && sequence.observe(place);
+      if (rule === undefined) continue;
+      const what = `${event.eventType}: ${rule}`;
+      counts[what] = (counts[what] ?? 0) + 1;
+    }
+  }
+  return counts;
+}
+
 describe("hand-written streams", () => {
   const streams = ownStreams();
 
@@ -53,6 +72,15 @@ describe("hand-written streams", () => {
     expect(refused).toEqual({});
     // The Python runner's events all have a snake_case field or a null.
     expect(scenario === "python-runner" ? unchanged : normalised).toBe(0);
+  });
+
+  test("are in order, but for the one that is meant not to be", () => {
+    const failing = streams.filter(({ scenario }) => scenario === "error-and-retry");
+    expect(outOfOrder(streams)).toEqual(outOfOrder(failing));
+    expect(outOfOrder(failing)).toEqual({
+      "TOOL_CALL_ARGS: fragment_without_start": 1,
+      "TEXT_MESSAGE_START: start_twice": 1,
+    });
   });
 });
 
@@ -69,6 +97,16 @@ describe.skipIf(recorded === undefined)("recorded streams", () => {
         "TOOL_CALL_RESULT: payload.messageId, payload.content": 27,
         "RUN_ERROR: payload.message": 2,
       },
+    });
+  });
+
+  test("some are out of order", () => {
+    // Four agents finish a run twice; LangGraph's says more than once that a step ends and begins.
+    expect(outOfOrder(recorded ?? [])).toEqual({
+      "STEP_STARTED: start_twice": 34,
+      "STEP_FINISHED: end_without_start": 41,
+      "RUN_FINISHED: run_finished_with_open_construct": 7,
+      "RUN_FINISHED: after_run_end": 4,
     });
   });
 });

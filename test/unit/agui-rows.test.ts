@@ -142,14 +142,32 @@ describe("marks", () => {
     expect(rowOf(push("TEXT_MESSAGE_CONTENT", CONTENT)).mark).toBeUndefined();
   });
 
+  test("a row says what its place among the others depends on", () => {
+    expect(rowOf(push("TOOL_CALL_CHUNK", { tool_call_id: "c" })).place).toEqual({
+      type: "TOOL_CALL_CHUNK",
+      key: "c",
+      owner: undefined,
+      canStart: false,
+    });
+    const step = { stepName: "a", subagentRunId: "s" };
+    expect(rowOf(push("STEP_STARTED", step)).place).toMatchObject({ key: "1:sa", owner: "s" });
+    // 0.0.57 knew no subagents, and took anything there.
+    expect(rowOf(push("TEXT_MESSAGE_END", { messageId: "", subagentRunId: 7 })).place).toEqual({
+      type: "TEXT_MESSAGE_END",
+      key: "",
+      owner: undefined,
+      canStart: true,
+    });
+  });
+
   test("what is not conformant changes nothing", () => {
     for (const [type, payload] of [
       ["RUN_STARTED", {}],
       ["RUN_FINISHED", { runId: "r" }],
       ["RUN_ERROR", { error: "x" }],
     ] as const) {
-      const { conformant, mark } = rowOf(push(type, payload), "lenient");
-      expect([conformant, mark]).toEqual([false, undefined]);
+      const { conformant, mark, place } = rowOf(push(type, payload), "lenient");
+      expect([conformant, mark, place]).toEqual([false, undefined, undefined]);
     }
   });
 });

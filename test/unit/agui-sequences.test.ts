@@ -25,26 +25,40 @@ function sequences(limits: Partial<SequencesLimits> = {}): Sequences {
 
 /** Whether the session is known to have no message open: its next row is out of order. */
 function isKnown(all: Sequences, sessionId: string, seq: bigint): boolean {
-  return all.observe(sessionId, { seq, place: CONTENT }) === "fragment_without_start";
+  return (
+    all.observe(sessionId, { seq, eventCount: 1, place: CONTENT }) === "fragment_without_start"
+  );
 }
 
 function openRun(all: Sequences, sessionId: string): void {
-  all.observe(sessionId, { seq: 1n, place: RUN_STARTED });
+  all.observe(sessionId, { seq: 1n, eventCount: 1, place: RUN_STARTED });
 }
 
 describe("a session", () => {
   test("is known from its first event on", () => {
     const all = sequences();
-    expect(all.observe("a", { seq: 1n, place: CONTENT })).toBe("outside_run");
-    expect(all.observe("a", { seq: 2n, place: RUN_STARTED })).toBeUndefined();
-    expect(all.observe("a", { seq: 3n, place: CONTENT })).toBe("fragment_without_start");
+    expect(all.observe("a", { seq: 1n, eventCount: 1, place: CONTENT })).toBe("outside_run");
+    expect(all.observe("a", { seq: 2n, eventCount: 1, place: RUN_STARTED })).toBeUndefined();
+    expect(all.observe("a", { seq: 3n, eventCount: 1, place: CONTENT })).toBe(
+      "fragment_without_start",
+    );
+  });
+
+  test("a merged row takes as many numbers as it stands for events", () => {
+    const all = createSequences(SEQUENCES_LIMITS);
+    all.observe("a", { seq: 1n, eventCount: 1, place: RUN_STARTED });
+    all.observe("a", { seq: 2n, eventCount: 1, place: START });
+    expect(all.observe("a", { seq: 3n, eventCount: 5, place: CONTENT })).toBeUndefined();
+    expect(all.observe("a", { seq: 8n, eventCount: 1, place: START })).toBe("start_twice");
   });
 
   test("that is met midway is known when a run begins", () => {
     const all = sequences();
-    expect(all.observe("a", { seq: 41n, place: CONTENT })).toBeUndefined();
-    expect(all.observe("a", { seq: 42n, place: RUN_STARTED })).toBeUndefined();
-    expect(all.observe("a", { seq: 43n, place: CONTENT })).toBe("fragment_without_start");
+    expect(all.observe("a", { seq: 41n, eventCount: 1, place: CONTENT })).toBeUndefined();
+    expect(all.observe("a", { seq: 42n, eventCount: 1, place: RUN_STARTED })).toBeUndefined();
+    expect(all.observe("a", { seq: 43n, eventCount: 1, place: CONTENT })).toBe(
+      "fragment_without_start",
+    );
   });
 
   test.each([
@@ -54,17 +68,17 @@ describe("a session", () => {
   ])("is met anew where a number is %s: another replica may know why", (_, seq) => {
     const all = sequences();
     openRun(all, "a");
-    all.observe("a", { seq: 2n, place: START });
-    expect(all.observe("a", { seq, place: START })).toBeUndefined();
-    expect(all.observe("a", { seq: seq + 1n, place: CONTENT })).toBeUndefined();
-    expect(all.observe("a", { seq: seq + 2n, place: RUN_STARTED })).toBeUndefined();
+    all.observe("a", { seq: 2n, eventCount: 1, place: START });
+    expect(all.observe("a", { seq, eventCount: 1, place: START })).toBeUndefined();
+    expect(all.observe("a", { seq: seq + 1n, eventCount: 1, place: CONTENT })).toBeUndefined();
+    expect(all.observe("a", { seq: seq + 2n, eventCount: 1, place: RUN_STARTED })).toBeUndefined();
     expect(isKnown(all, "a", seq + 3n)).toBe(true);
   });
 
   test("counts a row without a place as a number, and as nothing else", () => {
     const all = sequences();
     openRun(all, "a");
-    expect(all.observe("a", { seq: 2n, place: undefined })).toBeUndefined();
+    expect(all.observe("a", { seq: 2n, eventCount: 1, place: undefined })).toBeUndefined();
     expect(isKnown(all, "a", 3n)).toBe(true);
   });
 
@@ -72,9 +86,9 @@ describe("a session", () => {
     const all = sequences();
     openRun(all, "a");
     openRun(all, "b");
-    all.observe("a", { seq: 2n, place: START });
+    all.observe("a", { seq: 2n, eventCount: 1, place: START });
     expect(isKnown(all, "b", 2n)).toBe(true);
-    expect(all.observe("a", { seq: 3n, place: CONTENT })).toBeUndefined();
+    expect(all.observe("a", { seq: 3n, eventCount: 1, place: CONTENT })).toBeUndefined();
   });
 });
 
@@ -109,7 +123,11 @@ describe("limits", () => {
     for (const session of ["a", "b", "c", "d"]) {
       openRun(all, session);
       for (let id = 0n; id < 9n; id += 1n)
-        all.observe(session, { seq: 2n + id, place: place("TEXT_MESSAGE_START", `${id}`) });
+        all.observe(session, {
+          seq: 2n + id,
+          eventCount: 1,
+          place: place("TEXT_MESSAGE_START", `${id}`),
+        });
     }
     expect(isKnown(all, "d", 11n)).toBe(true);
     expect(isKnown(all, "c", 11n)).toBe(true);
@@ -120,7 +138,11 @@ describe("limits", () => {
     const all = sequences({ openIdsMax: 20 });
     const open = (session: string, { ids, from }: { ids: bigint; from: bigint }): void => {
       for (let id = from; id < from + ids; id += 1n)
-        all.observe(session, { seq: id, place: place("TEXT_MESSAGE_START", `${id}`) });
+        all.observe(session, {
+          seq: id,
+          eventCount: 1,
+          place: place("TEXT_MESSAGE_START", `${id}`),
+        });
     };
     openRun(all, "a");
     openRun(all, "b");
@@ -137,8 +159,8 @@ describe("limits", () => {
     const all = sequences({ openIdsMax: 20 });
     openRun(all, "quiet");
     for (let time = 1n; time < 60n; time += 1n) {
-      all.observe("busy", { seq: time * 100n, place: RUN_STARTED });
-      all.observe("busy", { seq: time * 100n + 1n, place: START });
+      all.observe("busy", { seq: time * 100n, eventCount: 1, place: RUN_STARTED });
+      all.observe("busy", { seq: time * 100n + 1n, eventCount: 1, place: START });
     }
     expect(isKnown(all, "quiet", 2n)).toBe(true);
   });
@@ -148,8 +170,8 @@ describe("limits", () => {
     openRun(all, "quiet");
     openRun(all, "busy");
     for (let seq = 2n; seq < 200n; seq += 2n) {
-      all.observe("busy", { seq, place: START });
-      all.observe("busy", { seq: seq + 1n, place: place("TEXT_MESSAGE_END") });
+      all.observe("busy", { seq, eventCount: 1, place: START });
+      all.observe("busy", { seq: seq + 1n, eventCount: 1, place: place("TEXT_MESSAGE_END") });
     }
     expect(isKnown(all, "quiet", 2n)).toBe(true);
   });

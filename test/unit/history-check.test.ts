@@ -195,6 +195,17 @@ describe("names", () => {
     ]);
   });
 
+  test("a reader that was refused", async () => {
+    const { history, witness } = await written([{}]);
+    const reader = history.reader("watch", { stream: "events", sessionId: "s" });
+    const waiting = reader.until(1n);
+    reader.failed(Object.assign(new Error("above the head"), { reason: "CURSOR_BEYOND_HEAD" }));
+    await waiting;
+    expect(problemsOf(history, witness)).toEqual([
+      "watch of s events: failed with CURSOR_BEYOND_HEAD",
+    ]);
+  });
+
   test("a read that did not find what was acknowledged before", async () => {
     const { history, witness } = await written([{}]);
     const reader = history.reader("poll", { stream: "events", sessionId: "s" });

@@ -1,0 +1,43 @@
+/** The examples of a document, taken out of its fenced blocks. */
+export interface Example {
+  /** As a shell takes it, over several lines where it is long. */
+  readonly command: string;
+  /** What the document shows of it. */
+  readonly output: string;
+}
+
+/** Blocks of one language, in order. */
+export function blocksOf(markdown: string, language: string): readonly string[] {
+  const blocks = markdown.matchAll(/^```(\S+)\n([^]*?)^```$/gm);
+  return [...blocks].filter(([, found]) => found === language).map(([, , text = ""]) => text);
+}
+
+/** Commands begin with `$ ` and go on in lines that are indented; what follows is their output. */
+export function examplesOf(markdown: string): readonly Example[] {
+  return blocksOf(markdown, "console").flatMap((block) =>
+    block
+      .split(/^\$ /m)
+      .slice(1)
+      .map((example) => {
+        const [, command = "", output = ""] = /^(.*\n(?: {4}.*\n)*)([^]*)$/.exec(example) ?? [];
+        return { command, output };
+      }),
+  );
+}
+
+/** Without what is another at each run: ids, times, how long it took. */
+export function comparable(output: string): string {
+  return output
+    .replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<id>")
+    .replaceAll(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g, "<time>")
+    .replaceAll(/in \d+\.\d s, \d+\/s/g, "<took>")
+    .trimEnd();
+}
+
+/** Rows of every table, each as its cells; code marks are kept. */
+export function tableRowsOf(markdown: string): readonly (readonly string[])[] {
+  return markdown
+    .split("\n")
+    .filter((line) => /^\| .* \|$/.test(line) && !line.includes("---"))
+    .map((line) => line.slice(2, -2).split(" | "));
+}
