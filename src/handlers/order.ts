@@ -3,6 +3,7 @@
  * of a crashed runner is exactly the one somebody will read.
  */
 import type { EventRow as AguiRow } from "../agui/rows.ts";
+import { SEQUENCE_RULES } from "../agui/sequence.ts";
 import { createSequences, SEQUENCES_LIMITS } from "../agui/sequences.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { StoredRow } from "../store/rows.ts";
@@ -17,12 +18,16 @@ export interface OrderObserver {
 
 export function createOrderObserver(metrics: Pick<Metrics, "sequenceViolations">): OrderObserver {
   const sequences = createSequences(SEQUENCES_LIMITS);
+  // Asked for once a rule: a session that is out of order is so with every event.
+  const counters = new Map(
+    SEQUENCE_RULES.map((rule) => [rule, metrics.sequenceViolations.labels({ rule })]),
+  );
   return {
     observe(rows, accepted) {
       for (const [index, { sessionId, seq }] of rows.entries()) {
         const { place, eventCount = 1 } = accepted[index] ?? {};
         const rule = sequences.observe(sessionId, { seq, eventCount, place });
-        if (rule !== undefined) metrics.sequenceViolations.inc({ rule });
+        if (rule !== undefined) counters.get(rule)?.inc();
       }
     },
   };

@@ -13,7 +13,7 @@ import { SERVICE_SETTINGS } from "../../src/config-table.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { push, rowsOf, watch } from "../support/pushing.ts";
-import { blocksOf, comparable, examplesOf, tableRowsOf } from "../support/readme.ts";
+import { blocksOf, comparable, type Example, examplesOf, tableRowsOf } from "../support/readme.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
@@ -36,33 +36,53 @@ afterAll(async () => {
   await cleanUp();
 });
 
-test("grpcurl: the examples give what they show", needs("grpcurl"), async () => {
-  const path = [dirname(toolPath("grpcurl")), process.env["PATH"]].join(delimiter);
-  const env = { ...process.env, PATH: path, SESSION_LEDGER_ADDRESS: service.grpcAddress };
-  const examples = examplesOf(README);
+const EXAMPLES = examplesOf(README).map(({ command, output }) => ({
+  command,
+  output: comparable(output),
+}));
+
+test("grpcurl: its examples give what they show", needs("grpcurl"), async () => {
+  const examples = EXAMPLES.filter(({ command }) => command.includes("grpcurl "));
   expect(examples.length).toBeGreaterThan(5);
-  for (const { command, output } of examples) {
-    const script = command.replaceAll(ADDRESS, service.grpcAddress);
-    const { stdout, stderr } = await execute("bash", ["-c", script], { cwd: ROOT, env }).catch(
-      (error: { readonly stdout: string; readonly stderr: string }) => error,
-    );
-    expect(comparable(stdout + stderr), command).toBe(comparable(output));
-  }
+  const folder = dirname(toolPath("grpcurl"));
+  for (const example of examples) expect(await run(example.command, folder)).toEqual(example);
 });
+
+test("the examples of the command line give what they show", async () => {
+  const examples = EXAMPLES.filter(({ command }) => !command.includes("grpcurl "));
+  expect(examples.length).toBeGreaterThan(2);
+  for (const example of examples) expect(await run(example.command, "")).toEqual(example);
+});
+
+/** On the service of this test, in place of the one that the README starts. */
+async function run(command: string, folder: string): Promise<Example> {
+  const path = [folder, process.env["PATH"]].filter(Boolean).join(delimiter);
+  const env = { ...process.env, PATH: path, SESSION_LEDGER_ADDRESS: service.grpcAddress };
+  const script = command.replaceAll(ADDRESS, service.grpcAddress);
+  const { stdout, stderr } = await execute("bash", ["-c", script], { cwd: ROOT, env }).catch(
+    (error: { readonly stdout: string; readonly stderr: string }) => error,
+  );
+  return { command, output: comparable(stdout + stderr) };
+}
 
 describe("the runner", () => {
   const source = blocksOf(README, "ts")[0] ?? "";
 
-  test("has about twenty lines, and the types are right", async () => {
-    const code = source.split("\n").filter((line) => line.trim() !== "");
-    expect(code.length).toBeLessThanOrEqual(28);
+  test("has twenty lines, and the types are right", async () => {
+    const code = source.split("\n").filter((line) => !/^\s*(?:\/\/.*)?$/.test(line));
+    expect(code.length).toBeLessThanOrEqual(20);
     const folder = await makeDirectory();
     writeRunner(folder, source);
+    writeFileSync(join(folder, "package.json"), '{"type":"module"}');
     writeFileSync(
       join(folder, "tsconfig.json"),
       JSON.stringify({
         extends: join(ROOT, "tsconfig.json"),
-        compilerOptions: { typeRoots: [join(ROOT, "node_modules/@types")], lib: ["es2024"] },
+        compilerOptions: {
+          typeRoots: [join(ROOT, "node_modules/@types")],
+          rewriteRelativeImportExtensions: false, // The import is not relative from there.
+          allowImportingTsExtensions: true,
+        },
         include: ["runner.ts"],
       }),
     );
@@ -130,20 +150,22 @@ describe("what the tables say is so:", () => {
   test("defaults of settings", () => {
     const named = rows.filter(([variable = ""]) => /^`[A-Z_]+`$/.test(variable));
     expect(named.length).toBeGreaterThan(0);
-    for (const [variable, fallback] of named) {
-      const setting = settings.find(({ name }) => `\`${name}\`` === variable);
-      expect(setting, variable).toBeDefined();
-      const shown = setting?.fallback === undefined ? "not set" : `\`${setting.fallback}\``;
-      expect(fallback, variable).toBe(shown);
-    }
+    const shown = named.map(([variable, fallback]) => [variable, fallback]);
+    expect(shown).toEqual(
+      named.map(([variable]) => {
+        const setting = settings.find(({ name }) => `\`${name}\`` === variable);
+        const known = setting?.fallback === undefined ? "not set" : `\`${setting.fallback}\``;
+        return [variable, setting === undefined ? "no such setting" : known];
+      }),
+    );
   });
 
   test("limits that can be set", () => {
     const limits = [...README.matchAll(/`([A-Z_]+_MAX)`, (\d+)/g)];
     expect(limits.length).toBeGreaterThan(5);
-    for (const [, name, value] of limits) {
-      expect(settings.find((setting) => setting.name === name)?.fallback, name).toBe(value);
-    }
+    expect(limits.map(([, name, value]) => [name, value])).toEqual(
+      limits.map(([, name]) => [name, settings.find((one) => one.name === name)?.fallback]),
+    );
   });
 
   test.each([
@@ -155,12 +177,12 @@ describe("what the tables say is so:", () => {
   });
 });
 
-test("every document and folder that is linked is there", () => {
-  for (const document of ["README.md", "CONTRIBUTING.md", "docs/architecture.md"]) {
+test.each(["README.md", "CONTRIBUTING.md", "docs/architecture.md"])(
+  "every file and folder that %s links to is there",
+  (document) => {
     const url = pathToFileURL(join(ROOT, document));
     const text = readFileSync(url, "utf8");
     const links = [...text.matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, link = ""]) => link);
-    const missing = links.filter((link) => !existsSync(new URL(link, url)));
-    expect(missing, document).toEqual([]);
-  }
-});
+    expect(links.filter((link) => !existsSync(new URL(link, url)))).toEqual([]);
+  },
+);
