@@ -64,10 +64,22 @@ export function refuseLargePayload(payload: string, bytesMax: number): void {
   if (payload.length * 3 <= bytesMax) return;
   const bytes = Buffer.byteLength(payload);
   if (bytes <= bytesMax) return;
-  throw new ServiceError(
+  throw tooLarge("payload", { bytes, bytesMax });
+}
+
+/** `bytesMax` is what its payload leaves of a row. */
+export function refuseLargeIndex(bytes: number, bytesMax: number): void {
+  if (bytes > bytesMax) throw tooLarge("fragments", { bytes, bytesMax });
+}
+
+function tooLarge(
+  field: string,
+  { bytes, bytesMax }: { readonly bytes: number; readonly bytesMax: number },
+): ServiceError {
+  return new ServiceError(
     "overloaded",
     "PAYLOAD_TOO_LARGE",
-    `payload has ${bytes} bytes, at most ${bytesMax} are accepted`,
-    { violations: [{ field: "payload", description: `expected at most ${bytesMax} bytes` }] },
+    `${field} has ${bytes} bytes, at most ${bytesMax} are accepted`,
+    { violations: [{ field, description: `expected at most ${bytesMax} bytes` }] },
   );
 }

@@ -31,7 +31,9 @@ import {
   checkEpoch,
   checkKey,
   checkText,
+  checkTextBytes,
   checkTime,
+  refuseLargeIndex,
   refuseLargePayload,
   violationsOf,
 } from "./checks.ts";
@@ -41,6 +43,11 @@ import type { OrderObserver } from "./order.ts";
 import { senderText } from "./sender.ts";
 import { checkSessionId } from "./session-id.ts";
 import { microsOf } from "./times.ts";
+
+/** Of each field of a sender. */
+const SENDER_BYTES_MAX = 1_024;
+/** Payload and fragment index together: a row that is stored must fit an answer. */
+const ROW_BYTES_MAX = 3 * 1024 * 1024;
 
 export interface PushOptions {
   readonly validation: ValidationMode;
@@ -96,12 +103,12 @@ function messageViolations(request: PushSessionMessageRequest): readonly Violati
     checkKey(request.idempotencyKey),
     checkEpoch(request.producerEpoch),
     checkTime("sent_at", request.sentAt),
-    checkText("sender.id", sender?.id),
-    checkText("sender.name", sender?.name),
-    checkText("sender.display_name", sender?.displayName),
-    checkText("sender.channel", sender?.channel),
-    checkText("sender.channel_id", sender?.channelId),
-    checkText("sender.thread_id", sender?.threadId),
+    checkTextBytes("sender.id", sender?.id, SENDER_BYTES_MAX),
+    checkTextBytes("sender.name", sender?.name, SENDER_BYTES_MAX),
+    checkTextBytes("sender.display_name", sender?.displayName, SENDER_BYTES_MAX),
+    checkTextBytes("sender.channel", sender?.channel, SENDER_BYTES_MAX),
+    checkTextBytes("sender.channel_id", sender?.channelId, SENDER_BYTES_MAX),
+    checkTextBytes("sender.thread_id", sender?.threadId, SENDER_BYTES_MAX),
   ]);
 }
 
@@ -171,7 +178,9 @@ function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRow
 /** The fragment index as it is stored: checked against its row, and encoded in the one canonical way. */
 function indexOf(fragments: Fragments, row: AguiRow): Uint8Array {
   refuse(checkFragments(row, fragments));
-  return toBinary(FragmentsSchema, fragments, { writeUnknownFields: false });
+  const index = toBinary(FragmentsSchema, fragments, { writeUnknownFields: false });
+  refuseLargeIndex(index.length, ROW_BYTES_MAX - Buffer.byteLength(row.payload));
+  return index;
 }
 
 function newEventRow(row: AguiRow, fragments: Uint8Array | undefined): NewRow {

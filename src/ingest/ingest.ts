@@ -22,7 +22,7 @@ import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { failureOf } from "../store/failure.ts";
-import type { Push } from "../store/push.ts";
+import type { NewRow, Push } from "../store/push.ts";
 import type { StoredRow } from "../store/rows.ts";
 import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
 import {
@@ -125,10 +125,7 @@ class GroupCommit implements Ingest {
 
   push(push: Push, gone: () => boolean): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
-    const bytes = push.rows.reduce(
-      (sum, row) => sum + Buffer.byteLength(row.payload) + ROW_OVERHEAD_BYTES,
-      0,
-    );
+    const bytes = push.rows.reduce((sum, row) => sum + bytesOf(row), 0);
     const { queueRowsMax, queueBytesMax } = this.#limits;
     const rows = this.#queue.rows + push.rows.length;
     if (rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {
@@ -327,6 +324,11 @@ class GroupCommit implements Ingest {
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }
+}
+
+function bytesOf({ payload, sender, fragments }: NewRow): number {
+  const others = (sender?.length ?? 0) + (fragments?.length ?? 0);
+  return Buffer.byteLength(payload) + others + ROW_OVERHEAD_BYTES;
 }
 
 /** Still wanted. A caller that left before its push was first sent is told so, and nothing is stored. */

@@ -1,4 +1,4 @@
-import { type DescFile, toBinary } from "@bufbuild/protobuf";
+import { type DescFile, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import type { Server } from "@grpc/grpc-js";
 import { ReflectionService } from "@grpc/reflection";
@@ -11,7 +11,9 @@ import { service as healthService } from "grpc-health-check";
 export function addReflection(server: Server, files: readonly DescFile[]): void {
   const fileDescriptorProtos = [
     ...closureOf(files).map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto))),
-    ...Object.values(healthService).flatMap((method) => method.requestType.fileDescriptorProtos),
+    ...Object.values(healthService)
+      .flatMap((method) => method.requestType.fileDescriptorProtos)
+      .map(withMapEntries),
   ];
   // A package as proto-loader makes it; the reflection service reads nothing but its descriptors.
   const format = "Protocol Buffer 3 DescriptorProto";
@@ -27,4 +29,24 @@ function closureOf(files: readonly DescFile[]): DescFile[] {
   };
   for (const file of files) visit(file);
   return [...found];
+}
+
+/**
+ * protobufjs, which health's descriptors come from, names the entry type of a map after its field.
+ * protoc adds `Entry`, and Go, so grpcurl too, refuses the file without it.
+ */
+function withMapEntries(bytes: Uint8Array): Buffer {
+  const file = fromBinary(FileDescriptorProtoSchema, bytes);
+  for (const message of file.messageType) {
+    for (const nested of message.nestedType) {
+      if (nested.options?.mapEntry !== true || nested.name.endsWith("Entry")) continue;
+      const { name } = nested;
+      nested.name = `${name}Entry`;
+      for (const field of message.field) {
+        const isEntry = field.typeName === name || field.typeName.endsWith(`.${name}`);
+        if (isEntry) field.typeName = `${field.typeName}Entry`;
+      }
+    }
+  }
+  return Buffer.from(toBinary(FileDescriptorProtoSchema, file));
 }

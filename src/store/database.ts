@@ -46,13 +46,15 @@ const ANSWER_GRACE_MS = 2_000;
 
 export function createDatabase(options: DatabaseOptions): Database {
   const dialect = new PgDialect();
-  const pools = new Pools(() => connect(options));
+  const pools = new Pools((lost) => connect(options, lost));
   const answerLimitMs = options.statementTimeoutMs + ANSWER_GRACE_MS;
 
   async function answered<T>(ask: (pool: Pool) => PromiseLike<T>): Promise<T> {
     const pool = pools.current;
     try {
-      return await within(answerLimitMs, ask(pool));
+      const answer = await within(answerLimitMs, ask(pool));
+      pools.worked(pool);
+      return answer;
     } catch (error) {
       if (failureOf(errorOfDriver(error)) === "unknown") pools.retire(pool);
       throw error;
@@ -103,11 +105,16 @@ async function within<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
   }
 }
 
-function connect(options: DatabaseOptions): Pool {
+function connect(options: DatabaseOptions, lost: () => void): Pool {
   const client = postgres(options.url(), {
     max: options.connectionsMax,
     connect_timeout: CONNECT_TIMEOUT_S,
     onnotice: () => undefined,
+    onclose: lost,
+    // We bind no arrays; and a connection that is lost while it asks for their types rejects nowhere.
+    fetch_types: false,
+    // A connection ends with its pool; the driver's half an hour or so would look like a loss.
+    max_lifetime: null,
     // postgres.js waits longer after each failed connection. A database that restarts is back within
     // a second or two, and it is ingest and live that back off.
     backoff: () => RECONNECT_DELAY_S,

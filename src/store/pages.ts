@@ -3,7 +3,7 @@
  * range of numbers, walks the primary key, and is bounded three ways: rows returned, bytes returned,
  * and, because a filter may match next to nothing, rows looked at.
  *
- *   without a filter   one statement: rowsMax + 1 rows, the last of which only tells that there is more
+ *   without a filter   one statement: rowsMax + 1 rows are found, to tell whether there are more
  *   with a filter      first a border, ROWS_LOOKED_AT_MAX rows away or the head of the session, then
  *                      the rows before it that match; what matches beyond comes with the next page
  */
@@ -16,6 +16,9 @@ import { isoOf } from "./times.ts";
 /** Rows that one filtered page looks at; then it ends and says how far it came. */
 export const ROWS_LOOKED_AT_MAX = 20_000;
 
+/** Ids, times, names: at most 128 + 36 + 64 + 128 bytes of text and the tags around them. */
+const ROW_OVERHEAD_BYTES = 512;
+
 export interface PageRequest<S extends StreamName> {
   readonly stream: S;
   readonly sessionId: string;
@@ -25,7 +28,7 @@ export interface PageRequest<S extends StreamName> {
   readonly before: bigint | undefined;
   readonly descending: boolean;
   readonly rowsMax: number;
-  /** A page ends with the row that reaches it. */
+  /** Of payloads and what else is large; a page ends before the row that would pass it, but has one. */
   readonly bytesMax: number;
   /** Undefined: every row. */
   readonly filter: PageFilter | undefined;
@@ -56,9 +59,9 @@ export async function readPage<S extends StreamName>(
 ): Promise<Page<S>> {
   const border = request.filter === undefined ? NO_BORDER : await borderOf(database, request);
   const fields = await database.run(pageStatement(request, border));
-  const { stream, sessionId, rowsMax, bytesMax, descending } = request;
+  const { stream, sessionId, rowsMax, descending } = request;
   const rows = fields.slice(0, rowsMax).map((row) => rowOf(stream, sessionId, row));
-  const cut = fields.length > rowsMax || Number(fields.at(-1)?.["bytes"] ?? 0) >= bytesMax;
+  const cut = Number(fields[0]?.["found"] ?? 0) > rows.length;
   const last = rows.at(-1);
   const first = rows[0];
   if (descending) {
@@ -116,14 +119,16 @@ export function pageStatement(request: PageRequest<StreamName>, border: Border):
         ? sql`and seq >= ${border.seq.toString()}::bigint`
         : sql`and seq <= ${border.seq.toString()}::bigint`;
   return sql`
-    select ${columnsOf(stream)}, bytes from (
-      select *, sum(octet_length(payload)) over (order by seq ${direction(descending)}) as bytes
+    select ${columnsOf(stream)}, found from (
+      select *, row_number() over (order by seq ${direction(descending)}) as place,
+        sum(${bytesOf(stream)}) over (order by seq ${direction(descending)}) as bytes,
+        count(*) over () as found
       from (
         select * from ${TABLE[stream]} where ${rangeOf(request)} ${inside} ${matching(filter)}
         order by seq ${direction(descending)} limit ${rowsMax + 1}
-      ) found
+      ) wanted
     ) counted
-    where bytes - octet_length(payload) < ${bytesMax}
+    where bytes <= ${bytesMax} or place = 1
     order by seq ${direction(descending)}`;
 }
 
@@ -139,6 +144,12 @@ function matching(wanted: PageFilter | undefined): SQL {
     from === undefined ? sql`` : sql` and created_at >= ${isoOf(from)}::timestamptz`,
     to === undefined ? sql`` : sql` and created_at < ${isoOf(to)}::timestamptz`,
   ]);
+}
+
+/** What a row takes in an answer: all that can be long, and no less than the rest of it. */
+function bytesOf(stream: StreamName): SQL {
+  const long = stream === "messages" ? sql`sender` : sql`fragments`;
+  return sql`octet_length(payload) + coalesce(octet_length(${long}), 0) + ${ROW_OVERHEAD_BYTES}::int`;
 }
 
 function rangeOf({ sessionId, after, before }: PageRequest<StreamName>): SQL {

@@ -4,8 +4,10 @@
  * A pool of postgres.js 3.4.9 cannot be trusted once it has lost a connection: a connection that was
  * cut while a small write was pending never writes again, and statements that are given to it hang
  * (porsager/postgres #1097, #1130, #1142; in connection.js, closed() leaves nextWriteTimer set). So
- * the first loss retires the whole pool. New statements go to a fresh one; those under way on healthy
- * connections finish, and what hangs fails when the old pool is cut off, with an unknown outcome.
+ * the first loss retires the whole pool, as soon as the driver reports it or a statement fails of it.
+ * New statements go to a fresh one; those under way on healthy connections finish, and what hangs
+ * fails when the old pool is cut off, with an unknown outcome. Only a pool that has worked is retired:
+ * while the server is down, there is nothing better to replace it with.
  */
 import type { PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import type postgres from "postgres";
@@ -15,15 +17,19 @@ export interface Pool {
   readonly drizzle: PostgresJsDatabase;
 }
 
-/** What is under way in a pool that is left, and at the end, may take so long. */
+/** What is under way when the service stops may take so long. */
 const CLOSE_TIMEOUT_S = 5;
+/** In a pool that lost a connection, what is not done by then is most likely never done. */
+const RETIRE_TIMEOUT_S = 1;
 
 export class Pools {
-  readonly #connect: () => Pool;
+  readonly #connect: (lost: () => void) => Pool;
   #current: Pool | undefined;
+  #hasWorked = false;
   readonly #closing = new Set<Promise<void>>();
 
-  constructor(connect: () => Pool) {
+  /** `connect` is given what to call when a connection of the pool is lost. */
+  constructor(connect: (lost: () => void) => Pool) {
     this.#connect = connect;
   }
 
@@ -33,25 +39,33 @@ export class Pools {
   }
 
   open(): void {
-    this.#current = this.#connect();
+    const pool: Pool = this.#connect(() => this.retire(pool));
+    this.#current = pool;
+    this.#hasWorked = false;
+  }
+
+  /** A statement was answered. */
+  worked(pool: Pool): void {
+    if (pool === this.#current) this.#hasWorked = true;
   }
 
   /** Once a pool: of the many statements that a loss fails, the first does it. */
   retire(pool: Pool): void {
-    if (pool !== this.#current) return;
-    this.#current = this.#connect();
-    this.#leave(pool);
+    if (pool !== this.#current || !this.#hasWorked) return;
+    this.open();
+    this.#leave(pool, RETIRE_TIMEOUT_S);
   }
 
   async close(): Promise<void> {
-    if (this.#current !== undefined) this.#leave(this.#current);
+    const pool = this.#current;
     this.#current = undefined;
+    if (pool !== undefined) this.#leave(pool, CLOSE_TIMEOUT_S);
     await Promise.all(this.#closing);
   }
 
-  #leave(pool: Pool): void {
+  #leave(pool: Pool, timeoutS: number): void {
     const closing = pool.client
-      .end({ timeout: CLOSE_TIMEOUT_S })
+      .end({ timeout: timeoutS })
       .catch(() => undefined) // Whoever was waiting has been told.
       .finally(() => this.#closing.delete(closing));
     this.#closing.add(closing);

@@ -70,6 +70,7 @@ const RECORD = {
 };
 
 const now = sql`clock_timestamp()`;
+const left = sql<null>`null`;
 
 export async function createSession(
   database: Database,
@@ -99,22 +100,45 @@ export async function getSession(
   return record;
 }
 
-/** Newest first; `page` from 1. */
+/** Texts of a page of sessions; a page with more comes without the longest ones. */
+const LIST_BYTES_MAX = 3 * 1024 * 1024;
+const listed = isNull(sessions.deletedAt);
+// As the index has it, else it is not used: descending and nulls last.
+const newestFirst = [
+  sql`${desc(sessions.createdAt)} nulls last`,
+  sql`${desc(sessions.id)} nulls last`,
+];
+
+/**
+ * Newest first; `page` from 1. Its texts are weighed before they are read: a page that would be too
+ * large comes without prompts, and if need be without labels and annotations.
+ */
 export async function listSessions(
   database: Database,
   { page, size }: { readonly page: number; readonly size: number },
 ): Promise<SessionList> {
-  const listed = isNull(sessions.deletedAt);
+  const offset = (page - 1) * size;
+  const [weights] = await database.run(sql`
+    select coalesce(sum(octet_length(prompt)), 0) as prompts,
+      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels
+    from (select prompt, labels, annotations from sessions where deleted_at is null
+      order by created_at desc nulls last, id desc nulls last limit ${size} offset ${offset}) listed`);
+  const labels = Number(weights?.["labels"]) <= LIST_BYTES_MAX;
+  const prompts = Number(weights?.["labels"]) + Number(weights?.["prompts"]) <= LIST_BYTES_MAX;
+  const columns = {
+    ...RECORD,
+    ...(prompts ? {} : { prompt: left }),
+    ...(labels ? {} : { labels: left, annotations: left }),
+  };
   const [items, totals] = await Promise.all([
     database.query((drizzle) =>
       drizzle
-        .select(RECORD)
+        .select(columns)
         .from(sessions)
         .where(listed)
-        // As the index has it, else it is not used: descending and nulls last.
-        .orderBy(sql`${desc(sessions.createdAt)} nulls last`, sql`${desc(sessions.id)} nulls last`)
+        .orderBy(...newestFirst)
         .limit(size)
-        .offset((page - 1) * size),
+        .offset(offset),
     ),
     database.query((drizzle) => drizzle.select({ total: count() }).from(sessions).where(listed)),
   ]);

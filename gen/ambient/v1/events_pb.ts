@@ -127,7 +127,8 @@ export type PushSessionEventRequest = Message<"ambient.v1.PushSessionEventReques
   createdAt?: Timestamp | undefined;
 
   /**
-   * The fragment index of a merged row. It is checked: the row must expand, to at most 64 MiB.
+   * The fragment index of a merged row. It is checked: the row must expand, to at most 64 MiB. With
+   * the payload it takes at most 3 MiB (above: RESOURCE_EXHAUSTED).
    *
    * @generated from field: optional ambient.v1.Fragments fragments = 103;
    */

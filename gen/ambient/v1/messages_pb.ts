@@ -21,7 +21,7 @@ export const file_ambient_v1_messages: GenFile = /*@__PURE__*/
 
 /**
  * Who wrote a message, where the service cannot know it itself (a chat bridge, for example). Stored
- * as given and given back; the service draws no conclusion from it.
+ * as given and given back; the service draws no conclusion from it. At most 1,024 bytes a field.
  *
  * @generated from message ambient.v1.Sender
  */

@@ -277,7 +277,7 @@ export type UpdateSessionStatusRequest = Message<"ambient.v1.UpdateSessionStatus
   startTime?: Timestamp | undefined;
 
   /**
-   * When it ended. Not before the start.
+   * When it ended. Not before `start_time` when both are sent.
    *
    * @generated from field: optional google.protobuf.Timestamp completion_time = 4;
    */
@@ -362,7 +362,8 @@ export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__P
  */
 export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & {
   /**
-   * Newest first.
+   * Newest first. A page whose texts would pass 3 MiB comes without prompts, and if need be without
+   * labels and annotations; GetSession has them.
    *
    * @generated from field: repeated ambient.v1.Session items = 1;
    */
