@@ -40,7 +40,7 @@ export async function commitBatch(
       case "stored":
         return { kind: "stored", rows: storedRows(push, outcome.places) };
       case "deduplicated":
-        return repeatedRow(kept[repeated++]);
+        return repeatedRow(push, kept[repeated++]);
       case "key_reused":
       case "stale_epoch":
       case "not_found":
@@ -50,7 +50,10 @@ export async function commitBatch(
   });
 }
 
-function repeatedRow(row: StoredRow | undefined): Settled {
+function repeatedRow(push: Push, row: StoredRow | undefined): Settled {
+  // The id is ours: this very push was committed and its answer was lost on the way. Of a grouped
+  // one, live delivery reads the rows behind the first.
+  if (row?.id === push.rows[0].id) return { kind: "stored", rows: [row] };
   if (row !== undefined) return { kind: "deduplicated", row };
   return {
     kind: "refused",

@@ -138,20 +138,25 @@ describe("attempts of one key in flight on both services", () => {
       const history = new History();
       const sessionId = `race-${kind}`;
       await sendAtOnce(history, newPush(history, { sessionId, kind: "event", keyed: false }), 0);
-      const release = await holdSession(sql, sessionId);
+      await using held = await holdSession(sql, sessionId);
       const push = newPush(history, { sessionId, kind, keyed: true });
       const sending = sendAtOnce(history, push, 0);
       await expect.poll(() => waitingForLocks(sql), { interval: 2, timeout: 10_000 }).toBe(2);
       // Two attempts on each service that wait behind the first, and so come in one batch.
       const behind = newPush(history, { sessionId, kind, keyed: true });
       const sendingBehind = [sendAtOnce(history, behind, 0), sendAtOnce(history, behind, 0)];
-      await sendAtOnce(history, newPush(history, { sessionId: "elsewhere", kind, keyed: true }), 0);
-      await release();
+      // Those have arrived when one that was sent after them is stored.
+      await sendAtOnce(
+        history,
+        newPush(history, { sessionId: `${sessionId}-not`, kind, keyed: true }),
+        0,
+      );
+      await held.release();
       await Promise.all([sending, ...sendingBehind]);
       expect([push.attempts.length, behind.attempts.length]).toEqual([2, 4]);
       const next = newPush(history, { sessionId, kind, keyed: false });
       await sendAtOnce(history, next, 1);
-      expect(problemsOf(history, await readWitness(sql, [sessionId]))).toEqual([]);
+      expect(problemsOf(history, await readWitness(sql, history.sessionIds()))).toEqual([]);
     },
   );
 });
@@ -189,9 +194,9 @@ describe("pushes that one connection sends without waiting", () => {
     const through = new AbortController();
     const pipelining = pipeline("interrupted").then(() => through.abort());
     while (!through.signal.aborted) {
-      const release = await holdSession(sql, "interrupted");
+      await using held = await holdSession(sql, "interrupted");
       await sql`select 1`; // It is held for a round trip at least.
-      await release();
+      await held.release();
     }
     await pipelining;
     expect(await payloadsOf("interrupted")).toEqual(turns);
@@ -228,7 +233,7 @@ describe("a writer that was replaced", () => {
       const [known] = old;
       if (known !== undefined) await send({ history, client }, known);
     }
-    expect(problemsOf(history, await readWitness(sql, [sessionId]))).toEqual([]);
+    expect(problemsOf(history, await readWitness(sql, history.sessionIds()))).toEqual([]);
   });
 });
 
@@ -239,7 +244,7 @@ describe("a session that a silent transaction holds", () => {
       sendAtOnce(history, newPush(history, { sessionId, kind: "event", keyed: false }), turn);
     const sessions = ["held", "free-1", "free-2", "free-3"];
     for (const sessionId of sessions) await pushTo(sessionId, 0);
-    const release = await holdSession(sql, "held");
+    await using held = await holdSession(sql, "held");
     let isThrough = false;
     const stuck = Promise.all([pushTo("held", 0), pushTo("held", 1)]).then(
       () => (isThrough = true),
@@ -252,9 +257,9 @@ describe("a session that a silent transaction holds", () => {
     }
     expect(isThrough).toBe(false);
     expect(Math.max(...tookMs)).toBeLessThan(LOCK_TIMEOUT_MS / 2);
-    await release();
+    await held.release();
     await stuck;
-    expect(problemsOf(history, await readWitness(sql, sessions))).toEqual([]);
+    expect(problemsOf(history, await readWitness(sql, history.sessionIds()))).toEqual([]);
   });
 
   test("for longer than a push is tried: it is told that nothing was stored, and that is true", async () => {
@@ -262,12 +267,12 @@ describe("a session that a silent transaction holds", () => {
     const of = { sessionId: "for-ever", kind: "event" } as const;
     const push = newPush(history, { ...of, keyed: false });
     await sendAtOnce(history, newPush(history, { ...of, keyed: true }), 0);
-    const release = await holdSession(sql, "for-ever");
+    await using held = await holdSession(sql, "for-ever");
     const [client] = clients;
     await expect(
       send({ history, client }, push, { retryForMs: 0, deadlineMs: 30_000 }),
     ).rejects.toMatchObject({ code: "UNAVAILABLE", reason: "DATABASE_UNAVAILABLE" });
-    await release();
-    expect(problemsOf(history, await readWitness(sql, ["for-ever"]))).toEqual([]);
+    await held.release();
+    expect(problemsOf(history, await readWitness(sql, history.sessionIds()))).toEqual([]);
   });
 });

@@ -65,13 +65,13 @@ async function commitUnheard(
   const first = history.push(plan(history, { sessionId, kind: "event", keyed: false }));
   await send({ history, client }, first);
   const { rows } = await witness(history);
-  const release = await holdSession(sql, sessionId);
+  await using held = await holdSession(sql, sessionId);
   const sent = send({ history, client }, push, { retryForMs: 0, deadlineMs: 30_000 });
   sent.catch(() => undefined); // Looked at by the caller.
   try {
     await expect.poll(() => waitingForLocks(sql), POLL).toBe(1);
     proxy.holdAnswers();
-    await release();
+    await held.release();
     await expect
       .poll(async () => (await witness(history)).rows.length, POLL)
       .toBe(rows.length + push.sent.rows);

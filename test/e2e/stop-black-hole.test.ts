@@ -56,12 +56,12 @@ test("ends all the same, with pushes and watches under way", async () => {
   const ended = following.catch((error: unknown) => error);
   await attached.promise;
   // The push is under way on a connection that stands: one that is being made has a limit of its own.
-  const release = await holdSession(sql, "s");
+  await using held = await holdSession(sql, "s");
   const pushing = client.call(ledger.pushSessionMessage, request, { deadlineMs: 60_000 });
   const refused = pushing.catch((error: unknown) => error);
   await expect.poll(() => waitingForLocks(sql), { interval: 5, timeout: 4_000 }).toBe(1);
   proxy.holdAnswers();
-  await release();
+  await held.release();
 
   const killed = Promise.withResolvers<"killed">();
   const timer = setTimeout(() => killed.resolve("killed"), 20 * STOP_LIMIT_MS);

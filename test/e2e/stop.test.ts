@@ -64,9 +64,9 @@ async function stuckPush(
 ): Promise<{ readonly push: Promise<unknown> }> {
   await client.call(ledger.pushSessionMessage, FIRST);
   const sql = postgres(await embeddedUrl(service.dataDir), { max: 2, onnotice: () => undefined });
-  const release = await holdSession(sql, FIRST.sessionId);
+  const held = await holdSession(sql, FIRST.sessionId);
   onTestFinished(async () => {
-    await release();
+    await held.release();
     await sql.end({ timeout: 1 });
   });
   const push = client.call(ledger.pushSessionMessage, ANOTHER, { deadlineMs: 60_000 });

@@ -1,25 +1,28 @@
 /** A session that somebody holds: a transaction that has locked its row, and says nothing more. */
 import type postgres from "postgres";
 
-/** Resolves when the row is locked; what it resolves with lets go of it. Takes a connection of its own. */
-export async function holdSession(
-  sql: postgres.Sql,
-  sessionId: string,
-): Promise<() => Promise<void>> {
+/** Held until `release`, and no longer than the scope it is in, so that a test that fails frees it. */
+export interface HeldSession extends AsyncDisposable {
+  release(): Promise<void>;
+}
+
+/** Resolves when the row is locked. Takes a connection of its own. */
+export async function holdSession(sql: postgres.Sql, sessionId: string): Promise<HeldSession> {
   const held = Promise.withResolvers<void>();
-  const release = Promise.withResolvers<void>();
+  const over = Promise.withResolvers<void>();
   const holding = sql.begin(async (silent) => {
     const rows = await silent`select 1 from sessions where id = ${sessionId} for update`;
     if (rows.length !== 1) throw new Error(`there is no session ${sessionId}`);
     held.resolve();
-    await release.promise;
+    await over.promise;
   });
   await Promise.race([held.promise, holding]);
   const ended = holding.catch(() => undefined); // The server may go first.
-  return async () => {
-    release.resolve();
+  const release = async (): Promise<void> => {
+    over.resolve();
     await ended;
   };
+  return { release, [Symbol.asyncDispose]: release };
 }
 
 /** How many statements of services wait for a lock. */
