@@ -1,6 +1,6 @@
 /** Several services on one PostgreSQL: how they begin on an empty one, and what they hear of each other. */
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import {
   createEmbeddedPostgres,
@@ -14,15 +14,14 @@ const SERVICES = 3;
 
 let server: EmbeddedPostgres;
 let sql: postgres.Sql;
-let services: readonly ServiceProcess[];
-let clients: readonly LedgerClient[];
+const services: ServiceProcess[] = [];
+let clients: readonly LedgerClient[] = [];
 
 beforeAll(async () => {
   server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
   await server.start();
-  sql = postgres(server.url, { max: 1, onnotice: () => undefined });
-  const env = { DATABASE_URL: server.url, HEAD_POLL_INTERVAL_MS: "100" };
-  services = await Promise.all(Array.from({ length: SERVICES }, () => startService({ env })));
+  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
+  await startAtOnce();
   clients = services.map(({ grpcAddress }) => createLedgerClient({ address: grpcAddress }));
 });
 
@@ -33,6 +32,35 @@ afterAll(async () => {
   await server.stop();
   await cleanUp();
 });
+
+/** All have come to their first step before any may take it: somebody is just taking it, and gives up. */
+async function startAtOnce(): Promise<void> {
+  const env = { DATABASE_URL: server.url, HEAD_POLL_INTERVAL_MS: "100" };
+  const taken = Promise.withResolvers<void>();
+  const come = Promise.withResolvers<void>();
+  const givenUp = sql.begin(async (transaction) => {
+    await transaction`create schema drizzle`;
+    taken.resolve();
+    await come.promise;
+    await transaction`rollback`;
+  });
+  await taken.promise;
+  const starting = Array.from({ length: SERVICES }, async () => {
+    services.push(await startService({ env }));
+  });
+  const started = Promise.allSettled(starting);
+  await vi.waitFor(() => expect(waiting()).resolves.toBe(SERVICES), { timeout: 20_000 });
+  come.resolve();
+  await givenUp;
+  await started; // Or one that was refused would leave the others running.
+  await Promise.all(starting);
+}
+
+async function waiting(): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    select count(*)::int as count from pg_stat_activity where wait_event_type = 'Lock'`;
+  return row?.count ?? 0;
+}
 
 function push(client: LedgerClient | undefined, sessionId: string) {
   const request = { sessionId, eventType: "user", payload: "hello" };
