@@ -260,7 +260,7 @@ class GroupCommit implements Ingest {
       case "defect":
         return this.#halve(items, options, remainder, error);
       case "unavailable":
-        for (const item of items) item.reject(databaseUnavailable(error));
+        for (const item of items) item.reject(givenUp(item, error));
         return;
       case "locked":
         for (const item of items) {
@@ -311,9 +311,9 @@ class GroupCommit implements Ingest {
   /** Sends an item again, unless it has been tried for long enough or the service stops. */
   #again(item: Item, remainder: Remainder, cause: unknown): void {
     const triedMs = this.#dependencies.clock.monotonicMs() - item.sinceMs;
-    const givenUp = triedMs > RETRY_LIMIT_MS || (this.#stop.signal.aborted && cause !== undefined);
-    if (!givenUp) remainder.back.add(item);
-    else item.reject(item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause));
+    const isOver = triedMs > RETRY_LIMIT_MS || (this.#stop.signal.aborted && cause !== undefined);
+    if (isOver) item.reject(givenUp(item, cause));
+    else remainder.back.add(item);
   }
 
   /** The lane pauses, not the rows: the next try of any session comes after this delay. */
@@ -324,6 +324,11 @@ class GroupCommit implements Ingest {
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }
+}
+
+/** Whatever failed last: one try that was lost after sending may have been committed. */
+function givenUp(item: Item, cause: unknown): ServiceError {
+  return item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
 }
 
 function bytesOf({ payload, sender, fragments }: NewRow): number {

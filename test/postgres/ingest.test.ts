@@ -246,3 +246,23 @@ describe("without a key", () => {
     await ingest.stop();
   });
 });
+
+test("a push that is given up after a try was lost is not said to be not stored", async () => {
+  // The bug: the last failure alone decided, and the caller was told "nothing was stored".
+  const codes = ["CONNECTION_CLOSED", "57014"];
+  const failing = async (): Promise<never> => {
+    throw Object.assign(new Error("failed"), { code: codes.shift() });
+  };
+  const ingest = createIngest(
+    {
+      writer: { append: failing, readKept: failing },
+      publish: () => undefined,
+      clock: systemClock,
+      metrics: createMetrics(),
+    },
+    LIMITS,
+  );
+  const pushing = ingest.push(newPush("uncertain", { key: "k" }), stays);
+  expect(await codeOf(pushing)).toBe("OUTCOME_UNKNOWN");
+  await ingest.stop();
+});
