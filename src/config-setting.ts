@@ -128,6 +128,60 @@ export function postgresUrl(described: Described): Setting<string | undefined> {
   };
 }
 
+/** A span of time as people write it: `30s`, `10m`; the value is in milliseconds. */
+export function duration(
+  described: Described & {
+    readonly fallback: string;
+    readonly minMs: number;
+    readonly maxMs: number;
+  },
+): Setting<number> {
+  const { minMs, maxMs } = described;
+  return {
+    ...described,
+    expected: `a number and ms, s, m or h, from ${minMs}ms to ${maxMs / UNIT_MS.h}h`,
+    secret: false,
+    parse: (text) => {
+      const [, digits = "", unit = ""] = /^(\d{1,9})(ms|s|m|h)$/.exec(text) ?? [];
+      const valueMs = Number(digits) * (UNIT_MS[unit] ?? Number.NaN);
+      return valueMs >= minMs && valueMs <= maxMs ? { value: valueMs } : undefined;
+    },
+  };
+}
+
+const UNIT_MS: Readonly<Record<string, number>> & { readonly h: number } = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  h: 3_600_000,
+};
+
+/** Absent: not used. */
+export function natsUrl(described: Described): Setting<string | undefined> {
+  return {
+    ...described,
+    fallback: undefined,
+    expected: "nats://host:port or tls://host:port, with user:password@ or token@ before the host",
+    secret: true,
+    parse: (text) => {
+      const url = URL.parse(text);
+      const isNats = url?.protocol === "nats:" || url?.protocol === "tls:";
+      return isNats && url.hostname !== "" ? { value: text } : undefined;
+    },
+  };
+}
+
+/** Letters, digits, `_`, `-` and dots between: no wildcard, for it is published to as well. */
+export function natsSubject(described: Described & { readonly fallback: string }): Setting<string> {
+  return {
+    ...described,
+    expected: "a NATS subject of letters, digits, _ and -, its parts separated by dots",
+    secret: false,
+    parse: (text) =>
+      text.length <= 200 && /^[\w-]+(?:\.[\w-]+)*$/.test(text) ? { value: text } : undefined,
+  };
+}
+
 /** As it is written in the environment and in a gRPC target. */
 export function addressText({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;

@@ -3,7 +3,10 @@ import {
   amount,
   choice,
   directory,
+  duration,
   flag,
+  natsSubject,
+  natsUrl,
   postgresUrl,
   remoteAddress,
 } from "./config-setting.ts";
@@ -19,7 +22,7 @@ export const SERVICE_SETTINGS = {
     name: "HTTP_ADDRESS",
     fallback: "127.0.0.1:8000",
     meaning:
-      "Where HTTP is to be served. This version serves nothing there, and checks the address like GRPC_ADDRESS.",
+      "Where REST, SSE, AG-UI and CopilotKit clients are served. Anything but loopback needs the two ALLOW_ switches.",
   }),
   opsAddress: address({
     name: "OPS_ADDRESS",
@@ -46,6 +49,51 @@ export const SERVICE_SETTINGS = {
     name: "DATA_DIR",
     fallback: ".data",
     meaning: "Where the embedded PostgreSQL keeps its files. Not used with DATABASE_URL.",
+  }),
+  wakeUps: choice({
+    name: "WAKE_UPS",
+    fallback: "postgres",
+    among: ["postgres", "nats", "poll"],
+    meaning:
+      "How instances tell each other of commits: NOTIFY, a NATS server, or not at all. Whatever it is, HEAD_POLL_INTERVAL_MS finds what was not told.",
+  }),
+  listenDatabaseUrl: postgresUrl({
+    name: "LISTEN_DATABASE_URL",
+    meaning:
+      "A direct way to the same database for LISTEN, where DATABASE_URL goes through a pooler that cannot carry it. Without it, DATABASE_URL.",
+  }),
+  natsUrl: natsUrl({
+    name: "NATS_URL",
+    meaning: "The NATS server to use with WAKE_UPS=nats.",
+  }),
+  natsSubject: natsSubject({
+    name: "NATS_SUBJECT",
+    fallback: "session-ledger.commits",
+    meaning:
+      "The subject of wake-ups with WAKE_UPS=nats. Instances on different databases need different ones.",
+  }),
+  runStaleAfterMs: duration({
+    name: "RUN_STALE_AFTER",
+    fallback: "10m",
+    minMs: 1_000,
+    maxMs: 720 * 3_600_000,
+    meaning:
+      "A run without an end in which nothing has happened for so long is called stalled, and AG-UI clients that follow it are let go.",
+  }),
+  sseHeartbeatMs: amount({
+    name: "SSE_HEARTBEAT_MS",
+    fallback: 15_000,
+    min: 100,
+    max: 600_000,
+    meaning: "How often an SSE stream says that it lives; proxies cut what is silent.",
+  }),
+  transcriptsBytesMax: amount({
+    name: "TRANSCRIPTS_BYTES_MAX",
+    fallback: 67_108_864,
+    min: 1_048_576,
+    max: 68_719_476_736,
+    meaning:
+      "Payload bytes of the sessions whose transcripts are kept in memory. The one asked for the longest ago goes first.",
   }),
   sessionPolicy: choice({
     name: "SESSION_POLICY",

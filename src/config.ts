@@ -26,7 +26,12 @@ export type Loaded<C> =
 
 export function loadConfig(environment: Environment = process.env): Loaded<Config> {
   const { values, problems, refused } = readAll(SERVICE_SETTINGS, environment);
-  const all = [...problems, ...exposureProblems(values), ...relationProblems(values, refused)];
+  const all = [
+    ...problems,
+    ...exposureProblems(values),
+    ...relationProblems(values, refused),
+    ...wakeUpProblems(values, refused),
+  ];
   if (all.length > 0) return { ok: false, problems: all };
   const reflection = values.grpcReflection;
   const grpcReflection =
@@ -41,12 +46,16 @@ export function loadClientConfig(environment: Environment = process.env): Loaded
 
 /** What a log line may say of the configuration: all of it but the password. */
 export function configForLog(config: Config): Readonly<Record<string, string | number | boolean>> {
-  const { databaseUrl, ...rest } = config;
+  const { databaseUrl, listenDatabaseUrl, natsUrl, ...rest } = config;
   const shown = Object.entries(rest).map(
     ([key, value]) => [key, typeof value === "object" ? addressText(value) : value] as const,
   );
   return {
     databaseUrl: databaseUrl === undefined ? "embedded" : withoutSecrets(databaseUrl),
+    ...(listenDatabaseUrl === undefined
+      ? {}
+      : { listenDatabaseUrl: withoutSecrets(listenDatabaseUrl) }),
+    ...(natsUrl === undefined ? {} : { natsUrl: withoutSecrets(natsUrl) }),
     ...Object.fromEntries(shown),
   };
 }
@@ -143,6 +152,16 @@ function relationProblems(
         `because ${why}; got ${values[high]}`
       );
     });
+}
+
+/** What one choice of wake-ups needs, and the other has no use for. */
+function wakeUpProblems(
+  { wakeUps, natsUrl }: Values<typeof SERVICE_SETTINGS>,
+  refused: ReadonlySet<keyof typeof SERVICE_SETTINGS>,
+): readonly string[] {
+  if (wakeUps !== "nats" || natsUrl !== undefined || refused.has("natsUrl")) return [];
+  const { name, expected } = SERVICE_SETTINGS.natsUrl;
+  return [`${name}: expected ${expected}, because WAKE_UPS is nats; it is not set`];
 }
 
 /** A variable that differs from one of ours by one slip of the keyboard was probably meant for us. */

@@ -35,7 +35,8 @@ async function serve(config: Config): Promise<number> {
   const service = createService(config, log);
   log.info({ config: configForLog(config) }, "starting");
   await service.start();
-  log.info({ grpc: service.grpcAddress, ops: service.opsAddress }, "serving");
+  const { grpcAddress: grpc, httpAddress: http, opsAddress: ops } = service;
+  log.info({ grpc, http, ops }, "serving");
   if (!ending.signal.aborted) {
     await new Promise((resolve) =>
       ending.signal.addEventListener("abort", resolve, { once: true }),

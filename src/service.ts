@@ -18,6 +18,7 @@ import { createPushHandlers } from "./handlers/push.ts";
 import { createSessionHandlers } from "./handlers/sessions.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
 import { createOpsServer } from "./http/ops.ts";
+import { createHttpServer } from "./http/server.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "./ingest/ingest.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
@@ -40,6 +41,7 @@ import * as sessions from "./store/sessions.ts";
 export interface Service extends Unit {
   /** `host:port`, valid after start. */
   readonly grpcAddress: string;
+  readonly httpAddress: string;
   readonly opsAddress: string;
 }
 
@@ -64,6 +66,15 @@ export function createService(config: Config, log: Log): Service {
       stopLimitMs: config.stopLimitMs,
     },
   );
+  const http = createHttpServer(
+    { handlers, log, metrics, clock },
+    {
+      address: addressText(config.httpAddress),
+      requestBytesMax: config.requestBytesMax,
+      heartbeatMs: config.sseHeartbeatMs,
+      stopLimitMs: config.stopLimitMs,
+    },
+  );
   const readiness = createReadiness(
     () => database.ping(),
     (isReady) => rpc.setServing(isReady),
@@ -72,12 +83,15 @@ export function createService(config: Config, log: Log): Service {
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
-  const units = [...postgres.units, live, ingest, ops, rpc, readiness];
+  const units = [...postgres.units, live, ingest, ops, http, rpc, readiness];
   return {
     start: () => startAll(units),
     stop: () => stopAll(units),
     get grpcAddress() {
       return rpc.address;
+    },
+    get httpAddress() {
+      return http.address;
     },
     get opsAddress() {
       return ops.address;

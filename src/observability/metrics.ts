@@ -26,6 +26,22 @@ export interface Metrics {
   /** From the commit of a row to its hand-over to a watcher's connection. */
   readonly watchLagSeconds: Histogram;
   readonly postgresRestarts: Counter;
+  /** Messages between instances about what was committed. */
+  readonly wakeUps: Counter<"adapter" | "direction">;
+  /** 1 while wake-ups of other instances can be heard. */
+  readonly wakeUpsConnected: Gauge<"adapter">;
+  /** Requests that ended; `route` is the pattern, never the path. */
+  readonly httpRequests: Counter<"route" | "method" | "status">;
+  /** To the end of the answer; of a stream, how long it was open. */
+  readonly httpSeconds: Histogram<"route">;
+  readonly sseStreams: Gauge<"route">;
+  /** Payload bytes of the sessions whose transcripts are in memory. */
+  readonly transcriptBytes: Gauge;
+  readonly transcriptRows: Counter;
+  /** `cache`: hit, advanced, or miss. */
+  readonly transcripts: Counter<"cache">;
+  /** AG-UI events that a client was not sent as they were stored, by what was done instead. */
+  readonly aguiMended: Counter<"how">;
 }
 
 export interface CallMetrics {
@@ -64,6 +80,81 @@ export function createMetrics(): Metrics {
     postgresRestarts: new Counter({
       name: `${PREFIX}postgres_restarts_total`,
       help: "Times the embedded PostgreSQL was started again after it ended by itself.",
+      registers,
+    }),
+    ...wakeUpInstruments(registers),
+    ...httpInstruments(registers),
+    ...transcriptInstruments(registers),
+  };
+}
+
+function wakeUpInstruments(registers: Registry[]): Pick<Metrics, "wakeUps" | "wakeUpsConnected"> {
+  return {
+    wakeUps: new Counter({
+      name: `${PREFIX}wake_ups_total`,
+      help: "Messages between instances about commits, by adapter and direction (sent, received).",
+      labelNames: ["adapter", "direction"],
+      registers,
+    }),
+    wakeUpsConnected: new Gauge({
+      name: `${PREFIX}wake_ups_connected`,
+      help: "1 while wake-ups of other instances can be heard; at 0 their commits come by the poll.",
+      labelNames: ["adapter"],
+      registers,
+    }),
+  };
+}
+
+function httpInstruments(
+  registers: Registry[],
+): Pick<Metrics, "httpRequests" | "httpSeconds" | "sseStreams"> {
+  return {
+    httpRequests: new Counter({
+      name: `${PREFIX}http_requests_total`,
+      help: "HTTP requests that ended, by route, method and status.",
+      labelNames: ["route", "method", "status"],
+      registers,
+    }),
+    httpSeconds: new Histogram({
+      name: `${PREFIX}http_request_duration_seconds`,
+      help: "From the request to the end of the answer; of a stream, how long it was open.",
+      labelNames: ["route"],
+      buckets: SECONDS,
+      registers,
+    }),
+    sseStreams: new Gauge({
+      name: `${PREFIX}sse_streams`,
+      help: "Server-sent event streams that are open, by route.",
+      labelNames: ["route"],
+      registers,
+    }),
+  };
+}
+
+function transcriptInstruments(
+  registers: Registry[],
+): Pick<Metrics, "transcriptBytes" | "transcriptRows" | "transcripts" | "aguiMended"> {
+  return {
+    transcriptBytes: new Gauge({
+      name: `${PREFIX}transcript_bytes`,
+      help: "Payload bytes of the sessions whose transcripts are in memory.",
+      registers,
+    }),
+    transcriptRows: new Counter({
+      name: `${PREFIX}transcript_rows_total`,
+      help: "Rows that were read to bring transcripts up to date.",
+      registers,
+    }),
+    transcripts: new Counter({
+      name: `${PREFIX}transcripts_total`,
+      help: "Transcripts that were asked for, by what was in memory: hit, advanced, miss.",
+      labelNames: ["cache"],
+      registers,
+    }),
+    aguiMended: new Counter({
+      name: `${PREFIX}agui_mended_total`,
+      help: "Events that AG-UI clients were not sent as stored, by what was done instead.",
+      labelNames: ["how"],
       registers,
     }),
   };

@@ -24,6 +24,7 @@ export interface ServiceOptions {
 export interface ServiceProcess {
   readonly pid: number;
   readonly grpcAddress: string;
+  readonly httpAddress: string;
   readonly opsAddress: string;
   readonly dataDir: string;
   /** Every line of its log so far. */
@@ -43,6 +44,7 @@ process.once("exit", () => {
 const servingSchema = z.object({
   msg: z.literal("serving"),
   grpc: z.string(),
+  http: z.string(),
   ops: z.string(),
 });
 
@@ -67,7 +69,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
   child.once("exit", (code) =>
     serving.reject(new Error(`the service ended with ${code}:\n${log.join("\n")}`)),
   );
-  const { grpc, ops } = await serving.promise;
+  const { grpc, http, ops } = await serving.promise;
   const kill = (signal: NodeJS.Signals): Promise<number | null> => {
     child.kill(signal);
     return ended;
@@ -75,6 +77,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
   return {
     pid: child.pid ?? -1,
     grpcAddress: grpc,
+    httpAddress: http,
     opsAddress: ops,
     dataDir,
     log,
@@ -149,6 +152,7 @@ function environment(): NodeJS.ProcessEnv {
     ...process.env,
     DATABASE_URL: "",
     GRPC_ADDRESS: "127.0.0.1:0",
+    HTTP_ADDRESS: "127.0.0.1:0",
     OPS_ADDRESS: "127.0.0.1:0",
     LOG_LEVEL: "info",
   };
