@@ -80,21 +80,6 @@ export const SERVICE_SETTINGS = {
     meaning:
       "A run without an end in which nothing has happened for so long is called stalled, and AG-UI clients that follow it are let go.",
   }),
-  sseHeartbeatMs: amount({
-    name: "SSE_HEARTBEAT_MS",
-    fallback: 15_000,
-    min: 100,
-    max: 600_000,
-    meaning: "How often an SSE stream says that it lives; proxies cut what is silent.",
-  }),
-  transcriptsBytesMax: amount({
-    name: "TRANSCRIPTS_BYTES_MAX",
-    fallback: 67_108_864,
-    min: 1_048_576,
-    max: 68_719_476_736,
-    meaning:
-      "Payload bytes of the sessions whose transcripts are kept in memory. The one asked for the longest ago goes first.",
-  }),
   sessionPolicy: choice({
     name: "SESSION_POLICY",
     fallback: "auto",
@@ -227,6 +212,21 @@ export const SERVICE_SETTINGS = {
     max: 60_000,
     meaning:
       "How often the watched sessions are looked up: the latest a row of another instance comes.",
+  }),
+  sseHeartbeatMs: amount({
+    name: "SSE_HEARTBEAT_MS",
+    fallback: 15_000,
+    min: 100,
+    max: 600_000,
+    meaning: "How often an SSE stream says that it lives; proxies cut what is silent.",
+  }),
+  transcriptsBytesMax: amount({
+    name: "TRANSCRIPTS_BYTES_MAX",
+    fallback: 67_108_864,
+    min: 1_048_576,
+    max: 68_719_476_736,
+    meaning:
+      "Payload bytes of the sessions whose transcripts are kept in memory. The one asked for the longest ago goes first.",
   }),
   stopLimitMs: amount({
     name: "STOP_LIMIT_MS",

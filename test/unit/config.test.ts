@@ -57,6 +57,37 @@ const EXAMPLES: Readonly<
     bad: ["mysql://db/ledger", "db:5432", "ledger"],
   },
   DATA_DIR: { good: [["/var/lib/ledger", "/var/lib/ledger"]], bad: [] },
+  WAKE_UPS: {
+    good: [
+      ["postgres", "postgres"],
+      ["poll", "poll"],
+    ],
+    bad: ["notify", "NATS", "none"],
+  },
+  LISTEN_DATABASE_URL: {
+    good: [["postgres://a:b@direct:5432/ledger", "postgres://a:b@direct:5432/ledger"]],
+    bad: ["direct:5432"],
+  },
+  NATS_URL: {
+    good: [
+      ["nats://127.0.0.1:4222", "nats://127.0.0.1:4222"],
+      ["tls://user:word@nats.internal:4222", "tls://user:word@nats.internal:4222"],
+    ],
+    bad: ["127.0.0.1:4222", "http://127.0.0.1:4222", "nats://"],
+  },
+  NATS_SUBJECT: {
+    good: [["team-a.ledger_1", "team-a.ledger_1"]],
+    bad: ["a b", "a..b", "commits.>", "*", ".a"],
+  },
+  RUN_STALE_AFTER: {
+    good: [
+      ["1000ms", 1_000],
+      ["90s", 90_000],
+      ["10m", 600_000],
+      ["720h", 2_592_000_000],
+    ],
+    bad: ["10", "999ms", "0.5h", "721h", "10 m", "1d"],
+  },
   SESSION_POLICY: {
     good: [
       ["auto", "auto"],
@@ -261,6 +292,24 @@ test("a password is never shown", () => {
   expect(JSON.stringify(configForLog(good))).not.toContain(secret);
   expect(configForLog(good)["databaseUrl"]).toBe("postgres://db/ledger");
   expect(problemsOf({ DATABASE_URL: `postgre://me:${secret}@db` }).join()).not.toContain(secret);
+  const others = valuesOf({
+    LISTEN_DATABASE_URL: `postgres://me:${secret}@direct/ledger`,
+    NATS_URL: `nats://me:${secret}@nats:4222`,
+  });
+  expect(configForLog(others)).toMatchObject({
+    listenDatabaseUrl: "postgres://direct/ledger",
+    natsUrl: "nats://nats:4222",
+  });
+  expect(JSON.stringify(configForLog(others))).not.toContain(secret);
+  expect(problemsOf({ NATS_URL: `http://me:${secret}@nats` }).join()).not.toContain(secret);
+});
+
+test("wake-ups by NATS need to know where it is", () => {
+  expect(problemsOf({ WAKE_UPS: "nats" })).toEqual([
+    expect.stringMatching(/^NATS_URL: expected .* because WAKE_UPS is nats; it is not set$/),
+  ]);
+  expect(problemsOf({ WAKE_UPS: "nats", NATS_URL: "wrong" })).toHaveLength(1);
+  expect(problemsOf({ WAKE_UPS: "nats", NATS_URL: "nats://127.0.0.1:4222" })).toEqual([]);
 });
 
 test("a slip of the keyboard is pointed out, and other people's variables are not", () => {
