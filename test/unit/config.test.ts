@@ -73,7 +73,7 @@ const EXAMPLES: Readonly<
       ["nats://127.0.0.1:4222", "nats://127.0.0.1:4222"],
       ["tls://user:word@nats.internal:4222", "tls://user:word@nats.internal:4222"],
     ],
-    bad: ["127.0.0.1:4222", "http://127.0.0.1:4222", "nats://"],
+    bad: ["127.0.0.1:4222", "http://127.0.0.1:4222", "nats:///x"],
   },
   NATS_SUBJECT: {
     good: [["team-a.ledger_1", "team-a.ledger_1"]],
