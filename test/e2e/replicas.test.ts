@@ -1,0 +1,187 @@
+/**
+ * Watches across two services on one PostgreSQL: each watcher gets every committed row once and in
+ * order, whichever service took it, whatever happens to the wake-ups between the two. Where a wake-up
+ * is to be shown the poll is a minute away, so that nothing else can have brought the rows in time.
+ *
+ * LOAD_SECONDS is how long each load goes on: 3, or 30 for a thorough run.
+ */
+import { once } from "node:events";
+import { spawn } from "node:child_process";
+import { createServer } from "node:net";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { cleanUp, endProcess, runningPostmaster } from "../support/embedded-fixture.ts";
+import { problemsOf } from "../support/history-check.ts";
+import { readWitness } from "../support/history-witness.ts";
+import { Replicas, type SharedDatabase, startDatabase, underLoad } from "../support/replicas.ts";
+import { startTcpProxy } from "../support/tcp-proxy.ts";
+import { needs, toolPath } from "../support/tools.ts";
+
+const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "3");
+const LOAD = { seconds: SECONDS, sessions: 20, watchers: 200, writers: 8 };
+const TIMEOUT_MS = 60_000 + SECONDS * 4_000;
+
+const POLL_FAR = { HEAD_POLL_INTERVAL_MS: "60000" };
+const POLL_NEAR = { HEAD_POLL_INTERVAL_MS: "300" };
+
+const RECEIVED = /^session_ledger_wake_ups_total\{.*direction="received"/;
+const CONNECTED = /^session_ledger_wake_ups_connected\{/;
+
+let database: SharedDatabase;
+beforeAll(async () => {
+  database = await startDatabase();
+});
+afterAll(async () => {
+  await database.stop();
+  await cleanUp();
+});
+
+interface Scenario {
+  readonly env: Readonly<Record<string, string>>;
+  readonly strike?: (replicas: Replicas) => Promise<void>;
+  /** Asked when every watcher has everything. */
+  readonly check?: (replicas: Replicas) => Promise<void>;
+}
+
+/** What is wrong with what the watchers saw. */
+async function problemsUnder({ env, strike, check }: Scenario): Promise<readonly string[]> {
+  const { sql, server } = database;
+  await sql`drop schema if exists public cascade`;
+  await sql`drop schema if exists drizzle cascade`;
+  await sql`create schema public`;
+  const replicas = await Replicas.start({ DATABASE_URL: server.url, ...env });
+  try {
+    const { addresses } = replicas;
+    const history = await underLoad(
+      { addresses, sql },
+      { ...LOAD, strike: async () => strike?.(replicas) },
+    );
+    await check?.(replicas);
+    const blind = history.readers.filter(({ rows }) => rows.length === 0);
+    return [
+      ...problemsOf(history, await readWitness(sql, history.sessionIds())),
+      ...blind.map(({ name }) => `${name} saw nothing`),
+    ];
+  } finally {
+    await replicas.stop();
+  }
+}
+
+async function eachReceived(replicas: Replicas): Promise<void> {
+  for (const at of [0, 1]) expect(await replicas.metric(at, RECEIVED)).toBeGreaterThan(0);
+}
+
+async function eachConnected(replicas: Replicas, connected: number): Promise<void> {
+  for (const at of [0, 1]) {
+    const metric = (): Promise<number> => replicas.metric(at, CONNECTED);
+    await expect.poll(metric, { timeout: 30_000 }).toBe(connected);
+  }
+}
+
+describe("200 watchers over two services, each push to the other one than the last", () => {
+  test("woken by NOTIFY alone", { timeout: TIMEOUT_MS }, async () => {
+    const env = { WAKE_UPS: "postgres", ...POLL_FAR };
+    expect(await problemsUnder({ env, check: eachReceived })).toEqual([]);
+  });
+
+  test("by the poll alone", { timeout: TIMEOUT_MS }, async () => {
+    expect(await problemsUnder({ env: { WAKE_UPS: "poll", ...POLL_NEAR } })).toEqual([]);
+  });
+
+  test("while every NOTIFY hangs", { timeout: TIMEOUT_MS }, async () => {
+    const { sql } = database;
+    const env = { WAKE_UPS: "postgres", ...POLL_NEAR, STATEMENT_TIMEOUT_MS: "1000" };
+    try {
+      expect(await problemsUnder({ env, strike: () => hangNotify(sql) })).toEqual([]);
+    } finally {
+      await mendNotify(sql);
+    }
+  });
+
+  test("with LISTEN in a black hole, and back", { timeout: TIMEOUT_MS }, async () => {
+    const url = new URL(database.server.url);
+    const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
+    url.port = String(proxy.port);
+    const env = { WAKE_UPS: "postgres", LISTEN_DATABASE_URL: url.href, ...POLL_FAR };
+    const strike = async (replicas: Replicas): Promise<void> => {
+      proxy.holdAnswers();
+      await eachConnected(replicas, 0);
+      proxy.cut();
+      await eachConnected(replicas, 1);
+    };
+    try {
+      expect(await problemsUnder({ env, strike })).toEqual([]);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
+  test("while PostgreSQL is killed and comes back", { timeout: TIMEOUT_MS }, async () => {
+    const env = { WAKE_UPS: "postgres", ...POLL_NEAR };
+    const strike = async (): Promise<void> => endProcess(await runningPostmaster(database.dataDir));
+    const check = (replicas: Replicas): Promise<void> => eachConnected(replicas, 1);
+    expect(await problemsUnder({ env, strike, check })).toEqual([]);
+  });
+
+  test("while one is killed, and its watchers go to the other", {
+    timeout: TIMEOUT_MS,
+  }, async () => {
+    const env = { WAKE_UPS: "postgres", ...POLL_NEAR };
+    expect(await problemsUnder({ env, strike: (replicas) => replicas.replace(1) })).toEqual([]);
+  });
+
+  test("woken by NATS alone (nats-server)", {
+    timeout: TIMEOUT_MS,
+    ...needs("nats-server"),
+  }, async () => {
+    const problems = await withNats((natsUrl) =>
+      problemsUnder({
+        env: { WAKE_UPS: "nats", NATS_URL: natsUrl, ...POLL_FAR },
+        check: eachReceived,
+      }),
+    );
+    expect(problems).toEqual([]);
+  });
+});
+
+type Sql = SharedDatabase["sql"];
+
+/** As when the queue of notifications is held: each waits until it is cancelled. */
+async function hangNotify(sql: Sql): Promise<void> {
+  await sql.begin(async (own) => {
+    await own`set local allow_system_table_mods = on`;
+    await own`create or replace function pg_catalog.pg_notify(text, text) returns void
+      language plpgsql volatile as 'begin perform pg_sleep(3600); end'`;
+  });
+}
+
+async function mendNotify(sql: Sql): Promise<void> {
+  await sql.begin(async (own) => {
+    await own`set local allow_system_table_mods = on`;
+    await own`create or replace function pg_catalog.pg_notify(text, text) returns void
+      language internal volatile parallel restricted as 'pg_notify'`;
+  });
+}
+
+async function withNats<T>(use: (url: string) => Promise<T>): Promise<T> {
+  const port = await freePort();
+  const child = spawn(toolPath("nats-server"), ["-a", "127.0.0.1", "-p", String(port)], {
+    stdio: "ignore",
+  });
+  const ended = once(child, "exit");
+  try {
+    return await use(`nats://127.0.0.1:${port}`);
+  } finally {
+    child.kill("SIGTERM");
+    await ended;
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  if (address === null || typeof address === "string") throw new Error("no port");
+  return address.port;
+}

@@ -1,0 +1,153 @@
+/**
+ * Two services on one PostgreSQL under load: pushes go by turns to one and the other, watchers hang on
+ * both. Whoever loses its service asks the next one, as a client behind a load balancer would.
+ */
+import postgres from "postgres";
+import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { makeDirectory, recordingLog } from "./embedded-fixture.ts";
+import { History } from "./history.ts";
+import { send, watch } from "./history-clients.ts";
+import { plan, PUSH_KINDS } from "./history-pushes.ts";
+import { readWitness } from "./history-witness.ts";
+import { type ServiceProcess, startService } from "./service-process.ts";
+
+type Environment = Readonly<Record<string, string>>;
+
+export interface SharedDatabase {
+  readonly server: EmbeddedPostgres;
+  readonly dataDir: string;
+  readonly sql: postgres.Sql;
+  stop(): Promise<void>;
+}
+
+export async function startDatabase(): Promise<SharedDatabase> {
+  const dataDir = await makeDirectory();
+  const server = createEmbeddedPostgres({ dataDir, log: recordingLog() });
+  await server.start();
+  const sql = postgres(server.url, { max: 2, onnotice: () => undefined });
+  return {
+    server,
+    dataDir,
+    sql,
+    async stop() {
+      await sql.end({ timeout: 1 });
+      await server.stop();
+    },
+  };
+}
+
+export class Replicas {
+  readonly services: ServiceProcess[];
+  readonly #env: Environment;
+
+  private constructor(services: ServiceProcess[], env: Environment) {
+    this.services = services;
+    this.#env = env;
+  }
+
+  static async start(env: Environment): Promise<Replicas> {
+    return new Replicas(await Promise.all([startService({ env }), startService({ env })]), env);
+  }
+
+  get addresses(): readonly string[] {
+    return this.services.map(({ grpcAddress }) => grpcAddress);
+  }
+
+  at(index: number): ServiceProcess {
+    const service = this.services[index];
+    if (service === undefined) throw new Error(`there is no replica ${index}`);
+    return service;
+  }
+
+  /** SIGKILL, and another one on the same ports. */
+  async replace(index: number): Promise<void> {
+    const { grpcAddress, httpAddress } = this.at(index);
+    await this.at(index).kill("SIGKILL");
+    const env = { ...this.#env, GRPC_ADDRESS: grpcAddress, HTTP_ADDRESS: httpAddress };
+    this.services[index] = await startService({ env });
+  }
+
+  /** One figure of `/metrics`, summed over its labels; 0 when it is not there. */
+  async metric(index: number, name: RegExp): Promise<number> {
+    const answer = await fetch(`http://${this.at(index).opsAddress}/metrics`);
+    const lines = (await answer.text()).split("\n").filter((line) => name.test(line));
+    return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.services.map((service) => service.stop()));
+  }
+}
+
+/** Each call and each watch goes to the next of the services, beginning with one of them. */
+export function byTurns(clients: readonly LedgerClient[], first: number): LedgerClient {
+  let turn = first;
+  const next = (): LedgerClient => {
+    const client = clients[turn % clients.length];
+    turn += 1;
+    if (client === undefined) throw new Error("there are no clients");
+    return client;
+  };
+  return {
+    call: (...call) => next().call(...call),
+    watch: (...of) => next().watch(...of),
+    close: () => undefined,
+  };
+}
+
+export interface Load {
+  readonly seconds: number;
+  readonly sessions: number;
+  readonly watchers: number;
+  readonly writers: number;
+  /** What happens once the load is under way. */
+  readonly strike: () => Promise<void>;
+}
+
+/** Rows that one watcher has seen when the load is called under way. */
+const UNDER_WAY_ROWS = 20;
+
+/** What was sent and seen; every watcher has come to the end of its session, or has failed. */
+export async function underLoad(
+  { addresses, sql }: { readonly addresses: readonly string[]; readonly sql: postgres.Sql },
+  load: Load,
+): Promise<History> {
+  const history = new History();
+  const clients = addresses.map((address) => createLedgerClient({ address }));
+  const ended = new AbortController();
+  const sessionIds = Array.from({ length: load.sessions }, (_, at) => `load-${at}`);
+  const readers = Array.from({ length: load.watchers }, (_, at) => {
+    const sessionId = sessionIds[at % sessionIds.length] ?? "";
+    // Each session has watchers on every service, of both streams.
+    const stream = Math.floor(at / sessionIds.length) % 3 === 2 ? "messages" : "events";
+    return history.reader(`watcher ${at}`, { stream, sessionId });
+  });
+  const watching = readers.map((reader, at) =>
+    watch(byTurns(clients, Math.floor(at / sessionIds.length)), reader, ended.signal),
+  );
+  const untilMs = performance.now() + load.seconds * 1_000;
+  const writing = Array.from({ length: load.writers }, async (_, writer) => {
+    const client = byTurns(clients, writer);
+    for (let turn = 0; performance.now() < untilMs; turn += 1) {
+      const sessionId = sessionIds[(writer + turn * load.writers) % sessionIds.length] ?? "";
+      const kind = PUSH_KINDS[(writer + turn) % PUSH_KINDS.length] ?? "event";
+      const push = history.push(plan(history, { sessionId, kind, keyed: true }));
+      await send({ history, client }, push);
+    }
+  });
+  await readers[0]?.until(BigInt(UNDER_WAY_ROWS));
+  await load.strike();
+  await Promise.all(writing);
+  const { counters } = await readWitness(sql, sessionIds);
+  for (const reader of readers) {
+    await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
+  }
+  ended.abort();
+  await Promise.all(watching);
+  for (const client of clients) client.close();
+  return history;
+}
