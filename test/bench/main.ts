@@ -1,5 +1,5 @@
 /**
- * Measures the service: `npm run bench -- push|read|memory|idle|all`, `npm run bench -- profile push`.
+ * Measures the service: `npm run bench -- push|read|memory|idle|watch|all`, `npm run bench -- profile push`.
  * docs/performance.md says what is compared with what. Everything that is started is ended, everything
  * that is written is deleted, also on Ctrl-C; no benchmark goes on for longer than its limit.
  */
@@ -12,12 +12,14 @@ import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options
 import { benchProfile } from "./profile.ts";
 import { benchPush } from "./push.ts";
 import { benchRead } from "./read.ts";
+import { benchWatch } from "./watch.ts";
 
 const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   push: benchPush,
   read: benchRead,
   memory: benchMemory,
   idle: benchIdle,
+  watch: benchWatch,
   profile: benchProfile,
 };
 

@@ -1,7 +1,7 @@
 /** The command line: which benchmarks, and how much of each. */
 import { parseArgs } from "node:util";
 
-const BENCHES = ["push", "read", "memory", "idle"] as const;
+const BENCHES = ["push", "read", "memory", "idle", "watch"] as const;
 export type BenchName = (typeof BENCHES)[number] | "profile";
 
 export interface BenchOptions {
@@ -12,14 +12,17 @@ export interface BenchOptions {
   readonly rounds: number;
   /** Everything small: shows that it works, and nothing else. */
   readonly quick: boolean;
+  /** Of a benchmark in parts; undefined: all. */
+  readonly parts: readonly string[] | undefined;
 }
 
-export const USAGE = `usage: npm run bench -- push|read|memory|idle|all [options]
+export const USAGE = `usage: npm run bench -- push|read|memory|idle|watch|all [options]
        npm run bench -- profile push [options]
 
   --seconds N   how long one run of load takes
   --calls N     how many calls (rows, for read) it has instead
   --rounds N    how often each server gets its turn
+  --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow
   --quick       everything small: shows that it works, its figures mean nothing
 
 One JSON document on stdout, progress on stderr.
@@ -35,13 +38,16 @@ export function readOptions(args: readonly string[]): BenchOptions | undefined {
         calls: { type: "string" },
         seconds: { type: "string" },
         rounds: { type: "string" },
+        parts: { type: "string" },
         quick: { type: "boolean", default: false },
       },
     });
     const benches = benchesOf(positionals);
     const amount = { calls: countOf(values.calls), seconds: countOf(values.seconds) };
     const rounds = countOf(values.rounds) ?? (values.quick ? 1 : 3);
-    return benches === undefined ? undefined : { benches, ...amount, rounds, quick: values.quick };
+    const parts = values.parts?.split(",");
+    if (benches === undefined) return undefined;
+    return { benches, ...amount, rounds, quick: values.quick, parts };
   } catch {
     return undefined;
   }

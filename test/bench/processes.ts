@@ -24,6 +24,7 @@ export interface ProcessOptions<T> {
   /** Next to this file. */
   readonly script: URL;
   readonly nodeArgs?: readonly string[];
+  readonly args?: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   /** Asked of every line of JSON that it prints, until it answers. */
   readonly readyBy: (line: unknown) => T | undefined;
@@ -34,8 +35,8 @@ export async function startProcess<T>(
   options: ProcessOptions<T>,
 ): Promise<StartedProcess<T>> {
   bench.signal.throwIfAborted();
-  const { script, nodeArgs = [], readyBy } = options;
-  const child = spawn(process.execPath, [...nodeArgs, fileURLToPath(script)], {
+  const { script, nodeArgs = [], args = [], readyBy } = options;
+  const child = spawn(process.execPath, [...nodeArgs, fileURLToPath(script), ...args], {
     env: { ...process.env, ...options.env },
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,

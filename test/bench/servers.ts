@@ -28,6 +28,7 @@ interface Witness {
 }
 
 export interface Ledger extends Target {
+  readonly httpAddress: string;
   readonly witness: Witness;
   readonly databaseUrl: string;
   readonly sql: postgres.Sql;
@@ -37,23 +38,41 @@ export interface Ledger extends Target {
 }
 
 /** What the person at the keyboard has set stays set, but for where to listen and what to store in. */
-const ADDRESSES = { GRPC_ADDRESS: "127.0.0.1:0", OPS_ADDRESS: "127.0.0.1:0" } as const;
+const ADDRESSES = {
+  GRPC_ADDRESS: "127.0.0.1:0",
+  HTTP_ADDRESS: "127.0.0.1:0",
+  OPS_ADDRESS: "127.0.0.1:0",
+} as const;
 
 const startedSchema = z.object({ msg: z.literal("embedded_postgres_started"), port: z.int() });
-const servingSchema = z.object({ msg: z.literal("serving"), grpc: z.string(), ops: z.string() });
+const servingSchema = z.object({
+  msg: z.literal("serving"),
+  grpc: z.string(),
+  http: z.string(),
+  ops: z.string(),
+});
 const addressSchema = z.object({ address: z.string() });
 
 /** The service as a user starts it: with an embedded PostgreSQL, durable, in a new DATA_DIR. */
 export async function startLedger(
   bench: Bench,
-  options: { readonly nodeArgs?: readonly string[] } = {},
+  options: {
+    readonly nodeArgs?: readonly string[];
+    readonly env?: Readonly<Record<string, string>>;
+  } = {},
 ): Promise<Ledger> {
   const dataDir = await makeDirectory();
   let port = 0;
   const { pid, ready, ...server } = await startProcess(bench, {
     script: new URL("../../src/main.ts", import.meta.url),
     nodeArgs: options.nodeArgs ?? [],
-    env: { ...ADDRESSES, DATABASE_URL: "", DATA_DIR: dataDir, LOG_LEVEL: "info" },
+    env: {
+      ...ADDRESSES,
+      DATABASE_URL: "",
+      DATA_DIR: dataDir,
+      LOG_LEVEL: "info",
+      ...options.env,
+    },
     readyBy: (line) => {
       port = startedSchema.safeParse(line).data?.port ?? port;
       return servingSchema.safeParse(line).data;
@@ -72,6 +91,7 @@ export async function startLedger(
   return {
     name: "service",
     address: ready.grpc,
+    httpAddress: ready.http,
     pid,
     witness,
     databaseUrl,
@@ -79,6 +99,34 @@ export async function startLedger(
     clusterHome,
     stop: () => server.stop(),
   };
+}
+
+/** Another service on the ledger's PostgreSQL. */
+export async function startReplica(
+  bench: Bench,
+  ledger: Ledger,
+  env: Readonly<Record<string, string>> = {},
+): Promise<Target> {
+  const { pid, ready } = await startProcess(bench, {
+    script: new URL("../../src/main.ts", import.meta.url),
+    env: { ...ADDRESSES, DATABASE_URL: ledger.databaseUrl, LOG_LEVEL: "info", ...env },
+    readyBy: (line) => servingSchema.safeParse(line).data,
+  });
+  return { name: "replica", address: ready.grpc, pid, witness: ledger.witness };
+}
+
+/** Streams the same rows to every watch once all are there: what gRPC alone costs a fan-out. */
+export async function startNoopStreams(
+  bench: Bench,
+  load: { readonly watchers: number; readonly rows: number },
+): Promise<Target> {
+  const { pid, ready } = await startProcess(bench, {
+    script: new URL("./noop-stream-server.ts", import.meta.url),
+    args: [String(load.watchers), String(load.rows)],
+    env: {},
+    readyBy: (line) => addressSchema.safeParse(line).data,
+  });
+  return { name: "no-op streams", address: ready.address, pid, witness: undefined };
 }
 
 /** The same adapter and messages over a handler that stores nothing: what gRPC alone costs. */
