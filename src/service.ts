@@ -1,28 +1,38 @@
 /**
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
- *   embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► live ─► ingest ─► ops port
- *     ─► gRPC ─► readiness
+ *   embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► live ─► wake-ups ─► ingest
+ *     ─► ops port ─► HTTP ─► gRPC ─► readiness
  *
- * So a stop first ends what callers see (health, watches, calls under way), then commits what waits,
- * and closes the database last. Used by `serve` and by the end-to-end tests.
+ * So a stop first ends what callers see (health, watches, calls under way), then commits what waits
+ * and tells the other instances of it, and closes the database last. Used by `serve` and by the
+ * end-to-end tests.
  */
-import type { SessionService } from "../gen/ambient/v1/sessions_pb.ts";
 import { type Clock, systemClock } from "./base/clock.ts";
 import { startAll, stopAll, type Unit } from "./base/lifecycle.ts";
 import { addressText, type Config } from "./config.ts";
-import type { Handlers } from "./handlers/context.ts";
+import { createAguiJoin } from "./handlers/agui.ts";
+import { AGUI_LIMITS } from "./handlers/agui-attach.ts";
+import { createExportHandlers } from "./handlers/export.ts";
 import { createListHandlers } from "./handlers/list.ts";
 import { createOrderObserver } from "./handlers/order.ts";
 import { createPushHandlers } from "./handlers/push.ts";
+import { createRunsHandlers } from "./handlers/runs.ts";
 import { createSessionHandlers } from "./handlers/sessions.ts";
+import { TRANSCRIPT_LIMITS, Transcripts } from "./handlers/transcripts.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
 import { createOpsServer } from "./http/ops.ts";
-import { createHttpServer } from "./http/server.ts";
+import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/limits.ts";
+import { createHttpServer, type HttpParts, type HttpServer } from "./http/server.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "./ingest/ingest.ts";
+import type { Carrier } from "./live/carrier.ts";
+import { createExchange } from "./live/exchange.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
 import { createLive, type Live } from "./live/live.ts";
+import { createNatsCarrier } from "./live/nats-wake-ups.ts";
+import { createPostgresCarrier } from "./live/postgres-wake-ups.ts";
+import { systemTimers } from "./live/timers.ts";
 import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { createReadiness } from "./observability/readiness.ts";
@@ -35,7 +45,8 @@ import { migrateUp } from "./store/migrate.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { LedgerReader } from "./store/reader.ts";
 import { createReader } from "./store/reads.ts";
-import type { StreamName } from "./store/rows.ts";
+import type { StoredRow, StreamName } from "./store/rows.ts";
+import { createRunsReader } from "./store/runs.ts";
 import * as sessions from "./store/sessions.ts";
 
 export interface Service extends Unit {
@@ -52,10 +63,26 @@ export function createService(config: Config, log: Log): Service {
   const { database } = postgres;
   const reader = createReader(database);
   const live = createLive({ reader, clock, log, metrics }, liveLimits(config));
-  const publish = live.committed.bind(live);
+  const exchange = createExchange({ wakeUps: live, log, metrics }, createCarrier(postgres, config));
+  const publish = (rows: readonly StoredRow[]): void => {
+    live.committed(rows);
+    exchange.committed(rows);
+  };
+  const transcripts = new Transcripts(
+    { reader, metrics },
+    { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
+  );
+  const deleted = (sessionId: string): void => {
+    live.deleted(sessionId);
+    exchange.deleted(sessionId);
+    transcripts.drop(sessionId);
+  };
   const writer = createWriter(database, { createMissing: config.sessionPolicy === "auto" });
   const ingest = createIngest({ writer, publish, clock, metrics }, ingestLimits(config));
-  const handlers = createHandlers({ database, reader, live, ingest, clock, metrics }, config);
+  const handlers = createHandlers(
+    { database, reader, live, deleted, ingest, clock, metrics },
+    config,
+  );
   const rpc = createRpcServer(
     { log, metrics, clock, handlers },
     {
@@ -66,15 +93,12 @@ export function createService(config: Config, log: Log): Service {
       stopLimitMs: config.stopLimitMs,
     },
   );
-  const http = createHttpServer(
-    { handlers, log, metrics, clock },
-    {
-      address: addressText(config.httpAddress),
-      requestBytesMax: config.requestBytesMax,
-      heartbeatMs: config.sseHeartbeatMs,
-      stopLimitMs: config.stopLimitMs,
-    },
+  const join = createAguiJoin(
+    { live, transcripts, clock, metrics, timers: systemTimers },
+    { ...AGUI_LIMITS, ...config },
   );
+  const parts = { database, reader, transcripts, join, log, metrics, clock };
+  const http = createHttp({ ...parts, handlers }, config);
   const readiness = createReadiness(
     () => database.ping(),
     (isReady) => rpc.setServing(isReady),
@@ -83,7 +107,7 @@ export function createService(config: Config, log: Log): Service {
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
-  const units = [...postgres.units, live, ingest, ops, http, rpc, readiness];
+  const units = [...postgres.units, live, exchange, ingest, transcripts, ops, http, rpc, readiness];
   return {
     start: () => startAll(units),
     stop: () => stopAll(units),
@@ -103,17 +127,16 @@ interface HandlerParts {
   readonly database: Database;
   readonly reader: LedgerReader;
   readonly live: Live;
+  /** Told of a deletion that is on disk. */
+  readonly deleted: (sessionId: string) => void;
   readonly ingest: Ingest;
   readonly clock: Clock;
   readonly metrics: Metrics;
 }
 
 /** Everything that is served; a method that is not here answers UNIMPLEMENTED. */
-function createHandlers(
-  parts: HandlerParts,
-  config: Config,
-): Partial<Handlers<typeof SessionService>> {
-  const { database, reader, live, ingest, clock, metrics } = parts;
+function createHandlers(parts: HandlerParts, config: Config) {
+  const { database, reader, live, deleted, ingest, clock, metrics } = parts;
   const order = createOrderObserver(metrics);
   const pages = {
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
@@ -121,9 +144,24 @@ function createHandlers(
   return {
     ...createPushHandlers({ ingest, clock, order }, config),
     ...createListHandlers({ ...reader, ...pages }),
-    ...createSessionHandlers(sessionStore(database), live.deleted.bind(live)),
+    ...createSessionHandlers(sessionStore(database), deleted),
     ...createWatchHandlers({ live, reader }, config),
   };
+}
+
+/** Which way instances tell each other of commits; none with WAKE_UPS=poll. */
+function createCarrier(
+  { database, url }: Pick<Postgres, "database" | "url">,
+  { wakeUps, listenDatabaseUrl, natsUrl = "", natsSubject }: Config,
+): Carrier | undefined {
+  switch (wakeUps) {
+    case "postgres":
+      return createPostgresCarrier({ database, url: () => listenDatabaseUrl ?? url() });
+    case "nats":
+      return createNatsCarrier({ url: natsUrl, subject: natsSubject });
+    case "poll":
+      return undefined;
+  }
 }
 
 function createWriter(
@@ -151,16 +189,46 @@ function liveLimits(config: Config): LiveLimits {
   };
 }
 
+interface HttpServerParts extends Omit<HttpParts, "runs" | "exports"> {
+  readonly database: Database;
+  readonly reader: LedgerReader;
+}
+
+function createHttp({ database, reader, ...parts }: HttpServerParts, config: Config): HttpServer {
+  const runsReader = { ...reader, ...createRunsReader(database) };
+  return createHttpServer(
+    {
+      ...parts,
+      runs: createRunsHandlers({ reader: runsReader, clock: parts.clock }, config),
+      exports: createExportHandlers(reader),
+    },
+    {
+      address: addressText(config.httpAddress),
+      requestBytesMax: config.requestBytesMax,
+      connectionsMax: config.watchersMax + CONNECTIONS_BESIDE_STREAMS_MAX,
+      heartbeatMs: config.sseHeartbeatMs,
+      logRequests: config.callLog,
+      stopLimitMs: config.stopLimitMs,
+    },
+  );
+}
+
 function ingestLimits(config: Config): IngestLimits {
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
   return { ...config, batch: { rowsMax, bytesMax } };
+}
+
+interface Postgres {
+  readonly database: Database;
+  readonly url: () => string;
+  readonly units: readonly Unit[];
 }
 
 /** The database and what has to be up before it: the embedded server, unless there is another, and the schema. */
 function createPostgres(
   config: Config,
   hooks: { readonly log: Log; readonly restarted: () => void },
-): { readonly database: Database; readonly units: readonly Unit[] } {
+): Postgres {
   const { databaseUrl, dataDir } = config;
   const embedded =
     databaseUrl === undefined ? createEmbeddedPostgres({ dataDir, ...hooks }) : undefined;
@@ -178,7 +246,8 @@ function createPostgres(
     },
     stop: () => Promise.resolve(),
   };
-  return { database, units: [...(embedded === undefined ? [] : [embedded]), schema, database] };
+  const units = [...(embedded === undefined ? [] : [embedded]), schema, database];
+  return { database, url, units };
 }
 
 function sessionStore(database: Database): Parameters<typeof createSessionHandlers>[0] {

@@ -18,7 +18,15 @@ interface Chunk {
 }
 
 export class ChunkLanes {
-  readonly #lanes = new Map<string | undefined, Chunked>();
+  readonly #lanes: Map<string | undefined, Chunked>;
+
+  constructor(lanes?: ReadonlyMap<string | undefined, Chunked>) {
+    this.#lanes = new Map(lanes);
+  }
+
+  clone(): ChunkLanes {
+    return new ChunkLanes(this.#lanes);
+  }
 
   get size(): number {
     return this.#lanes.size;

@@ -12,17 +12,18 @@ export const EXIT = {
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
 const MEANINGS: Record<keyof typeof EXIT, string> = {
-  done: "Done. `tail` also ends with it on Ctrl-C, and at the next row when its reader is gone.",
+  done: "Done. `tail` also ends with it on Ctrl-C, and `tail` and `export` at the next line when their reader is gone.",
   incomplete:
     "Done, but not all of it: `push` had lines refused, `migrate status` found pending migrations.",
   usage:
-    "Nothing was done: a wrong option, a wrong setting in the environment, or a file that cannot be read.",
+    "Nothing was done: a wrong option, a wrong setting in the environment, or a file that cannot be read or written.",
   unavailable:
     "The service or the database could not be reached for as long as `--retry-for` allows. The same command can succeed later, and `push` goes on where it stopped.",
   refused:
     "Refused for a reason that waiting does not change: no such session, a port or a DATA_DIR that is in use, a schema newer than this version.",
   failed: "Something that should not happen. What is known of it is on stderr.",
-  interrupted: "`push` was interrupted. The same command goes on where it stopped.",
+  interrupted:
+    "`push` or `export` was interrupted. The same command goes on where `push` stopped; `export` begins anew.",
 };
 
 export function exitHelp(): string {

@@ -6,6 +6,7 @@ import type { StreamName } from "../runner/rows.ts";
 import { addressArgument, durationArgument, limitArgument, seqArgument } from "./arguments.ts";
 import { EXIT, exitHelp } from "./exit.ts";
 import { explain } from "./explain.ts";
+import { exportSession } from "./export.ts";
 import { health } from "./health.ts";
 import { type CliIo, type MigrateCommand, tell } from "./io.ts";
 import { migrate } from "./migrate.ts";
@@ -55,6 +56,7 @@ function build(io: CliIo, finish: Finish): Command {
   addMigrate(program, io, finish);
   addPush(program, io, finish);
   addTail(program, io, finish);
+  addExport(program, io, finish);
   addSessions(program, io, finish);
   addHealth(program, io, finish);
   return program;
@@ -148,6 +150,7 @@ function addTail(program: Command, io: CliIo, finish: Finish): void {
     readonly follow?: boolean;
     readonly stream: StreamName;
     readonly after: bigint;
+    readonly expand?: boolean;
     readonly limit?: number;
     readonly format: Format;
   }
@@ -164,14 +167,43 @@ function addTail(program: Command, io: CliIo, finish: Finish): void {
     .addOption(
       new Option("--after <seq>", "rows after this number").argParser(seqArgument).default(0n, "0"),
     )
-    .option("-n, --limit <rows>", "end after so many rows", limitArgument)
+    .option("--expand", "events one by one, as they were before they were merged")
+    .option("-n, --limit <rows>", "end after so many lines", limitArgument)
     .addOption(
       new Option("--format <format>", "how to print a row").choices(FORMATS).default("json"),
     );
   addClientOptions(command).action(async (flags: Flags) => {
-    const { session, address, stream, after, limit, format, retryFor, follow = false } = flags;
+    const { session, address, stream, after, limit, format, retryFor, ...rest } = flags;
+    const { follow = false, expand = false } = rest;
     const options = { sessionId: session, address, stream, afterSeq: after, limit, format };
-    finish(await tail({ ...options, retryForMs: retryFor, follow }, io));
+    finish(await tail({ ...options, expand, retryForMs: retryFor, follow }, io));
+  });
+}
+
+function addExport(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags extends ClientFlags {
+    readonly stream: StreamName;
+    readonly output?: string;
+    readonly force?: boolean;
+  }
+  const command = program
+    .command("export")
+    .description("write a session up to where it stands now, one JSON object a line")
+    .argument("<session>", "the session to export")
+    .addOption(
+      new Option(
+        "--stream <name>",
+        "events as they were before they were merged, as `push` takes them; or messages",
+      )
+        .choices(["events", "messages"])
+        .default("events"),
+    )
+    .option("-o, --output <path>", "a file, which is there once it is complete; stdout without it")
+    .option("--force", "replace the file if it is there already");
+  addClientOptions(command).action(async (sessionId: string, flags: Flags) => {
+    const { address, retryFor, stream, output, force = false } = flags;
+    const options = { sessionId, address, retryForMs: retryFor, stream, output, force };
+    finish(await exportSession(options, io));
   });
 }
 

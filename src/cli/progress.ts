@@ -21,13 +21,7 @@ export function startProgress(
       stop: () => undefined,
     };
   }
-  const bar = new cliProgress.SingleBar({
-    stream: output,
-    format: bytesTotal === undefined ? PIPE_FORMAT : FILE_FORMAT,
-    clearOnComplete: true, // The summary takes its place.
-    forceRedraw: true, // Or a note would wipe the bar out until its text changes.
-    gracefulExit: false, // It would take the signals away from the command.
-  });
+  const bar = barOn(output, bytesTotal === undefined ? PIPE_FORMAT : FILE_FORMAT);
   bar.start(bytesTotal ?? 0, 0, { lines: 0, refused: 0 });
   return {
     update: ({ bytes, lines, refused }) => bar.update(bytes, { lines, refused }),
@@ -40,6 +34,38 @@ export function startProgress(
   };
 }
 
+export interface ExportProgress {
+  update(state: { readonly lines: number; readonly seq: bigint }): void;
+  stop(): void;
+}
+
+/** Of a read up to `head`; without an output, or elsewhere than on a terminal, nothing is shown. */
+export function startExportProgress(output: Output | undefined, head: bigint): ExportProgress {
+  if (output?.isTTY !== true || head === 0n) {
+    return { update: () => undefined, stop: () => undefined };
+  }
+  const bar = barOn(output, EXPORT_FORMAT);
+  bar.start(PROGRESS_STEPS, 0, { lines: 0 });
+  return {
+    update: ({ lines, seq }) =>
+      bar.update(Number((seq * BigInt(PROGRESS_STEPS)) / head), { lines }),
+    stop: () => bar.stop(),
+  };
+}
+
+function barOn(output: Output, format: string): cliProgress.SingleBar {
+  return new cliProgress.SingleBar({
+    stream: output,
+    format,
+    clearOnComplete: true, // The summary takes its place.
+    forceRedraw: true, // Or a note would wipe the bar out until its text changes.
+    gracefulExit: false, // It would take the signals away from the command.
+  });
+}
+
+/** A seq need not fit a number; its part of the whole does. */
+const PROGRESS_STEPS = 10_000;
+const EXPORT_FORMAT = "{bar} {percentage}% | {lines} lines | {eta_formatted} to go";
 const FILE_FORMAT =
   "{bar} {percentage}% | {lines} lines | {refused} refused | {eta_formatted} to go";
 /** How much a pipe will bring is not known, so there is nothing to fill. */

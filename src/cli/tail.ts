@@ -3,6 +3,7 @@ import { rowJson, timeText } from "../runner/json.ts";
 import { isEvent, lastSeqOf, type LedgerRow, type StreamName } from "../runner/rows.ts";
 import { type ConnectionOptions, connected } from "./connection.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
+import { UsageError } from "./explain.ts";
 import type { CliIo } from "./io.ts";
 import { Printer } from "./printer.ts";
 import { visible } from "./visible.ts";
@@ -14,6 +15,8 @@ export interface TailOptions extends ConnectionOptions {
   readonly sessionId: string;
   readonly stream: StreamName;
   readonly afterSeq: bigint;
+  /** Raw events instead of rows. */
+  readonly expand: boolean;
   /** Rows to print before it ends. */
   readonly limit: number | undefined;
   readonly follow: boolean;
@@ -22,6 +25,8 @@ export interface TailOptions extends ConnectionOptions {
 
 /** Prints what a session holds, and with `follow` what comes. */
 export async function tail(options: TailOptions, io: CliIo): Promise<ExitCode> {
+  if (options.expand && options.stream !== "events")
+    throw new UsageError("--expand is of events: messages are never merged");
   const printer = new Printer(io.stdout, io.signal);
   const print = PRINT[options.format];
   let left = options.limit ?? Number.POSITIVE_INFINITY;

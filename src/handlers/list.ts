@@ -9,13 +9,14 @@ import type {
   ListSessionMessagesResponse,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
-import type { Page, PageFilter, PageRequest } from "../store/pages.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { Page, PageFilter, PageRequest, Span } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { headOf, type StreamName } from "../store/rows.ts";
 import { type Check, checkEventTypeFilter, checkText, checkTime, violationsOf } from "./checks.ts";
 import type { Handlers } from "./context.ts";
+import { rawPage } from "./raw-page.ts";
 import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
 import { checkSessionId } from "./session-id.ts";
 import { microsOf } from "./times.ts";
@@ -34,10 +35,23 @@ type ListHandlers = Pick<
   "listSessionMessages" | "listSessionEvents"
 >;
 
-export function createListHandlers(reader: LedgerReader & PageReader): ListHandlers {
+/** A page of events by when they happened, which the contract has no fields for. */
+export interface EventHistory {
+  readonly page: ListSessionEventsResponse;
+  /** Raw events of the session, whatever the page holds of them. */
+  readonly total: bigint;
+}
+
+export interface HistoryHandlers {
+  readEventHistory(request: ListSessionEventsRequest, span: Span): Promise<EventHistory>;
+}
+
+export function createListHandlers(
+  reader: LedgerReader & PageReader,
+): ListHandlers & HistoryHandlers {
   return {
     async listSessionMessages(request): Promise<ListSessionMessagesResponse> {
-      const page = await read("messages", request);
+      const { page } = await read("messages", request);
       return {
         $typeName: "ambient.v1.ListSessionMessagesResponse",
         items: page.rows.map((row) => toSessionMessage(row)),
@@ -45,40 +59,82 @@ export function createListHandlers(reader: LedgerReader & PageReader): ListHandl
       };
     },
     async listSessionEvents(request): Promise<ListSessionEventsResponse> {
-      const page = await read("events", request);
-      return {
-        $typeName: "ambient.v1.ListSessionEventsResponse",
-        items: page.rows.map((row) => toSessionEvent(row)),
-        ...cursorsOf(page),
-      };
+      const { page } = await read("events", request);
+      return eventsOf(page, request);
+    },
+    async readEventHistory(request, span): Promise<EventHistory> {
+      const { page, end } = await read("events", request, span);
+      return { page: eventsOf(page, request), total: end };
     },
   };
 
   async function read<S extends StreamName>(
     stream: S,
     request: ListSessionMessagesRequest | ListSessionEventsRequest,
-  ): Promise<Page<S>> {
+    span?: Span,
+  ): Promise<{ readonly page: Page<S>; readonly end: bigint }> {
     check(request);
     const { sessionId } = request;
+    const expand = "expand" in request && request.expand;
     const head = (await reader.heads([sessionId])).get(sessionId);
     if (head === undefined) throw sessionNotFound(sessionId);
     if (head.deleted) throw sessionDeleted(sessionId);
-    const afterSeq = request.afterSeq > 0n ? request.afterSeq : 0n;
-    if (afterSeq > headOf(head, stream)) throw cursorBeyondHead(headOf(head, stream));
-    return reader.readPage({
+    const { afterSeq, beforeSeq, itemsMax } = boundsOf(request);
+    const end = headOf(head, stream);
+    if (afterSeq > end) throw cursorBeyondHead(end);
+    const after = await reader.resolveCursor({ stream, sessionId, afterSeq, expand });
+    // Of the row that holds the cursor the caller has this many events, which its page does not count.
+    const seen = afterSeq > after ? Number(afterSeq - after) : 0;
+    const page = await reader.readPage({
       stream,
       sessionId,
-      after: await reader.resolveCursor({ stream, sessionId, afterSeq }),
-      before: request.beforeSeq > 0n ? request.beforeSeq : undefined,
+      after,
+      before: beforeSeq,
       descending: request.descending,
-      rowsMax: request.pageSize === 0 ? PAGE_ROWS_DEFAULT : request.pageSize,
+      rowsMax: itemsMax,
       bytesMax: PAGE_BYTES_MAX,
-      filter: filterOf(request),
+      filter: filterOf(request, span),
+      ...(expand && { eventsMax: itemsMax + seen }),
     });
+    return { page, end };
   }
 }
 
-function cursorsOf(page: Page<StreamName>): {
+function eventsOf(
+  page: Page<"events">,
+  request: ListSessionEventsRequest,
+): ListSessionEventsResponse {
+  if (request.expand) return rawEventsOf(page, request);
+  return {
+    $typeName: "ambient.v1.ListSessionEventsResponse",
+    items: page.rows.map((row) => toSessionEvent(row)),
+    ...cursorsOf(page),
+  };
+}
+
+function boundsOf(request: ListSessionMessagesRequest | ListSessionEventsRequest) {
+  return {
+    afterSeq: request.afterSeq > 0n ? request.afterSeq : 0n,
+    beforeSeq: request.beforeSeq > 0n ? request.beforeSeq : undefined,
+    itemsMax: request.pageSize === 0 ? PAGE_ROWS_DEFAULT : request.pageSize,
+  };
+}
+
+function rawEventsOf(
+  page: Page<"events">,
+  request: ListSessionEventsRequest,
+): ListSessionEventsResponse {
+  const { itemsMax: eventsMax, ...bounds } = boundsOf(request);
+  const { descending } = request;
+  const raw = rawPage(page, { ...bounds, descending, eventsMax, bytesMax: PAGE_BYTES_MAX });
+  return {
+    $typeName: "ambient.v1.ListSessionEventsResponse",
+    items: [...raw.items],
+    ...cursorsOf(raw),
+  };
+}
+
+function cursorsOf(page: Pick<Page<StreamName>, "nextAfter" | "nextBefore" | "hasMore">): {
   nextAfterSeq: bigint;
   nextBeforeSeq: bigint;
   hasMore: boolean;
@@ -97,11 +153,6 @@ function check(request: ListSessionMessagesRequest | ListSessionEventsRequest): 
     checkTime("created_before", request.createdBefore),
   ]);
   if (violations.length > 0) throw invalidArgument(violations);
-  if ("expand" in request && request.expand) {
-    throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", "expand is not served yet", {
-      violations: [{ field: "expand", description: "expected false in this version" }],
-    });
-  }
 }
 
 function checkPageSize(pageSize: number): Check {
@@ -125,6 +176,7 @@ function checkCursors(request: { readonly afterSeq: bigint; readonly beforeSeq: 
 /** Undefined where nothing is asked for: an unfiltered page takes one statement. */
 function filterOf(
   request: ListSessionMessagesRequest | ListSessionEventsRequest,
+  span: Span | undefined,
 ): PageFilter | undefined {
   const runId = "runId" in request ? request.runId : "";
   const { eventTypes, createdAfter, createdBefore } = request;
@@ -132,13 +184,16 @@ function filterOf(
     eventTypes.length > 0 ||
     runId !== "" ||
     createdAfter !== undefined ||
-    createdBefore !== undefined;
+    createdBefore !== undefined ||
+    span?.startMicros !== undefined ||
+    span?.endMicros !== undefined;
   if (!filtered) return undefined;
   return {
     eventTypes,
     runId,
     createdAfterMicros: optionalMicros(createdAfter),
     createdBeforeMicros: optionalMicros(createdBefore),
+    ...(span === undefined ? {} : { span }),
   };
 }
 

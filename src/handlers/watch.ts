@@ -12,7 +12,7 @@ import type {
   WatchSessionMessagesRequest,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { invalidArgument } from "../base/errors.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -28,8 +28,10 @@ import {
 } from "../store/rows.ts";
 import { checkEventTypeFilter, checkText, violationsOf } from "./checks.ts";
 import type { Handlers } from "./context.ts";
+import { toRawEvents } from "./expanded.ts";
 import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
 import { checkSessionId } from "./session-id.ts";
+import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { type StateFrame, toEventFrame, toMessageFrame } from "./state-frames.ts";
 
 export interface WatchOptions {
@@ -55,6 +57,8 @@ interface Call<S extends StreamName, M> {
   /** The same message for the same row. */
   readonly toSharedWire: (row: RowOf<S>) => M;
   readonly toFrame: (frame: StateFrame) => M;
+  /** With `expand`: what there is of the row behind the caller's cursor. */
+  readonly expanded: ((row: RowOf<S>, shared: boolean) => Iterable<M>) | undefined;
 }
 
 export function createWatchHandlers(
@@ -67,6 +71,7 @@ export function createWatchHandlers(
     toWire: (row) => toSessionMessage(row),
     toSharedWire: onceARow((row) => toSessionMessage(row)),
     toFrame: toMessageFrame,
+    expanded: undefined,
   } satisfies Partial<Call<"messages", SessionMessage>>;
   const events = {
     stream: "events",
@@ -74,10 +79,13 @@ export function createWatchHandlers(
     toSharedWire: onceARow((row) => toSessionEvent(row)),
     toFrame: toEventFrame,
   } satisfies Partial<Call<"events", SessionEvent>>;
+  const sharedEvents = new SharedEvents(events.toSharedWire, SHARED_EVENTS_LIMITS);
   return {
     watchSessionMessages: (request, { signal }) => watch({ ...messages, request, signal }),
-    watchSessionEvents: (request, { signal }) =>
-      watch({ ...events, request, signal, passes: filterOf(request) }),
+    watchSessionEvents: (request, { signal }) => {
+      const expanded = request.expand ? expansionOf(request, sharedEvents) : undefined;
+      return watch({ ...events, request, signal, passes: filterOf(request), expanded });
+    },
   };
 
   async function* watch<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
@@ -107,7 +115,7 @@ export function createWatchHandlers(
     head: SessionHead | undefined,
   ): Promise<bigint> {
     const { sessionId } = request;
-    const afterSeq = request.afterSeq > 0n ? request.afterSeq : 0n;
+    const afterSeq = cursorIn(request);
     if (head === undefined) {
       if (options.sessionPolicy === "strict") throw sessionNotFound(sessionId);
       return afterSeq;
@@ -116,8 +124,22 @@ export function createWatchHandlers(
     if (afterSeq > end) throw cursorBeyondHead(end);
     // Both ends are borders of rows; a client that comes back is most often at the upper one.
     if (afterSeq === 0n || afterSeq === end) return afterSeq;
-    return reader.resolveCursor({ stream, sessionId, afterSeq });
+    const expand = "expand" in request && request.expand;
+    return reader.resolveCursor({ stream, sessionId, afterSeq, expand });
   }
+}
+
+function cursorIn({ afterSeq }: WatchRequest): bigint {
+  return afterSeq > 0n ? afterSeq : 0n;
+}
+
+/** The first row may begin before the cursor, and is then delivered from there. */
+function expansionOf(
+  request: WatchSessionEventsRequest,
+  sharedEvents: SharedEvents,
+): (row: EventRow, shared: boolean) => Iterable<SessionEvent> {
+  const afterSeq = cursorIn(request);
+  return (row, shared) => (shared ? sharedEvents.of(row, afterSeq) : toRawEvents(row, afterSeq));
 }
 
 function* wireOf<S extends StreamName, M>(
@@ -125,10 +147,13 @@ function* wireOf<S extends StreamName, M>(
   delivery: Delivery<S>,
   standing: Standing,
 ): Generator<M> {
-  const { passes, request } = call;
+  const { passes, request, expanded } = call;
   const { sessionId, stateFrames } = request;
   if (delivery.kind === "standing") {
-    if (stateFrames) yield call.toFrame({ sessionId, standing, seq: delivery.seq });
+    const asked = expanded === undefined ? 0n : cursorIn(request);
+    // Inside a row, the watch looks from its beginning, and the caller has got further than that.
+    const seq = delivery.seq > asked ? delivery.seq : asked;
+    if (stateFrames) yield call.toFrame({ sessionId, standing, seq });
     return;
   }
   const toWire = delivery.shared ? call.toSharedWire : call.toWire;
@@ -136,7 +161,9 @@ function* wireOf<S extends StreamName, M>(
   for (const row of delivery.rows) {
     const passed = passes === undefined || passes(row);
     last = passed ? undefined : row;
-    if (passed) yield toWire(row);
+    if (!passed) continue;
+    if (expanded === undefined) yield toWire(row);
+    else yield* expanded(row, delivery.shared);
   }
   if (stateFrames && last !== undefined) {
     yield call.toFrame({ sessionId, standing, seq: lastSeqOf(last) });
@@ -150,11 +177,6 @@ function check(request: WatchRequest): void {
     "runId" in request ? checkText("run_id", request.runId) : undefined,
   ]);
   if (violations.length > 0) throw invalidArgument(violations);
-  if ("expand" in request && request.expand) {
-    throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", "expand is not served yet", {
-      violations: [{ field: "expand", description: "expected false in this version" }],
-    });
-  }
 }
 
 function filterOf(request: WatchSessionEventsRequest): ((row: EventRow) => boolean) | undefined {

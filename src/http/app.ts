@@ -1,11 +1,40 @@
-import type {
-  FastifyBaseLogger,
-  FastifyInstance,
-  RawReplyDefaultExpression,
-  RawRequestDefaultExpression,
-  RawServerDefault,
+/**
+ * fastify as this service has it: what every request passes before its route, and what every error
+ * becomes. Route files are plugins of the `App` that comes out of here.
+ */
+import {
+  fastify,
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type FastifyServerFactory,
+  type RawReplyDefaultExpression,
+  type RawRequestDefaultExpression,
+  type RawServerDefault,
 } from "fastify";
-import type { ZodTypeProvider } from "fastify-type-provider-zod";
+import {
+  serializerCompiler,
+  validatorCompiler,
+  type ZodTypeProvider,
+} from "fastify-type-provider-zod";
+import type { ServiceError } from "../base/errors.ts";
+import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";
+import { checkHost } from "./host-check.ts";
+import { checkContentCoding, readJson } from "./json-body.ts";
+import { KnownRoutes } from "./known-routes.ts";
+import { SAFE } from "./listener.ts";
+import type { OpenRequests } from "./open-requests.ts";
+import {
+  CLIENT_CLOSED_REQUEST,
+  PROBLEM_TYPE,
+  problemHeaders,
+  problemOf,
+  statusOf,
+} from "./problem.ts";
+import { checkQuery, parseQuery } from "./query.ts";
+import { refusalOf } from "./refusals.ts";
+import { type RequestRecords, UNKNOWN_ROUTE } from "./request-records.ts";
 
 /** What route files are given: fastify, whose schemas are Zod's. */
 export type App = FastifyInstance<
@@ -15,3 +44,115 @@ export type App = FastifyInstance<
   FastifyBaseLogger,
   ZodTypeProvider
 >;
+
+export interface AppParts {
+  readonly openRequests: OpenRequests;
+  readonly records: RequestRecords;
+  /** Only this machine can reach the service, so a request for another name is a trick of a browser. */
+  readonly isOnLoopback: boolean;
+  readonly serverFactory: FastifyServerFactory;
+}
+
+/** A path parameter is bounded by the request line; that a session id is too long is for the handlers to say. */
+const PARAMETER_CHARS_MAX = 16 * 1024;
+
+export function createApp(parts: AppParts, options: { readonly requestBytesMax: number }): App {
+  const app = fastify({
+    serverFactory: parts.serverFactory,
+    bodyLimit: options.requestBytesMax,
+    trustProxy: false,
+    return503OnClosing: false, // A hook says it, as a problem.
+    routerOptions: {
+      caseSensitive: true,
+      ignoreTrailingSlash: false,
+      ignoreDuplicateSlashes: false,
+      maxParamLength: PARAMETER_CHARS_MAX,
+      querystringParser: parseQuery,
+    },
+    frameworkErrors: (cause, request, reply) => {
+      const error = refusalOf(cause);
+      const startedMs = parts.records.startedMs();
+      reply.raw.once("close", () => {
+        record(parts.records, { request, reply, startedMs, sessionId: undefined, error });
+      });
+      void reply.headers(SAFE);
+      sendProblem(reply, error);
+    },
+  }).withTypeProvider<ZodTypeProvider>();
+  app.setValidatorCompiler(validatorCompiler);
+  app.setSerializerCompiler(serializerCompiler);
+  // JSON is all that is read: a page of another origin can post a form or plain text without asking.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("application/json", { parseAs: "buffer" }, readJson);
+  app.decorateRequest(SERVED_REQUEST);
+  serveAll(app, parts);
+  return app;
+}
+
+function serveAll(app: App, { openRequests, records, isOnLoopback }: AppParts): void {
+  const routes = new KnownRoutes();
+  app.addHook("onRoute", ({ method, url }) => routes.add(method, url));
+  app.addHook("onRequest", (request, reply, done) => {
+    const startedMs = records.startedMs();
+    const served = new ServedRequest(() => openRequests.stopping);
+    request.setDecorator(SERVED_REQUEST, served);
+    openRequests.enter(served);
+    reply.raw.once("close", () => {
+      served.closed(!reply.raw.writableFinished);
+      openRequests.leave(served);
+      const sessionId = sessionIdOf(request);
+      record(records, { request, reply, startedMs, sessionId, error: served.refusedBy, served });
+    });
+    void reply.headers(SAFE);
+    done(
+      openRequests.stopping ??
+        (isOnLoopback ? checkHost(request.raw) : undefined) ??
+        (request.is404 ? routes.refusalOf(request.method, request.url) : undefined) ??
+        checkQuery(request.url) ??
+        checkContentCoding(request.headers["content-encoding"]),
+    );
+  });
+  app.addHook("onSend", (_request, reply, payload, done) => {
+    if (openRequests.stopping !== undefined) void reply.header("connection", "close");
+    done(null, payload);
+  });
+  app.setErrorHandler((cause, request, reply) => {
+    const error = refusalOf(cause);
+    servedRequestOf(request).refusedBy = error;
+    sendProblem(reply, error);
+  });
+}
+
+/** In bytes: to text fastify would add a charset, which JSON has not. */
+function sendProblem(reply: FastifyReply, error: ServiceError): void {
+  const body = Buffer.from(JSON.stringify(problemOf(error)));
+  void reply.code(statusOf(error)).headers(problemHeaders(error)).type(PROBLEM_TYPE).send(body);
+}
+
+function record(
+  records: RequestRecords,
+  end: {
+    readonly request: FastifyRequest;
+    readonly reply: FastifyReply;
+    readonly startedMs: number;
+    readonly sessionId: string | undefined;
+    readonly error: ServiceError | undefined;
+    readonly served?: ServedRequest;
+  },
+): void {
+  const { request, reply, served, ...rest } = end;
+  const wasLeft = !reply.raw.writableFinished;
+  records.ended({
+    ...rest,
+    method: request.method,
+    route: (request.is404 ? undefined : request.routeOptions.url) ?? UNKNOWN_ROUTE,
+    status: reply.raw.headersSent ? reply.raw.statusCode : CLIENT_CLOSED_REQUEST,
+    isStream: served?.isStream ?? false,
+    wasLeft,
+  });
+}
+
+function sessionIdOf({ params }: FastifyRequest): string | undefined {
+  if (typeof params !== "object" || params === null || !("id" in params)) return undefined;
+  return typeof params.id === "string" ? params.id : undefined;
+}

@@ -1,29 +1,71 @@
-/** The public HTTP port: REST, SSE, AG-UI and CopilotKit over the handlers that gRPC uses too. */
-import fastify from "fastify";
-import {
-  serializerCompiler,
-  validatorCompiler,
-  type ZodTypeProvider,
-} from "fastify-type-provider-zod";
+/**
+ * The public HTTP port: REST, SSE, AG-UI and CopilotKit over the handlers that gRPC uses too.
+ *
+ *   new ── start ──► serving ── stop ──► no new connection; streams end, new requests are 503
+ *                                          │ requests under way finish
+ *                                          ├─ all answered ───────────────────────────► stopped
+ *                                          └─ stopLimitMs passed, connections cut ──► stopped
+ */
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Handlers } from "../handlers/context.ts";
+import type { AguiJoin } from "../handlers/agui.ts";
+import type { ExportHandlers } from "../handlers/export.ts";
+import type { HistoryHandlers } from "../handlers/list.ts";
+import type { RunsHandlers } from "../handlers/runs.ts";
+import type { Transcripts } from "../handlers/transcripts.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import { aguiRoutes } from "./agui-routes.ts";
+import { type App, createApp } from "./app.ts";
+import { copilotKitRoutes } from "./copilotkit-routes.ts";
+import { exportRoutes } from "./export-routes.ts";
+import { historyRoutes } from "./history-routes.ts";
+import { isLoopbackName } from "./host-check.ts";
+import { HTTP_LIMITS, type HttpLimits } from "./limits.ts";
+import { Listener } from "./listener.ts";
+import { followMessages, liveRoutes } from "./live-routes.ts";
+import { messageRoutes, type StreamMessages } from "./message-routes.ts";
+import { describeRoutes, openApiRoutes } from "./openapi.ts";
+import { OpenRequests } from "./open-requests.ts";
+import { type LoggedRequests, RequestRecords } from "./request-records.ts";
+import { runRoutes } from "./run-routes.ts";
+import { sessionRoutes } from "./session-routes.ts";
+import { transcriptRoutes } from "./transcript-routes.ts";
 
 export interface HttpParts {
-  readonly handlers: Partial<Handlers<typeof SessionService>>;
+  readonly handlers: HistoryHandlers &
+    Pick<
+      Handlers<typeof SessionService>,
+      | "listSessions"
+      | "getSession"
+      | "deleteSession"
+      | "listSessionMessages"
+      | "pushSessionMessage"
+      | "listSessionEvents"
+      | "watchSessionMessages"
+      | "watchSessionEvents"
+    >;
+  readonly runs: RunsHandlers;
+  readonly transcripts: Pick<Transcripts, "read">;
+  readonly join: AguiJoin;
+  readonly exports: ExportHandlers;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
 }
 
 export interface HttpOptions {
+  /** `host:port`; port 0 takes a free one. */
   readonly address: string;
   readonly requestBytesMax: number;
+  readonly connectionsMax: number;
   readonly heartbeatMs: number;
+  readonly logRequests: LoggedRequests;
+  /** How long requests under way may take to finish when the server stops. */
   readonly stopLimitMs: number;
+  readonly limits?: HttpLimits;
 }
 
 export interface HttpServer extends Unit {
@@ -31,26 +73,121 @@ export interface HttpServer extends Unit {
   readonly address: string;
 }
 
-export function createHttpServer(_parts: HttpParts, options: HttpOptions): HttpServer {
-  const app = fastify().withTypeProvider<ZodTypeProvider>();
-  app.setValidatorCompiler(validatorCompiler);
-  app.setSerializerCompiler(serializerCompiler);
-  let address = options.address;
-  return {
-    get address() {
-      return address;
+const API_PREFIX = "/api/ambient/v1";
+
+/** Answers that have left may still be on their way to the kernel. */
+const LAST_BYTES_LIMIT_MS = 200;
+
+export function createHttpServer(parts: HttpParts, options: HttpOptions): HttpServer {
+  return new FastifyServer(parts, options);
+}
+
+class FastifyServer implements HttpServer {
+  readonly #log: Log;
+  readonly #stopLimitMs: number;
+  readonly #openRequests = new OpenRequests();
+  readonly #app: App;
+  readonly #listener: Listener;
+  #address: string;
+  #started: Promise<void> | undefined;
+  #stopped: Promise<void> | undefined;
+
+  constructor(parts: HttpParts, options: HttpOptions) {
+    this.#log = parts.log;
+    this.#stopLimitMs = options.stopLimitMs;
+    this.#address = options.address;
+    const records = new RequestRecords(parts, options);
+    const { limits = HTTP_LIMITS, connectionsMax } = options;
+    this.#listener = new Listener(
+      { refused: (error) => records.endedEarly(error) },
+      { limits, connectionsMax },
+    );
+    this.#app = createApp(
+      {
+        openRequests: this.#openRequests,
+        records,
+        isOnLoopback: isLoopbackName(hostOf(options.address)),
+        serverFactory: (handle) => this.#listener.serving(handle),
+      },
+      options,
+    );
+    serveRoutes(this.#app, parts, options);
+  }
+
+  get address(): string {
+    return this.#address;
+  }
+
+  start(): Promise<void> {
+    this.#started ??= this.#listen();
+    return this.#started;
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#end();
+    return this.#stopped;
+  }
+
+  async #listen(): Promise<void> {
+    await this.#app.ready();
+    this.#address = await this.#listener.listen(this.#address);
+  }
+
+  async #end(): Promise<void> {
+    await this.#started?.catch(() => undefined);
+    const connectionsClosed = this.#listener.close();
+    const answered = this.#openRequests.close();
+    if (!(await isDoneWithin(answered, this.#stopLimitMs))) {
+      this.#log.warn({ requests: this.#openRequests.count }, "requests cut at the stop limit");
+    }
+    this.#listener.closeIdle();
+    // What is left has no answer under way, or one that was cut off above.
+    await isDoneWithin(connectionsClosed, LAST_BYTES_LIMIT_MS);
+    this.#listener.cut();
+    await Promise.all([connectionsClosed, answered]);
+    await this.#app.close();
+  }
+}
+
+/** Every route, and the document that describes them. */
+export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): void {
+  const live = { ...parts, heartbeatMs: options.heartbeatMs };
+  const streamMessages: StreamMessages = (following) => followMessages(live, following);
+  describeRoutes(app);
+  void app.register((root: App, _options, done) => {
+    openApiRoutes(root);
+    aguiRoutes(live)(root);
+    copilotKitRoutes(live)(root);
+    done();
+  });
+  const rest = [
+    sessionRoutes(parts),
+    messageRoutes({ ...parts, streamMessages }),
+    historyRoutes(parts),
+    liveRoutes(live),
+    runRoutes(parts),
+    transcriptRoutes(parts),
+    exportRoutes(parts),
+  ];
+  void app.register(
+    (api: App, _options, done) => {
+      for (const serve of rest) serve(api);
+      done();
     },
-    async start() {
-      const separator = address.lastIndexOf(":");
-      const host = address.slice(0, separator);
-      await app.listen({
-        host: host.replace(/^\[(.*)\]$/, "$1"),
-        port: Number(address.slice(separator + 1)),
-      });
-      address = `${host}:${app.addresses()[0]?.port}`;
-    },
-    async stop() {
-      await app.close();
-    },
-  };
+    { prefix: API_PREFIX },
+  );
+}
+
+function hostOf(address: string): string {
+  return address.slice(0, address.lastIndexOf(":"));
+}
+
+async function isDoneWithin(done: Promise<void>, limitMs: number): Promise<boolean> {
+  const late = Promise.withResolvers<boolean>();
+  const timer = setTimeout(() => late.resolve(false), limitMs);
+  try {
+    return await Promise.race([done.then(() => true), late.promise]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

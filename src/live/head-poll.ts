@@ -1,7 +1,15 @@
 /**
  * The backstop of all wake-ups: asks where the watched sessions stand, all in one query, again and
- * again while anything is watched. What it finds is a hint like any other, and it is how a deletion
- * by another replica is noticed. It never asks twice at once.
+ * again while anything is watched. It is also how a deletion by another replica is noticed. It never
+ * asks twice at once.
+ *
+ * It knows whether rows of other replicas come late: when the last poll failed, and from the loss of
+ * the hints until they come again and a poll that began after that has made up for them.
+ *
+ *   come ── hintsLost ──► lost ── hintsRegained ──► regained ── a poll begins ──► made up
+ *    ▲                     ▲                           ▲                            │ │
+ *    │                     └── hintsLost, whenever     └──── hintsRegained ──────────┘ │
+ *    └───────────────────────────────── a poll is answered ───────────────────────────┘
  */
 import type { Log } from "../observability/log.ts";
 import type { SessionHead } from "../store/rows.ts";
@@ -11,10 +19,12 @@ import type { Timers } from "./timers.ts";
 /** What is watched, and who hears of it. */
 export interface Watched {
   sessionIds(): readonly string[];
-  hinted(sessionId: string, head: SessionHead): void;
-  /** Whether the poll is `failing` has changed. */
-  pollTurned(): void;
+  found(sessionId: string, head: SessionHead): void;
+  /** The poll's `isLate` has changed. */
+  latenessTurned(): void;
 }
+
+type Hints = "come" | "lost" | "regained" | "made up";
 
 export interface HeadPollParts {
   readonly reads: Reads;
@@ -31,15 +41,26 @@ export class HeadPoll {
   #again = false;
   #stopped = false;
   #failing = false;
+  /** Before anybody says that there are other hints, the poll is the usual way, and not a late one. */
+  #hints: Hints = "come";
 
   constructor(parts: HeadPollParts, limits: { readonly headPollIntervalMs: number }) {
     this.#parts = parts;
     this.#intervalMs = limits.headPollIntervalMs;
   }
 
-  /** The last poll failed: what other replicas commit is not seen at present. */
-  get failing(): boolean {
-    return this.#failing;
+  get isLate(): boolean {
+    return this.#failing || this.#hints !== "come";
+  }
+
+  hintsLost(): void {
+    this.#turn({ hints: "lost" });
+    this.now();
+  }
+
+  hintsRegained(): void {
+    if (this.#hints !== "come") this.#turn({ hints: "regained" });
+    this.now();
   }
 
   /** Something is watched: polls from now on, until nothing is. */
@@ -68,7 +89,9 @@ export class HeadPoll {
     while (this.#again && !this.#stopped) {
       this.#again = false;
       const sessionIds = this.#parts.watched.sessionIds();
+      if (this.#hints === "regained") this.#turn({ hints: "made up" });
       if (sessionIds.length > 0) await this.#ask(sessionIds);
+      else if (this.#hints === "made up") this.#turn({ hints: "come" });
     }
     this.#polling = false;
     if (this.#parts.watched.sessionIds().length > 0) this.keepGoing();
@@ -77,24 +100,31 @@ export class HeadPoll {
   async #ask(sessionIds: readonly string[]): Promise<void> {
     try {
       const heads = await this.#parts.reads.heads(sessionIds);
-      for (const [sessionId, head] of heads) this.#parts.watched.hinted(sessionId, head);
+      for (const [sessionId, head] of heads) this.#parts.watched.found(sessionId, head);
       this.reached();
+      if (this.#hints === "made up") this.#turn({ hints: "come" });
     } catch (error) {
       if (this.#stopped) return;
       if (!this.#failing) this.#parts.log.warn({ err: error }, "live poll failed");
-      this.#turn(true);
+      this.#turn({ failing: true });
     }
   }
 
   /** The heads could be read, by this poll or by somebody else. */
   reached(): void {
-    this.#turn(false);
+    if (this.#failing) this.#parts.log.info({}, "live poll recovered");
+    this.#turn({ failing: false });
   }
 
-  #turn(failing: boolean): void {
-    if (failing === this.#failing) return;
+  #turn({ failing = this.#failing, hints = this.#hints }: Turn): void {
+    const wasLate = this.isLate;
     this.#failing = failing;
-    if (!failing) this.#parts.log.info({}, "live poll recovered");
-    this.#parts.watched.pollTurned();
+    this.#hints = hints;
+    if (this.isLate !== wasLate) this.#parts.watched.latenessTurned();
   }
+}
+
+interface Turn {
+  readonly failing?: boolean;
+  readonly hints?: Hints;
 }

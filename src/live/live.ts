@@ -4,8 +4,8 @@
  *
  *   ingest ── committed ──►  Tail (window) ◄── one read ── table
  *   delete ── deleted ────►    │  wakes                      ▲ a page each
- *   poll, other replicas ──►   ▼                             │
- *              hinted        Watcher (cursor) ───────────────┘──► handler
+ *   poll ────── found ──────►  ▼                             │
+ *   others ──── hinted ────► Watcher (cursor) ───────────────┘──► handler
  *
  * A session is in the book while somebody watches it, each of its two streams with a tail of its
  * own while somebody watches that one. A commit of a session that nobody watches costs one look-up.
@@ -95,7 +95,7 @@ class LiveBook implements Live {
       limits,
       clock,
       memory: new WindowMemory(limits),
-      pollFails: () => this.#poll.failing,
+      othersAreLate: () => this.#poll.isLate,
     };
   }
 
@@ -137,13 +137,28 @@ class LiveBook implements Live {
     this.#end(sessionId, sessionDeleted(sessionId));
   }
 
-  hinted(sessionId: string, head: SessionHead): void {
+  found(sessionId: string, head: SessionHead): void {
     if (head.deleted) this.deleted(sessionId);
-    for (const tail of this.#tailsOf(sessionId)) tail.hinted(headOf(head, tail.stream));
+    for (const tail of this.#tailsOf(sessionId)) tail.found(headOf(head, tail.stream));
+  }
+
+  hinted(sessionId: string, head: SessionHead): void {
+    const tails = this.#tailsOf(sessionId);
+    for (const tail of tails) tail.hinted(headOf(head, tail.stream));
+    // A watch ends by what the table says, and not by hearsay.
+    if (head.deleted && tails.length > 0) this.#poll.now();
   }
 
   missed(): void {
     this.#poll.now();
+  }
+
+  lost(): void {
+    this.#poll.hintsLost();
+  }
+
+  regained(): void {
+    this.#poll.hintsRegained();
   }
 
   sessionIds(): readonly string[] {
@@ -151,7 +166,7 @@ class LiveBook implements Live {
     return [...new Set([...messages.keys(), ...events.keys()])];
   }
 
-  pollTurned(): void {
+  latenessTurned(): void {
     for (const sessionId of this.sessionIds()) {
       for (const tail of this.#tailsOf(sessionId)) tail.wakeAll();
     }
@@ -165,7 +180,7 @@ class LiveBook implements Live {
     try {
       const head = await this.#heads.ask(sessionId);
       this.#poll.reached();
-      this.hinted(sessionId, head ?? NOT_THERE);
+      this.found(sessionId, head ?? NOT_THERE);
       watcher.begin(head);
       return watcher;
     } catch (error) {

@@ -92,14 +92,24 @@ export class Tail<S extends StreamName> {
     return this.#window?.floor ?? 0n;
   }
 
-  /** The stream has got to `head`, as read or heard; the first one that was read opens the tail. */
+  /** The stream has got to `head`, as read from the table; the first time opens the tail. */
+  found(head: bigint): void {
+    if (this.#closed) return;
+    this.#window ??= hint(openWindow<Held<S>>(head), this.#heard);
+    this.hinted(head);
+  }
+
+  /**
+   * The stream has got to `head`, as heard. That opens nothing: what is below a window's floor has to
+   * be in the table for sure, and a hint may be wrong.
+   */
   hinted(head: bigint): void {
     if (this.#closed) return;
-    this.#become(
-      this.#window === undefined
-        ? hint(openWindow<Held<S>>(head), this.#heard)
-        : hint(this.#window, head),
-    );
+    if (this.#window === undefined) {
+      if (head > this.#heard) this.#heard = head;
+      return;
+    }
+    this.#become(hint(this.#window, head));
     this.#read();
   }
 

@@ -51,8 +51,8 @@ export interface WatcherParts {
   readonly metrics: LiveMetrics | undefined;
   readonly limits: LiveLimits;
   readonly clock: Clock;
-  /** Whether the heads of the watched sessions cannot be polled at present. */
-  readonly pollFails: () => boolean;
+  /** Whether what other replicas commit comes late at present. */
+  readonly othersAreLate: () => boolean;
 }
 
 export interface OneWatch<S extends StreamName> {
@@ -156,7 +156,7 @@ export class Watcher<S extends StreamName> {
   }
 
   #standing(cursor: bigint, beganAt: bigint): Standing {
-    if (this.#failures > 0 || this.#tail.degraded || this.#parts.pollFails()) {
+    if (this.#failures > 0 || this.#tail.degraded || this.#parts.othersAreLate()) {
       return "degraded";
     }
     return cursor < beganAt ? "catching_up" : "live";

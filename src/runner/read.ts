@@ -8,22 +8,37 @@ export interface ReadRequest {
   readonly sessionId: string;
   /** Rows after this number; 0 reads from the beginning. */
   readonly afterSeq: bigint;
+  /** Raw events instead of rows; `afterSeq` may be any event's number. Of events only. */
+  readonly expand?: boolean;
 }
 
-/** What the session holds now, page by page, and then the end. */
+/** Where the stream of a session stands: the last number that is taken. */
+export async function headSeq(
+  client: LedgerClient,
+  { stream, sessionId }: Pick<ReadRequest, "stream" | "sessionId">,
+  options: RetryOptions,
+): Promise<bigint> {
+  const newest = { sessionId, descending: true, pageSize: 1 };
+  const page = await patiently(() => listRows(client, stream, newest, options.signal), options);
+  return page.items.reduce((_, row) => lastSeqOf(row), 0n);
+}
+
+/** What the session holds now, or up to a number, page by page, and then the end. */
 export async function* readRows(
   client: LedgerClient,
-  { afterSeq, ...request }: ReadRequest,
+  { stream, sessionId, afterSeq, ...request }: ReadRequest & { readonly untilSeq?: bigint },
   options: RetryOptions,
 ): AsyncGenerator<LedgerRow, void, undefined> {
+  const { expand = false, untilSeq } = request;
   let cursor = afterSeq;
   for (;;) {
-    const page = await retrying(
-      () => readPage(client, { ...request, afterSeq: cursor }, options.signal),
-      (failure) => failure.wasLost || failure.wasRefusedForNow,
-      options,
-    );
-    yield* page.items;
+    if (untilSeq !== undefined && cursor >= untilSeq) return;
+    const next = { sessionId, afterSeq: cursor, pageSize: PAGE_ROWS, expand };
+    const page = await patiently(() => listRows(client, stream, next, options.signal), options);
+    for (const row of page.items) {
+      if (untilSeq !== undefined && row.seq > untilSeq) return;
+      yield row;
+    }
     if (!page.hasMore) return;
     if (page.nextAfterSeq <= cursor) throw new Error("a page did not move the cursor");
     cursor = page.nextAfterSeq;
@@ -50,32 +65,46 @@ export function followRows(
 /** The most a page may hold; one of large rows ends sooner by itself. */
 const PAGE_ROWS = 1_000;
 
+/** The fields of a request for either stream; the one of messages has no `expand`. */
+interface PageRequest {
+  readonly sessionId: string;
+  readonly pageSize: number;
+  readonly afterSeq?: bigint;
+  readonly descending?: boolean;
+  readonly expand?: boolean;
+}
+
 interface Page {
   readonly items: readonly LedgerRow[];
   readonly nextAfterSeq: bigint;
   readonly hasMore: boolean;
 }
 
-function readPage(
+/** Reads can be made again, whatever became of them. */
+function patiently<T>(read: () => Promise<T>, options: RetryOptions): Promise<T> {
+  return retrying(read, (failure) => failure.wasLost || failure.wasRefusedForNow, options);
+}
+
+function listRows(
   client: LedgerClient,
-  { stream, sessionId, afterSeq }: ReadRequest,
+  stream: StreamName,
+  { expand = false, ...request }: PageRequest,
   signal: AbortSignal | undefined,
 ): Promise<Page> {
   const options = signal === undefined ? {} : { signal };
-  const request = { sessionId, afterSeq, pageSize: PAGE_ROWS };
   return stream === "events"
-    ? client.call(ledger.listSessionEvents, request, options)
+    ? client.call(ledger.listSessionEvents, { ...request, expand }, options)
     : client.call(ledger.listSessionMessages, request, options);
 }
 
 function openWatch(
   client: LedgerClient,
-  { stream, sessionId, afterSeq }: ReadRequest,
+  { stream, sessionId, afterSeq, expand = false }: ReadRequest,
   { signal, onAttached }: { readonly signal?: AbortSignal; readonly onAttached: () => void },
 ): AsyncGenerator<LedgerRow, void, undefined> {
   const options = signal === undefined ? { onAttached } : { signal, onAttached };
   const request = { sessionId, afterSeq };
   return stream === "events"
-    ? client.watch(ledger.watchSessionEvents, request, options)
+    ? client.watch(ledger.watchSessionEvents, { ...request, expand }, options)
     : client.watch(ledger.watchSessionMessages, request, options);
 }

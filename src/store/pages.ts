@@ -32,6 +32,11 @@ export interface PageRequest<S extends StreamName> {
   readonly bytesMax: number;
   /** Undefined: every row. */
   readonly filter: PageFilter | undefined;
+  /**
+   * For a caller that expands: a page also ends with the row that brings it to so many raw events,
+   * because it could do nothing with those that follow. Below `before`, inside a row too.
+   */
+  readonly eventsMax?: number;
 }
 
 export interface PageFilter {
@@ -41,6 +46,14 @@ export interface PageFilter {
   readonly runId: string;
   readonly createdAfterMicros: bigint | undefined;
   readonly createdBeforeMicros: bigint | undefined;
+  /** Rows that something happened in, from the first of the two to the second; of events only. */
+  readonly span?: Span;
+}
+
+/** Both ends are inside; undefined: no end. */
+export interface Span {
+  readonly startMicros: bigint | undefined;
+  readonly endMicros: bigint | undefined;
 }
 
 export interface Page<S extends StreamName> {
@@ -105,13 +118,24 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
     // The row beyond is not looked at; its number is where the next page begins.
     return { seq: descending ? BigInt(beyond) + 1n : BigInt(beyond) - 1n, more: true };
   }
-  const end = fields?.["head"];
-  return { seq: descending || typeof end !== "string" ? undefined : BigInt(end), more: false };
+  const head = fields?.["head"];
+  if (descending || typeof head !== "string") return NO_BORDER;
+  const { before } = request;
+  const isBelow = before !== undefined && before <= BigInt(head);
+  return { seq: isBelow ? before - 1n : BigInt(head), more: false };
 }
 
 /** Exported for the plan test. */
 export function pageStatement(request: PageRequest<StreamName>, border: Border): SQL {
-  const { stream, descending, rowsMax, bytesMax, filter } = request;
+  const { stream, descending, rowsMax, bytesMax, filter, eventsMax } = request;
+  const events =
+    eventsMax === undefined
+      ? { sum: sql``, bound: sql`` }
+      : {
+          sum: sql`sum(${eventsOf(request)}) over (order by seq ${direction(descending)}
+            rows between unbounded preceding and 1 preceding) as events_before,`,
+          bound: sql`and events_before < ${eventsMax}`,
+        };
   const inside =
     border.seq === undefined
       ? sql``
@@ -120,7 +144,7 @@ export function pageStatement(request: PageRequest<StreamName>, border: Border):
         : sql`and seq <= ${border.seq.toString()}::bigint`;
   return sql`
     select ${columnsOf(stream)}, found from (
-      select *, row_number() over (order by seq ${direction(descending)}) as place,
+      select *, ${events.sum} row_number() over (order by seq ${direction(descending)}) as place,
         sum(${bytesOf(stream)}) over (order by seq ${direction(descending)}) as bytes,
         count(*) over () as found
       from (
@@ -128,7 +152,7 @@ export function pageStatement(request: PageRequest<StreamName>, border: Border):
         order by seq ${direction(descending)} limit ${rowsMax + 1}
       ) wanted
     ) counted
-    where bytes <= ${bytesMax} or place = 1
+    where bytes <= ${bytesMax} ${events.bound} or place = 1
     order by seq ${direction(descending)}`;
 }
 
@@ -143,13 +167,34 @@ function matching(wanted: PageFilter | undefined): SQL {
     wanted.runId === "" ? sql`` : sql` and run_id = ${wanted.runId}`,
     from === undefined ? sql`` : sql` and created_at >= ${isoOf(from)}::timestamptz`,
     to === undefined ? sql`` : sql` and created_at < ${isoOf(to)}::timestamptz`,
+    overlapping(wanted.span),
   ]);
 }
+
+/** A row goes from its creation to its completion, or is a moment. */
+function overlapping({ startMicros, endMicros }: Span = WHENEVER): SQL {
+  return sql.join([
+    startMicros === undefined
+      ? sql``
+      : sql` and coalesce(completed_at, created_at) >= ${isoOf(startMicros)}::timestamptz`,
+    endMicros === undefined ? sql`` : sql` and created_at <= ${isoOf(endMicros)}::timestamptz`,
+  ]);
+}
+const WHENEVER: Span = { startMicros: undefined, endMicros: undefined };
 
 /** What a row takes in an answer: all that can be long, and no less than the rest of it. */
 function bytesOf(stream: StreamName): SQL {
   const long = stream === "messages" ? sql`sender` : sql`fragments`;
   return sql`octet_length(payload) + coalesce(octet_length(${long}), 0) + ${ROW_OVERHEAD_BYTES}::int`;
+}
+
+/** A row without an index comes whole, as one. */
+function eventsOf({ before }: PageRequest<StreamName>): SQL {
+  const end =
+    before === undefined
+      ? sql`seq + event_count`
+      : sql`least(seq + event_count, ${before.toString()}::bigint)`;
+  return sql`case when fragments is null then 1 else ${end} - seq end`;
 }
 
 function rangeOf({ sessionId, after, before }: PageRequest<StreamName>): SQL {

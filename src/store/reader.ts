@@ -21,9 +21,17 @@ export interface LedgerReader {
    * of a merged row it means that whole row was seen (old clients know no other); strictly inside
    * one, that the row comes again.
    */
-  resolveCursor(request: {
-    readonly stream: StreamName;
-    readonly sessionId: string;
-    readonly afterSeq: bigint;
-  }): Promise<bigint>;
+  resolveCursor(request: CursorRequest): Promise<bigint>;
+}
+
+export interface CursorRequest {
+  readonly stream: StreamName;
+  readonly sessionId: string;
+  readonly afterSeq: bigint;
+  /**
+   * The caller reads raw events, so its number may be any event's: a row that has an index and events
+   * after that number comes again, to be expanded from there. Without an index, its first number
+   * means that the row was seen.
+   */
+  readonly expand?: boolean;
 }

@@ -248,18 +248,6 @@ describe("is refused with the field that is wrong:", () => {
     const messages = client.serverStream(watchSessionMessages, { sessionId: "" });
     expect(await failureOf(messages.next())).toMatchObject({ code: "INVALID_ARGUMENT" });
   });
-
-  test("expand, which is not served yet", async () => {
-    const request = { sessionId: SESSION, expand: true };
-    const refused = {
-      code: "UNIMPLEMENTED",
-      reason: "NOT_IMPLEMENTED",
-      violations: [{ field: "expand" }],
-    };
-    expect(await failureOf(events(request))).toMatchObject(refused);
-    const stream = client.serverStream(watchSessionEvents, request);
-    expect(await failureOf(stream.next())).toMatchObject(refused);
-  });
 });
 
 describe.each(STREAMS)("%s of a session that is not there", (stream) => {

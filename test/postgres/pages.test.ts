@@ -100,6 +100,34 @@ describe("pages", () => {
     expect(await readAll({ bytesMax: bytes * 4 - 1 })).toEqual(rows);
   });
 
+  test("a page for raw events ends with the row that has enough, and rows without an index are one", async () => {
+    // 7 events a row, but for every fourth, which was merged elsewhere and has 9 and no index.
+    const rows = Array.from({ length: 20 }, (_, index) =>
+      newRow(
+        index % 4 === 3
+          ? { eventCount: 9 }
+          : { eventCount: 7, fragments: new Uint8Array([10, 1, 2]) },
+      ),
+    );
+    const [first = newRow(), ...others] = rows;
+    const push = newPush("merged", { rows: [first, ...others] });
+    await append(ledger.database, [push], { createMissing: true, wait: false });
+    const sizes = async (request: Partial<PageRequest<"events">>) =>
+      (await read({ sessionId: "merged", ...request })).rows.map((one) => one.eventCount);
+    expect(await sizes({ eventsMax: 7 })).toEqual([7]);
+    expect(await sizes({ eventsMax: 8 })).toEqual([7, 7]);
+    expect(await sizes({ eventsMax: 22 })).toEqual([7, 7, 7, 9]);
+    expect(await sizes({ eventsMax: 23 })).toEqual([7, 7, 7, 9, 7]);
+    expect(await sizes({ eventsMax: 1, descending: true })).toEqual([9]);
+    expect(await sizes({ eventsMax: 2, descending: true })).toEqual([9, 7]);
+    // Two events of the last row before the border, and seven of the one before it.
+    expect(await sizes({ eventsMax: 9, before: 17n, descending: true })).toEqual([7, 7]);
+    expect(await sizes({ eventsMax: 10, before: 17n, descending: true })).toEqual([7, 7, 7]);
+    const page = await read({ sessionId: "merged", eventsMax: 8 });
+    expect(page).toMatchObject({ hasMore: true, nextAfter: 14n });
+    expect((await read({ sessionId: "merged", eventsMax: 1_000 })).hasMore).toBe(false);
+  });
+
   test("filters: type, time, both; a page upwards says how far it looked, to the head at the end", async () => {
     const { rows } = await read({});
     const custom = rows.filter((one) => one.eventType === "CUSTOM");
@@ -109,6 +137,9 @@ describe("pages", () => {
     expect(page.nextAfter).toBe(rows.map(lastSeqOf).at(-1));
     expect(await readAll({ filter, rowsMax: 2 })).toEqual(custom);
     expect(await readAll({ filter, rowsMax: 2, descending: true })).toEqual(custom.toReversed());
+    // Below a border it has looked at what is below, and no further.
+    expect((await read({ filter, before: 50n })).nextAfter).toBe(49n);
+    expect((await read({ filter, before: 5_000n })).nextAfter).toBe(page.nextAfter);
     const span = { ...FILTER, createdAfterMicros: 10_000_000n, createdBeforeMicros: 20_000_000n };
     expect(seqs((await read({ filter: span })).rows)).toEqual(seqs(rows.slice(10, 20)));
   });
@@ -147,6 +178,33 @@ describe("pages", () => {
   });
 });
 
+test("a span has the rows that went on in it: from creation to completion, both ends inside", async () => {
+  const at = (created: bigint, completed?: bigint) =>
+    newRow({
+      createdAtMicros: created,
+      completedAtMicros: completed,
+      ...(completed === undefined ? {} : { eventCount: 2 }),
+    });
+  // Rows at 1: a moment at 10. 2: from 10 to 20. 4: from 15 to 30. 6: a moment at 30.
+  for (const one of [at(10n), at(10n, 20n), at(15n, 30n), at(30n)]) {
+    await append(ledger.database, [newPush("spans", { rows: [one] })], {
+      createMissing: true,
+      wait: false,
+    });
+  }
+  const inside = async (startMicros: bigint | undefined, endMicros: bigint | undefined) => {
+    const filter = { ...FILTER, span: { startMicros, endMicros } };
+    return seqs((await read({ sessionId: "spans", filter })).rows);
+  };
+  expect(await inside(undefined, undefined)).toEqual([1n, 2n, 4n, 6n]);
+  expect(await inside(20n, undefined)).toEqual([2n, 4n, 6n]);
+  expect(await inside(21n, undefined)).toEqual([4n, 6n]);
+  expect(await inside(undefined, 10n)).toEqual([1n, 2n]);
+  expect(await inside(undefined, 9n)).toEqual([]);
+  expect(await inside(16n, 18n)).toEqual([2n, 4n]);
+  expect(await inside(31n, undefined)).toEqual([]);
+});
+
 describe("plans", () => {
   async function planOf(statement: SQL): Promise<string> {
     await ledger.database.run(sql`analyze session_events`);
@@ -157,6 +215,8 @@ describe("plans", () => {
   test.each([
     ["forward", {}],
     ["backward", { descending: true, before: 40_000n }],
+    ["raw events", { eventsMax: 100, before: 40_000n }],
+    ["span", { filter: { ...FILTER, span: { startMicros: 1n, endMicros: 2n ** 51n } } }],
     ["type and time", { filter: { ...FILTER, eventTypes: ["CUSTOM"], createdAfterMicros: 1n } }],
   ])("a page walks the primary key: %s", async (_name, request) => {
     const border = { seq: undefined, more: false };

@@ -1,7 +1,8 @@
 /**
  * Every watcher of the real live.ts gets every committed row after its cursor exactly once and in
  * order, and nothing else, whatever the order in which commits are made, published, published again,
- * polled and read, however reads fail, and whenever watchers come, pull and leave.
+ * polled and read, however reads fail, whatever hints say, true or false, whether they come, and
+ * whenever watchers come, pull and leave.
  *
  * Method: the table is in memory, and answers each read when a step says so, as of when it began or
  * as of then, or with an error. Commits "elsewhere" are never published. fast-check picks the steps;
@@ -37,7 +38,8 @@ type Step =
   | { kind: "answer"; pick: number; as: "began" | "now" }
   | { kind: "fail"; pick: number }
   | { kind: "timer"; pick: number }
-  | { kind: "missed" }
+  | { kind: "missed" | "lost" | "regained" }
+  | { kind: "hint"; session: 0 | 1; stream: StreamName; beyond: number; deleted: boolean }
   | { kind: "watch"; session: 0 | 1; stream: StreamName; back: number; snapshot: boolean }
   | { kind: "pull"; pick: number }
   | { kind: "leave"; pick: number };
@@ -60,7 +62,20 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   },
   { weight: 1, arbitrary: fc.record({ kind: kind("fail"), pick }) },
   { weight: 2, arbitrary: fc.record({ kind: kind("timer"), pick }) },
-  { weight: 1, arbitrary: fc.record({ kind: kind("missed") }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constantFrom("missed" as const, "lost", "regained") }),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: kind("hint"),
+      session,
+      stream,
+      beyond: fc.integer({ min: -3, max: 3 }),
+      deleted: fc.boolean(),
+    }),
+  },
   {
     weight: 2,
     arbitrary: fc.record({
@@ -178,6 +193,12 @@ class World {
         return chosen(this.timers.pending, one.pick)?.fire();
       case "missed":
         return this.live.missed();
+      case "lost":
+        return this.live.lost();
+      case "regained":
+        return this.live.regained();
+      case "hint":
+        return this.hint(one);
       case "watch": {
         const head = table.head(SESSIONS[one.session]);
         const end = one.stream === "messages" ? head.messageSeq : head.eventSeq;
@@ -189,6 +210,23 @@ class World {
       case "leave":
         return chosen(this.callers, one.pick)?.controller.abort();
     }
+  }
+
+  /** Of one stream, too low, right or too high; and that it was deleted, which no session is here. */
+  hint({
+    session: at,
+    stream: streamName,
+    beyond,
+    deleted,
+  }: Extract<Step, { kind: "hint" }>): void {
+    const head = this.table.head(SESSIONS[at]);
+    const nothing = { messageSeq: 0n, eventSeq: 0n };
+    const said = (seq: bigint): bigint => (seq + BigInt(beyond) > 0n ? seq + BigInt(beyond) : 0n);
+    const one =
+      streamName === "messages"
+        ? { messageSeq: said(head.messageSeq) }
+        : { eventSeq: said(head.eventSeq) };
+    this.live.hinted(SESSIONS[at], { ...nothing, ...one, deleted });
   }
 
   async comeToRest({ withTimers }: { readonly withTimers: boolean }): Promise<void> {
@@ -255,9 +293,10 @@ test("every watcher gets every committed row once and in order", async () => {
 });
 
 test("no row of this replica waits for the poll, nor does any before it", async () => {
-  const noPoll = steps.map((all) =>
-    all.filter(({ kind: name }) => name !== "fail" && name !== "timer" && name !== "missed"),
-  );
+  const polls = (one: Step): boolean =>
+    ["fail", "timer", "missed", "lost", "regained"].includes(one.kind) ||
+    (one.kind === "hint" && one.deleted);
+  const noPoll = steps.map((all) => all.filter((one) => !polls(one)));
   const property = fc.asyncProperty(noPoll, (all) => check(all, { withTimers: false }));
   await expect(fc.assert(property, RUNS)).resolves.toBeUndefined();
 });

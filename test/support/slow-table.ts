@@ -2,7 +2,7 @@
  * A double of the database port: rows in memory, read as live delivery reads them, each read answered
  * when the test says so, in any order, or not at all. And timers that run when the test says so.
  */
-import type { LedgerReader, PageAfter } from "../../src/store/reader.ts";
+import type { CursorRequest, LedgerReader, PageAfter } from "../../src/store/reader.ts";
 import {
   type EventRow,
   lastSeqOf,
@@ -124,16 +124,16 @@ export class SlowTable implements LedgerReader {
     };
   }
 
-  async resolveCursor(request: {
-    readonly stream: StreamName;
-    readonly sessionId: string;
-    readonly afterSeq: bigint;
-  }): Promise<bigint> {
-    const { stream, sessionId, afterSeq } = request;
+  async resolveCursor(request: CursorRequest): Promise<bigint> {
+    const { stream, sessionId, afterSeq, expand = false } = request;
     const row = this.rows.findLast(
       (one) => one.stream === stream && one.sessionId === sessionId && one.seq <= afterSeq,
     );
     if (row === undefined || lastSeqOf(row) <= afterSeq) return afterSeq;
+    if (expand) {
+      const hasIndex = row.stream === "events" && row.fragments !== undefined;
+      return hasIndex ? row.seq - 1n : lastSeqOf(row);
+    }
     return row.seq === afterSeq ? lastSeqOf(row) : row.seq - 1n;
   }
 

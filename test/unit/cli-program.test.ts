@@ -50,7 +50,7 @@ describe("help", () => {
     expect(stdout).toContain(exitHelp());
   });
 
-  test.each(["push", "tail", "sessions", "migrate"])(
+  test.each(["push", "tail", "export", "sessions", "migrate"])(
     "of %s has the exit codes",
     async (command) => {
       const { exitCode, stdout } = await run([command, "--help"]);
@@ -80,6 +80,13 @@ describe("a wrong call is exit code 2, and nothing is done", () => {
     ["a limit of zero", ["tail", "-s", "a", "--limit", "0"], "--limit"],
     ["an unknown format", ["tail", "-s", "a", "--format", "xml"], "--format"],
     ["an unknown stream", ["tail", "-s", "a", "--stream", "logs"], "--stream"],
+    ["raw events of messages", ["tail", "-s", "a", "--stream", "messages", "--expand"], "--expand"],
+    ["export without a session", ["export"], "session"],
+    ["export of an unknown stream", ["export", "a", "--stream", "logs"], "--stream"],
+    ["export into a folder", ["export", "a", "-o", "/"], "it is not a file"],
+    ["export over a device", ["export", "a", "-o", "/dev/null", "--force"], "it is not a file"],
+    ["export into no folder", ["export", "a", "-o", "/no/such/folder/a"], "/no/such/folder/a"],
+    ["export over a file", ["export", "a", "-o", import.meta.filename], "--force replaces it"],
     ["a duration without a unit", ["sessions", "--retry-for", "60"], "--retry-for"],
     ["an address without a port", ["sessions", "--address", "localhost"], "--address"],
     ["a file that is not there", ["push", "-s", "a", "-f", "/no/such/file"], "/no/such/file"],

@@ -98,12 +98,6 @@ describe("what a watch refuses", () => {
     expect(String(call.ended)).toMatch(message);
   });
 
-  test("expand is UNIMPLEMENTED", async () => {
-    const call = serving().events({ sessionId: "s", expand: true });
-    await settled();
-    expect(call.ended).toMatchObject({ code: "unimplemented", reason: "NOT_IMPLEMENTED" });
-  });
-
   test("a cursor above the head is OUT_OF_RANGE and names the head", async () => {
     const { table, events, live } = serving();
     table.event("s", { eventCount: 7 });

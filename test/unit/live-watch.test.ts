@@ -234,6 +234,139 @@ describe("the poll", () => {
   });
 });
 
+describe("a hint", () => {
+  test("that comes between the question for the head and its answer is not lost", async () => {
+    const { live, table } = watching();
+    table.fast = false;
+    const follower = new Follower(live, { sessionId: "s" });
+    table.event("s");
+    live.hinted("s", table.head("s"));
+    table.pending[0]?.answer("began"); // As it was before the commit: no such session.
+    table.fast = true;
+    await settled();
+    expect(follower.seqs).toEqual([1n]);
+  });
+
+  test("that is false opens no window, so nobody takes rows for erased that are to come", async () => {
+    const { live, table } = watching();
+    table.event("s");
+    table.fast = false;
+    const follower = new Follower(live, { sessionId: "s" });
+    live.hinted("s", { messageSeq: 0n, eventSeq: 9n, deleted: false });
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    await settled();
+    expect(follower.seqs).toEqual([1n]);
+    for (const row of [table.event("s"), table.event("s")]) live.committed([row]);
+    await settled();
+    expect(follower.seqs).toEqual([1n, 2n, 3n]);
+  });
+
+  test("of one stream says nothing of the other, and makes no window begin at nought", async () => {
+    const { live, table } = watching({ pageRowsMax: 2 });
+    for (let count = 0; count < 9; count += 1) table.message("s");
+    table.fast = false;
+    const follower = new Follower(live, { sessionId: "s", stream: "messages", after: 9n });
+    live.hinted("s", { messageSeq: 0n, eventSeq: 1n, deleted: false });
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    await settled();
+    live.committed([table.message("s")]);
+    await settled();
+    expect([follower.seqs, table.pagesRead]).toEqual([[10n], 0]);
+  });
+
+  test("of a session that nobody watches is not looked up", async () => {
+    const { live, table } = watching();
+    const other = new Follower(live, { sessionId: "t" });
+    await settled();
+    table.headsRead = 0;
+    live.hinted("s", { messageSeq: 0n, eventSeq: 1n, deleted: true });
+    await settled();
+    expect([table.headsRead, table.pagesRead, other.ended]).toEqual([0, 0, undefined]);
+  });
+});
+
+describe("hints that do not come", () => {
+  test("are told to every watch, and the sessions are looked up at once", async () => {
+    const { live, table } = watching();
+    const followers = ["s", "t"].map((sessionId) => new Follower(live, { sessionId }));
+    await settled();
+    table.event("s");
+    live.lost();
+    live.lost();
+    await settled();
+    const late = new Follower(live, { sessionId: "u" });
+    await settled();
+    expect(followers[0]?.seqs).toEqual([1n]);
+    const standings = [...followers, late].map((follower) =>
+      follower.standings.map(({ standing }) => standing),
+    );
+    expect(standings).toEqual([["live", "degraded"], ["live", "degraded"], ["degraded"]]);
+  });
+
+  test("and come again: a watch is live when what was missed has been looked up", async () => {
+    const { live, table } = watching();
+    const follower = new Follower(live, { sessionId: "s" });
+    await settled();
+    live.lost();
+    await settled();
+    table.fast = false;
+    table.event("s");
+    live.regained();
+    await settled();
+    expect(follower.standings.at(-1)).toMatchObject({ standing: "degraded" });
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    await settled();
+    expect(follower.seqs).toEqual([1n]);
+    expect(follower.standings.map(({ standing }) => standing)).toEqual([
+      "live",
+      "degraded",
+      "live",
+    ]);
+  });
+
+  test("are not made up for by a poll that began before they came again, nor by one that failed", async () => {
+    const { live, table, timers } = watching();
+    const follower = new Follower(live, { sessionId: "s" });
+    await settled();
+    table.fast = false;
+    live.lost();
+    live.regained();
+    table.pending[0]?.answer("now"); // It began when they were lost.
+    await settled();
+    const now = () => follower.standings.at(-1)?.standing;
+    expect(now()).toBe("degraded");
+    table.pending[0]?.fail(new Error("down"));
+    await settled();
+    table.fast = true;
+    expect(now()).toBe("degraded");
+    timers.fireAll();
+    await settled();
+    expect(now()).toBe("live");
+  });
+
+  test("and come again while nobody watches need no making up for", async () => {
+    const { live, table } = watching();
+    live.lost();
+    live.regained();
+    const follower = new Follower(live, { sessionId: "s" });
+    await settled();
+    expect(follower.standings.map(({ standing }) => standing)).toEqual(["live"]);
+    expect(table.headsRead).toBe(1); // Its own question.
+  });
+
+  test("are no loss where nobody said that there are any", async () => {
+    const { live } = watching();
+    const follower = new Follower(live, { sessionId: "s" });
+    await settled();
+    live.regained();
+    await settled();
+    expect(follower.standings.map(({ standing }) => standing)).toEqual(["live"]);
+  });
+});
+
 describe("a session that is deleted", () => {
   test("ends its watches, the waiting and the slow ones, and no others", async () => {
     const { live, table } = watching();
@@ -262,6 +395,20 @@ describe("a session that is deleted", () => {
     await settled();
     table.deleted.add("s");
     timers.fireAll();
+    await settled();
+    expect(follower.ended).toMatchObject({ reason: "SESSION_DELETED" });
+  });
+
+  test("by another replica is looked up when it is said, and not believed", async () => {
+    const { live, table } = watching();
+    const follower = new Follower(live, { sessionId: "s" });
+    await settled();
+    const said = { messageSeq: 0n, eventSeq: 0n, deleted: true };
+    live.hinted("s", said);
+    await settled();
+    expect(follower.ended).toBeUndefined();
+    table.deleted.add("s");
+    live.hinted("s", said);
     await settled();
     expect(follower.ended).toMatchObject({ reason: "SESSION_DELETED" });
   });

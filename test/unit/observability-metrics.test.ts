@@ -8,17 +8,26 @@ describe("metrics", () => {
       .map((match) => match[1] ?? "")
       .filter((name) => !/^(process|nodejs)_/.test(name));
     expect(names.toSorted()).toEqual([
+      "agui_mended_total",
       "agui_sequence_violations_total",
       "batch_rows",
       "call_duration_seconds",
       "calls_total",
       "commit_duration_seconds",
+      "http_request_duration_seconds",
+      "http_requests_total",
       "postgres_restarts_total",
       "queue_bytes",
       "queue_rows",
       "refused_total",
       "rows_deduplicated_total",
       "rows_stored_total",
+      "sse_streams",
+      "transcript_bytes",
+      "transcript_rows_total",
+      "transcripts_total",
+      "wake_ups_connected",
+      "wake_ups_total",
       "watch_lag_seconds",
       "watchers",
     ]);

@@ -260,8 +260,9 @@ export type WatchSessionEventsRequest = Message<"ambient.v1.WatchSessionEventsRe
 
   /**
    * Deliver rows after this number; 0 and below: from the beginning. Strictly inside a merged row, it
-   * delivers that row again rather than losing its rest. Above the head of a known session:
-   * OUT_OF_RANGE (CURSOR_BEYOND_HEAD), because a restored backup must not swallow rows.
+   * delivers that row again rather than losing its rest (with `expand`, that row's events after it).
+   * Above the head of a known session: OUT_OF_RANGE (CURSOR_BEYOND_HEAD), because a restored backup
+   * must not swallow rows.
    *
    * @generated from field: int64 after_seq = 2;
    */
@@ -275,8 +276,12 @@ export type WatchSessionEventsRequest = Message<"ambient.v1.WatchSessionEventsRe
   snapshotOnly: boolean;
 
   /**
-   * Deliver every event as it was before it was merged, each under its own seq; `after_seq` may then
-   * point inside a row.
+   * Deliver every event as it was before it was merged, each under its own seq. `after_seq` may then
+   * be any event's number, and what follows it comes, from inside a row too. An event that was merged
+   * has the id of its row, an `event_count` of 1, neither `fragments` nor `completed_at`, and as
+   * `created_at` the row's plus as much as its own timestamp is later than the first event's. A row
+   * that was merged and has no `fragments` comes as it is, under its seq; an `after_seq` at that
+   * number or beyond has seen it.
    *
    * @generated from field: bool expand = 101;
    */
@@ -325,24 +330,24 @@ export type ListSessionEventsRequest = Message<"ambient.v1.ListSessionEventsRequ
   sessionId: string;
 
   /**
-   * Most rows wanted (events with `expand`): 1 to 1000, 0 for the default of 100; more is
-   * INVALID_ARGUMENT. A page also ends at 3 MiB of payload, and a filtered one after the rows one
-   * page may look at: fewer items, even none, with `has_more` is normal.
+   * Most rows wanted (with `expand` events, and a page may end inside a row): 1 to 1000, 0 for the
+   * default of 100; more is INVALID_ARGUMENT. A page also ends at 3 MiB of payload, and a filtered
+   * one after the rows one page may look at: fewer items, even none, with `has_more` is normal.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * Rows after this number; strictly inside a merged row, it returns that row again. Not with
-   * `before_seq`. Above the session's head: OUT_OF_RANGE.
+   * Rows after this number; strictly inside a merged row, it returns that row again, or with `expand`
+   * that row's events after it. Not with `before_seq`. Above the session's head: OUT_OF_RANGE.
    *
    * @generated from field: int64 after_seq = 3;
    */
   afterSeq: bigint;
 
   /**
-   * Rows with a lower seq; 0: no bound. Not with `after_seq`.
+   * Rows, or with `expand` events, with a lower seq; 0: no bound. Not with `after_seq`.
    *
    * @generated from field: int64 before_seq = 4;
    */
@@ -384,7 +389,8 @@ export type ListSessionEventsRequest = Message<"ambient.v1.ListSessionEventsRequ
   createdBefore?: Timestamp | undefined;
 
   /**
-   * Return every event as it was before it was merged, each under its own seq.
+   * Return every event as it was before it was merged, as WatchSessionEventsRequest.expand says. The
+   * filters choose rows: an event is there when its row is.
    *
    * @generated from field: bool expand = 10;
    */

@@ -1,0 +1,116 @@
+/** The constructs that are open, in the order in which they were opened. */
+import { OPEN_IDS_MAX } from "../sequence.ts";
+import type { JsonObject } from "../json.ts";
+import type { OpenKind } from "./construct-kinds.ts";
+
+/** Of all that is open in one session; ids may be long: some hold a provider's signature. */
+export const OPEN_CHARS_MAX = 1_048_576;
+
+/** What a START says that is worth saying again; provider payloads and metadata are not held. */
+const SAID_AGAIN = [
+  "type",
+  "timestamp",
+  "subagentRunId",
+  "messageId",
+  "role",
+  "name",
+  "toolCallId",
+  "toolCallName",
+  "parentMessageId",
+  "stepName",
+  "description",
+  "parentSubagentRunId",
+  "parentToolCallId",
+] as const;
+
+export interface OpenConstruct {
+  readonly kind: OpenKind;
+  /** Tells it from the others of its kind. */
+  readonly key: string;
+  /** Its START. */
+  readonly opening: JsonObject;
+  readonly chars: number;
+  readonly order: number;
+}
+
+type ByKind = Readonly<Record<OpenKind, Map<string, OpenConstruct>>>;
+
+export class OpenConstructs {
+  #byKind: ByKind = copied();
+  #count = 0;
+  #chars = 0;
+  #opened = 0;
+
+  clone(): OpenConstructs {
+    const copy = new OpenConstructs();
+    copy.#byKind = copied(this.#byKind);
+    copy.#count = this.#count;
+    copy.#chars = this.#chars;
+    copy.#opened = this.#opened;
+    return copy;
+  }
+
+  get(kind: OpenKind, key: string): OpenConstruct | undefined {
+    return this.#byKind[kind].get(key);
+  }
+
+  /** Of what is not open. */
+  open(kind: OpenKind, key: string, start: JsonObject): void {
+    const opening: Record<string, unknown> = {};
+    for (const field of SAID_AGAIN) {
+      const said = start[field];
+      if (said !== undefined) opening[field] = said;
+    }
+    const chars = JSON.stringify(opening).length;
+    this.#opened += 1;
+    this.#byKind[kind].set(key, { kind, key, opening, chars, order: this.#opened });
+    this.#count += 1;
+    this.#chars += chars;
+  }
+
+  close({ kind, key, chars }: OpenConstruct): void {
+    if (!this.#byKind[kind].delete(key)) return;
+    this.#count -= 1;
+    this.#chars -= chars;
+  }
+
+  clear(): void {
+    for (const constructs of Object.values(this.#byKind)) constructs.clear();
+    this.#count = 0;
+    this.#chars = 0;
+  }
+
+  /** Oldest first. */
+  inOrder(): readonly OpenConstruct[] {
+    if (this.#count === 0) return [];
+    return Object.values(this.#byKind)
+      .flatMap((constructs) => [...constructs.values()])
+      .toSorted((a, b) => a.order - b.order);
+  }
+
+  /** The oldest ones, which have to be closed for the others to stay within the limits. */
+  tooMany(): readonly OpenConstruct[] {
+    let count = this.#count;
+    let chars = this.#chars;
+    if (count <= OPEN_IDS_MAX && chars <= OPEN_CHARS_MAX) return [];
+    const closed: OpenConstruct[] = [];
+    for (const construct of this.inOrder()) {
+      if (count <= 1 || (count <= OPEN_IDS_MAX && chars <= OPEN_CHARS_MAX)) break;
+      closed.push(construct);
+      count -= 1;
+      chars -= construct.chars;
+    }
+    return closed;
+  }
+}
+
+function copied(from?: ByKind): ByKind {
+  return {
+    step: new Map(from?.step),
+    text: new Map(from?.text),
+    tool_call: new Map(from?.tool_call),
+    reasoning: new Map(from?.reasoning),
+    reasoning_message: new Map(from?.reasoning_message),
+    subagent: new Map(from?.subagent),
+  };
+}

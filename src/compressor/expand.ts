@@ -1,0 +1,233 @@
+/**
+ * The events that a merged row was made of, one after the other. Nothing is printed anew: the row's
+ * payload is taken apart once, around the values of `delta` and `timestamp`, and each event is that
+ * frame with its own piece of the text and its own time in it.
+ *
+ *   {"type":"…","delta":"Hello 😀","timestamp":17}      lengths 6 2 2, timestamp deltas 4 0
+ *   └──── head ───────┘└─ pieces ─┘└─ middle ──┘└┘└ tail
+ *
+ * The pieces are cut out of the delta as it is spelled, so an escape stays the escape it was, and
+ * what comes out has the bytes that went in wherever joining kept them. Only the halves of a pair
+ * that was split are written as escapes, because half a pair has no UTF-8 and no other spelling.
+ *
+ * A row may stand for a million events and expand to 64 MiB, so it is a walk and not a list: between
+ * two events it holds the row and a few numbers, and an encoded index is read as the walk comes to it.
+ */
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+import { memberSpans, type Span } from "../agui/spans.ts";
+import type { FragmentIndex } from "./fragments.ts";
+
+export interface ExpandableRow {
+  /** Of its first event. */
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly createdAtMicros: bigint;
+  readonly eventCount: number;
+  /** The index, or the message `Fragments` that it is stored as; undefined: the row comes whole. */
+  readonly fragments: FragmentIndex | Uint8Array | undefined;
+}
+
+export interface RawEvent {
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly payload: string;
+  /** The row's, plus how much later than the first event's its own timestamp is. */
+  readonly createdAtMicros: bigint;
+}
+
+/**
+ * The row's events whose number is above `afterSeq`, in order. A row without an index is one event
+ * under its own number, however many it stands for. The index fits, as checkFragments says.
+ */
+export function* expand(
+  row: ExpandableRow,
+  afterSeq = row.seq - 1n,
+): Generator<RawEvent, void, undefined> {
+  const { eventType, payload, createdAtMicros, eventCount, fragments } = row;
+  if (fragments === undefined || eventCount === 1) {
+    if (row.seq > afterSeq) yield { seq: row.seq, eventType, payload, createdAtMicros };
+    return;
+  }
+  const index = readIndex(fragments);
+  const frame = frameOf(payload, index);
+  const pieces = frame.delta && new Pieces(payload, frame.delta);
+  const times = frame.timestamp && new Times(payload, frame.timestamp, createdAtMicros);
+  let { seq } = row;
+  for (let at = 0; at < eventCount; at += 1, seq += 1n) {
+    if (at > 0) times?.advance(index.nextDelta());
+    const units = index.nextLength() - 1;
+    if (seq <= afterSeq) {
+      pieces?.skip(units);
+      continue;
+    }
+    const delta = pieces?.next(units) ?? "";
+    const timestamp = times?.text ?? "";
+    yield {
+      seq,
+      eventType,
+      payload: frame.deltaFirst
+        ? frame.head + delta + frame.middle + timestamp + frame.tail
+        : frame.head + timestamp + frame.middle + delta + frame.tail,
+      createdAtMicros: times?.createdAtMicros ?? createdAtMicros,
+    };
+  }
+}
+
+/** What every event of the row has, with up to two gaps for what is its own. */
+interface Frame {
+  readonly delta: Span | undefined;
+  readonly timestamp: Span | undefined;
+  readonly deltaFirst: boolean;
+  readonly head: string;
+  /** Empty when there are less than two gaps. */
+  readonly middle: string;
+  readonly tail: string;
+}
+
+function frameOf(payload: string, { hasTimestamps }: IndexReader): Frame {
+  const spans = new Map(memberSpans(payload).map(({ key, valueSpan }) => [key, valueSpan]));
+  const deltaValue = spans.get("delta");
+  // The quotes stay; a walk over the text between them needs no look at its end.
+  const delta = deltaValue && { start: deltaValue.start + 1, end: deltaValue.end - 1 };
+  const timestamp = hasTimestamps ? spans.get("timestamp") : undefined;
+  const gaps = [delta, timestamp]
+    .filter((span) => span !== undefined)
+    .toSorted((a, b) => a.start - b.start);
+  const [first, second] = gaps;
+  const last = second ?? first;
+  return {
+    delta,
+    timestamp,
+    deltaFirst: first === delta,
+    head: payload.slice(0, first?.start),
+    middle: first && second ? payload.slice(first.end, second.start) : "",
+    tail: last ? payload.slice(last.end) : "",
+  };
+}
+
+/** Cuts the text of a JSON string into pieces of so many UTF-16 units of its value. */
+class Pieces {
+  readonly #payload: string;
+  #at: number;
+  /** Where the next escape begins; up to it a unit of the value is a unit of its text. */
+  #escape: number;
+
+  constructor(payload: string, { start }: Span) {
+    this.#payload = payload;
+    this.#at = start;
+    this.#escape = this.#nextEscape();
+  }
+
+  next(units: number): string {
+    const start = this.#at;
+    this.skip(units);
+    const piece = this.#payload.slice(start, this.#at);
+    return piece.isWellFormed() ? piece : piece.replaceAll(/\p{Surrogate}/gu, escaped);
+  }
+
+  skip(units: number): void {
+    let left = units;
+    while (this.#escape < this.#at + left) {
+      left -= this.#escape - this.#at + 1; // The escape is one unit.
+      const isLong = this.#payload.charCodeAt(this.#escape + 1) === LETTER_U;
+      this.#at = this.#escape + (isLong ? 6 : 2); // \u0061, \n
+      this.#escape = this.#nextEscape();
+    }
+    this.#at += left;
+  }
+
+  #nextEscape(): number {
+    const found = this.#payload.indexOf("\\", this.#at);
+    return found === -1 ? Number.POSITIVE_INFINITY : found;
+  }
+}
+
+const LETTER_U = 0x75;
+
+function escaped(half: string): string {
+  return `\\u${half.charCodeAt(0).toString(16)}`;
+}
+
+/** The time of one event after the other. */
+class Times {
+  /** As the event's payload has it. */
+  text: string;
+  createdAtMicros: bigint;
+  readonly #rowMicros: bigint;
+  #sinceFirstMs = 0n;
+  readonly #firstMs: bigint;
+
+  constructor(payload: string, { start, end }: Span, rowMicros: bigint) {
+    this.text = payload.slice(start, end);
+    this.createdAtMicros = rowMicros;
+    this.#rowMicros = rowMicros;
+    this.#firstMs = BigInt(this.text);
+  }
+
+  advance(byMs: bigint): void {
+    if (byMs === 0n) return;
+    this.#sinceFirstMs += byMs;
+    this.text = String(this.#firstMs + this.#sinceFirstMs);
+    this.createdAtMicros = clamped(this.#rowMicros + this.#sinceFirstMs * MICROS_PER_MS);
+  }
+}
+
+const MICROS_PER_MS = 1_000n;
+
+/** The years 1 to 9999: what a timestamp of the contract can say. A payload's may say anything. */
+const MICROS_MIN = -62_135_596_800_000_000n;
+const MICROS_MAX = 253_402_300_799_999_999n;
+
+function clamped(micros: bigint): bigint {
+  if (micros < MICROS_MIN) return MICROS_MIN;
+  return micros > MICROS_MAX ? MICROS_MAX : micros;
+}
+
+/** The numbers of an index in their order, each asked for once. */
+interface IndexReader {
+  readonly hasTimestamps: boolean;
+  nextLength(): number;
+  nextDelta(): bigint;
+}
+
+function readIndex(fragments: FragmentIndex | Uint8Array): IndexReader {
+  if (fragments instanceof Uint8Array) return readEncoded(fragments);
+  const { lengths, timestampDeltasMs } = fragments;
+  let length = 0;
+  let delta = 0;
+  return {
+    hasTimestamps: timestampDeltasMs.length > 0,
+    nextLength: () => lengths[length++] ?? missing(),
+    nextDelta: () => timestampDeltasMs[delta++] ?? missing(),
+  };
+}
+
+const LENGTHS_FIELD = 1;
+const DELTAS_FIELD = 2;
+
+/** Stored indexes were encoded by the service, which packs each list into one field. */
+function readEncoded(bytes: Uint8Array): IndexReader {
+  const lengths = packed(bytes, LENGTHS_FIELD);
+  const deltas = packed(bytes, DELTAS_FIELD);
+  return {
+    hasTimestamps: deltas !== undefined,
+    nextLength: () => lengths?.uint32() ?? missing(),
+    nextDelta: () => (deltas === undefined ? missing() : BigInt(deltas.sint64())),
+  };
+}
+
+function packed(bytes: Uint8Array, field: number): BinaryReader | undefined {
+  const reader = new BinaryReader(bytes);
+  while (reader.pos < reader.len) {
+    const [number, type] = reader.tag();
+    if (number !== field) reader.skip(type, number);
+    else if (type === WireType.LengthDelimited) return new BinaryReader(reader.bytes());
+    else break;
+  }
+  return undefined;
+}
+
+function missing(): never {
+  throw new RangeError("the fragment index is shorter than its row");
+}

@@ -1,0 +1,173 @@
+/**
+ * A session for an AG-UI client that comes at any time. The client ends with the messages and the state
+ * of one that was there from the beginning:
+ *
+ *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► what is open, opened again
+ *     ─► the live tail from exactly the next row ─► the end of the run, and of the answer
+ *
+ * The watch begins before the log is folded, so that no row is between the two, and goes on from the
+ * number of the fold. A run that has ended is followed by its end at once. Without a run there is
+ * nothing to say, and the client waits. With `follow` it stays for further runs.
+ *
+ * Clients accept nothing between runs. When there was such a thing, they lack it when the next run
+ * begins, and get the recipe anew, from the fold as it is by then; what the watch delivers up to that
+ * number is passed over.
+ *
+ * A session whose snapshot is more than a client takes in one frame is replayed, row by row
+ * (agui-replay.ts).
+ */
+import type { CanonicalRun } from "../agui/canonical/canonical.ts";
+import { type Generation, generationOf } from "../agui/generation/served.ts";
+import type { JsonObject } from "../agui/json.ts";
+import type { Delivery, Standing } from "../live/watcher.ts";
+import { lastSeqOf } from "../store/rows.ts";
+import {
+  attachAgui,
+  type AguiOptions,
+  type AguiParts,
+  type AguiRequest,
+  type AguiSetup,
+  type Attached,
+} from "./agui-attach.ts";
+import {
+  type AguiFrame,
+  eventFrames,
+  stalledEvent,
+  standingFrame,
+  textFrames,
+} from "./agui-frames.ts";
+import { Relay } from "./agui-relay.ts";
+import { createReplay } from "./agui-replay.ts";
+import type { CallContext } from "./context.ts";
+import type { Snapshot } from "./transcripts-fold.ts";
+
+export type { AguiRequest } from "./agui-attach.ts";
+export type { AguiFrame } from "./agui-frames.ts";
+
+export type AguiJoin = (
+  request: AguiRequest,
+  context: CallContext,
+) => AsyncGenerator<AguiFrame, void, undefined>;
+
+export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin {
+  const setup = { ...parts, options };
+  const replay = createReplay(setup);
+  return async function* join(request, context) {
+    if (request.replay === "events") {
+      yield* replay({ ...request, isExpanded: true }, context);
+      return;
+    }
+    const attached = await attachAgui(setup, request, context);
+    const joining = new Join(setup, request, attached);
+    try {
+      yield* joining.frames();
+    } finally {
+      attached.leave();
+    }
+    if (joining.isTooLarge) {
+      yield* replay({ ...request, speed: undefined, isExpanded: false }, context);
+    }
+  };
+}
+
+type Frames = AsyncGenerator<AguiFrame, void, undefined>;
+
+class Join {
+  readonly #parts: AguiSetup;
+  readonly #request: AguiRequest;
+  readonly #attached: Attached;
+  readonly #generation: Generation;
+  #relay: Relay | undefined;
+  /** The client has what it is to have up to here. */
+  #seq = 0n;
+  #standing: Standing = "catching_up";
+  #isOver = false;
+  isTooLarge = false;
+
+  constructor(parts: AguiSetup, request: AguiRequest, attached: Attached) {
+    this.#parts = parts;
+    this.#request = request;
+    this.#attached = attached;
+    this.#generation = generationOf(request.protocolVersion);
+  }
+
+  async *frames(): Frames {
+    const { watcher, stale, head } = this.#attached;
+    yield* this.#recipe(head);
+    if (this.#isOver) return;
+    for await (const delivery of watcher.follow({ after: this.#seq, until: undefined })) {
+      stale.listens(false);
+      yield* this.#told(delivery);
+      if (this.#isOver) return;
+      stale.listens(this.#standing === "live");
+    }
+    if (stale.hasStalled) yield* this.#eventFrames(stalledEvent(this.#parts.options));
+  }
+
+  async *#told(delivery: Delivery<"events">): Frames {
+    if (delivery.kind === "standing") {
+      this.#standing = delivery.standing;
+      yield standingFrame(delivery.standing, delivery.seq);
+      return;
+    }
+    for (const row of delivery.rows) {
+      const seq = lastSeqOf(row);
+      if (this.#relay === undefined || seq <= this.#seq) continue;
+      this.#seq = seq;
+      const { frames, lacks } = this.#relay.next(row, seq);
+      if (lacks) {
+        yield* this.#recipe(seq);
+      } else {
+        yield* frames;
+        this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
+      }
+      if (this.#isOver) return;
+    }
+  }
+
+  /** As the log is at `seq`, or by now. */
+  async *#recipe(seq: bigint): Frames {
+    const { transcripts, options, metrics } = this.#parts;
+    const generation = this.#generation;
+    const snapshot = await transcripts.snapshot(this.#request.sessionId, seq);
+    const { run } = snapshot;
+    if (run !== undefined && snapshot.longest > options.snapshotLengthMax) {
+      this.isTooLarge = true;
+      this.#isOver = true;
+      return;
+    }
+    this.#seq = snapshot.seq;
+    if (run !== undefined) yield* this.#snapshotFrames(snapshot, run);
+    else if (snapshot.failure !== undefined) yield* this.#eventFrames(snapshot.failure);
+    const relay = new Relay(
+      { canonical: snapshot.canonical(), generation, metrics },
+      // What came before the first run is part of its snapshot.
+      { withheld: run === undefined && snapshot.seq > 0n },
+    );
+    this.#relay = relay;
+    this.#goesOn(relay, snapshot.newestMicros ?? 0n);
+    const hasNone = run === undefined && snapshot.failure === undefined;
+    if (hasNone && !this.#request.waits) this.#isOver = true;
+    if (snapshot.failure !== undefined && !this.#request.follow) this.#isOver = true;
+  }
+
+  *#snapshotFrames(snapshot: Snapshot, run: CanonicalRun): Generator<AguiFrame, void, undefined> {
+    // Its messages are in the snapshot, which need not have them any more.
+    const { input: _, ...started } = run.started;
+    yield* this.#eventFrames(started);
+    yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
+    if (run.end !== undefined) yield* this.#eventFrames(snapshot.pendingOnly(run.end));
+    else for (const opening of snapshot.openings()) yield* this.#eventFrames(opening);
+  }
+
+  #eventFrames(event: JsonObject): readonly AguiFrame[] {
+    return eventFrames(event, { generation: this.#generation, seq: this.#seq });
+  }
+
+  /** Something happened at that time, in the open run if there is one. */
+  #goesOn(relay: Relay, atMicros: bigint): void {
+    if (relay.isRunning) this.#attached.stale.happened(atMicros);
+    else this.#attached.stale.rest();
+    if (relay.isOver && !this.#request.follow) this.#isOver = true;
+  }
+}

@@ -1,0 +1,186 @@
+/**
+ * The runs of a session, a page at a time, each whole. The store tells of stretches of rows; here the
+ * parts of a run are joined and its state is decided. A page that is full ends before the run that
+ * begins behind it. A page never ends inside a run, so a long one is added up to its end, a bounded
+ * statement at a time, for as long as the caller waits.
+ */
+import { isObject, type JsonObject } from "../agui/json.ts";
+import type { Clock } from "../base/clock.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { joined, type RunStretch, type RunsReader } from "../store/runs.ts";
+import { violationsOf } from "./checks.ts";
+import type { CallContext } from "./context.ts";
+import { checkSessionId } from "./session-id.ts";
+
+/**
+ * running      no end yet, and something happened a while ago at most
+ * stalled      no end, and nothing for so long that none is to be expected
+ * finished     by RUN_FINISHED
+ * interrupted  by RUN_FINISHED too, but it waits for an answer
+ * error        by RUN_ERROR
+ */
+export type RunStatus = "running" | "stalled" | "finished" | "interrupted" | "error";
+
+export interface Run {
+  readonly runId: string;
+  /** As its RUN_STARTED names it. */
+  readonly parentRunId: string | undefined;
+  readonly status: RunStatus;
+  readonly firstSeq: bigint;
+  readonly lastSeq: bigint;
+  readonly startedAtMicros: bigint;
+  readonly endedAtMicros: bigint | undefined;
+  readonly rawEvents: bigint;
+  readonly rows: bigint;
+  /** Of payloads, as stored. */
+  readonly bytes: bigint;
+}
+
+export interface RunsPage {
+  readonly runs: readonly Run[];
+  readonly nextAfter: bigint;
+  readonly hasMore: boolean;
+}
+
+export interface RunsRequest {
+  readonly sessionId: string;
+  /** 0: from the beginning. Inside a run it means the rest of that run. */
+  readonly afterSeq: bigint;
+  readonly runsMax: number;
+}
+
+export interface RunsHandlers {
+  listRuns(request: RunsRequest, context: CallContext): Promise<RunsPage>;
+}
+
+export interface RunsParts {
+  readonly reader: RunsReader & Pick<LedgerReader, "heads">;
+  readonly clock: Clock;
+}
+
+/** Statements that one page without any run in it takes; then it says how far it looked. */
+const EMPTY_LOOKS_MAX = 5;
+
+export function createRunsHandlers(
+  { reader, clock }: RunsParts,
+  options: { readonly runStaleAfterMs: number },
+): RunsHandlers {
+  return {
+    async listRuns(request, context) {
+      const { sessionId, afterSeq } = request;
+      const violations = violationsOf([checkSessionId(sessionId)]);
+      if (violations.length > 0) throw invalidArgument(violations);
+      const head = (await reader.heads([sessionId])).get(sessionId);
+      if (head === undefined) throw sessionNotFound(sessionId);
+      if (head.deleted) throw sessionDeleted(sessionId);
+      if (afterSeq > head.eventSeq) throw cursorBeyondHead(head.eventSeq);
+      const found = await collect(reader, request, context);
+      const markers = await markersOf(reader, sessionId, found.stretches);
+      const staleMicros = clock.nowMicros() - BigInt(options.runStaleAfterMs) * 1_000n;
+      const runs = found.stretches.map((stretch) => runOf(stretch, markers, staleMicros));
+      return { runs, nextAfter: found.nextAfter, hasMore: found.hasMore };
+    },
+  };
+}
+
+interface Found {
+  readonly stretches: readonly RunStretch[];
+  readonly nextAfter: bigint;
+  readonly hasMore: boolean;
+}
+
+async function collect(
+  reader: RunsReader,
+  { sessionId, afterSeq, runsMax }: RunsRequest,
+  context: CallContext,
+): Promise<Found> {
+  const stretches: RunStretch[] = [];
+  let after = afterSeq;
+  for (let looks = 1; ; looks += 1) {
+    const looked = await reader.lookForRuns(sessionId, after);
+    for (const stretch of looked.stretches) {
+      const last = stretches.at(-1);
+      const whole = last === undefined ? undefined : joined(last, stretch);
+      if (whole === undefined) stretches.push(stretch);
+      else stretches[stretches.length - 1] = whole;
+    }
+    after = looked.upTo;
+    const beyond = stretches[runsMax];
+    if (beyond !== undefined) {
+      return {
+        stretches: stretches.slice(0, runsMax),
+        nextAfter: beyond.firstSeq - 1n,
+        hasMore: true,
+      };
+    }
+    if (!looked.more || context.hasEnded) return { stretches, nextAfter: after, hasMore: false };
+    if (looks >= EMPTY_LOOKS_MAX && stretches.length === 0) {
+      return { stretches, nextAfter: after, hasMore: true };
+    }
+  }
+}
+
+interface Marker {
+  readonly parentRunId: string | undefined;
+  readonly isInterrupt: boolean;
+}
+
+/** What only the payloads of RUN_STARTED and RUN_FINISHED say. */
+async function markersOf(
+  reader: RunsReader,
+  sessionId: string,
+  stretches: readonly RunStretch[],
+): Promise<ReadonlyMap<bigint, Marker>> {
+  let wanted = stretches.flatMap(({ firstSeq, hasStart, end }) => [
+    ...(hasStart ? [firstSeq] : []),
+    ...(end?.eventType === "RUN_FINISHED" ? [end.seq] : []),
+  ]);
+  const markers = new Map<bigint, Marker>();
+  while (wanted.length > 0) {
+    const payloads = await reader.payloadsOf(sessionId, wanted);
+    for (const [seq, payload] of payloads) markers.set(seq, markerOf(payload));
+    const last = [...payloads.keys()].at(-1);
+    if (last === undefined) break; // Erased meanwhile.
+    wanted = wanted.filter((seq) => seq > last);
+  }
+  return markers;
+}
+
+function markerOf(payload: string): Marker {
+  const event: unknown = JSON.parse(payload);
+  if (!isObject(event)) return { parentRunId: undefined, isInterrupt: false };
+  const { parentRunId } = event;
+  return {
+    parentRunId: typeof parentRunId === "string" ? parentRunId : undefined,
+    isInterrupt: saysInterrupt(event),
+  };
+}
+
+function saysInterrupt({ outcome }: JsonObject): boolean {
+  return isObject(outcome) && outcome["type"] === "interrupt";
+}
+
+function runOf(
+  stretch: RunStretch,
+  markers: ReadonlyMap<bigint, Marker>,
+  staleMicros: bigint,
+): Run {
+  const { hasStart, recordedAtMicros: _, end, ...rest } = stretch;
+  return {
+    ...rest,
+    parentRunId: hasStart ? markers.get(stretch.firstSeq)?.parentRunId : undefined,
+    status: statusOf(stretch, { markers, staleMicros }),
+    endedAtMicros: end?.atMicros,
+  };
+}
+
+function statusOf(
+  { end, recordedAtMicros }: RunStretch,
+  seen: { readonly markers: ReadonlyMap<bigint, Marker>; readonly staleMicros: bigint },
+): RunStatus {
+  if (end === undefined) return recordedAtMicros < seen.staleMicros ? "stalled" : "running";
+  if (end.eventType === "RUN_ERROR") return "error";
+  return seen.markers.get(end.seq)?.isInterrupt === true ? "interrupted" : "finished";
+}

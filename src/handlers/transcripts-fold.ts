@@ -1,0 +1,164 @@
+/**
+ * A session's event rows, folded: what is open in it and what a client would show of it, up to one
+ * number. Between two rows a fold is whole, so whoever looks at one then sees a moment that there was.
+ */
+import { Canonical, type CanonicalRun } from "../agui/canonical/canonical.ts";
+import type { LoggedEvent } from "../agui/canonical/event.ts";
+import { type Generation, servedTo } from "../agui/generation/served.ts";
+import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
+import { withoutAnswered } from "../agui/transcript/interrupts.ts";
+import { Transcript } from "../agui/transcript/transcript.ts";
+import type { RawEvent } from "../compressor/expand.ts";
+import { type EventRow, lastSeqOf } from "../store/rows.ts";
+
+export class Fold {
+  readonly #canonical: Canonical;
+  readonly #transcript = new Transcript();
+  #seq = 0n;
+  #bytes = 0;
+  #newestMicros: bigint | undefined;
+  #failure: JsonObject | undefined;
+  #snapshot: Snapshot | undefined;
+
+  constructor(sessionId: string) {
+    this.#canonical = new Canonical(sessionId);
+  }
+
+  /** The last number that it has seen, or knows not to be there. */
+  get seq(): bigint {
+    return this.#seq;
+  }
+
+  /** Of the payloads that went in: what it holds comes from them. */
+  get payloadBytes(): number {
+    return this.#bytes;
+  }
+
+  /** The next row. */
+  add(row: EventRow): void {
+    this.#apply(row);
+    this.#moveTo(lastSeqOf(row));
+    this.#newestMicros = newestMicrosOf(row);
+  }
+
+  /** One event of the next row, which is a merged one. */
+  addEvent(raw: RawEvent, conformant: boolean): void {
+    this.#apply({ ...raw, conformant });
+    this.#moveTo(raw.seq);
+    this.#newestMicros = raw.createdAtMicros;
+  }
+
+  /** There is nothing up to this number: it was erased. */
+  skipTo(seq: bigint): void {
+    if (seq > this.#seq) this.#moveTo(seq);
+  }
+
+  /** As it is now; the same one until the next row. */
+  snapshot(): Snapshot {
+    this.#snapshot ??= new Snapshot(this.#canonical.clone(), this.#transcript, {
+      seq: this.#seq,
+      newestMicros: this.#newestMicros,
+      failure: this.#failure,
+    });
+    return this.#snapshot;
+  }
+
+  #apply(event: LoggedEvent): void {
+    this.#bytes += event.payload.length;
+    for (const { value, inRun } of this.#canonical.next(event)) {
+      this.#transcript.apply(value);
+      if (inRun && value["type"] === "RUN_ERROR") this.#failure = value;
+    }
+  }
+
+  #moveTo(seq: bigint): void {
+    this.#seq = seq;
+    this.#snapshot = undefined;
+  }
+}
+
+/** When the last of what the row stands for happened, as far as the row says. */
+export function newestMicrosOf(row: EventRow): bigint {
+  return row.completedAtMicros ?? row.createdAtMicros;
+}
+
+/**
+ * A fold at one number. The fold goes on, so everything is made texts of at once, and once for
+ * everybody who comes before the next row.
+ */
+export class Snapshot {
+  readonly seq: bigint;
+  /** Of the newest row; undefined when there was none. */
+  readonly newestMicros: bigint | undefined;
+  /** Of a run that failed before it began, where there is no other; a client takes it as it is. */
+  readonly failure: JsonObject | undefined;
+  readonly messagesText: string;
+  /** Undefined: no state was ever set. */
+  readonly stateText: string | undefined;
+  readonly interruptsText: string;
+  readonly #canonical: Canonical;
+  readonly #served = new Map<Generation, readonly string[]>();
+
+  /** The clone of what the fold continues with is this one's own. */
+  constructor(
+    canonical: Canonical,
+    transcript: Transcript,
+    at: Pick<Snapshot, "seq" | "newestMicros" | "failure">,
+  ) {
+    this.#canonical = canonical;
+    this.failure = canonical.run === undefined ? at.failure : undefined;
+    this.seq = at.seq;
+    this.newestMicros = at.newestMicros;
+    this.messagesText = JSON.stringify(transcript.messages());
+    this.interruptsText = JSON.stringify(transcript.interrupts());
+    const { state } = transcript;
+    this.stateText = state === undefined ? undefined : JSON.stringify(state);
+  }
+
+  get run(): CanonicalRun | undefined {
+    return this.#canonical.run;
+  }
+
+  /** The events that open again what is open. */
+  openings(): readonly JsonObject[] {
+    return this.#canonical.openings();
+  }
+
+  /** The end of the newest run, without what it asked for and was answered since. */
+  pendingOnly(end: JsonObject): JsonObject {
+    return withoutAnswered(end, objectsOf(this.interruptsText));
+  }
+
+  /** Continues at the row after `seq`. */
+  canonical(): Canonical {
+    return this.#canonical.clone();
+  }
+
+  /** Characters of the longest of the events that `servedAs` gives. */
+  get longest(): number {
+    return Math.max(this.messagesText.length, this.stateText?.length ?? 0);
+  }
+
+  /** MESSAGES_SNAPSHOT, and STATE_SNAPSHOT when there is state, as texts. */
+  servedAs(generation: Generation): readonly string[] {
+    const known = this.#served.get(generation);
+    if (known !== undefined) return known;
+    const texts = snapshotTexts(this).flatMap((text) =>
+      servedTo(generation, { value: parseObject(text), text }),
+    );
+    this.#served.set(generation, texts);
+    return texts;
+  }
+}
+
+function snapshotTexts({ messagesText, stateText }: Snapshot): readonly string[] {
+  const messages = `{"type":"MESSAGES_SNAPSHOT","messages":${messagesText}}`;
+  if (stateText === undefined) return [messages];
+  return [messages, `{"type":"STATE_SNAPSHOT","snapshot":${stateText}}`];
+}
+
+/** The objects of a list that is JSON text, as values of the caller's own. */
+export function objectsOf(text: string): readonly JsonObject[] {
+  const values: unknown = JSON.parse(text);
+  return Array.isArray(values) ? values.filter(isObject) : [];
+}

@@ -1,0 +1,79 @@
+/** The event rows of a session for a fold: in pages, the next one on its way while one is folded. */
+import { setImmediate as turnOfEventLoop } from "node:timers/promises";
+import type { LedgerReader } from "../store/reader.ts";
+import { type EventRow, lastSeqOf } from "../store/rows.ts";
+
+export interface RowsLimits {
+  readonly pageRowsMax: number;
+  readonly pageBytesMax: number;
+  /** What comes at once; behind it others get their turn of the event loop. */
+  readonly sliceRowsMax: number;
+  readonly sliceBytesMax: number;
+}
+
+export interface RowsRequest {
+  readonly sessionId: string;
+  /** Between two rows. */
+  readonly after: bigint;
+  /** A number that is committed; it may rise while the rows come. */
+  readonly wanted: () => bigint;
+}
+
+/** The next rows, which may be none, and the number up to which nothing else is there. */
+export interface Slice {
+  readonly rows: readonly EventRow[];
+  readonly seq: bigint;
+}
+
+/** Ends when it has come to what is wanted. */
+export async function* rowsAfter(
+  reader: Pick<LedgerReader, "pageAfter">,
+  request: RowsRequest,
+  limits: RowsLimits,
+): AsyncGenerator<Slice, void, undefined> {
+  const { sessionId, wanted } = request;
+  const { pageRowsMax: rowsMax, pageBytesMax: bytesMax } = limits;
+  const read = (after: bigint) => {
+    const page = reader.pageAfter({ stream: "events", sessionId, after, rowsMax, bytesMax });
+    page.catch(() => undefined); // It may fail while the one before it is folded; it is awaited later.
+    return { page, committed: wanted() };
+  };
+  let cursor = request.after;
+  let next: ReturnType<typeof read> | undefined;
+  try {
+    while (cursor < wanted()) {
+      const { page, committed } = next ?? read(cursor);
+      next = undefined;
+      const rows = await page;
+      const last = rows.at(-1);
+      // What was committed before the question and is not in its answer was erased.
+      cursor = last === undefined ? committed : lastSeqOf(last);
+      if (last === undefined) yield { rows, seq: cursor };
+      else if (cursor < wanted()) next = read(cursor);
+      for (const slice of slicesOf(rows, limits)) {
+        yield slice;
+        await turnOfEventLoop();
+      }
+    }
+  } finally {
+    await next?.page.catch(() => undefined); // Nothing of this still runs when it has ended.
+  }
+}
+
+function* slicesOf(
+  rows: readonly EventRow[],
+  { sliceRowsMax, sliceBytesMax }: RowsLimits,
+): Generator<Slice, void, undefined> {
+  let slice: EventRow[] = [];
+  let bytes = 0;
+  for (const row of rows) {
+    slice.push(row);
+    bytes += row.payload.length;
+    if (slice.length < sliceRowsMax && bytes < sliceBytesMax) continue;
+    yield { rows: slice, seq: lastSeqOf(row) };
+    slice = [];
+    bytes = 0;
+  }
+  const last = slice.at(-1);
+  if (last !== undefined) yield { rows: slice, seq: lastSeqOf(last) };
+}

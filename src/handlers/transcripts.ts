@@ -1,0 +1,303 @@
+/**
+ * The folds of sessions that somebody asked for, kept so that a client that comes back costs the rows
+ * since the last one and not the session's.
+ *
+ *   ask ──► entry ── is there already ───────────────────────────────► snapshot
+ *             │ is behind: one flight, whoever asks                      ▲
+ *             ▼                                                          │
+ *           page ──► slice ──► turn of the event loop ──► … ──► landed ──┘ kept, or too large
+ *
+ * A flight begins where the fold is and goes on until it has all that anybody wants. A read that fails
+ * ends the flight and leaves the fold at the last row it has, which is right: who asks next goes on
+ * from there. A fold that throws is in the middle of a row, and is thrown away.
+ *
+ * What is kept is bounded by the bytes of the payloads that were folded: the messages, the state and
+ * the texts made of them come out of those. The one asked for the longest ago goes first. A session
+ * that is larger than the bound is folded and not kept. Those in flight are not thrown out; few are in
+ * flight at once, the long ones apart from the short ones, so that a session of which a page is missing
+ * does not wait for one of which all is.
+ */
+import { setImmediate as turnOfEventLoop } from "node:timers/promises";
+import type { JsonObject } from "../agui/json.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+import type { Unit } from "../base/lifecycle.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { type EventRow, lastSeqOf } from "../store/rows.ts";
+import { expand } from "../compressor/expand.ts";
+import { violationsOf } from "./checks.ts";
+import { checkSessionId } from "./session-id.ts";
+import { Fold, objectsOf, type Snapshot } from "./transcripts-fold.ts";
+import { rowsAfter, type RowsLimits, type RowsRequest } from "./transcripts-rows.ts";
+import { Turns } from "./transcripts-turns.ts";
+
+export interface TranscriptLimits extends RowsLimits {
+  /** Payload bytes of all folds that are kept. */
+  readonly bytesMax: number;
+  /** Sessions that are read at once when more than a page is missing, and when it is not more. */
+  readonly longFoldsMax: number;
+  readonly shortFoldsMax: number;
+}
+
+export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
+  // One read each at most: with the default pool of 10 the pushes have more than half of it.
+  longFoldsMax: 2,
+  shortFoldsMax: 2,
+  pageRowsMax: 2_000,
+  pageBytesMax: 1_048_576,
+  sliceRowsMax: 250,
+  sliceBytesMax: 262_144,
+};
+
+export type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
+
+export interface TranscriptDependencies {
+  readonly reader: Pick<LedgerReader, "heads" | "pageAfter">;
+  readonly metrics: TranscriptMetrics;
+}
+
+/** A session as an AG-UI client would show it, up to one number. */
+export class SessionTranscript {
+  readonly upToSeq: bigint;
+  readonly messagesText: string;
+  /** Undefined: no state was ever set. */
+  readonly stateText: string | undefined;
+  readonly interruptsText: string;
+
+  constructor({ seq, messagesText, stateText, interruptsText }: Snapshot) {
+    this.upToSeq = seq;
+    this.messagesText = messagesText;
+    this.stateText = stateText;
+    this.interruptsText = interruptsText;
+  }
+
+  /** The caller's own. */
+  get messages(): readonly JsonObject[] {
+    return objectsOf(this.messagesText);
+  }
+
+  get state(): unknown {
+    return this.stateText === undefined ? undefined : JSON.parse(this.stateText);
+  }
+
+  /** That wait for an answer. */
+  get interrupts(): readonly JsonObject[] {
+    return objectsOf(this.interruptsText);
+  }
+}
+
+interface Entry {
+  readonly sessionId: string;
+  readonly fold: Fold;
+  /** The highest number that anybody has asked for. */
+  wanted: bigint;
+  flight: Promise<void> | undefined;
+  /** As counted; what a flight adds is counted when it has landed. */
+  keptBytes: number;
+  isDropped: boolean;
+}
+
+export class Transcripts implements Unit {
+  readonly #reader: TranscriptDependencies["reader"];
+  readonly #metrics: TranscriptMetrics;
+  readonly #limits: TranscriptLimits;
+  /** The one asked for the longest ago first. */
+  readonly #entries = new Map<string, Entry>();
+  #bytes = 0;
+  readonly #long: Turns;
+  readonly #short: Turns;
+  readonly #flights = new Set<Promise<void>>();
+  #stopped = false;
+
+  constructor({ reader, metrics }: TranscriptDependencies, limits: TranscriptLimits) {
+    this.#reader = reader;
+    this.#metrics = metrics;
+    this.#limits = limits;
+    this.#long = new Turns(limits.longFoldsMax);
+    this.#short = new Turns(limits.shortFoldsMax);
+  }
+
+  async start(): Promise<void> {
+    // Nothing runs before somebody asks.
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await Promise.allSettled(this.#flights);
+  }
+
+  counts(): { readonly sessions: number; readonly bytes: number; readonly folding: number } {
+    return { sessions: this.#entries.size, bytes: this.#bytes, folding: this.#flights.size };
+  }
+
+  /** `seq` is committed; the snapshot is of that number or a later one. */
+  async snapshot(sessionId: string, seq: bigint): Promise<Snapshot> {
+    const entry = this.#entryOf(sessionId, seq);
+    while (entry.fold.seq < seq) {
+      if (this.#stopped) throw stopping();
+      if (entry.wanted < seq) entry.wanted = seq;
+      entry.flight ??= this.#inTurn(seq - entry.fold.seq, () => this.#fly(entry));
+      await entry.flight;
+    }
+    if (entry.isDropped) throw sessionDeleted(sessionId);
+    return entry.fold.snapshot();
+  }
+
+  /** Of a session that has to be there; without `upToSeq` as it is now. */
+  async read(
+    sessionId: string,
+    { upToSeq }: { readonly upToSeq: bigint | undefined },
+  ): Promise<SessionTranscript> {
+    const violations = violationsOf([checkSessionId(sessionId)]);
+    if (violations.length > 0) throw invalidArgument(violations);
+    const head = (await this.#reader.heads([sessionId])).get(sessionId);
+    if (head === undefined) throw sessionNotFound(sessionId);
+    if (head.deleted) {
+      this.drop(sessionId);
+      throw sessionDeleted(sessionId);
+    }
+    if (upToSeq === undefined) {
+      return new SessionTranscript(await this.snapshot(sessionId, head.eventSeq));
+    }
+    if (upToSeq > head.eventSeq) throw beyondHead(head.eventSeq);
+    return new SessionTranscript(await this.#past(sessionId, upToSeq));
+  }
+
+  /** The session is deleted. */
+  drop(sessionId: string): void {
+    const entry = this.#entries.get(sessionId);
+    if (entry === undefined) return;
+    entry.isDropped = true;
+    this.#forget(entry);
+  }
+
+  #entryOf(sessionId: string, seq: bigint): Entry {
+    const known = this.#entries.get(sessionId);
+    const cache = known === undefined ? "miss" : known.fold.seq < seq ? "advanced" : "hit";
+    this.#metrics.transcripts.inc({ cache });
+    const entry = known ?? {
+      sessionId,
+      fold: new Fold(sessionId),
+      wanted: 0n,
+      flight: undefined,
+      keptBytes: 0,
+      isDropped: false,
+    };
+    this.#entries.delete(sessionId);
+    // A session without events has nothing to keep.
+    if (seq > 0n) this.#entries.set(sessionId, entry);
+    return entry;
+  }
+
+  async #fly(entry: Entry): Promise<void> {
+    const { sessionId, fold } = entry;
+    try {
+      await this.#advance(fold, {
+        sessionId,
+        after: fold.seq,
+        wanted: () => (entry.isDropped ? 0n : entry.wanted),
+      });
+    } finally {
+      entry.flight = undefined;
+      this.#landed(entry);
+    }
+    if (entry.isDropped) throw sessionDeleted(sessionId);
+  }
+
+  async #advance(fold: Fold, request: RowsRequest): Promise<void> {
+    for await (const { rows, seq } of rowsAfter(this.#reader, request, this.#limits)) {
+      if (this.#stopped) throw stopping();
+      this.#metrics.transcriptRows.inc(rows.length);
+      try {
+        for (const row of rows) fold.add(row);
+      } catch (error) {
+        const entry = this.#entries.get(request.sessionId);
+        if (entry?.fold === fold) this.#forget(entry);
+        throw error;
+      }
+      fold.skipTo(seq);
+    }
+  }
+
+  /** From the beginning: a fold does not go back. */
+  async #past(sessionId: string, upToSeq: bigint): Promise<Snapshot> {
+    this.#metrics.transcripts.inc({ cache: "miss" });
+    const fold = new Fold(sessionId);
+    const request = { sessionId, after: 0n, wanted: () => upToSeq };
+    await this.#inTurn(upToSeq, async () => {
+      for await (const { rows, seq } of rowsAfter(this.#reader, request, this.#limits)) {
+        if (this.#stopped) throw stopping();
+        this.#metrics.transcriptRows.inc(rows.length);
+        for (const row of rows) {
+          if (lastSeqOf(row) <= upToSeq) fold.add(row);
+          else if (row.seq <= upToSeq) await this.#addUpTo(fold, row, upToSeq);
+        }
+        fold.skipTo(seq < upToSeq ? seq : upToSeq);
+      }
+    });
+    return fold.snapshot();
+  }
+
+  /** Of a merged row, the events up to a number inside of it, of which there may be very many. */
+  async #addUpTo(fold: Fold, row: EventRow, upToSeq: bigint): Promise<void> {
+    let count = 0;
+    for (const raw of expand(row)) {
+      if (raw.seq > upToSeq) return;
+      fold.addEvent(raw, row.conformant);
+      count += 1;
+      if (count % this.#limits.sliceRowsMax === 0) await turnOfEventLoop();
+    }
+  }
+
+  async #inTurn(missing: bigint, fly: () => Promise<void>): Promise<void> {
+    const turns = missing > BigInt(this.#limits.pageRowsMax) ? this.#long : this.#short;
+    const flight = turns.take(async () => {
+      if (this.#stopped) throw stopping();
+      await fly();
+    });
+    this.#flights.add(flight);
+    try {
+      await flight;
+    } finally {
+      this.#flights.delete(flight);
+    }
+  }
+
+  #landed(entry: Entry): void {
+    if (this.#entries.get(entry.sessionId) !== entry) return;
+    this.#count(entry, SESSION_BYTES + entry.fold.payloadBytes);
+    if (entry.keptBytes > this.#limits.bytesMax) this.#forget(entry);
+    for (const oldest of this.#entries.values()) {
+      if (this.#bytes <= this.#limits.bytesMax) return;
+      if (oldest.flight === undefined) this.#forget(oldest);
+    }
+  }
+
+  #forget(entry: Entry): void {
+    if (this.#entries.get(entry.sessionId) !== entry) return;
+    this.#entries.delete(entry.sessionId);
+    this.#count(entry, 0);
+  }
+
+  #count(entry: Entry, bytes: number): void {
+    this.#bytes += bytes - entry.keptBytes;
+    entry.keptBytes = bytes;
+    this.#metrics.transcriptBytes.set(this.#bytes);
+  }
+}
+
+/** What a fold takes when there is next to nothing in it; a rough number, so that few bytes are not free. */
+const SESSION_BYTES = 4_096;
+
+function beyondHead(head: bigint): ServiceError {
+  const message = `up_to_seq is above the head of the session, which is ${head}`;
+  return new ServiceError("out_of_range", "CURSOR_BEYOND_HEAD", message, {
+    violations: [{ field: "up_to_seq", description: `up_to_seq must be at most ${head}` }],
+  });
+}
+
+function stopping(): ServiceError {
+  const message = "the service is stopping: ask again";
+  return new ServiceError("unavailable", "SHUTTING_DOWN", message, { retryAfterMs: 1_000 });
+}

@@ -1,0 +1,25 @@
+/**
+ * Whether an answer may be packed with gzip, by an Accept-Encoding (RFC 9110, section 12.5.3). It is
+ * when gzip is taken at least as gladly as no packing. What cannot be read counts as not taken; where
+ * nothing is taken at all the answer goes out unpacked, as the section says it should.
+ */
+export function acceptsGzip(header: string | undefined): boolean {
+  if (header === undefined) return false;
+  const weights = weightsOf(header);
+  const any = weights.get("*");
+  const gzip = weights.get("gzip") ?? weights.get("x-gzip") ?? any ?? 0;
+  return gzip > 0 && gzip >= (weights.get("identity") ?? 0);
+}
+
+/** 0 to 1 with at most three decimals. */
+const WEIGHT = /^(?:0(?:\.\d{0,3})?|1(?:\.0{0,3})?)$/;
+
+function weightsOf(header: string): ReadonlyMap<string, number> {
+  const weights = new Map<string, number>();
+  for (const part of header.split(",")) {
+    const [coding = "", ...parameters] = part.split(";").map((text) => text.trim().toLowerCase());
+    const weight = parameters.find((parameter) => parameter.startsWith("q="))?.slice(2) ?? "1";
+    weights.set(coding, WEIGHT.test(weight) ? Number(weight) : 0);
+  }
+  return weights;
+}

@@ -1,0 +1,103 @@
+/**
+ * A session as an AG-UI agent: `new HttpAgent({ url }).runAgent()` sends a RunAgentInput and reads events
+ * until the answer ends. Its messages are not taken in here: what a user says is pushed as a message.
+ */
+import { z } from "zod";
+import type { AguiJoin } from "../handlers/agui.ts";
+import { PROBLEMS } from "./answers.ts";
+import type { App } from "./app.ts";
+import { streamContextOf } from "./call-context.ts";
+import { flagParameter, sessionParams } from "./parameters.ts";
+import { sendAguiStream } from "./agui-stream.ts";
+import type { EventStreamOptions } from "./sse.ts";
+
+export interface AguiRouteParts extends EventStreamOptions {
+  readonly join: AguiJoin;
+}
+
+/**
+ * A client sends all messages that it has, and its state. Those of a session are at most a snapshot of
+ * each, with what clients and JSON add to them.
+ */
+export const INPUT_BYTES_MAX = 24 * 1024 * 1024;
+
+const SPEED_MIN = 0.1;
+const SPEED_MAX = 100;
+
+export function aguiRoutes({ join, ...stream }: AguiRouteParts): (app: App) => void {
+  return (app) => {
+    const options = { schema: RUN, bodyLimit: INPUT_BYTES_MAX };
+    app.post("/agui/sessions/:id", options, async (request, reply) => {
+      const { follow, replay, speed } = request.query;
+      const { protocolVersion, messages } = request.body;
+      const context = streamContextOf(request);
+      const asked = {
+        sessionId: request.params.id,
+        protocolVersion: protocolVersion ?? undefined,
+        messages: messages ?? [],
+        follow,
+        waits: true,
+        replay,
+        speed,
+      };
+      await sendAguiStream(reply, context, join(asked, context), stream);
+    });
+  };
+}
+
+const speedError = `must be a number from ${SPEED_MIN} to ${SPEED_MAX}`;
+
+/** Only what is used is looked at: clients of every version send what they have. */
+export const runAgentInput = z.looseObject({
+  threadId: z.string().nullish(),
+  runId: z.string().nullish(),
+  protocolVersion: z.string().nullish().meta({
+    description: "What the client can parse. Without one it is sent what every version can.",
+  }),
+  messages: z.array(z.unknown()).nullish().meta({ description: "Not taken in." }),
+});
+
+const RUN = {
+  operationId: "joinSession",
+  summary: "The session, for AG-UI clients",
+  description:
+    "Server-sent events: RUN_STARTED of the newest run, MESSAGES_SNAPSHOT, STATE_SNAPSHOT, what is open, and what comes until the run ends. Without a run it waits for one. `id:` is the number of the last event that is in it.",
+  tags: ["agui"],
+  params: sessionParams,
+  querystring: z
+    .strictObject({
+      follow: flagParameter("Stay for further runs."),
+      replay: z
+        .enum(["snapshot", "events"], { error: "must be snapshot or events" })
+        .default("snapshot")
+        .meta({ description: "`events`: every event from the beginning, in place of a snapshot." }),
+      speed: z
+        .preprocess(
+          numberOf,
+          z
+            .number({ error: speedError })
+            .min(SPEED_MIN, { error: speedError })
+            .max(SPEED_MAX, { error: speedError }),
+        )
+        .optional()
+        .meta({
+          description: "Of a replay: the recorded pace, times this. Without it, no pace.",
+          type: "number",
+          minimum: SPEED_MIN,
+          maximum: SPEED_MAX,
+        }),
+    })
+    .refine(({ replay, speed }) => speed === undefined || replay === "events", {
+      path: ["speed"],
+      error: "must not be given without replay=events",
+    }),
+  body: runAgentInput,
+  response: {
+    200: { description: "Events.", content: { "text/event-stream": { schema: z.string() } } },
+    ...PROBLEMS,
+  },
+};
+
+function numberOf(text: unknown): unknown {
+  return typeof text === "string" && /^\d{1,3}(\.\d{1,6})?$/.test(text) ? Number(text) : text;
+}

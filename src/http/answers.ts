@@ -1,0 +1,49 @@
+/** How routes answer, and what their documents say of it. */
+import type { FastifyReply } from "fastify";
+import { z } from "zod";
+import { PROBLEM_TYPE } from "./problem.ts";
+
+export const JSON_TYPE = "application/json";
+
+/** Text that is JSON already. In bytes: to text fastify would add a charset, which JSON has not. */
+export function sendJson(
+  reply: FastifyReply,
+  text: string,
+  { status = 200 }: { readonly status?: number } = {},
+): FastifyReply {
+  return reply.code(status).type(JSON_TYPE).send(Buffer.from(text));
+}
+
+const problemSchema = z
+  .strictObject({
+    type: z.literal("about:blank"),
+    title: z.string(),
+    status: z.int(),
+    detail: z.string().optional(),
+    reason: z.string().meta({ description: "Why, for programs; as gRPC's ErrorInfo has it." }),
+    violations: z
+      .array(
+        z.strictObject({
+          field: z.string().meta({ description: "Empty: the request as a whole." }),
+          description: z.string(),
+        }),
+      )
+      .optional(),
+  })
+  .meta({ id: "Problem", description: "RFC 9457." });
+
+const problem = (description: string) => ({
+  description,
+  content: { [PROBLEM_TYPE]: { schema: problemSchema } },
+});
+
+/** The refusals of every route. */
+export const PROBLEMS = {
+  "4xx": problem("The request is at fault; `violations` names what."),
+  "5xx": problem("The service is at fault, or stops; with Retry-After, try again."),
+} as const;
+
+/** An answer that is one kind of content. */
+export function answer(description: string, schema: z.ZodType, type = JSON_TYPE) {
+  return { description, content: { [type]: { schema } } };
+}

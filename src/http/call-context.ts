@@ -1,0 +1,83 @@
+/**
+ * What a request is to the handlers: a call with a signal. It ends with its answer, or when the caller
+ * left; a stream also ends when the service stops, and its signal then says so in its reason.
+ */
+import type { FastifyRequest } from "fastify";
+import { ServiceError } from "../base/errors.ts";
+import type { CallContext } from "../handlers/context.ts";
+
+/** Where fastify keeps it. */
+export const SERVED_REQUEST = "servedRequest";
+
+export class ServedRequest implements CallContext {
+  readonly #stopping: () => ServiceError | undefined;
+  #controller: AbortController | undefined;
+  #abortedBy: ServiceError | undefined;
+  #hasEnded = false;
+  #isStream = false;
+  /** Why it was refused, for the record. */
+  refusedBy: ServiceError | undefined;
+
+  /** `stopping` tells a request that becomes a stream while the service stops that it may not. */
+  constructor(stopping: () => ServiceError | undefined) {
+    this.#stopping = stopping;
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  get isStream(): boolean {
+    return this.#isStream;
+  }
+
+  /** Made when somebody asks for it; most requests are over before anybody could wait on it. */
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    if (this.#abortedBy !== undefined) this.#controller.abort(this.#abortedBy);
+    return this.#controller.signal;
+  }
+
+  /** It has no end of its own, so a stop has to end it. */
+  becomeStream(): void {
+    const stopping = this.#stopping();
+    if (stopping !== undefined) throw stopping;
+    this.#isStream = true;
+  }
+
+  /** The service stops; what has an end of its own goes on to it. */
+  stop(reason: ServiceError): void {
+    if (this.#isStream) this.#abort(reason);
+  }
+
+  /** The answer has left, whole or not. */
+  closed(wasLeft: boolean): void {
+    this.#hasEnded = true;
+    if (wasLeft) this.#abort(new ServiceError("cancelled", "CANCELLED", "the caller left"));
+  }
+
+  #abort(reason: ServiceError): void {
+    if (this.#abortedBy !== undefined) return;
+    this.#hasEnded = true;
+    this.#abortedBy = reason;
+    this.refusedBy ??= reason;
+    this.#controller?.abort(reason);
+  }
+}
+
+/** Each request of an app that `serveCalls` was called with has one. */
+export function servedRequestOf(request: FastifyRequest): ServedRequest {
+  return request.getDecorator<ServedRequest>(SERVED_REQUEST);
+}
+
+/** The context of a request that will have its answer, whether the service stops or not. */
+export function callContextOf(request: FastifyRequest): CallContext {
+  return servedRequestOf(request);
+}
+
+/** The context of a stream: a stop of the service ends it. Throws when the service is stopping already. */
+export function streamContextOf(request: FastifyRequest): CallContext {
+  const served = servedRequestOf(request);
+  served.becomeStream();
+  return served;
+}

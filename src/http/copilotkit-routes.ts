@@ -1,0 +1,224 @@
+/**
+ * What CopilotKit's client (@copilotkit/core 1.75.0) asks of a runtime, as far as a ledger can answer:
+ * which agents there are, and to be connected to one. The thread is the session. The agent may have any
+ * name, because a session is one conversation, whoever asks for it; but a page only uses agents that
+ * `info` has named, or that it registers itself (`registerProxiedAgent`). `default` is the one it asks
+ * for when it was told none.
+ *
+ * The answer to `connect` is that to any AG-UI client, but for what follows from one thing: the agent
+ * counts as running, and a chat as busy, until the answer has ended (`connectWithoutEventVerification`).
+ *
+ * - A session without a run, or one that is not there, is answered at once and with no event, as the
+ *   runtime of CopilotKit's own does. A refusal would be shown to a user who opens an empty chat.
+ * - Further runs are not waited for, unless the page says that it only watches. It does so by its
+ *   `properties`, which come as forwardedProps: nothing else of the input is an app's to set.
+ *
+ * A page that has one endpoint asks for the same in an envelope: `{ method, params, body }`.
+ */
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { z } from "zod";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+import type { AguiFrame, AguiJoin, AguiRequest } from "../handlers/agui.ts";
+import type { CallContext } from "../handlers/context.ts";
+import { checkSessionId } from "../handlers/session-id.ts";
+import { INPUT_BYTES_MAX, runAgentInput } from "./agui-routes.ts";
+import { sendAguiStream } from "./agui-stream.ts";
+import { answer, PROBLEMS, sendJson } from "./answers.ts";
+import type { App } from "./app.ts";
+import { streamContextOf } from "./call-context.ts";
+import { NO_QUERY } from "./parameters.ts";
+import type { EventStreamOptions } from "./sse.ts";
+
+export interface CopilotKitRouteParts extends EventStreamOptions {
+  readonly join: AguiJoin;
+}
+
+const AGENT = {
+  name: "default",
+  className: "SessionLedger",
+  description: "Shows the session that the thread names.",
+};
+
+/** All that the client reads, so that nothing is left to what it takes for granted. */
+const INFO = JSON.stringify({
+  version: "1",
+  mode: "sse",
+  agents: { [AGENT.name]: AGENT },
+  audioFileTranscriptionEnabled: false,
+  threadEndpoints: { list: false, inspect: false, mutations: false, realtimeMetadata: false },
+  inspectorMetadata: false,
+  suggestions: false,
+  a2uiEnabled: false,
+  openGenerativeUIEnabled: false,
+  telemetryDisabled: true,
+});
+
+const connectInput = z.object({
+  ...runAgentInput.shape,
+  threadId: z.string({ error: "must be a session id" }).meta({ description: "The session." }),
+  forwardedProps: z
+    .unknown()
+    .optional()
+    .meta({ description: "With `follow: true` the answer stays for further runs." }),
+});
+
+type Input = z.infer<typeof connectInput>;
+
+export function copilotKitRoutes(parts: CopilotKitRouteParts): (app: App) => void {
+  return (app) => {
+    const sized = { bodyLimit: INPUT_BYTES_MAX };
+    app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
+    app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT, ...sized }, (request, reply) =>
+      connect(parts, { request, reply, input: request.body, path: "" }),
+    );
+    app.post("/copilotkit/agent/:agent/run", { schema: RUN, ...sized }, refuse);
+    app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
+    app.post("/copilotkit", { schema: ENVELOPE, ...sized }, async (request, reply) => {
+      const { method, body } = request.body;
+      if (method === "info") return sendJson(reply, INFO);
+      if (method !== "agent/connect") return refuse();
+      await connect(parts, { request, reply, input: inputIn(body), path: "body." });
+      return reply;
+    });
+  };
+}
+
+interface Connecting {
+  readonly request: FastifyRequest;
+  readonly reply: FastifyReply;
+  readonly input: Input;
+  /** Where the input is in the body. */
+  readonly path: "" | "body.";
+}
+
+function connect(
+  { join, ...stream }: CopilotKitRouteParts,
+  { request, reply, input: { threadId, ...rest }, path }: Connecting,
+): Promise<void> {
+  const wrong = checkSessionId(threadId);
+  if (wrong !== undefined) {
+    const field = `${path}threadId`;
+    throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
+  }
+  const context = streamContextOf(request);
+  const frames = framesOf(join, askedBy(threadId, rest), context);
+  return sendAguiStream(reply, context, frames, stream);
+}
+
+function askedBy(sessionId: string, input: Omit<Input, "threadId">): AguiRequest {
+  const { protocolVersion, messages, forwardedProps } = input;
+  return {
+    sessionId,
+    protocolVersion: protocolVersion ?? undefined,
+    messages: messages ?? [],
+    follow: follows(forwardedProps),
+    waits: follows(forwardedProps),
+    replay: "snapshot",
+    speed: undefined,
+  };
+}
+
+/** What else an app has there is its own. */
+function follows(properties: unknown): boolean {
+  return (
+    typeof properties === "object" &&
+    properties !== null &&
+    "follow" in properties &&
+    properties.follow === true
+  );
+}
+
+async function* framesOf(
+  join: AguiJoin,
+  asked: AguiRequest,
+  context: CallContext,
+): AsyncGenerator<AguiFrame, void, undefined> {
+  try {
+    yield* join(asked, context);
+  } catch (error) {
+    if (!(error instanceof ServiceError) || error.reason !== "SESSION_NOT_FOUND") throw error;
+  }
+}
+
+function inputIn(body: unknown): Input {
+  const parsed = connectInput.safeParse(body);
+  if (parsed.success) return parsed.data;
+  throw invalidArgument(
+    parsed.error.issues.map(({ path, message }) => {
+      const field = ["body", ...path].join(".");
+      return { field, description: `${field} ${message}` };
+    }),
+  );
+}
+
+function refuse(): never {
+  const message = "the ledger runs no agents: a user's turn is pushed as a message";
+  throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", message);
+}
+
+const TAGS = ["copilotkit"];
+const EVENTS = {
+  description: "Events; none when there is no run.",
+  content: { "text/event-stream": { schema: z.string() } },
+};
+const RUNTIME_INFO = z.looseObject({
+  version: z.string(),
+  mode: z.literal("sse"),
+  agents: z.record(
+    z.string(),
+    z.strictObject({ name: z.string(), className: z.string(), description: z.string() }),
+  ),
+});
+const agent = z.string().meta({ description: "Any name." });
+
+const INFORM = {
+  operationId: "getCopilotKitInfo",
+  summary: "What CopilotKit's client asks of a runtime first",
+  tags: TAGS,
+  querystring: NO_QUERY,
+  response: { 200: answer("The agents, and what is offered.", RUNTIME_INFO), ...PROBLEMS },
+};
+
+const CONNECT = {
+  operationId: "connectCopilotKit",
+  summary: "The session that a thread names, for CopilotKit's client",
+  tags: TAGS,
+  params: z.object({ agent }),
+  querystring: NO_QUERY,
+  body: connectInput,
+  response: { 200: EVENTS, ...PROBLEMS },
+};
+
+const RUN = {
+  operationId: "runCopilotKit",
+  summary: "Refused: the ledger runs no agents",
+  tags: TAGS,
+  params: z.object({ agent }),
+  response: PROBLEMS,
+};
+
+const STOP = {
+  ...RUN,
+  operationId: "stopCopilotKit",
+  params: z.object({ agent, thread: z.string() }),
+};
+
+const ENVELOPE = {
+  operationId: "callCopilotKit",
+  summary: "The same by one endpoint",
+  tags: TAGS,
+  querystring: NO_QUERY,
+  body: z.looseObject({
+    method: z
+      .string({ error: "must be info or agent/connect" })
+      .meta({ description: "`info` or `agent/connect`." }),
+    body: z.unknown().optional().meta({ description: "RunAgentInput, to connect." }),
+  }),
+  response: {
+    200: {
+      description: "As the method answers.",
+      content: { ...answer("", RUNTIME_INFO).content, ...EVENTS.content },
+    },
+    ...PROBLEMS,
+  },
+};

@@ -1,0 +1,152 @@
+/**
+ * A session as a file: JSON lines, packed when the caller takes it so. It is sent as it is read, at the
+ * caller's pace. What goes wrong on the way cannot be said any more, so the connection is reset: under
+ * HTTP/1.1 the last chunk is missing, and under 1.0, where the end of the connection is the end of the
+ * answer, only a reset tells a broken file from a whole one.
+ */
+import type { ServerResponse } from "node:http";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { z } from "zod";
+import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { CallContext } from "../handlers/context.ts";
+import type { ExportHandlers } from "../handlers/export.ts";
+import type { Log } from "../observability/log.ts";
+import { acceptsGzip } from "./accept-encoding.ts";
+import { answer, PROBLEMS } from "./answers.ts";
+import type { App } from "./app.ts";
+import { callContextOf } from "./call-context.ts";
+import { messageItem } from "./items.ts";
+import { sessionParams } from "./parameters.ts";
+
+export interface ExportParts {
+  readonly exports: ExportHandlers;
+  readonly log: Log;
+}
+
+type StreamName = "events" | "messages";
+
+/** Lines are handed on together: a chunk of the transfer each would cost more than the line. */
+const CHUNK_CHARS = 64 * 1024;
+
+export function exportRoutes({ exports, log }: ExportParts): (app: App) => void {
+  const linesOf = {
+    events: (id, context) => eventLines(exports.exportEvents(id, context)),
+    messages: (id, context) => messageLines(exports.exportMessages(id, context)),
+  } satisfies Record<StreamName, (id: string, context: CallContext) => AsyncIterable<string>>;
+
+  return (app) => {
+    app.get("/sessions/:id/export", { schema: EXPORT }, async (request, reply) => {
+      const { id } = request.params;
+      const { stream } = request.query;
+      const context = callContextOf(request);
+      const chunks = chunksOf(linesOf[stream](id, context));
+      // What is refused is an error answer, and no file that breaks off.
+      const first = await chunks.next();
+      try {
+        await send(request, reply, { fileName: fileNameOf(id, stream), first, chunks });
+      } catch (error) {
+        if (!context.hasEnded) log.error({ err: ServiceError.from(error) }, "export broke off");
+      }
+    });
+  };
+}
+
+const EXPORT = {
+  operationId: "exportSession",
+  summary: "A whole stream as JSON lines",
+  description:
+    "A line an event, each as it was before compression; or a line a message. Up to what is there at the time of the call; packed with gzip where `Accept-Encoding` takes it. An answer that breaks off is not whole: its connection is reset.",
+  tags: ["events"],
+  params: sessionParams,
+  querystring: z.strictObject({
+    stream: z
+      .enum(["events", "messages"], { error: "must be events or messages" })
+      .default("events")
+      .meta({ description: "Which of the two." }),
+  }),
+  response: {
+    200: answer("JSON lines.", z.string(), "application/x-ndjson"),
+    ...PROBLEMS,
+  },
+};
+
+interface Body {
+  readonly fileName: string;
+  readonly first: IteratorResult<string, void>;
+  readonly chunks: AsyncGenerator<string, void>;
+}
+
+/** Resolves when all of it has left; rejects when not, with the connection reset. */
+async function send(request: FastifyRequest, reply: FastifyReply, body: Body): Promise<void> {
+  const packed = acceptsGzip(request.headers["accept-encoding"]);
+  void reply.hijack();
+  const response = reply.raw;
+  const headers = {
+    ...reply.getHeaders(),
+    "content-type": "application/x-ndjson",
+    "content-disposition": `attachment; filename="${body.fileName}"`,
+    vary: "Accept-Encoding",
+    ...(packed ? { "content-encoding": "gzip" } : {}),
+  };
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined) response.setHeader(name, value);
+  }
+  if (request.method === "HEAD") {
+    await body.chunks.return();
+    response.end();
+    return;
+  }
+  const source = Readable.from(resettingOnError(body, response), { highWaterMark: 1 });
+  if (packed) await pipeline(source, createGzip(), response);
+  else await pipeline(source, response);
+}
+
+async function* resettingOnError(body: Body, response: ServerResponse): AsyncGenerator<string> {
+  try {
+    if (body.first.done === true) return;
+    yield body.first.value;
+    yield* body.chunks;
+  } catch (error) {
+    response.socket?.resetAndDestroy();
+    throw error;
+  } finally {
+    await body.chunks.return(); // A reader that left after the first chunk never came to the others.
+  }
+}
+
+async function* chunksOf(lines: AsyncIterable<string>): AsyncGenerator<string, void> {
+  let chunk = "";
+  for await (const line of lines) {
+    chunk += line;
+    if (chunk.length < CHUNK_CHARS) continue;
+    yield chunk;
+    chunk = "";
+  }
+  if (chunk !== "") yield chunk;
+}
+
+async function* eventLines(
+  rows: ReturnType<ExportHandlers["exportEvents"]>,
+): AsyncGenerator<string> {
+  for await (const row of rows) {
+    for (const { payload } of row) yield `${oneLine(payload)}\n`;
+  }
+}
+
+async function* messageLines(messages: AsyncIterable<SessionMessage>): AsyncGenerator<string> {
+  for await (const message of messages) yield `${messageItem(message)}\n`;
+}
+
+/** In JSON text a line break is white space between two tokens; inside a string it is an escape. */
+function oneLine(json: string): string {
+  return json.replaceAll(/[\r\n]+/g, " ");
+}
+
+/** Ids are `[A-Za-z0-9._:-]`; not every file system takes a colon, and a name in front hides no dot. */
+function fileNameOf(sessionId: string, stream: StreamName): string {
+  return `session-${sessionId.replaceAll(":", "_")}.${stream}.jsonl`;
+}

@@ -1,0 +1,30 @@
+/**
+ * Against DNS rebinding: a page whose name was made to mean 127.0.0.1 may ask a service on this
+ * machine as its own origin, and without tokens it would be answered. It cannot lie about the name,
+ * which is in `Host`. So a service that only this machine can reach answers to this machine's names.
+ */
+import type { IncomingMessage } from "node:http";
+import { isIP } from "node:net";
+import { HttpRefusal } from "./problem.ts";
+
+/** Undefined when it may pass. HTTP/1.1 requires one Host; no page speaks HTTP/1.0. */
+export function checkHost(request: IncomingMessage): HttpRefusal | undefined {
+  const { host } = request.headers;
+  if (host === undefined || host === "") {
+    return request.httpVersion === "1.0" ? undefined : refusal(400, "Host is required");
+  }
+  const name = host.replace(/:\d*$/, "");
+  return isLoopbackName(name)
+    ? undefined
+    : refusal(421, "Host must be localhost or a loopback address");
+}
+
+/** A name with or without the brackets of an IPv6 address. Names are not resolved: RFC 6761 gives `localhost` its meaning. */
+export function isLoopbackName(name: string): boolean {
+  const bare = name.replace(/^\[(.*)\]$/, "$1").toLowerCase();
+  return bare === "localhost" || bare === "::1" || (isIP(bare) === 4 && bare.startsWith("127."));
+}
+
+function refusal(status: number, description: string): HttpRefusal {
+  return new HttpRefusal(status, description, { violations: [{ field: "Host", description }] });
+}

@@ -1,0 +1,52 @@
+/**
+ * Where a text stops being JSON. V8 tells it for most mistakes, and for an unexpected token it quotes
+ * the text instead. Then it is looked for: up to that place every beginning of the text is refused only
+ * because it ends, and beyond it for the mistake, so halving finds it in as many parses as the length
+ * has bits.
+ */
+
+/** Above this much it is not looked for: 17 parses of this are some milliseconds. */
+const LOOKED_FOR_CHARS_MAX = 64 * 1024;
+
+/** Of a text that JSON.parse refuses; undefined where it would cost too much. */
+export function placeOfMistake(text: string): string | undefined {
+  const told = positionIn(messageOf(text));
+  if (told === undefined && text.length > LOOKED_FOR_CHARS_MAX) return undefined;
+  const position = told ?? lookFor(text);
+  if (position >= text.length) return "it ends too early";
+  const lines = text.slice(0, position).split("\n");
+  const column = (lines.at(-1)?.length ?? 0) + 1;
+  return `at character ${position + 1} (line ${lines.length}, column ${column})`;
+}
+
+function lookFor(text: string): number {
+  let low = 0;
+  let high = text.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (endsTooEarly(text.slice(0, middle + 1))) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** What is whole counts too: more might follow. */
+function endsTooEarly(text: string): boolean {
+  const message = messageOf(text);
+  if (message === undefined || message === "Unexpected end of JSON input") return true;
+  return (positionIn(message) ?? 0) >= text.length;
+}
+
+function messageOf(text: string): string | undefined {
+  try {
+    JSON.parse(text);
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : "";
+  }
+}
+
+function positionIn(message: string | undefined): number | undefined {
+  const position = / in JSON at position (\d+)| after JSON at position (\d+)/.exec(message ?? "");
+  return position === null ? undefined : Number(position[1] ?? position[2]);
+}

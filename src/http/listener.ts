@@ -1,0 +1,172 @@
+/**
+ * The HTTP server below the framework: where it listens, what it bounds, and what it says to bytes
+ * that never become a request. Those are answered on the socket, as problems like all others.
+ */
+import {
+  createServer,
+  type RequestListener,
+  STATUS_CODES,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import type { Socket } from "node:net";
+import { ServiceError } from "../base/errors.ts";
+import type { HttpLimits } from "./limits.ts";
+import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
+
+export interface ListenerOptions {
+  readonly limits: HttpLimits;
+  readonly connectionsMax: number;
+}
+
+export interface ListenerHooks {
+  /** Bytes were refused before they were a request. */
+  readonly refused: (error: ServiceError) => void;
+}
+
+export class Listener {
+  readonly #server: Server;
+  /** The answer that each connection is in, or was in last. */
+  readonly #answers = new WeakMap<Socket, ServerResponse>();
+  readonly #hooks: ListenerHooks;
+  #handle: RequestListener | undefined;
+
+  constructor(hooks: ListenerHooks, options: ListenerOptions) {
+    const { limits } = options;
+    this.#hooks = hooks;
+    this.#server = createServer(
+      {
+        maxHeaderSize: limits.headerBytesMax,
+        headersTimeout: limits.headersLimitMs,
+        requestTimeout: limits.requestLimitMs,
+        keepAliveTimeout: limits.keepAliveMs,
+        connectionsCheckingInterval: limits.checkIntervalMs,
+        requireHostHeader: false, // Node would answer without a body; a hook does, with one.
+      },
+      (request, response) => {
+        this.#answers.set(request.socket, response);
+        this.#handle?.(request, response);
+      },
+    );
+    this.#server.maxConnections = options.connectionsMax;
+    this.#server.on("clientError", (error, socket) => this.#refuse(error, socket));
+    this.#server.on("checkExpectation", (_request, response) => this.#refuseExpectation(response));
+  }
+
+  /** As the framework wants it, which makes the handler. */
+  serving(handle: RequestListener): Server {
+    this.#handle = handle;
+    return this.#server;
+  }
+
+  /** Resolves with the address that was taken. */
+  async listen(address: string): Promise<string> {
+    const separator = address.lastIndexOf(":");
+    const host = address.slice(0, separator);
+    const port = Number(address.slice(separator + 1));
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#server.once("error", reject);
+    this.#server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port }, resolve);
+    try {
+      await promise;
+    } catch (cause) {
+      throw cannotListen(address, cause);
+    } finally {
+      this.#server.off("error", reject);
+    }
+    return `${host}:${portOf(this.#server)}`;
+  }
+
+  /** Takes no new connection and lets idle ones go; resolves when all are gone. */
+  close(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#server.close(() => resolve()); // Its error says that it does not listen, which is right.
+    return promise;
+  }
+
+  /** Connections that became idle since `close`. */
+  closeIdle(): void {
+    this.#server.closeIdleConnections();
+  }
+
+  cut(): void {
+    this.#server.closeAllConnections();
+  }
+
+  #refuse(cause: Error, socket: unknown): void {
+    if (!isSocket(socket)) return;
+    const error = refusalOf(cause);
+    const answer = this.#answers.get(socket);
+    // In the middle of an answer nothing can be said: it would be read as part of it.
+    const isSaying = answer !== undefined && answer.headersSent && !answer.writableFinished;
+    if (isReset(cause) || !socket.writable || isSaying) {
+      socket.destroy();
+      return;
+    }
+    this.#hooks.refused(error);
+    socket.end(rawAnswer(error), () => socket.destroy());
+  }
+
+  #refuseExpectation(response: ServerResponse): void {
+    const error = new HttpRefusal(417, "Expect may only say 100-continue");
+    this.#hooks.refused(error);
+    response.shouldKeepAlive = false;
+    response.writeHead(statusOf(error), { "content-type": PROBLEM_TYPE, ...SAFE });
+    response.end(bodyOf(error));
+  }
+}
+
+/** What every answer has. */
+export const SAFE = { "cache-control": "no-store", "x-content-type-options": "nosniff" } as const;
+
+/** Codes of Node's HTTP parser: https://nodejs.org/api/errors.html and llhttp's HPE_*. */
+function refusalOf(cause: Error): HttpRefusal {
+  const code = "code" in cause ? cause.code : undefined;
+  if (code === "HPE_HEADER_OVERFLOW") {
+    return new HttpRefusal(431, "the request line and headers are too large", {
+      reason: "REQUEST_TOO_LARGE",
+    });
+  }
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT") {
+    return new HttpRefusal(408, "the request did not arrive in time");
+  }
+  return new HttpRefusal(400, "this is no HTTP request");
+}
+
+function rawAnswer(error: HttpRefusal): string {
+  const body = bodyOf(error);
+  const headers = {
+    connection: "close",
+    "content-type": PROBLEM_TYPE,
+    "content-length": Buffer.byteLength(body),
+    ...SAFE,
+  };
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  const status = `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? ""}\r\n`;
+  return `${status}${lines.join("")}\r\n${body}`;
+}
+
+function bodyOf(error: ServiceError): string {
+  return JSON.stringify(problemOf(error));
+}
+
+function isReset(cause: Error): boolean {
+  return "code" in cause && (cause.code === "ECONNRESET" || cause.code === "EPIPE");
+}
+
+function isSocket(socket: unknown): socket is Socket {
+  return typeof socket === "object" && socket !== null && "writable" in socket;
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("not a TCP server");
+  return address.port;
+}
+
+function cannotListen(address: string, cause: unknown): ServiceError {
+  const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
+  const why = isInUse ? "the address is in use" : String(cause);
+  const message = `HTTP cannot listen on ${address}: ${why}`;
+  return new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
+}

@@ -1,0 +1,127 @@
+/** The conversation: read as an array, or as a stream by whoever asks for one, and written to. */
+import { create } from "@bufbuild/protobuf";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { z } from "zod";
+import {
+  ListSessionMessagesRequestSchema,
+  PushSessionMessageRequestSchema,
+} from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Handlers } from "../handlers/context.ts";
+import { wantsEventStream } from "./accept.ts";
+import { answer, JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
+import type { App } from "./app.ts";
+import { callContextOf } from "./call-context.ts";
+import { jsonArray, messageItem, messageItemSchema } from "./items.ts";
+import { type LiveQuery, liveParameters } from "./live-routes.ts";
+import { countParameter, NO_QUERY, sessionParams } from "./parameters.ts";
+
+export interface MessageRouteParts {
+  readonly handlers: Pick<
+    Handlers<typeof SessionService>,
+    "listSessionMessages" | "pushSessionMessage"
+  >;
+  /** Answers with the live messages of the session. */
+  readonly streamMessages: StreamMessages;
+}
+
+export type StreamMessages = (following: {
+  readonly request: FastifyRequest;
+  readonly reply: FastifyReply;
+  readonly sessionId: string;
+  readonly query: LiveQuery;
+}) => Promise<void>;
+
+/** What an empty event_type stands for: a person writes from a browser. */
+const DEFAULT_TYPE = "user";
+const LIMIT = { fallback: 100, max: 1_000 };
+
+export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): (app: App) => void {
+  return (app) => {
+    app.get("/sessions/:id/messages", { schema: LIST }, async (request, reply) => {
+      const { id: sessionId } = request.params;
+      const { after_seq: afterSeq, limit: pageSize } = request.query;
+      void reply.header("vary", "Accept");
+      if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
+        await streamMessages({ request, reply, sessionId, query: request.query });
+        return reply;
+      }
+      const asked = { sessionId, afterSeq: afterSeq ?? 0n, pageSize };
+      const page = await handlers.listSessionMessages(
+        create(ListSessionMessagesRequestSchema, asked),
+        callContextOf(request),
+      );
+      return sendJson(reply, jsonArray(page.items.map(messageItem)));
+    });
+    app.post("/sessions/:id/messages", { schema: PUSH }, async (request, reply) => {
+      const { event_type: eventType, payload } = request.body;
+      const asked = create(PushSessionMessageRequestSchema, {
+        sessionId: request.params.id,
+        eventType: eventType === "" ? DEFAULT_TYPE : eventType,
+        payload,
+        idempotencyKey: request.headers["idempotency-key"] ?? "",
+      });
+      const message = await handlers.pushSessionMessage(asked, callContextOf(request));
+      // The first answer again, 201 too: a retry is not to be handled as another case by its caller.
+      if (message.deduplicated) void reply.header("idempotent-replayed", "true");
+      return sendJson(reply, messageItem(message), { status: 201 });
+    });
+  };
+}
+
+const LIST = {
+  operationId: "listMessages",
+  summary: "Messages, in order",
+  description:
+    "An array of the messages after `after_seq`; an empty one is the end. With `Accept: text/event-stream` a stream that goes on with what is pushed, `id:` the message's seq and `data:` the message, from `Last-Event-ID` or else `after_seq`.",
+  tags: ["messages"],
+  params: sessionParams,
+  querystring: z.strictObject({
+    ...liveParameters,
+    limit: countParameter("At most so many; not for a stream.", LIMIT),
+  }),
+  response: {
+    200: {
+      description: "The messages.",
+      content: {
+        [JSON_TYPE]: { schema: z.array(messageItemSchema) },
+        "text/event-stream": { schema: z.string() },
+      },
+    },
+    ...PROBLEMS,
+  },
+};
+
+const PUSH = {
+  operationId: "pushMessage",
+  summary: "Write a message",
+  tags: ["messages"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  headers: z.object({
+    "idempotency-key": z.string().optional().meta({
+      description:
+        "A retry with the same key and content is answered with the first message; with other content it is 409.",
+    }),
+  }),
+  body: z.strictObject(
+    {
+      event_type: z
+        .string({ error: "must be a text" })
+        .default("")
+        .meta({
+          description:
+            "`user` when empty; user, assistant, tool_use, tool_result, system, error, lifecycle.",
+        }),
+      payload: z.string({ error: "must be a text" }).meta({ description: "Any text." }),
+    },
+    { error: "must be an object with a payload" },
+  ),
+  response: {
+    201: answer(
+      "The message as it is stored. `Idempotent-Replayed: true`: by an earlier request.",
+      messageItemSchema,
+    ),
+    ...PROBLEMS,
+  },
+};

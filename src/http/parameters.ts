@@ -1,0 +1,103 @@
+/**
+ * The parameters of the routes, read and described in one place. A query parameter is text; what does
+ * not read as its kind is refused by name, and one that is written twice comes as an array and is no
+ * text. The descriptions go to the OpenAPI document.
+ */
+import { z } from "zod";
+
+const SEQ_MAX = 2n ** 63n - 1n;
+const DIGITS = /^\d{1,19}$/;
+/** RFC 3339, section 5.6: a zone is not optional. What is finer than a microsecond is cut off. */
+const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$/i;
+const MICROS_PER_MS = 1_000n;
+/** 0001-01-01T00:00:00Z to the last microsecond of 9999, what PostgreSQL is told. */
+const MICROS_MIN = -62_135_596_800_000_000n;
+const MICROS_MAX = 253_402_300_799_999_999n;
+
+/** The form is the handlers' to check, so that every door says the same about it. */
+export const sessionParams = z.object({
+  id: z.string().meta({ description: "The session." }),
+});
+
+/** A parameter that nobody knows is refused: most often it is another one, mistyped. */
+export const NO_QUERY = z.strictObject({});
+
+export function seqParameter(description: string) {
+  return z
+    .preprocess(seqOf, z.bigint({ error: `must be a whole number from 0 to ${SEQ_MAX}` }))
+    .optional()
+    .meta({ description, type: "integer", format: "int64", minimum: 0 });
+}
+
+export function countParameter(
+  description: string,
+  { fallback, max }: { readonly fallback: number; readonly max: number },
+) {
+  const error = `must be a whole number from 1 to ${max}`;
+  return z
+    .preprocess(
+      (text) => (isDigits(text) ? Number(text) : text),
+      z.int({ error }).min(1, { error }).max(max, { error }),
+    )
+    .default(fallback)
+    .meta({ description });
+}
+
+export function flagParameter(description: string) {
+  return z
+    .preprocess(
+      (text) => (text === "true" ? true : text === "false" ? false : text),
+      z.boolean({ error: "must be true or false" }),
+    )
+    .default(false)
+    .meta({ description });
+}
+
+/** Microseconds since 1970. */
+export function timeParameter(description: string) {
+  const error = "must be a time like 2026-01-31T12:00:00.000001Z, in the years 1 to 9999";
+  return z
+    .preprocess(microsOf, z.bigint({ error }).min(MICROS_MIN, { error }).max(MICROS_MAX, { error }))
+    .optional()
+    .meta({ description, type: "string", format: "date-time" });
+}
+
+export function listParameter(description: string) {
+  return z
+    .preprocess(
+      (value) => (typeof value === "string" ? [value] : value),
+      z.array(z.string()).readonly(),
+    )
+    .default([])
+    .meta({ description });
+}
+
+export function textParameter(description: string) {
+  return z.string({ error: "must be given once" }).default("").meta({ description });
+}
+
+function seqOf(text: unknown): unknown {
+  if (text === undefined || !isDigits(text)) return text;
+  const seq = BigInt(text);
+  return seq <= SEQ_MAX ? seq : text;
+}
+
+function isDigits(text: unknown): text is string {
+  return typeof text === "string" && DIGITS.test(text);
+}
+
+function microsOf(text: unknown): unknown {
+  if (typeof text !== "string") return text;
+  const [, seconds = "", fraction = "", zone = ""] = TIME.exec(text) ?? [];
+  const ms = Date.parse(`${seconds}${zone}`.toUpperCase());
+  if (Number.isNaN(ms)) return text;
+  const micros = BigInt(ms) * MICROS_PER_MS + BigInt(fraction.slice(0, 6).padEnd(6, "0"));
+  return isDay(seconds) ? micros : text;
+}
+
+/** Date.parse takes a 31st of February for the 3rd of March. */
+function isDay(seconds: string): boolean {
+  const day = seconds.slice(0, 10);
+  const ms = Date.parse(`${day}T00:00:00Z`);
+  return !Number.isNaN(ms) && new Date(ms).toISOString().slice(0, 10) === day;
+}

@@ -1,0 +1,102 @@
+import type { Clock } from "../base/clock.ts";
+import type { ServiceError } from "../base/errors.ts";
+import type { Log } from "../observability/log.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import { statusOf } from "./problem.ts";
+
+/** A session id is at most this long; what a caller sent in its place may be anything. */
+const SESSION_ID_LOGGED_CHARS_MAX = 128;
+
+/** Of a request that fits no route. */
+export const UNKNOWN_ROUTE = "unknown";
+const UNKNOWN_METHOD = "unknown";
+
+/** Which ends of requests are in the log at its usual level; streams and defects always are. */
+export type LoggedRequests = "all" | "failures";
+
+export interface RequestEnd {
+  readonly method: string;
+  /** The pattern, never the path. */
+  readonly route: string;
+  readonly status: number;
+  readonly startedMs: number;
+  readonly isStream: boolean;
+  /** The caller went before the answer had left whole. */
+  readonly wasLeft: boolean;
+  readonly sessionId: string | undefined;
+  readonly error: ServiceError | undefined;
+}
+
+export interface RecordDeps {
+  readonly log: Log;
+  readonly metrics: Pick<Metrics, "httpRequests" | "httpSeconds" | "refused">;
+  readonly clock: Clock;
+}
+
+/**
+ * One record a request, in the log and in the metrics, written when its answer has left. As of gRPC
+ * calls: never a payload, nor a message of an error, which may quote one, nor a path or a query.
+ */
+export class RequestRecords {
+  readonly #deps: RecordDeps;
+  readonly #logged: LoggedRequests;
+
+  constructor(deps: RecordDeps, options: { readonly logRequests: LoggedRequests }) {
+    this.#deps = deps;
+    this.#logged = options.logRequests;
+  }
+
+  startedMs(): number {
+    return this.#deps.clock.monotonicMs();
+  }
+
+  ended(end: RequestEnd): void {
+    const { method, route, status, error } = end;
+    const { log, metrics, clock } = this.#deps;
+    const durationMs = clock.monotonicMs() - end.startedMs;
+    metrics.httpRequests.inc({ route, method, status });
+    metrics.httpSeconds.observe({ route }, durationMs / 1_000);
+    if (error !== undefined) metrics.refused(error.reason);
+    const level = error === undefined ? this.#okLevel(end) : levelOf(error);
+    if (!log.isLevelEnabled(level)) return;
+    const record = {
+      method,
+      route,
+      status,
+      durationMs: Math.round(durationMs * 1_000) / 1_000,
+      sessionId: end.sessionId?.slice(0, SESSION_ID_LOGGED_CHARS_MAX),
+      ...(end.wasLeft ? { left: true } : {}),
+      ...(error === undefined ? {} : whyOf(error)),
+    };
+    log[level](record, "request");
+  }
+
+  /** Bytes that never became a request. */
+  endedEarly(error: ServiceError): void {
+    this.ended({
+      method: UNKNOWN_METHOD,
+      route: UNKNOWN_ROUTE,
+      status: statusOf(error),
+      startedMs: this.startedMs(),
+      isStream: false,
+      wasLeft: false,
+      sessionId: undefined,
+      error,
+    });
+  }
+
+  #okLevel({ isStream }: RequestEnd): "info" | "debug" {
+    return isStream || this.#logged === "all" ? "info" : "debug";
+  }
+}
+
+/** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */
+function levelOf(error: ServiceError): "error" | "warn" | "info" {
+  if (error.code === "internal") return "error";
+  const isOurs = error.code === "unavailable" || error.code === "overloaded";
+  return isOurs && error.reason !== "SHUTTING_DOWN" ? "warn" : "info";
+}
+
+function whyOf(error: ServiceError): object {
+  return { reason: error.reason, ...(error.cause === undefined ? {} : { err: error.cause }) };
+}

@@ -1,0 +1,76 @@
+/** The conversation as an AG-UI client would show it, as data or to read. */
+import { z } from "zod";
+import type { Transcripts } from "../handlers/transcripts.ts";
+import { JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
+import type { App } from "./app.ts";
+import { jsonObject, seqNumber } from "./items.ts";
+import { seqParameter, sessionParams } from "./parameters.ts";
+import { markdownOf, plainTextOf } from "./transcript-text.ts";
+
+export interface TranscriptRouteParts {
+  readonly transcripts: Pick<Transcripts, "read">;
+}
+
+const READABLE = {
+  text: { type: "text/plain; charset=utf-8", write: plainTextOf },
+  markdown: { type: "text/markdown; charset=utf-8", write: markdownOf },
+} as const;
+
+export function transcriptRoutes({ transcripts }: TranscriptRouteParts): (app: App) => void {
+  return (app) => {
+    app.get("/sessions/:id/transcript", { schema: TRANSCRIPT }, async (request, reply) => {
+      const { id } = request.params;
+      const { up_to_seq: upToSeq, format } = request.query;
+      const transcript = await transcripts.read(id, { upToSeq });
+      if (format === "json") {
+        const text = jsonObject({
+          session_id: JSON.stringify(id),
+          up_to_seq: transcript.upToSeq.toString(),
+          messages: transcript.messagesText,
+          state: transcript.stateText,
+          interrupts: transcript.interruptsText,
+        });
+        return sendJson(reply, text);
+      }
+      const { type, write } = READABLE[format];
+      return reply.type(type).send(write(transcript.messages));
+    });
+  };
+}
+
+const transcriptSchema = z.strictObject({
+  session_id: z.string(),
+  up_to_seq: seqNumber,
+  messages: z.array(z.looseObject({ id: z.string(), role: z.string() })),
+  state: z.unknown().optional().meta({ description: "Absent: none was ever set." }),
+  interrupts: z.array(z.looseObject({ id: z.string() })),
+});
+
+const TRANSCRIPT = {
+  operationId: "getTranscript",
+  summary: "The reduced conversation",
+  description:
+    "What an AG-UI client has that saw every event: the messages, the state, and the interrupts that wait for an answer. The formats to read have the messages only.",
+  tags: ["transcript"],
+  params: sessionParams,
+  querystring: z.strictObject({
+    up_to_seq: seqParameter("As it was when this event was the last one."),
+    format: z
+      .enum(["json", "text", "markdown"], { error: "must be json, text or markdown" })
+      .default("json")
+      .meta({
+        description: "`text` is what was said, glued together; `markdown` also who said it.",
+      }),
+  }),
+  response: {
+    200: {
+      description: "The conversation.",
+      content: {
+        [JSON_TYPE]: { schema: transcriptSchema },
+        "text/plain": { schema: z.string() },
+        "text/markdown": { schema: z.string() },
+      },
+    },
+    ...PROBLEMS,
+  },
+};

@@ -1,0 +1,161 @@
+/**
+ * Announcements by NATS core: everybody publishes to one subject and subscribes to it.
+ *
+ * A connection that is lost is given up, and kept-line.ts opens another; the client's own reconnect
+ * stays off. It could not be stopped before its first success, it ends by itself on some refusals, it
+ * does not subscribe again after a denied subscription, and it buffers without a bound what is
+ * published meanwhile.
+ *
+ * @nats-io/transport-node 3.4.0 leaves the socket of a dial that timed out open: `dial` in protocol.js
+ * closes the transport, and `_closed` in node_transport.js does nothing for one that was never
+ * connected. Behind a black hole that would be a socket a try. So we look first, with a socket of our
+ * own, whether a server is there: it speaks first.
+ */
+import { once } from "node:events";
+import { connect as dial } from "node:net";
+import { connect, type NatsConnection } from "@nats-io/transport-node";
+import type { Carrier, Line } from "./carrier.ts";
+
+export interface NatsServer {
+  readonly url: string;
+  readonly subject: string;
+}
+
+export interface NatsLimits {
+  /** For each step of connecting: the greeting, the connection, the subscription. */
+  readonly openLimitMs: number;
+  /** A connection on which a ping was not answered before the next is due is given up. */
+  readonly pingIntervalMs: number;
+}
+
+/** Starting points, not measured against others. A silent loss is found after 4 s at most. */
+export const NATS_LIMITS: NatsLimits = { openLimitMs: 2_000, pingIntervalMs: 2_000 };
+
+export function createNatsCarrier(server: NatsServer, limits: NatsLimits = NATS_LIMITS): Carrier {
+  let current: NatsLine | undefined;
+  return {
+    name: "nats",
+    async open(received, signal) {
+      const line = await openLine({ server, limits, received }, signal);
+      current = line;
+      return line;
+    },
+    async send(text) {
+      if (current === undefined) throw new Error("there was no connection to NATS yet");
+      await current.send(text);
+    },
+  };
+}
+
+interface Opening {
+  readonly server: NatsServer;
+  readonly limits: NatsLimits;
+  readonly received: (text: string) => void;
+}
+
+async function openLine(opening: Opening, signal: AbortSignal): Promise<NatsLine> {
+  const { openLimitMs, pingIntervalMs } = opening.limits;
+  const { protocol, hostname, port, username, password } = new URL(opening.server.url);
+  const address = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || NATS_PORT) };
+  await greeting(address, { limitMs: openLimitMs, signal });
+  const connection = await connect({
+    servers: `${hostname}:${address.port}`,
+    ...credentials(decodeURIComponent(username), decodeURIComponent(password)),
+    ...(protocol === "tls:" ? { tls: {} } : {}),
+    name: "session-ledger",
+    noEcho: true,
+    reconnect: false,
+    timeout: openLimitMs,
+    pingInterval: pingIntervalMs,
+    maxPingOut: 1,
+  });
+  const line = new NatsLine(connection, opening);
+  try {
+    await line.confirm(openLimitMs);
+    signal.throwIfAborted(); // The connecting could not be told of it.
+    return line;
+  } catch (error) {
+    await line.close();
+    throw error;
+  }
+}
+
+class NatsLine implements Line {
+  readonly lost: Promise<unknown>;
+  readonly #connection: NatsConnection;
+  readonly #subject: string;
+  #refusal: Error | undefined;
+  /** Fails the flush that is waited for: the client forgets those of a connection that was lost. */
+  #interrupt: ((cause: unknown) => void) | undefined;
+
+  constructor(connection: NatsConnection, { server, received }: Opening) {
+    this.#connection = connection;
+    this.#subject = server.subject;
+    this.lost = this.#end();
+    connection.subscribe(server.subject, {
+      callback: (refusal, message) => {
+        if (refusal === null) return received(message.string());
+        this.#refusal = refusal;
+        void this.close();
+      },
+    });
+  }
+
+  /** The server has heard of the subscription, and has not refused it. */
+  async confirm(limitMs: number): Promise<void> {
+    const timer = setTimeout(() => void this.close(), limitMs);
+    try {
+      await this.#flush();
+    } finally {
+      clearTimeout(timer);
+    }
+    if (this.#refusal !== undefined) throw this.#refusal; // It came with the answer.
+  }
+
+  async send(text: string): Promise<void> {
+    this.#connection.publish(this.#subject, text);
+    await this.#flush();
+  }
+
+  close(): Promise<void> {
+    return this.#connection.close();
+  }
+
+  async #end(): Promise<unknown> {
+    const cause = await this.#connection.closed();
+    const reason = this.#refusal ?? cause ?? new Error("the connection was closed");
+    this.#interrupt?.(reason);
+    return reason;
+  }
+
+  async #flush(): Promise<void> {
+    const { promise: failed, reject } = Promise.withResolvers<never>();
+    this.#interrupt = reject;
+    if (this.#connection.isClosed()) throw this.#refusal ?? new Error("there is no connection");
+    await Promise.race([this.#connection.flush(), failed]);
+  }
+}
+
+const NATS_PORT = 4_222;
+
+function credentials(
+  user: string,
+  pass: string,
+): { readonly user: string; readonly pass: string } | { readonly token: string } | undefined {
+  if (user === "") return undefined;
+  return pass === "" ? { token: user } : { user, pass };
+}
+
+/** Resolves when whoever listens there has said something. */
+async function greeting(
+  address: { readonly host: string; readonly port: number },
+  { limitMs, signal }: { readonly limitMs: number; readonly signal: AbortSignal },
+): Promise<void> {
+  const socket = dial(address);
+  try {
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(limitMs)]);
+    await once(socket, "data", { signal: limit });
+  } finally {
+    socket.destroy();
+  }
+}

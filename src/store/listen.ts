@@ -1,0 +1,203 @@
+/**
+ * One connection that LISTENs, from its beginning to its loss. Whoever wants another opens another.
+ *
+ *   opening ── LISTEN answered, first heartbeat heard ──► listening ── any of these ──► lost
+ *      └───────────── refused, silent, aborted ──────────────────────────────────────────▲
+ *
+ * Lost is: closed by whomever, or a heartbeat that was not heard in time. A heartbeat is a NOTIFY to
+ * oneself, sent by the pool and heard here, so it goes the way that a notification of another
+ * instance goes. That finds what a query on this connection would not: a black hole and a peer that
+ * is gone, but also a pooler in between that answers LISTEN and delivers nothing, and a URL that
+ * leads to another database. It must not be sent over this connection: a pooler that lends one server
+ * connection for both would bring it back, and nothing else.
+ *
+ * The driver's own `listen` connects again by itself, with the defect that pools.ts describes. Here
+ * every connection has a client of its own, and a client gets one socket, made by us: it never
+ * connects again, and at the end the socket is destroyed, because a driver that says goodbye into a
+ * black hole leaves it open for as long as the kernel tries.
+ */
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import postgres from "postgres";
+
+export interface ListenOptions {
+  readonly url: string;
+  readonly channel: string;
+  readonly received: (payload: string) => void;
+  /** Sends to the channel, by another connection. */
+  readonly notify: (payload: string) => Promise<void>;
+  /** Its abort is a loss. */
+  readonly signal: AbortSignal;
+}
+
+export interface ListenLimits {
+  /** For a connection that is made, and LISTEN answered. */
+  readonly openLimitMs: number;
+  readonly beatIntervalMs: number;
+  /** From the sending of a heartbeat until it is heard. */
+  readonly beatLimitMs: number;
+  /** For the goodbye to a server that answers. */
+  readonly closeLimitMs: number;
+}
+
+/** Starting points, not measured against others. A silent loss is found after 5 s at most. */
+export const LISTEN_LIMITS: ListenLimits = {
+  openLimitMs: 5_000,
+  beatIntervalMs: 2_000,
+  beatLimitMs: 3_000,
+  closeLimitMs: 1_000,
+};
+
+export interface Listening {
+  /** Resolves with the reason, once nothing is heard any more, after `close` too. */
+  readonly lost: Promise<unknown>;
+  /** Idempotent; resolves when the connection is gone. */
+  close(): Promise<void>;
+}
+
+/** Resolves when notifications are heard for sure. */
+export async function listen(options: ListenOptions, limits: ListenLimits): Promise<Listening> {
+  options.signal.throwIfAborted();
+  const connection = new ListenConnection(options, limits);
+  try {
+    await connection.open();
+    return connection;
+  } catch (error) {
+    await connection.close();
+    throw error;
+  }
+}
+
+/** What the channel carries for us alone begins with it. */
+const BEAT = "beat ";
+
+/** As the driver hands its options to a maker of sockets. */
+interface Target {
+  readonly host: readonly string[];
+  readonly port: readonly number[];
+  /** Of a socket in the file system. */
+  readonly path: string | false;
+}
+
+class ListenConnection implements Listening {
+  readonly lost: Promise<unknown>;
+  readonly #options: ListenOptions;
+  readonly #limits: ListenLimits;
+  readonly #client: postgres.Sql;
+  readonly #beatText = `${BEAT}${randomUUID()}`;
+  readonly #resolveLost: (cause: unknown) => void;
+  #socket: Socket | undefined;
+  #isLost = false;
+  #timer: NodeJS.Timeout | undefined;
+  #heard: (() => void) | undefined;
+  /** Fails what is being waited for. */
+  #interrupt: ((cause: unknown) => void) | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(options: ListenOptions, limits: ListenLimits) {
+    this.#options = options;
+    this.#limits = limits;
+    ({ promise: this.lost, resolve: this.#resolveLost } = Promise.withResolvers<unknown>());
+    // The driver's types know neither `onnotify` nor `socket`, which it documents.
+    const driverOptions = {
+      max: 1,
+      connect_timeout: Math.ceil(limits.openLimitMs / 1_000),
+      idle_timeout: undefined,
+      max_lifetime: null,
+      fetch_types: false,
+      onnotice: () => undefined,
+      onnotify: (_channel: string, payload: string) => this.#received(payload),
+      onclose: () => this.#lose(new Error("the connection was closed")),
+      socket: (target: Target) => this.#connect(target),
+      connection: { application_name: "session-ledger-listen" },
+    };
+    this.#client = postgres(options.url, driverOptions);
+    options.signal.addEventListener("abort", this.#abort, { once: true });
+  }
+
+  async open(): Promise<void> {
+    const { openLimitMs } = this.#limits;
+    const listening = this.#client.unsafe(`listen ${this.#options.channel}`);
+    await this.#inTime("LISTEN was not answered", { limitMs: openLimitMs }, listening);
+    await this.#beat();
+    this.#beatLater();
+  }
+
+  close(): Promise<void> {
+    const isHealthy = !this.#isLost;
+    this.#lose(new Error("the connection was given up"));
+    this.#closing ??= this.#end(isHealthy ? this.#limits.closeLimitMs : 0);
+    return this.#closing;
+  }
+
+  readonly #abort = (): void => this.#lose(this.#options.signal.reason);
+
+  #received(payload: string): void {
+    if (this.#isLost) return;
+    if (payload === this.#beatText) this.#heard?.();
+    else if (!payload.startsWith(BEAT)) this.#options.received(payload);
+  }
+
+  #beatLater(): void {
+    this.#timer = setTimeout(() => {
+      this.#beat().then(
+        () => this.#beatLater(),
+        (error: unknown) => this.#lose(error),
+      );
+    }, this.#limits.beatIntervalMs);
+  }
+
+  async #beat(): Promise<void> {
+    const { promise: heard, resolve } = Promise.withResolvers<void>();
+    this.#heard = resolve;
+    const sent = this.#options.notify(this.#beatText);
+    // Heard is enough, even if nobody says that it was sent.
+    const beat = Promise.race([heard, sent.then(() => heard)]);
+    await this.#inTime("a heartbeat was not heard", { limitMs: this.#limits.beatLimitMs }, beat);
+  }
+
+  async #inTime<T>(
+    otherwise: string,
+    { limitMs }: { readonly limitMs: number },
+    answer: PromiseLike<T>,
+  ): Promise<T> {
+    const { promise: failed, reject } = Promise.withResolvers<never>();
+    this.#interrupt = reject;
+    const late = (): void => reject(new Error(`${otherwise} within ${limitMs} ms`));
+    const timer = setTimeout(late, limitMs);
+    try {
+      return await Promise.race([answer, failed]);
+    } finally {
+      clearTimeout(timer);
+      this.#interrupt = undefined;
+    }
+  }
+
+  #lose(cause: unknown): void {
+    if (this.#isLost) return;
+    this.#isLost = true;
+    this.#options.signal.removeEventListener("abort", this.#abort);
+    clearTimeout(this.#timer);
+    this.#interrupt?.(cause);
+    this.#resolveLost(cause);
+  }
+
+  async #end(goodbyeLimitMs: number): Promise<void> {
+    const goodbye = this.#client.end({ timeout: goodbyeLimitMs / 1_000 });
+    await goodbye.catch(() => undefined); // Nobody waits for an answer any more.
+    this.#socket?.destroy();
+  }
+
+  async #connect({ host, port, path }: Target): Promise<Socket> {
+    if (this.#isLost || this.#socket !== undefined) throw new Error("the connection was closed");
+    // Of several hosts any one: whoever opens the next connection comes to another.
+    const at = Math.floor(Math.random() * host.length);
+    const name = host[at] ?? "localhost";
+    const socket = path === false ? connect(port[at] ?? 5_432, name) : connect(path);
+    this.#socket = socket;
+    socket.on("error", () => undefined); // The driver hears of it too, as long as it listens.
+    await once(socket, "connect");
+    return Object.assign(socket, { host: name }); // By which the driver checks a certificate.
+  }
+}

@@ -1,0 +1,180 @@
+/**
+ * The runs of a session, told from its rows. A row carries the run that was open when it came, so a run
+ * is a stretch of rows with one run id, and begins anew where a RUN_STARTED follows an end. There is no
+ * table of runs and no index by run: a statement walks the primary key from its cursor over a bounded
+ * number of rows, and adds up what it passes. A stretch that is cut by that bound comes in parts, with
+ * the next statement, and the caller joins them (`joined`).
+ */
+import { type SQL, sql } from "drizzle-orm";
+import type { Database, Fields } from "./database.ts";
+import { sessionEvents } from "./schema.ts";
+import { microsColumn } from "./times.ts";
+
+/** Rows that one statement looks at. */
+export const RUN_ROWS_LOOKED_AT_MAX = 20_000;
+
+/** Payload bytes that one read of run events returns, or a single larger payload. */
+const PAYLOADS_BYTES_MAX = 3 * 1024 * 1024;
+
+/** A run, or the part of it that one statement saw. */
+export interface RunStretch {
+  readonly runId: string;
+  readonly firstSeq: bigint;
+  readonly lastSeq: bigint;
+  /** Of the first row. */
+  readonly startedAtMicros: bigint;
+  /** When the last row was stored, by the database's clock. */
+  readonly recordedAtMicros: bigint;
+  readonly rawEvents: bigint;
+  readonly rows: bigint;
+  /** Of payloads. */
+  readonly bytes: bigint;
+  /** Its first row says how it began. */
+  readonly hasStart: boolean;
+  /** Of the row that ended it; undefined: it goes on, or in the next part. */
+  readonly end: RunEnd | undefined;
+}
+
+export interface RunEnd {
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly atMicros: bigint;
+}
+
+export interface RunsLookedAt {
+  readonly stretches: readonly RunStretch[];
+  /** Everything up to this number was looked at. */
+  readonly upTo: bigint;
+  /** There are more rows. */
+  readonly more: boolean;
+}
+
+export interface RunsReader {
+  lookForRuns(sessionId: string, after: bigint): Promise<RunsLookedAt>;
+  /** Payloads of some rows by their numbers; all of them, or fewer where they are large. */
+  payloadsOf(sessionId: string, seqs: readonly bigint[]): Promise<ReadonlyMap<bigint, string>>;
+}
+
+export function createRunsReader(
+  database: Database,
+  { rowsMax = RUN_ROWS_LOOKED_AT_MAX }: { readonly rowsMax?: number } = {},
+): RunsReader {
+  return {
+    async lookForRuns(sessionId, after) {
+      const fields = await database.run(runsStatement({ sessionId, after, rowsMax }));
+      const [first] = fields;
+      const rows = bigintOf(first?.["looked_at"] ?? "0");
+      return {
+        stretches: fields.filter((one) => one["run_id"] !== null).map(stretchOf),
+        upTo: first === undefined ? after : bigintOf(first["up_to"]),
+        more: rows >= BigInt(rowsMax),
+      };
+    },
+    async payloadsOf(sessionId, seqs) {
+      const fields = await database.run(payloadsStatement(sessionId, seqs));
+      return new Map(fields.map((row) => [bigintOf(row["seq"]), String(row["payload"])]));
+    },
+  };
+}
+
+/** Exported for the plan test. Rows without a run are added up too, so that the page says how far it is. */
+export function runsStatement({
+  sessionId,
+  after,
+  rowsMax,
+}: {
+  readonly sessionId: string;
+  readonly after: bigint;
+  readonly rowsMax: number;
+}): SQL {
+  return sql`
+    with seen as (
+      select seq, event_type, event_count, run_id, created_at, completed_at, recorded_at,
+        octet_length(payload) as bytes
+      from ${sessionEvents}
+      where session_id = ${sessionId} and seq > ${after.toString()}::bigint
+      order by seq limit ${rowsMax}
+    ), bordered as (
+      select *, case
+          when run_id is distinct from lag(run_id) over upwards then 1
+          when event_type = 'RUN_STARTED'
+            and lag(event_type) over upwards in ('RUN_FINISHED', 'RUN_ERROR') then 1
+          else 0 end as begins
+      from seen window upwards as (order by seq)
+    ), stretched as (
+      select *, sum(begins) over (order by seq) as stretch,
+        event_type in ('RUN_FINISHED', 'RUN_ERROR') as ends
+      from bordered
+    )
+    select run_id, min(seq) as first_seq, max(seq + event_count - 1) as last_seq,
+      ${microsColumn(sql`(array_agg(created_at order by seq))[1]`)} as started_at,
+      ${microsColumn(sql`max(recorded_at)`)} as recorded_at,
+      sum(event_count)::bigint as raw_events, count(*) as rows, sum(bytes)::bigint as bytes,
+      (array_agg(event_type order by seq))[1] = 'RUN_STARTED' as has_start,
+      max(seq) filter (where ends) as end_seq,
+      (array_agg(event_type order by seq desc) filter (where ends))[1] as end_type,
+      ${microsColumn(sql`(array_agg(coalesce(completed_at, created_at) order by seq desc) filter (where ends))[1]`)} as end_at,
+      sum(count(*)) over ()::bigint as looked_at,
+      max(max(seq + event_count - 1)) over () as up_to
+    from stretched group by stretch, run_id order by first_seq`;
+}
+
+function payloadsStatement(sessionId: string, seqs: readonly bigint[]): SQL {
+  const numbers = JSON.stringify(seqs.map(String));
+  return sql`
+    select seq, payload from (
+      select seq, payload, sum(octet_length(payload)) over (order by seq) as bytes,
+        row_number() over (order by seq) as place
+      from ${sessionEvents}
+      where session_id = ${sessionId} and seq = any (
+        array(select json_array_elements_text(${numbers}::text::json)::bigint))
+    ) wanted
+    where bytes <= ${PAYLOADS_BYTES_MAX} or place = 1
+    order by seq`;
+}
+
+/** Two parts of one run, one after the other; undefined when they are two runs. */
+export function joined(left: RunStretch, right: RunStretch): RunStretch | undefined {
+  const goesOn = left.runId === right.runId && left.end === undefined;
+  if (!goesOn || left.lastSeq + 1n !== right.firstSeq) return undefined;
+  return {
+    ...left,
+    lastSeq: right.lastSeq,
+    recordedAtMicros:
+      right.recordedAtMicros > left.recordedAtMicros
+        ? right.recordedAtMicros
+        : left.recordedAtMicros,
+    rawEvents: left.rawEvents + right.rawEvents,
+    rows: left.rows + right.rows,
+    bytes: left.bytes + right.bytes,
+    end: right.end,
+  };
+}
+
+function stretchOf(fields: Fields): RunStretch {
+  const endSeq = fields["end_seq"];
+  return {
+    runId: String(fields["run_id"]),
+    firstSeq: bigintOf(fields["first_seq"]),
+    lastSeq: bigintOf(fields["last_seq"]),
+    startedAtMicros: bigintOf(fields["started_at"]),
+    recordedAtMicros: bigintOf(fields["recorded_at"]),
+    rawEvents: bigintOf(fields["raw_events"]),
+    rows: bigintOf(fields["rows"]),
+    bytes: bigintOf(fields["bytes"]),
+    hasStart: fields["has_start"] === true,
+    end:
+      endSeq === null
+        ? undefined
+        : {
+            seq: bigintOf(endSeq),
+            eventType: String(fields["end_type"]),
+            atMicros: bigintOf(fields["end_at"]),
+          },
+  };
+}
+
+function bigintOf(field: Fields[string] | undefined): bigint {
+  if (typeof field !== "string") throw new TypeError("a number is not there");
+  return BigInt(field);
+}

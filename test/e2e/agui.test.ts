@@ -1,0 +1,457 @@
+/**
+ * Sessions opened by the AG-UI clients of npm, both generations, at the running service: what they show
+ * is what a client shows that was given every event. Streams of real agents are in
+ * agui-recorded.test.ts; here are the cases that those do not have, and what is refused.
+ */
+import { HttpAgent } from "@ag-ui/client";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { AGUI_CLIENTS, type AguiClient, type OpenClient } from "../support/agui-clients.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { mergeFragments } from "../support/merging.ts";
+import { newSession } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const STALE_MS = 1_500;
+
+let service: ServiceProcess;
+let rpc: RpcClient;
+beforeAll(async () => {
+  // Clients tell of every RUN_ERROR, and 1.0.0 of every field that it strips.
+  vi.spyOn(console, "warn").mockReturnValue();
+  vi.spyOn(console, "error").mockReturnValue();
+  service = await startService({
+    env: { RUN_STALE_AFTER: `${STALE_MS}ms`, SSE_HEARTBEAT_MS: "200" },
+  });
+  rpc = new RpcClient(service.grpcAddress);
+});
+afterAll(async () => {
+  rpc.close();
+  await endService(service);
+  await cleanUp();
+  vi.restoreAllMocks();
+});
+
+interface Event {
+  readonly type: string;
+  readonly [field: string]: unknown;
+}
+
+async function push(sessionId: string, events: readonly Event[]): Promise<void> {
+  for (const event of events) {
+    const request = { sessionId, eventType: event.type, payload: JSON.stringify(event) };
+    await rpc.unary(SessionService.method.pushSessionEvent, request);
+  }
+}
+
+/** As a runner that compresses pushes them. */
+async function pushMerged(sessionId: string, events: readonly Event[]): Promise<void> {
+  const raw = events.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) }));
+  for (const { eventType, payload, eventCount, fragments } of mergeFragments(raw)) {
+    const merged = fragments === undefined ? {} : { eventCount, fragments };
+    const request = { sessionId, eventType, payload, ...merged };
+    await rpc.unary(SessionService.method.pushSessionEvent, request);
+  }
+}
+
+const run = (runId: string, more = {}): Event => ({
+  type: "RUN_STARTED",
+  threadId: "t",
+  runId,
+  ...more,
+});
+const done = (runId: string, more = {}): Event => ({
+  type: "RUN_FINISHED",
+  threadId: "t",
+  runId,
+  ...more,
+});
+const start = (messageId: string): Event => ({
+  type: "TEXT_MESSAGE_START",
+  messageId,
+  role: "assistant",
+});
+const content = (messageId: string, delta: string): Event => ({
+  type: "TEXT_MESSAGE_CONTENT",
+  messageId,
+  delta,
+});
+const end = (messageId: string): Event => ({ type: "TEXT_MESSAGE_END", messageId });
+const text = (messageId: string, ...deltas: readonly string[]): readonly Event[] => [
+  start(messageId),
+  ...deltas.map((delta) => content(messageId, delta)),
+  end(messageId),
+];
+const call = (toolCallId: string): readonly Event[] => [
+  { type: "TOOL_CALL_START", toolCallId, toolCallName: "search", parentMessageId: "m1" },
+  { type: "TOOL_CALL_ARGS", toolCallId, delta: '{"q":' },
+  { type: "TOOL_CALL_ARGS", toolCallId, delta: '"x"}' },
+  { type: "TOOL_CALL_END", toolCallId },
+  { type: "TOOL_CALL_RESULT", toolCallId, messageId: `${toolCallId}-result`, content: "found" },
+];
+const thought = (messageId: string): readonly Event[] => [
+  { type: "REASONING_START", messageId },
+  { type: "REASONING_MESSAGE_START", messageId, role: "reasoning" },
+  { type: "REASONING_MESSAGE_CONTENT", messageId, delta: "let me " },
+  { type: "REASONING_MESSAGE_CONTENT", messageId, delta: "see" },
+  { type: "REASONING_MESSAGE_END", messageId },
+  { type: "REASONING_END", messageId },
+];
+const thinking: readonly Event[] = [
+  { type: "THINKING_START", title: "plan" },
+  { type: "THINKING_TEXT_MESSAGE_START" },
+  { type: "THINKING_TEXT_MESSAGE_CONTENT", delta: "first this" },
+  { type: "THINKING_TEXT_MESSAGE_CONTENT", delta: ", then that" },
+  { type: "THINKING_TEXT_MESSAGE_END" },
+  { type: "THINKING_END" },
+];
+const chunks: readonly Event[] = [
+  { type: "TEXT_MESSAGE_CHUNK", messageId: "c1", role: "assistant", delta: "in " },
+  { type: "TEXT_MESSAGE_CHUNK", messageId: "c1", delta: "chunks" },
+  { type: "TOOL_CALL_CHUNK", toolCallId: "cc", toolCallName: "add", delta: "[1" },
+  { type: "TOOL_CALL_CHUNK", toolCallId: "cc", delta: ",2]" },
+];
+const state = (value: unknown): Event => ({ type: "STATE_SNAPSHOT", snapshot: value });
+const patch = (path: string, value: unknown): Event => ({
+  type: "STATE_DELTA",
+  delta: [{ op: "add", path, value }],
+});
+const step = (stepName: string, inside: readonly Event[]): readonly Event[] => [
+  { type: "STEP_STARTED", stepName },
+  ...inside,
+  { type: "STEP_FINISHED", stepName },
+];
+const failed: Event = { type: "RUN_ERROR", message: "the model is gone", code: "E1" };
+const userInput = (runId: string, said: string, more = {}) => ({
+  input: {
+    threadId: "t",
+    runId,
+    state: {},
+    tools: [],
+    context: [],
+    forwardedProps: {},
+    messages: [{ id: `u-${runId}`, role: "user", content: said }],
+    ...more,
+  },
+});
+
+/** One of each; every boundary in it is a place to join. */
+const EVERYTHING: readonly Event[] = [
+  run("r1", userInput("r1", "hello")),
+  state({ plan: [] }),
+  ...text("m1", "Hel", "lo"),
+  ...call("c"),
+  done("r1"),
+  run("r2", userInput("r2", "go on")),
+  ...step("outer", [
+    ...thought("t1"),
+    patch("/plan/-", "one"),
+    ...step("inner", text("m2", "a", "b")),
+  ]),
+  ...chunks,
+  { type: "CUSTOM", name: "n", value: 1 },
+  { type: "ACTIVITY_SNAPSHOT", messageId: "a1", activityType: "plan", content: { n: 1 } },
+  {
+    type: "ACTIVITY_DELTA",
+    messageId: "a1",
+    activityType: "plan",
+    patch: [{ op: "replace", path: "/n", value: 2 }],
+  },
+  patch("/plan/-", "two"),
+  done("r2"),
+];
+
+const HTTP_CLIENTS = AGUI_CLIENTS.filter(({ waitsForRun }) => waitsForRun);
+
+function opened(client: AguiClient, sessionId: string): OpenClient {
+  return client.open(service.httpAddress, sessionId);
+}
+
+/** Resolves when the client has been answered, and has seen the snapshot. */
+function joined(agent: OpenClient): {
+  readonly isJoined: Promise<void>;
+  readonly ended: Promise<void>;
+} {
+  const { promise: isJoined, resolve } = Promise.withResolvers<void>();
+  const onEvent = (type: string): void => {
+    if (type === "MESSAGES_SNAPSHOT") resolve();
+  };
+  return { isJoined, ended: agent.connect({ onEvent }) };
+}
+
+const texts = (events: readonly Event[]): readonly string[] =>
+  events.map((event) => JSON.stringify(event));
+
+describe.each(HTTP_CLIENTS)("$name", (client) => {
+  describe.each([
+    ["row by row", push],
+    ["merged", pushMerged],
+  ])("%s", (_, pushAs) => {
+    test.each<[string, readonly Event[]]>([
+      ["several runs of everything", EVERYTHING],
+      [
+        "an error with blocks open",
+        [run("r1"), ...step("s", [start("m1"), content("m1", "ha")]), failed],
+      ],
+      [
+        "an error and another run",
+        [run("r1"), start("m1"), failed, run("r2"), ...text("m2", "ok"), done("r2")],
+      ],
+      ["a state that is no object", [run("r1"), state([1]), patch("/-", 2), done("r1")]],
+      [
+        "a snapshot of messages",
+        [
+          run("r1"),
+          ...text("m1", "gone"),
+          { type: "MESSAGES_SNAPSHOT", messages: [{ id: "m9", role: "user", content: "new" }] },
+          ...text("m2", "after"),
+          done("r1"),
+        ],
+      ],
+    ])(
+      "%s: shown as by a client that was given everything; twice is once",
+      async (_name, events) => {
+        const sessionId = newSession();
+        await pushAs(sessionId, events);
+        const agent = opened(client, sessionId);
+        await agent.connect();
+        const once = agent.conversation();
+        expect(once).toEqual(await client.fed(texts(events)));
+        await agent.connect();
+        expect(agent.conversation()).toEqual(once);
+      },
+    );
+  });
+
+  test("thinking of older runners is reasoning, with the same ids for everybody", async () => {
+    const sessionId = newSession();
+    await push(sessionId, [run("r1"), ...thinking, ...text("m1", "so"), done("r1")]);
+    const agent = opened(client, sessionId);
+    await agent.connect();
+    const once = agent.conversation();
+    expect(once.messages).toMatchObject([
+      { role: "reasoning", content: "first this, then that" },
+      { content: "so" },
+    ]);
+    await agent.connect();
+    const replayed = opened(client, `${sessionId}?replay=events`);
+    await replayed.connect();
+    expect([agent.conversation(), replayed.conversation()]).toEqual([once, once]);
+  });
+
+  test("a run joined at every event, finished while the client is there", async () => {
+    const whole = await client.fed(texts(EVERYTHING));
+    const first = EVERYTHING.findIndex(({ runId }) => runId === "r2") + 1;
+    const joins = EVERYTHING.slice(first).map(async (_, index) => {
+      const sessionId = newSession();
+      await push(sessionId, EVERYTHING.slice(0, first + index));
+      const agent = opened(client, sessionId);
+      const { isJoined, ended } = joined(agent);
+      await isJoined;
+      await push(sessionId, EVERYTHING.slice(first + index));
+      await ended;
+      return { at: first + index, shown: agent.conversation() };
+    });
+    for (const { at, shown } of await Promise.all(joins)) {
+      expect({ at, shown }).toEqual({ at, shown: whole });
+    }
+  });
+
+  test("a session that is not there yet is waited for, and shown when it comes", async () => {
+    const sessionId = newSession();
+    const agent = opened(client, sessionId);
+    const answered = Promise.withResolvers<void>();
+    const ended = agent.connect({ onAnswer: answered.resolve });
+    await answered.promise;
+    await push(sessionId, [run("r1", userInput("r1", "hi")), ...text("m1", "yes"), done("r1")]);
+    await ended;
+    expect(agent.conversation().messages).toMatchObject([{ content: "hi" }, { content: "yes" }]);
+  });
+
+  test("an interrupt is pending until a run answers it", async () => {
+    const sessionId = newSession();
+    const outcome = { type: "interrupt", interrupts: [{ id: "i1", reason: "may_i" }] };
+    await push(sessionId, [run("r1"), ...text("m1", "may I?"), done("r1", { outcome })]);
+    const asked = opened(client, sessionId);
+    await asked.connect();
+    expect(asked.conversation().interrupts).toEqual(outcome.interrupts);
+    const resume = [{ interruptId: "i1", status: "resolved", payload: "yes" }];
+    await push(sessionId, [run("r2", userInput("r2", "yes", { resume })), failed]);
+    for (const agent of [opened(client, sessionId)]) {
+      await agent.connect();
+      expect(agent.conversation().interrupts).toEqual([]);
+    }
+  });
+
+  test("a replay ends with the same messages and state, and again doubles nothing", async () => {
+    const sessionId = newSession();
+    await pushMerged(sessionId, EVERYTHING);
+    const whole = await client.fed(texts(EVERYTHING));
+    const agent = opened(client, `${sessionId}?replay=events`);
+    const types: string[] = [];
+    await agent.connect({ onEvent: (type) => types.push(type) });
+    expect(agent.conversation()).toEqual(whole);
+    expect(types.filter((type) => type === "TEXT_MESSAGE_CONTENT").length).toBeGreaterThan(5);
+    await agent.connect();
+    expect(byId(agent.conversation().messages)).toEqual(byId(whole.messages));
+    expect(agent.conversation().state).toEqual(whole.state);
+  });
+
+  test("with follow it stays for further runs", async () => {
+    const sessionId = newSession();
+    await push(sessionId, [run("r1"), ...text("m1", "one"), done("r1")]);
+    const agent = opened(client, `${sessionId}?follow=true`);
+    const seen: string[] = [];
+    const until = new Map<number, PromiseWithResolvers<void>>();
+    const ends = (count: number): Promise<void> => {
+      const waiting = Promise.withResolvers<void>();
+      until.set(count, waiting);
+      return waiting.promise;
+    };
+    const [first, second, third] = [ends(1), ends(2), ends(3)];
+    const ended = agent.connect({
+      onEvent: (type) => {
+        if (type === "RUN_FINISHED") seen.push(type);
+        until.get(seen.length)?.resolve();
+      },
+    });
+    await first;
+    await push(sessionId, [run("r2"), ...text("m2", "two"), done("r2")]);
+    await second;
+    await push(sessionId, [...text("m3", "between"), state({ n: 1 })]);
+    await push(sessionId, [run("r3"), ...text("m4", "three"), done("r3")]);
+    await third;
+    await push(sessionId, [run("r4"), failed]);
+    await rpc.unary(SessionService.method.deleteSession, { id: sessionId });
+    await ended; // And no second RUN_ERROR in a row, which clients refuse.
+    const { messages, state: last } = agent.conversation();
+    expect(messages).toMatchObject(
+      ["one", "two", "between", "three"].map((said) => ({ content: said })),
+    );
+    expect(last).toEqual({ n: 1 });
+  });
+
+  test("a run that stalls is ended for the client, and is not in the log", async () => {
+    const sessionId = newSession();
+    await push(sessionId, [run("r1"), ...text("m1", "and"), start("m2")]);
+    const agent = opened(client, sessionId);
+    const types: string[] = [];
+    await agent.connect({ onEvent: (type) => types.push(type) });
+    expect(types.at(-1)).toBe("RUN_ERROR");
+    expect(agent.conversation().messages).toMatchObject([{ content: "and" }, { id: "m2" }]);
+    const rows = await rpc.unary(SessionService.method.listSessionEvents, { sessionId });
+    expect(rows.items.map(({ eventType }) => eventType)).not.toContain("RUN_ERROR");
+    // A runner that was only slow goes on, and so does whoever asks again.
+    await push(sessionId, [content("m2", "so on"), end("m2"), done("r1")]);
+    await agent.connect();
+    expect(agent.conversation().messages).toMatchObject([{ content: "and" }, { content: "so on" }]);
+  });
+});
+
+test("a stop of the service is a RUN_ERROR that says so, and whoever asks again goes on", async () => {
+  const own = await startService();
+  const writer = new RpcClient(own.grpcAddress);
+  const sessionId = newSession();
+  const pushTo = async (client: RpcClient, events: readonly Event[]): Promise<void> => {
+    for (const event of events) {
+      const request = { sessionId, eventType: event.type, payload: JSON.stringify(event) };
+      await client.unary(SessionService.method.pushSessionEvent, request);
+    }
+  };
+  await pushTo(writer, [run("r1"), ...text("m1", "one"), start("m2")]);
+  const agent = new HttpAgent({ url: `http://${own.httpAddress}/agui/sessions/${sessionId}` });
+  const isJoined = Promise.withResolvers<void>();
+  const errors: unknown[] = [];
+  const ended = agent.runAgent(
+    {},
+    {
+      onMessagesSnapshotEvent: () => isJoined.resolve(),
+      onRunErrorEvent: ({ event }) => {
+        errors.push(event.code);
+      },
+    },
+  );
+  await isJoined.promise;
+  writer.close();
+  expect(await own.stop()).toBe(0);
+  await ended;
+  expect(errors).toEqual(["SHUTTING_DOWN"]);
+  const again = await startService({ dataDir: own.dataDir });
+  const second = new RpcClient(again.grpcAddress);
+  agent.url = `http://${again.httpAddress}/agui/sessions/${sessionId}`;
+  await pushTo(second, [content("m2", "two"), end("m2"), done("r1")]);
+  await agent.runAgent();
+  expect(agent.messages).toMatchObject([{ content: "one" }, { content: "two" }]);
+  second.close();
+  await endService(again);
+});
+
+describe("what is refused, before the stream begins", () => {
+  const post = (path: string, body: string, headers: Record<string, string> = {}) =>
+    fetch(`http://${service.httpAddress}/agui/sessions/${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...headers },
+      body,
+    });
+
+  test.each([
+    ["a%2Fb", "{}", 400, "id"],
+    ["s?follow=yes", "{}", 400, "follow"],
+    ["s?replay=all", "{}", 400, "replay"],
+    ["s?replay=events&speed=0", "{}", 400, "speed"],
+    ["s?replay=events&speed=101", "{}", 400, "speed"],
+    ["s?replay=events&speed=fast", "{}", 400, "speed"],
+    ["s?speed=1", "{}", 400, "speed"],
+    ["s?follow=true&follow=true", "{}", 400, "follow"],
+    ["s?folow=true", "{}", 400, "folow"],
+    ["s", '{"threadId":7}', 400, "threadId"],
+    ["s", '{"runId":{}}', 400, "runId"],
+    ["s", '{"protocolVersion":1}', 400, "protocolVersion"],
+    ["s", '{"messages":"hi"}', 400, "messages"],
+    ["s", "[]", 400, ""],
+    ["s", '"text"', 400, ""],
+    ["s", "{", 400, ""],
+    ["s", "", 400, ""],
+  ])("%s %s is %d and names %j", async (path, body, status, field) => {
+    const answer = await post(path, body);
+    expect(answer.status).toBe(status);
+    expect(answer.headers.get("content-type")).toMatch("application/problem+json");
+    expect(await answer.json()).toMatchObject({ status, violations: [{ field }] });
+  });
+
+  test("a body of another kind is 415, a deleted session 404, GET 405", async () => {
+    expect((await post("s", "{}", { "content-type": "text/plain" })).status).toBe(415);
+    const sessionId = newSession();
+    await push(sessionId, [run("r1")]);
+    await rpc.unary(SessionService.method.deleteSession, { id: sessionId });
+    expect((await post(sessionId, "{}")).status).toBe(404);
+    expect((await fetch(`http://${service.httpAddress}/agui/sessions/s`)).status).toBe(405);
+  });
+});
+
+test("frames are SSE with ids, nulls and unknown fields of the input are nobody's business", async () => {
+  const sessionId = newSession();
+  await push(sessionId, [run("r1"), ...text("m1", "one"), done("r1")]);
+  const answer = await fetch(`http://${service.httpAddress}/agui/sessions/${sessionId}`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: '{"threadId":null,"runId":"x","protocolVersion":null,"messages":null,"more":{"a":[]}}',
+  });
+  expect(answer.status).toBe(200);
+  expect(answer.headers.get("content-type")).toMatch(/^text\/event-stream/);
+  const body = await answer.text();
+  expect(body).not.toContain("\r");
+  const events = body.split("\n\n").filter((frame) => frame.includes("data: "));
+  expect(events.map((event) => /^id: (\d+)\ndata: \{"type":"(\w+)"/.exec(event)?.slice(1))).toEqual(
+    [
+      ["5", "RUN_STARTED"],
+      ["5", "MESSAGES_SNAPSHOT"],
+      ["5", "RUN_FINISHED"],
+    ],
+  );
+});
+
+function byId(messages: readonly unknown[]): readonly unknown[] {
+  return messages.toSorted((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1));
+}

@@ -1,0 +1,343 @@
+/**
+ * `export` and `tail --expand` against a real service: what was merged comes back event by event,
+ * whatever happens to the service, the reader or the file meanwhile.
+ */
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { Readable, Writable } from "node:stream";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { runCli } from "../../src/cli/program.ts";
+import { loadClientConfig, loadConfig } from "../../src/config.ts";
+import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { fragments, pushMerged } from "../support/merged-pushes.ts";
+import { expectedOf } from "../support/recorded.ts";
+import {
+  type Command,
+  endService,
+  runCommand,
+  type ServiceProcess,
+  startCommand,
+  startService,
+} from "../support/service-process.ts";
+import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
+
+let service: ServiceProcess;
+let client: LedgerClient;
+
+beforeAll(async () => {
+  service = await startService();
+  client = createLedgerClient({ address: service.grpcAddress });
+});
+
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+function run(args: readonly string[], input?: string) {
+  const env = { SESSION_LEDGER_ADDRESS: service.grpcAddress };
+  return runCommand(args, { env, ...(input === undefined ? {} : { input }) });
+}
+
+function start(args: readonly string[]): Command {
+  return startCommand(args, { SESSION_LEDGER_ADDRESS: service.grpcAddress });
+}
+
+function linesOf(text: string): readonly string[] {
+  return text.split("\n").slice(0, -1);
+}
+
+function payloads(events: readonly StreamEvent[]): readonly string[] {
+  return events.map(({ payload }) => payload);
+}
+
+function custom(value: unknown): StreamEvent {
+  return { eventType: "CUSTOM", payload: JSON.stringify({ type: "CUSTOM", name: "n", value }) };
+}
+
+describe("export", () => {
+  test("gives back every event of real streams, which push takes, as the events that they were", async () => {
+    const accepted: string[] = [];
+    const streams = [...ownStreams(), ...(recordedStreams() ?? []).slice(0, 20)];
+    for (const { events } of streams) {
+      // What the service would rewrite is not this test's business.
+      const plain = events.filter((event) => expectedOf(event).text !== undefined);
+      for (const event of plain) {
+        const printed = { ...event, payload: JSON.stringify(JSON.parse(event.payload)) };
+        const pushed = await pushMerged(client, "streams", [printed]).catch(() => undefined);
+        if (pushed !== undefined) accepted.push(printed.payload);
+      }
+    }
+    expect(accepted.length).toBeGreaterThan(50);
+    const single = await run(["export", "streams"]);
+    expect(linesOf(single.stdout)).toEqual(accepted);
+
+    const events = accepted.map((payload) => ({ eventType: JSON.parse(payload).type, payload }));
+    const rows = await pushMerged(client, "merged", events);
+    expect(rows.length).toBeLessThan(accepted.length);
+    const merged = await run(["export", "merged"]);
+    expect(merged).toMatchObject({ exitCode: 0, stdout: single.stdout });
+
+    expect(await run(["push", "-s", "copied"], merged.stdout)).toMatchObject({ exitCode: 0 });
+    expect((await run(["export", "copied"])).stdout).toBe(single.stdout);
+  });
+
+  test("goes over many pages, each ending inside a row", async () => {
+    const events = [custom(1), ...fragments(2_500), custom(2), ...fragments(1_234), custom(3)];
+    await pushMerged(client, "pages", events);
+    const { stdout, stderr, exitCode } = await run(["export", "pages"]);
+    expect(linesOf(stdout)).toEqual(payloads(events));
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 0,
+      stderr: expect.stringMatching(
+        /^session-ledger: 3737 events in [\d.]+ s, session pages up to 3737\n$/,
+      ),
+    });
+  });
+
+  test("a payload with line breaks is one line of the same value", async () => {
+    const payload =
+      '{\r\n  "type": "CUSTOM",\n\n  "name": "a\\nb\\u000d",\r  "value": [1.0,\n2]\n}';
+    await pushMerged(client, "breaks", [custom(1), { eventType: "CUSTOM", payload }]);
+    const lines = linesOf((await run(["export", "breaks"])).stdout);
+    expect(lines).toHaveLength(2);
+    expect(lines[1]).not.toContain("\r");
+    expect(JSON.parse(lines[1] ?? "")).toEqual(JSON.parse(payload));
+    expect(lines[1]).toContain("1.0");
+  });
+
+  test("a row that was merged elsewhere, without an index, is one line", async () => {
+    const [event] = fragments(1);
+    const row = { ...event, sessionId: "whole", eventCount: 7 };
+    await client.call(ledger.pushSessionEvent, row);
+    await pushMerged(client, "whole", [custom(1)]);
+    const { stdout } = await run(["export", "whole"]);
+    expect(linesOf(stdout)).toEqual([event?.payload, custom(1).payload]);
+  });
+
+  test("messages are lines as tail prints them", async () => {
+    for (const payload of ["hi", "two\nlines"])
+      await client.call(ledger.pushSessionMessage, {
+        sessionId: "messages",
+        eventType: "user",
+        payload,
+      });
+    const { stdout } = await run(["export", "messages", "--stream", "messages"]);
+    expect(linesOf(stdout)).toHaveLength(2);
+    expect(stdout).toBe((await run(["tail", "-s", "messages", "--stream", "messages"])).stdout);
+    expect((await run(["export", "messages"])).stdout).toBe("");
+  });
+
+  test("of a session that is not there ends with 4, and leaves no file", async () => {
+    const into = await makeDirectory();
+    const { exitCode, stderr, stdout } = await run(["export", "nowhere", "-o", join(into, "a")]);
+    expect({ exitCode, stdout }).toEqual({ exitCode: 4, stdout: "" });
+    expect(stderr).toContain("SESSION_NOT_FOUND");
+    expect(await readdir(into)).toEqual([]);
+  });
+
+  test("ends without a word when its reader is gone", async () => {
+    await pushMerged(client, "pipe", fragments(20_000));
+    const command = start(["export", "pipe"]);
+    command.closeOutput();
+    expect(await command.result).toEqual({ exitCode: 0, stderr: "" });
+  });
+});
+
+describe("export into a file", () => {
+  test("is there when it is complete, and is not replaced without --force", async () => {
+    const into = await makeDirectory();
+    const file = join(into, "session.jsonl");
+    await pushMerged(client, "file", fragments(3));
+    const first = await run(["export", "file", "-o", file]);
+    expect(first).toMatchObject({ exitCode: 0, stdout: "" });
+    expect(first.stderr).toContain("3 events");
+    expect(linesOf(await readFile(file, "utf8"))).toEqual(payloads(fragments(3)));
+
+    await writeFile(file, "mine");
+    const refused = await run(["export", "file", "-o", file]);
+    expect(refused.exitCode).toBe(2);
+    expect(refused.stderr).toContain("--force");
+    expect(await readFile(file, "utf8")).toBe("mine");
+
+    expect(await run(["export", "file", "-o", file, "--force"])).toMatchObject({ exitCode: 0 });
+    expect(linesOf(await readFile(file, "utf8"))).toEqual(payloads(fragments(3)));
+    expect(await readdir(into)).toEqual(["session.jsonl"]);
+  });
+
+  test("interrupted it ends with 130, and what was there stays as it was", async () => {
+    const into = await makeDirectory();
+    const file = join(into, "session.jsonl");
+    await writeFile(file, "mine");
+    for (let row = 0; row < 10; row += 1)
+      await pushMerged(client, "interrupted", fragments(20_000, { messageId: `m${row}` }));
+    const command = start(["export", "interrupted", "-o", file, "--force"]);
+    while ((await readdir(into)).length < 2) await new Promise(setImmediate);
+    command.kill("SIGINT");
+    expect((await command.result).exitCode).toBe(130);
+    expect(await readdir(into)).toEqual(["session.jsonl"]);
+    expect(await readFile(file, "utf8")).toBe("mine");
+  });
+});
+
+/** Takes one chunk, and the others only when it is told to. */
+class Held extends Writable {
+  text = "";
+  readonly #first = Promise.withResolvers<void>();
+  #isReleased = false;
+  #done: (() => void) | undefined;
+  readonly first: Promise<void> = this.#first.promise;
+
+  constructor() {
+    super({ highWaterMark: 1 });
+  }
+
+  release(): void {
+    this.#isReleased = true;
+    this.#done?.();
+  }
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.text += chunk.toString();
+    this.#first.resolve();
+    this.#done = done;
+    if (this.#isReleased) done();
+  }
+}
+
+test("export goes through a restart of the service, and ends where the session stood when it began", async () => {
+  const first = await startService();
+  const pushing = createLedgerClient({ address: first.grpcAddress });
+  const events = [...fragments(1_500), custom(1), ...fragments(2_500)];
+  await pushMerged(pushing, "s", events);
+  pushing.close();
+  const [stdout, stderr] = [new Held(), new Held()];
+  stderr.release();
+  const elsewhere = () => Promise.reject(new Error("not to be called"));
+  const exitCode = runCli(["export", "s", "--address", first.grpcAddress], {
+    stdin: Readable.from([]),
+    stdout,
+    stderr,
+    signal: new AbortController().signal,
+    loadConfig: () => loadConfig({}),
+    loadClientConfig: () => loadClientConfig({}),
+    serve: elsewhere,
+    migrate: elsewhere,
+  });
+  await stdout.first;
+  await first.kill("SIGKILL");
+  const env = { GRPC_ADDRESS: first.grpcAddress };
+  const second = await startService({ dataDir: first.dataDir, env });
+  const pushingAgain = createLedgerClient({ address: second.grpcAddress });
+  await pushMerged(pushingAgain, "s", [custom("late"), ...fragments(500)]);
+  pushingAgain.close();
+  stdout.release();
+  expect(await exitCode).toBe(0);
+  expect(linesOf(stdout.text)).toEqual(payloads(events));
+  await endService(second);
+});
+
+const lineSchema = z.object({
+  seq: z.string().transform((seq) => BigInt(seq)),
+  eventCount: z.number(),
+  payload: z.string(),
+  createdAt: z.string(),
+  fragments: z.unknown().optional(),
+});
+
+function parsed(line: string): z.infer<typeof lineSchema> {
+  return lineSchema.parse(JSON.parse(line));
+}
+
+describe("tail", () => {
+  test("--expand prints raw events, from inside a row too", async () => {
+    const events = [custom(1), ...fragments(5), custom(2)];
+    await pushMerged(client, "tail", events);
+    const whole = await run(["tail", "-s", "tail", "--expand"]);
+    const lines = linesOf(whole.stdout).map(parsed);
+    expect(lines.map(({ payload }) => payload)).toEqual(payloads(events));
+    expect(lines.map(({ seq }) => seq)).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 7n]);
+    expect(lines.every((line) => line.eventCount === 1 && line.fragments === undefined)).toBe(true);
+    const args = ["tail", "-s", "tail", "--expand", "--after", "4"];
+    expect(linesOf((await run(args)).stdout)).toEqual(linesOf(whole.stdout).slice(4));
+    const two = await run([...args, "-n", "2", "--format", "payload"]);
+    expect(linesOf(two.stdout)).toEqual(payloads(events).slice(4, 6));
+  });
+
+  test("-f --expand goes through a kill of the service in the middle of a row: every event once", async () => {
+    const first = await startService();
+    const pushing = createLedgerClient({ address: first.grpcAddress });
+    const events = [custom(1), ...fragments(20_000, { payloadBytes: 400 }), custom(2)];
+    expect(await pushMerged(pushing, "s", events)).toHaveLength(3);
+    pushing.close();
+    const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+    const args = ["tail", "-s", "s", "-f", "--expand", "-n", String(events.length)];
+    const tail = startCommand(args, env);
+    const seen: string[] = [];
+    let second: ServiceProcess | undefined;
+    for await (const line of tail.stdout) {
+      if (seen.push(line) !== 50) continue;
+      await first.kill("SIGKILL");
+      second = await startService({
+        dataDir: first.dataDir,
+        env: { GRPC_ADDRESS: first.grpcAddress },
+      });
+    }
+    const { exitCode, stderr } = await tail.result;
+    expect({ exitCode, stderr }).toEqual({
+      exitCode: 0,
+      stderr: expect.stringContaining("trying again"),
+    });
+    const got = seen.map(parsed);
+    expect(got.map(({ payload }) => payload)).toEqual(payloads(events));
+    expect(got.every(({ seq }, at) => seq === BigInt(at + 1))).toBe(true);
+    await endService(second ?? first);
+  });
+
+  test("-f, by rows or by events, goes through a restart at the end of a merged row", async () => {
+    const first = await startService();
+    const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+    const rowsBefore = fragments(30);
+    const rowsAfter = fragments(30, { messageId: "later" });
+    const pushing = createLedgerClient({ address: first.grpcAddress });
+    await pushMerged(pushing, "s", rowsBefore, { eventsMax: 3 });
+    pushing.close();
+    const tails = [
+      { expand: [], rows: 20, before: 10 },
+      { expand: ["--expand"], rows: 60, before: 30 },
+    ].map(({ expand, rows, before }) => {
+      const command = startCommand(["tail", "-s", "s", "-f", "-n", String(rows), ...expand], env);
+      const reached = Promise.withResolvers<void>();
+      const read = async (): Promise<readonly z.infer<typeof lineSchema>[]> => {
+        const seen: string[] = [];
+        for await (const line of command.stdout) {
+          if (seen.push(line) === before) reached.resolve();
+        }
+        return seen.map(parsed);
+      };
+      return { reached: reached.promise, seen: read(), result: command.result };
+    });
+    await Promise.all(tails.map(({ reached }) => reached));
+    await first.stop();
+    const second = await startService({
+      dataDir: first.dataDir,
+      env: { GRPC_ADDRESS: first.grpcAddress },
+    });
+    const pushingAgain = createLedgerClient({ address: second.grpcAddress });
+    await pushMerged(pushingAgain, "s", rowsAfter, { eventsMax: 3 });
+    pushingAgain.close();
+    const [rows = [], events = []] = await Promise.all(tails.map(({ seen }) => seen));
+    expect(rows.map(({ seq, eventCount }) => [seq, eventCount])).toEqual(
+      Array.from({ length: 20 }, (_, at) => [BigInt(3 * at + 1), 3]),
+    );
+    expect(events.map(({ seq }) => seq)).toEqual(
+      Array.from({ length: 60 }, (_, at) => BigInt(at + 1)),
+    );
+    expect(events.map(({ payload }) => payload)).toEqual(payloads([...rowsBefore, ...rowsAfter]));
+    for (const { result } of tails) expect((await result).exitCode).toBe(0);
+    await endService(second);
+  });
+});

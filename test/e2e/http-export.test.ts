@@ -1,0 +1,229 @@
+/** Exports as whoever downloads them sees them: equal to what was pushed, or visibly broken off. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { buffer } from "node:stream/consumers";
+import { gunzipSync } from "node:zlib";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { Received } from "../support/event-stream.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { API, ask } from "../support/http-following.ts";
+import { mergeFragments } from "../support/merging.ts";
+import { GOOD, newSession, push } from "../support/pushing.ts";
+import { expectedOf, noVersionAccepts } from "../support/recorded.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
+import { needs, toolPath } from "../support/tools.ts";
+
+let service: ServiceProcess;
+let client: RpcClient;
+
+beforeAll(async () => {
+  service = await startService();
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+/** Of the recordings, the shortest of each agent. */
+const STREAMS = [...ownStreams(), ...shortest()];
+const RAW: readonly StreamEvent[] = STREAMS.flatMap(({ events }) => events).filter(
+  (event) => !noVersionAccepts(event),
+);
+
+function shortest() {
+  const byAgent = Object.groupBy(recordedStreams() ?? [], ({ agent }) => agent);
+  return Object.values(byAgent).flatMap((streams = []) =>
+    streams
+      .filter(({ events }) => events.length > 0)
+      .toSorted((a, b) => a.events.length - b.events.length)
+      .slice(0, 1),
+  );
+}
+
+function pathOf(sessionId: string, query = ""): string {
+  return `${API}/sessions/${sessionId}/export${query}`;
+}
+
+async function exported(sessionId: string, query = "", headers = {}): Promise<Response> {
+  return fetch(`http://${service.httpAddress}${pathOf(sessionId, query)}`, { headers });
+}
+
+function linesOf(text: string): readonly unknown[] {
+  expect(text === "" || text.endsWith("\n")).toBe(true);
+  return text
+    .split("\n")
+    .slice(0, -1)
+    .map((line): unknown => JSON.parse(line));
+}
+
+async function pushMerged(sessionId: string): Promise<void> {
+  for (const { fragments, ...event } of mergeFragments(RAW)) {
+    await push(client, "events", { sessionId, ...event, ...(fragments && { fragments }) });
+  }
+}
+
+describe("an export", () => {
+  test("of events is what was pushed, one raw event a line, packed or not", async () => {
+    const sessionId = newSession();
+    await pushMerged(sessionId);
+    const plain = await exported(sessionId, "", { "accept-encoding": "identity" });
+    expect(plain.status).toBe(200);
+    expect(Object.fromEntries(plain.headers)).toMatchObject({
+      "content-type": "application/x-ndjson",
+      "content-disposition": `attachment; filename="session-${sessionId}.events.jsonl"`,
+      vary: "Accept-Encoding",
+    });
+    expect(plain.headers.has("content-encoding")).toBe(false);
+    const text = await plain.text();
+    expect(linesOf(text)).toEqual(RAW.map((event) => expectedOf(event).value));
+
+    const socket = await ask(service.httpAddress, pathOf(sessionId), {
+      version: "1.0",
+      headers: ["Accept-Encoding: br, gzip;q=0.8"],
+    });
+    const bytes = await buffer(socket);
+    const bodyAt = bytes.indexOf("\r\n\r\n") + 4;
+    expect(bytes.subarray(0, bodyAt).toString()).toMatch(/content-encoding: gzip/i);
+    expect(bytes.length).toBeLessThan(text.length);
+    expect(gunzipSync(bytes.subarray(bodyAt)).toString()).toBe(text);
+  });
+
+  test("of messages is what a page of them is, a message a line", async () => {
+    const sessionId = newSession();
+    for (const payload of ["", "a\nb", "\u2028 😀", '{"a":\r\n1}']) {
+      await push(client, "messages", { sessionId, payload });
+    }
+    const page = await fetch(`http://${service.httpAddress}${API}/sessions/${sessionId}/messages`);
+    const lines = linesOf(await (await exported(sessionId, "?stream=messages")).text());
+    expect(lines).toEqual(await page.json());
+    expect(await (await exported(sessionId)).text()).toBe(""); // No event yet.
+  });
+
+  test("keeps a stored event that has line breaks on one line, and one that cannot be taken apart whole", async () => {
+    const sessionId = newSession();
+    const event = { type: "CUSTOM", name: "n", value: { text: "a\n\rb", n: [1, 2] } };
+    const pretty = JSON.stringify(event, undefined, 2);
+    await push(client, "events", { sessionId, payload: pretty });
+    await push(client, "events", { sessionId, payload: pretty.replaceAll("\n", "\r\n") });
+    const whole = { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "abc" };
+    await push(client, "events", {
+      sessionId,
+      eventType: whole.type,
+      payload: JSON.stringify(whole),
+      eventCount: 3,
+    });
+    const text = await (await exported(sessionId)).text();
+    expect(linesOf(text)).toEqual([event, event, whole]);
+    expect(text).not.toContain("\r");
+  });
+
+  test("[curl] is a file by its name, unpacked on the way", needs("curl"), async () => {
+    const sessionId = `${newSession()}:x`;
+    await push(client, "events", { sessionId });
+    const args = ["-s", "--compressed", "-OJ", "-w", "%{filename_effective}"];
+    const child = spawn(
+      toolPath("curl"),
+      [
+        ...args,
+        "--output-dir",
+        service.dataDir,
+        `http://${service.httpAddress}${pathOf(sessionId)}`,
+      ],
+      { stdio: ["ignore", "pipe", "ignore"] },
+    );
+    const received = new Received(child.stdout);
+    await once(child, "close");
+    expect(received.text).toMatch(/session-s-[0-9a-f-]+_x\.events\.jsonl$/);
+    const file = await readFile(join(service.dataDir, basename(received.text)), "utf8");
+    expect(linesOf(file)).toEqual([JSON.parse(GOOD.events.payload)]);
+  });
+
+  test("to HEAD is what it would be", async () => {
+    const sessionId = newSession();
+    await push(client, "events", { sessionId });
+    const address = `http://${service.httpAddress}${pathOf(sessionId)}`;
+    const head = await fetch(address, { method: "HEAD" });
+    const get = await fetch(address);
+    const ofConnection = ["connection", "date", "keep-alive", "transfer-encoding"];
+    const kept = ([name]: [string, string]) => !ofConnection.includes(name);
+    expect([...head.headers].filter(kept)).toEqual([...get.headers].filter(kept));
+    expect(await head.text()).toBe("");
+    await get.text();
+    const missing = await fetch(`http://${service.httpAddress}${pathOf(newSession())}`, {
+      method: "HEAD",
+    });
+    expect(missing.status).toBe(404);
+  });
+});
+
+describe("an export that cannot be finished", () => {
+  const ROWS = 300;
+  const payload = JSON.stringify({ type: "CUSTOM", name: "n", value: "x".repeat(100_000) });
+
+  async function largeSession(): Promise<string> {
+    const sessionId = newSession();
+    const pushing = Array.from({ length: 4 }, async () => {
+      for (let at = 0; at < ROWS / 4; at += 1) await push(client, "events", { sessionId, payload });
+    });
+    await Promise.all(pushing);
+    return sessionId;
+  }
+
+  test.each(["1.0", "1.1"])("is broken off, and HTTP/%s can tell", async (version) => {
+    const sessionId = await largeSession();
+    const socket = await ask(service.httpAddress, pathOf(sessionId), { version });
+    await once(socket, "readable"); // It has begun, and is held up behind some 10 MB of buffers.
+    await client.unary(SessionService.method.deleteSession, { id: sessionId });
+    const failed = once(socket, "error");
+    const received = new Received(socket);
+    expect((await failed)[0]).toMatchObject({ code: "ECONNRESET" });
+    expect(received.text.length).toBeLessThan(ROWS * payload.length);
+    expect(received.hasEnded).toBe(false);
+  });
+
+  test("because its caller left is no error, and reads no further", async () => {
+    const sessionId = await largeSession();
+    const socket = await ask(service.httpAddress, pathOf(sessionId));
+    await once(socket, "readable");
+    socket.destroy();
+    const ends = () => service.log.filter((line) => line.includes("/export")).at(-1);
+    await expect.poll(ends).toContain('"left":true');
+    expect(service.log.join("\n")).not.toContain("export broke off");
+  });
+});
+
+describe("what is refused", () => {
+  test.each([
+    ["stream=x", "stream"],
+    ["stream=", "stream"],
+    ["stream=events&stream=events", "stream"],
+    ["after_seq=1", "after_seq"],
+  ])("?%s is 400 and names %s", async (query, field) => {
+    const answer = await exported(newSession(), `?${query}`);
+    expect(answer.status).toBe(400);
+    expect(await answer.json()).toMatchObject({ violations: [{ field }] });
+  });
+
+  test("a session that is not there, is deleted, or cannot be", async () => {
+    const deleted = newSession();
+    await push(client, "events", { sessionId: deleted });
+    await client.unary(SessionService.method.deleteSession, { id: deleted });
+    const answers = await Promise.all([newSession(), deleted, "a%20b"].map((id) => exported(id)));
+    expect(answers.map(({ status }) => status)).toEqual([404, 404, 400]);
+    expect(
+      await Promise.all(answers.map((answer): Promise<unknown> => answer.json())),
+    ).toMatchObject([
+      { reason: "SESSION_NOT_FOUND" },
+      { reason: "SESSION_DELETED" },
+      { violations: [{ field: "id" }] },
+    ]);
+  });
+});

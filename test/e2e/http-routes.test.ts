@@ -1,0 +1,431 @@
+/**
+ * Every REST route of a running service, asked with what it takes and with what it does not. Each
+ * answer is held against the OpenAPI document that the same service serves.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { type Asked, OpenApi } from "../support/openapi.ts";
+import { newSession, push } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const API = "/api/ambient/v1";
+
+let service: ServiceProcess;
+let client: RpcClient;
+let openApi: OpenApi;
+
+beforeAll(async () => {
+  service = await startService();
+  client = new RpcClient(service.grpcAddress);
+  const document = await fetch(`http://${service.httpAddress}/openapi.json`);
+  openApi = new OpenApi(await document.json());
+});
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+/** Asks, and holds the answer against the document: `at` is the path as the document has it. */
+async function ask(at: string, path: string, init: RequestInit = {}): Promise<Response> {
+  const response = await fetch(`http://${service.httpAddress}${API}${path}`, init);
+  const asked: Asked = { method: init.method ?? "GET", path: `${API}${at}` };
+  expect(await openApi.fault(asked, response.clone()), `${asked.method} ${path}`).toBeUndefined();
+  return response;
+}
+
+const post = (body: unknown, headers: Record<string, string> = {}): RequestInit => ({
+  method: "POST",
+  headers: { "content-type": "application/json", ...headers },
+  body: JSON.stringify(body),
+});
+
+const EVENTS: readonly (readonly [string, object, object?])[] = [
+  ["RUN_STARTED", { threadId: "t", runId: "r1", parentRunId: "r0" }],
+  ["TEXT_MESSAGE_START", { messageId: "m1", role: "assistant" }],
+  [
+    "TEXT_MESSAGE_CONTENT",
+    { messageId: "m1", delta: "Hello" },
+    { eventCount: 2, fragments: { lengths: [3, 4] } },
+  ],
+  ["TEXT_MESSAGE_END", { messageId: "m1" }],
+  ["RUN_FINISHED", { threadId: "t", runId: "r1" }],
+];
+
+/** A session with one run: numbers 1 to 6, of which 3 and 4 are one row. */
+async function sessionWithRun(): Promise<string> {
+  const sessionId = newSession();
+  for (const [index, [eventType, fields, more = {}]] of EVENTS.entries()) {
+    const payload = JSON.stringify({ type: eventType, ...fields });
+    const createdAt = { seconds: 1_700_000_000n + BigInt(index), nanos: 123_456_000 };
+    await push(client, "events", { sessionId, eventType, payload, createdAt, ...more });
+  }
+  return sessionId;
+}
+
+async function problemOf(response: Response): Promise<Record<string, unknown>> {
+  expect(response.headers.get("content-type")).toBe("application/problem+json");
+  const problem: unknown = await response.json();
+  return { ...Object(problem) };
+}
+
+describe("sessions", () => {
+  const LIST = "/sessions";
+  const ONE = "/sessions/{id}";
+
+  test("are listed, read and deleted", async () => {
+    const name = "a name";
+    const { metadata } = await client.unary(SessionService.method.createSession, { name });
+    const id = metadata?.id ?? "";
+    const listed = await ask(LIST, "/sessions?page=1&size=1");
+    expect(await listed.json()).toMatchObject({
+      items: [{ metadata: { id, kind: "Session", href: `${API}/sessions/${id}` }, name }],
+      metadata: { page: 1, size: 1 },
+    });
+    const read = await ask(ONE, `/sessions/${id}`);
+    expect(await read.json()).toMatchObject({ metadata: { id }, name });
+    const deleted = await ask(ONE, `/sessions/${id}`, { method: "DELETE" });
+    expect(deleted.status).toBe(204);
+    for (const method of ["GET", "DELETE"]) {
+      const gone = await ask(ONE, `/sessions/${id}`, { method });
+      expect(gone.status, `of ${method}`).toBe(404);
+    }
+    expect((await ask("/sessions/{id}/runs", `/sessions/${id}/runs`)).status).toBe(404);
+  });
+
+  test("a page that is empty has items all the same", async () => {
+    const page = await ask(LIST, "/sessions?page=100000");
+    expect(await page.json()).toMatchObject({ items: [], metadata: { size: 0 } });
+  });
+});
+
+describe("messages", () => {
+  const PATH = "/sessions/{id}/messages";
+
+  test("are written and read as an array", async () => {
+    const sessionId = newSession();
+    const at = `/sessions/${sessionId}/messages`;
+    const before = Date.now();
+    const first = await ask(PATH, at, post({ payload: "hi" }));
+    expect(first.status).toBe(201);
+    const message: unknown = await first.json();
+    expect(message).toEqual({
+      id: expect.stringMatching(/^[0-9a-f-]{36}$/),
+      session_id: sessionId,
+      seq: 1,
+      event_type: "user",
+      payload: "hi",
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/),
+    });
+    expect(Date.parse(Object(message).created_at)).toBeGreaterThanOrEqual(before);
+    const second = await ask(PATH, at, post({ event_type: "assistant", payload: "" }));
+    const answer: unknown = await second.json();
+    const read = async (query: string) => (await ask(PATH, `${at}${query}`)).json();
+    expect(await read("")).toEqual([message, answer]);
+    expect(await read("?after_seq=1")).toEqual([answer]);
+    expect(await read("?after_seq=2")).toEqual([]);
+    expect(await read("?limit=1")).toEqual([message]);
+  });
+
+  test("an empty type is the user's, too", async () => {
+    const at = `/sessions/${newSession()}/messages`;
+    const written = await ask(PATH, at, post({ event_type: "", payload: "x" }));
+    expect(await written.json()).toMatchObject({ event_type: "user" });
+  });
+
+  test("a retry with the key is answered with the first message; another content is 409", async () => {
+    const at = `/sessions/${newSession()}/messages`;
+    const key = { "idempotency-key": "k" };
+    const first = await ask(PATH, at, post({ payload: "x" }, key));
+    const again = await ask(PATH, at, post({ payload: "x" }, key));
+    expect([first.status, again.status]).toEqual([201, 201]);
+    expect(await again.json()).toEqual(await first.json());
+    expect(first.headers.get("idempotent-replayed")).toBeNull();
+    expect(again.headers.get("idempotent-replayed")).toBe("true");
+    const other = await ask(PATH, at, post({ payload: "y" }, key));
+    expect(other.status).toBe(409);
+    expect(await problemOf(other)).toMatchObject({ reason: "KEY_REUSED" });
+  });
+
+  test("the same path is a stream for whoever asks for one, and says what it depends on", async () => {
+    const at = `/sessions/${newSession()}/messages`;
+    await ask(PATH, at, post({ payload: "x" }));
+    const leaving = new AbortController();
+    const headers = { accept: "text/event-stream" };
+    const url = `http://${service.httpAddress}${API}${at}`;
+    const stream = await fetch(url, { headers, signal: leaving.signal });
+    expect(stream.headers.get("content-type")).toMatch(/^text\/event-stream/);
+    expect(stream.headers.get("vary")).toBe("Accept");
+    leaving.abort();
+    const both = { accept: "application/json, text/event-stream;q=0.5" };
+    const array = await ask(PATH, at, { headers: both });
+    expect(array.headers.get("vary")).toBe("Accept");
+    expect(await array.json()).toHaveLength(1);
+    const head = await fetch(url, { method: "HEAD", headers });
+    expect(head.headers.get("content-type")).toBe("application/json");
+  });
+
+  test("a payload over the limit is 413", async () => {
+    const at = `/sessions/${newSession()}/messages`;
+    const large = await ask(PATH, at, post({ payload: "x".repeat(1_048_577) }));
+    expect(large.status).toBe(413);
+    expect(await problemOf(large)).toMatchObject({
+      reason: "PAYLOAD_TOO_LARGE",
+      violations: [{ field: "payload" }],
+    });
+    const larger = await ask(PATH, at, post({ payload: "x".repeat(4_194_305) }));
+    expect(await problemOf(larger)).toMatchObject({ status: 413, reason: "REQUEST_TOO_LARGE" });
+  });
+});
+
+describe("the history of events", () => {
+  const PATH = "/sessions/{id}/events/history";
+  const seqsOf = async (id: string, query: string) => {
+    const page: unknown = await (await ask(PATH, `/sessions/${id}/events/history${query}`)).json();
+    const { items, ...rest } = Object(page);
+    return { seqs: items.map((item: { seq: number }) => item.seq), ...rest };
+  };
+
+  test("is a page with what is around it", async () => {
+    const id = await sessionWithRun();
+    const page: unknown = await (await ask(PATH, `/sessions/${id}/events/history?limit=3`)).json();
+    expect(page).toEqual({
+      kind: "SessionEventList",
+      page: 1,
+      size: 3,
+      total: 6,
+      items: [
+        expect.objectContaining({ seq: 1, event_type: "RUN_STARTED", event_count: 1 }),
+        expect.objectContaining({ seq: 2 }),
+        {
+          id: expect.any(String),
+          session_id: id,
+          seq: 3,
+          event_type: "TEXT_MESSAGE_CONTENT",
+          payload: '{"type":"TEXT_MESSAGE_CONTENT","messageId":"m1","delta":"Hello"}',
+          created_at: "2023-11-14T22:13:22.123456Z",
+          event_count: 2,
+          run_id: "r1",
+        },
+      ],
+      next_after_seq: 4,
+      has_more: true,
+    });
+    expect(await seqsOf(id, "?after_seq=4")).toMatchObject({ seqs: [5, 6], has_more: false });
+  });
+
+  test("expanded, it has each event as it was", async () => {
+    const id = await sessionWithRun();
+    const page = await ask(PATH, `/sessions/${id}/events/history?expand=true&after_seq=2&limit=2`);
+    expect(await page.json()).toMatchObject({
+      items: [
+        { seq: 3, event_count: 1, payload: expect.stringContaining('"delta":"He"') },
+        { seq: 4, event_count: 1, payload: expect.stringContaining('"delta":"llo"') },
+      ],
+      next_after_seq: 4,
+      has_more: true,
+    });
+  });
+
+  test("filters by type, run and time, and has no total then", async () => {
+    const id = await sessionWithRun();
+    const types = await seqsOf(id, "?event_type=RUN_STARTED&event_type=RUN_FINISHED");
+    expect(types).toMatchObject({ seqs: [1, 6], next_after_seq: 6 });
+    expect(types).not.toHaveProperty("total");
+    expect(await seqsOf(id, "?run_id=r1")).toMatchObject({ seqs: [1, 2, 3, 5, 6] });
+    expect(await seqsOf(id, "?run_id=r2")).toMatchObject({ seqs: [], next_after_seq: 6 });
+    const from = "2023-11-14T22:13:22.123456Z";
+    expect((await seqsOf(id, `?start_time=${from}`)).seqs).toEqual([3, 5, 6]);
+    expect((await seqsOf(id, `?end_time=${from}`)).seqs).toEqual([1, 2, 3]);
+    const zone = encodeURIComponent("2023-11-14T23:13:22.123456+01:00");
+    expect((await seqsOf(id, `?start_time=${zone}&end_time=${zone}`)).seqs).toEqual([3]);
+  });
+});
+
+describe("runs", () => {
+  test("are listed", async () => {
+    const id = await sessionWithRun();
+    const page = await ask("/sessions/{id}/runs", `/sessions/${id}/runs`);
+    expect(await page.json()).toEqual({
+      kind: "SessionRunList",
+      items: [
+        {
+          run_id: "r1",
+          parent_run_id: "r0",
+          status: "finished",
+          first_seq: 1,
+          last_seq: 6,
+          started_at: "2023-11-14T22:13:20.123456Z",
+          ended_at: "2023-11-14T22:13:24.123456Z",
+          raw_events: 6,
+          rows: 5,
+          bytes: EVENTS.map(([type, fields]) => JSON.stringify({ type, ...fields }).length).reduce(
+            (sum, length) => sum + length,
+          ),
+        },
+      ],
+      next_after_seq: 6,
+      has_more: false,
+    });
+  });
+});
+
+describe("the transcript", () => {
+  const PATH = "/sessions/{id}/transcript";
+
+  test("is data, or to read", async () => {
+    const id = await sessionWithRun();
+    const data = await ask(PATH, `/sessions/${id}/transcript`);
+    expect(await data.json()).toMatchObject({
+      session_id: id,
+      up_to_seq: 6,
+      messages: [{ id: "m1", role: "assistant", content: "Hello" }],
+      interrupts: [],
+    });
+    const read = async (format: string) => {
+      const answer = await ask(PATH, `/sessions/${id}/transcript?format=${format}`);
+      return [answer.headers.get("content-type"), await answer.text()];
+    };
+    expect(await read("text")).toEqual(["text/plain; charset=utf-8", "Hello\n"]);
+    expect(await read("markdown")).toEqual([
+      "text/markdown; charset=utf-8",
+      "## assistant\n\nHello\n",
+    ]);
+  });
+
+  test("as it was", async () => {
+    const id = await sessionWithRun();
+    const then = await ask(PATH, `/sessions/${id}/transcript?up_to_seq=3`);
+    expect(await then.json()).toMatchObject({ up_to_seq: 3, messages: [{ content: "He" }] });
+    const before = await ask(PATH, `/sessions/${id}/transcript?up_to_seq=1`);
+    expect(await before.json()).toMatchObject({ up_to_seq: 1, messages: [] });
+  });
+});
+
+/** What a route must refuse, with the parameter that it must name. */
+type Refused = readonly [at: string, query: string, field: string];
+const REFUSED: readonly Refused[] = [
+  ["/sessions", "?page=0", "page"],
+  ["/sessions", "?page=100001", "page"],
+  ["/sessions", "?size=0", "size"],
+  ["/sessions", "?size=1001", "size"],
+  ["/sessions", "?size=x", "size"],
+  ["/sessions", "?size=1&size=2", "size"],
+  ["/sessions", "?limit=1", "limit"],
+  ["/sessions/{id}", "?x=1", "x"],
+  ["/sessions/{id}/messages", "?after_seq=-1", "after_seq"],
+  ["/sessions/{id}/messages", "?after_seq=1.5", "after_seq"],
+  ["/sessions/{id}/messages", "?after_seq=", "after_seq"],
+  ["/sessions/{id}/messages", "?after_seq=9223372036854775808", "after_seq"],
+  ["/sessions/{id}/messages", "?after_seq=9223372036854775807", "after_seq"],
+  ["/sessions/{id}/messages", "?after_seq=1", "after_seq"],
+  ["/sessions/{id}/messages", "?afterSeq=0", "afterSeq"],
+  ["/sessions/{id}/messages", "?limit=0", "limit"],
+  ["/sessions/{id}/messages", "?limit=1001", "limit"],
+  ["/sessions/{id}/messages", "?limit=%31%", "limit"],
+  ["/sessions/{id}/events/history", "?after_seq=x", "after_seq"],
+  ["/sessions/{id}/events/history", "?after_seq=7", "after_seq"],
+  ["/sessions/{id}/events/history", "?limit=1001", "limit"],
+  ["/sessions/{id}/events/history", "?event_type=lower", "event_type[0]"],
+  ["/sessions/{id}/events/history", "?event_type=RAW&event_type=", "event_type[1]"],
+  ["/sessions/{id}/events/history", `?${"event_type=RAW&".repeat(65)}`, "event_type"],
+  ["/sessions/{id}/events/history", "?run_id=a&run_id=b", "run_id"],
+  ["/sessions/{id}/events/history", "?run_id=%00", "run_id"],
+  ["/sessions/{id}/events/history", "?start_time=yesterday", "start_time"],
+  ["/sessions/{id}/events/history", "?start_time=2026-02-30T00:00:00Z", "start_time"],
+  ["/sessions/{id}/events/history", "?end_time=2026-01-01T00:00:00", "end_time"],
+  ["/sessions/{id}/events/history", "?expand=1", "expand"],
+  ["/sessions/{id}/events/history", "?page=2", "page"],
+  ["/sessions/{id}/runs", "?after_seq=7", "after_seq"],
+  ["/sessions/{id}/runs", "?limit=101", "limit"],
+  ["/sessions/{id}/runs", "?status=running", "status"],
+  ["/sessions/{id}/transcript", "?up_to_seq=7", "up_to_seq"],
+  ["/sessions/{id}/transcript", "?up_to_seq=x", "up_to_seq"],
+  ["/sessions/{id}/transcript", "?format=html", "format"],
+  ["/sessions/{id}/transcript", "?format=text&format=json", "format"],
+];
+
+describe("what is refused names what is wrong", () => {
+  let id: string;
+  beforeAll(async () => {
+    id = await sessionWithRun();
+  });
+
+  /** Undefined when it is a 400 that names the field and nothing else. */
+  async function faultOf(response: Response, field: string): Promise<string | undefined> {
+    const { status, violations, detail } = await problemOf(response);
+    const fields = Array.isArray(violations) ? violations.map((one) => Object(one).field) : [];
+    const isNamed = String(detail).includes(field.replace(/\[.*/, ""));
+    if (status === 400 && isNamed && fields.join() === field) return undefined;
+    return `${String(status)} of ${fields.join()}: ${String(detail)}`;
+  }
+
+  test.each(REFUSED)("GET %s%s: %s", async (at, query, field) => {
+    expect(await faultOf(await ask(at, `${at.replace("{id}", id)}${query}`), field)).toBeUndefined();
+  });
+
+  const BELOW = ["", "/messages", "/events/history", "/runs", "/transcript"];
+
+  test.each(BELOW)(
+    "GET /sessions/{id}%s of an id that is none, or of no session",
+    async (below) => {
+      const at = `/sessions/{id}${below}`;
+      for (const wrong of ["a b", "é", "x".repeat(129), "%00"]) {
+        const path = `/sessions/${wrong === "%00" ? wrong : encodeURIComponent(wrong)}${below}`;
+        expect(await faultOf(await ask(at, path), "id");
+      }
+      for (const fine of ["x".repeat(128), "never.seen:1_-"]) {
+        const missing = await ask(at, `/sessions/${fine}${below}`);
+        expect(await problemOf(missing)).toMatchObject({
+          status: 404,
+          reason: "SESSION_NOT_FOUND",
+        });
+      }
+    },
+  );
+
+  test.each<readonly [unknown, string]>([
+    [{}, "payload"],
+    [{ payload: 1 }, "payload"],
+    [{ payload: null }, "payload"],
+    [{ payload: "a\0b" }, "payload"],
+    [{ payload: "x", event_type: "shout" }, "event_type"],
+    [{ payload: "x", event_type: 1 }, "event_type"],
+    [{ payload: "x", eventType: "user" }, "eventType"],
+    [[], ""],
+    ["x", ""],
+    [null, ""],
+  ])("POST a message of %j: %s", async (body, field) => {
+    const path = `/sessions/${id}/messages`;
+    const response = await ask("/sessions/{id}/messages", path, post(body));
+    expect(await faultOf(response, field)).toBeUndefined();
+  });
+
+  test("POST with a key that is too long names the header", async () => {
+    const key = { "idempotency-key": "k".repeat(129) };
+    const path = `/sessions/${id}/messages`;
+    const response = await ask("/sessions/{id}/messages", path, post({ payload: "x" }, key));
+    await expectRefusal(response, "Idempotency-Key")).toBeUndefined();
+  });
+
+  test("nothing of all that was stored", async () => {
+    const messages = await ask("/sessions/{id}/messages", `/sessions/${id}/messages`);
+    expect(await messages.json()).toEqual([]);
+  });
+});
+
+test("two requests at once with one key are one message", async () => {
+  const at = `/sessions/${newSession()}/messages`;
+  const key = { "idempotency-key": "k" };
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, () =>
+      ask("/sessions/{id}/messages", at, post({ payload: "x" }, key)),
+    ),
+  );
+  const bodies = await Promise.all(answers.map((answer) => answer.json()));
+  expect(new Set(bodies.map((body) => JSON.stringify(body))).size).toBe(1);
+  const replayed = answers.filter(({ headers }) => headers.has("idempotent-replayed"));
+  expect(replayed).toHaveLength(7);
+});

@@ -1,0 +1,248 @@
+/**
+ * Wake-ups by PostgreSQL, over a real server: that they are heard, that every way of not hearing is
+ * noticed and mended, and that a stop ends in the middle of any of it. What a carrier has in common
+ * with any other is test/unit/exchange.test.ts.
+ */
+import { sql } from "drizzle-orm";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/announcement.ts";
+import { createPostgresCarrier } from "../../src/live/postgres-wake-ups.ts";
+import { createDatabase } from "../../src/store/database.ts";
+import { LISTEN_LIMITS } from "../../src/store/listen.ts";
+import { notify } from "../../src/store/notify.ts";
+import { breakableWay } from "../support/breakable.ts";
+import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { startNobody } from "../support/nobody.ts";
+import { startTcpProxy } from "../support/tcp-proxy.ts";
+import { describeUnitContract } from "../support/unit-contract.ts";
+import { WakeUpInstance } from "../support/wake-up-instance.ts";
+
+const CHANNEL = "session_ledger";
+const LISTEN = { openLimitMs: 1_000, beatIntervalMs: 50, beatLimitMs: 400, closeLimitMs: 500 };
+
+let ledger: TestLedger;
+
+beforeAll(async () => {
+  ledger = await createLedger();
+});
+
+afterAll(async () => {
+  await ledger[Symbol.asyncDispose]();
+});
+
+async function listening(url = ledger.url, limits = LISTEN): Promise<WakeUpInstance> {
+  const way = { database: ledger.database, url: () => url };
+  return WakeUpInstance.started(createPostgresCarrier(way, limits));
+}
+
+async function backends(): Promise<readonly number[]> {
+  const rows = await ledger.database.run(sql`
+    select pid from pg_stat_activity
+    where datname = current_database() and application_name = 'session-ledger-listen'`);
+  return rows.map((row) => Number(row["pid"]));
+}
+
+async function terminate(): Promise<void> {
+  await ledger.database.run(sql`
+    select pg_terminate_backend(pid) from pg_stat_activity
+    where datname = current_database() and application_name = 'session-ledger-listen'`);
+}
+
+function throughPort(url: string, port: number): string {
+  const through = new URL(url);
+  through.hostname = "127.0.0.1";
+  through.port = String(port);
+  return through.href;
+}
+
+function portOf(url: string): { readonly host: string; readonly port: number } {
+  const { hostname, port } = new URL(url);
+  return { host: hostname, port: Number(port) };
+}
+
+describe("by PostgreSQL", () => {
+  test("what one instance commits and deletes the other hears, and the first does not", async () => {
+    await using one = await listening();
+    await using other = await listening();
+    expect(await one.hears(1)).toEqual(["regained"]);
+    expect(await other.hears(1)).toEqual(["regained"]);
+    one.commit("s");
+    expect(await other.hears(1)).toEqual(["s 0 1"]);
+    one.exchange.deleted("s");
+    expect(await other.hears(1)).toEqual(["s 0 0 deleted"]);
+    other.commit("t");
+    // And nothing of what it said itself, which came before.
+    expect(await one.hears(1)).toEqual(["t 0 1"]);
+  });
+
+  test("an idle listener stays on its connection, beat by beat", async () => {
+    await using one = await listening();
+    const before = await backends();
+    const beats = vi.fn<() => void>();
+    const database: typeof ledger.database = {
+      ...ledger.database,
+      run: (statement) => {
+        beats();
+        return ledger.database.run(statement);
+      },
+    };
+    const way = { database, url: () => ledger.url };
+    await using counted = await WakeUpInstance.started(createPostgresCarrier(way, LISTEN));
+    await vi.waitFor(() => expect(beats.mock.calls.length).toBeGreaterThan(5));
+    expect(await backends()).toEqual(expect.arrayContaining([...before]));
+    expect(await one.hears(1)).toEqual(["regained"]);
+    expect(await counted.hears(1)).toEqual(["regained"]);
+    expect(await one.isConnected()).toBe(true);
+  });
+
+  test("a connection that was cut is made again, and all that was missed is looked up", async () => {
+    await using one = await listening();
+    expect(await one.hears(1)).toEqual(["regained"]);
+    for (let cut = 0; cut < 3; cut += 1) {
+      await terminate();
+      expect(await one.hears(2)).toEqual(["lost", "regained"]);
+      await notify(ledger.database, { channel: CHANNEL, payload: `1 you s${cut}/0/1` });
+      expect(await one.hears(1)).toEqual([`s${cut} 0 1`]);
+    }
+    expect(await backends()).toHaveLength(1);
+  });
+
+  test("a black hole is found by the heartbeat, and left", async () => {
+    const proxy = await startTcpProxy(portOf(ledger.url));
+    const one = await listening(throughPort(ledger.url, proxy.port));
+    expect(await one.hears(1)).toEqual(["regained"]);
+    proxy.holdAnswers();
+    expect(await one.hears(1)).toEqual(["lost"]);
+    expect(await one.isConnected()).toBe(false);
+    proxy.cut();
+    expect(await one.hears(1)).toEqual(["regained"]);
+    await one.exchange.stop();
+    await proxy.stop();
+  });
+
+  test("a black hole from the beginning does not hold up the start, and is left", async () => {
+    const proxy = await startTcpProxy(portOf(ledger.url));
+    proxy.holdAnswers();
+    const one = await listening(throughPort(ledger.url, proxy.port));
+    expect(await one.hears(1)).toEqual(["lost"]);
+    proxy.cut();
+    expect(await one.hears(1)).toEqual(["regained"]);
+    await one.exchange.stop();
+    await proxy.stop();
+  });
+
+  test("a server that takes connections and closes them is not asked without end", async () => {
+    const nobody = await startNobody((socket) => socket.destroy());
+    const one = await listening(throughPort(ledger.url, nobody.port));
+    expect(await one.hears(1)).toEqual(["lost"]);
+    await one.exchange.stop();
+    await nobody.stop();
+    expect(nobody.connections).toBeLessThanOrEqual(2); // One a try, and a second try may have begun.
+  });
+
+  // Another database is to it what a pooler is: LISTEN is answered, and nothing is delivered.
+  test("a LISTEN that is answered, and on which nothing is heard, is no connection", async () => {
+    await using elsewhere = await createLedger();
+    await using one = await listening(elsewhere.url);
+    expect(await one.hears(1)).toEqual(["lost"]);
+    expect(await one.isConnected()).toBe(false);
+  });
+
+  test("what is sent while nothing is heard still reaches the others", async () => {
+    await using other = await listening();
+    await using deaf = await listening("postgres://nobody@127.0.0.1:1/nothing");
+    expect(await deaf.hears(1)).toEqual(["lost"]);
+    expect(await other.hears(1)).toEqual(["regained"]);
+    deaf.commit("s");
+    expect(await other.hears(1)).toEqual(["s 0 1"]);
+  });
+
+  test("a payload that PostgreSQL takes can be as long as an announcement gets", async () => {
+    await using one = await listening();
+    expect(await one.hears(1)).toEqual(["regained"]);
+    const sessionId = "x".repeat(7_989);
+    const payload = `1 you ${sessionId}/0/1`;
+    expect(payload).toHaveLength(ANNOUNCEMENT_BYTES_MAX);
+    await notify(ledger.database, { channel: CHANNEL, payload });
+    expect(await one.hears(1)).toEqual([`${sessionId} 0 1`]);
+    const tooLong = notify(ledger.database, { channel: CHANNEL, payload: `${payload}x` });
+    await expect(tooLong).rejects.toThrow("payload string too long");
+  });
+
+  test("a crowd of sessions is told as `*`", async () => {
+    await using one = await listening();
+    await using other = await listening();
+    expect(await other.hears(1)).toEqual(["regained"]);
+    one.commit("first");
+    for (let session = 0; session < 1_000; session += 1) one.commit(`s${session}-`.padEnd(60, "x"));
+    expect(await other.hears(2)).toEqual(["first 0 1", "missed"]);
+  });
+
+  test("announcements that cannot be sent are made up for by a `*`", async () => {
+    const { host, port } = portOf(ledger.url);
+    const way = await breakableWay({ host, port });
+    const database = createDatabase({
+      url: () => throughPort(ledger.url, way.port),
+      connectionsMax: 3,
+      statementTimeoutMs: 1_000,
+      lockTimeoutMs: 500,
+    });
+    await database.start();
+    await using other = await listening();
+    expect(await other.hears(1)).toEqual(["regained"]);
+    const url = (): string => ledger.url;
+    const carrier = createPostgresCarrier({ database, url }, LISTEN_LIMITS);
+    const one = await WakeUpInstance.started(carrier);
+    await way.cut();
+    one.commit("s");
+    await way.mend();
+    expect(await other.hears(1)).toEqual(["missed"]);
+    await one.exchange.stop();
+    await database.stop();
+    await way.cut();
+  });
+
+  test("a stop while nobody answers ends at once and leaves no socket", async () => {
+    const nobody = await startNobody((socket) => socket.resume());
+    const slow = { ...LISTEN, openLimitMs: 60_000, beatLimitMs: 60_000 };
+    const url = (): string => throughPort(ledger.url, nobody.port);
+    const one = new WakeUpInstance(createPostgresCarrier({ database: ledger.database, url }, slow));
+    const starting = one.exchange.start();
+    await vi.waitFor(() => expect(nobody.open).toBe(1));
+    await one.exchange.stop();
+    await starting;
+    await vi.waitFor(() => expect(nobody.open).toBe(0));
+    expect(await one.hears(0)).toEqual([]);
+    await nobody.stop();
+  });
+
+  test("a stop in a black hole ends soon and leaves no socket", async () => {
+    const proxy = await startTcpProxy(portOf(ledger.url));
+    const limits = { ...LISTEN, beatIntervalMs: 60_000, closeLimitMs: 100 };
+    const one = await listening(throughPort(ledger.url, proxy.port), limits);
+    expect(await backends()).toHaveLength(1);
+    proxy.holdAnswers();
+    await one.exchange.stop();
+    await vi.waitFor(async () => expect(await backends()).toEqual([]));
+    await proxy.stop();
+  });
+
+  describeUnitContract("wake-ups by PostgreSQL", {
+    create: () => {
+      const way = { database: ledger.database, url: () => ledger.url };
+      const instance = new WakeUpInstance(createPostgresCarrier(way, LISTEN));
+      return Object.assign(instance.exchange, { instance });
+    },
+    isOfUse: async ({ instance }) => {
+      await notify(ledger.database, { channel: CHANNEL, payload: "1 you s/0/1" });
+      return (await instance.hears(2)).includes("s 0 1");
+    },
+    remains: async () => {
+      let left = await backends();
+      for (const until = Date.now() + 5_000; left.length > 0 && Date.now() < until; ) {
+        left = await backends(); // The server notices the goodbye a moment after us.
+      }
+      return left.map((pid) => `backend ${pid}`);
+    },
+  });
+});

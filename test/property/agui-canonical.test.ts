@@ -1,0 +1,250 @@
+/**
+ * What AG-UI clients are sent of a log they accept, whatever the log is, and where they accept the log
+ * itself, it leaves them with the same.
+ *
+ * Method: the real clients of both generations, whole, with all that translates, expands and checks in
+ * them, are fed what is served of drawn and of recorded events: of events in no order at all, of
+ * streams in order (next to the streams themselves), of streams joined at any event.
+ */
+import * as fc from "fast-check";
+import { beforeAll, describe, expect, test, vi } from "vitest";
+import { Canonical } from "../../src/agui/canonical/canonical.ts";
+import type { CanonicalEvent, LoggedEvent } from "../../src/agui/canonical/event.ts";
+import { placeOpenings } from "../../src/agui/canonical/placed-openings.ts";
+import { servedTo, type Generation } from "../../src/agui/generation/served.ts";
+import { parseObject, type JsonObject } from "../../src/agui/json.ts";
+import { Transcript } from "../../src/agui/transcript/transcript.ts";
+import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
+import { runClient, type ClientVersion } from "../support/agui-reducers.ts";
+import { mergeFragments } from "../support/merging.ts";
+import { properties } from "../support/properties.ts";
+import { ownStreams, recordedStreams } from "../support/streams.ts";
+
+beforeAll(() => {
+  // The clients have a word to say of each.
+  vi.spyOn(console, "warn").mockImplementation(() => undefined);
+  vi.spyOn(console, "error").mockImplementation(() => undefined);
+});
+
+const CLIENTS: readonly (readonly [ClientVersion, Generation])[] = [
+  ["0.0.59", "common"],
+  ["1.0.0", "1.0.0"],
+  ["1.0.0", "common"],
+];
+
+/** Each with what is made for it. */
+const OWN = CLIENTS.slice(0, 2);
+
+function folded(events: readonly LoggedEvent[]): readonly CanonicalEvent[] {
+  const canonical = new Canonical("session");
+  return events.flatMap((event) => canonical.next(event));
+}
+
+function served(generation: Generation, events: readonly CanonicalEvent[]): JsonObject[] {
+  return events
+    .filter(({ inRun }) => inRun)
+    .flatMap((event) => servedTo(generation, event))
+    .map(parseObject);
+}
+
+/** What a client that comes after so many of the events is sent; undefined: no run is open there. */
+function joined(
+  generation: Generation,
+  events: readonly LoggedEvent[],
+  at: number,
+): JsonObject[] | undefined {
+  const canonical = new Canonical("session");
+  const transcript = new Transcript();
+  for (const event of events.slice(0, at))
+    for (const { value } of canonical.next(event)) transcript.apply(value);
+  const { run } = canonical;
+  if (run?.status !== "running") return undefined;
+  const messages = structuredClone(transcript.messages());
+  const { state } = transcript;
+  const { before, after } = placeOpenings(canonical.openings(), messages);
+  const opening = [
+    run.started,
+    ...before,
+    { type: "MESSAGES_SNAPSHOT", messages },
+    ...(state === undefined ? [] : [{ type: "STATE_SNAPSHOT", snapshot: structuredClone(state) }]),
+    ...after,
+  ].map((value) => ({ value, text: undefined, inRun: true }));
+  const copy = canonical.clone();
+  const rest = events.slice(at).flatMap((event) => copy.next(event));
+  return served(generation, [...opening, ...rest]);
+}
+
+async function shown(version: ClientVersion, events: readonly JsonObject[]) {
+  const { shown: what, error } = await runClient(version, events);
+  if (error !== undefined) throw new Error("the client refuses it", { cause: error });
+  const { messages, state } = what;
+  return { messages: JSON.parse(messages) as unknown, state: JSON.parse(state) as unknown };
+}
+
+test("clients accept what is served of events in any order, from the beginning and from any other", async () => {
+  await fc.assert(
+    fc.asyncProperty(anyEvents, fc.nat(), async (drawn, where) => {
+      const events = logged(drawn);
+      const all = folded(events);
+      for (const [version, generation] of CLIENTS) {
+        const whole = served(generation, all);
+        if (whole.length > 0) await shown(version, whole);
+        const late = joined(generation, events, where % events.length);
+        if (late !== undefined) await shown(version, late);
+      }
+    }),
+    properties({ runs: 400 }),
+  );
+});
+
+test("a stream in order leaves a client with what the stream itself would have", async () => {
+  await fc.assert(
+    fc.asyncProperty(legalEvents, async (events) => {
+      const all = folded(logged(events));
+      for (const [version, generation] of CLIENTS) {
+        const raw = await shown(version, events);
+        expect(await shown(version, served(generation, all))).toEqual(raw);
+      }
+    }),
+    properties({ runs: 200 }),
+  );
+});
+
+test("nothing of it is outside of a run, and what is no chunk is the very bytes", () => {
+  fc.assert(
+    fc.property(legalEvents, (drawn) => {
+      const events = logged(drawn);
+      const all = folded(events);
+      expect(all.filter(({ inRun }) => !inRun)).toEqual([]);
+      const isKept = (event: LoggedEvent): boolean =>
+        !event.eventType.endsWith("_CHUNK") && !event.payload.includes("ubagent");
+      const texts = new Set(all.map(({ text }) => text));
+      for (const event of events) if (isKept(event)) expect(texts).toContain(event.payload);
+    }),
+    properties({ runs: 500 }),
+  );
+});
+
+test("who joins at any event ends with what who never left has", async () => {
+  await fc.assert(
+    fc.asyncProperty(legalEvents, fc.nat(), async (drawn, where) => {
+      const events = logged(drawn);
+      const all = folded(events);
+      for (const [version, generation] of CLIENTS) {
+        const late = joined(generation, events, where % events.length);
+        if (late === undefined) continue;
+        const always = await shown(version, served(generation, all));
+        expect((await shown(version, late)).messages).toEqual(always.messages);
+      }
+    }),
+    properties({ runs: 300 }),
+  );
+});
+
+/** Fragments of one construct that follow one another, as one. */
+function joinedFragments(events: readonly CanonicalEvent[]): readonly JsonObject[] {
+  const result: JsonObject[] = [];
+  for (const { value } of events) {
+    const last = result.at(-1);
+    const { delta, timestamp: _, ...rest } = value;
+    const { delta: before, timestamp: __, ...lastRest } = last ?? {};
+    const isText = typeof delta === "string" && typeof before === "string";
+    if (isText && JSON.stringify(rest) === JSON.stringify(lastRest))
+      result[result.length - 1] = { ...last, delta: before + delta };
+    else result.push(value);
+  }
+  return result;
+}
+
+function mergedRows(events: readonly LoggedEvent[]): readonly LoggedEvent[] {
+  let seq = 1n;
+  return mergeFragments(events).map(({ eventType, payload, eventCount }) => {
+    const row = { seq, eventType, payload, conformant: eventType !== "META" };
+    seq += BigInt(eventCount);
+    return row;
+  });
+}
+
+test("merged rows fold to what their events do", () => {
+  fc.assert(
+    fc.property(fc.oneof(anyEvents, legalEvents), (drawn) => {
+      const events = logged(drawn).map((event) => ({
+        ...event,
+        conformant: event.eventType !== "META",
+      }));
+      expect(joinedFragments(folded(mergedRows(events)))).toEqual(joinedFragments(folded(events)));
+    }),
+    properties({ runs: 500 }),
+  );
+});
+
+test("a clone goes on as the original does, and neither notices the other", () => {
+  fc.assert(
+    fc.property(anyEvents, fc.nat(), (drawn, where) => {
+      const events = logged(drawn);
+      const at = where % events.length;
+      const expected = folded(events);
+      const original = new Canonical("session");
+      const before = events.slice(0, at).flatMap((event) => original.next(event));
+      const clone = original.clone();
+      const other = clone.clone(); // It goes another way.
+      for (const event of logged(drawn.toReversed())) other.next(event);
+      const rest = events.slice(at);
+      const ofClone = rest.flatMap((event) => clone.next(event));
+      expect([...before, ...ofClone]).toEqual(expected);
+      expect([...before, ...rest.flatMap((event) => original.next(event))]).toEqual(expected);
+      expect(clone.openings()).toEqual(original.openings());
+    }),
+    properties({ runs: 500 }),
+  );
+});
+
+const streams = [...ownStreams(), ...(recordedStreams() ?? [])];
+
+describe("recorded streams, and those written by hand", () => {
+  test("leave a client with what it would have of the stream itself", {
+    timeout: 120_000,
+  }, async () => {
+    let compared = 0;
+    for (const { events, scenario } of streams) {
+      const log = stored(events);
+      if (log.length === 0 || log.some(({ eventType }) => eventType.startsWith("THINKING")))
+        continue;
+      const all = folded(log);
+      for (const [version, generation] of OWN) {
+        const canonical = await shown(version, served(generation, all));
+        const raw = await runClient(
+          version,
+          log.map(({ payload }) => parseObject(payload)),
+        );
+        if (raw.error !== undefined) continue;
+        compared += 1;
+        const { messages, state } = raw.shown;
+        expect({ scenario, ...canonical }).toEqual({
+          scenario,
+          messages: JSON.parse(messages) as unknown,
+          state: JSON.parse(state) as unknown,
+        });
+      }
+    }
+    expect(compared).toBeGreaterThan(streams.length); // Of two looks at each.
+  });
+
+  test("can be joined at any event", { timeout: 240_000 }, async () => {
+    const JOINS = 8; // A stream; all positions of all of them would take minutes.
+    for (const [index, { events, scenario }] of streams.entries()) {
+      const log = stored(events);
+      const [version, generation] = CLIENTS[index % CLIENTS.length] ?? ["1.0.0", "1.0.0"];
+      const all = folded(log);
+      if (all.every(({ inRun }) => !inRun)) continue;
+      const always = await shown(version, served(generation, all));
+      const step = Math.max(1, Math.floor(log.length / JOINS));
+      for (let at = index % step; at < log.length; at += step) {
+        const late = joined(generation, log, at);
+        if (late === undefined) continue;
+        const { messages } = await shown(version, late);
+        expect({ scenario, at, messages }).toEqual({ scenario, at, messages: always.messages });
+      }
+    }
+  });
+});

@@ -1,0 +1,153 @@
+/**
+ * A client parses whatever it is served, and is served the very bytes where it could have parsed them.
+ *
+ * Method: events are drawn in the shape of their type with now and then anything in any of their fields,
+ * so that some version of the protocol accepts most of them, and few pass all. What is served is put to
+ * the published schemas of 1.0.0 and 0.0.59 and to what 0.0.57 was; as streams, to the clients themselves.
+ */
+import { EventSchema } from "@ag-ui/core/schemas";
+import { EventSchemas } from "agui-core-0";
+import * as fc from "fast-check";
+import { beforeAll, expect, test, vi } from "vitest";
+import { Canonical } from "../../src/agui/canonical/canonical.ts";
+import { servedTo, type Generation } from "../../src/agui/generation/served.ts";
+import { parseObject, type JsonObject } from "../../src/agui/json.ts";
+import { eventRows } from "../../src/agui/rows.ts";
+import { runClient, type ClientVersion } from "../support/agui-reducers.ts";
+import { drawnEvent, type DrawnEvent } from "../support/agui-shapes.ts";
+import { properties } from "../support/properties.ts";
+
+beforeAll(() => {
+  // The clients have a word to say of each.
+  vi.spyOn(console, "warn").mockImplementation(() => undefined);
+  vi.spyOn(console, "error").mockImplementation(() => undefined);
+});
+
+const GENERATIONS = ["1.0.0", "common"] as const;
+
+/** As it is stored, in lenient mode also what no version accepts. */
+function rowOf({ type, payload }: DrawnEvent) {
+  const times = { createdAtMicros: undefined, completedAtMicros: undefined };
+  const push = { eventType: type, payload, eventCount: 0, ...times, hasFragments: false };
+  const result = eventRows(push, { mode: "lenient", nowMicros: 0n });
+  return result.ok ? result.rows[0] : undefined;
+}
+
+/** Fields that came after 0.0.57, which could hold anything there. */
+function withoutNew(this: object, key: string, value: unknown): unknown {
+  if (key === "metadata" && ("reason" in this || "description" in this)) return value;
+  return ["metadata", "subagentRunId", "usage"].includes(key) ? undefined : value;
+}
+
+function passes(generation: Generation, text: string): boolean {
+  const current = EventSchema.safeParse(JSON.parse(text)).success;
+  if (generation === "1.0.0") return current;
+  const isSubagents = String(parseObject(text)["type"]).startsWith("SUBAGENT_");
+  const before = EventSchemas.safeParse(JSON.parse(text)).success;
+  const longBefore = EventSchemas.safeParse(JSON.parse(text, withoutNew)).success;
+  // Media of before 1.0.0 its client translates by itself.
+  return (current || text.includes('"type":"binary"')) && before && longBefore && !isSubagents;
+}
+
+test("what is served passes the schemas of its generation", () => {
+  const seen = { bytes: 0, changed: 0, custom: 0 };
+  fc.assert(
+    fc.property(drawnEvent, fc.constantFrom(...GENERATIONS), (drawn, generation) => {
+      const row = rowOf(drawn);
+      if (row?.conformant !== true) return;
+      const value = parseObject(row.payload);
+      const texts = servedTo(generation, { value, text: row.payload });
+      for (const text of texts)
+        expect({ text, passes: passes(generation, text) }).toEqual({ text, passes: true });
+      const [served] = texts;
+      if (served === undefined) expect(row.eventType).toBe("STATE_SNAPSHOT");
+      else if (served === row.payload) seen.bytes += 1;
+      else if (parseObject(served)["type"] === value["type"]) seen.changed += 1;
+      else seen.custom += 1;
+    }),
+    properties({ runs: 5_000 }),
+  );
+  expect(Math.min(...Object.values(seen))).toBeGreaterThan(3);
+});
+
+test("what a client could parse it gets as it was stored", () => {
+  let unchanged = 0;
+  fc.assert(
+    fc.property(drawnEvent, fc.constantFrom(...GENERATIONS), (drawn, generation) => {
+      const row = rowOf(drawn);
+      if (row?.conformant !== true || !passes(generation, row.payload)) return;
+      const value = parseObject(row.payload);
+      if (value["subagentRunId"] === null) return; // What checks the order of events minds.
+      // One step of a name at a time is what 0.0.57 had.
+      if (generation === "common" && drawn.type.startsWith("STEP_") && "subagentRunId" in value)
+        return;
+      unchanged += 1;
+      expect(servedTo(generation, { value, text: row.payload })).toEqual([row.payload]);
+    }),
+    properties({ runs: 3_000 }),
+  );
+  expect(unchanged).toBeGreaterThan(100);
+});
+
+const CLIENTS: readonly (readonly [ClientVersion, Generation])[] = [
+  ["0.0.59", "common"],
+  ["1.0.0", "1.0.0"],
+  ["1.0.0", "common"],
+];
+
+const RUN_STARTED = {
+  type: "RUN_STARTED",
+  payload: '{"type":"RUN_STARTED","threadId":"t","runId":"r"}',
+};
+
+function servedStream(
+  generation: Generation,
+  events: readonly DrawnEvent[],
+): readonly JsonObject[] {
+  const canonical = new Canonical("session");
+  return events
+    .flatMap((event) => rowOf(event) ?? [])
+    .flatMap((row, index) => canonical.next({ ...row, seq: BigInt(index + 1) }))
+    .filter(({ inRun }) => inRun)
+    .flatMap((event) => servedTo(generation, event))
+    .map(parseObject);
+}
+
+test("clients accept streams of whatever was stored", async () => {
+  const events = fc.array(drawnEvent, { minLength: 5, maxLength: 40 });
+  await fc.assert(
+    fc.asyncProperty(events, async (drawn) => {
+      for (const [version, generation] of CLIENTS) {
+        const { error } = await runClient(
+          version,
+          servedStream(generation, [RUN_STARTED, ...drawn]),
+        );
+        expect(error).toBeUndefined();
+      }
+    }),
+    properties({ runs: 200 }),
+  );
+});
+
+test("what a client made of an event by itself it makes of what it is served", async () => {
+  const types = ["MESSAGES_SNAPSHOT", "RUN_STARTED", "ACTIVITY_SNAPSHOT", "STATE_SNAPSHOT"];
+  const one = drawnEvent.filter(({ type }) => types.includes(type));
+  let compared = 0;
+  await fc.assert(
+    fc.asyncProperty(one, async (drawn) => {
+      for (const [version, generation] of CLIENTS.slice(0, 2)) {
+        const row = rowOf(drawn);
+        if (row?.conformant !== true) continue;
+        const begins = drawn.type === "RUN_STARTED" ? [] : [RUN_STARTED];
+        const raw = [...begins.map(({ payload }) => payload), row.payload].map(parseObject);
+        const known = await runClient(version, raw);
+        if (known.error !== undefined) continue;
+        compared += 1;
+        const served = await runClient(version, servedStream(generation, [...begins, drawn]));
+        expect(served.shown).toEqual(known.shown);
+      }
+    }),
+    properties({ runs: 500 }),
+  );
+  expect(compared).toBeGreaterThan(50);
+});

@@ -1,0 +1,348 @@
+/**
+ * A transcript is what the real AG-UI clients show, after every event of any stream.
+ *
+ * Method: events are drawn from few ids, so that they meet: messages of one id in several roles, calls
+ * whose parent is there or not, results before and after, snapshots in the middle of texts, patches
+ * that fail, runs that follow each other. The reducers of the clients get them as an agent's answer
+ * and say what they show before each event. Where the two generations differ (docs/ag-ui.md), the
+ * transcript follows 1.0.0, so 0.0.59 gets streams that hold no such case.
+ */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { Canonical } from "../../src/agui/canonical/canonical.ts";
+import { type JsonObject, parseObject } from "../../src/agui/json.ts";
+import { Transcript } from "../../src/agui/transcript/transcript.ts";
+import { type ClientVersion, type Reduced, reduceBy, runClient } from "../support/agui-reducers.ts";
+import { properties } from "../support/properties.ts";
+import { expectedOf, noVersionAccepts } from "../support/recorded.ts";
+import { ownStreams, recordedStreams, type Stream } from "../support/streams.ts";
+
+const RECORDED = recordedStreams();
+const LONG = { timeout: 300_000 };
+
+beforeAll(() => {
+  // The clients report there what they pass over.
+  vi.spyOn(console, "warn").mockImplementation(() => {});
+  vi.spyOn(console, "error").mockImplementation(() => {});
+});
+afterAll(() => {
+  vi.restoreAllMocks();
+});
+
+const text = fc.constantFrom("", "one ", "two\n", "\u{1f600}", '{"q":');
+const json = fc.oneof(fc.constantFrom(null, 0, false, "", "text", 1), fc.dictionary(text, text));
+const metadata = fc.dictionary(fc.constantFrom("usage", "trace", "finish"), json, { minKeys: 1 });
+
+/** With any of the optional fields, or none. */
+function event(
+  type: string,
+  fields: Readonly<Record<string, fc.Arbitrary<unknown>>>,
+  others: Readonly<Record<string, fc.Arbitrary<unknown>>> = {},
+): fc.Arbitrary<JsonObject> {
+  const all: Record<string, fc.Arbitrary<unknown>> = { ...fields, ...others, metadata };
+  return fc.record(all, { requiredKeys: Object.keys(fields) }).map((drawn) => ({ type, ...drawn }));
+}
+
+const operation = fc
+  .record({
+    op: fc.constantFrom("add", "add", "replace", "remove", "test", "move", "copy"),
+    path: fc.constantFrom("", "/a", "/b", "/a/x", "/list", "/list/0", "/list/-", "/__proto__/x"),
+    from: fc.constantFrom("/a", "/b", "/list/0", "/list"),
+    value: fc.oneof(json, fc.constantFrom([1, 2], { a: { x: 1 }, list: [] })),
+  })
+  .map(({ op, path, from, value }) => {
+    if (op === "remove") return { op, path };
+    // In place of the root comes nothing at all when the client finds nothing there to move.
+    if (op === "move" || op === "copy") return { op, path: path === "" ? "/c" : path, from };
+    // Nor does an operation on an entry of a text or a number fail there: it changes nothing.
+    return { op, path, value: path === "" ? { a: value } : value };
+  });
+const patch = fc.array(operation, { maxLength: 3 });
+
+interface Ids {
+  /** Of texts, and what else comes under their ids. */
+  readonly text: readonly string[];
+  readonly reasoning: readonly string[];
+  readonly activity: readonly string[];
+  /** Of activities in snapshots: the ids of one must be different, the transcript does not promise more. */
+  readonly snapshotActivity: readonly string[];
+  readonly results: readonly string[];
+}
+
+const MIXED: Ids = {
+  text: ["a", "b", "c", "t", "x"],
+  reasoning: ["a", "r", "x"],
+  activity: ["a", "x", "y"],
+  snapshotActivity: ["x", "y"],
+  results: ["a", "b", "t", "r1"],
+};
+const APART: Ids = {
+  text: ["a", "b", "c"],
+  reasoning: ["r", "s"],
+  activity: ["x", "y"],
+  snapshotActivity: ["x", "y"],
+  results: ["a", "r1", "r2"],
+};
+
+function streamOf(ids: Ids, version: ClientVersion): fc.Arbitrary<readonly JsonObject[]> {
+  const of = (one: readonly string[]): fc.Arbitrary<string> => fc.constantFrom(...one);
+  const isNewest = version === "1.0.0";
+  const subagentRunId = fc.constantFrom("s1", "s2");
+  const textId = of(ids.text);
+  const callId = fc.constantFrom("t", "u", "v", ...(isNewest ? ["a"] : []));
+  const call = fc
+    .record({ id: callId, name: of(["f", "g"]), arguments: text })
+    .map(({ id, ...called }) => ({ id, type: "function", function: called }));
+  const parts = fc.constantFrom(
+    [{ type: "text", text: "look" }],
+    [{ type: "image", source: { type: "url", value: "https://example.com/a.png" } }],
+  );
+  const content = fc.record({ steps: fc.array(text, { maxLength: 2 }), a: json });
+  const activityType = fc.constantFrom("PLAN", "MAP");
+  const attributed = {
+    subagentRunId: isNewest ? fc.constantFrom("s1", null) : subagentRunId,
+    metadata,
+  };
+  const message = fc.oneof(
+    optional({ id: textId, role: of(["user"]), content: fc.oneof(text, parts) }, { name: text }),
+    optional(
+      { id: textId, role: of(["assistant"]) },
+      { content: text, toolCalls: fc.array(call, { minLength: 1, maxLength: 2 }), ...attributed },
+    ),
+    optional({ id: textId, role: of(["system", "developer"]), content: text }, attributed),
+    optional(
+      { id: of(ids.results), role: of(["tool"]), content: text, toolCallId: callId },
+      attributed,
+    ),
+    optional({ id: of(ids.reasoning), role: of(["reasoning"]), content: text }, attributed),
+    optional(
+      { id: of(ids.snapshotActivity), role: of(["activity"]), activityType, content },
+      attributed,
+    ),
+  );
+  const messages = fc.array(message, { maxLength: 4 }).map(withDistinctActivities);
+  const owned = fc.constantFrom(
+    {},
+    ...(isNewest
+      ? [null, [], ["PLAN"], "nonsense"].map((authoritativeActivityTypes) => ({
+          metadata: { "@ag-ui/client": { authoritativeActivityTypes } },
+        }))
+      : []),
+  );
+  const snapshot = fc
+    .tuple(messages, owned)
+    .map(([all, authority]) => ({ type: "MESSAGES_SNAPSHOT", messages: all, ...authority }));
+  const run = { threadId: fc.constant("thread"), runId: fc.constant("run") };
+  const interrupts = fc.array(
+    fc.record({ id: fc.constantFrom("i", "j"), reason: fc.constant("approve") }),
+    { minLength: 1, maxLength: 2 },
+  );
+  const outcome = fc.oneof(
+    fc.constant({ type: "success" }),
+    interrupts.map((asked) => ({ type: "interrupt", interrupts: asked })),
+  );
+  const input = fc.record({ messages }).map((drawn) => ({
+    threadId: "thread",
+    runId: "run",
+    state: {},
+    tools: [],
+    context: [],
+    forwardedProps: {},
+    ...drawn,
+  }));
+  const result = isNewest ? fc.oneof(text, parts) : text;
+  const any = fc.oneof(
+    event("RUN_STARTED", run, { input }),
+    event("RUN_FINISHED", run, { outcome }),
+    event("RUN_ERROR", { message: text }),
+    event("STEP_STARTED", { stepName: text }),
+    event("CUSTOM", { name: text, value: json }),
+    event("SUBAGENT_STARTED", { subagentRunId, name: text }),
+    { weight: 3, arbitrary: textEvents("TEXT_MESSAGE", textId, subagentRunId) },
+    { weight: 2, arbitrary: textEvents("REASONING_MESSAGE", of(ids.reasoning), subagentRunId) },
+    event(
+      "REASONING_ENCRYPTED_VALUE",
+      { entityId: fc.oneof(textId, callId), encryptedValue: text },
+      {},
+    ).chain((value) =>
+      fc.constantFrom("message", "tool-call").map((subtype) => ({ ...value, subtype })),
+    ),
+    event(
+      "TOOL_CALL_START",
+      { toolCallId: callId, toolCallName: of(["f", "g"]) },
+      { parentMessageId: fc.oneof(textId, fc.constant("")), subagentRunId },
+    ),
+    event("TOOL_CALL_ARGS", { toolCallId: callId, delta: text }),
+    event("TOOL_CALL_END", { toolCallId: callId }),
+    event(
+      "TOOL_CALL_RESULT",
+      { messageId: of(ids.results), toolCallId: callId, content: result },
+      { role: fc.constant("tool"), subagentRunId },
+    ),
+    event("STATE_SNAPSHOT", { snapshot: fc.constantFrom(null, { a: {}, list: [1] }, ["x"]) }),
+    { weight: 2, arbitrary: event("STATE_DELTA", { delta: patch }) },
+    { weight: 2, arbitrary: snapshot },
+    event(
+      "ACTIVITY_SNAPSHOT",
+      { messageId: of(ids.activity), activityType, content },
+      { replace: fc.boolean(), subagentRunId },
+    ),
+    event("ACTIVITY_DELTA", { messageId: of(ids.activity), activityType, patch }),
+  );
+  return fc.array(any, { maxLength: 40 });
+}
+
+function optional(
+  fields: Readonly<Record<string, fc.Arbitrary<unknown>>>,
+  others: Readonly<Record<string, fc.Arbitrary<unknown>>>,
+): fc.Arbitrary<JsonObject> {
+  return fc.record({ ...fields, ...others }, { requiredKeys: Object.keys(fields) });
+}
+
+function textEvents(
+  prefix: "TEXT_MESSAGE" | "REASONING_MESSAGE",
+  messageId: fc.Arbitrary<string>,
+  subagentRunId: fc.Arbitrary<string>,
+): fc.Arbitrary<JsonObject> {
+  const isText = prefix === "TEXT_MESSAGE";
+  const role = isText ? fc.constantFrom("assistant", "user") : fc.constant("reasoning");
+  return fc.oneof(
+    event(`${prefix}_START`, { messageId, role }, { subagentRunId, ...(isText && { name: text }) }),
+    // An empty delta is nothing that 0.0.59 takes.
+    event(`${prefix}_CONTENT`, { messageId, delta: text.filter((delta) => delta !== "") }),
+    event(`${prefix}_END`, { messageId }),
+  );
+}
+
+function withDistinctActivities(messages: readonly JsonObject[]): readonly JsonObject[] {
+  const seen = new Set<unknown>();
+  return messages.filter(({ id, role }) => {
+    if (role !== "activity") return true;
+    const isNew = !seen.has(id);
+    seen.add(id);
+    return isNew;
+  });
+}
+
+describe.each([
+  ["1.0.0", MIXED],
+  ["1.0.0", APART],
+  ["0.0.59", APART],
+] as const)("against the reducer of %s", (version, ids) => {
+  test("a transcript is what it shows, before every event and after the last", async () => {
+    await fc.assert(
+      fc.asyncProperty(streamOf(ids, version), async (events) => {
+        const client = await reduceBy(version, events);
+        expect(transcriptAt("every event", client)).toEqual(shownBy(client, "every event"));
+      }),
+      properties({ runs: 400 }),
+    );
+  });
+});
+
+describe.each(["1.0.0", "0.0.59"] as const)("with the whole client %s", (version) => {
+  test("a transcript of the streams written by hand is what it shows", async () => {
+    for (const stream of ownStreams()) {
+      const client = await runClient(version, valuesOf(stream));
+      expect(transcriptAt("every event", client)).toEqual(shownBy(client, "every event"));
+    }
+  });
+
+  test.skipIf(RECORDED === undefined)("so is one of the recorded streams", LONG, async () => {
+    let events = 0;
+    for (const stream of RECORDED ?? []) {
+      const client = await runClient(version, valuesOf(stream));
+      const when = client.steps.length < 60 ? "every event" : "the end";
+      expect(transcriptAt(when, client)).toEqual(shownBy(client, when));
+      events += client.steps.length;
+    }
+    expect(events).toBeGreaterThan(5_000);
+  });
+});
+
+test.skipIf(RECORDED === undefined)(
+  "so is one of the recorded streams in canonical form",
+  LONG,
+  async () => {
+    let events = 0;
+    for (const [index, stream] of (RECORDED ?? []).entries()) {
+      const canonical = new Canonical(`session-${index}`);
+      const values = valuesOf(stream).flatMap((value, at) =>
+        canonical
+          .next({
+            seq: BigInt(at + 1),
+            eventType: String(value["type"]),
+            payload: JSON.stringify(value),
+            conformant: true,
+          })
+          .map(({ value: one }) => one),
+      );
+      const client = await reduceBy("1.0.0", values);
+      expect(transcriptAt("the end", client)).toEqual(shownBy(client, "the end"));
+      events += client.steps.length;
+    }
+    expect(events).toBeGreaterThan(6_000);
+  },
+);
+
+test("a transcript changes no event that it is given", () => {
+  fc.assert(
+    fc.property(streamOf(MIXED, "1.0.0"), (events) => {
+      const before = JSON.stringify(events);
+      const transcript = new Transcript();
+      for (const one of events) transcript.apply(one);
+      expect(JSON.stringify(events)).toBe(before);
+    }),
+    properties({ runs: 400 }),
+  );
+});
+
+function valuesOf({ events }: Stream): readonly JsonObject[] {
+  return events
+    .filter((one) => !noVersionAccepts(one))
+    .map((one) => parseObject(JSON.stringify(expectedOf(one).value)));
+}
+
+type When = "every event" | "the end";
+
+interface Shown {
+  readonly messages: unknown;
+  readonly state: unknown;
+}
+
+interface Reading {
+  readonly steps: readonly Shown[];
+  readonly end: Shown;
+  readonly interrupts: unknown;
+}
+
+function shownBy({ steps, shown, pendingInterrupts }: Reduced, when: When): Reading {
+  const parsed = ({ messages, state }: Reduced["shown"]): Shown => ({
+    messages: JSON.parse(messages),
+    state: JSON.parse(state),
+  });
+  return {
+    steps: when === "the end" ? [] : steps.map(({ before }) => parsed(before)),
+    end: parsed(shown),
+    interrupts: JSON.parse(pendingInterrupts),
+  };
+}
+
+/** Given what reached the client's reducer: chunks expanded, old types translated. */
+function transcriptAt(when: When, { steps }: Reduced): Reading {
+  const transcript = new Transcript();
+  const read: Shown[] = [];
+  for (const { event: one } of steps) {
+    if (when === "every event") read.push(readingOf(transcript));
+    transcript.apply(one);
+  }
+  return { steps: read, end: readingOf(transcript), interrupts: transcript.interrupts() };
+}
+
+/** A client has an empty object for a state before there is one. */
+function readingOf(transcript: Transcript): Shown {
+  const { state = {} } = transcript;
+  const read = JSON.stringify({ messages: transcript.messages(), state });
+  const { messages, state: parsed } = parseObject(read);
+  return { messages, state: parsed };
+}

@@ -1,0 +1,149 @@
+/**
+ * What a client shows of a session that was given every event of it: the real client again, fed. Where
+ * a client ends a stream at one of the stored events, it is fed
+ *
+ * - all in order: without the steps, and without an end of a run that has ended. Neither leaves
+ *   anything in messages or state, so nothing that a client shows is missing.
+ * - a translation: what only another generation can read, or is out of order otherwise, as docs/ag-ui.md
+ *   says that it is served. It is told here a second time and shares no code with src/agui.
+ *
+ * A client that refuses even that fails the test that asks.
+ */
+import { type AguiClient, type Conversation, typeOf } from "./agui-clients.ts";
+
+export interface Oracle {
+  readonly conversation: Conversation;
+  readonly fed: "everything" | "all in order" | "a translation";
+}
+
+export async function oracleOf(client: AguiClient, events: readonly string[]): Promise<Oracle> {
+  const isReadable = !isThinking(events) && !hasLooseFragment(events);
+  const everything = isReadable ? await fed(client, events) : undefined;
+  if (everything !== undefined) return { conversation: everything, fed: "everything" };
+  const ordered = isReadable ? await fed(client, inOrder(events)) : undefined;
+  if (ordered !== undefined) return { conversation: ordered, fed: "all in order" };
+  return { conversation: await client.fed(translated(client, events)), fed: "a translation" };
+}
+
+/** Undefined when the client ends the stream. */
+async function fed(
+  client: AguiClient,
+  events: readonly string[],
+): Promise<Conversation | undefined> {
+  try {
+    return await client.fed(events);
+  } catch {
+    return undefined;
+  }
+}
+
+/** No client shows it as it is served: 0.0.59 leaves it out, and 1.0.0 gives it ids by chance. */
+function isThinking(events: readonly string[]): boolean {
+  return events.some((event) => typeOf(event).startsWith("THINKING_"));
+}
+
+/** What a client makes of a fragment whose START was lost is nothing, or the end of the stream. */
+function hasLooseFragment(events: readonly string[]): boolean {
+  const types = (id: unknown, type: string): boolean =>
+    events.some(
+      (event) => typeOf(event) === type && fieldsOf(JSON.parse(event))["toolCallId"] === id,
+    );
+  return events.some(
+    (event) =>
+      typeOf(event) === "TOOL_CALL_ARGS" &&
+      !types(fieldsOf(JSON.parse(event))["toolCallId"], "TOOL_CALL_START"),
+  );
+}
+
+const RUN_ENDS: ReadonlySet<string> = new Set(["RUN_FINISHED", "RUN_ERROR"]);
+const STEPS: ReadonlySet<string> = new Set(["STEP_STARTED", "STEP_FINISHED"]);
+
+function inOrder(events: readonly string[]): readonly string[] {
+  let isOpen = false;
+  return events.filter((event) => {
+    const type = typeOf(event);
+    const endsTwice = RUN_ENDS.has(type) && !isOpen;
+    if (type === "RUN_STARTED") isOpen = true;
+    if (RUN_ENDS.has(type)) isOpen = false;
+    return !endsTwice && !STEPS.has(type);
+  });
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+function translated(client: AguiClient, events: readonly string[]): readonly string[] {
+  const started = new Set<unknown>();
+  let thoughts = 0;
+  return inOrder(events)
+    .map((event) => fieldsOf(JSON.parse(event)))
+    .flatMap((event): readonly Fields[] => {
+      const { type, messageId, toolCallId } = event;
+      switch (type) {
+        case "META": // They come as CUSTOM, of which no client keeps anything.
+        case "CUSTOM":
+          return [];
+        case "RUN_STARTED":
+          started.clear();
+          return [event];
+        case "TEXT_MESSAGE_START":
+          if (started.has(messageId)) return [];
+          started.add(messageId);
+          return [event];
+        case "TOOL_CALL_ARGS":
+          if (started.has(toolCallId)) return [event];
+          started.add(toolCallId);
+          return [{ type: "TOOL_CALL_START", toolCallId, toolCallName: "unknown" }, event];
+        case "TOOL_CALL_START":
+          started.add(toolCallId);
+          return [event];
+        case "TOOL_CALL_RESULT":
+          return [client.generation === "1.0.0" ? event : withText(event)];
+        case "THINKING_START":
+        case "THINKING_END":
+          return [reasoning(event, "THINKING_", "thinking")];
+        case "THINKING_TEXT_MESSAGE_START":
+          thoughts += 1;
+          return [
+            { ...reasoning(event, "THINKING_TEXT_", `thought-${thoughts}`), role: "reasoning" },
+          ];
+        case "THINKING_TEXT_MESSAGE_CONTENT":
+        case "THINKING_TEXT_MESSAGE_END":
+          return [reasoning(event, "THINKING_TEXT_", `thought-${thoughts}`)];
+        default:
+          return [event];
+      }
+    })
+    .map((event) => JSON.stringify(event));
+}
+
+function reasoning(event: Fields, prefix: string, messageId: string): Fields {
+  return { ...event, type: String(event["type"]).replace(prefix, "REASONING_"), messageId };
+}
+
+/** 0.0.59 knows no parts in the result of a tool. */
+function withText(event: Fields): Fields {
+  const { content } = event;
+  if (!Array.isArray(content)) return event;
+  const parts = content.map(fieldsOf);
+  return { ...event, content: parts.map(({ text }) => text).join("\n") };
+}
+
+/**
+ * What was THINKING is REASONING to a client, with ids that are the ledger's to choose: their order says
+ * which is which.
+ */
+export function comparable(conversation: Conversation, events: readonly string[]): Conversation {
+  if (!isThinking(events)) return conversation;
+  let thoughts = 0;
+  const messages = conversation.messages.map(fieldsOf).map((message) => {
+    if (message["role"] !== "reasoning") return message;
+    thoughts += 1;
+    return { ...message, id: `thought-${thoughts}` };
+  });
+  return { ...conversation, messages };
+}
+
+function fieldsOf(value: unknown): Fields {
+  if (typeof value !== "object" || value === null) throw new TypeError("not a JSON object");
+  return { ...value };
+}

@@ -1,0 +1,119 @@
+import { connect, type Socket } from "node:net";
+import { text } from "node:stream/consumers";
+import { systemClock } from "../../src/base/clock.ts";
+import {
+  createHttpServer,
+  type HttpOptions,
+  type HttpParts,
+  type HttpServer,
+} from "../../src/http/server.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
+import type { LogRecord } from "./rpc-fixture.ts";
+
+type Handlers = HttpParts["handlers"];
+
+export interface HttpFixture extends AsyncDisposable {
+  readonly server: HttpServer;
+  readonly metrics: Metrics;
+  readonly records: readonly LogRecord[];
+  /** Of the API, by its path below the prefix. */
+  ask(path: string, init?: RequestInit): Promise<Response>;
+  /** The first record with that message, as soon as it is there. */
+  recorded(msg: string): Promise<LogRecord>;
+}
+
+const API = "/api/ambient/v1";
+
+const notAsked = (): never => {
+  throw new Error("nobody should ask for this");
+};
+
+/** Parts of a server that answer what is given, and fail for anything else. */
+export function httpParts(
+  given: { readonly handlers?: Partial<Handlers> } & Partial<Omit<HttpParts, "handlers">> = {},
+): HttpParts {
+  const handlers: Handlers = {
+    listSessions: notAsked,
+    getSession: notAsked,
+    deleteSession: notAsked,
+    listSessionMessages: notAsked,
+    pushSessionMessage: notAsked,
+    listSessionEvents: notAsked,
+    readEventHistory: notAsked,
+    watchSessionMessages: notAsked,
+    watchSessionEvents: notAsked,
+  };
+  return {
+    runs: { listRuns: notAsked },
+    transcripts: { read: notAsked },
+    join: notAsked,
+    exports: { exportEvents: notAsked, exportMessages: notAsked },
+    log: createLogTo({ write: () => undefined }, "silent"),
+    metrics: createMetrics(),
+    clock: systemClock,
+    ...given,
+    handlers: { ...handlers, ...given.handlers },
+  };
+}
+
+export const HTTP_OPTIONS: HttpOptions = {
+  address: "127.0.0.1:0",
+  requestBytesMax: 65_536,
+  connectionsMax: 100,
+  heartbeatMs: 15_000,
+  logRequests: "all",
+  stopLimitMs: 5_000,
+};
+
+/** An HTTP server over the given handlers on a free loopback port. */
+export async function startHttp(
+  handlers: Partial<Handlers> = {},
+  options: Partial<HttpOptions> = {},
+): Promise<HttpFixture> {
+  const records: LogRecord[] = [];
+  let onRecord = Promise.withResolvers<void>();
+  const log = createLogTo({
+    write: (line) => {
+      records.push(JSON.parse(line));
+      onRecord.resolve();
+      onRecord = Promise.withResolvers();
+    },
+  });
+  const parts = httpParts({ handlers, log });
+  const server = createHttpServer(parts, { ...HTTP_OPTIONS, ...options });
+  await server.start();
+  return {
+    server,
+    metrics: parts.metrics,
+    records,
+    ask: (path, init) => fetch(`http://${server.address}${API}${path}`, init),
+    recorded: async (msg) => {
+      for (;;) {
+        const found = records.find((record) => record.msg === msg);
+        if (found !== undefined) return found;
+        await onRecord.promise;
+      }
+    },
+    [Symbol.asyncDispose]: () => server.stop(),
+  };
+}
+
+/** A connection of its own, for what no client sends. */
+export function rawConnection(address: string): Socket {
+  const [host = "", port] = address.split(":");
+  const socket = connect({ host, port: Number(port) });
+  socket.on("error", () => undefined); // A reset is an end too.
+  return socket;
+}
+
+/** Sends bytes and reads to the end of the connection. */
+export async function rawExchange(address: string, bytes: string): Promise<string> {
+  const socket = rawConnection(address);
+  socket.write(bytes);
+  try {
+    return await text(socket);
+  } finally {
+    socket.destroy();
+  }
+}

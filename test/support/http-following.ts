@@ -1,0 +1,81 @@
+/** Those who follow a session over HTTP: an EventSource that writes down what it is given, and a socket. */
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { ErrorEvent, EventSource } from "eventsource";
+import { vi } from "vitest";
+
+export const API = "/api/ambient/v1";
+
+/** For what comes through a reconnect. */
+const WAIT = { timeout: 20_000 };
+
+export interface Given {
+  readonly id: string;
+  readonly data: string;
+}
+
+/** Comes back by itself when it loses the stream, as a page in a browser does. */
+export class Following {
+  /** Of events without a name. */
+  readonly given: Given[] = [];
+  /** Of events with one. */
+  readonly named: (Given & { readonly name: string })[] = [];
+  /** How often it was let in. */
+  opened = 0;
+  /** What it was last refused with. */
+  refusedWith: number | undefined;
+  readonly #source: EventSource;
+
+  constructor(url: string) {
+    this.#source = new EventSource(url);
+    this.#source.addEventListener("open", () => (this.opened += 1));
+    this.#source.addEventListener("message", ({ data, lastEventId: id }) => {
+      this.given.push({ id, data: String(data) });
+    });
+    for (const name of ["error", "watch_state"]) {
+      this.#source.addEventListener(name, (event: Event) => {
+        if (event instanceof MessageEvent) {
+          this.named.push({ name, data: String(event.data), id: event.lastEventId });
+        } else if (event instanceof ErrorEvent) {
+          this.refusedWith = event.code;
+        }
+      });
+    }
+  }
+
+  get ids(): readonly string[] {
+    return this.given.map(({ id }) => id);
+  }
+
+  /** Nothing will come any more: it has given up. */
+  get isClosed(): boolean {
+    return this.#source.readyState === this.#source.CLOSED;
+  }
+
+  async untilOpened(times = 1): Promise<void> {
+    await vi.waitUntil(() => this.opened >= times, WAIT);
+  }
+
+  async until(count: number): Promise<void> {
+    await vi.waitUntil(() => this.given.length >= count, WAIT);
+  }
+
+  close(): void {
+    this.#source.close();
+  }
+}
+
+/** A request on a socket of its own, of which nothing is read until somebody does. */
+export async function ask(
+  address: string,
+  path: string,
+  { version = "1.1", headers = [] as readonly string[] } = {},
+): Promise<Socket> {
+  const url = new URL(`http://${address}`);
+  const socket = connect(Number(url.port), url.hostname);
+  await once(socket, "connect");
+  socket.on("error", () => undefined);
+  const lines = [`GET ${path} HTTP/${version}`, `Host: ${address}`, ...headers, "", ""];
+  socket.write(lines.join("\r\n"));
+  return socket;
+}

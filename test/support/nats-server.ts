@@ -1,0 +1,89 @@
+/** A NATS server of a test's own, on loopback; `needs("nats-server")` in test/support/tools.ts. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { toolPath } from "./tools.ts";
+
+export interface NatsServer extends AsyncDisposable {
+  readonly url: string;
+  readonly port: number;
+  stop(): Promise<void>;
+  /** On the same port as before. */
+  start(): Promise<void>;
+}
+
+const PORTS_TRIED_MAX = 5;
+
+export async function startNatsServer(
+  options: { readonly config?: string } = {},
+): Promise<NatsServer> {
+  for (let tried = 1; ; tried += 1) {
+    const server = natsServer(await freePort(), options.config);
+    try {
+      await server.start();
+      return server;
+    } catch (error) {
+      if (tried === PORTS_TRIED_MAX) throw error; // Else somebody took the port meanwhile.
+    }
+  }
+}
+
+/** One that is not there yet. */
+export async function stoppedNatsServer(): Promise<NatsServer> {
+  return natsServer(await freePort(), undefined);
+}
+
+function natsServer(port: number, config: string | undefined): NatsServer {
+  let running: ChildProcess | undefined;
+  const stop = async (): Promise<void> => {
+    const child = running;
+    running = undefined;
+    if (child === undefined || child.exitCode !== null) return;
+    child.kill("SIGKILL");
+    await once(child, "exit");
+  };
+  return {
+    url: `nats://127.0.0.1:${port}`,
+    port,
+    stop,
+    async start() {
+      const directory = await mkdtemp(join(tmpdir(), "session-ledger-test-nats-"));
+      const file = join(directory, "nats.conf");
+      await writeFile(file, `listen: "127.0.0.1:${port}"\n${config ?? ""}\n`);
+      const child = spawn(toolPath("nats-server"), ["--config", file], {
+        stdio: ["ignore", "ignore", "pipe"],
+      });
+      running = child;
+      await ready(child);
+      await rm(directory, { recursive: true }); // It has been read.
+    },
+    [Symbol.asyncDispose]: stop,
+  };
+}
+
+/** It says so on stderr; if it ends instead, so does the wait. */
+async function ready(child: ChildProcess): Promise<void> {
+  let said = "";
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+    said += text;
+    if (said.includes("Server is ready")) resolve();
+  });
+  child.once("error", reject);
+  child.once("exit", () => reject(new Error(`nats-server ended: ${said}`)));
+  await promise;
+}
+
+async function freePort(): Promise<number> {
+  const listener = createServer();
+  listener.listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  const address = listener.address();
+  if (address === null || typeof address === "string") throw new Error("no port");
+  listener.close();
+  await once(listener, "close");
+  return address.port;
+}

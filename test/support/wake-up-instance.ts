@@ -1,0 +1,59 @@
+/** One instance of the service, as far as wake-ups go: what its `live` is told, in words. */
+import { vi } from "vitest";
+import type { Carrier } from "../../src/live/carrier.ts";
+import { createExchange, type Exchange } from "../../src/live/exchange.ts";
+import type { WakeUps } from "../../src/live/wake-ups.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { SlowTable } from "./slow-table.ts";
+
+const HEAR_LIMIT_MS = 10_000;
+
+export class WakeUpInstance implements AsyncDisposable {
+  readonly exchange: Exchange;
+  readonly #adapter: string;
+  readonly #heard: string[] = [];
+  readonly #table = new SlowTable();
+  readonly #metrics = createMetrics();
+
+  constructor(carrier: Carrier) {
+    const wakeUps: WakeUps = {
+      hinted: (id, { messageSeq, eventSeq, deleted }) =>
+        this.#heard.push(`${id} ${messageSeq} ${eventSeq}${deleted ? " deleted" : ""}`),
+      missed: () => this.#heard.push("missed"),
+      lost: () => this.#heard.push("lost"),
+      regained: () => this.#heard.push("regained"),
+    };
+    const log = createLogTo({ write: () => undefined }, "silent");
+    this.#adapter = carrier.name;
+    this.exchange = createExchange({ wakeUps, log, metrics: this.#metrics }, carrier);
+  }
+
+  static async started(carrier: Carrier): Promise<WakeUpInstance> {
+    const instance = new WakeUpInstance(carrier);
+    await instance.exchange.start();
+    return instance;
+  }
+
+  commit(sessionId: string): void {
+    this.exchange.committed([this.#table.event(sessionId)]);
+  }
+
+  /** What was told since it was last asked for; waits until it is so many things. */
+  async hears(count: number): Promise<readonly string[]> {
+    const enough = (): void => {
+      if (this.#heard.length < count) throw new Error(`heard only ${this.#heard.join(", ")}`);
+    };
+    await vi.waitFor(enough, { timeout: HEAR_LIMIT_MS, interval: 10 });
+    return this.#heard.splice(0);
+  }
+
+  async isConnected(): Promise<boolean> {
+    const connected = `session_ledger_wake_ups_connected{adapter="${this.#adapter}"} 1`;
+    return (await this.#metrics.text()).includes(connected);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.exchange.stop();
+  }
+}

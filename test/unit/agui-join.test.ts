@@ -1,0 +1,798 @@
+/**
+ * What an AG-UI client is sent, frame by frame, over a log in memory: where a join begins, that nothing
+ * is lost or doubled on the way to the tail, and when an answer ends. Real clients do the same over HTTP
+ * in test/e2e/agui.test.ts.
+ */
+import { create, toBinary } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { type JsonObject, parseObject } from "../../src/agui/json.ts";
+import { Transcript } from "../../src/agui/transcript/transcript.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { type AguiFrame, createAguiJoin } from "../../src/handlers/agui.ts";
+import { AGUI_LIMITS, type AguiOptions, type AguiRequest } from "../../src/handlers/agui-attach.ts";
+import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/handlers/transcripts.ts";
+import type { LiveLimits } from "../../src/live/limits.ts";
+import type { EventRow } from "../../src/store/rows.ts";
+import { mergeFragments } from "../support/merging.ts";
+import { ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
+import { ownStreams } from "../support/streams.ts";
+import { watching } from "../support/watching.ts";
+
+const STALE_MS = 600_000;
+const BEGAN_MICROS = 1_700_000_000_000_000n;
+
+interface Setting {
+  readonly options?: Partial<AguiOptions>;
+  readonly limits?: Partial<LiveLimits>;
+}
+
+function joining({ options = {}, limits = {} }: Setting = {}) {
+  const parts = watching(limits);
+  const { live, table, metrics } = parts;
+  const timers = new ManualTimers();
+  const time = { micros: BEGAN_MICROS, ms: 0 };
+  const clock = { nowMicros: () => time.micros, monotonicMs: () => time.ms };
+  const transcripts = new Transcripts(
+    { reader: table, metrics },
+    { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000 },
+  );
+  const join = createAguiJoin(
+    { live, transcripts, clock, timers, metrics },
+    { sessionPolicy: "auto", runStaleAfterMs: STALE_MS, ...AGUI_LIMITS, ...options },
+  );
+  const open = (request: Partial<AguiRequest> = {}): Answer =>
+    new Answer((signal) => join({ ...REQUEST, ...request }, { hasEnded: false, signal }));
+  /** Commits events here, as ingest does. */
+  const push = (...events: readonly JsonObject[]): void => {
+    live.committed(events.map((event) => add(table, event, time.micros)));
+  };
+  /** They are in the table before anybody comes. */
+  const stored = (...events: readonly JsonObject[]): void => {
+    for (const event of events) add(table, event, time.micros);
+  };
+  return { ...parts, timers, time, transcripts, open, push, stored };
+}
+
+const REQUEST: AguiRequest = {
+  sessionId: "s",
+  protocolVersion: "1.0",
+  messages: [],
+  follow: false,
+  waits: true,
+  replay: "snapshot",
+  speed: undefined,
+};
+
+function add(table: SlowTable, event: JsonObject, createdAtMicros: bigint): EventRow {
+  const eventType = String(event["type"]);
+  return table.event("s", { eventType, payload: JSON.stringify(event), createdAtMicros });
+}
+
+/** Reads all the time, unless told to stand still. */
+class Answer {
+  readonly controller = new AbortController();
+  readonly frames: AguiFrame[] = [];
+  /** What it ended with; `null` for its own end. */
+  ended: unknown;
+  #still: PromiseWithResolvers<void> | undefined;
+
+  constructor(begin: (signal: AbortSignal) => AsyncIterable<AguiFrame>) {
+    this.#read(begin(this.controller.signal)).then(
+      () => (this.ended = null),
+      (error: unknown) => (this.ended = error),
+    );
+  }
+
+  get events(): readonly JsonObject[] {
+    return this.frames.flatMap((frame) => ("data" in frame ? [parseObject(frame.data)] : []));
+  }
+
+  get types(): readonly unknown[] {
+    return this.events.map(({ type }) => type);
+  }
+
+  get ids(): readonly string[] {
+    return this.frames.flatMap((frame) => ("data" in frame ? [frame.id] : []));
+  }
+
+  get comments(): readonly string[] {
+    return this.frames.flatMap((frame) => ("comment" in frame ? [frame.comment] : []));
+  }
+
+  /** What a client that had nothing shows. */
+  get shown(): Shown {
+    return reduced(this.events);
+  }
+
+  standStill(): void {
+    this.#still = Promise.withResolvers();
+  }
+
+  goOn(): void {
+    this.#still?.resolve();
+    this.#still = undefined;
+  }
+
+  async #read(frames: AsyncIterable<AguiFrame>): Promise<void> {
+    for await (const frame of frames) {
+      this.frames.push(frame);
+      await this.#still?.promise;
+    }
+  }
+}
+
+interface Shown {
+  readonly messages: readonly JsonObject[];
+  readonly state: unknown;
+}
+
+function reduced(events: readonly JsonObject[], transcript = new Transcript()): Shown {
+  for (const event of events) transcript.apply(event);
+  const { state: last = {} } = transcript;
+  return structuredClone({ messages: transcript.messages(), state: last });
+}
+
+/** Long enough for a fold, which gives way to others between two slices. */
+async function quiet(): Promise<void> {
+  for (let turn = 0; turn < 10; turn += 1) await settled();
+}
+
+const started = (runId = "r1", more: JsonObject = {}) => ({
+  type: "RUN_STARTED",
+  threadId: "t",
+  runId,
+  ...more,
+});
+/** What the user said, as the run's own first event repeats it. */
+const inputOf = (runId: string, more: JsonObject = {}) => ({
+  threadId: "t",
+  runId,
+  state: {},
+  tools: [],
+  context: [],
+  forwardedProps: {},
+  messages: [{ id: "u", role: "user", content: "hi" }],
+  ...more,
+});
+const finished = (runId = "r1", more: JsonObject = {}) => ({
+  type: "RUN_FINISHED",
+  threadId: "t",
+  runId,
+  ...more,
+});
+const failed = { type: "RUN_ERROR", message: "broke" };
+const start = (messageId: string) => ({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
+const content = (messageId: string, delta: string) => ({
+  type: "TEXT_MESSAGE_CONTENT",
+  messageId,
+  delta,
+});
+const end = (messageId: string) => ({ type: "TEXT_MESSAGE_END", messageId });
+const said = (messageId: string, text: string) => [
+  start(messageId),
+  content(messageId, text),
+  end(messageId),
+];
+const state = (snapshot: unknown) => ({ type: "STATE_SNAPSHOT", snapshot });
+const interrupted = { type: "interrupt", interrupts: [{ id: "i1", reason: "ask" }] };
+
+describe("a run that is open", () => {
+  test("is joined in the middle of a message, and followed to its end", async () => {
+    const { stored, push, open, live } = joining();
+    const before = [started("r1", { input: inputOf("r1") })];
+    stored(...before, state({ a: 1 }), start("m1"), content("m1", "Hel"));
+    const answer = open();
+    await quiet();
+    expect(answer.types).toEqual([
+      "RUN_STARTED",
+      "MESSAGES_SNAPSHOT",
+      "STATE_SNAPSHOT",
+      "TEXT_MESSAGE_START",
+    ]);
+    expect(answer.events[0]).toEqual(started("r1")); // Its messages are in the snapshot.
+    expect(answer.ids).toEqual(["4", "4", "4", "4"]);
+    expect(answer.comments).toEqual(["watch_state LIVE 4"]);
+    push(content("m1", "lo"));
+    push(end("m1"), { type: "STATE_DELTA", delta: [{ op: "add", path: "/b", value: 2 }] });
+    push(finished(), started("r2"));
+    await quiet();
+    expect(answer.events.slice(4)).toEqual([
+      content("m1", "lo"),
+      end("m1"),
+      { type: "STATE_DELTA", delta: [{ op: "add", path: "/b", value: 2 }] },
+      finished(),
+    ]);
+    expect(answer.ended).toBeNull();
+    expect(answer.shown).toMatchObject({
+      messages: [{ id: "u" }, { id: "m1", content: "Hello" }],
+      state: { a: 1, b: 2 },
+    });
+    expect(live.counts().watchers).toBe(0);
+  });
+
+  test("no row is lost or doubled between the beginning of the watch and the fold", async () => {
+    const { stored, push, open, table } = joining();
+    stored(started(), ...said("m1", "one"));
+    table.fast = false;
+    const answer = open();
+    await quiet();
+    push(...said("m2", "two")); // While the head is asked for.
+    table.pending[0]?.answer("began");
+    await quiet();
+    push(...said("m3", "three")); // While the log is read.
+    table.fast = true;
+    table.pending[0]?.answer("began");
+    await quiet();
+    push(...said("m4", "four"), finished());
+    await quiet();
+    expect(answer.ended).toBeNull();
+    const texts = ["one", "two", "three", "four"].map((text) => ({ content: text }));
+    expect(answer.shown).toMatchObject({ messages: texts });
+  });
+
+  test("a run that ends while the client joins has its end", async () => {
+    const { stored, push, open, table } = joining();
+    stored(started(), start("m1"));
+    table.fast = false;
+    const answer = open();
+    table.pending[0]?.answer("now");
+    await quiet();
+    push(end("m1"), finished());
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    await quiet();
+    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
+    expect(answer.ended).toBeNull();
+  });
+
+  test("one that another run replaces goes on with that one", async () => {
+    const { stored, push, open } = joining();
+    stored(started("r1"), start("m1"));
+    const answer = open();
+    await quiet();
+    push(started("r2"));
+    push(finished("r2"));
+    await quiet();
+    expect(answer.types.slice(3)).toEqual(["RUN_ERROR", "RUN_STARTED", "RUN_FINISHED"]);
+    expect(answer.ended).toBeNull();
+  });
+});
+
+describe("a run that has ended", () => {
+  test("comes with its end, and the answer ends", async () => {
+    const { stored, open, live } = joining();
+    stored(started("r1"), ...said("m1", "old"), finished("r1"));
+    stored(started("r2"), ...said("m2", "new"), finished("r2", { result: 7 }));
+    const answer = open();
+    await quiet();
+    expect(answer.events).toMatchObject([
+      started("r2"),
+      { messages: [{ content: "old" }, { content: "new" }] },
+      { type: "RUN_FINISHED", runId: "r2", result: 7 },
+    ]);
+    expect(answer.ended).toBeNull();
+    expect(live.counts().watchers).toBe(0);
+  });
+
+  test("with an error comes with that, and nothing is opened again", async () => {
+    const { stored, open } = joining();
+    stored(started(), start("m1"), content("m1", "half"), failed);
+    const answer = open();
+    await quiet();
+    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_ERROR"]);
+    expect(answer.ended).toBeNull();
+  });
+
+  test("one that failed before it began is told as it is", async () => {
+    const { stored, push, open } = joining();
+    stored(failed);
+    const [answer, following] = [open(), open({ follow: true })];
+    await quiet();
+    expect([answer.events, answer.ended]).toEqual([[failed], null]);
+    push(started());
+    await quiet();
+    expect(following.types).toEqual(["RUN_ERROR", "RUN_STARTED", "MESSAGES_SNAPSHOT"]);
+  });
+
+  test("what it waits for is pending, and what was answered is not", async () => {
+    const { stored, open } = joining();
+    stored(started("r1"), finished("r1", { outcome: interrupted }));
+    const asking = open();
+    await quiet();
+    expect(asking.events.at(-1)).toEqual(finished("r1", { outcome: interrupted }));
+    const resume = [{ interruptId: "i1", status: "resolved" }];
+    stored(started("r2", { input: inputOf("r2", { resume }) }));
+    for (const replay of ["snapshot", "events"] as const) {
+      const answered = open({ replay });
+      await quiet();
+      expect(JSON.stringify(answered.events)).not.toContain('"i1","reason"');
+      answered.controller.abort();
+    }
+  });
+
+  test("further runs come with follow, and what was between them with the next", async () => {
+    const { stored, push, open } = joining();
+    stored(started("r1"), ...said("m1", "one"), finished("r1"));
+    const answer = open({ follow: true });
+    await quiet();
+    push(started("r2"), ...said("m2", "two"), finished("r2"));
+    await quiet();
+    expect(answer.types.slice(3)).toEqual([
+      "RUN_STARTED",
+      "TEXT_MESSAGE_START",
+      "TEXT_MESSAGE_CONTENT",
+      "TEXT_MESSAGE_END",
+      "RUN_FINISHED",
+    ]);
+    push(...said("m3", "between"), state({ x: 1 }));
+    await quiet();
+    expect(answer.types).toHaveLength(8);
+    push(started("r3"), start("m4"));
+    push(content("m4", "three"));
+    await quiet();
+    const types = answer.types.slice(8);
+    expect(types.slice(0, 3)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]);
+    expect(answer.shown).toMatchObject({
+      messages: ["one", "two", "between", "three"].map((text) => ({ content: text })),
+      state: { x: 1 },
+    });
+    expect(answer.ended).toBeUndefined();
+  });
+});
+
+describe("a session without a run", () => {
+  test("is waited for, also when there is no such session", async () => {
+    const { push, open } = joining();
+    const answer = open();
+    await quiet();
+    expect([answer.types, answer.comments]).toEqual([[], ["watch_state LIVE 0"]]);
+    push(started("r1", { input: inputOf("r1") }), ...said("m1", "one"), finished("r1"));
+    await quiet();
+    expect(answer.ended).toBeNull();
+    expect(answer.shown).toMatchObject({ messages: [{ id: "u" }, { content: "one" }] });
+  });
+
+  test("what was there before the first run comes with it", async () => {
+    const { stored, push, open } = joining();
+    stored(...said("m0", "early"), state({ a: 1 }));
+    const answer = open();
+    await quiet();
+    expect(answer.types).toEqual([]);
+    push(started(), finished());
+    await quiet();
+    expect(answer.shown).toMatchObject({ messages: [{ content: "early" }], state: { a: 1 } });
+    expect(answer.types.at(-1)).toBe("RUN_FINISHED");
+    expect(answer.ended).toBeNull();
+  });
+
+  test.each(["snapshot", "events"] as const)(
+    "ends at once for who does not wait: %s",
+    async (replay) => {
+      const { stored, open } = joining();
+      const unknown = open({ waits: false, replay });
+      await quiet();
+      expect([unknown.types, unknown.ended]).toEqual([[], null]);
+      stored(...said("m0", "early"));
+      const answer = open({ waits: false, replay });
+      await quiet();
+      expect([answer.types, answer.ended]).toEqual([[], null]);
+    },
+  );
+
+  test("that is not there is NOT_FOUND with the strict policy, and one that is deleted always", async () => {
+    const { table, stored, open, live, transcripts } = joining({
+      options: { sessionPolicy: "strict" },
+    });
+    const unknown = open();
+    await quiet();
+    expect(unknown.ended).toMatchObject({ reason: "SESSION_NOT_FOUND" });
+    stored(started(), finished());
+    open();
+    await quiet();
+    expect(transcripts.counts().sessions).toBe(1);
+    table.deleted.add("s");
+    const deleted = open();
+    await quiet();
+    expect(deleted.ended).toMatchObject({ reason: "SESSION_DELETED" });
+    expect(transcripts.counts().sessions).toBe(0);
+    expect(live.counts().watchers).toBe(0);
+  });
+
+  test("with an id that no session can have is refused", async () => {
+    const answer = joining().open({ sessionId: "a/b" });
+    await quiet();
+    expect(answer.ended).toMatchObject({ code: "invalid_argument" });
+  });
+});
+
+describe("a run that has stalled", () => {
+  const seconds = (count: number): bigint => BigInt(count) * 1_000_000n;
+
+  test("is told so after its snapshot, and the answer ends", async () => {
+    const { stored, open, time, live, timers } = joining();
+    stored(started(), start("m1"));
+    time.micros += seconds(600);
+    const [answer, following] = [open(), open({ follow: true })];
+    await quiet();
+    for (const { types, events, ended } of [answer, following]) {
+      expect(types).toEqual([
+        "RUN_STARTED",
+        "MESSAGES_SNAPSHOT",
+        "TEXT_MESSAGE_START",
+        "RUN_ERROR",
+      ]);
+      expect(events.at(-1)).toMatchObject({ code: "STALLED" });
+      expect(ended).toBeNull();
+    }
+    expect(live.counts().watchers).toBe(0);
+    expect(timers.pending).toEqual([]);
+  });
+
+  test("is not yet one a moment before, and is one when nothing has happened by then", async () => {
+    const { stored, open, time, timers } = joining();
+    stored(started());
+    time.micros += seconds(599);
+    const answer = open();
+    await quiet();
+    expect(answer.ended).toBeUndefined();
+    expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([1_000]);
+    time.micros += seconds(1);
+    timers.fireAll();
+    await quiet();
+    expect(answer.events.at(-1)).toMatchObject({ type: "RUN_ERROR", code: "STALLED" });
+    expect(answer.ended).toBeNull();
+  });
+
+  test("every row puts it off, without a timer of its own", async () => {
+    const { stored, push, open, time, timers } = joining();
+    stored(started());
+    const answer = open();
+    await quiet();
+    for (let count = 0; count < 5; count += 1) {
+      time.micros += seconds(100);
+      push({ type: "CUSTOM", name: "n", value: count });
+      await quiet();
+      expect(timers.pending).toHaveLength(1);
+    }
+    time.micros += seconds(100);
+    timers.fireAll();
+    await quiet();
+    expect(answer.ended).toBeUndefined();
+    expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([500_000]);
+    push(finished());
+    await quiet();
+    expect(answer.ended).toBeNull();
+    expect(timers.pending).toEqual([]);
+  });
+
+  test("a client that stands still is not told of silence that it has not heard", async () => {
+    const { stored, push, open, time, timers } = joining();
+    stored(started());
+    const answer = open();
+    await quiet();
+    answer.standStill();
+    push({ type: "CUSTOM", name: "n", value: 1 }, { type: "CUSTOM", name: "n", value: 2 });
+    await quiet();
+    time.micros += seconds(600);
+    timers.fireAll();
+    await quiet();
+    answer.goOn();
+    await quiet();
+    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "CUSTOM", "CUSTOM"]);
+    expect(answer.ended).toBeUndefined();
+  });
+
+  test("silence of a database that cannot be read says nothing", async () => {
+    const { stored, open, time, timers, table, live, ...parts } = joining();
+    stored(started());
+    const answer = open();
+    await quiet();
+    table.failure = new Error("down");
+    live.hinted("s", { ...table.head("s"), eventSeq: 9n });
+    await quiet();
+    expect(answer.comments.at(-1)).toMatch(/DEGRADED/);
+    time.micros += seconds(600);
+    timers.fireAll();
+    await quiet();
+    expect(answer.ended).toBeUndefined();
+    answer.controller.abort();
+    await quiet();
+    expect(parts.transcripts.counts().folding).toBe(0);
+  });
+
+  test("between runs nothing stalls", async () => {
+    const { stored, open, time, timers } = joining();
+    stored(started(), finished());
+    time.micros += seconds(9_000);
+    const answer = open({ follow: true });
+    await quiet();
+    expect(timers.pending).toEqual([]);
+    expect(answer.ended).toBeUndefined();
+  });
+
+  test("times that are ahead of ours are now, and waits longer than a timer can are cut", async () => {
+    const { stored, open, timers, time } = joining({ options: { runStaleAfterMs: 2_592_000_000 } });
+    time.micros += seconds(1_000_000);
+    stored(started());
+    time.micros -= seconds(1_000_000);
+    open();
+    await quiet();
+    expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([2_147_483_647]);
+  });
+});
+
+describe("a replay", () => {
+  const log = [
+    started("r1"),
+    ...said("m1", "one"),
+    finished("r1"),
+    started("r2"),
+    start("m2"),
+    content("m2", "a"),
+    content("m2", "b"),
+    end("m2"),
+  ];
+
+  test("has every event from the beginning, goes on live and ends with the run", async () => {
+    const { stored, push, open, live } = joining({ limits: { pageRowsMax: 3 } });
+    stored(...log);
+    const answer = open({ replay: "events" });
+    await quiet();
+    const [first, snapshot, ...rest] = answer.events;
+    expect(snapshot).toMatchObject({ type: "MESSAGES_SNAPSHOT", messages: [] });
+    expect([first, ...rest]).toEqual(log);
+    expect(answer.ended).toBeUndefined();
+    push(...said("m3", "live"), finished("r2"), started("r3"));
+    await quiet();
+    expect(answer.events.slice(-4)).toEqual([...said("m3", "live"), finished("r2")]);
+    expect(answer.ended).toBeNull();
+    expect(live.counts().watchers).toBe(0);
+  });
+
+  test("of runs that have ended ends where the log does, or stays with follow", async () => {
+    const { stored, push, open } = joining();
+    stored(...log, finished("r2"), ...said("m4", "after"));
+    const [answer, following] = [
+      open({ replay: "events" }),
+      open({ replay: "events", follow: true }),
+    ];
+    await quiet();
+    expect(answer.ended).toBeNull();
+    expect(answer.types.at(-1)).toBe("RUN_FINISHED");
+    push(started("r3"));
+    await quiet();
+    expect(following.types.slice(-2)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT"]);
+    expect(following.shown).toMatchObject({
+      messages: ["one", "ab", "after"].map((text) => ({ content: text })),
+    });
+  });
+
+  test("takes merged rows apart", async () => {
+    const { open, table } = joining();
+    for (const { eventType, payload, eventCount, fragments: index } of mergeFragments(
+      log.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) })),
+    )) {
+      const fragments = index && toBinary(FragmentsSchema, create(FragmentsSchema, index));
+      table.event("s", { eventType, payload, eventCount, ...(fragments && { fragments }) });
+    }
+    const answer = open({ replay: "events", follow: true });
+    await quiet();
+    expect(answer.events.toSpliced(1, 1)).toEqual(log);
+    expect(answer.ids).toEqual(["1", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]);
+  });
+
+  test("again doubles nothing in a client that kept what it had", async () => {
+    const { stored, open } = joining();
+    const thought = (text: string) => [
+      { type: "REASONING_START", messageId: "t" },
+      { type: "REASONING_MESSAGE_START", messageId: "t", role: "reasoning" },
+      { type: "REASONING_MESSAGE_CONTENT", messageId: "t", delta: text },
+      { type: "REASONING_MESSAGE_END", messageId: "t" },
+      { type: "REASONING_END", messageId: "t" },
+    ];
+    const activity = { messageId: "a", activityType: "plan" };
+    stored(started(), ...thought("hm"), ...said("m1", "one"));
+    stored({ type: "ACTIVITY_SNAPSHOT", ...activity, content: { n: 1 }, replace: false });
+    const patch = [{ op: "add", path: "/list", value: [1] }];
+    stored({ type: "ACTIVITY_DELTA", ...activity, patch });
+    stored({ type: "STATE_DELTA", delta: [{ op: "add", path: "/a", value: 1 }] }, finished());
+    const transcript = new Transcript();
+    const first = open({ replay: "events" });
+    await quiet();
+    const once = reduced(first.events, transcript);
+    const messages = transcript.messages();
+    const again = open({ replay: "events", messages });
+    await quiet();
+    const twice = reduced(again.events, transcript);
+    expect(sorted(twice)).toEqual(sorted(once));
+  });
+
+  test("keeps the recorded pace, but for long waits, and only up to where the log was", async () => {
+    const { table, push, open, time, timers } = joining();
+    const at = [0, 100, 100, 50, 400, 60_000_000, 60_000_100];
+    for (const ms of at) add(table, ms === 0 ? started() : custom(ms), micros(ms));
+    const answer = open({ replay: "events", speed: 2 });
+    const waits: number[] = [];
+    for (let turn = 0; turn < 6; turn += 1) {
+      await quiet();
+      const [timer] = timers.pending.filter(({ delayMs }) => delayMs < STALE_MS);
+      if (timer === undefined) break;
+      waits.push(timer.delayMs);
+      time.ms += timer.delayMs;
+      timer.fire();
+    }
+    expect(waits).toEqual([50, 150, 10_000, 50]);
+    time.micros = micros(60_000_200);
+    push(custom(1));
+    await quiet();
+    expect(answer.types).toHaveLength(at.length + 2);
+    answer.controller.abort();
+    await quiet();
+    expect(answer.ended).toBeNull();
+    expect(timers.pending).toEqual([]);
+  });
+
+  test("that waits ends at once when the client leaves", async () => {
+    const { table, open, timers, live } = joining();
+    add(table, started(), micros(0));
+    add(table, custom(1), micros(5_000));
+    const answer = open({ replay: "events", speed: 1 });
+    await quiet();
+    expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([5_000]);
+    answer.controller.abort();
+    await quiet();
+    expect([answer.ended, timers.pending, live.counts().watchers]).toEqual([null, [], 0]);
+    expect(answer.types).not.toContain("CUSTOM");
+  });
+
+  test("stalls like a join", async () => {
+    const { stored, open, time } = joining();
+    stored(...log);
+    time.micros += 600_000_000n;
+    const answer = open({ replay: "events" });
+    await quiet();
+    expect(answer.events.at(-1)).toMatchObject({ code: "STALLED" });
+    expect(answer.ended).toBeNull();
+  });
+
+  test("so many at once, and whoever leaves makes room", async () => {
+    const { stored, open } = joining({ options: { replaysMax: 1 } });
+    stored(...log);
+    const [first, second] = [open({ replay: "events" }), open({ replay: "events" })];
+    await quiet();
+    expect(first.ended).toBeUndefined();
+    expect(second.ended).toMatchObject({ code: "overloaded" });
+    first.controller.abort();
+    await quiet();
+    const third = open({ replay: "events" });
+    await quiet();
+    expect(third.ended).toBeUndefined();
+  });
+});
+
+describe("a snapshot that is more than a frame may be", () => {
+  const options = { snapshotLengthMax: 200 };
+  const long = "x".repeat(150);
+
+  test("is replaced by the rows from the beginning", async () => {
+    const { stored, push, open } = joining({ options });
+    stored(started("r1"), ...said("m1", long), finished("r1"), started("r2"), ...said("m2", long));
+    const answer = open();
+    await quiet();
+    for (const event of answer.events) expect(JSON.stringify(event).length).toBeLessThan(250);
+    expect(answer.shown).toMatchObject({ messages: [{ content: long }, { content: long }] });
+    push(finished("r2"));
+    await quiet();
+    expect(answer.ended).toBeNull();
+    const again = new Transcript();
+    reduced(answer.events, again);
+    expect(reduced(answer.events, again)).toEqual(answer.shown);
+  });
+
+  test("also when the state is, and when it becomes so while the client is there", async () => {
+    const { stored, push, open } = joining({ options });
+    stored(started("r1"), finished("r1"));
+    const answer = open({ follow: true });
+    await quiet();
+    push(state({ long: long + long }), ...said("m1", long));
+    push(started("r2"), ...said("m2", long));
+    await quiet();
+    // What lay between runs cannot be told: not as it is, and not as a snapshot.
+    expect(answer.types.slice(3)).toEqual([
+      "RUN_STARTED",
+      "MESSAGES_SNAPSHOT",
+      "STATE_SNAPSHOT",
+      "RUN_FINISHED",
+      "RUN_STARTED",
+      "TEXT_MESSAGE_START",
+      "TEXT_MESSAGE_CONTENT",
+      "TEXT_MESSAGE_END",
+    ]);
+  });
+});
+
+describe("an answer that is ended", () => {
+  test("says what for, when it was not the client", async () => {
+    const { stored, open, live } = joining();
+    stored(started());
+    const [stopped, left] = [open(), open()];
+    await quiet();
+    stopped.controller.abort(new ServiceError("unavailable", "SHUTTING_DOWN", "stopping"));
+    left.controller.abort();
+    await quiet();
+    expect([stopped.ended, left.ended]).toMatchObject([{ reason: "SHUTTING_DOWN" }, {}]);
+    expect(left.ended).toBeNull();
+    const deleted = open();
+    await quiet();
+    live.deleted("s");
+    await quiet();
+    expect(deleted.ended).toMatchObject({ reason: "SESSION_DELETED" });
+    expect(live.counts().watchers).toBe(0);
+  });
+
+  test("because the log could not be read refuses, and leaves nothing behind", async () => {
+    const { stored, open, table, live } = joining();
+    stored(started());
+    table.fast = false;
+    const answer = open();
+    table.pending[0]?.answer("now");
+    await quiet();
+    table.pending[0]?.fail(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down"));
+    await quiet();
+    expect(answer.ended).toMatchObject({ reason: "DATABASE_UNAVAILABLE" });
+    expect([answer.frames, live.counts().watchers]).toEqual([[], 0]);
+  });
+});
+
+test("a client says which generation it is, and is sent what that takes", async () => {
+  const { stored, open } = joining();
+  stored(started(), { type: "SUBAGENT_STARTED", subagentRunId: "a", name: "helper" }, finished());
+  const [newer, older] = [
+    open({ replay: "events" }),
+    open({ replay: "events", protocolVersion: undefined }),
+  ];
+  await quiet();
+  expect(newer.types).toContain("SUBAGENT_STARTED");
+  expect(older.types).not.toContain("SUBAGENT_STARTED");
+  expect(older.types).toContain("CUSTOM");
+});
+
+describe.each(ownStreams())("$scenario", ({ events }) => {
+  const values = events.map(({ payload }) => parseObject(payload));
+
+  test.each(["1.0", undefined])(
+    "joined at every event, by a client of %s, ends as one that was there",
+    async (protocolVersion) => {
+      const witness = joining();
+      const whole = witness.open({ protocolVersion, follow: true });
+      await quiet();
+      witness.push(...values);
+      await quiet();
+      for (let cut = 0; cut <= values.length; cut += 1) {
+        const { stored, push, open } = joining({ limits: { pageRowsMax: 4 } });
+        stored(...values.slice(0, cut));
+        const answer = open({ protocolVersion, follow: true });
+        await quiet();
+        push(...values.slice(cut));
+        await quiet();
+        expect({ cut, shown: answer.shown }).toEqual({ cut, shown: whole.shown });
+        answer.controller.abort();
+      }
+    },
+  );
+});
+
+function micros(ms: number): bigint {
+  return BEGAN_MICROS + BigInt(ms) * 1_000n;
+}
+
+function custom(value: number) {
+  return { type: "CUSTOM", name: "n", value };
+}
+
+/** A client that has them keeps messages where they are. */
+function sorted({ messages, state: last }: Shown): Shown {
+  const idOf = (message: JsonObject): string => String(message["id"]);
+  return { messages: messages.toSorted((a, b) => (idOf(a) < idOf(b) ? -1 : 1)), state: last };
+}

@@ -1,0 +1,334 @@
+/** What the clients have no say in, and the limits; what they show is held against them in the property test. */
+import { describe, expect, test } from "vitest";
+import type { JsonObject } from "../../src/agui/json.ts";
+import { withoutAnswered } from "../../src/agui/transcript/interrupts.ts";
+import { Transcript } from "../../src/agui/transcript/transcript.ts";
+
+function after(...events: readonly JsonObject[]): Transcript {
+  const transcript = new Transcript();
+  for (const event of events) transcript.apply(event);
+  return transcript;
+}
+
+function delta(...operations: readonly JsonObject[]): JsonObject {
+  return { type: "STATE_DELTA", delta: operations };
+}
+
+function snapshot(state: unknown): JsonObject {
+  return { type: "STATE_SNAPSHOT", snapshot: state };
+}
+
+describe("messages", () => {
+  test("text, tool calls and results stand in the order of a conversation", () => {
+    const transcript = after(
+      { type: "TEXT_MESSAGE_START", messageId: "m1", role: "assistant" },
+      { type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta: "Let me " },
+      { type: "TOOL_CALL_START", toolCallId: "c1", toolCallName: "find", parentMessageId: "m1" },
+      { type: "TOOL_CALL_START", toolCallId: "c2", toolCallName: "read", parentMessageId: "m1" },
+      { type: "TOOL_CALL_ARGS", toolCallId: "c1", delta: '{"q"' },
+      { type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta: "look." },
+      { type: "TOOL_CALL_ARGS", toolCallId: "c1", delta: ":1}" },
+      { type: "TEXT_MESSAGE_START", messageId: "m2", role: "assistant" },
+      { type: "TOOL_CALL_RESULT", messageId: "r1", toolCallId: "c1", content: "one" },
+      { type: "TOOL_CALL_RESULT", messageId: "r2", toolCallId: "c2", content: "two" },
+    );
+    expect(transcript.messages()).toEqual([
+      {
+        id: "m1",
+        role: "assistant",
+        content: "Let me look.",
+        toolCalls: [
+          { id: "c1", type: "function", function: { name: "find", arguments: '{"q":1}' } },
+          { id: "c2", type: "function", function: { name: "read", arguments: "" } },
+        ],
+      },
+      { id: "r1", toolCallId: "c1", role: "tool", content: "one" },
+      { id: "r2", toolCallId: "c2", role: "tool", content: "two" },
+      { id: "m2", role: "assistant", content: "" },
+    ]);
+  });
+
+  test("results of many calls keep their order, and so do those after a snapshot", () => {
+    const calls = Array.from({ length: 50 }, (_, index) => `c${index}`);
+    const start = { type: "TOOL_CALL_START", toolCallName: "f", parentMessageId: "m" };
+    const events = calls.map((toolCallId) => ({ ...start, toolCallId }));
+    const results = calls.map((toolCallId) => ({
+      type: "TOOL_CALL_RESULT",
+      messageId: `r-${toolCallId}`,
+      toolCallId,
+      content: "",
+    }));
+    const last = { type: "TEXT_MESSAGE_START", messageId: "end" };
+    const ids = ["m", ...results.map(({ messageId }) => messageId), "end"];
+    const transcript = after(...events, last, ...results);
+    expect(transcript.messages().map(({ id }) => id)).toEqual(ids);
+    transcript.apply({ type: "MESSAGES_SNAPSHOT", messages: transcript.messages() });
+    transcript.apply({ ...results[0], messageId: "again" });
+    expect(transcript.messages().map(({ id }) => id)).toEqual([
+      ...ids.slice(0, -1),
+      "again",
+      "end",
+    ]);
+  });
+
+  test.each([
+    ["nothing of an event", {}],
+    ["a type nobody knows", { type: "__proto__" }],
+    ["a chunk, which others expand", { type: "TEXT_MESSAGE_CHUNK", messageId: "m", delta: "x" }],
+    ["a text without its id", { type: "TEXT_MESSAGE_START", messageId: 7 }],
+    ["a fragment of no text", { type: "TEXT_MESSAGE_CONTENT", messageId: "known", delta: 7 }],
+    ["a fragment of nothing", { type: "TEXT_MESSAGE_CONTENT", messageId: "unknown", delta: "x" }],
+    ["arguments of nothing", { type: "TOOL_CALL_ARGS", toolCallId: "unknown", delta: "x" }],
+    ["an end of nothing", { type: "TOOL_CALL_END", toolCallId: "unknown", metadata: {} }],
+    ["a snapshot of no list", { type: "MESSAGES_SNAPSHOT", messages: "none" }],
+    ["metadata that is none", { type: "TEXT_MESSAGE_END", messageId: "known", metadata: "x" }],
+    ["a run with no messages", { type: "RUN_STARTED", input: { messages: 7, resume: {} } }],
+    ["a patch that is none", { type: "STATE_DELTA", delta: { op: "add" } }],
+    ["an activity's delta alone", { type: "ACTIVITY_DELTA", messageId: "unknown", patch: [] }],
+    ["no state at all", { type: "STATE_SNAPSHOT" }],
+  ])("%s changes nothing", (_, event) => {
+    const transcript = after({ type: "TEXT_MESSAGE_START", messageId: "known" });
+    transcript.apply(event);
+    expect(transcript.messages()).toEqual([{ id: "known", role: "assistant", content: "" }]);
+    expect(transcript.state).toBeUndefined();
+    expect(transcript.interrupts()).toEqual([]);
+  });
+
+  test("a snapshot of odd messages is taken as far as it goes", () => {
+    const messages = [
+      null,
+      7,
+      { id: "m", role: "user", toolCalls: [null, { id: "c", function: 7 }] },
+    ];
+    const transcript = after(
+      { type: "MESSAGES_SNAPSHOT", messages },
+      { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: "x" },
+      { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "f" },
+      { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "c", content: "" },
+    );
+    expect(transcript.messages()).toEqual([
+      messages[2],
+      { id: "r", toolCallId: "c", role: "tool", content: "" },
+    ]);
+  });
+
+  test("what was made text of does not change with what comes later", () => {
+    const transcript = after(
+      { type: "TEXT_MESSAGE_START", messageId: "m" },
+      snapshot({ count: 0 }),
+    );
+    const text = JSON.stringify([transcript.messages(), transcript.state]);
+    transcript.apply({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "more" });
+    transcript.apply(delta({ op: "replace", path: "/count", value: 1 }));
+    expect(text).toBe('[[{"id":"m","role":"assistant","content":""}],{"count":0}]');
+    expect(transcript.state).toEqual({ count: 1 });
+  });
+});
+
+describe("state", () => {
+  test("there is none before an event sets it, and null is one", () => {
+    expect(after().state).toBeUndefined();
+    expect(after(delta({ op: "remove", path: "/a" })).state).toBeUndefined();
+    expect(after(delta({ op: "add", path: "/a", value: 1 })).state).toEqual({ a: 1 });
+    expect(after(snapshot(null)).state).toBeNull();
+    expect(after(snapshot(0)).state).toBe(0);
+  });
+
+  test("a patch that fails at its end leaves nothing behind", () => {
+    const first = { list: [1, 2, 3], a: { b: 1 }, c: 1 };
+    const transcript = after(
+      snapshot(first),
+      delta(
+        { op: "remove", path: "/list/0" },
+        { op: "add", path: "/list/-", value: 4 },
+        { op: "move", from: "/a/b", path: "/list/1" },
+        { op: "replace", path: "/c", value: 2 },
+        { op: "add", path: "", value: "all" },
+        { op: "test", path: "", value: "none" },
+      ),
+    );
+    expect(transcript.state).toEqual(first);
+  });
+
+  test("keys that lead to a prototype are refused, and are values as keys of values", () => {
+    const value = JSON.parse('{"__proto__":{"polluted":true}}');
+    const transcript = after(
+      snapshot(JSON.parse('{"__proto__":{"own":1},"a":{}}')),
+      delta({ op: "add", path: "/__proto__/polluted", value: true }),
+      delta({ op: "add", path: "/a/constructor/prototype/polluted", value: true }),
+      delta({ op: "copy", from: "/toString", path: "/method" }),
+      delta({ op: "move", from: "/toString", path: "/toString/polluted" }),
+      delta({ op: "add", path: "/a/b", value }),
+      { type: "TEXT_MESSAGE_START", messageId: "__proto__", metadata: value },
+      { type: "TEXT_MESSAGE_CONTENT", messageId: "__proto__", delta: "x", metadata: value },
+    );
+    expect(JSON.stringify(transcript.state)).toBe(
+      '{"__proto__":{"own":1},"a":{"b":{"__proto__":{"polluted":true}}}}',
+    );
+    expect(JSON.stringify(transcript.messages())).toBe(
+      '[{"id":"__proto__","role":"assistant","content":"x","metadata":{"__proto__":{"polluted":true}}}]',
+    );
+    const empty: Record<string, unknown> = {};
+    expect(empty["polluted"]).toBeUndefined();
+    expect(Object.keys(Object.prototype.toString)).toEqual([]);
+  });
+
+  test("a copy that doubles it ends it, and a snapshot brings it back", () => {
+    const double = delta(
+      { op: "copy", from: "", path: "/a" },
+      { op: "copy", from: "/a", path: "/b" },
+    );
+    const started = snapshot({ text: "x".repeat(1_000) });
+    const transcript = after(started, ...Array.from({ length: 40 }, () => double));
+    expect(transcript.isStateTooLarge).toBe(true);
+    transcript.apply(delta({ op: "add", path: "/b", value: 1 }));
+    expect(transcript.state).toBeUndefined();
+    transcript.apply(snapshot({ small: true }));
+    transcript.apply(delta({ op: "add", path: "/b", value: 1 }));
+    expect(transcript.state).toEqual({ small: true, b: 1 });
+    expect(transcript.isStateTooLarge).toBe(false);
+  });
+
+  test("so do patches that copy and throw away, over the session", () => {
+    const limits = { patchedBytesMax: 10_000, patchCostBytesMax: 5_000 };
+    const transcript = new Transcript(limits);
+    transcript.apply(snapshot({ text: "x".repeat(1_000) }));
+    const again = delta(
+      { op: "copy", from: "/text", path: "/other" },
+      { op: "remove", path: "/other" },
+    );
+    for (let times = 0; times < 4; times += 1) transcript.apply(again);
+    expect(transcript.isStateTooLarge).toBe(false);
+    transcript.apply(again);
+    expect(transcript.isStateTooLarge).toBe(true);
+  });
+
+  test.each([
+    [
+      "shifts",
+      [
+        { op: "add", path: "/list/0", value: 0 },
+        { op: "remove", path: "/list/0" },
+      ],
+    ],
+    ["looks at", [{ op: "test", path: "/wide", value: {} }]],
+  ])("a patch that %s much is paid from the same allowance", (_, operations) => {
+    const transcript = new Transcript({ patchedBytesMax: 1_000_000, patchCostBytesMax: 100_000 });
+    const wide = Object.fromEntries(Array.from({ length: 1_000 }, (__, key) => [key, 0]));
+    transcript.apply(snapshot({ list: Array.from({ length: 1_000 }, () => 0), wide }));
+    let times = 0;
+    while (!transcript.isStateTooLarge && times < 10_000) {
+      transcript.apply(delta(...operations));
+      times += 1;
+    }
+    expect(times).toBeGreaterThan(10);
+    expect(times).toBeLessThan(1_000);
+  });
+
+  test("it does not grow past what JSON.stringify can follow", () => {
+    const nest = delta(
+      { op: "add", path: "/outer", value: {} },
+      { op: "move", from: "/inner", path: "/outer/inner" },
+      { op: "move", from: "/outer", path: "/inner" },
+    );
+    const transcript = after(snapshot({ inner: {} }), ...Array.from({ length: 200 }, () => nest));
+    expect(JSON.stringify(transcript.state).length).toBeGreaterThan(200);
+    for (let times = 0; times < 10_000; times += 1) transcript.apply(nest);
+    expect(transcript.isStateTooLarge).toBe(true);
+  });
+
+  test("a value moved into itself is refused", () => {
+    const transcript = after(snapshot({ a: 1 }), delta({ op: "move", from: "", path: "/b" }));
+    expect(transcript.state).toEqual({ a: 1 });
+  });
+});
+
+test("an activity that patches make too large keeps what it had", () => {
+  const transcript = new Transcript({ patchedBytesMax: 1_000, patchCostBytesMax: 10_000 });
+  const activity = { messageId: "a", activityType: "PLAN" };
+  transcript.apply({ type: "ACTIVITY_SNAPSHOT", ...activity, content: { step: 1 } });
+  const patch = [{ op: "add", path: "/text", value: "x".repeat(2_000) }];
+  transcript.apply({ type: "ACTIVITY_DELTA", ...activity, patch });
+  expect(transcript.messages()).toEqual([
+    { id: "a", role: "activity", activityType: "PLAN", content: { step: 1 } },
+  ]);
+  transcript.apply({
+    type: "ACTIVITY_DELTA",
+    ...activity,
+    patch: [{ op: "replace", path: "/step", value: 2 }],
+  });
+  expect(transcript.messages()[0]?.["content"]).toEqual({ step: 2 });
+});
+
+describe("interrupts", () => {
+  const asks = (...ids: readonly string[]): JsonObject => ({
+    type: "RUN_FINISHED",
+    threadId: "t",
+    runId: "r",
+    outcome: { type: "interrupt", interrupts: ids.map((id) => ({ id, reason: "approve" })) },
+  });
+  const answers = (...ids: readonly string[]): JsonObject => ({
+    type: "RUN_STARTED",
+    input: {
+      messages: [],
+      resume: ids.map((interruptId) => ({ interruptId, status: "resolved" })),
+    },
+  });
+  const pendingAfter = (...events: readonly JsonObject[]): readonly unknown[] =>
+    after(...events)
+      .interrupts()
+      .map(({ id }) => id);
+
+  test("are pending until a later run answers them, or ends with something else", () => {
+    expect(pendingAfter(asks("i", "j"))).toEqual(["i", "j"]);
+    expect(pendingAfter(asks("i", "j"), answers("i"))).toEqual(["j"]);
+    expect(pendingAfter(asks("i"), { type: "RUN_STARTED" })).toEqual(["i"]);
+    expect(pendingAfter(asks("i"), { type: "RUN_STARTED" }, { type: "RUN_ERROR" })).toEqual(["i"]);
+    expect(pendingAfter(asks("i"), { type: "RUN_FINISHED" })).toEqual([]);
+    expect(pendingAfter(asks("i"), asks("k"))).toEqual(["k"]);
+    expect(pendingAfter(asks("i"), answers("i"), asks("i"))).toEqual(["i"]);
+  });
+
+  test("that were answered are not replayed", () => {
+    const pending = after(asks("j")).interrupts();
+    expect(withoutAnswered(asks("i", "j"), pending)).toEqual(asks("j"));
+    const whole = asks("j");
+    expect(withoutAnswered(whole, pending)).toBe(whole);
+    expect(withoutAnswered(asks("i"), [])).toEqual({
+      type: "RUN_FINISHED",
+      threadId: "t",
+      runId: "r",
+    });
+    const error = { type: "RUN_ERROR", message: "no" };
+    expect(withoutAnswered(error, [])).toBe(error);
+  });
+});
+
+/** Counted, not timed: how often an event makes the transcript look at something that it holds. */
+test("what an event costs does not grow with the messages that are there", () => {
+  const looksFor = (messagesMax: number): number => {
+    const transcript = new Transcript();
+    let looks = 0;
+    const watched = (id: string): JsonObject =>
+      new Proxy<JsonObject>(
+        { id, role: "user", content: "" },
+        {
+          get: (target, key) => {
+            looks += 1;
+            return typeof key === "string" ? target[key] : undefined;
+          },
+        },
+      );
+    for (let index = 0; index < messagesMax; index += 1) {
+      const message = { ...watched(`m${index}`), toolCalls: [watched(`c${index}`)] };
+      transcript.apply({ type: "RUN_STARTED", input: { messages: [message] } });
+    }
+    looks = 0;
+    transcript.apply({ type: "TEXT_MESSAGE_CONTENT", messageId: "m7", delta: "x" });
+    transcript.apply({ type: "TOOL_CALL_ARGS", toolCallId: "c7", delta: "x" });
+    transcript.apply({ type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "f" });
+    transcript.apply({ type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "c", content: "" });
+    return looks;
+  };
+  expect(looksFor(1_000)).toBe(looksFor(10));
+});

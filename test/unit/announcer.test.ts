@@ -1,0 +1,192 @@
+/** Telling the others, one fact at a time; that all is told is test/property/announcer.property.test.ts. */
+import { describe, expect, test } from "vitest";
+import {
+  ANNOUNCED_SESSIONS_MAX,
+  ANNOUNCE_INTERVAL_MS,
+  Announcer,
+} from "../../src/live/announcer.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
+
+class Telling {
+  readonly timers = new ManualTimers();
+  readonly table = new SlowTable();
+  readonly texts: string[] = [];
+  readonly logged: string[] = [];
+  sent = 0;
+  /** What sending does; resolves at once unless a test says otherwise. */
+  carrier: () => Promise<void> = () => Promise.resolve();
+  readonly announcer: Announcer;
+
+  constructor() {
+    const write = (line: string): void => {
+      const { msg }: { readonly msg: string } = JSON.parse(line);
+      this.logged.push(msg);
+    };
+    this.announcer = new Announcer({
+      from: "me",
+      send: (text) => {
+        this.texts.push(text);
+        return this.carrier();
+      },
+      sent: () => (this.sent += 1),
+      timers: this.timers,
+      log: createLogTo({ write }),
+    });
+  }
+
+  commit(...sessionIds: readonly string[]): void {
+    this.announcer.committed(sessionIds.map((sessionId) => this.table.event(sessionId)));
+  }
+
+  async intervalEnds(): Promise<void> {
+    const delays = this.timers.pending.map(({ delayMs }) => delayMs).join();
+    if (delays !== String(ANNOUNCE_INTERVAL_MS)) throw new Error(`${delays} ms are pending`);
+    this.timers.fireAll();
+    await settled();
+  }
+}
+
+describe("an announcer", () => {
+  test("tells the first news at once, and what follows together, once the interval is over", async () => {
+    const telling = new Telling();
+    telling.commit("s");
+    expect(telling.texts).toEqual(["1 me s/0/1"]);
+    telling.commit("s", "t");
+    telling.commit("t");
+    telling.announcer.committed([telling.table.message("s"), telling.table.message("s")]);
+    await settled();
+    expect(telling.texts).toHaveLength(1);
+    await telling.intervalEnds();
+    expect(telling.texts.slice(1)).toEqual(["1 me s/2/2 t/0/2"]);
+    await telling.intervalEnds();
+    expect(telling.timers.pending).toEqual([]); // Quiet again, so the next goes at once.
+    telling.commit("s");
+    expect(telling.texts.slice(2)).toEqual(["1 me s/0/3"]);
+    await settled();
+    expect(telling.sent).toBe(3);
+  });
+
+  test("names the last number of a merged row", () => {
+    const telling = new Telling();
+    telling.announcer.committed([telling.table.event("s", { eventCount: 5, seq: 7n })]);
+    expect(telling.texts).toEqual(["1 me s/0/11"]);
+  });
+
+  test("tells how far a session has got, even when an older row is told of again", async () => {
+    const telling = new Telling();
+    telling.commit("other");
+    const rows = [1, 2, 3].map(() => telling.table.event("s"));
+    for (const row of rows.toReversed()) telling.announcer.committed([row]);
+    await settled();
+    await telling.intervalEnds();
+    expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
+  });
+
+  test("tells of a deletion, with what was committed before it", async () => {
+    const telling = new Telling();
+    telling.commit("s");
+    telling.commit("s");
+    telling.announcer.deleted("s");
+    telling.announcer.deleted("t");
+    await settled();
+    await telling.intervalEnds();
+    expect(telling.texts.slice(1)).toEqual(["1 me s/0/2/d t/0/0/d"]);
+  });
+
+  test("says nothing of nothing", () => {
+    const telling = new Telling();
+    telling.announcer.committed([]);
+    expect([telling.texts, telling.timers.pending]).toEqual([[], []]);
+  });
+
+  test("has one text on its way, however long that takes", async () => {
+    const telling = new Telling();
+    const way = Promise.withResolvers<void>();
+    telling.carrier = () => way.promise;
+    telling.commit("s");
+    telling.commit("s");
+    await telling.intervalEnds();
+    telling.commit("s");
+    expect(telling.texts).toHaveLength(1);
+    way.resolve();
+    await settled();
+    expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
+  });
+
+  test("collects a bounded number of sessions, and then says that anything may have happened", async () => {
+    const telling = new Telling();
+    telling.commit("s");
+    const ids = Array.from({ length: ANNOUNCED_SESSIONS_MAX + 1 }, (_, at) => `t${at}`);
+    telling.commit(...ids);
+    await settled();
+    await telling.intervalEnds();
+    telling.commit("s");
+    await settled();
+    await telling.intervalEnds();
+    expect(telling.texts.slice(1)).toEqual(["1 me *", "1 me s/0/2"]);
+  });
+});
+
+describe("a carrier that does not take it", () => {
+  test("is tried again, ever later, with a text for all that was not told; one line says so", async () => {
+    const telling = new Telling();
+    telling.carrier = () => Promise.reject(new Error("down"));
+    const delays: number[] = [];
+    telling.commit("s");
+    for (let tries = 0; tries < 10; tries += 1) {
+      await settled();
+      await telling.intervalEnds();
+      delays.push(telling.timers.pending[0]?.delayMs ?? 0);
+      telling.commit("t");
+      telling.timers.fireAll();
+    }
+    expect(delays[0]).toBeGreaterThanOrEqual(50);
+    expect(delays[0]).toBeLessThanOrEqual(100);
+    expect(delays[9]).toBeGreaterThanOrEqual(2_500);
+    expect(delays[9]).toBeLessThanOrEqual(5_000);
+    telling.carrier = () => Promise.resolve();
+    await settled();
+    await telling.intervalEnds();
+    telling.timers.fireAll();
+    await settled();
+    expect(new Set(telling.texts.slice(1))).toEqual(new Set(["1 me *"]));
+    expect(telling.sent).toBe(1);
+    expect(telling.logged).toEqual(["wake_ups_not_sent", "wake_ups_sent_again"]);
+  });
+
+  test("is not heard of by whoever commits", async () => {
+    const telling = new Telling();
+    telling.carrier = () => Promise.reject(new Error("down"));
+    expect(() => telling.commit("s")).not.toThrow();
+    await settled();
+  });
+});
+
+describe("stop", () => {
+  test("still tells what was collected, and then nothing more", async () => {
+    const telling = new Telling();
+    telling.commit("s");
+    telling.commit("s");
+    await telling.announcer.stop();
+    telling.commit("s");
+    telling.announcer.deleted("s");
+    await telling.announcer.stop();
+    expect(telling.texts).toEqual(["1 me s/0/1", "1 me s/0/2"]);
+    expect(telling.timers.pending).toEqual([]);
+  });
+
+  test("does not wait for a carrier that takes nothing", async () => {
+    const telling = new Telling();
+    telling.carrier = () => new Promise(() => undefined);
+    telling.commit("s");
+    telling.commit("s");
+    let stopped = false;
+    const stopping = telling.announcer.stop().then(() => (stopped = true));
+    await settled();
+    expect([stopped, telling.texts.length]).toEqual([false, 1]);
+    telling.timers.fireAll();
+    await stopping;
+    expect(telling.timers.pending).toEqual([]);
+  });
+});

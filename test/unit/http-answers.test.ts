@@ -1,0 +1,261 @@
+/** What goes out: rows as JSON text, transcripts to read, and what a request leaves in log and metrics. */
+import { create } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { timestampOf } from "../../src/handlers/times.ts";
+import { ServedRequest } from "../../src/http/call-context.ts";
+import { eventItem, messageItem, rfc3339Of } from "../../src/http/items.ts";
+import { OpenRequests } from "../../src/http/open-requests.ts";
+import { type RequestEnd, RequestRecords } from "../../src/http/request-records.ts";
+import { markdownOf, plainTextOf } from "../../src/http/transcript-text.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+
+const HUGE = 9_007_199_254_740_993n; // 2^53 + 1: a double has no such number.
+
+describe("items", () => {
+  const createdAt = { seconds: 1_700_000_000n, nanos: 1_999 };
+
+  test("a message", () => {
+    const message = create(SessionMessageSchema, {
+      id: "i",
+      sessionId: "s",
+      seq: 7n,
+      eventType: "user",
+      payload: 'a "quote"\n\u2028é',
+      createdAt,
+      deduplicated: true,
+      sender: { id: "x" },
+    });
+    expect(JSON.parse(messageItem(message))).toEqual({
+      id: "i",
+      session_id: "s",
+      seq: 7,
+      event_type: "user",
+      payload: 'a "quote"\n\u2028é',
+      created_at: "2023-11-14T22:13:20.000001Z",
+    });
+  });
+
+  test("an event, with what only some have", () => {
+    const event = create(SessionEventSchema, {
+      id: "i",
+      sessionId: "s",
+      seq: 7n,
+      eventType: "RAW",
+      payload: "{}",
+      createdAt,
+      eventCount: 3,
+    });
+    const plain = {
+      id: "i",
+      session_id: "s",
+      seq: 7,
+      event_type: "RAW",
+      payload: "{}",
+      created_at: "2023-11-14T22:13:20.000001Z",
+      event_count: 3,
+    };
+    expect(JSON.parse(eventItem(event))).toEqual(plain);
+    event.runId = "r";
+    event.completedAt = timestampOf(1_700_000_000_999_999n);
+    expect(JSON.parse(eventItem(event))).toEqual({
+      ...plain,
+      completed_at: "2023-11-14T22:13:20.999999Z",
+      run_id: "r",
+    });
+  });
+
+  test("a number that a double cannot hold goes out with all its digits", () => {
+    expect(messageItem(create(SessionMessageSchema, { seq: HUGE, createdAt }))).toContain(
+      '"seq":9007199254740993,',
+    );
+    expect(eventItem(create(SessionEventSchema, { seq: HUGE, createdAt }))).toContain(
+      '"seq":9007199254740993,',
+    );
+  });
+
+  test.each([
+    [0n, 0, "1970-01-01T00:00:00.000000Z"],
+    [-1n, 999_999_999, "1969-12-31T23:59:59.999999Z"],
+    [-62_135_596_800n, 0, "0001-01-01T00:00:00.000000Z"],
+    [253_402_300_799n, 999_999_999, "9999-12-31T23:59:59.999999Z"],
+  ])("the time of %i s and %i ns", (seconds, nanos, text) => {
+    expect(rfc3339Of({ $typeName: "google.protobuf.Timestamp", seconds, nanos })).toBe(text);
+  });
+});
+
+describe("transcripts to read", () => {
+  const call = { id: "c", type: "function", function: { name: "search", arguments: '{"q":"a"}' } };
+  const messages = [
+    { id: "1", role: "system", content: "be brief" },
+    {
+      id: "2",
+      role: "user",
+      content: [
+        { type: "text", text: "What is this?" },
+        { type: "image", source: {} },
+      ],
+    },
+    { id: "3", role: "assistant", toolCalls: [call] },
+    { id: "4", role: "tool", toolCallId: "c", content: "``` three" },
+    { id: "5", role: "assistant", name: "a\nb", content: "A picture." },
+    { id: "6", role: "activity", activityType: "plan", content: { steps: 1 } },
+  ];
+
+  test("text is what was said", () => {
+    expect(plainTextOf(messages)).toBe("What is this?\n\n[image]\n\nA picture.\n");
+    expect(plainTextOf([])).toBe("");
+  });
+
+  test("markdown says who, shows calls, and no text ends its own fence", () => {
+    expect(markdownOf(messages)).toBe(
+      [
+        "## system\n\nbe brief",
+        "## user\n\nWhat is this?\n\n[image]",
+        '## assistant\n\nCalls `search`:\n\n```json\n{"q":"a"}\n```',
+        "## tool\n\n````\n``` three\n````",
+        "## assistant (a b)\n\nA picture.",
+        '## activity (plan)\n\n```json\n{\n  "steps": 1\n}\n```\n',
+      ].join("\n\n"),
+    );
+    expect(markdownOf([{ id: "1", role: "assistant" }])).toBe("");
+  });
+});
+
+describe("open requests", () => {
+  test("a stop ends streams with its reason, and waits for the others", async () => {
+    const open = new OpenRequests();
+    const [unary, stream] = [0, 1].map(() => new ServedRequest(() => open.stopping));
+    if (unary === undefined || stream === undefined) throw new Error("two were made");
+    stream.becomeStream();
+    for (const request of [unary, stream]) open.enter(request);
+    const order: string[] = [];
+    const closed = (async () => {
+      await open.close();
+      order.push("closed");
+    })();
+    expect(stream.hasEnded).toBe(true);
+    expect(stream.signal.reason).toMatchObject({ reason: "SHUTTING_DOWN" });
+    expect(unary.hasEnded).toBe(false);
+    expect(unary.signal.aborted).toBe(false);
+    open.leave(stream);
+    await Promise.resolve();
+    expect(open.count).toBe(1);
+    order.push("left");
+    open.leave(unary);
+    await closed;
+    expect(order).toEqual(["left", "closed"]);
+  });
+
+  test("no stream begins while it stops", async () => {
+    const open = new OpenRequests();
+    const request = new ServedRequest(() => open.stopping);
+    await open.close();
+    expect(() => request.becomeStream()).toThrow("shutting down");
+  });
+
+  test("a signal that was asked for before, and one that is asked for after the caller left", () => {
+    const [early, late] = [0, 1].map(() => new ServedRequest(() => undefined));
+    const signal = early?.signal;
+    for (const request of [early, late]) request?.closed(true);
+    expect(signal?.reason).toMatchObject({ reason: "CANCELLED" });
+    expect(late?.signal.reason).toMatchObject({ reason: "CANCELLED" });
+    expect(late?.hasEnded).toBe(true);
+  });
+
+  test("what has its answer was not left", () => {
+    const request = new ServedRequest(() => undefined);
+    request.closed(false);
+    expect({ hasEnded: request.hasEnded, aborted: request.signal.aborted }).toEqual({
+      hasEnded: true,
+      aborted: false,
+    });
+  });
+});
+
+describe("records", () => {
+  const END: RequestEnd = {
+    method: "GET",
+    route: "/a/:id",
+    status: 200,
+    startedMs: 1_000,
+    isStream: false,
+    wasLeft: false,
+    sessionId: "s",
+    error: undefined,
+  };
+
+  function recording(logRequests: "all" | "failures" = "all") {
+    const lines: Record<string, unknown>[] = [];
+    const log = createLogTo({ write: (line) => lines.push(JSON.parse(line)) }, "debug");
+    const metrics = createMetrics();
+    const clock = { nowMicros: () => 0n, monotonicMs: () => 1_012.3456 };
+    const records = new RequestRecords({ log, metrics, clock }, { logRequests });
+    return { lines, metrics, records };
+  }
+
+  const refused = (error: ServiceError) => ({ ...END, status: 400, error });
+
+  test("one record a request", () => {
+    const { lines, records } = recording();
+    records.ended(END);
+    expect(lines).toEqual([
+      {
+        level: "info",
+        time: expect.any(String),
+        method: "GET",
+        route: "/a/:id",
+        status: 200,
+        durationMs: 12.346,
+        sessionId: "s",
+        msg: "request",
+      },
+    ]);
+  });
+
+  test("with CALL_LOG=failures what went well is for debugging, but streams are told", () => {
+    const { lines, records } = recording("failures");
+    records.ended(END);
+    records.ended({ ...END, isStream: true, wasLeft: true });
+    records.ended(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "secret")));
+    expect(lines).toMatchObject([
+      { level: "debug" },
+      { level: "info", left: true },
+      { level: "info", reason: "SESSION_NOT_FOUND" },
+    ]);
+    expect(JSON.stringify(lines)).not.toContain("secret");
+  });
+
+  test("the level says whose fault it is", () => {
+    const { lines, records } = recording();
+    records.ended(refused(ServiceError.from(new Error("why"))));
+    records.ended(refused(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "m")));
+    records.ended(refused(new ServiceError("overloaded", "QUEUE_FULL", "m")));
+    records.ended(refused(new ServiceError("unavailable", "SHUTTING_DOWN", "m")));
+    expect(lines.map(({ level }) => level)).toEqual(["error", "warn", "warn", "info"]);
+    expect(lines[0]).toMatchObject({ err: { message: "why" } });
+  });
+
+  test("what a caller wrote in place of a session id is cut", () => {
+    const { lines, records } = recording();
+    records.ended({ ...END, sessionId: "x".repeat(10_000) });
+    expect(lines[0]?.["sessionId"]).toHaveLength(128);
+  });
+
+  test("metrics count by route, method and status, and bytes that were no request", async () => {
+    const { metrics, records } = recording();
+    records.ended(END);
+    records.ended(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "m")));
+    records.endedEarly(new ServiceError("invalid_argument", "INVALID_REQUEST", "m"));
+    const text = await metrics.text();
+    const name = "session_ledger_http_requests_total";
+    expect(text).toContain(`${name}{route="/a/:id",method="GET",status="200"} 1`);
+    expect(text).toContain(`${name}{route="/a/:id",method="GET",status="400"} 1`);
+    expect(text).toContain(`${name}{route="unknown",method="unknown",status="400"} 1`);
+    expect(text).toContain('http_request_duration_seconds_count{route="/a/:id"} 2');
+    expect(text).toContain('refused_total{reason="SESSION_NOT_FOUND"} 1');
+  });
+});

@@ -1,0 +1,119 @@
+/** Exports: what is whole, what is not, who may have one packed; over a table that a test can change. */
+import { describe, expect, test } from "vitest";
+import type { CallContext } from "../../src/handlers/context.ts";
+import { createExportHandlers } from "../../src/handlers/export.ts";
+import { acceptsGzip } from "../../src/http/accept-encoding.ts";
+import { SlowTable } from "../support/slow-table.ts";
+
+const context: CallContext = { signal: new AbortController().signal, hasEnded: false };
+
+function exporting() {
+  const table = new SlowTable();
+  return { table, ...createExportHandlers(table) };
+}
+
+async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {
+  const seqs: bigint[] = [];
+  for await (const row of rows) for (const { seq } of row) seqs.push(seq);
+  return seqs;
+}
+
+describe("an export", () => {
+  test("is what was there when it began, page after page", async () => {
+    const { table, exportEvents } = exporting();
+    for (let at = 0; at < 1_200; at += 1) table.event("s");
+    const rows = exportEvents("s", context);
+    const first = await rows.next();
+    table.event("s");
+    expect([...(first.value ?? [])].map(({ seq }) => seq)).toEqual([1n]);
+    expect((await seqsOf(rows)).at(-1)).toBe(1_200n);
+    expect(table.pagesRead).toBe(3);
+  });
+
+  test("reads nothing before it is asked for, and lets go when it is left", async () => {
+    const { table, exportMessages } = exporting();
+    for (let at = 0; at < 1_200; at += 1) table.message("s");
+    const messages = exportMessages("s", context);
+    expect(table.headsRead).toBe(0);
+    await messages.next();
+    await messages.return(undefined);
+    expect(table.pagesRead).toBe(1);
+  });
+
+  test("may miss what was erased before it, and nothing else", async () => {
+    const { table, exportEvents } = exporting();
+    for (let at = 0; at < 1_200; at += 1) table.event("s");
+    table.erase("s", 10n);
+    const seqs = await seqsOf(exportEvents("s", context));
+    expect([seqs[0], seqs.at(-1), seqs.length]).toEqual([11n, 1_200n, 1_190]);
+
+    const cutShort = exportEvents("s", context);
+    await cutShort.next();
+    table.erase("s", 900n);
+    await expect(seqsOf(cutShort)).rejects.toMatchObject({ reason: "ROW_ERASED" });
+
+    for (let at = 0; at < 1_200; at += 1) table.event("s");
+    const emptied = exportEvents("s", context);
+    await emptied.next();
+    table.erase("s", 2_400n);
+    await expect(seqsOf(emptied)).rejects.toMatchObject({ reason: "ROW_ERASED" });
+    expect(await seqsOf(exportEvents("s", context))).toEqual([]);
+  });
+
+  test("of a session that is deleted breaks off", async () => {
+    const { table, exportEvents } = exporting();
+    for (let at = 0; at < 1_200; at += 1) table.event("s");
+    const rows = exportEvents("s", context);
+    await rows.next();
+    table.deleted.add("s");
+    await expect(seqsOf(rows)).rejects.toMatchObject({ reason: "SESSION_DELETED" });
+  });
+
+  test("ends with its caller", async () => {
+    const { table, exportEvents } = exporting();
+    for (let at = 0; at < 1_200; at += 1) table.event("s");
+    const controller = new AbortController();
+    const { signal } = controller;
+    const rows = exportEvents("s", { signal, hasEnded: false });
+    await rows.next();
+    controller.abort(new Error("left"));
+    await expect(rows.next()).rejects.toThrow("left");
+  });
+
+  test("is one of so many at a time", async () => {
+    const { table, exportEvents } = exporting();
+    table.event("s");
+    table.event("s");
+    const running = Array.from({ length: 64 }, () => exportEvents("s", context));
+    await Promise.all(running.map((rows) => rows.next()));
+    const more = () => seqsOf(exportEvents("s", context));
+    await expect(more()).rejects.toMatchObject({ code: "overloaded", retryAfterMs: 1_000 });
+    await running[0]?.return(undefined);
+    expect(await more()).toEqual([1n, 2n]);
+  });
+});
+
+test.each([
+  [undefined, false],
+  ["", false],
+  ["gzip", true],
+  ["GZIP", true],
+  ["x-gzip", true],
+  ["deflate, gzip;q=1.0, *;q=0.5", true],
+  ["*", true],
+  ["br", false],
+  ["gzip;q=0", false],
+  ["gzip; q=0.000", false],
+  ["*;q=0", false],
+  ["gzip;q=0, *", false],
+  ["gzip;q=0.5", true],
+  ["gzip;q=0.5, identity", false],
+  ["identity, gzip", true],
+  ["identity;q=0.5, gzip;q=0.4", false],
+  ["identity;q=0, *", true],
+  ["gzip;q=2", false],
+  ["gzip;q=x", false],
+  ["gzip;q=0.5;level=9", true],
+])("Accept-Encoding: %s takes gzip: %s", (header, expected) => {
+  expect(acceptsGzip(header)).toBe(expected);
+});

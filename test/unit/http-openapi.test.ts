@@ -1,0 +1,149 @@
+/** The document is what the routes are: neither has anything that the other does not have. */
+import { createServer } from "node:http";
+import { Validator } from "@seriousme/openapi-schema-validator";
+import { beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { createApp } from "../../src/http/app.ts";
+import { OpenRequests } from "../../src/http/open-requests.ts";
+import { RequestRecords } from "../../src/http/request-records.ts";
+import { serveRoutes } from "../../src/http/server.ts";
+import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
+
+const parameterSchema = z.looseObject({
+  name: z.string(),
+  in: z.enum(["path", "query", "header"]),
+  required: z.boolean(),
+  schema: z.looseObject({}),
+  description: z.string().default(""),
+});
+const operationSchema = z.looseObject({
+  operationId: z.string().default(""),
+  summary: z.string().min(1),
+  parameters: z.array(parameterSchema).default([]),
+  requestBody: z.unknown().optional(),
+  responses: z.record(z.string(), z.looseObject({ description: z.string() })),
+});
+const documentSchema = z.looseObject({
+  openapi: z.string().startsWith("3.1"),
+  paths: z.record(z.string(), z.record(z.string(), operationSchema)),
+});
+
+interface Registered {
+  readonly method: string;
+  readonly url: string;
+  readonly schema: Readonly<Record<string, unknown>>;
+}
+
+const registered: Registered[] = [];
+let document: z.infer<typeof documentSchema>;
+let text: string;
+
+beforeAll(async () => {
+  const parts = httpParts();
+  const records = new RequestRecords(parts, HTTP_OPTIONS);
+  const app = createApp(
+    {
+      openRequests: new OpenRequests(),
+      records,
+      isOnLoopback: true,
+      serverFactory: (handle) => createServer(handle),
+    },
+    HTTP_OPTIONS,
+  );
+  app.addHook("onRoute", ({ method, url, schema }) => {
+    for (const one of [method].flat()) {
+      if (one !== "HEAD") registered.push({ method: one, url, schema: { ...schema } });
+    }
+  });
+  serveRoutes(app, parts, HTTP_OPTIONS);
+  text = (await app.inject({ url: "/openapi.json", headers: { host: "localhost" } })).body;
+  document = documentSchema.parse(JSON.parse(text));
+  await app.close();
+});
+
+const pathOf = (url: string) => url.replaceAll(/:(\w+)/g, "{$1}");
+const operations = () =>
+  Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({
+      name: `${method.toUpperCase()} ${path}`,
+      operation,
+    })),
+  );
+const operationOf = ({ method, url }: Registered) =>
+  document.paths[pathOf(url)]?.[method.toLowerCase()];
+
+describe("the OpenAPI document", () => {
+  test("is a valid one of version 3.1", async () => {
+    const validator = new Validator();
+    expect(await validator.validate(JSON.parse(text))).toEqual({ valid: true });
+    expect(validator.version).toBe("3.1");
+  });
+
+  test("has every route, and nothing that is no route", () => {
+    expect(registered.length).toBeGreaterThan(8);
+    expect(
+      operations()
+        .map(({ name }) => name)
+        .toSorted(),
+    ).toEqual(registered.map(({ method, url }) => `${method} ${pathOf(url)}`).toSorted());
+  });
+
+  test("has every parameter of a route, and no other; a path's are required, a query's are not", () => {
+    let found = 0;
+    for (const route of registered) {
+      const operation = operationOf(route);
+      for (const [place, schema] of [
+        ["path", route.schema["params"]],
+        ["query", route.schema["querystring"]],
+        ["header", route.schema["headers"]],
+      ] as const) {
+        const names = schema instanceof z.ZodObject ? Object.keys(schema.shape) : [];
+        const described = operation?.parameters.filter((one) => one.in === place) ?? [];
+        expect(described.map(({ name }) => name).toSorted(), `of ${route.url}`).toEqual(
+          names.toSorted(),
+        );
+        for (const { required } of described)
+          expect(required, `of ${route.url}`).toBe(place === "path");
+        found += names.length;
+      }
+      expect(operation?.requestBody !== undefined, `of ${route.url}`).toBe(
+        route.schema["body"] !== undefined,
+      );
+    }
+    expect(found).toBeGreaterThan(10);
+  });
+
+  test("describes every parameter", () => {
+    const silent = operations().flatMap(({ name, operation }) =>
+      operation.parameters
+        .filter(({ description }) => description === "")
+        .map((parameter) => `${name}: ${parameter.name}`),
+    );
+    expect(silent).toEqual([]);
+  });
+
+  test("names each operation once", () => {
+    const ids = operations().map(({ operation }) => operation.operationId);
+    expect(ids).toEqual([...new Set(ids)]);
+    expect(ids).not.toContain("");
+  });
+
+  test("says what is refused, and how", () => {
+    for (const { name, operation } of operations()) {
+      if (name === "GET /openapi.json") continue;
+      const { "4XX": theirs, "5XX": ours } = operation.responses;
+      expect(theirs, `of ${name}`).toMatchObject({ content: { "application/problem+json": {} } });
+      expect(ours, `of ${name}`).toMatchObject({ content: { "application/problem+json": {} } });
+    }
+  });
+
+  test("refers to nothing that is not there", () => {
+    const references = [...text.matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)];
+    expect(references.length).toBeGreaterThan(0);
+    const { components } = z
+      .looseObject({ components: z.looseObject({ schemas: z.record(z.string(), z.unknown()) }) })
+      .parse(document);
+    const used = new Set(references.map(([, name]) => name));
+    expect([...used].toSorted()).toEqual(Object.keys(components.schemas).toSorted());
+  });
+});

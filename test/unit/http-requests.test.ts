@@ -1,0 +1,273 @@
+/** What is read of a request before its route: Accept, Host, path, query, body, parameters. */
+import { IncomingMessage } from "node:http";
+import { Socket } from "node:net";
+import { describe, expect, test } from "vitest";
+import { ServiceError } from "../../src/base/errors.ts";
+import { wantsEventStream } from "../../src/http/accept.ts";
+import { checkHost, isLoopbackName } from "../../src/http/host-check.ts";
+import { checkContentCoding, readJson } from "../../src/http/json-body.ts";
+import { KnownRoutes } from "../../src/http/known-routes.ts";
+import {
+  countParameter,
+  flagParameter,
+  listParameter,
+  seqParameter,
+  timeParameter,
+} from "../../src/http/parameters.ts";
+import { checkQuery, parseQuery } from "../../src/http/query.ts";
+
+describe("Accept asks for a stream of events", () => {
+  test.each([
+    "text/event-stream",
+    "text/event-stream; charset=utf-8",
+    "TEXT/Event-Stream",
+    "text/event-stream, */*",
+    "text/event-stream;q=0.5, */*;q=0.5",
+    "text/event-stream, application/*",
+    "application/json;q=0.5, text/event-stream",
+    "application/json;q=0, text/event-stream;q=0.1",
+    "text/html, text/event-stream",
+  ])("%s", (accept) => expect(wantsEventStream(accept)).toBe(true));
+
+  test.each([
+    undefined,
+    "",
+    "*/*",
+    "text/*",
+    "application/json",
+    "application/json, text/event-stream",
+    "application/json, text/event-stream;q=0.5",
+    "text/event-stream;q=0",
+    "text/event-stream;q=0.5, */*",
+    "text/event-stream;q=2",
+    "text/event-stream;q=",
+    "text/event-streams",
+  ])("but not %s", (accept) => expect(wantsEventStream(accept)).toBe(false));
+});
+
+describe("Host", () => {
+  function request(host: string | undefined, httpVersion = "1.1"): IncomingMessage {
+    const message = new IncomingMessage(new Socket());
+    message.httpVersion = httpVersion;
+    if (host !== undefined) message.headers = { host };
+    return message;
+  }
+
+  test.each([
+    "localhost",
+    "localhost:8000",
+    "LOCALHOST:1",
+    "127.0.0.1",
+    "127.0.0.1:8000",
+    "127.1.2.3:8000",
+    "[::1]",
+    "[::1]:8000",
+  ])("%s is this machine", (host) => expect(checkHost(request(host))).toBeUndefined());
+
+  test.each([
+    "example.com",
+    "localhost.example.com",
+    "127.0.0.1.example.com",
+    "example.com:127",
+    "192.168.0.1",
+    "[::2]",
+    "0.0.0.0",
+    "127.0.0.1@example.com",
+    "localhost:8000:1",
+  ])("%s is not", (host) => expect(checkHost(request(host))?.status).toBe(421));
+
+  test("HTTP/1.1 requires one, HTTP/1.0 does not", () => {
+    expect(checkHost(request(undefined))?.status).toBe(400);
+    expect(checkHost(request(""))?.status).toBe(400);
+    expect(checkHost(request(undefined, "1.0"))).toBeUndefined();
+    expect(checkHost(request("example.com", "1.0"))?.status).toBe(421);
+  });
+
+  test("an address that is listened on is loopback or not", () => {
+    expect(["127.0.0.1", "[::1]", "::1", "localhost"].map(isLoopbackName)).not.toContain(false);
+    expect(["0.0.0.0", "[::]", "example.com", ""].map(isLoopbackName)).not.toContain(true);
+  });
+});
+
+describe("paths", () => {
+  const routes = new KnownRoutes();
+  routes.add("GET", "/a");
+  routes.add(["POST", "PUT"], "/a");
+  routes.add("GET", "/a/:id");
+  routes.add("GET", "/a/:id/b.c");
+  routes.add("POST", "/files/*");
+
+  test.each([
+    ["/a", "GET, POST, PUT"],
+    ["/a?x=1", "GET, POST, PUT"],
+    ["/a/1", "GET"],
+    ["/a/1/b.c", "GET"],
+    ["/files/x/y", "POST"],
+  ])("%s is served to %s", (url, allow) => {
+    const error = routes.refusalOf("DELETE", url);
+    expect(error).toMatchObject({ status: 405, headers: { allow } });
+  });
+
+  test.each(["/", "/A", "/a/", "/a/1/bxc", "/a/1/2", "/b/a", ""])("%s is not there", (url) => {
+    expect(routes.refusalOf("DELETE", url)).toMatchObject({ status: 404 });
+  });
+});
+
+describe("the query", () => {
+  test("names and values are decoded, repeated ones are arrays", () => {
+    expect({ ...parseQuery("a=1&b=x%20y+z&a=2&c&%C3%A9=%3D&&d=e=f") }).toEqual({
+      a: ["1", "2"],
+      b: "x y z",
+      c: "",
+      é: "=",
+      d: "e=f",
+    });
+  });
+
+  test("no name finds what every object has", () => {
+    expect({ ...parseQuery("constructor=1&toString=2") }).toEqual({
+      constructor: "1",
+      toString: "2",
+    });
+    expect(Object.keys(parseQuery("__proto__=1"))).toEqual(["__proto__"]);
+  });
+
+  test.each([
+    ["/a?x=%", "x"],
+    ["/a?y=1&x=%zz", "x"],
+    ["/a?x=%C3", "x"],
+    ["/a?%FF=1", "%FF"],
+  ])("%s is refused, naming %s", (url, field) => {
+    expect(checkQuery(url)).toMatchObject({ code: "invalid_argument", violations: [{ field }] });
+  });
+
+  test("what is encoded as it should be passes", () => {
+    expect(checkQuery("/a")).toBeUndefined();
+    expect(checkQuery("/a?")).toBeUndefined();
+    expect(checkQuery("/a?x=%F0%9F%98%80+1&x=2")).toBeUndefined();
+  });
+
+  test("the number of parameters is bounded", () => {
+    expect(checkQuery(`/a?${"x&".repeat(255)}x`)).toBeUndefined();
+    expect(checkQuery(`/a?${"x&".repeat(256)}x`)).toMatchObject({ code: "invalid_argument" });
+  });
+});
+
+describe("bodies", () => {
+  function read(bytes: Buffer | string): unknown {
+    let seen: unknown;
+    // Nothing of the request is looked at but its bytes.
+    const request: Parameters<typeof readJson>[0] = Object.create(null);
+    readJson(request, Buffer.from(bytes), (error, body) => {
+      seen = error === null ? body : error;
+    });
+    return seen;
+  }
+
+  test("JSON is read, and no bytes are no body", () => {
+    expect(read('{"a":[1,"é"]}')).toEqual({ a: [1, "é"] });
+    expect(read("")).toBeUndefined();
+  });
+
+  test.each([
+    ["[1,\n2,}", "at character 7 (line 2, column 3)"],
+    ['{"a":', "it ends too early"],
+    ['["a', "it ends too early"],
+    ["tru", "it ends too early"],
+    ["hello", "at character 1 (line 1, column 1)"],
+    ['{"a":1,}', "at character 8 (line 1, column 8)"],
+    ['{"a":tru}', "at character 9 (line 1, column 9)"],
+    ["1 2", "at character 3 (line 1, column 3)"],
+    [`["${"x".repeat(1_000)}", nul]`, "at character 1009 (line 1, column 1009)"],
+    [Buffer.from([0x22, 0xff, 0x22]), "it is not UTF-8"],
+  ])("%j is refused: %s", (bytes, where) => {
+    const error = read(bytes);
+    if (!(error instanceof ServiceError)) throw new Error("it was read");
+    expect(error).toMatchObject({
+      code: "invalid_argument",
+      message: `the body is not valid JSON: ${where}`,
+    });
+  });
+
+  test("what is in a broken body is not repeated", () => {
+    expect(String(read('{"secret": tru'))).not.toContain("secret");
+    expect(String(read('{"a": "secret" "b"}'))).not.toContain("secret");
+  });
+
+  test("a packed body is refused", () => {
+    expect(checkContentCoding(undefined)).toBeUndefined();
+    expect(checkContentCoding("Identity")).toBeUndefined();
+    expect(checkContentCoding("gzip")).toMatchObject({ status: 415 });
+  });
+});
+
+describe("parameters", () => {
+  const seq = seqParameter("");
+  const count = countParameter("", { fallback: 100, max: 1_000 });
+  const flag = flagParameter("");
+  const list = listParameter("");
+  const time = timeParameter("");
+
+  test("numbers of events, to the largest there is", () => {
+    expect(seq.parse(undefined)).toBeUndefined();
+    expect(seq.parse("0")).toBe(0n);
+    expect(seq.parse("9223372036854775807")).toBe(9_223_372_036_854_775_807n);
+    for (const wrong of ["", "-1", "1.0", "1e3", "0x1", " 1", "9223372036854775808", "٣", ["1"]]) {
+      expect(seq.safeParse(wrong).success, `of ${String(wrong)}`).toBe(false);
+    }
+  });
+
+  test("counts, with a default", () => {
+    expect(count.parse(undefined)).toBe(100);
+    expect(count.parse("1")).toBe(1);
+    expect(count.parse("1000")).toBe(1_000);
+    for (const wrong of ["", "0", "1001", "-1", "1.5", "x", ["1", "2"]]) {
+      expect(count.safeParse(wrong).success, `of ${String(wrong)}`).toBe(false);
+    }
+  });
+
+  test("flags are true or false", () => {
+    expect([undefined, "true", "false"].map((text) => flag.parse(text))).toEqual([
+      false,
+      true,
+      false,
+    ]);
+    for (const wrong of ["", "1", "yes", "TRUE", ["true"]]) {
+      expect(flag.safeParse(wrong).success, `of ${String(wrong)}`).toBe(false);
+    }
+  });
+
+  test("one or many", () => {
+    expect(list.parse(undefined)).toEqual([]);
+    expect(list.parse("a")).toEqual(["a"]);
+    expect(list.parse(["a", "b"])).toEqual(["a", "b"]);
+  });
+
+  test.each([
+    ["1970-01-01T00:00:00Z", 0n],
+    ["1970-01-01T00:00:00.000001Z", 1n],
+    ["1970-01-01T00:00:00.0000019Z", 1n],
+    ["1970-01-01T00:00:01.5z", 1_500_000n],
+    ["1970-01-01t01:00:00+01:00", 0n],
+    ["1969-12-31T23:59:59.999999Z", -1n],
+    ["2024-02-29T00:00:00Z", 1_709_164_800_000_000n],
+    ["0001-01-01T00:00:00Z", -62_135_596_800_000_000n],
+    ["9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999n],
+  ])("the time %s", (text, micros) => expect(time.parse(text)).toBe(micros));
+
+  test.each([
+    "",
+    "now",
+    "1970-01-01",
+    "1970-01-01T00:00:00",
+    "1970-01-01 00:00:00Z",
+    "1970-13-01T00:00:00Z",
+    "2026-02-29T00:00:00Z",
+    "1970-01-01T25:00:00Z",
+    "0000-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+01:00",
+    "9999-12-31T23:59:59-01:00",
+    "1970-01-01T00:00:00.Z",
+    "1700000000",
+  ])("no time: %s", (text) => expect(time.safeParse(text).success).toBe(false));
+});

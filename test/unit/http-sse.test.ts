@@ -1,0 +1,380 @@
+/**
+ * Server-sent events: what is written is read back the same by the parsers that are out there, and a
+ * stream is opened, kept alive, held up and ended as its head comment says. Streams run over a real HTTP
+ * server and client, joined by a pair of streams in place of a port.
+ */
+import { text } from "node:stream/consumers";
+import { setImmediate as turn } from "node:timers/promises";
+import * as agui1 from "@ag-ui/client";
+import * as agui0 from "agui-client-0";
+import { EventSource } from "eventsource";
+import * as fc from "fast-check";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import { ServiceError } from "../../src/base/errors.ts";
+import { frameText, openingText, type SseFrame } from "../../src/http/sse-frames.ts";
+import { answerTo, Received, Source, streaming } from "../support/event-stream.ts";
+import { properties } from "../support/properties.ts";
+
+const NAMES = ["message", "watch_state", "with space", ":colon", "ünï"];
+
+/** Texts rich in what framing could trip over. */
+const anyText = fc
+  .array(
+    fc.oneof(
+      fc.constantFrom(
+        "\n",
+        "\r",
+        "\r\n",
+        "\n\n",
+        "data:",
+        ": ",
+        " ",
+        "id: 9\n",
+        "\u2028",
+        "\0",
+        "﻿",
+      ),
+      fc.string({ unit: "grapheme" }),
+    ),
+    { maxLength: 8 },
+  )
+  .map((parts) => parts.join("").toWellFormed());
+const oneLine = anyText.map((line) => line.replaceAll(/[\r\n\0]/g, ""));
+const anyFrame: fc.Arbitrary<SseFrame> = fc.oneof(
+  {
+    weight: 4,
+    arbitrary: fc.record({ data: anyText, id: oneLine, event: fc.constantFrom(...NAMES) }),
+  },
+  { weight: 2, arbitrary: fc.record({ data: anyText }) },
+  fc.record({ comment: anyText }),
+  fc.record({ id: oneLine }),
+);
+
+interface Read {
+  readonly name: string;
+  readonly data: string;
+  readonly id: string;
+}
+
+/** What an EventSource makes of it, the bytes cut in pieces. */
+async function readBack(stream: string, pieceBytes: number): Promise<readonly Read[]> {
+  const bytes = Buffer.from(stream);
+  const pieces = function* () {
+    for (let at = 0; at < bytes.length; at += pieceBytes) yield bytes.subarray(at, at + pieceBytes);
+  };
+  const headers = { "content-type": "text/event-stream" };
+  const source = new EventSource("http://ledger.test/", {
+    fetch: () => Promise.resolve(new Response(ReadableStream.from(pieces()), { headers })),
+  });
+  const read: Read[] = [];
+  for (const name of NAMES) {
+    source.addEventListener(name, ({ data, lastEventId: id }) => {
+      read.push({ name, data: String(data), id });
+    });
+  }
+  const ended = Promise.withResolvers<void>();
+  source.addEventListener("error", () => ended.resolve());
+  await ended.promise;
+  source.close();
+  return read;
+}
+
+/** The events among the frames, with the breaks and ids that a reader of this format has to give them. */
+function readable(frames: readonly SseFrame[]): readonly Read[] {
+  let id = "";
+  return frames.flatMap((frame) => {
+    if ("comment" in frame) return [];
+    id = frame.id ?? id;
+    if (frame.data === undefined) return [];
+    return [{ name: frame.event ?? "message", data: frame.data.replaceAll(/\r\n|\r/g, "\n"), id }];
+  });
+}
+
+function written(frames: readonly SseFrame[]): string {
+  return openingText(1_000) + frames.map((frame) => frameText(frame)).join("");
+}
+
+/** The JSON values that AG-UI's clients take from a stream. */
+function readBy0(stream: string): Promise<readonly unknown[]> {
+  return all(agui0.parseSSEStream(agui0.runHttpRequest(() => responseOf(stream))));
+}
+
+function readBy1(stream: string): Promise<readonly unknown[]> {
+  return all(agui1.parseSSEStream(agui1.runHttpRequest(() => responseOf(stream))));
+}
+
+function responseOf(stream: string): Promise<Response> {
+  return Promise.resolve(new Response(stream));
+}
+
+function all(values: ReturnType<typeof agui1.parseSSEStream>): Promise<readonly unknown[]> {
+  const read: unknown[] = [];
+  return new Promise((resolve, reject) => {
+    values.subscribe({
+      next: (value) => read.push(value),
+      error: reject,
+      complete: () => resolve(read),
+    });
+  });
+}
+
+describe("frames", () => {
+  test("come out of a parser as they went in, whatever is in them and however they are cut", async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(anyFrame, { maxLength: 6 }),
+        fc.integer({ min: 1, max: 64 }),
+        async (frames, pieceBytes) => {
+          expect(await readBack(written(frames), pieceBytes)).toEqual(readable(frames));
+        },
+      ),
+      properties({ runs: 300 }),
+    );
+  });
+
+  test("are cut at LF LF by every reader, and have no CR", () => {
+    fc.assert(
+      fc.property(fc.array(anyFrame), (frames) => {
+        const stream = written(frames);
+        expect(stream).not.toContain("\r");
+        expect(stream.split("\n\n")).toHaveLength(frames.length + 2);
+      }),
+      properties({ runs: 300 }),
+    );
+  });
+
+  test.each([
+    ["0.0.59", readBy0],
+    ["1.0.0", readBy1],
+  ])(
+    "AG-UI's client %s reads an event that has line breaks between its tokens",
+    async (_, readBy) => {
+      const event = { type: "CUSTOM", name: "n\n\n\r", value: { a: [1, "data: x\n\nid: 7"] } };
+      const json = JSON.stringify(event, undefined, 2);
+      const frames = ["\n", "\r\n", "\r\r", "\n\n"].flatMap((lineBreak): SseFrame[] => [
+        { id: "1", data: json.replaceAll("\n", lineBreak) },
+        { comment: "ping" },
+        { id: "2" },
+      ]);
+      expect(await readBy(written(frames))).toEqual([event, event, event, event]);
+    },
+  );
+
+  test("an id or a name of two lines is a defect", () => {
+    for (const wrong of ["1\n", "1\r2", "\0"]) {
+      expect(() => frameText({ id: wrong, data: "" })).toThrow(TypeError);
+      expect(() => frameText({ id: wrong })).toThrow(TypeError);
+      expect(() => frameText({ event: wrong, data: "" })).toThrow(TypeError);
+    }
+  });
+});
+
+const ROW: SseFrame = { id: "7", data: '{"a":1}' };
+const ROW_TEXT = 'id: 7\ndata: {"a":1}\n\n';
+const OPENING = /^retry: \d+\n\n/;
+
+function openingLength(stream: string): number {
+  return OPENING.exec(stream)?.[0].length ?? 0;
+}
+
+/** Sends these, and then waits as a watch does: until its signal says that it is over. */
+function thenWaiting(signal: () => AbortSignal, ...frames: readonly SseFrame[]): Source {
+  return new Source(async (at) => {
+    const frame = frames[at];
+    if (frame !== undefined) return frame;
+    await new Promise((resolve) => signal().addEventListener("abort", resolve, { once: true }));
+    const { reason } = signal();
+    if (reason instanceof ServiceError && reason.code !== "cancelled") throw reason;
+    return undefined;
+  });
+}
+
+async function waitingStream(options: Parameters<typeof streaming>[1] = {}, frame: SseFrame = ROW) {
+  const source = thenWaiting(() => served.controller.signal, frame);
+  const served = await streaming(source, options);
+  return { ...served, source };
+}
+
+describe("a stream", () => {
+  afterEach(() => void vi.useRealTimers());
+
+  test("has its headers and first frame at once, and is counted while it is open", async () => {
+    const { get, source, openStreams, controller } = await waitingStream();
+    const answer = await answerTo(get());
+    const received = new Received(answer);
+    expect(answer.statusCode).toBe(200);
+    expect(answer.headers).toMatchObject({
+      "content-type": "text/event-stream; charset=utf-8",
+      "cache-control": "no-cache",
+      "x-accel-buffering": "no",
+      "transfer-encoding": "chunked",
+      "x-of-a-hook": "kept",
+    });
+    await expect.poll(() => received.text.replace(OPENING, "")).toBe(ROW_TEXT);
+    expect(received.text).toMatch(OPENING);
+    expect(await openStreams()).toBe(1);
+    controller.abort();
+    await expect.poll(() => received.hasEnded).toBe(true);
+    await expect.poll(() => source.left).toBe(true);
+    expect(await openStreams()).toBe(0);
+  });
+
+  test("that is refused before its first frame is an error answer", async () => {
+    const refusal = new ServiceError("not_found", "SESSION_NOT_FOUND", "no such session");
+    const { get, openStreams, log } = await streaming(new Source(() => Promise.reject(refusal)));
+    const answer = await answerTo(get());
+    expect(answer.statusCode).toBe(404);
+    expect(answer.headers["content-type"]).not.toContain("event-stream");
+    expect(await text(answer)).toContain("no such session");
+    expect(await openStreams()).toBe(0);
+    expect(log).toEqual([]);
+  });
+
+  test("ends when its source does", async () => {
+    const { get, openStreams } = await streaming(new Source((at) => (at < 3 ? ROW : undefined)));
+    const body = await text(await answerTo(get()));
+    expect(body.replace(OPENING, "")).toBe(ROW_TEXT.repeat(3));
+    await expect.poll(openStreams).toBe(0);
+  });
+
+  test("of a caller that does not read holds up its source, and goes on when it reads", async () => {
+    vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+    const frames = 2_000;
+    const data = "x".repeat(1_000);
+    const source = new Source((at) => (at < frames ? { data } : undefined));
+    const { get } = await streaming(source, { heartbeatMs: 1_000 });
+    const answer = await answerTo(get());
+    for (let still = 0, pulled = 0; still < 20; still = source.pulled === pulled ? still + 1 : 0) {
+      ({ pulled } = source);
+      await turn();
+    }
+    // Two buffers of each of the two ends, of 64 KiB at most, and not the two million.
+    expect(source.pulled * data.length).toBeLessThan(6 * 64 * 1024);
+    vi.advanceTimersByTime(60_000);
+    const body = await text(answer);
+    expect(body.match(/^data: /gm)).toHaveLength(frames);
+    expect(body).not.toContain("ping"); // It would have waited where there is no room.
+    expect(source.left).toBe(true);
+  });
+
+  test("whose caller leaves gives its source up, also while it waits for room", async () => {
+    const source = new Source(() => ({ data: "x".repeat(10_000) }));
+    const { get, openStreams, log } = await streaming(source);
+    const request = get();
+    await answerTo(request);
+    expect(source.left).toBe(false);
+    request.once("error", () => undefined).destroy(new Error("the caller left"));
+    await expect.poll(() => source.left).toBe(true);
+    await expect.poll(openStreams).toBe(0);
+    expect(log).toEqual([]);
+  });
+
+  test("that fails later says so in its last event, and ends as streams do", async () => {
+    const deleted = new ServiceError("not_found", "SESSION_DELETED", "session s was deleted");
+    const source = new Source((at) => (at === 0 ? ROW : Promise.reject(deleted)));
+    const { get, log } = await streaming(source);
+    const body = await text(await answerTo(get()));
+    const [, event, data] = /event: (.*)\ndata: (.*)\n\n$/.exec(body) ?? [];
+    expect(event).toBe("error");
+    expect(JSON.parse(data ?? "")).toMatchObject({
+      status: 404,
+      reason: "SESSION_DELETED",
+      detail: "session s was deleted",
+    });
+    expect(log).toEqual([]);
+  });
+
+  test("that fails by a defect says nothing about it, but the log does", async () => {
+    const source = new Source((at) => (at === 0 ? ROW : Promise.reject(new Error("secret"))));
+    const { get, log } = await streaming(source);
+    const body = await text(await answerTo(get()));
+    expect(body).toContain('"reason":"INTERNAL"');
+    expect(body).not.toContain("secret");
+    expect(log.join()).toContain("secret");
+  });
+
+  test("tells an error as its route wants it told", async () => {
+    const source = new Source((at) => (at === 0 ? ROW : Promise.reject(new Error("x"))));
+    const failure = ({ reason }: ServiceError): SseFrame => ({ comment: `ended ${reason}` });
+    const { get } = await streaming(source, { failure });
+    const body = await text(await answerTo(get()));
+    expect(body.endsWith(`${ROW_TEXT}: ended INTERNAL\n\n`)).toBe(true);
+  });
+
+  const stopping = new ServiceError("unavailable", "SHUTTING_DOWN", "stopping", {
+    retryAfterMs: 1_500,
+  });
+
+  test("is ended by a stop of the service, with the connection", async () => {
+    const { connect, controller, source } = await waitingStream();
+    const socket = connect();
+    const received = new Received(socket);
+    socket.write("GET /stream/1 HTTP/1.1\r\nHost: ledger\r\n\r\n");
+    await expect.poll(() => received.text).toContain(ROW_TEXT);
+    controller.abort(stopping);
+    await expect.poll(() => received.hasEnded).toBe(true);
+    expect(received.text).toContain("event: error\nretry: 1500\ndata: {");
+    expect(received.text).toContain('"reason":"SHUTTING_DOWN"');
+    expect(received.text.endsWith("\r\n0\r\n\r\n")).toBe(true);
+    await expect.poll(() => source.left).toBe(true);
+  });
+
+  test("whose caller does not read cannot hold up a stop", async () => {
+    const source = new Source(() => ({ data: "x".repeat(10_000) }));
+    const { connect, controller, openStreams } = await streaming(source);
+    const socket = connect();
+    socket.write("GET /stream/1 HTTP/1.1\r\nHost: ledger\r\n\r\n");
+    await expect.poll(() => socket.readableLength).toBeGreaterThan(0);
+    controller.abort(stopping);
+    await expect.poll(openStreams, { timeout: 5_000 }).toBe(0);
+    expect(source.left).toBe(true);
+    const received = new Received(socket);
+    await expect.poll(() => received.hasEnded).toBe(true);
+    expect(received.text.endsWith("0\r\n\r\n")).toBe(false); // Cut off, and to be seen as such.
+  });
+
+  test("says that it lives when it was silent for so long, counted from what it said last", async () => {
+    vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+    const more = Promise.withResolvers<SseFrame>();
+    const source = new Source((at) =>
+      at === 0 ? ROW : at === 1 ? more.promise : new Promise(() => {}),
+    );
+    const { get } = await streaming(source, { heartbeatMs: 1_000 });
+    const received = new Received(await answerTo(get()));
+    // What waits by a timer would move the time.
+    const shows = async (body: string): Promise<void> => {
+      while (received.text.length < openingLength(received.text) + body.length) await turn();
+      expect(received.text.replace(OPENING, "")).toBe(body);
+    };
+    await shows(ROW_TEXT);
+    vi.advanceTimersByTime(999);
+    more.resolve(ROW);
+    await shows(ROW_TEXT + ROW_TEXT);
+    vi.advanceTimersByTime(999);
+    vi.advanceTimersByTime(1);
+    await shows(`${ROW_TEXT}${ROW_TEXT}: ping\n\n`);
+    vi.advanceTimersByTime(2_000);
+    await shows(`${ROW_TEXT}${ROW_TEXT}${": ping\n\n".repeat(3)}`);
+  });
+
+  test("is only its headers to HEAD, and its source is given up", async () => {
+    const { get, source, openStreams } = await waitingStream();
+    const answer = await answerTo(get("HEAD"));
+    expect(answer.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
+    expect(answer.headers["content-length"]).toBeUndefined();
+    expect(await text(answer)).toBe("");
+    await expect.poll(() => source.left).toBe(true);
+    await expect.poll(openStreams).toBe(0);
+  });
+
+  test("goes to HTTP/1.0 without chunks, up to the end of the connection", async () => {
+    const { app, connect } = await streaming(new Source((at) => (at < 2 ? ROW : undefined)));
+    const socket = connect();
+    socket.write("GET /stream/1 HTTP/1.0\r\n\r\n");
+    const [head = "", ...body] = (await text(socket)).split("\r\n\r\n");
+    expect(head).toMatch(/^HTTP\/1\.1 200/);
+    expect(head.toLowerCase()).not.toContain("chunked");
+    expect(body.join("").replace(OPENING, "")).toBe(ROW_TEXT + ROW_TEXT);
+    await app.close();
+  });
+});

@@ -1,0 +1,347 @@
+/**
+ * The folds of sessions: who reads the table when, that a fold is right whatever fails meanwhile, and
+ * what is kept. What an event does to messages is tested with the transcript itself.
+ */
+import { create, toBinary } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { Canonical } from "../../src/agui/canonical/canonical.ts";
+import type { JsonObject } from "../../src/agui/json.ts";
+import { Transcript } from "../../src/agui/transcript/transcript.ts";
+import {
+  TRANSCRIPT_LIMITS,
+  type TranscriptLimits,
+  Transcripts,
+} from "../../src/handlers/transcripts.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { type MergedEvent, mergeFragments } from "../support/merging.ts";
+import { settled, SlowTable } from "../support/slow-table.ts";
+import { ownStreams, type Stream, type StreamEvent } from "../support/streams.ts";
+import { describeUnitContract } from "../support/unit-contract.ts";
+
+function folding(limits: Partial<TranscriptLimits> = {}) {
+  const table = new SlowTable();
+  const metrics = createMetrics();
+  const transcripts = new Transcripts(
+    { reader: table, metrics },
+    { ...TRANSCRIPT_LIMITS, bytesMax: 1_000_000, ...limits },
+  );
+  const asked = async (): Promise<Readonly<Record<string, number>>> => {
+    const found = (await metrics.text()).matchAll(/_transcripts_total\{cache="(\w+)"\} (\d+)/g);
+    return Object.fromEntries([...found].map(([, cache, count]) => [cache, Number(count)]));
+  };
+  return { table, metrics, transcripts, asked };
+}
+
+/** Says one word in a message of its own. */
+function say(table: SlowTable, text: string, sessionId = "s"): void {
+  const messageId = `m${table.rows.length}`;
+  add(table, sessionId, { type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
+  add(table, sessionId, { type: "TEXT_MESSAGE_CONTENT", messageId, delta: text });
+  add(table, sessionId, { type: "TEXT_MESSAGE_END", messageId });
+}
+
+function add(table: SlowTable, sessionId: string, event: JsonObject): void {
+  table.event(sessionId, { eventType: String(event["type"]), payload: JSON.stringify(event) });
+}
+
+function addStream(table: SlowTable, events: readonly (StreamEvent | MergedEvent)[]): void {
+  for (const { eventType, payload, ...merged } of events) {
+    if ("fragments" in merged && merged.fragments !== undefined) {
+      const { eventCount, fragments: index } = merged;
+      const fragments = toBinary(FragmentsSchema, create(FragmentsSchema, index));
+      table.event("s", { eventType, payload, eventCount, fragments });
+    } else {
+      table.event("s", { eventType, payload });
+    }
+  }
+}
+
+const words = (messages: readonly Readonly<Record<string, unknown>>[]): readonly unknown[] =>
+  messages.map(({ content }) => content);
+
+/** What a fold of the first events alone gives. */
+function foldOf({ events }: Stream, count: number) {
+  const canonical = new Canonical("s");
+  const transcript = new Transcript();
+  for (const [index, event] of events.slice(0, count).entries()) {
+    const logged = { ...event, seq: BigInt(index) + 1n, conformant: true };
+    for (const { value } of canonical.next(logged)) transcript.apply(value);
+  }
+  const copy: unknown = JSON.parse(JSON.stringify(transcript.messages()));
+  return { messages: copy, state: transcript.state, interrupts: transcript.interrupts() };
+}
+
+describe("asking", () => {
+  test("reads a session once, and then only what is new", async () => {
+    const { table, transcripts, asked } = folding();
+    say(table, "one");
+    expect(words((await read(transcripts)).messages)).toEqual(["one"]);
+    expect(words((await read(transcripts)).messages)).toEqual(["one"]);
+    expect(table.pagesRead).toBe(1);
+    say(table, "two");
+    expect(words((await read(transcripts)).messages)).toEqual(["one", "two"]);
+    expect(table.pagesRead).toBe(2);
+    expect(await asked()).toEqual({ miss: 1, hit: 1, advanced: 1 });
+  });
+
+  test("at once shares one flight, which goes on for those who want more", async () => {
+    const { table, transcripts, metrics } = folding();
+    say(table, "one");
+    table.fast = false;
+    const first = Array.from({ length: 50 }, () => transcripts.snapshot("s", 3n));
+    await settled();
+    say(table, "two");
+    const later = transcripts.snapshot("s", 6n);
+    expect(table.pending).toHaveLength(1);
+    table.pending[0]?.answer("began");
+    table.fast = true;
+    const texts = new Set((await Promise.all(first)).map(({ messagesText }) => messagesText));
+    expect(texts.size).toBe(1);
+    expect((await later).seq).toBe(6n);
+    expect(table.pagesRead).toBe(2);
+    expect(await metrics.text()).toContain("session_ledger_transcript_rows_total 6");
+  });
+
+  test("makes the texts once for everybody who comes before the next row", async () => {
+    const { table, transcripts } = folding();
+    say(table, "one");
+    const [one, other] = await Promise.all([
+      transcripts.snapshot("s", 3n),
+      transcripts.snapshot("s", 3n),
+    ]);
+    expect(other).toBe(one);
+    expect(one.servedAs("1.0.0")).toBe(other.servedAs("1.0.0"));
+  });
+
+  test("what was given stays as it was when the fold goes on", async () => {
+    const { table, transcripts } = folding();
+    add(table, "s", { type: "RUN_STARTED", threadId: "t", runId: "r" });
+    say(table, "one");
+    add(table, "s", { type: "TEXT_MESSAGE_START", messageId: "open", role: "assistant" });
+    const before = await transcripts.snapshot("s", 5n);
+    const { messagesText } = before;
+    add(table, "s", { type: "TEXT_MESSAGE_CONTENT", messageId: "open", delta: "more" });
+    add(table, "s", { type: "TEXT_MESSAGE_END", messageId: "open" });
+    const after = await transcripts.snapshot("s", 7n);
+    expect(after.messagesText).toContain("more");
+    expect(before.messagesText).toBe(messagesText);
+    expect(before.openings()).toMatchObject([{ messageId: "open" }]);
+    expect(after.openings()).toEqual([]);
+  });
+
+  test("of a long session gives others their turn of the event loop", async () => {
+    const { table, transcripts } = folding({ pageRowsMax: 1_000, sliceRowsMax: 10 });
+    for (let count = 0; count < 100; count += 1) say(table, "word");
+    let turns = 0;
+    const turn = (): void => {
+      turns += 1;
+      setImmediate(turn);
+    };
+    setImmediate(turn);
+    await transcripts.snapshot("s", 300n);
+    expect(turns).toBeGreaterThanOrEqual(29);
+  });
+
+  test("pages are read few at a time, and a short session does not wait for long ones", async () => {
+    const limits = { pageRowsMax: 2, longFoldsMax: 1, shortFoldsMax: 1 };
+    const { table, transcripts } = folding(limits);
+    for (const sessionId of ["long1", "long2"]) {
+      for (let count = 0; count < 3; count += 1) say(table, "word", sessionId);
+    }
+    add(table, "short", { type: "CUSTOM" });
+    table.fast = false;
+    const long = ["long1", "long2"].map((sessionId) => transcripts.snapshot(sessionId, 9n));
+    const short = transcripts.snapshot("short", 1n);
+    expect(table.pending).toHaveLength(2);
+    table.pending[1]?.answer("now");
+    expect((await short).seq).toBe(1n);
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    expect((await Promise.all(long)).map(({ seq }) => seq)).toEqual([9n, 9n]);
+  });
+});
+
+describe("what fails", () => {
+  test("a read that fails leaves the fold right, and the next to ask goes on from there", async () => {
+    const { table, transcripts } = folding({ pageRowsMax: 2 });
+    for (const word of ["one", "two", "three"]) say(table, word);
+    table.fast = false;
+    const first = transcripts.snapshot("s", 9n);
+    table.pending[0]?.answer("now");
+    await settled();
+    await settled();
+    table.pending[0]?.fail(new Error("the database is gone"));
+    await expect(first).rejects.toThrow("the database is gone");
+    table.fast = true;
+    const { pagesRead } = table;
+    expect(words((await read(transcripts)).messages)).toEqual(["one", "two", "three"]);
+    expect(table.pagesRead - pagesRead).toBe(4); // Rows 3 to 9: the first page was not read again.
+  });
+
+  test("a fold that is in the middle of a row is thrown away", async () => {
+    const { table, transcripts } = folding();
+    say(table, "one");
+    const broken = table.event("s", { eventType: "CUSTOM", payload: "{" });
+    say(table, "two");
+    await expect(read(transcripts)).rejects.toThrow(SyntaxError);
+    table.rows[table.rows.indexOf(broken)] = { ...broken, payload: '{"name":"n"}' };
+    expect(words((await read(transcripts)).messages)).toEqual(["one", "two"]);
+  });
+
+  test("rows that were erased are passed over", async () => {
+    const { table, transcripts } = folding();
+    say(table, "one");
+    say(table, "two");
+    table.erase("s", 3n);
+    expect(words((await read(transcripts)).messages)).toEqual(["two"]);
+    table.erase("s", 6n);
+    say(table, "three", "t");
+    table.erase("t", 3n);
+    expect((await transcripts.snapshot("t", 3n)).messagesText).toBe("[]");
+  });
+});
+
+describe("what is kept", () => {
+  test("is bounded by bytes: the session asked for the longest ago goes first", async () => {
+    const { table, transcripts, metrics, asked } = folding({ bytesMax: 30_000 });
+    for (const sessionId of ["a", "b", "c"]) say(table, "x".repeat(7_000), sessionId);
+    for (const sessionId of ["a", "b", "a", "c"]) await transcripts.snapshot(sessionId, 3n);
+    expect(transcripts.counts().sessions).toBe(2);
+    expect(await metrics.text()).toMatch(/_transcript_bytes 2\d{4}\n/);
+    await transcripts.snapshot("a", 3n);
+    expect(await asked()).toEqual({ miss: 3, hit: 2 });
+    await transcripts.snapshot("b", 3n);
+    expect(await asked()).toEqual({ miss: 4, hit: 2 });
+  });
+
+  test("a session that is larger than the bound is folded, and not kept", async () => {
+    const { table, transcripts } = folding({ bytesMax: 30_000 });
+    say(table, "x", "small");
+    say(table, "x".repeat(40_000), "large");
+    await transcripts.snapshot("small", 3n);
+    expect((await transcripts.snapshot("large", 3n)).messagesText.length).toBeGreaterThan(40_000);
+    expect(transcripts.counts()).toMatchObject({ sessions: 1 });
+    expect(transcripts.counts().bytes).toBeLessThan(30_000);
+  });
+
+  test("one that is read is not thrown out, and its askers share it still", async () => {
+    const { table, transcripts } = folding({ bytesMax: 12_000 });
+    say(table, "one", "a");
+    await transcripts.snapshot("a", 3n);
+    say(table, "two", "a");
+    table.fast = false;
+    const first = transcripts.snapshot("a", 6n);
+    const [flight] = table.pending;
+    table.fast = true;
+    say(table, "x".repeat(7_000), "b");
+    await transcripts.snapshot("b", 3n);
+    const second = transcripts.snapshot("a", 6n);
+    const { pagesRead } = table;
+    flight?.answer("now");
+    expect(await first).toBe(await second);
+    expect(table.pagesRead).toBe(pagesRead);
+  });
+
+  test("a session that is deleted is not: who reads it hears so, also on the way", async () => {
+    const { table, transcripts } = folding();
+    say(table, "one");
+    await read(transcripts);
+    say(table, "two");
+    table.fast = false;
+    const reading = transcripts.snapshot("s", 6n);
+    table.deleted.add("s");
+    transcripts.drop("s");
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    await expect(reading).rejects.toMatchObject({ reason: "SESSION_DELETED" });
+    await expect(read(transcripts)).rejects.toMatchObject({ reason: "SESSION_DELETED" });
+    expect(transcripts.counts()).toEqual({ sessions: 0, bytes: 0, folding: 0 });
+  });
+
+  test("a deletion elsewhere is seen when somebody asks", async () => {
+    const { table, transcripts } = folding();
+    say(table, "one");
+    await read(transcripts);
+    table.deleted.add("s");
+    await expect(read(transcripts)).rejects.toMatchObject({ reason: "SESSION_DELETED" });
+    expect(transcripts.counts().sessions).toBe(0);
+  });
+
+  test("a session without events takes no place", async () => {
+    const { transcripts } = folding();
+    expect((await transcripts.snapshot("nobody", 0n)).messagesText).toBe("[]");
+    expect(transcripts.counts().sessions).toBe(0);
+  });
+});
+
+describe("up_to_seq", () => {
+  test.each(ownStreams().flatMap((stream) => [false, true].map((merged) => ({ stream, merged }))))(
+    "$stream.scenario, merged $merged: every number gives what it was then",
+    async ({ stream, merged }) => {
+      const { table, transcripts } = folding({ pageRowsMax: 5, sliceRowsMax: 3 });
+      addStream(table, merged ? mergeFragments(stream.events) : stream.events);
+      await read(transcripts);
+      for (let count = 0; count <= stream.events.length; count += 1) {
+        const upToSeq = BigInt(count);
+        const { messages, state, interrupts, ...rest } = await transcripts.read("s", { upToSeq });
+        expect(rest.upToSeq).toBe(upToSeq);
+        expect({ messages, state, interrupts }).toEqual(foldOf(stream, count));
+      }
+      expect(await read(transcripts)).toMatchObject(foldOf(stream, stream.events.length));
+    },
+  );
+
+  test("keeps nothing, and does not set the kept fold back", async () => {
+    const { table, transcripts } = folding();
+    say(table, "one");
+    say(table, "two");
+    expect((await transcripts.read("s", { upToSeq: 3n })).messages).toHaveLength(1);
+    expect(transcripts.counts().sessions).toBe(0);
+    expect((await read(transcripts)).messages).toHaveLength(2);
+    expect((await transcripts.read("s", { upToSeq: 3n })).messages).toHaveLength(1);
+    expect((await read(transcripts)).messages).toHaveLength(2);
+  });
+
+  test("above the head is refused by name", async () => {
+    const { table, transcripts } = folding();
+    say(table, "one");
+    await expect(transcripts.read("s", { upToSeq: 4n })).rejects.toMatchObject({
+      code: "out_of_range",
+      violations: [{ field: "up_to_seq" }],
+    });
+  });
+});
+
+test.each([
+  ["", "invalid_argument"],
+  ["a/b", "invalid_argument"],
+  ["unknown", "not_found"],
+])("session %j is %s", async (sessionId, code) => {
+  const { transcripts } = folding();
+  await expect(transcripts.read(sessionId, { upToSeq: undefined })).rejects.toMatchObject({ code });
+});
+
+describeUnitContract("transcripts", {
+  create: () => folding().transcripts,
+  isOfUse: async (transcripts) => (await transcripts.snapshot("s", 0n)).messagesText === "[]",
+  remains: (transcripts) => (transcripts.counts().folding === 0 ? [] : ["a fold"]),
+});
+
+test("a stop ends what is read, and waits for it", async () => {
+  const { table, transcripts } = folding();
+  say(table, "one");
+  table.fast = false;
+  const outcome = transcripts.snapshot("s", 3n).catch((error: unknown) => error);
+  let hasStopped = false;
+  const stop = transcripts.stop().then(() => (hasStopped = true));
+  await settled();
+  expect(hasStopped).toBe(false);
+  table.pending[0]?.answer("now");
+  await stop;
+  expect(await outcome).toMatchObject({ reason: "SHUTTING_DOWN" });
+});
+
+function read(transcripts: Transcripts) {
+  return transcripts.read("s", { upToSeq: undefined });
+}
