@@ -242,7 +242,7 @@ export const CLIENT_SETTINGS = {
   address: remoteAddress({
     name: "SESSION_LEDGER_ADDRESS",
     fallback: "127.0.0.1:9000",
-    meaning: "The service that `push`, `tail` and `sessions` speak to; `--address` wins.",
+    meaning: "The service that `push`, `tail`, `export` and `sessions` speak to; `--address` wins.",
   }),
 } as const;
 

@@ -41,6 +41,7 @@ import { append } from "./store/append.ts";
 import { createDatabase, type Database } from "./store/database.ts";
 import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
 import { readKept } from "./store/kept.ts";
+import { readLogged } from "./store/logged.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { LedgerReader } from "./store/reader.ts";
@@ -69,7 +70,7 @@ export function createService(config: Config, log: Log): Service {
     exchange.committed(rows);
   };
   const transcripts = new Transcripts(
-    { reader, metrics },
+    { reader: { ...reader, loggedAfter: (page) => readLogged(database, page) }, metrics },
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
   const deleted = (sessionId: string): void => {

@@ -61,29 +61,32 @@ export class SharedEvents {
   of(row: EventRow, afterSeq: bigint): Iterable<SessionEvent> {
     if (row.fragments === undefined) return row.seq > afterSeq ? [this.#toWhole(row)] : [];
     const known = this.#expansions.get(row);
-    const tooLarge = known !== undefined && known.bytes > this.#limits.rowBytesMax;
-    const events = known?.events ?? (tooLarge ? undefined : this.#make(row));
-    if (events === undefined) return toRawEvents(row, afterSeq);
-    return row.seq > afterSeq ? events : events.filter(({ seq }) => seq > afterSeq);
+    const isTooLarge = known !== undefined && known.bytes > this.#limits.rowBytesMax;
+    const expansion = known?.events === undefined && !isTooLarge ? this.#make(row) : known;
+    return expansion?.events === undefined
+      ? toRawEvents(row, afterSeq)
+      : eventsOf(row, expansion, afterSeq);
   }
 
-  #make(row: EventRow): readonly SessionEvent[] | undefined {
+  #make(row: EventRow): Expansion {
     const events: SessionEvent[] = [];
     let bytes = 0;
     for (const event of toRawEvents(row, row.seq - 1n)) {
       bytes += EVENT_BYTES + event.payload.length;
-      if (bytes > this.#limits.rowBytesMax) {
-        this.#expansions.set(row, { events: undefined, bytes });
-        return undefined;
-      }
+      if (bytes > this.#limits.rowBytesMax)
+        return this.#remember(row, { events: undefined, bytes });
       events.push(event);
     }
-    const expansion: Expansion = { events, bytes };
-    this.#expansions.set(row, expansion);
+    const expansion = this.#remember(row, { events, bytes });
     this.#kept.add({ expansion: new WeakRef(expansion), bytes });
     this.#bytes += bytes;
     this.#displace();
-    return events;
+    return expansion;
+  }
+
+  #remember(row: EventRow, expansion: Expansion): Expansion {
+    this.#expansions.set(row, expansion);
+    return expansion;
   }
 
   #displace(): void {
@@ -94,6 +97,23 @@ export class SharedEvents {
       const expansion = oldest.expansion.deref();
       if (expansion !== undefined) expansion.events = undefined;
     }
+  }
+}
+
+/** A reader that stands still holds none of what was displaced: it goes on with events of its own. */
+function* eventsOf(
+  row: EventRow,
+  expansion: Expansion,
+  afterSeq: bigint,
+): Generator<SessionEvent, void, undefined> {
+  let seen = afterSeq > row.seq - 1n ? afterSeq : row.seq - 1n;
+  for (let at = Number(seen - row.seq + 1n); ; at += 1) {
+    const { events } = expansion;
+    if (events === undefined) return yield* toRawEvents(row, seen);
+    const event = events[at];
+    if (event === undefined) return;
+    seen = event.seq;
+    yield event;
   }
 }
 

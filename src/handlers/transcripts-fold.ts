@@ -9,7 +9,13 @@ import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
 import { withoutAnswered } from "../agui/transcript/interrupts.ts";
 import { Transcript } from "../agui/transcript/transcript.ts";
 import type { RawEvent } from "../compressor/expand.ts";
-import { type EventRow, lastSeqOf } from "../store/rows.ts";
+import type { EventRow } from "../store/rows.ts";
+import { type CountedRow, lastNumberOf } from "./transcripts-rows.ts";
+
+export interface FoldedRow extends LoggedEvent, CountedRow {
+  /** When the last of its events happened, where it is known; of a page's last row it is. */
+  readonly newestMicros?: bigint | undefined;
+}
 
 export class Fold {
   readonly #canonical: Canonical;
@@ -35,10 +41,10 @@ export class Fold {
   }
 
   /** The next row. */
-  add(row: EventRow): void {
+  add(row: FoldedRow): void {
     this.#apply(row);
-    this.#moveTo(lastSeqOf(row));
-    this.#newestMicros = newestMicrosOf(row);
+    this.#moveTo(lastNumberOf(row));
+    this.#newestMicros = row.newestMicros ?? this.#newestMicros;
   }
 
   /** One event of the next row, which is a merged one. */

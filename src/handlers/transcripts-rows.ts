@@ -1,7 +1,20 @@
 /** The event rows of a session for a fold: in pages, the next one on its way while one is folded. */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
-import type { LedgerReader } from "../store/reader.ts";
-import { type EventRow, lastSeqOf } from "../store/rows.ts";
+
+/** A row, as far as its number and its size go. */
+export interface CountedRow {
+  readonly seq: bigint;
+  readonly eventCount: number;
+  readonly payload: string;
+}
+
+/** A page of contiguous rows. */
+export type ReadRows<R extends CountedRow> = (page: {
+  readonly sessionId: string;
+  readonly after: bigint;
+  readonly rowsMax: number;
+  readonly bytesMax: number;
+}) => Promise<readonly R[]>;
 
 export interface RowsLimits {
   readonly pageRowsMax: number;
@@ -20,21 +33,21 @@ export interface RowsRequest {
 }
 
 /** The next rows, which may be none, and the number up to which nothing else is there. */
-export interface Slice {
-  readonly rows: readonly EventRow[];
+export interface Slice<R extends CountedRow> {
+  readonly rows: readonly R[];
   readonly seq: bigint;
 }
 
 /** Ends when it has come to what is wanted. */
-export async function* rowsAfter(
-  reader: Pick<LedgerReader, "pageAfter">,
+export async function* rowsAfter<R extends CountedRow>(
+  readRows: ReadRows<R>,
   request: RowsRequest,
   limits: RowsLimits,
-): AsyncGenerator<Slice, void, undefined> {
+): AsyncGenerator<Slice<R>, void, undefined> {
   const { sessionId, wanted } = request;
   const { pageRowsMax: rowsMax, pageBytesMax: bytesMax } = limits;
   const read = (after: bigint) => {
-    const page = reader.pageAfter({ stream: "events", sessionId, after, rowsMax, bytesMax });
+    const page = readRows({ sessionId, after, rowsMax, bytesMax });
     page.catch(() => undefined); // It may fail while the one before it is folded; it is awaited later.
     return { page, committed: wanted() };
   };
@@ -47,7 +60,7 @@ export async function* rowsAfter(
       const rows = await page;
       const last = rows.at(-1);
       // What was committed before the question and is not in its answer was erased.
-      cursor = last === undefined ? committed : lastSeqOf(last);
+      cursor = last === undefined ? committed : lastNumberOf(last);
       if (last === undefined) yield { rows, seq: cursor };
       else if (cursor < wanted()) next = read(cursor);
       for (const slice of slicesOf(rows, limits)) {
@@ -60,20 +73,25 @@ export async function* rowsAfter(
   }
 }
 
-function* slicesOf(
-  rows: readonly EventRow[],
+/** The last number that the row takes. */
+export function lastNumberOf({ seq, eventCount }: CountedRow): bigint {
+  return seq + BigInt(eventCount) - 1n;
+}
+
+function* slicesOf<R extends CountedRow>(
+  rows: readonly R[],
   { sliceRowsMax, sliceBytesMax }: RowsLimits,
-): Generator<Slice, void, undefined> {
-  let slice: EventRow[] = [];
+): Generator<Slice<R>, void, undefined> {
+  let slice: R[] = [];
   let bytes = 0;
   for (const row of rows) {
     slice.push(row);
     bytes += row.payload.length;
     if (slice.length < sliceRowsMax && bytes < sliceBytesMax) continue;
-    yield { rows: slice, seq: lastSeqOf(row) };
+    yield { rows: slice, seq: lastNumberOf(row) };
     slice = [];
     bytes = 0;
   }
   const last = slice.at(-1);
-  if (last !== undefined) yield { rows: slice, seq: lastSeqOf(last) };
+  if (last !== undefined) yield { rows: slice, seq: lastNumberOf(last) };
 }

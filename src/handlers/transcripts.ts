@@ -22,6 +22,7 @@ import type { JsonObject } from "../agui/json.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import type { LoggedAfter, LoggedRow } from "../store/logged.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
@@ -45,7 +46,7 @@ export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
   longFoldsMax: 2,
   shortFoldsMax: 2,
   pageRowsMax: 2_000,
-  pageBytesMax: 1_048_576,
+  pageBytesMax: 2_097_152,
   sliceRowsMax: 250,
   sliceBytesMax: 262_144,
 };
@@ -53,7 +54,10 @@ export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
 export type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
 
 export interface TranscriptDependencies {
-  readonly reader: Pick<LedgerReader, "heads" | "pageAfter">;
+  readonly reader: Pick<LedgerReader, "heads" | "pageAfter"> & {
+    /** As pageAfter, with what a fold needs. */
+    loggedAfter(request: LoggedAfter): Promise<readonly LoggedRow[]>;
+  };
   readonly metrics: TranscriptMetrics;
 }
 
@@ -206,7 +210,8 @@ export class Transcripts implements Unit {
   }
 
   async #advance(fold: Fold, request: RowsRequest): Promise<void> {
-    for await (const { rows, seq } of rowsAfter(this.#reader, request, this.#limits)) {
+    const read = (page: LoggedAfter) => this.#reader.loggedAfter(page);
+    for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
       if (this.#stopped) throw stopping();
       this.#metrics.transcriptRows.inc(rows.length);
       try {
@@ -225,8 +230,9 @@ export class Transcripts implements Unit {
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
     const request = { sessionId, after: 0n, wanted: () => upToSeq };
+    const read = (page: LoggedAfter) => this.#reader.pageAfter({ stream: "events", ...page });
     await this.#inTurn(upToSeq, async () => {
-      for await (const { rows, seq } of rowsAfter(this.#reader, request, this.#limits)) {
+      for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
         if (this.#stopped) throw stopping();
         this.#metrics.transcriptRows.inc(rows.length);
         for (const row of rows) {

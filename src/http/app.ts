@@ -119,6 +119,9 @@ function serveAll(app: App, { openRequests, records, isOnLoopback }: AppParts): 
   app.setErrorHandler((cause, request, reply) => {
     const error = refusalOf(cause);
     servedRequestOf(request).refusedBy = error;
+    // fastify would close the connection of a body that it does not read. A client that still sends
+    // then finds it reset, and never reads why; left open, Node reads on and throws away.
+    void reply.removeHeader("connection");
     sendProblem(reply, error);
   });
 }

@@ -46,6 +46,14 @@ export interface LiveQuery {
   readonly state_frames: boolean;
 }
 
+/** What a follower may say; read here and not by the framework, which would name it in lower case. */
+const liveHeaders = z.looseObject({
+  "last-event-id": z
+    .string()
+    .optional()
+    .meta({ description: "Only what has a higher number: the id that was seen last." }),
+});
+
 /** What a follower may ask for; the messages' route, which is JSON as well, has more beside it. */
 export const liveParameters = {
   after_seq: seqParameter("Only what has a higher number. A stream: Last-Event-ID wins over it."),
@@ -72,6 +80,7 @@ const EVENTS = {
     "Server-sent events: `data:` an AG-UI event as it was before compression, `id:` its seq. Begins at now, or behind `Last-Event-ID` or else `after_seq`, and does not end by itself. An error after the beginning is an event named `error`, its data a problem.",
   tags: ["events"],
   params: sessionParams,
+  headers: liveHeaders,
   querystring: z.strictObject(liveParameters),
   response: {
     200: answer("A stream.", z.string(), "text/event-stream"),

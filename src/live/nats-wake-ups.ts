@@ -2,9 +2,9 @@
  * Announcements by NATS core: everybody publishes to one subject and subscribes to it.
  *
  * A connection that is lost is given up, and kept-line.ts opens another; the client's own reconnect
- * stays off. It could not be stopped before its first success, it ends by itself on some refusals, it
- * does not subscribe again after a denied subscription, and it buffers without a bound what is
- * published meanwhile.
+ * stays off. Before its first success it has no handle to stop it by, it ends by itself on some
+ * refusals, it does not subscribe again after a denied subscription, and what is published meanwhile
+ * it takes, and drops at its next try.
  *
  * @nats-io/transport-node 3.4.0 leaves the socket of a dial that timed out open: `dial` in protocol.js
  * closes the transport, and `_closed` in node_transport.js does nothing for one that was never
@@ -29,7 +29,7 @@ export interface NatsLimits {
 }
 
 /** Starting points, not measured against others. A silent loss is found after 4 s at most. */
-export const NATS_LIMITS: NatsLimits = { openLimitMs: 2_000, pingIntervalMs: 2_000 };
+const NATS_LIMITS: NatsLimits = { openLimitMs: 2_000, pingIntervalMs: 2_000 };
 
 export function createNatsCarrier(server: NatsServer, limits: NatsLimits = NATS_LIMITS): Carrier {
   let current: NatsLine | undefined;
@@ -58,6 +58,7 @@ async function openLine(opening: Opening, signal: AbortSignal): Promise<NatsLine
   const { protocol, hostname, port, username, password } = new URL(opening.server.url);
   const address = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || NATS_PORT) };
   await greeting(address, { limitMs: openLimitMs, signal });
+  // From here on nothing hears of an abort; each step has its limit, and the line is closed then.
   const connection = await connect({
     servers: `${hostname}:${address.port}`,
     ...credentials(decodeURIComponent(username), decodeURIComponent(password)),
@@ -72,7 +73,6 @@ async function openLine(opening: Opening, signal: AbortSignal): Promise<NatsLine
   const line = new NatsLine(connection, opening);
   try {
     await line.confirm(openLimitMs);
-    signal.throwIfAborted(); // The connecting could not be told of it.
     return line;
   } catch (error) {
     await line.close();

@@ -107,7 +107,7 @@ const NO_BORDER: Border = { seq: undefined, more: false };
  * head seen here is there for the statement that follows.
  */
 async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<Border> {
-  const { stream, sessionId, descending } = request;
+  const { stream, sessionId, descending, before } = request;
   const head = stream === "messages" ? sql`message_seq` : sql`event_seq`;
   const [fields] = await database.run(sql`
     select (select seq from ${TABLE[stream]} where ${rangeOf(request)}
@@ -118,11 +118,10 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
     // The row beyond is not looked at; its number is where the next page begins.
     return { seq: descending ? BigInt(beyond) + 1n : BigInt(beyond) - 1n, more: true };
   }
-  const head = fields?.["head"];
-  if (descending || typeof head !== "string") return NO_BORDER;
-  const { before } = request;
-  const isBelow = before !== undefined && before <= BigInt(head);
-  return { seq: isBelow ? before - 1n : BigInt(head), more: false };
+  const end = fields?.["head"];
+  if (descending || typeof end !== "string") return NO_BORDER;
+  const isBelow = before !== undefined && before <= BigInt(end);
+  return { seq: isBelow ? before - 1n : BigInt(end), more: false };
 }
 
 /** Exported for the plan test. */

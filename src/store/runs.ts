@@ -135,8 +135,7 @@ function payloadsStatement(sessionId: string, seqs: readonly bigint[]): SQL {
 
 /** Two parts of one run, one after the other; undefined when they are two runs. */
 export function joined(left: RunStretch, right: RunStretch): RunStretch | undefined {
-  const goesOn = left.runId === right.runId && left.end === undefined;
-  if (!goesOn || left.lastSeq + 1n !== right.firstSeq) return undefined;
+  if (left.runId !== right.runId || left.end !== undefined) return undefined;
   return {
     ...left,
     lastSeq: right.lastSeq,

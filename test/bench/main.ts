@@ -1,11 +1,12 @@
 /**
- * Measures the service: `npm run bench -- push|read|memory|idle|watch|all`, `npm run bench -- profile push`.
+ * Measures the service: `npm run bench -- push|read|memory|idle|watch|join|all`, `npm run bench -- profile push`.
  * docs/performance.md says what is compared with what. Everything that is started is ended, everything
  * that is written is deleted, also on Ctrl-C; no benchmark goes on for longer than its limit.
  */
 import { cleanUp } from "../support/embedded-fixture.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { benchIdle } from "./idle.ts";
+import { benchJoin } from "./join.ts";
 import { describeMachine } from "./machine.ts";
 import { benchMemory } from "./memory.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
@@ -20,6 +21,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   memory: benchMemory,
   idle: benchIdle,
   watch: benchWatch,
+  join: benchJoin,
   profile: benchProfile,
 };
 

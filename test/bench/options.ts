@@ -1,7 +1,7 @@
 /** The command line: which benchmarks, and how much of each. */
 import { parseArgs } from "node:util";
 
-const BENCHES = ["push", "read", "memory", "idle", "watch"] as const;
+const BENCHES = ["push", "read", "memory", "idle", "watch", "join"] as const;
 export type BenchName = (typeof BENCHES)[number] | "profile";
 
 export interface BenchOptions {
@@ -16,7 +16,7 @@ export interface BenchOptions {
   readonly parts: readonly string[] | undefined;
 }
 
-export const USAGE = `usage: npm run bench -- push|read|memory|idle|watch|all [options]
+export const USAGE = `usage: npm run bench -- push|read|memory|idle|watch|join|all [options]
        npm run bench -- profile push [options]
 
   --seconds N   how long one run of load takes

@@ -101,18 +101,30 @@ export async function startLedger(
   };
 }
 
+export interface Replica extends Target {
+  readonly httpAddress: string;
+  stop(): Promise<void>;
+}
+
 /** Another service on the ledger's PostgreSQL. */
 export async function startReplica(
   bench: Bench,
   ledger: Ledger,
   env: Readonly<Record<string, string>> = {},
-): Promise<Target> {
-  const { pid, ready } = await startProcess(bench, {
+): Promise<Replica> {
+  const { pid, ready, ...server } = await startProcess(bench, {
     script: new URL("../../src/main.ts", import.meta.url),
     env: { ...ADDRESSES, DATABASE_URL: ledger.databaseUrl, LOG_LEVEL: "info", ...env },
     readyBy: (line) => servingSchema.safeParse(line).data,
   });
-  return { name: "replica", address: ready.grpc, pid, witness: ledger.witness };
+  return {
+    name: "replica",
+    address: ready.grpc,
+    httpAddress: ready.http,
+    pid,
+    witness: ledger.witness,
+    stop: () => server.stop(),
+  };
 }
 
 /** Streams the same rows to every watch once all are there: what gRPC alone costs a fan-out. */

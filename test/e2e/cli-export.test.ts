@@ -145,6 +145,16 @@ describe("export", () => {
     command.closeOutput();
     expect(await command.result).toEqual({ exitCode: 0, stderr: "" });
   });
+
+  test("interrupted while its reader stands still it ends with 130, and claims nothing", async () => {
+    await pushMerged(client, "still", fragments(100));
+    const { stdout, stderr, interrupt, exitCode } = exportHeld("still", service.grpcAddress);
+    await stdout.first;
+    interrupt.abort();
+    expect(await exitCode).toBe(130);
+    expect(linesOf(stdout.text)).toHaveLength(1);
+    expect(stderr.text).toBe("");
+  });
 });
 
 describe("export into a file", () => {
@@ -183,50 +193,13 @@ describe("export into a file", () => {
   });
 });
 
-/** Takes one chunk, and the others only when it is told to. */
-class Held extends Writable {
-  text = "";
-  readonly #first = Promise.withResolvers<void>();
-  #isReleased = false;
-  #done: (() => void) | undefined;
-  readonly first: Promise<void> = this.#first.promise;
-
-  constructor() {
-    super({ highWaterMark: 1 });
-  }
-
-  release(): void {
-    this.#isReleased = true;
-    this.#done?.();
-  }
-
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.text += chunk.toString();
-    this.#first.resolve();
-    this.#done = done;
-    if (this.#isReleased) done();
-  }
-}
-
 test("export goes through a restart of the service, and ends where the session stood when it began", async () => {
   const first = await startService();
   const pushing = createLedgerClient({ address: first.grpcAddress });
   const events = [...fragments(1_500), custom(1), ...fragments(2_500)];
   await pushMerged(pushing, "s", events);
   pushing.close();
-  const [stdout, stderr] = [new Held(), new Held()];
-  stderr.release();
-  const elsewhere = () => Promise.reject(new Error("not to be called"));
-  const exitCode = runCli(["export", "s", "--address", first.grpcAddress], {
-    stdin: Readable.from([]),
-    stdout,
-    stderr,
-    signal: new AbortController().signal,
-    loadConfig: () => loadConfig({}),
-    loadClientConfig: () => loadClientConfig({}),
-    serve: elsewhere,
-    migrate: elsewhere,
-  });
+  const { stdout, exitCode } = exportHeld("s", first.grpcAddress);
   await stdout.first;
   await first.kill("SIGKILL");
   const env = { GRPC_ADDRESS: first.grpcAddress };
@@ -341,3 +314,47 @@ describe("tail", () => {
     await endService(second);
   });
 });
+
+/** A reader that takes one chunk, and the others only when it is told to. */
+class Held extends Writable {
+  text = "";
+  readonly #first = Promise.withResolvers<void>();
+  #isReleased = false;
+  #done: (() => void) | undefined;
+  readonly first: Promise<void> = this.#first.promise;
+
+  constructor() {
+    super({ highWaterMark: 1 });
+  }
+
+  release(): void {
+    this.#isReleased = true;
+    this.#done?.();
+  }
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.text += chunk.toString();
+    this.#first.resolve();
+    this.#done = done;
+    if (this.#isReleased) done();
+  }
+}
+
+/** The command in this process, with a reader that stands still. */
+function exportHeld(sessionId: string, address: string) {
+  const [stdout, stderr] = [new Held(), new Held()];
+  stderr.release();
+  const interrupt = new AbortController();
+  const elsewhere = () => Promise.reject(new Error("not to be called"));
+  const exitCode = runCli(["export", sessionId, "--address", address], {
+    stdin: Readable.from([]),
+    stdout,
+    stderr,
+    signal: interrupt.signal,
+    loadConfig: () => loadConfig({}),
+    loadClientConfig: () => loadClientConfig({}),
+    serve: elsewhere,
+    migrate: elsewhere,
+  });
+  return { stdout, stderr, interrupt, exitCode };
+}

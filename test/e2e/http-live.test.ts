@@ -20,6 +20,9 @@ import { ownStreams, type StreamEvent } from "../support/streams.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
+/** Processes share the machine with others; what is waited for comes much sooner. */
+const WITHIN = { timeout: 20_000 };
+
 const HEARTBEAT_MS = 150;
 
 let shared: SharedDatabase;
@@ -37,7 +40,6 @@ beforeAll(async () => {
     DATABASE_URL: shared.server.url,
     HEAD_POLL_INTERVAL_MS: "100",
     SSE_HEARTBEAT_MS: String(HEARTBEAT_MS),
-    WATCHERS_PER_SESSION_MAX: "40",
   };
   [here, there] = await Promise.all([startService({ env }), startService({ env })]);
   client = new RpcClient(here.grpcAddress);
@@ -92,7 +94,7 @@ function parsedAll(following: Following): readonly unknown[] {
 
 async function rawHttp(socket: Socket): Promise<Received> {
   const received = new Received(socket);
-  await expect.poll(() => received.text, { timeout: 10_000 }).toContain("\r\n\r\n");
+  await expect.poll(() => received.text, WITHIN).toContain("\r\n\r\n");
   return received;
 }
 
@@ -124,7 +126,7 @@ describe("messages", () => {
       const path = `${API}/sessions/${sessionId}/messages${rest}`;
       const socket = await ask(here.httpAddress, path, { headers });
       const received = await rawHttp(socket);
-      await expect.poll(() => received.text).toContain(": watch_state LIVE 5\n\n");
+      await expect.poll(() => received.text, WITHIN).toContain(": watch_state LIVE 5\n\n");
       socket.destroy();
       return [...received.text.matchAll(/^id: (\d+)$/gm)].map(([, id = ""]) => id);
     };
@@ -144,7 +146,7 @@ describe("events", () => {
     const proxy = await cuttable(here);
     const url = urlOf(`127.0.0.1:${proxy.port}`, sessionId, "events?state_frames=true");
     const following = follow(url);
-    await expect.poll(() => following.named.length).toBe(1);
+    await expect.poll(() => following.named.length, WITHIN).toBe(1);
     proxy.cut(); // Before any event came: "now" must not be later the second time.
     for (const [at, row] of ROWS.entries()) {
       await pushRow(at % 2 === 0 ? client : other, sessionId, row);
@@ -241,11 +243,11 @@ describe("a service that is killed", () => {
     const received = await rawHttp(await ask(stopping.httpAddress, path));
     const unread = await ask(stopping.httpAddress, path);
     expect(await stopping.stop()).toBe(0);
-    await expect.poll(() => received.hasEnded).toBe(true);
+    await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
     expect(received.text).toMatch(/event: error\n(retry: \d+\n)?data: \{/);
     expect(received.text).toContain('"reason":"SHUTTING_DOWN"');
     expect(received.text.endsWith("0\r\n\r\n")).toBe(true); // Whole, and not torn off.
-    await expect.poll(() => following.named).toMatchObject([{ name: "error" }]);
+    await expect.poll(() => following.named, WITHIN).toMatchObject([{ name: "error" }]);
     expect(following.isClosed).toBe(false); // It will come back.
     unread.destroy();
     expect(stopping.log.join("\n")).not.toContain("requests cut at the stop limit");
@@ -260,13 +262,13 @@ describe("a stream", () => {
     const path = `${API}/sessions/${sessionId}/messages`;
     const plain = await rawHttp(await ask(here.httpAddress, path, { headers }));
     const pings = () => plain.text.match(/^: ping$/gm)?.length ?? 0;
-    await expect.poll(pings, { timeout: 5_000 }).toBeGreaterThan(2);
+    await expect.poll(pings, WITHIN).toBeGreaterThan(2);
     const comments = [...plain.text.matchAll(/^: (watch_state .*)$/gm)].map(([, text]) => text);
     expect(comments).toEqual(["watch_state CATCHING_UP 0", "watch_state LIVE 1"]);
     expect(plain.text).not.toContain("event:");
 
     const following = follow(urlOf(here.httpAddress, sessionId, "messages?state_frames=true"));
-    await expect.poll(() => following.named.length).toBe(2);
+    await expect.poll(() => following.named.length, WITHIN).toBe(2);
     expect(following.named).toEqual([
       { name: "watch_state", data: '{"state":"CATCHING_UP","seq":0}', id: "" },
       { name: "watch_state", data: '{"state":"LIVE","seq":1}', id: "1" },
@@ -279,12 +281,12 @@ describe("a stream", () => {
     const following = follow(urlOf(here.httpAddress, sessionId, "messages"));
     await following.until(1);
     await other.unary(SessionService.method.deleteSession, { id: sessionId });
-    await expect.poll(() => following.named.length, { timeout: 5_000 }).toBe(1);
+    await expect.poll(() => following.named.length, WITHIN).toBe(1);
     expect(JSON.parse(following.named[0]?.data ?? "")).toMatchObject({
       status: 404,
       reason: "SESSION_DELETED",
     });
-    await expect.poll(() => following.isClosed, { timeout: 5_000 }).toBe(true);
+    await expect.poll(() => following.isClosed, WITHIN).toBe(true);
     expect(following.refusedWith).toBe(404);
   });
 
@@ -304,14 +306,14 @@ describe("a stream", () => {
         ask(there.httpAddress, `${API}/sessions/${sessionId}/events`),
       ),
     );
-    await expect.poll(openNow).toEqual([5, 5]);
+    await expect.poll(openNow, WITHIN).toEqual([5, 5]);
     for (const socket of sockets) socket.destroy();
-    await expect.poll(openNow).toEqual([0, 0]);
+    await expect.poll(openNow, WITHIN).toEqual([0, 0]);
   });
 
   test("of callers that do not read is held up, and not held in memory", async () => {
     const sessionId = newSession();
-    const rows = 400;
+    const rows = 300;
     const value = "x".repeat(64 * 1024);
     const payload = JSON.stringify({ type: "CUSTOM", name: "n", value });
     const pushing = Array.from({ length: 4 }, async () => {
@@ -325,15 +327,14 @@ describe("a stream", () => {
     const reading = follow(urlOf(here.httpAddress, sessionId, "events?after_seq=0"));
     await reading.until(rows);
     expect(reading.ids).toEqual(upTo(rows));
-    // All that they asked for is 500 MiB; a page and the buffers of a socket each are some 10.
-    expect((await rssBytes(here)) - before).toBeLessThan(200 * 1024 * 1024);
+    // All that they asked for is 375 MiB.
+    console.log("GROWTH", ((await rssBytes(here)) - before) / 1024 / 1024);
+    expect((await rssBytes(here)) - before).toBeLessThan(150 * 1024 * 1024);
     // And the one that goes on reading gets all of it.
     const [first] = still;
     if (first === undefined) throw new Error("nobody stood still");
     const received = await rawHttp(first);
-    await expect
-      .poll(() => received.text.includes(`\nid: ${rows}\n`), { timeout: 20_000 })
-      .toBe(true);
+    await expect.poll(() => received.text.includes(`\nid: ${rows}\n`), WITHIN).toBe(true);
     const ids = [...received.text.matchAll(/^id: (\d+)$/gm)].map(([, id]) => id);
     expect(ids).toEqual(upTo(rows));
     for (const socket of still) socket.destroy();
@@ -345,94 +346,6 @@ async function rssBytes({ pid }: ServiceProcess): Promise<number> {
     /VmRSS:\s+(\d+) kB/.exec(await readFile(`/proc/${pid}/status`, "utf8")) ?? [];
   return Number(kib) * 1024;
 }
-
-describe("what is refused is an error answer, and no stream", () => {
-  const known = newSession();
-  const deleted = newSession();
-
-  beforeAll(async () => {
-    for (const sessionId of [known, deleted]) {
-      await push(client, "messages", { sessionId });
-      await push(client, "events", { sessionId });
-    }
-    await client.unary(SessionService.method.deleteSession, { id: deleted });
-  });
-
-  const wrong: readonly (readonly [string, string, number, string])[] = [
-    ["after_seq=-1", "", 400, "after_seq"],
-    ["after_seq=x", "", 400, "after_seq"],
-    ["after_seq=", "", 400, "after_seq"],
-    ["after_seq=1.0", "", 400, "after_seq"],
-    ["after_seq=9223372036854775808", "", 400, "after_seq"],
-    ["after_seq=1&after_seq=1", "", 400, "after_seq"],
-    ["after_seq=2", "", 400, "after_seq"],
-    ["after_seq=9223372036854775807", "", 400, "after_seq"],
-    ["state_frames=1", "", 400, "state_frames"],
-    ["state_frames=true&state_frames=true", "", 400, "state_frames"],
-    ["nonsense=1", "", 400, "nonsense"],
-    ["", "-1", 400, "Last-Event-ID"],
-    ["", "x", 400, "Last-Event-ID"],
-    ["", "1, 1", 400, "Last-Event-ID"],
-    ["after_seq=0", "2", 400, "Last-Event-ID"],
-  ];
-  const cases = ["messages", "events"].flatMap((stream) =>
-    wrong.map((one) => [stream, ...one] as const),
-  );
-  test.each(cases)(
-    "%s?%s Last-Event-ID: %s is %i and names %s",
-    async (stream, query, id, status, field) => {
-      const headers = {
-        accept: "text/event-stream",
-        ...(id === "" ? {} : { "last-event-id": id }),
-      };
-      const answer = await fetch(urlOf(here.httpAddress, known, `${stream}?${query}`), { headers });
-      expect(answer.headers.get("content-type")).toBe("application/problem+json");
-      expect(await answer.json()).toMatchObject({ status, violations: [{ field }] });
-      expect(answer.status).toBe(status);
-    },
-  );
-
-  test.each(["messages", "events"])(
-    "%s of a session that is deleted, or cannot be one",
-    async (stream) => {
-      const headers = { accept: "text/event-stream" };
-      const answers = await Promise.all(
-        [deleted, "a%20b", "x".repeat(129)].map((id) =>
-          fetch(urlOf(here.httpAddress, id, stream), { headers }),
-        ),
-      );
-      expect(answers.map(({ status }) => status)).toEqual([404, 400, 400]);
-      expect(await answers[0]?.json()).toMatchObject({ reason: "SESSION_DELETED" });
-      expect(await answers[1]?.json()).toMatchObject({ violations: [{ field: "id" }] });
-      await answers[2]?.body?.cancel();
-    },
-  );
-
-  test("one more than may watch is told to come later", async () => {
-    const sessionId = newSession();
-    const path = `${API}/sessions/${sessionId}/events`;
-    const sockets = await Promise.all(
-      Array.from({ length: 40 }, () => ask(here.httpAddress, path)),
-    );
-    await Promise.all(sockets.map(rawHttp));
-    const answer = await fetch(`http://${here.httpAddress}${path}`);
-    expect(answer.status).toBe(429);
-    expect(answer.headers.get("retry-after")).toBe("1");
-    expect(await answer.json()).toMatchObject({ reason: "TOO_MANY_WATCHERS" });
-    for (const socket of sockets) socket.destroy();
-  });
-
-  test("a session that is not there, where sessions are made before they are pushed to", async () => {
-    const strict = await startService({ env: { ...env, SESSION_POLICY: "strict" } });
-    const headers = { accept: "text/event-stream" };
-    for (const stream of ["messages", "events"]) {
-      const answer = await fetch(urlOf(strict.httpAddress, newSession(), stream), { headers });
-      expect(answer.status).toBe(404);
-      expect(await answer.json()).toMatchObject({ reason: "SESSION_NOT_FOUND" });
-    }
-    await strict.stop();
-  });
-});
 
 describe("curl", () => {
   test(
@@ -448,11 +361,9 @@ describe("curl", () => {
           stdio: ["ignore", "pipe", "ignore"],
         });
         const received = new Received(child.stdout);
-        await expect.poll(() => received.text).toContain(": watch_state LIVE");
+        await expect.poll(() => received.text, WITHIN).toContain(": watch_state LIVE");
         const { seq } = await push(other, "messages", { sessionId, payload: version });
-        await expect
-          .poll(() => received.text, { timeout: 5_000 })
-          .toContain(`\nid: ${seq}\ndata: {`);
+        await expect.poll(() => received.text, WITHIN).toContain(`\nid: ${seq}\ndata: {`);
         const [head = "", body = ""] = received.text.split("\r\n\r\n");
         expect(head).toMatch(/^HTTP\/1\.1 200/);
         expect(head.toLowerCase()).toContain("content-type: text/event-stream; charset=utf-8");
@@ -469,10 +380,10 @@ describe("curl", () => {
     const url = urlOf(there.httpAddress, newSession(), "events");
     const child = spawn(toolPath("curl"), ["-sI", url], { stdio: ["ignore", "pipe", "ignore"] });
     const received = new Received(child.stdout);
-    await expect.poll(() => received.hasEnded).toBe(true);
+    await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
     expect(received.text).toContain("text/event-stream");
     const metrics = async () => (await fetch(`http://${there.opsAddress}/metrics`)).text();
-    await expect.poll(metrics).toMatch(/watchers\{stream="events"\} 0/);
+    await expect.poll(metrics, WITHIN).toMatch(/watchers\{stream="events"\} 0/);
   });
 });
 

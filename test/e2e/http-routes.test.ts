@@ -333,6 +333,8 @@ const REFUSED: readonly Refused[] = [
   ["/sessions/{id}/events/history", `?${"event_type=RAW&".repeat(65)}`, "event_type"],
   ["/sessions/{id}/events/history", "?run_id=a&run_id=b", "run_id"],
   ["/sessions/{id}/events/history", "?run_id=%00", "run_id"],
+  ["/sessions/{id}/events/history", "?run_id=%zz", "run_id"],
+  ["/sessions/{id}/events/history", "?run_id=%C3", "run_id"],
   ["/sessions/{id}/events/history", "?start_time=yesterday", "start_time"],
   ["/sessions/{id}/events/history", "?start_time=2026-02-30T00:00:00Z", "start_time"],
   ["/sessions/{id}/events/history", "?end_time=2026-01-01T00:00:00", "end_time"],
@@ -363,7 +365,9 @@ describe("what is refused names what is wrong", () => {
   }
 
   test.each(REFUSED)("GET %s%s: %s", async (at, query, field) => {
-    expect(await faultOf(await ask(at, `${at.replace("{id}", id)}${query}`), field)).toBeUndefined();
+    expect(
+      await faultOf(await ask(at, `${at.replace("{id}", id)}${query}`), field),
+    ).toBeUndefined();
   });
 
   const BELOW = ["", "/messages", "/events/history", "/runs", "/transcript"];
@@ -374,7 +378,7 @@ describe("what is refused names what is wrong", () => {
       const at = `/sessions/{id}${below}`;
       for (const wrong of ["a b", "é", "x".repeat(129), "%00"]) {
         const path = `/sessions/${wrong === "%00" ? wrong : encodeURIComponent(wrong)}${below}`;
-        expect(await faultOf(await ask(at, path), "id");
+        expect(await faultOf(await ask(at, path), "id")).toBeUndefined();
       }
       for (const fine of ["x".repeat(128), "never.seen:1_-"]) {
         const missing = await ask(at, `/sessions/${fine}${below}`);
@@ -407,7 +411,7 @@ describe("what is refused names what is wrong", () => {
     const key = { "idempotency-key": "k".repeat(129) };
     const path = `/sessions/${id}/messages`;
     const response = await ask("/sessions/{id}/messages", path, post({ payload: "x" }, key));
-    await expectRefusal(response, "Idempotency-Key")).toBeUndefined();
+    expect(await faultOf(response, "Idempotency-Key")).toBeUndefined();
   });
 
   test("nothing of all that was stored", async () => {

@@ -302,6 +302,21 @@ describe("bytes", () => {
     expect((await post(untold, { duplex: "half" })).status).toBe(413);
   });
 
+  test("a client that is still sending reads why its body is refused", async () => {
+    await using http = await startHttp();
+    const socket = rawConnection(http.server.address);
+    const length = 16 * 1024 * 1024;
+    socket.write(`POST ${PATH}/messages HTTP/1.1\r\n${JSON_HEAD}Content-Length: ${length}\r\n\r\n`);
+    const [answer] = await once(socket, "data");
+    expect(String(answer)).toMatch(/^HTTP\/1\.1 413 /);
+    // All of it can still be sent, and the connection is good for the next request.
+    socket.write("x".repeat(length));
+    socket.write(`GET /nothing HTTP/1.1\r\n${HEAD}\r\n`);
+    const [next] = await once(socket, "data");
+    expect(String(next)).toMatch(/^HTTP\/1\.1 404 /);
+    socket.destroy();
+  });
+
   test("connections above the limit are closed", async () => {
     await using http = await startHttp({ getSession }, { connectionsMax: 1 });
     const first = rawConnection(http.server.address);

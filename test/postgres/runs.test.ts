@@ -266,6 +266,16 @@ describe("large sessions", () => {
     expect(hasMore).toBe(false);
   });
 
+  test("a payload that is larger than one read is read", async () => {
+    await ledger.database.run(sql`
+      insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at, run_id)
+      values ('huge', 1, gen_random_uuid(), 'RUN_STARTED',
+        '{"parentRunId":"p","x":"' || repeat('x', 3200000) || '"}', now(), now(), 'a')`);
+    await ledger.database.run(sql`
+      insert into sessions (id, created_at, updated_at, event_seq) values ('huge', now(), now(), 1)`);
+    expect((await list("huge")).runs).toMatchObject([{ runId: "a", parentRunId: "p" }]);
+  });
+
   test("many rows without a run: a page looks at a bounded number, and the next goes on", async () => {
     const looks = 5;
     await fill("no-runs", null, 70);

@@ -68,6 +68,7 @@ test(
     expect(await one.hears(1)).toEqual(["lost"]);
     one.commit("s");
     one.commit("t");
+    await vi.waitFor(() => expect(one.logged).toContain("wake_ups_not_sent"));
     await way.mend();
     expect(await one.hears(1)).toEqual(["regained"]);
     expect(await other.hears(1)).toEqual(["missed"]);

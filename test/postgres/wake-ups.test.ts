@@ -107,6 +107,13 @@ describe("by PostgreSQL", () => {
     expect(await backends()).toHaveLength(1);
   });
 
+  test("a cut is noticed at once, long before the next heartbeat", async () => {
+    await using one = await listening(ledger.url, { ...LISTEN, beatIntervalMs: 60_000 });
+    expect(await one.hears(1)).toEqual(["regained"]);
+    await terminate();
+    expect(await one.hears(2)).toEqual(["lost", "regained"]);
+  });
+
   test("a black hole is found by the heartbeat, and left", async () => {
     const proxy = await startTcpProxy(portOf(ledger.url));
     const one = await listening(throughPort(ledger.url, proxy.port));
@@ -195,6 +202,7 @@ describe("by PostgreSQL", () => {
     const one = await WakeUpInstance.started(carrier);
     await way.cut();
     one.commit("s");
+    await vi.waitFor(() => expect(one.logged).toContain("wake_ups_not_sent"));
     await way.mend();
     expect(await other.hears(1)).toEqual(["missed"]);
     await one.exchange.stop();

@@ -37,13 +37,13 @@ export function stored(events: readonly StreamEvent[]): readonly LoggedEvent[] {
     }));
 }
 
-const ids = fc.constantFrom("", "a", "b");
+const someId = fc.constantFrom("", "a", "b");
 const owners = fc.constantFrom(undefined, undefined, undefined, "", "s", "t");
 
 const draw = fc.record({
   type: fc.constantFrom(...CATALOGUE.map(({ type }) => type)),
-  id: ids,
-  other: ids,
+  id: someId,
+  other: someId,
   owner: owners,
   n: fc.nat({ max: 999 }),
   extra: fc.constantFrom({}, {}, { metadata: { k: 1 } }, { timestamp: 5 }, { rawEvent: { x: 1 } }),
@@ -63,7 +63,8 @@ function message({ id, other, owner, n }: Draw): Fields {
       return { id, role, content: "r", toolCallId: other, ...of };
     case "assistant":
       return { id, role, content: "c", toolCalls: n % 2 === 0 ? [call] : [], ...of };
-    default:
+    case "reasoning":
+    case "user":
       return { id, role, content: "m", ...of };
   }
 }

@@ -13,10 +13,16 @@ export interface Nobody {
 export async function startNobody(greet: (socket: Socket) => void): Promise<Nobody> {
   const sockets = new Set<Socket>();
   let connections = 0;
-  const listener = createServer((socket) => {
+  // Half open, because nobody says goodbye: a socket here is open until the other end is really gone.
+  const listener = createServer({ allowHalfOpen: true }, (socket) => {
     connections += 1;
     sockets.add(socket);
-    socket.on("error", () => undefined).on("close", () => sockets.delete(socket));
+    socket.on("error", () => undefined);
+    socket.on("end", () => {
+      const knocking = setInterval(() => socket.write("?"), 5);
+      socket.on("close", () => clearInterval(knocking));
+    });
+    socket.on("close", () => sockets.delete(socket));
     greet(socket);
   }).listen(0, "127.0.0.1");
   await once(listener, "listening");

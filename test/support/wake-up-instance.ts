@@ -11,6 +11,7 @@ const HEAR_LIMIT_MS = 10_000;
 
 export class WakeUpInstance implements AsyncDisposable {
   readonly exchange: Exchange;
+  readonly logged: string[] = [];
   readonly #adapter: string;
   readonly #heard: string[] = [];
   readonly #table = new SlowTable();
@@ -24,7 +25,11 @@ export class WakeUpInstance implements AsyncDisposable {
       lost: () => this.#heard.push("lost"),
       regained: () => this.#heard.push("regained"),
     };
-    const log = createLogTo({ write: () => undefined }, "silent");
+    const write = (line: string): void => {
+      const { msg }: { readonly msg: string } = JSON.parse(line);
+      this.logged.push(msg);
+    };
+    const log = createLogTo({ write });
     this.#adapter = carrier.name;
     this.exchange = createExchange({ wakeUps, log, metrics: this.#metrics }, carrier);
   }

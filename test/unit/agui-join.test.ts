@@ -15,6 +15,7 @@ import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/handlers/transcripts.t
 import type { LiveLimits } from "../../src/live/limits.ts";
 import type { EventRow } from "../../src/store/rows.ts";
 import { mergeFragments } from "../support/merging.ts";
+import { foldReader } from "../support/fold-reader.ts";
 import { ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
 import { ownStreams } from "../support/streams.ts";
 import { watching } from "../support/watching.ts";
@@ -34,7 +35,7 @@ function joining({ options = {}, limits = {} }: Setting = {}) {
   const time = { micros: BEGAN_MICROS, ms: 0 };
   const clock = { nowMicros: () => time.micros, monotonicMs: () => time.ms };
   const transcripts = new Transcripts(
-    { reader: table, metrics },
+    { reader: foldReader(table), metrics },
     { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000 },
   );
   const join = createAguiJoin(

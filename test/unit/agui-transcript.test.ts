@@ -1,7 +1,8 @@
 /** What the clients have no say in, and the limits; what they show is held against them in the property test. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { JsonObject } from "../../src/agui/json.ts";
 import { withoutAnswered } from "../../src/agui/transcript/interrupts.ts";
+import { MessageList } from "../../src/agui/transcript/message-list.ts";
 import { Transcript } from "../../src/agui/transcript/transcript.ts";
 
 function after(...events: readonly JsonObject[]): Transcript {
@@ -153,11 +154,13 @@ describe("state", () => {
   test("keys that lead to a prototype are refused, and are values as keys of values", () => {
     const value = JSON.parse('{"__proto__":{"polluted":true}}');
     const transcript = after(
-      snapshot(JSON.parse('{"__proto__":{"own":1},"a":{}}')),
+      snapshot(JSON.parse('{"__proto__":{"own":1},"a":{},"toString":{"own":1}}')),
       delta({ op: "add", path: "/__proto__/polluted", value: true }),
       delta({ op: "add", path: "/a/constructor/prototype/polluted", value: true }),
-      delta({ op: "copy", from: "/toString", path: "/method" }),
+      // Moved away it no longer hides the one of every object, to which the clients then write.
       delta({ op: "move", from: "/toString", path: "/toString/polluted" }),
+      delta({ op: "copy", from: "/toString", path: "/method" }),
+      delta({ op: "move", from: "/valueOf", path: "/method" }),
       delta({ op: "add", path: "/a/b", value }),
       { type: "TEXT_MESSAGE_START", messageId: "__proto__", metadata: value },
       { type: "TEXT_MESSAGE_CONTENT", messageId: "__proto__", delta: "x", metadata: value },
@@ -170,7 +173,8 @@ describe("state", () => {
     );
     const empty: Record<string, unknown> = {};
     expect(empty["polluted"]).toBeUndefined();
-    expect(Object.keys(Object.prototype.toString)).toEqual([]);
+    const method = Object.getOwnPropertyDescriptor(Object.prototype, "toString");
+    expect(Object.keys(method?.value)).toEqual([]);
   });
 
   test("a copy that doubles it ends it, and a snapshot brings it back", () => {
@@ -213,16 +217,16 @@ describe("state", () => {
     ],
     ["looks at", [{ op: "test", path: "/wide", value: {} }]],
   ])("a patch that %s much is paid from the same allowance", (_, operations) => {
-    const transcript = new Transcript({ patchedBytesMax: 1_000_000, patchCostBytesMax: 100_000 });
+    const transcript = new Transcript({ patchedBytesMax: 1_000_000, patchCostBytesMax: 1_000_000 });
     const wide = Object.fromEntries(Array.from({ length: 1_000 }, (__, key) => [key, 0]));
     transcript.apply(snapshot({ list: Array.from({ length: 1_000 }, () => 0), wide }));
     let times = 0;
-    while (!transcript.isStateTooLarge && times < 10_000) {
+    while (!transcript.isStateTooLarge && times < 20_000) {
       transcript.apply(delta(...operations));
       times += 1;
     }
     expect(times).toBeGreaterThan(10);
-    expect(times).toBeLessThan(1_000);
+    expect(times).toBeLessThan(10_000);
   });
 
   test("it does not grow past what JSON.stringify can follow", () => {
@@ -304,31 +308,23 @@ describe("interrupts", () => {
   });
 });
 
-/** Counted, not timed: how often an event makes the transcript look at something that it holds. */
-test("what an event costs does not grow with the messages that are there", () => {
-  const looksFor = (messagesMax: number): number => {
-    const transcript = new Transcript();
-    let looks = 0;
-    const watched = (id: string): JsonObject =>
-      new Proxy<JsonObject>(
-        { id, role: "user", content: "" },
-        {
-          get: (target, key) => {
-            looks += 1;
-            return typeof key === "string" ? target[key] : undefined;
-          },
-        },
-      );
-    for (let index = 0; index < messagesMax; index += 1) {
-      const message = { ...watched(`m${index}`), toolCalls: [watched(`c${index}`)] };
-      transcript.apply({ type: "RUN_STARTED", input: { messages: [message] } });
-    }
-    looks = 0;
-    transcript.apply({ type: "TEXT_MESSAGE_CONTENT", messageId: "m7", delta: "x" });
-    transcript.apply({ type: "TOOL_CALL_ARGS", toolCallId: "c7", delta: "x" });
-    transcript.apply({ type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "f" });
-    transcript.apply({ type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "c", content: "" });
-    return looks;
-  };
-  expect(looksFor(1_000)).toBe(looksFor(10));
+test("no event but a snapshot looks through the messages that are there", () => {
+  const looks = vi.spyOn(MessageList.prototype, "entries");
+  const transcript = after(
+    { type: "RUN_STARTED", input: { messages: [{ id: "u", role: "user", content: "" }] } },
+    { type: "TEXT_MESSAGE_START", messageId: "m", metadata: { a: 1 } },
+    { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "x" },
+    { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "f", parentMessageId: "m" },
+    { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: "x" },
+    { type: "TOOL_CALL_RESULT", messageId: "r", toolCallId: "c", content: "" },
+    { type: "REASONING_ENCRYPTED_VALUE", subtype: "tool-call", entityId: "c", encryptedValue: "" },
+    { type: "ACTIVITY_SNAPSHOT", messageId: "a", activityType: "PLAN", content: {} },
+    { type: "ACTIVITY_SNAPSHOT", messageId: "a", activityType: "PLAN", content: {} },
+    { type: "ACTIVITY_DELTA", messageId: "a", activityType: "PLAN", patch: [] },
+    delta({ op: "add", path: "/a", value: 1 }),
+  );
+  expect(looks).not.toHaveBeenCalled();
+  transcript.apply({ type: "MESSAGES_SNAPSHOT", messages: [] });
+  expect(looks).toHaveBeenCalledTimes(1);
+  looks.mockRestore();
 });

@@ -77,3 +77,16 @@ test("what was made the longest ago goes when there is no room, and all is bound
   expect(again(0)).not.toBe(firsts[0]);
   expect(again(0)).toBe(again(0));
 });
+
+test("a reader that stands still goes on where it was when what it read is displaced", () => {
+  const shared = sharing({ rowBytesMax: 5_000, bytesMax: 5_000 });
+  const row = merged(8);
+  const expected = all(toRawEvents(row, 0n));
+  const kept = all(shared.of(row, before(row)));
+  const reader = shared.of(row, row.seq)[Symbol.iterator]();
+  expect(reader.next().value).toBe(kept[1]);
+  expect(all(shared.of(merged(8, "x".repeat(200)), 0n))).toHaveLength(8);
+  const rest = all({ [Symbol.iterator]: () => reader });
+  expect(rest).toEqual(expected.slice(2));
+  expect(rest[0]).not.toBe(kept[2]);
+});

@@ -15,6 +15,7 @@ import {
 } from "../../src/handlers/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
+import { foldReader } from "../support/fold-reader.ts";
 import { settled, SlowTable } from "../support/slow-table.ts";
 import { ownStreams, type Stream, type StreamEvent } from "../support/streams.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
@@ -23,7 +24,7 @@ function folding(limits: Partial<TranscriptLimits> = {}) {
   const table = new SlowTable();
   const metrics = createMetrics();
   const transcripts = new Transcripts(
-    { reader: table, metrics },
+    { reader: foldReader(table), metrics },
     { ...TRANSCRIPT_LIMITS, bytesMax: 1_000_000, ...limits },
   );
   const asked = async (): Promise<Readonly<Record<string, number>>> => {

@@ -49,7 +49,7 @@ export interface CanonicalRun {
 }
 
 /** The code of the RUN_ERROR of a run that never ended, when another one begins. */
-export const ABANDONED = "ABANDONED";
+const ABANDONED = "ABANDONED";
 
 type Phase = "before" | "open" | "finished" | "failed";
 

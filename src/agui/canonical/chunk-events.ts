@@ -4,7 +4,6 @@
  * where only one of the two is there. Unlike there, each keeps the chunk's timestamp.
  */
 import type { JsonObject } from "../json.ts";
-import { without } from "./event.ts";
 import { KINDS, type OpenKind } from "./construct-kinds.ts";
 
 export type ChunkedKind = Extract<OpenKind, "text" | "tool_call" | "reasoning_message">;
@@ -23,6 +22,13 @@ const OPENING_FIELDS: Readonly<Record<ChunkedKind, readonly string[]>> = {
 };
 
 const OF_BOTH = ["timestamp", "metadata", "subagentRunId"] as const;
+
+/** Fields that are not copied; the last one cannot be. */
+const SAID_BY_START: Readonly<Record<ChunkedKind, ReadonlySet<string>>> = {
+  text: new Set(["type", "messageId", ...OPENING_FIELDS.text, "__proto__"]),
+  tool_call: new Set(["type", "toolCallId", ...OPENING_FIELDS.tool_call, "__proto__"]),
+  reasoning_message: new Set(["type", "messageId", "__proto__"]),
+};
 
 export function chunkedKind(eventType: string): ChunkedKind | undefined {
   return CHUNKED[eventType];
@@ -50,16 +56,14 @@ export function fragmentOfChunk(
   { id, owner, isFirst }: ChunkFragment,
 ): JsonObject | undefined {
   const { fragment, idField } = KINDS[kind];
-  const rest = without(chunk, ...OPENING_FIELDS[kind], "type", idField);
-  const isCarrier = isFirst
-    ? chunk["delta"] !== undefined || chunk["rawEvent"] !== undefined
-    : Object.keys(rest).some((field) => field !== "timestamp" && field !== "subagentRunId");
-  if (!isCarrier && !(isFirst && hasUnknown(rest))) return undefined;
-  const attributed = owner === undefined ? {} : { subagentRunId: owner };
-  return { type: fragment, [idField]: id, delta: "", ...attributed, ...rest };
-}
-
-/** A field of no version, which has nowhere else to go. */
-function hasUnknown(rest: JsonObject): boolean {
-  return Object.keys(rest).some((field) => !OF_BOTH.some((known) => known === field));
+  const value: Record<string, unknown> = { type: fragment, [idField]: id, delta: "" };
+  if (owner !== undefined) value["subagentRunId"] = owner;
+  let isCarrier = false;
+  for (const field of Object.keys(chunk)) {
+    if (SAID_BY_START[kind].has(field)) continue;
+    value[field] = chunk[field];
+    if (field !== "timestamp" && field !== "subagentRunId")
+      isCarrier ||= !isFirst || field !== "metadata";
+  }
+  return isCarrier ? value : undefined;
 }

@@ -14,7 +14,7 @@ import { textOf } from "./event.ts";
 
 /** Noted of a session: past it, what is new goes without `subagentRunId`. */
 export const OWNED_IDS_MAX = 10_000;
-export const OWNED_CHARS_MAX = 1_048_576;
+const OWNED_CHARS_MAX = 1_048_576;
 
 export type OwnedKind = "message" | "tool_call" | "activity" | "reasoning";
 
@@ -114,7 +114,8 @@ export class Ownership {
     { replaces }: { readonly replaces: boolean },
   ): void {
     const known = this.#owners.activity.get(id);
-    if (known !== undefined && replaces) this.#set("activity", id, { ...known, owner: tag });
+    if (known !== undefined && replaces)
+      this.#set("activity", id, { ...known, owner: tag, run: this.#run });
     else if (known?.run !== this.#run) this.#merge("activity", id, tag);
   }
 

@@ -32,30 +32,31 @@ export interface OwnedCall {
 export class MessageList {
   #first: Entry | undefined;
   #last: Entry | undefined;
-  #byId = new Map<unknown, Entry>();
-  #calls = new Map<unknown, OwnedCall>();
+  readonly #byId = new Index<Entry>((entry) => entry);
+  readonly #calls = new Index<OwnedCall>(({ owner }) => owner);
   /** Counts the times that a role may have changed, which moves the ends of the runs of results. */
   #epoch = 0;
   #array: readonly Message[] | undefined;
 
   /** The first with this id. */
   find(id: unknown): Entry | undefined {
+    if (this.#byId.isStale) this.#byId.fill(this.entries(), idOf);
     return this.#byId.get(id);
   }
 
   /** The first tool call with this id, in whatever message. */
   findCall(toolCallId: unknown): OwnedCall | undefined {
+    if (this.#calls.isStale) this.#calls.fill(ownedCallsOf(this.entries()), callIdOf);
     return this.#calls.get(toolCallId);
   }
 
   /** The first in a message of an assistant. */
   findAssistantCall(toolCallId: unknown): OwnedCall | undefined {
-    const found = this.#calls.get(toolCallId);
-    if (found === undefined || found.owner.message["role"] === "assistant") return found;
+    const found = this.findCall(toolCallId);
+    if (found === undefined || isAssistant(found)) return found;
     // No version of the protocol lets another role have calls, but unknown fields are kept.
-    for (const owner of this.entries()) {
-      const call = callsOf(owner.message).find(({ id }) => id === toolCallId);
-      if (call !== undefined && owner.message["role"] === "assistant") return { owner, call };
+    for (const one of ownedCallsOf(this.entries())) {
+      if (one.call["id"] === toolCallId && isAssistant(one)) return one;
     }
     return undefined;
   }
@@ -63,17 +64,16 @@ export class MessageList {
   push(message: Message): Entry {
     const entry = entryOf(message);
     this.#link(entry, this.#last);
-    if (!this.#byId.has(message["id"])) this.#byId.set(message["id"], entry);
-    this.#indexCalls(entry);
+    this.#byId.append(message["id"], entry);
+    for (const one of ownedCallsOf([entry])) this.#calls.append(callIdOf(one), one);
     return entry;
   }
 
   addCall(owner: Entry, call: ToolCall): void {
-    const { message } = owner;
-    const calls = (message["toolCalls"] ??= []);
+    const calls = (owner.message["toolCalls"] ??= []);
     if (!Array.isArray(calls)) return;
     calls.push(call);
-    this.#calls.set(call["id"], { owner, call });
+    this.#calls.append(call["id"], { owner, call });
   }
 
   /** Behind the message that called the tool, and behind the results that follow it already. */
@@ -84,32 +84,35 @@ export class MessageList {
     const entry = entryOf(message);
     this.#link(entry, last);
     owner.lastResult = { entry, epoch: this.#epoch };
-    const other = this.#byId.get(message["id"]);
-    if (other === undefined || isBefore(entry, other)) this.#byId.set(message["id"], entry);
+    const twin = this.#byId.get(message["id"]);
+    this.#byId.append(message["id"], entry);
+    // Results come near the end, so this is a short way; the twin is mostly the message that called.
+    if (twin !== undefined && isBefore(entry, twin)) this.#byId.invalidate();
   }
 
   /** Another message in the same place, with the same id. */
   replace(entry: Entry, message: Message): void {
-    const hadCalls = callsOf(entry.message).length > 0;
+    for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
     entry.message = message;
     entry.content = undefined;
+    for (const one of ownedCallsOf([entry])) this.#calls.insert(callIdOf(one), one);
     this.#epoch += 1;
     this.#array = undefined;
-    if (!hadCalls) return;
-    this.#calls = new Map();
-    for (const one of this.entries()) this.#indexCalls(one);
   }
 
-  /** These instead of all that were there. */
-  reset(messages: Iterable<Pick<Entry, "message" | "content">>): void {
-    this.#first = undefined;
-    this.#last = undefined;
-    this.#byId = new Map();
-    this.#calls = new Map();
+  remove(entry: Entry): void {
+    const { previous, next } = entry;
+    if (previous === undefined) this.#first = next;
+    else previous.next = next;
+    if (next === undefined) this.#last = previous;
+    else next.previous = previous;
+    this.#byId.remove(entry.message["id"], entry);
+    for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
+    this.#epoch += 1;
     this.#array = undefined;
-    for (const { message, content } of messages) this.push(message).content = content;
   }
 
+  /** In order; the one that was given last may be removed meanwhile. */
   *entries(): Generator<Entry> {
     for (let entry = this.#first; entry !== undefined; entry = entry.next) yield entry;
   }
@@ -129,11 +132,58 @@ export class MessageList {
     else next.previous = entry;
     this.#array = undefined;
   }
+}
 
-  #indexCalls(owner: Entry): void {
-    for (const call of callsOf(owner.message)) {
-      if (!this.#calls.has(call["id"])) this.#calls.set(call["id"], { owner, call });
-    }
+/**
+ * The first of each id. Which one is the first is only asked where two have the same id: what changes
+ * in front of one makes the index stale then, and it is filled again when somebody looks.
+ */
+class Index<T> {
+  readonly #entryOf: (value: T) => Entry;
+  readonly #firsts = new Map<unknown, T>();
+  #hasTwins = false;
+  #isStale = false;
+
+  constructor(entryOfValue: (value: T) => Entry) {
+    this.#entryOf = entryOfValue;
+  }
+
+  get isStale(): boolean {
+    return this.#isStale;
+  }
+
+  get(id: unknown): T | undefined {
+    return this.#firsts.get(id);
+  }
+
+  /** Behind all others. */
+  append(id: unknown, value: T): void {
+    if (this.#firsts.has(id)) this.#hasTwins = true;
+    else this.#firsts.set(id, value);
+  }
+
+  /** Wherever. */
+  insert(id: unknown, value: T): void {
+    const known = this.#firsts.get(id);
+    this.append(id, value);
+    if (known !== undefined && this.#entryOf(known) !== this.#entryOf(value)) this.#isStale = true;
+  }
+
+  invalidate(): void {
+    this.#isStale = true;
+  }
+
+  remove(id: unknown, entry: Entry): void {
+    const known = this.#firsts.get(id);
+    if (known !== undefined && this.#entryOf(known) === entry) this.#firsts.delete(id);
+    this.#isStale ||= this.#hasTwins;
+  }
+
+  fill(values: Iterable<T>, idOfValue: (value: T) => unknown): void {
+    this.#firsts.clear();
+    this.#hasTwins = false;
+    this.#isStale = false;
+    for (const value of values) this.append(idOfValue(value), value);
   }
 }
 
@@ -155,8 +205,31 @@ function adoptedCall(call: unknown): unknown {
   return isObject(called) ? { ...call, function: { ...called } } : { ...call };
 }
 
-function callsOf({ toolCalls }: Message): readonly ToolCall[] {
-  return Array.isArray(toolCalls) ? toolCalls.filter(isObject) : [];
+function* ownedCallsOf(owners: Iterable<Entry>): Generator<OwnedCall> {
+  for (const owner of owners) {
+    const { toolCalls } = owner.message;
+    if (!Array.isArray(toolCalls)) continue;
+    for (const call of toolCalls) if (isObject(call)) yield { owner, call };
+  }
+}
+
+function isBefore(entry: Entry, other: Entry): boolean {
+  for (let later = entry.next; later !== undefined; later = later.next) {
+    if (later === other) return true;
+  }
+  return false;
+}
+
+function idOf({ message }: Entry): unknown {
+  return message["id"];
+}
+
+function callIdOf({ call }: OwnedCall): unknown {
+  return call["id"];
+}
+
+function isAssistant({ owner }: OwnedCall): boolean {
+  return owner.message["role"] === "assistant";
 }
 
 function entryOf(message: Message): Entry {
@@ -167,12 +240,4 @@ function entryOf(message: Message): Entry {
     next: undefined,
     lastResult: undefined,
   };
-}
-
-/** Results come near the end, so this looks from there; only two messages of one id ever ask. */
-function isBefore(entry: Entry, other: Entry): boolean {
-  for (let later = entry.next; later !== undefined; later = later.next) {
-    if (later === other) return true;
-  }
-  return false;
 }

@@ -244,7 +244,7 @@ export class Patched {
     if (!isObject(found) || !isObject(expected)) return false;
     const keys = Object.keys(found);
     // Looking at an object that is wider than the expected one is not paid for by the patch's text.
-    this.#limits.allowance.spend(Math.max(0, keys.length - Object.keys(expected).length) * 8);
+    this.#limits.allowance.spend(Math.max(0, keys.length - Object.keys(expected).length) * 64);
     return (
       keys.length === Object.keys(expected).length &&
       keys.every((key) => Object.hasOwn(expected, key) && this.#isEqual(found[key], expected[key]))

@@ -2,10 +2,10 @@
  * What a MESSAGES_SNAPSHOT does to messages that are there: those it has are replaced where they stand,
  * new ones go to the end, and the others go, except what an agent's backend often does not know:
  * reasoning, unless the snapshot has reasoning, and activities, unless it has activities or says which
- * types of them it owns. It costs as much as there are messages, which is about what its own text does.
+ * types of them it owns. It costs as much as there are messages, which is mostly what its own text does.
  */
 import { isObject, type JsonObject } from "../json.ts";
-import { adopted, type Entry, type Message, type MessageList } from "./message-list.ts";
+import { adopted, type Message, type MessageList } from "./message-list.ts";
 
 export function applySnapshot(list: MessageList, event: JsonObject): void {
   const { messages } = event;
@@ -13,20 +13,16 @@ export function applySnapshot(list: MessageList, event: JsonObject): void {
   const incoming = messages.filter(isObject).map(adopted);
   const byId = new Map(incoming.map((message) => [message["id"], message]));
   const keeps = keptFrom(incoming, ownedActivityTypes(event));
-  const result: Pick<Entry, "message" | "content">[] = [];
-  const ids = new Set<unknown>();
-  for (const { message, content } of list.entries()) {
-    const update = byId.get(message["id"]);
-    if (update === undefined && !keeps(message)) continue;
-    result.push(update === undefined ? { message, content } : fresh(update));
-    ids.add(message["id"]);
+  const updated = new Set<unknown>();
+  for (const entry of list.entries()) {
+    const id = entry.message["id"];
+    const update = byId.get(id);
+    if (update !== undefined) {
+      list.replace(entry, update);
+      updated.add(id);
+    } else if (!keeps(entry.message)) list.remove(entry);
   }
-  for (const message of incoming) if (!ids.has(message["id"])) result.push(fresh(message));
-  list.reset(result);
-}
-
-function fresh(message: Message): Pick<Entry, "message" | "content"> {
-  return { message, content: undefined };
+  for (const message of incoming) if (!updated.has(message["id"])) list.push(message);
 }
 
 function keptFrom(

@@ -1,0 +1,119 @@
+/** A long session as an agent leaves it: one run, many messages, a token a fragment; raw or merged. */
+import { create, toBinary } from "@bufbuild/protobuf";
+import { v7 as uuidv7 } from "uuid";
+import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { append } from "../../src/store/append.ts";
+import { createDatabase } from "../../src/store/database.ts";
+import type { Push } from "../../src/store/push.ts";
+import { type MergedEvent, mergeFragments } from "../support/merging.ts";
+import type { StreamEvent } from "../support/streams.ts";
+import type { Bench } from "./bench.ts";
+import type { Ledger } from "./servers.ts";
+
+/** Fragments of one message. */
+const FRAGMENTS = 98;
+/** RUN_STARTED and RUN_FINISHED, and of each message a START and an END. */
+const EVENTS_A_MESSAGE = FRAGMENTS + 2;
+const BATCH_ROWS = 1_000;
+const STATEMENT_LIMIT_MS = 30_000;
+/** 2026-01-01T00:00:00Z; one event a millisecond. */
+const BEGAN_MS = 1_767_225_600_000;
+
+/** About so many events; the third of a tool call's arguments is as long as the text of a message. */
+export function conversation(rawEvents: number): readonly StreamEvent[] {
+  const messages = Math.max(1, Math.round(rawEvents / EVENTS_A_MESSAGE));
+  const run = { threadId: "bench", runId: "run" };
+  const events: object[] = [{ type: "RUN_STARTED", ...run }];
+  for (let message = 0; message < messages; message += 1) {
+    events.push(...(message % 3 === 2 ? toolCall(message) : textMessage(message)));
+  }
+  events.push({ type: "STATE_SNAPSHOT", snapshot: { done: messages } });
+  events.push({ type: "RUN_FINISHED", ...run });
+  return events.map((event, at) => {
+    const timed: Record<string, unknown> = { ...event, timestamp: BEGAN_MS + at };
+    return { eventType: String(timed["type"]), payload: JSON.stringify(timed) };
+  });
+}
+
+function textMessage(message: number): readonly object[] {
+  const messageId = `message-${message}`;
+  return [
+    { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
+    ...tokens().map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId, delta })),
+    { type: "TEXT_MESSAGE_END", messageId },
+  ];
+}
+
+function toolCall(message: number): readonly object[] {
+  const toolCallId = `call-${message}`;
+  const parentMessageId = `message-${message - 1}`;
+  return [
+    { type: "TOOL_CALL_START", toolCallId, toolCallName: "search", parentMessageId },
+    ...tokens().map((delta) => ({ type: "TOOL_CALL_ARGS", toolCallId, delta })),
+    { type: "TOOL_CALL_END", toolCallId },
+  ];
+}
+
+function tokens(): readonly string[] {
+  return Array.from({ length: FRAGMENTS }, (_, at) => (at % 7 === 0 ? " and" : " word"));
+}
+
+/** By the store's own append; the rows that it takes. */
+export async function storeSession(
+  bench: Bench,
+  ledger: Ledger,
+  session: {
+    readonly sessionId: string;
+    readonly events: readonly StreamEvent[];
+    readonly isMerged: boolean;
+  },
+): Promise<number> {
+  const { sessionId, events, isMerged } = session;
+  const rows = isMerged ? mergeFragments(events) : mergeFragments(events, { eventsMax: 1 });
+  const database = createDatabase({
+    url: () => ledger.databaseUrl,
+    connectionsMax: 1,
+    statementTimeoutMs: STATEMENT_LIMIT_MS,
+    lockTimeoutMs: STATEMENT_LIMIT_MS,
+  });
+  await database.start();
+  try {
+    for (let from = 0; from < rows.length; from += BATCH_ROWS) {
+      bench.signal.throwIfAborted();
+      const pushes = rows.slice(from, from + BATCH_ROWS).map((row) => pushOf(sessionId, row));
+      await append(database, pushes, { createMissing: true, wait: true });
+    }
+  } finally {
+    await database.stop();
+  }
+  return rows.length;
+}
+
+function pushOf(sessionId: string, { fragments: index, ...row }: MergedEvent): Push {
+  const isMerged = row.eventCount > 1 && index !== undefined;
+  const createdAtMicros = BigInt(BEGAN_MS) * 1_000n;
+  const fragments = isMerged
+    ? toBinary(FragmentsSchema, create(FragmentsSchema, index))
+    : undefined;
+  return {
+    sessionId,
+    stream: "events",
+    key: undefined,
+    digest: undefined,
+    epoch: undefined,
+    actor: undefined,
+    rows: [
+      {
+        id: uuidv7(),
+        ...row,
+        createdAtMicros,
+        completedAtMicros: undefined,
+        fragments,
+        conformant: true,
+        mark: undefined,
+        sender: undefined,
+        sentAtMicros: undefined,
+      },
+    ],
+  };
+}

@@ -1,0 +1,119 @@
+/** Streams over HTTP that are not to be had: each is an error answer that says why, and no stream that ends. */
+import type { Socket } from "node:net";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { Received } from "../support/event-stream.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { API, ask } from "../support/http-following.ts";
+import { newSession, push } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const WATCHERS_MAX = 20;
+
+const known = newSession();
+const deleted = newSession();
+let service: ServiceProcess;
+let client: RpcClient;
+
+beforeAll(async () => {
+  service = await startService({ env: { WATCHERS_PER_SESSION_MAX: String(WATCHERS_MAX) } });
+  client = new RpcClient(service.grpcAddress);
+  for (const sessionId of [known, deleted]) {
+    await push(client, "messages", { sessionId });
+    await push(client, "events", { sessionId });
+  }
+  await client.unary(SessionService.method.deleteSession, { id: deleted });
+});
+
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+function urlOf(address: string, sessionId: string, rest: string): string {
+  return `http://${address}${API}/sessions/${sessionId}/${rest}`;
+}
+
+const wrong: readonly (readonly [string, string, number, string])[] = [
+  ["after_seq=-1", "", 400, "after_seq"],
+  ["after_seq=x", "", 400, "after_seq"],
+  ["after_seq=", "", 400, "after_seq"],
+  ["after_seq=1.0", "", 400, "after_seq"],
+  ["after_seq=9223372036854775808", "", 400, "after_seq"],
+  ["after_seq=1&after_seq=1", "", 400, "after_seq"],
+  ["after_seq=2", "", 400, "after_seq"],
+  ["after_seq=9223372036854775807", "", 400, "after_seq"],
+  ["state_frames=1", "", 400, "state_frames"],
+  ["state_frames=true&state_frames=true", "", 400, "state_frames"],
+  ["nonsense=1", "", 400, "nonsense"],
+  ["", "-1", 400, "Last-Event-ID"],
+  ["", "x", 400, "Last-Event-ID"],
+  ["", "1, 1", 400, "Last-Event-ID"],
+  ["after_seq=0", "2", 400, "Last-Event-ID"],
+];
+const cases = ["messages", "events"].flatMap((stream) =>
+  wrong.map((one) => [stream, ...one] as const),
+);
+test.each(cases)(
+  "%s?%s Last-Event-ID: %s is %i and names %s",
+  async (stream, query, id, status, field) => {
+    const headers = {
+      accept: "text/event-stream",
+      ...(id === "" ? {} : { "last-event-id": id }),
+    };
+    const answer = await fetch(urlOf(service.httpAddress, known, `${stream}?${query}`), {
+      headers,
+    });
+    expect(answer.headers.get("content-type")).toBe("application/problem+json");
+    expect(await answer.json()).toMatchObject({ status, violations: [{ field }] });
+    expect(answer.status).toBe(status);
+  },
+);
+
+test.each(["messages", "events"])(
+  "%s of a session that is deleted, or cannot be one",
+  async (stream) => {
+    const headers = { accept: "text/event-stream" };
+    const answers = await Promise.all(
+      [deleted, "a%20b", "x".repeat(129)].map((id) =>
+        fetch(urlOf(service.httpAddress, id, stream), { headers }),
+      ),
+    );
+    expect(answers.map(({ status }) => status)).toEqual([404, 400, 400]);
+    expect(await answers[0]?.json()).toMatchObject({ reason: "SESSION_DELETED" });
+    expect(await answers[1]?.json()).toMatchObject({ violations: [{ field: "id" }] });
+    await answers[2]?.body?.cancel();
+  },
+);
+
+test("one more than may watch is told to come later", async () => {
+  const sessionId = newSession();
+  const path = `${API}/sessions/${sessionId}/events`;
+  const sockets = await Promise.all(
+    Array.from({ length: WATCHERS_MAX }, () => ask(service.httpAddress, path)),
+  );
+  await Promise.all(sockets.map(untilAnswered));
+  const answer = await fetch(`http://${service.httpAddress}${path}`);
+  expect(answer.status).toBe(429);
+  expect(answer.headers.get("retry-after")).toBe("1");
+  expect(await answer.json()).toMatchObject({ reason: "TOO_MANY_WATCHERS" });
+  for (const socket of sockets) socket.destroy();
+});
+
+test("a session that is not there, where sessions are made before they are pushed to", async () => {
+  const strict = await startService({ env: { SESSION_POLICY: "strict" } });
+  const headers = { accept: "text/event-stream" };
+  for (const stream of ["messages", "events"]) {
+    const answer = await fetch(urlOf(strict.httpAddress, newSession(), stream), { headers });
+    expect(answer.status).toBe(404);
+    expect(await answer.json()).toMatchObject({ reason: "SESSION_NOT_FOUND" });
+  }
+  await endService(strict);
+});
+
+async function untilAnswered(socket: Socket): Promise<void> {
+  const received = new Received(socket);
+  await vi.waitUntil(() => received.text.includes("\r\n\r\n"), { timeout: 10_000 });
+}

@@ -1,0 +1,125 @@
+/**
+ * Two services on one PostgreSQL that hear of each other by wake-ups: the poll comes once a minute, so
+ * what comes sooner was announced.
+ */
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { needs } from "../support/tools.ts";
+
+const SOON = { timeout: 20_000 };
+
+let server: EmbeddedPostgres;
+
+beforeAll(async () => {
+  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
+  await server.start();
+});
+
+afterAll(async () => {
+  await server.stop();
+  await cleanUp();
+});
+
+class Pair implements AsyncDisposable {
+  readonly services: readonly ServiceProcess[];
+  readonly #clients: readonly LedgerClient[];
+
+  constructor(services: readonly ServiceProcess[]) {
+    this.services = services;
+    this.#clients = services.map(({ grpcAddress }) => createLedgerClient({ address: grpcAddress }));
+  }
+
+  static async started(env: Readonly<Record<string, string>>): Promise<Pair> {
+    const settings = { DATABASE_URL: server.url, HEAD_POLL_INTERVAL_MS: "60000", ...env };
+    return new Pair(await Promise.all([1, 2].map(() => startService({ env: settings }))));
+  }
+
+  push(at: 0 | 1, sessionId: string) {
+    const request = { sessionId, eventType: "user", payload: "hello" };
+    return this.#clients[at]?.call(ledger.pushSessionMessage, request);
+  }
+
+  delete(at: 0 | 1, id: string) {
+    return this.#clients[at]?.call(ledger.deleteSession, { id });
+  }
+
+  /** The numbers as they come, and in the end why no more do. */
+  watch(
+    at: 0 | 1,
+    sessionId: string,
+  ): { readonly seqs: bigint[]; readonly ended: Promise<unknown> } {
+    const seqs: bigint[] = [];
+    const follow = async (): Promise<void> => {
+      const rows = this.#clients[at]?.watch(ledger.watchSessionMessages, { sessionId }) ?? [];
+      for await (const row of rows) seqs.push(row.seq);
+    };
+    return { seqs, ended: follow().catch((error: unknown) => error) };
+  }
+
+  async metric(at: 0 | 1, name: string): Promise<string | undefined> {
+    const response = await fetch(`http://${this.services[at]?.opsAddress}/metrics`);
+    const lines = (await response.text()).split("\n");
+    return lines.find((line) => line.startsWith(`session_ledger_${name}`));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const client of this.#clients) client.close();
+    await Promise.all(this.services.map((service) => service.stop()));
+  }
+}
+
+async function hearEachOther(pair: Pair, sessionId: string): Promise<void> {
+  await pair.push(0, sessionId);
+  const watch = pair.watch(1, sessionId);
+  await vi.waitFor(() => expect(watch.seqs).toEqual([1n]), SOON);
+  await pair.push(0, sessionId);
+  await pair.push(0, sessionId);
+  await vi.waitFor(() => expect(watch.seqs).toEqual([1n, 2n, 3n]), SOON);
+  await pair.delete(0, sessionId);
+  expect(await watch.ended).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_DELETED" });
+}
+
+test("by NOTIFY, without any setting: rows and deletions of the other come at once", async () => {
+  await using pair = await Pair.started({});
+  await hearEachOther(pair, "by-notify");
+  expect(await pair.metric(1, "wake_ups_connected")).toContain('{adapter="postgres"} 1');
+});
+
+test("by the poll alone they come as well, only later", async () => {
+  await using pair = await Pair.started({ WAKE_UPS: "poll", HEAD_POLL_INTERVAL_MS: "200" });
+  await hearEachOther(pair, "by-poll");
+  expect(await pair.metric(1, "wake_ups_connected{")).toBeUndefined();
+});
+
+describe.skipIf(needs("nats-server").skip)("by NATS (nats-server)", () => {
+  let nats: NatsServer;
+
+  beforeAll(async () => {
+    nats = await startNatsServer();
+  });
+
+  afterAll(() => nats.stop());
+
+  test("rows and deletions of the other come at once", async () => {
+    await using pair = await Pair.started({ WAKE_UPS: "nats", NATS_URL: nats.url });
+    await hearEachOther(pair, "by-nats");
+    expect(await pair.metric(1, "wake_ups_connected")).toContain('{adapter="nats"} 1');
+  });
+
+  test("that is not there: the services start, are ready, and the poll does the work", async () => {
+    const { url } = await stoppedNatsServer();
+    const env = { WAKE_UPS: "nats", NATS_URL: url, HEAD_POLL_INTERVAL_MS: "200" };
+    await using pair = await Pair.started(env);
+    expect((await fetch(`http://${pair.services[0]?.opsAddress}/readyz`)).status).toBe(200);
+    await hearEachOther(pair, "by-poll-without-nats");
+    expect(await pair.metric(0, "wake_ups_connected")).toContain('{adapter="nats"} 0');
+    expect(pair.services[0]?.log.filter((line) => line.includes("wake_ups_lost"))).toHaveLength(1);
+  });
+});

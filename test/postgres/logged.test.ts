@@ -1,0 +1,80 @@
+/** What a fold reads is what a page has, and walks the primary key. */
+import { v7 as uuidv7 } from "uuid";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { loggedStatement, readLogged } from "../../src/store/logged.ts";
+import { createReader } from "../../src/store/reads.ts";
+import { append } from "../../src/store/append.ts";
+import { sql } from "drizzle-orm";
+import { createLedger, type TestLedger } from "../support/ledger.ts";
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+  const rows = Array.from({ length: 50 }, (_, at) => ({
+    id: uuidv7(),
+    eventType: at % 2 === 0 ? "CUSTOM" : "TEXT_MESSAGE_CONTENT",
+    payload: JSON.stringify({ text: "é".repeat(at) }),
+    createdAtMicros: 1_700_000_000_000_001n + BigInt(at),
+    completedAtMicros: at % 3 === 0 ? 1_700_000_000_000_500n + BigInt(at) : undefined,
+    eventCount: 1 + (at % 4),
+    fragments: at % 4 === 0 ? undefined : new Uint8Array([1, 2]),
+    conformant: at % 5 !== 0,
+    mark: undefined,
+    sender: undefined,
+    sentAtMicros: undefined,
+  }));
+  const push = { key: undefined, digest: undefined, epoch: undefined, actor: undefined };
+  for (const sessionId of ["s", "other"]) {
+    await append(
+      ledger.database,
+      rows.map((row) => ({
+        ...push,
+        sessionId,
+        stream: "events",
+        rows: [{ ...row, id: uuidv7() }],
+      })),
+      { createMissing: true, wait: true },
+    );
+  }
+});
+afterAll(() => ledger[Symbol.asyncDispose]());
+
+test.each([
+  { rowsMax: 1_000, bytesMax: 1_000_000 },
+  { rowsMax: 7, bytesMax: 1_000_000 },
+  { rowsMax: 1_000, bytesMax: 150 },
+  { rowsMax: 3, bytesMax: 1 },
+])("all rows in order, $rowsMax rows or $bytesMax bytes a read", async (limits) => {
+  const { database } = ledger;
+  const all = { stream: "events", sessionId: "s", after: 0n, rowsMax: 1_000 } as const;
+  const rows = await createReader(database).pageAfter({ ...all, bytesMax: 10_000_000 });
+  const read = [];
+  let after = 0n;
+  for (;;) {
+    const page = await readLogged(database, { sessionId: "s", after, ...limits });
+    const last = page.at(-1);
+    if (last === undefined) break;
+    expect(page.length).toBeLessThanOrEqual(limits.rowsMax);
+    const bytes = page.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0);
+    expect(page.length === 1 || bytes <= limits.bytesMax).toBe(true);
+    for (const row of page) expect(row.newestMicros === undefined).toBe(row !== last);
+    read.push(...page);
+    after = last.seq + BigInt(last.eventCount) - 1n;
+  }
+  const newest = new Map(
+    rows.map((row) => [row.seq, row.completedAtMicros ?? row.createdAtMicros]),
+  );
+  expect(read).toHaveLength(50);
+  for (const [at, { newestMicros, ...row }] of read.entries()) {
+    expect(rows[at]).toMatchObject(row);
+    if (newestMicros !== undefined) expect(newestMicros).toBe(newest.get(row.seq));
+  }
+});
+
+test("it walks the primary key from the cursor", async () => {
+  const statement = loggedStatement({ sessionId: "s", after: 10n, rowsMax: 5, bytesMax: 1_000 });
+  const plan = await ledger.database.run(sql`explain ${statement}`);
+  const text = plan.map((row) => String(row["QUERY PLAN"])).join("\n");
+  expect(text).toMatch(/Index Scan using session_events_session_id_seq_pk/);
+  expect(text).not.toMatch(/Sort|Seq Scan/);
+});

@@ -1,0 +1,446 @@
+import { beforeAll, describe, expect, test, vi } from "vitest";
+import { Canonical } from "../../src/agui/canonical/canonical.ts";
+import type { LoggedEvent } from "../../src/agui/canonical/event.ts";
+import { OPEN_CHARS_MAX } from "../../src/agui/canonical/open-constructs.ts";
+import { OWNED_IDS_MAX } from "../../src/agui/canonical/owners.ts";
+import { placeOpenings } from "../../src/agui/canonical/placed-openings.ts";
+import type { JsonObject } from "../../src/agui/json.ts";
+import { OPEN_IDS_MAX } from "../../src/agui/sequence.ts";
+import { runClient } from "../support/agui-reducers.ts";
+
+beforeAll(() => {
+  vi.spyOn(console, "warn").mockImplementation(() => undefined); // The clients' words.
+});
+
+const BEGIN = { type: "RUN_STARTED", threadId: "t", runId: "r1" };
+const FINISH = { type: "RUN_FINISHED", threadId: "t", runId: "r1" };
+
+function log(events: readonly JsonObject[], from = 1): readonly LoggedEvent[] {
+  return events.map((event, index) => ({
+    seq: BigInt(from + index),
+    eventType: String(event["type"]),
+    payload: JSON.stringify(event),
+    conformant: true,
+  }));
+}
+
+function folded(events: readonly JsonObject[]) {
+  const canonical = new Canonical("S");
+  const out = log(events).flatMap((event) => canonical.next(event));
+  return { canonical, out };
+}
+
+/** In a run, without its beginning. */
+function inRun(...events: readonly JsonObject[]): readonly JsonObject[] {
+  return folded([BEGIN, ...events])
+    .out.slice(1)
+    .map(({ value }) => value);
+}
+
+const text = (type: string, fields: JsonObject = {}): JsonObject => ({
+  type: `TEXT_MESSAGE_${type}`,
+  messageId: "m",
+  ...fields,
+});
+const call = (type: string, fields: JsonObject = {}): JsonObject => ({
+  type: `TOOL_CALL_${type}`,
+  toolCallId: "c",
+  ...fields,
+});
+const subagent = (type: string, id: string, fields: JsonObject = {}): JsonObject => ({
+  type: `SUBAGENT_${type}`,
+  subagentRunId: id,
+  ...(type === "STARTED" && { name: "n" }),
+  ...fields,
+});
+
+test("an event in order is the very bytes", () => {
+  const payload = '{ "type":"TEXT_MESSAGE_START", "messageId":"m","n":1.50 }';
+  const canonical = new Canonical("S");
+  for (const event of log([BEGIN])) canonical.next(event);
+  const event = { seq: 2n, eventType: "TEXT_MESSAGE_START", payload, conformant: true };
+  expect(canonical.next(event)).toEqual([
+    { value: { type: "TEXT_MESSAGE_START", messageId: "m", n: 1.5 }, text: payload, inRun: true },
+  ]);
+});
+
+describe("what is translated", () => {
+  test("THINKING_* becomes REASONING_*, by ids of session and number", () => {
+    expect(
+      inRun(
+        { type: "THINKING_START", title: "Planning", timestamp: 7 },
+        { type: "THINKING_TEXT_MESSAGE_START" },
+        { type: "THINKING_TEXT_MESSAGE_CONTENT", delta: "hm", foo: 1 },
+        { type: "THINKING_TEXT_MESSAGE_END" },
+        { type: "THINKING_END" },
+      ),
+    ).toEqual([
+      { type: "REASONING_START", messageId: "thinking-2-S", title: "Planning", timestamp: 7 },
+      { type: "REASONING_MESSAGE_START", messageId: "thinking-3-S", role: "reasoning" },
+      { type: "REASONING_MESSAGE_CONTENT", messageId: "thinking-3-S", delta: "hm", foo: 1 },
+      { type: "REASONING_MESSAGE_END", messageId: "thinking-3-S" },
+      { type: "REASONING_END", messageId: "thinking-2-S" },
+    ]);
+  });
+
+  test("THINKING out of order is mended: one at a time, and a text begins by itself", () => {
+    expect(
+      inRun(
+        { type: "THINKING_END" },
+        { type: "THINKING_TEXT_MESSAGE_CONTENT", delta: "a" },
+        { type: "THINKING_TEXT_MESSAGE_START" },
+        { type: "THINKING_TEXT_MESSAGE_END" },
+        { type: "THINKING_TEXT_MESSAGE_END" },
+        { type: "THINKING_START" },
+        { type: "THINKING_START" },
+      ),
+    ).toEqual([
+      { type: "REASONING_MESSAGE_START", messageId: "thinking-3-S", role: "reasoning" },
+      { type: "REASONING_MESSAGE_CONTENT", messageId: "thinking-3-S", delta: "a" },
+      { type: "REASONING_MESSAGE_END", messageId: "thinking-3-S" },
+      { type: "REASONING_MESSAGE_START", messageId: "thinking-4-S", role: "reasoning" },
+      { type: "REASONING_MESSAGE_END", messageId: "thinking-4-S" },
+      { type: "REASONING_START", messageId: "thinking-7-S" },
+      { type: "REASONING_END", messageId: "thinking-7-S" },
+      { type: "REASONING_START", messageId: "thinking-8-S" },
+    ]);
+  });
+
+  test("chunks become START, CONTENT and END", () => {
+    expect(
+      inRun(
+        text("CHUNK", { role: "user", name: "N", delta: "a", timestamp: 1, extra: true }),
+        { type: "TEXT_MESSAGE_CHUNK", delta: "b", metadata: { k: 1 } },
+        { type: "TEXT_MESSAGE_CHUNK", timestamp: 3 },
+        { type: "RAW", event: 1 },
+        call("CHUNK", { toolCallName: "f", parentMessageId: "m", metadata: { k: 1 } }),
+        { type: "CUSTOM", name: "x", value: 1 },
+      ),
+    ).toEqual([
+      text("START", { role: "user", name: "N", timestamp: 1 }),
+      text("CONTENT", { delta: "a", timestamp: 1, extra: true }),
+      text("CONTENT", { delta: "b", metadata: { k: 1 } }),
+      { type: "RAW", event: 1 },
+      text("END"),
+      call("START", { toolCallName: "f", parentMessageId: "m", metadata: { k: 1 } }),
+      call("END"),
+      { type: "CUSTOM", name: "x", value: 1 },
+    ]);
+  });
+
+  test("a chunk that goes on with nothing, and says too little, loses nothing", () => {
+    expect(
+      inRun(
+        { type: "TEXT_MESSAGE_CHUNK", delta: "a" },
+        { type: "TEXT_MESSAGE_CHUNK", delta: "b" },
+        { type: "TOOL_CALL_CHUNK", toolCallId: "c", delta: "{}" },
+      ),
+    ).toEqual([
+      { type: "TEXT_MESSAGE_START", messageId: "text-2-S", role: "assistant" },
+      { type: "TEXT_MESSAGE_CONTENT", messageId: "text-2-S", delta: "a" },
+      { type: "TEXT_MESSAGE_CONTENT", messageId: "text-2-S", delta: "b" },
+      { type: "TEXT_MESSAGE_END", messageId: "text-2-S" },
+      call("START", { toolCallName: "unknown" }),
+      call("ARGS", { delta: "{}" }),
+    ]);
+  });
+
+  test("what no client knows goes as CUSTOM: META, what is not conformant, what lacks its id", () => {
+    const canonical = new Canonical("S");
+    const foreign = { type: "USAGE", tokens: 1, timestamp: 5 };
+    const next = (value: JsonObject, conformant: boolean) => {
+      const [event] = log([value]).flatMap((one) => canonical.next({ ...one, conformant }));
+      return event?.value;
+    };
+    const meta = { type: "META", metaType: "thumbs_up" };
+    expect(next(foreign, false)).toEqual({
+      type: "CUSTOM",
+      name: "USAGE",
+      value: foreign,
+      timestamp: 5,
+    });
+    expect(next(meta, false)).toEqual({ type: "CUSTOM", name: "META", value: meta });
+    expect(next(meta, true)).toEqual({ type: "CUSTOM", name: "META", value: meta });
+    const bare = { type: "TEXT_MESSAGE_CONTENT", delta: "a" };
+    expect(next(bare, true)).toEqual({ type: "CUSTOM", name: bare.type, value: bare });
+    const noPatch = { type: "STATE_DELTA", delta: [{ op: "add", path: "a", value: 1 }] };
+    expect(next(noPatch, true)).toEqual({ type: "CUSTOM", name: "STATE_DELTA", value: noPatch });
+  });
+});
+
+describe("what is mended", () => {
+  test("a second START ends the first, and an END of what is not open goes", () => {
+    expect(inRun(text("START"), text("START", { timestamp: 2 }), text("END"), text("END"))).toEqual(
+      [text("START"), text("END", { timestamp: 2 }), text("START", { timestamp: 2 }), text("END")],
+    );
+  });
+
+  test("a fragment of what is not open opens it; a tool call by the name it had", () => {
+    expect(
+      inRun(
+        text("CONTENT", { delta: "a", timestamp: 9 }),
+        call("START", { toolCallName: "search" }),
+        call("END"),
+        call("ARGS", { delta: "{" }),
+      ),
+    ).toEqual([
+      text("START", { role: "assistant", timestamp: 9 }),
+      text("CONTENT", { delta: "a", timestamp: 9 }),
+      call("START", { toolCallName: "search" }),
+      call("END"),
+      call("START", { toolCallName: "search" }),
+      call("ARGS", { delta: "{" }),
+    ]);
+  });
+
+  test("RUN_FINISHED ends what is open first, the newest of it before the others", () => {
+    const step = { type: "STEP_STARTED", stepName: "plan", subagentRunId: "s" };
+    const outcome = { type: "interrupt", interrupts: [{ id: "i", reason: "ask" }] };
+    const opened = [subagent("STARTED", "s"), step, text("START", { subagentRunId: "s" })];
+    const ended = [
+      text("END", { subagentRunId: "s" }),
+      { type: "STEP_FINISHED", stepName: "plan", subagentRunId: "s" },
+    ];
+    expect(inRun(...opened, FINISH)).toEqual([
+      ...opened,
+      ...ended,
+      subagent("FINISHED", "s"),
+      FINISH,
+    ]);
+    expect(inRun(...opened, { ...FINISH, outcome })).toEqual([
+      ...opened,
+      ...ended,
+      subagent("FINISHED", "s", { outcome: { type: "suspended" } }),
+      { ...FINISH, outcome },
+    ]);
+  });
+
+  test("a subagent starts once in a run; once more is told as CUSTOM", () => {
+    const again = subagent("STARTED", "s");
+    expect(inRun(again, again, subagent("FINISHED", "s"), again)).toEqual([
+      again,
+      { type: "CUSTOM", name: "SUBAGENT_STARTED", value: again },
+      subagent("FINISHED", "s"),
+      { type: "CUSTOM", name: "SUBAGENT_STARTED", value: again },
+    ]);
+    expect(inRun(subagent("STARTED", "u", { parentSubagentRunId: "gone" }))).toEqual([
+      subagent("STARTED", "u"),
+    ]);
+  });
+
+  test("an event may not say that another's construct is its own", () => {
+    const ofS = { subagentRunId: "s" };
+    expect(
+      inRun(
+        text("START", ofS),
+        text("CONTENT", { delta: "a", subagentRunId: "t" }),
+        text("END", ofS),
+        text("START", { subagentRunId: "t" }),
+        call("START", { toolCallName: "f", parentMessageId: "m", subagentRunId: "t" }),
+      ),
+    ).toEqual([
+      text("START", ofS),
+      text("CONTENT", { delta: "a" }),
+      text("END", ofS),
+      text("START"),
+      call("START", { toolCallName: "f", parentMessageId: "m" }),
+    ]);
+  });
+});
+
+describe("runs", () => {
+  test("what lies outside of them is mended, and no client is sent it", () => {
+    const { out } = folded([
+      text("CONTENT", { delta: "a" }),
+      FINISH,
+      BEGIN,
+      FINISH,
+      FINISH,
+      text("START"),
+    ]);
+    expect(out.map(({ value, inRun: isIn }) => [value["type"], isIn])).toEqual([
+      ["TEXT_MESSAGE_START", false],
+      ["TEXT_MESSAGE_CONTENT", false],
+      ["RUN_STARTED", true],
+      ["RUN_FINISHED", true],
+      ["TEXT_MESSAGE_START", false],
+    ]);
+  });
+
+  test("what was opened outside is opened again inside", () => {
+    expect(
+      folded([text("START"), BEGIN, text("CONTENT", { delta: "a" })]).out.map(({ value }) => value),
+    ).toEqual([
+      text("START"),
+      BEGIN,
+      text("START", { role: "assistant" }),
+      text("CONTENT", { delta: "a" }),
+    ]);
+  });
+
+  test("one that was abandoned ends when another begins", () => {
+    const again = { ...BEGIN, runId: "r2", timestamp: 4 };
+    const { out, canonical } = folded([BEGIN, text("START"), again]);
+    expect(out.slice(2).map(({ value }) => value)).toEqual([
+      {
+        type: "RUN_ERROR",
+        message: "The run did not end: another one began.",
+        code: "ABANDONED",
+        timestamp: 4,
+      },
+      again,
+    ]);
+    expect(canonical.openings()).toEqual([]);
+    expect(canonical.run).toMatchObject({ runId: "r2", startedSeq: 3n, status: "running" });
+  });
+
+  test("RUN_ERROR may come at any time, once", () => {
+    const failed = { type: "RUN_ERROR", message: "no" };
+    const { out, canonical } = folded([
+      failed,
+      failed,
+      BEGIN,
+      text("START"),
+      failed,
+      text("END"),
+      failed,
+    ]);
+    expect(out.map(({ value, inRun: isIn }) => [value["type"], isIn])).toEqual([
+      ["RUN_ERROR", true],
+      ["RUN_ERROR", false],
+      ["RUN_STARTED", true],
+      ["TEXT_MESSAGE_START", true],
+      ["RUN_ERROR", true],
+      ["RUN_ERROR", false],
+    ]);
+    expect(canonical.run).toMatchObject({ status: "error", end: failed });
+  });
+
+  test("the newest is known, without the messages that are in the transcript", () => {
+    const input = { threadId: "t", runId: "r1", messages: [{ id: "u" }], tools: [], context: [] };
+    const { canonical } = folded([{ ...BEGIN, input }]);
+    expect(canonical.run).toEqual({
+      runId: "r1",
+      threadId: "t",
+      started: { ...BEGIN, input: { ...input, messages: [] } },
+      startedSeq: 1n,
+      status: "running",
+      end: undefined,
+    });
+    for (const event of log([FINISH], 2)) canonical.next(event);
+    expect(canonical.run).toMatchObject({ status: "finished", end: FINISH });
+    expect(new Canonical("S").run).toBeUndefined();
+  });
+});
+
+describe("openings", () => {
+  test("are the STARTs of what is open, in order, without what they did to the message", () => {
+    const { canonical } = folded([
+      BEGIN,
+      subagent("STARTED", "s"),
+      subagent("STARTED", "u", { parentSubagentRunId: "s" }),
+      { type: "STEP_STARTED", stepName: "plan" },
+      text("START", { metadata: { k: 1 }, rawEvent: {}, name: "N" }),
+      { type: "TEXT_MESSAGE_START", messageId: "ended" },
+      { type: "TEXT_MESSAGE_END", messageId: "ended" },
+      call("CHUNK", { toolCallName: "f", parentMessageId: "m" }),
+      { type: "REASONING_MESSAGE_CONTENT", messageId: "g", delta: "hm" },
+      subagent("FINISHED", "s"),
+    ]);
+    expect(canonical.openings()).toEqual([
+      subagent("STARTED", "u"),
+      { type: "STEP_STARTED", stepName: "plan" },
+      text("START", { name: "N" }),
+      { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning" },
+    ]);
+  });
+
+  const SNAPSHOT = [
+    {
+      id: "m",
+      role: "assistant",
+      content: "so far",
+      metadata: { k: 2 },
+      toolCalls: [{ id: "c", type: "function", function: { name: "f", arguments: '{"a' } }],
+    },
+    { id: "g", role: "reasoning", content: "hm" },
+  ];
+  const OPEN = [
+    text("START"),
+    call("START", { toolCallName: "f" }),
+    { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning" },
+  ];
+
+  test.each(["0.0.59", "1.0.0"] as const)(
+    "change nothing in the messages of %s",
+    async (version) => {
+      const snapshot = { type: "MESSAGES_SNAPSHOT", messages: SNAPSHOT };
+      const { shown, error } = await runClient(version, [BEGIN, snapshot, ...OPEN]);
+      expect(error).toBeUndefined();
+      expect(JSON.parse(shown.messages)).toEqual(SNAPSHOT);
+    },
+  );
+
+  test.each(["0.0.59", "1.0.0"] as const)(
+    "of messages that are gone leave none in %s",
+    async (version) => {
+      const gone = { type: "TEXT_MESSAGE_START", messageId: "gone" };
+      const { before, after } = placeOpenings([...OPEN, gone], SNAPSHOT);
+      expect(before).toEqual([gone]);
+      expect(after).toEqual(OPEN);
+      const snapshot = { type: "MESSAGES_SNAPSHOT", messages: SNAPSHOT };
+      const more = { type: "TEXT_MESSAGE_CONTENT", messageId: "gone", delta: "x" };
+      const { shown, error } = await runClient(version, [
+        BEGIN,
+        ...before,
+        snapshot,
+        ...after,
+        more,
+      ]);
+      expect(error).toBeUndefined();
+      expect(JSON.parse(shown.messages)).toEqual(SNAPSHOT);
+    },
+  );
+
+  test("call a tool by the name that it has by now", () => {
+    const { after } = placeOpenings([call("START", { toolCallName: "old" })], SNAPSHOT);
+    expect(after).toEqual([call("START", { toolCallName: "f" })]);
+  });
+});
+
+describe("bounds", () => {
+  test("past so many that are open, the oldest is ended, and opened again when it goes on", () => {
+    const started = Array.from({ length: OPEN_IDS_MAX + 1 }, (_, n) =>
+      text("START", { messageId: `${n}` }),
+    );
+    const { out, canonical } = folded([BEGIN, ...started]);
+    expect(out.slice(-2).map(({ value }) => value)).toEqual([
+      text("START", { messageId: `${OPEN_IDS_MAX}` }),
+      text("END", { messageId: "0" }),
+    ]);
+    expect(canonical.openings()).toHaveLength(OPEN_IDS_MAX);
+    const [more] = log([text("CONTENT", { messageId: "0", delta: "a" })], 5_000);
+    expect(more && canonical.next(more).map(({ value }) => value["type"])).toEqual([
+      "TEXT_MESSAGE_START",
+      "TEXT_MESSAGE_END",
+      "TEXT_MESSAGE_CONTENT",
+    ]);
+  });
+
+  test("past so many characters, too, but for one that has them alone", () => {
+    const long = "x".repeat(OPEN_CHARS_MAX);
+    const { canonical } = folded([BEGIN, text("START"), text("START", { messageId: long })]);
+    expect(canonical.openings().map(({ messageId }) => messageId)).toEqual([long]);
+  });
+
+  test("past so many ids, what is new is the agent's", () => {
+    const own = (id: string): JsonObject => text("START", { messageId: id, subagentRunId: "s" });
+    const events = Array.from({ length: OWNED_IDS_MAX }, (_, n) => [
+      own(`${n}`),
+      text("END", { messageId: `${n}` }),
+    ]).flat();
+    const { canonical } = folded([BEGIN, ...events]);
+    const next = log([own("new"), own("7")], 50_000).flatMap((event) => canonical.next(event));
+    expect(next.map(({ value }) => value)).toEqual([text("START", { messageId: "new" }), own("7")]);
+  });
+});
