@@ -327,8 +327,7 @@ describe("a stream", () => {
     const reading = follow(urlOf(here.httpAddress, sessionId, "events?after_seq=0"));
     await reading.until(rows);
     expect(reading.ids).toEqual(upTo(rows));
-    // All that they asked for is 375 MiB.
-    console.log("GROWTH", ((await rssBytes(here)) - before) / 1024 / 1024);
+    // They asked for 375 MiB; measured: 83 MiB more, and 399 where `write() === false` is not waited for.
     expect((await rssBytes(here)) - before).toBeLessThan(150 * 1024 * 1024);
     // And the one that goes on reading gets all of it.
     const [first] = still;

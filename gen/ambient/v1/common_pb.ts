@@ -177,7 +177,8 @@ export const WatchState = {
   LIVE: 2,
 
   /**
-   * Wake-ups are lost and the service polls: rows still come, each once and in order, but later.
+   * Wake-ups of other instances are lost and the service polls, or its reads fail: rows still come,
+   * each once and in order, but later.
    *
    * @generated from enum value: WATCH_STATE_DEGRADED = 3;
    */
