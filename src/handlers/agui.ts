@@ -36,6 +36,7 @@ import {
   standingFrame,
   textFrames,
 } from "./agui-frames.ts";
+import { NO_MESSAGES, reorders } from "./agui-kept.ts";
 import { Relay } from "./agui-relay.ts";
 import { createReplay } from "./agui-replay.ts";
 import type { CallContext } from "./context.ts";
@@ -155,6 +156,10 @@ class Join {
     // Its messages are in the snapshot, which need not have them any more.
     const { input: _, ...started } = run.started;
     yield* this.#eventFrames(started);
+    const { messages: kept } = this.#request;
+    if (kept.length > 0 && reorders(kept, snapshot.messageIds)) {
+      yield* this.#eventFrames(NO_MESSAGES);
+    }
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
     if (run.end !== undefined) yield* this.#eventFrames(snapshot.pendingOnly(run.end));
     else for (const opening of snapshot.openings()) yield* this.#eventFrames(opening);

@@ -103,6 +103,7 @@ export class Snapshot {
   readonly stateText: string | undefined;
   readonly interruptsText: string;
   readonly #canonical: Canonical;
+  #messageIds: readonly unknown[] | undefined;
   readonly #served = new Map<Generation, readonly string[]>();
 
   /** The clone of what the fold continues with is this one's own. */
@@ -123,6 +124,12 @@ export class Snapshot {
 
   get run(): CanonicalRun | undefined {
     return this.#canonical.run;
+  }
+
+  /** Only clients that come back ask. */
+  get messageIds(): readonly unknown[] {
+    this.#messageIds ??= objectsOf(this.messagesText).map(({ id }) => id);
+    return this.#messageIds;
   }
 
   /** The events that open again what is open. */

@@ -200,7 +200,7 @@ const RUN = {
 const STOP = {
   ...RUN,
   operationId: "stopCopilotKit",
-  params: z.object({ agent, thread: z.string() }),
+  params: z.object({ agent, thread: z.string().meta({ description: "Not looked at." }) }),
 };
 
 const ENVELOPE = {

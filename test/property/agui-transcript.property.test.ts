@@ -240,6 +240,119 @@ describe.each([
   });
 });
 
+/** Of ids and calls that are there twice, which random streams seldom bring to where it matters. */
+describe("a transcript is what 1.0.0 shows", () => {
+  const say = (messageId: string): JsonObject => ({
+    type: "TEXT_MESSAGE_CONTENT",
+    messageId,
+    delta: "more",
+  });
+  const call = (toolCallId: string, parentMessageId?: string): JsonObject => ({
+    type: "TOOL_CALL_START",
+    toolCallId,
+    toolCallName: "f",
+    ...(parentMessageId !== undefined && { parentMessageId }),
+  });
+  const argue = (toolCallId: string): JsonObject => ({
+    type: "TOOL_CALL_ARGS",
+    toolCallId,
+    delta: "{}",
+  });
+  const result = (messageId: string, toolCallId: string): JsonObject => ({
+    type: "TOOL_CALL_RESULT",
+    messageId,
+    toolCallId,
+    content: "",
+  });
+  const snapshot = (...messages: readonly JsonObject[]): JsonObject => ({
+    type: "MESSAGES_SNAPSHOT",
+    messages,
+  });
+  const caller = (id: string, ...calls: readonly string[]): JsonObject => ({
+    id,
+    role: "assistant",
+    toolCalls: calls.map((one) => ({
+      id: one,
+      type: "function",
+      function: { name: "f", arguments: "" },
+    })),
+  });
+  const user = (id: string): JsonObject => ({ id, role: "user", content: "" });
+
+  test.each<readonly [string, readonly JsonObject[]]>([
+    [
+      "when a result stands in front of a message with its id",
+      [
+        call("c", "m"),
+        { type: "TEXT_MESSAGE_START", messageId: "x", role: "user" },
+        result("x", "c"),
+        say("x"),
+      ],
+    ],
+    [
+      "when of two messages of one id the first goes",
+      [
+        snapshot(user("x"), { id: "x", role: "reasoning", content: "" }, user("y")),
+        say("x"),
+        { type: "MESSAGES_SNAPSHOT", messages: [user("y")] },
+        say("x"),
+      ],
+    ],
+    [
+      "when of two calls of one id the first goes",
+      [snapshot(caller("x", "c"), caller("y", "c")), snapshot(caller("y", "c")), argue("c")],
+    ],
+    [
+      "when a snapshot gives a call to an earlier message too",
+      [
+        snapshot(caller("x", "c"), caller("y", "d")),
+        snapshot(caller("x", "d"), caller("y", "d", "c")),
+        argue("c"),
+        argue("d"),
+        result("r", "d"),
+      ],
+    ],
+    [
+      "when that call is also on a message that stays",
+      [
+        snapshot(caller("x", "c"), { ...caller("y", "d"), role: "reasoning" }),
+        snapshot(caller("x", "d")),
+        argue("d"),
+      ],
+    ],
+    [
+      "when a message that had calls becomes an activity",
+      [
+        snapshot(caller("x", "c"), caller("y", "c")),
+        { type: "ACTIVITY_SNAPSHOT", messageId: "x", activityType: "PLAN", content: {} },
+        argue("c"),
+        result("r", "c"),
+      ],
+    ],
+    [
+      "when a result of a run of results becomes an activity",
+      [
+        call("c", "m"),
+        result("r1", "c"),
+        result("r2", "c"),
+        { type: "ACTIVITY_SNAPSHOT", messageId: "r1", activityType: "PLAN", content: {} },
+        result("r3", "c"),
+      ],
+    ],
+    [
+      "when calls stand on a message of another role",
+      [
+        snapshot({ ...caller("x", "c"), role: "user" }, caller("y", "c")),
+        argue("c"),
+        result("r", "c"),
+      ],
+    ],
+  ])("%s", async (_, events) => {
+    const client = await reduceBy("1.0.0", events);
+    expect(transcriptAt("every event", client)).toEqual(shownBy(client, "every event"));
+  });
+});
+
 describe.each(["1.0.0", "0.0.59"] as const)("with the whole client %s", (version) => {
   test("a transcript of the streams written by hand is what it shows", async () => {
     for (const stream of ownStreams()) {

@@ -248,6 +248,57 @@ describe("what is mended", () => {
   });
 });
 
+/** One client was there from the beginning, another has joined: they may know other owners. */
+describe("where a client could know another owner, nobody is told one", () => {
+  const ofS = { subagentRunId: "s" };
+  const last = (events: readonly JsonObject[]): unknown => folded(events).out.at(-1)?.value;
+
+  test("a message of a subagent's that goes on in a later run, and does not say so", () => {
+    const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
+    const content = text("CONTENT", { delta: "a", ...ofS });
+    const untagged = text("CONTENT", { delta: "a" });
+    expect(last([...earlier, BEGIN, text("START"), content])).toEqual(untagged);
+    expect(last([...earlier, BEGIN, text("START", ofS), content])).toEqual(content);
+  });
+
+  test("a message of one that the input of a later run gives to another", () => {
+    const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
+    const messages = [{ id: "m", role: "assistant", content: "", subagentRunId: "t" }];
+    const input = { threadId: "t", runId: "r2", messages, tools: [], context: [] };
+    const start = text("START", { subagentRunId: "t" });
+    expect(last([...earlier, { ...BEGIN, input }, start])).toEqual(text("START"));
+  });
+
+  test("a call that goes into a message of its own, by the name of one that is there", () => {
+    const start = call("START", { toolCallName: "f", ...ofS });
+    const message = { type: "TEXT_MESSAGE_START", messageId: "c" };
+    const { canonical } = folded([BEGIN, message, start]);
+    expect(canonical.openings()).toEqual([message, call("START", { toolCallName: "f" })]);
+    expect(folded([BEGIN, start]).canonical.openings()).toEqual([start]);
+  });
+
+  test("a call of the agent's that starts once more, in a message of a subagent's", () => {
+    const start = call("START", { toolCallName: "f" });
+    const again = call("START", { toolCallName: "f", parentMessageId: "m" });
+    expect(last([BEGIN, text("START", ofS), start, call("END"), again])).toEqual(start);
+    expect(last([BEGIN, text("START"), start, call("END"), again])).toEqual(again);
+  });
+
+  test("what a call inherits, where its message was told in an earlier run", () => {
+    const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
+    const start = call("START", { toolCallName: "f", parentMessageId: "m" });
+    const args = call("ARGS", { delta: "{", ...ofS });
+    expect(last([...earlier, BEGIN, start, args])).toEqual(call("ARGS", { delta: "{" }));
+  });
+
+  test("reasoning that had no message, when a later run gives its id to one", () => {
+    const start = { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning", ...ofS };
+    const span = { type: "REASONING_START", messageId: "g" };
+    expect(last([BEGIN, span, start])).toEqual({ ...start, subagentRunId: undefined });
+    expect(last([BEGIN, span, { type: "RUN_ERROR", message: "no" }, BEGIN, start])).toEqual(start);
+  });
+});
+
 describe("runs", () => {
   test("what lies outside of them is mended, and no client is sent it", () => {
     const { out } = folded([

@@ -21,6 +21,8 @@ import { ownStreams } from "../support/streams.ts";
 import { watching } from "../support/watching.ts";
 
 const STALE_MS = 600_000;
+/** How late the first timer of a replay is. */
+const LATE_MS = 7;
 const BEGAN_MICROS = 1_700_000_000_000_000n;
 
 interface Setting {
@@ -296,6 +298,15 @@ describe("a run that has ended", () => {
     expect(following.types).toEqual(["RUN_ERROR", "RUN_STARTED", "MESSAGES_SNAPSHOT"]);
   });
 
+  test("one that fails before it began, while the client waits, ends the answer", async () => {
+    const { push, open } = joining();
+    const answer = open();
+    await quiet();
+    push(failed);
+    await quiet();
+    expect([answer.events, answer.ended]).toEqual([[failed], null]);
+  });
+
   test("what it waits for is pending, and what was answered is not", async () => {
     const { stored, open } = joining();
     stored(started("r1"), finished("r1", { outcome: interrupted }));
@@ -512,11 +523,19 @@ describe("a run that has stalled", () => {
     expect(answer.ended).toBeUndefined();
   });
 
-  test("times that are ahead of ours are now, and waits longer than a timer can are cut", async () => {
-    const { stored, open, timers, time } = joining({ options: { runStaleAfterMs: 2_592_000_000 } });
-    time.micros += seconds(1_000_000);
+  test("times that are ahead of ours are now", async () => {
+    const { stored, open, timers, time } = joining();
+    time.micros += seconds(3_600);
     stored(started());
-    time.micros -= seconds(1_000_000);
+    time.micros -= seconds(3_600);
+    open();
+    await quiet();
+    expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([STALE_MS]);
+  });
+
+  test("waits that are longer than a timer's are cut", async () => {
+    const { stored, open, timers } = joining({ options: { runStaleAfterMs: 2_592_000_000 } });
+    stored(started());
     open();
     await quiet();
     expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([2_147_483_647]);
@@ -594,8 +613,8 @@ describe("a replay", () => {
     ];
     const activity = { messageId: "a", activityType: "plan" };
     stored(started(), ...thought("hm"), ...said("m1", "one"));
-    stored({ type: "ACTIVITY_SNAPSHOT", ...activity, content: { n: 1 }, replace: false });
-    const patch = [{ op: "add", path: "/list", value: [1] }];
+    stored({ type: "ACTIVITY_SNAPSHOT", ...activity, content: { list: [] }, replace: false });
+    const patch = [{ op: "add", path: "/list/-", value: 1 }];
     stored({ type: "ACTIVITY_DELTA", ...activity, patch });
     stored({ type: "STATE_DELTA", delta: [{ op: "add", path: "/a", value: 1 }] }, finished());
     const transcript = new Transcript();
@@ -620,10 +639,10 @@ describe("a replay", () => {
       const [timer] = timers.pending.filter(({ delayMs }) => delayMs < STALE_MS);
       if (timer === undefined) break;
       waits.push(timer.delayMs);
-      time.ms += timer.delayMs;
+      time.ms += timer.delayMs + (waits.length === 1 ? LATE_MS : 0);
       timer.fire();
     }
-    expect(waits).toEqual([50, 150, 10_000, 50]);
+    expect(waits).toEqual([50, 150 - LATE_MS, 10_000, 50]);
     time.micros = micros(60_000_200);
     push(custom(1));
     await quiet();

@@ -115,6 +115,14 @@ test("nothing is an empty text", () => {
   expect(transcriptMarkdown([])).toBe("");
 });
 
+test("a name with backticks is one code span", () => {
+  const heading = (name: string): string =>
+    transcriptMarkdown([{ role: "user", name, content: "x" }]);
+  expect(heading("a`b``c\n## d")).toContain("## User (``` a`b``c ## d ```)\n");
+  expect(heading("`")).toContain("## User (`` ` ``)\n");
+  expect(heading("x".repeat(300))).toContain(`(\`${"x".repeat(200)}…\`)`);
+});
+
 describe("nobody speaks for another", () => {
   const evil = fc
     .array(

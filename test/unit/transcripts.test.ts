@@ -186,6 +186,7 @@ describe("what fails", () => {
     const broken = table.event("s", { eventType: "CUSTOM", payload: "{" });
     say(table, "two");
     await expect(read(transcripts)).rejects.toThrow(SyntaxError);
+    expect(transcripts.counts().sessions).toBe(0);
     table.rows[table.rows.indexOf(broken)] = { ...broken, payload: '{"name":"n"}' };
     expect(words((await read(transcripts)).messages)).toEqual(["one", "two"]);
   });
@@ -199,7 +200,9 @@ describe("what fails", () => {
     table.erase("s", 6n);
     say(table, "three", "t");
     table.erase("t", 3n);
+    const { pagesRead } = table;
     expect((await transcripts.snapshot("t", 3n)).messagesText).toBe("[]");
+    expect(table.pagesRead - pagesRead).toBe(1);
   });
 });
 
@@ -341,6 +344,25 @@ test("a stop ends what is read, and waits for it", async () => {
   table.pending[0]?.answer("now");
   await stop;
   expect(await outcome).toMatchObject({ reason: "SHUTTING_DOWN" });
+});
+
+test("a stop waits for a page that is on its way, and lets nobody begin who waits for a turn", async () => {
+  const { table, transcripts } = folding({ pageRowsMax: 1, longFoldsMax: 1 });
+  for (const sessionId of ["a", "b"]) say(table, "one", sessionId);
+  table.fast = false;
+  const outcomes = ["a", "b"].map((sessionId) =>
+    transcripts.snapshot(sessionId, 3n).catch((error: unknown) => error),
+  );
+  table.pending[0]?.answer("now");
+  let hasStopped = false;
+  const stop = transcripts.stop().then(() => (hasStopped = true));
+  for (let turn = 0; turn < 5; turn += 1) await settled();
+  expect([hasStopped, table.pending.length]).toEqual([false, 1]);
+  table.pending[0]?.answer("now");
+  await stop;
+  const stopped = { reason: "SHUTTING_DOWN" };
+  expect(await Promise.all(outcomes)).toMatchObject([stopped, stopped]);
+  expect(table.pagesRead).toBe(2);
 });
 
 function read(transcripts: Transcripts) {

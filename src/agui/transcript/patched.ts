@@ -195,7 +195,8 @@ export class Patched {
   #move(segments: readonly string[], operation: Readonly<Record<string, unknown>>): void {
     this.#place(segments);
     const from = segmentsOf(operation["from"]);
-    if (from === undefined || from.length === 0) throw new Failed();
+    if (from === undefined) throw new Failed();
+    // The whole value is in no place, and so is not moved into itself.
     const source = this.#existing(from);
     const value = source.held;
     if (segments.length > from.length) {
@@ -292,7 +293,11 @@ function given({ value }: Readonly<Record<string, unknown>>): unknown {
   return value;
 }
 
-/** Items behind a place have to move; a machine moves sixteen of them about as fast as it copies a byte of JSON. */
+/**
+ * Items behind a place have to move. That is quick, and its price is a guess: with a sixteenth of a
+ * byte for each, the worst patches found (half a million items shifted again and again) end within
+ * seconds.
+ */
 function shiftBytes(list: readonly unknown[], key: string | number): number {
   return Math.max(0, list.length - Math.max(0, Number(key))) / 16;
 }
