@@ -110,7 +110,7 @@ export const SERVICE_SETTINGS = {
     name: "CALL_LOG",
     fallback: "failures",
     among: ["all", "failures"],
-    meaning: "Which gRPC calls get a log line.",
+    meaning: "Which gRPC calls and HTTP requests get a log line.",
   }),
   payloadBytesMax: amount({
     name: "PAYLOAD_BYTES_MAX",
@@ -118,14 +118,14 @@ export const SERVICE_SETTINGS = {
     min: 1_024,
     // A row has to fit the 4 MiB that gRPC clients accept by default, and a page ends at 3 MiB.
     max: 3_145_728,
-    meaning: "Largest payload of one row. Above it: RESOURCE_EXHAUSTED, nothing stored.",
+    meaning: "Largest payload of one row. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing stored.",
   }),
   requestBytesMax: amount({
     name: "REQUEST_BYTES_MAX",
     fallback: 4_194_304,
     min: 65_536,
     max: 67_108_864,
-    meaning: "Largest request. Above it: RESOURCE_EXHAUSTED, nothing read.",
+    meaning: "Largest request. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
   }),
   batchRowsMax: amount({
     name: "BATCH_ROWS_MAX",

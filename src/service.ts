@@ -2,14 +2,14 @@
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
  *   embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► live ─► wake-ups ─► ingest
- *     ─► ops port ─► HTTP ─► gRPC ─► readiness
+ *     ─► transcripts ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
  *
  * So a stop first ends what callers see (health, watches, calls under way), then commits what waits
  * and tells the other instances of it, and closes the database last. Used by `serve` and by the
  * end-to-end tests.
  */
 import { type Clock, systemClock } from "./base/clock.ts";
-import { startAll, stopAll, type Unit } from "./base/lifecycle.ts";
+import { startAll, stopAll, together, type Unit } from "./base/lifecycle.ts";
 import { addressText, type Config } from "./config.ts";
 import { createAguiJoin } from "./handlers/agui.ts";
 import { AGUI_LIMITS } from "./handlers/agui-attach.ts";
@@ -108,7 +108,8 @@ export function createService(config: Config, log: Log): Service {
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
-  const units = [...postgres.units, live, exchange, ingest, transcripts, ops, http, rpc, readiness];
+  const behind = [...postgres.units, live, exchange, ingest, transcripts];
+  const units = [...behind, ops, together([http, rpc]), readiness];
   return {
     start: () => startAll(units),
     stop: () => stopAll(units),

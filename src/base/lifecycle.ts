@@ -20,6 +20,21 @@ export async function startAll(units: readonly Unit[]): Promise<void> {
   }
 }
 
+/**
+ * Units that stop at the same time, so that what waits for its callers does not wait for theirs too.
+ * They start in order.
+ */
+export function together(units: readonly Unit[]): Unit {
+  return {
+    start: () => startAll(units),
+    async stop() {
+      const stopped = await Promise.allSettled(units.map((unit) => unit.stop()));
+      const failed = stopped.find((one) => one.status === "rejected");
+      if (failed !== undefined) throw failed.reason;
+    },
+  };
+}
+
 /** Stops in reverse order, all of them, even when one fails; rejects with the first failure. */
 export async function stopAll(units: readonly Unit[]): Promise<void> {
   const failures: unknown[] = [];

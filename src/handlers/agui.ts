@@ -17,6 +17,7 @@
  * (agui-replay.ts).
  */
 import type { CanonicalRun } from "../agui/canonical/canonical.ts";
+import type { PlacedOpenings } from "../agui/canonical/placed-openings.ts";
 import { type Generation, generationOf } from "../agui/generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
@@ -72,6 +73,8 @@ export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin
 }
 
 type Frames = AsyncGenerator<AguiFrame, void, undefined>;
+
+const NOTHING_OPEN: PlacedOpenings = { before: [], after: [] };
 
 class Join {
   readonly #parts: AguiSetup;
@@ -156,13 +159,15 @@ class Join {
     // Its messages are in the snapshot, which need not have them any more.
     const { input: _, ...started } = run.started;
     yield* this.#eventFrames(started);
+    const { before, after } = run.end === undefined ? snapshot.openings : NOTHING_OPEN;
+    for (const opening of before) yield* this.#eventFrames(opening);
     const { messages: kept } = this.#request;
     if (kept.length > 0 && reorders(kept, snapshot.messageIds)) {
       yield* this.#eventFrames(NO_MESSAGES);
     }
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
     if (run.end !== undefined) yield* this.#eventFrames(snapshot.pendingOnly(run.end));
-    else for (const opening of snapshot.openings()) yield* this.#eventFrames(opening);
+    for (const opening of after) yield* this.#eventFrames(opening);
   }
 
   #eventFrames(event: JsonObject): readonly AguiFrame[] {

@@ -2,6 +2,7 @@
  * A session's event rows, folded: what is open in it and what a client would show of it, up to one
  * number. Between two rows a fold is whole, so whoever looks at one then sees a moment that there was.
  */
+import { type PlacedOpenings, placeOpenings } from "../agui/canonical/placed-openings.ts";
 import { Canonical, type CanonicalRun } from "../agui/canonical/canonical.ts";
 import type { LoggedEvent } from "../agui/canonical/event.ts";
 import { type Generation, servedTo } from "../agui/generation/served.ts";
@@ -102,8 +103,10 @@ export class Snapshot {
   /** Undefined: no state was ever set. */
   readonly stateText: string | undefined;
   readonly interruptsText: string;
+  readonly isStateTooLarge: boolean;
   readonly #canonical: Canonical;
   #messageIds: readonly unknown[] | undefined;
+  #openings: PlacedOpenings | undefined;
   readonly #served = new Map<Generation, readonly string[]>();
 
   /** The clone of what the fold continues with is this one's own. */
@@ -118,6 +121,7 @@ export class Snapshot {
     this.newestMicros = at.newestMicros;
     this.messagesText = JSON.stringify(transcript.messages());
     this.interruptsText = JSON.stringify(transcript.interrupts());
+    this.isStateTooLarge = transcript.isStateTooLarge;
     const { state } = transcript;
     this.stateText = state === undefined ? undefined : JSON.stringify(state);
   }
@@ -132,9 +136,13 @@ export class Snapshot {
     return this.#messageIds;
   }
 
-  /** The events that open again what is open. */
-  openings(): readonly JsonObject[] {
-    return this.#canonical.openings();
+  /** The events that open again what is open, and on which side of the snapshots they go. */
+  get openings(): PlacedOpenings {
+    if (this.#openings !== undefined) return this.#openings;
+    const openings = this.#canonical.openings();
+    const messages = openings.length === 0 ? [] : objectsOf(this.messagesText);
+    this.#openings = placeOpenings(openings, messages);
+    return this.#openings;
   }
 
   /** The end of the newest run, without what it asked for and was answered since. */

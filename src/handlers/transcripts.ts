@@ -19,6 +19,8 @@
  */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import type { JsonObject } from "../agui/json.ts";
+import { transcriptMarkdown } from "../agui/transcript/markdown.ts";
+import { transcriptText } from "../agui/transcript/text.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -68,9 +70,13 @@ export class SessionTranscript {
   /** Undefined: no state was ever set. */
   readonly stateText: string | undefined;
   readonly interruptsText: string;
+  /** Patches took the state past its bound: it is given up until the next snapshot of it. */
+  readonly isStateTooLarge: boolean;
 
-  constructor({ seq, messagesText, stateText, interruptsText }: Snapshot) {
+  constructor(snapshot: Snapshot) {
+    const { seq, messagesText, stateText, interruptsText, isStateTooLarge } = snapshot;
     this.upToSeq = seq;
+    this.isStateTooLarge = isStateTooLarge;
     this.messagesText = messagesText;
     this.stateText = stateText;
     this.interruptsText = interruptsText;
@@ -79,6 +85,11 @@ export class SessionTranscript {
   /** The caller's own. */
   get messages(): readonly JsonObject[] {
     return objectsOf(this.messagesText);
+  }
+
+  /** For a person, who sees who says what. */
+  readable(form: "text" | "markdown"): string {
+    return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
   }
 
   get state(): unknown {

@@ -34,12 +34,10 @@ export const eventItemSchema = z
     payload: z.string().meta({ description: "The AG-UI event as JSON text." }),
     created_at: timeText,
     completed_at: timeText.optional(),
-    event_count: z
-      .int()
-      .meta({
-        minimum: 1,
-        description: "Raw events that the row stands for; it takes as many numbers.",
-      }),
+    event_count: z.int().meta({
+      minimum: 1,
+      description: "Raw events that the row stands for; it takes as many numbers.",
+    }),
     run_id: z.string().optional(),
   })
   .meta({ id: "Event" });

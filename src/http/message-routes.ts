@@ -106,13 +106,10 @@ const PUSH = {
   }),
   body: z.strictObject(
     {
-      event_type: z
-        .string({ error: "must be a text" })
-        .default("")
-        .meta({
-          description:
-            "`user` when empty; user, assistant, tool_use, tool_result, system, error, lifecycle.",
-        }),
+      event_type: z.string({ error: "must be a text" }).default("").meta({
+        description:
+          "`user` when empty; user, assistant, tool_use, tool_result, system, error, lifecycle.",
+      }),
       payload: z.string({ error: "must be a text" }).meta({ description: "Any text." }),
     },
     { error: "must be an object with a payload" },

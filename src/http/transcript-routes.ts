@@ -5,15 +5,14 @@ import { JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
 import { jsonObject, seqNumber } from "./items.ts";
 import { seqParameter, sessionParams } from "./parameters.ts";
-import { markdownOf, plainTextOf } from "./transcript-text.ts";
 
 export interface TranscriptRouteParts {
   readonly transcripts: Pick<Transcripts, "read">;
 }
 
 const READABLE = {
-  text: { type: "text/plain; charset=utf-8", write: plainTextOf },
-  markdown: { type: "text/markdown; charset=utf-8", write: markdownOf },
+  text: "text/plain; charset=utf-8",
+  markdown: "text/markdown; charset=utf-8",
 } as const;
 
 export function transcriptRoutes({ transcripts }: TranscriptRouteParts): (app: App) => void {
@@ -28,12 +27,12 @@ export function transcriptRoutes({ transcripts }: TranscriptRouteParts): (app: A
           up_to_seq: transcript.upToSeq.toString(),
           messages: transcript.messagesText,
           state: transcript.stateText,
+          state_too_large: transcript.isStateTooLarge ? "true" : undefined,
           interrupts: transcript.interruptsText,
         });
         return sendJson(reply, text);
       }
-      const { type, write } = READABLE[format];
-      return reply.type(type).send(write(transcript.messages));
+      return reply.type(READABLE[format]).send(transcript.readable(format));
     });
   };
 }
@@ -43,6 +42,9 @@ const transcriptSchema = z.strictObject({
   up_to_seq: seqNumber,
   messages: z.array(z.looseObject({ id: z.string(), role: z.string() })),
   state: z.unknown().optional().meta({ description: "Absent: none was ever set." }),
+  state_too_large: z.literal(true).optional().meta({
+    description: "There is state, but patches took it past 64 MiB.",
+  }),
   interrupts: z.array(z.looseObject({ id: z.string() })),
 });
 
@@ -59,7 +61,7 @@ const TRANSCRIPT = {
       .enum(["json", "text", "markdown"], { error: "must be json, text or markdown" })
       .default("json")
       .meta({
-        description: "`text` is what was said, glued together; `markdown` also who said it.",
+        description: "The last two are for a person: who says what, tools and their results.",
       }),
   }),
   response: {

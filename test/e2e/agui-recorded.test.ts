@@ -1,10 +1,8 @@
 /**
  * The AG-UI clients of npm, and CopilotKit's, open sessions of the running service and show what they
- * show when they are given every event: all streams, and some of them joined at their events, with the
+ * show when they are given every event: all streams, and some of them joined at every event, with the
  * rest pushed while the client is connected. Recorded streams where CORPUS names their folder: a session
  * a stream, and a session an agent with all its streams as runs. Hand-written ones everywhere.
- *
- * Recorded streams are joined at some events, spread over each; with FULL=1 at every one.
  */
 import { isDeepStrictEqual } from "node:util";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
@@ -18,7 +16,6 @@ import {
 } from "../support/agui-clients.ts";
 import { comparable, type Oracle, oracleOf } from "../support/agui-oracle.ts";
 import {
-  boundaries,
   countToRunEnd,
   type Events,
   shortest,
@@ -34,8 +31,6 @@ import { ownStreams, recordedStreams } from "../support/streams.ts";
 
 /** Sessions at a time. */
 const AT_ONCE = 12;
-/** Of a recorded stream. */
-const JOINS_MAX = process.env["FULL"] === "1" ? Infinity : 10;
 /** A stream that is joined at each of n events is pushed n times. */
 const JOINED = { eventsMax: 130 };
 const JOINS_LIMIT_MS = 20 * 60_000;
@@ -191,19 +186,15 @@ async function joined({ session, at }: Join): Promise<readonly Finding[]> {
   return (await Promise.all(findings)).flat();
 }
 
-async function joinedEach(
-  sessions: readonly Session[],
-  joinsMax: number,
-): Promise<readonly Finding[]> {
+async function joinedEverywhere(sessions: readonly Session[]): Promise<readonly Finding[]> {
   const joins = sessions.flatMap((session) =>
-    boundaries(session, joinsMax).map((at): Join => ({ session, at })),
+    Array.from({ length: session.events.length + 1 }, (_, at): Join => ({ session, at })),
   );
   const startedAt = performance.now();
   const findings = (await each(joins, joined)).flat();
   const seconds = ((performance.now() - startedAt) / 1_000).toFixed(1);
-  const whole = sessions.reduce((sum, { events }) => sum + events.length + 1, 0);
   process.stdout.write(
-    `${sessions.length} sessions joined at ${joins.length} of ${whole} boundaries: ` +
+    `${sessions.length} sessions joined at ${joins.length} places: ` +
       `${findings.length} connections in ${seconds} s\n`,
   );
   return findings;
@@ -241,7 +232,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
     expect(await Promise.all(fed)).toEqual([verifying, verifying, { everything: 241 }]);
   });
 
-  test("20 of them, joined while they run, are shown whole", {
+  test("20 of them, joined at every event while they run, are shown whole", {
     timeout: JOINS_LIMIT_MS,
   }, async () => {
     const several = await storedAs("several", together(shortest(streams, 3)));
@@ -250,7 +241,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
       ...varied(several, { ...JOINED, count: 4 }),
     ];
     expect(chosen).toHaveLength(20);
-    expect(different(await joinedEach(chosen, JOINS_MAX))).toEqual([]);
+    expect(different(await joinedEverywhere(chosen))).toEqual([]);
   });
 });
 
@@ -267,6 +258,6 @@ describe("hand-written streams", () => {
   test("joined at every event while they run, they are shown whole", {
     timeout: JOINS_LIMIT_MS,
   }, async () => {
-    expect(different(await joinedEach(sessions, Infinity))).toEqual([]);
+    expect(different(await joinedEverywhere(sessions))).toEqual([]);
   });
 });

@@ -214,15 +214,16 @@ describe("a run that goes on", () => {
     expect(chat.errors).toEqual([]);
   });
 
-  test("with the property `follow` the chat stays for further runs", async () => {
+  test("with the property `follow` the chat waits for a run, and stays for further ones", async () => {
     const chat = page({ properties: { follow: true } });
-    chat.agent.threadId = await sessionOf([started("r1"), ...said("m1", "One"), finished("r1")]);
+    chat.agent.threadId = newSession();
     const both = Promise.withResolvers<void>();
     const first = Promise.withResolvers<void>();
     chat.agent.subscribe({
       onRunFinishedEvent: ({ event }) => (event.runId === "r1" ? first : both).resolve(),
     });
     const connected = chat.core.connectAgent({ agent: chat.agent });
+    await pushAll(chat.agent.threadId, [started("r1"), ...said("m1", "One"), finished("r1")]);
     await first.promise;
     await pushAll(chat.agent.threadId, [started("r2"), ...said("m2", "Two"), finished("r2")]);
     await both.promise;

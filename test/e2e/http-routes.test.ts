@@ -288,10 +288,10 @@ describe("the transcript", () => {
       const answer = await ask(PATH, `/sessions/${id}/transcript?format=${format}`);
       return [answer.headers.get("content-type"), await answer.text()];
     };
-    expect(await read("text")).toEqual(["text/plain; charset=utf-8", "Hello\n"]);
+    expect(await read("text")).toEqual(["text/plain; charset=utf-8", "Assistant:\n    Hello\n"]);
     expect(await read("markdown")).toEqual([
       "text/markdown; charset=utf-8",
-      "## assistant\n\nHello\n",
+      "## Assistant\n\n> Hello\n",
     ]);
   });
 

@@ -1,4 +1,4 @@
-/** Which sessions the AG-UI clients are tried on, and at which of their events they come. */
+/** Which sessions the AG-UI clients are tried on. */
 import { typeOf } from "./agui-clients.ts";
 import type { Stream } from "./streams.ts";
 
@@ -55,13 +55,6 @@ function featuresOf({ name, events }: Events): ReadonlySet<string> {
   const types = events.map(typeOf);
   const pairs = types.map((type, at) => `${types[at - 1]} ${type}`);
   return new Set([...types, ...pairs, name.split(",")[0] ?? ""]);
-}
-
-/** How many events are there when clients come: none, all, and some numbers between, or every one. */
-export function boundaries({ events }: Events, most: number): readonly number[] {
-  const { length } = events;
-  if (length < most) return Array.from({ length: length + 1 }, (_, at) => at);
-  return Array.from({ length: most }, (_, at) => Math.round((at * length) / (most - 1)));
 }
 
 /** How many events a client is told of that comes when there are `at`: up to the end of the run. */

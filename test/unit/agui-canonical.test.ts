@@ -112,6 +112,7 @@ describe("what is translated", () => {
         text("CHUNK", { role: "user", name: "N", delta: "a", timestamp: 1, extra: true }),
         { type: "TEXT_MESSAGE_CHUNK", delta: "b", metadata: { k: 1 } },
         { type: "TEXT_MESSAGE_CHUNK", timestamp: 3 },
+        { type: "TEXT_MESSAGE_CHUNK", metadata: { k: 2 } },
         { type: "RAW", event: 1 },
         call("CHUNK", { toolCallName: "f", parentMessageId: "m", metadata: { k: 1 } }),
         { type: "CUSTOM", name: "x", value: 1 },
@@ -120,6 +121,7 @@ describe("what is translated", () => {
       text("START", { role: "user", name: "N", timestamp: 1 }),
       text("CONTENT", { delta: "a", timestamp: 1, extra: true }),
       text("CONTENT", { delta: "b", metadata: { k: 1 } }),
+      text("CONTENT", { delta: "", metadata: { k: 2 } }),
       { type: "RAW", event: 1 },
       text("END"),
       call("START", { toolCallName: "f", parentMessageId: "m", metadata: { k: 1 } }),
@@ -163,6 +165,11 @@ describe("what is translated", () => {
     expect(next(meta, true)).toEqual({ type: "CUSTOM", name: "META", value: meta });
     const bare = { type: "TEXT_MESSAGE_CONTENT", delta: "a" };
     expect(next(bare, true)).toEqual({ type: "CUSTOM", name: bare.type, value: bare });
+    const inside = { op: "move", from: "/a", path: "/a/b" };
+    const round = { type: "STATE_DELTA", delta: [inside] };
+    expect(next(round, true)).toEqual({ type: "CUSTOM", name: "STATE_DELTA", value: round });
+    const moves = { type: "STATE_DELTA", delta: [{ ...inside, path: "/ab" }] };
+    expect(next(moves, true)).toEqual(moves);
     const noPatch = { type: "STATE_DELTA", delta: [{ op: "add", path: "a", value: 1 }] };
     expect(next(noPatch, true)).toEqual({ type: "CUSTOM", name: "STATE_DELTA", value: noPatch });
   });
@@ -289,6 +296,13 @@ describe("where a client could know another owner, nobody is told one", () => {
     const start = call("START", { toolCallName: "f", parentMessageId: "m" });
     const args = call("ARGS", { delta: "{", ...ofS });
     expect(last([...earlier, BEGIN, start, args])).toEqual(call("ARGS", { delta: "{" }));
+  });
+
+  test("reasoning of a subagent's, when the message in it does not say so", () => {
+    const span = { type: "REASONING_START", messageId: "g" };
+    const start = { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning" };
+    const { canonical } = folded([BEGIN, { ...span, ...ofS }, start]);
+    expect(canonical.openings()).toEqual([span, start]);
   });
 
   test("reasoning that had no message, when a later run gives its id to one", () => {

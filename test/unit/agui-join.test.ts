@@ -214,6 +214,27 @@ describe("a run that is open", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
+  test("does not bring back a message that a snapshot left out while it was open", async () => {
+    const { stored, push, open } = joining();
+    stored(started(), start("m1"), content("m1", "gone"), start("m2"));
+    stored({
+      type: "MESSAGES_SNAPSHOT",
+      messages: [{ id: "m2", role: "assistant", content: "b" }],
+    });
+    const answer = open();
+    await quiet();
+    expect(answer.events.map(({ type, messageId }) => [type, messageId])).toEqual([
+      ["RUN_STARTED", undefined],
+      ["TEXT_MESSAGE_START", "m1"],
+      ["MESSAGES_SNAPSHOT", undefined],
+      ["TEXT_MESSAGE_START", "m2"],
+    ]);
+    push(content("m2", "c"), end("m1"), end("m2"), finished());
+    await quiet();
+    expect(answer.shown).toMatchObject({ messages: [{ id: "m2", content: "bc" }] });
+    expect(answer.shown.messages).toHaveLength(1);
+  });
+
   test("no row is lost or doubled between the beginning of the watch and the fold", async () => {
     const { stored, push, open, table } = joining();
     stored(started(), ...said("m1", "one"));

@@ -9,7 +9,6 @@ import { ServedRequest } from "../../src/http/call-context.ts";
 import { eventItem, messageItem, rfc3339Of } from "../../src/http/items.ts";
 import { OpenRequests } from "../../src/http/open-requests.ts";
 import { type RequestEnd, RequestRecords } from "../../src/http/request-records.ts";
-import { markdownOf, plainTextOf } from "../../src/http/transcript-text.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
@@ -84,44 +83,6 @@ describe("items", () => {
     [253_402_300_799n, 999_999_999, "9999-12-31T23:59:59.999999Z"],
   ])("the time of %i s and %i ns", (seconds, nanos, text) => {
     expect(rfc3339Of({ $typeName: "google.protobuf.Timestamp", seconds, nanos })).toBe(text);
-  });
-});
-
-describe("transcripts to read", () => {
-  const call = { id: "c", type: "function", function: { name: "search", arguments: '{"q":"a"}' } };
-  const messages = [
-    { id: "1", role: "system", content: "be brief" },
-    {
-      id: "2",
-      role: "user",
-      content: [
-        { type: "text", text: "What is this?" },
-        { type: "image", source: {} },
-      ],
-    },
-    { id: "3", role: "assistant", toolCalls: [call] },
-    { id: "4", role: "tool", toolCallId: "c", content: "``` three" },
-    { id: "5", role: "assistant", name: "a\nb", content: "A picture." },
-    { id: "6", role: "activity", activityType: "plan", content: { steps: 1 } },
-  ];
-
-  test("text is what was said", () => {
-    expect(plainTextOf(messages)).toBe("What is this?\n\n[image]\n\nA picture.\n");
-    expect(plainTextOf([])).toBe("");
-  });
-
-  test("markdown says who, shows calls, and no text ends its own fence", () => {
-    expect(markdownOf(messages)).toBe(
-      [
-        "## system\n\nbe brief",
-        "## user\n\nWhat is this?\n\n[image]",
-        '## assistant\n\nCalls `search`:\n\n```json\n{"q":"a"}\n```',
-        "## tool\n\n````\n``` three\n````",
-        "## assistant (a b)\n\nA picture.",
-        '## activity (plan)\n\n```json\n{\n  "steps": 1\n}\n```\n',
-      ].join("\n\n"),
-    );
-    expect(markdownOf([{ id: "1", role: "assistant" }])).toBe("");
   });
 });
 

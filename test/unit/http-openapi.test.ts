@@ -144,6 +144,6 @@ describe("the OpenAPI document", () => {
       .looseObject({ components: z.looseObject({ schemas: z.record(z.string(), z.unknown()) }) })
       .parse(document);
     const used = new Set(references.map(([, name]) => name));
-    expect([...used].toSorted()).toEqual(Object.keys(components.schemas).toSorted());
+    expect(used).toEqual(new Set(Object.keys(components.schemas)));
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Unit, startAll, stopAll } from "../../src/base/lifecycle.ts";
+import { type Unit, startAll, stopAll, together } from "../../src/base/lifecycle.ts";
 
 type Step = "start" | "stop";
 
@@ -51,6 +51,32 @@ describe("startAll", () => {
     const units = [unit("a", { stop: new Error("stuck") }), unit("b", { start: failure })];
     await expect(startAll(units)).rejects.toBe(failure);
     expect(calls).toContain("stop a done");
+  });
+});
+
+describe("together", () => {
+  test("starts in order, and stops all at once", async () => {
+    const { calls, unit } = recorder();
+    const both = together([unit("a"), unit("b")]);
+    await both.start();
+    await both.stop();
+    expect(calls).toEqual([
+      "start a",
+      "start a done",
+      "start b",
+      "start b done",
+      "stop a",
+      "stop b",
+      "stop a done",
+      "stop b done",
+    ]);
+  });
+
+  test("stops all even when one fails, and says so", async () => {
+    const { calls, unit } = recorder();
+    const failure = new Error("stuck");
+    await expect(together([unit("a", { stop: failure }), unit("b")]).stop()).rejects.toBe(failure);
+    expect(calls).toContain("stop b done");
   });
 });
 

@@ -127,8 +127,8 @@ describe("asking", () => {
     const after = await transcripts.snapshot("s", 7n);
     expect(after.messagesText).toContain("more");
     expect(before.messagesText).toBe(messagesText);
-    expect(before.openings()).toMatchObject([{ messageId: "open" }]);
-    expect(after.openings()).toEqual([]);
+    expect(before.openings.after).toMatchObject([{ messageId: "open" }]);
+    expect(after.openings).toEqual({ before: [], after: [] });
   });
 
   test("of a long session gives others their turn of the event loop", async () => {

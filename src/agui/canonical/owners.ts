@@ -83,8 +83,11 @@ export class Ownership {
 
   /** An event opens the id. Whether it may keep its tag. */
   opened(kind: OwnedKind, id: string, tag: string | undefined): boolean {
-    if (kind === "reasoning") this.#spans.delete(id);
-    return this.#openedAs(kind, id, tag);
+    const hadNoMessage = kind === "reasoning" && this.#spans.delete(id);
+    const keepsTag = this.#openedAs(kind, id, tag);
+    // Who joins is told by the message, and not by the reasoning around it.
+    if (hadNoMessage) this.#merge(kind, id, keepsTag ? tag : undefined);
+    return keepsTag;
   }
 
   #openedAs(kind: OwnedKind, id: string, tag: string | undefined): boolean {

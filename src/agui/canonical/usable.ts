@@ -7,7 +7,7 @@
  */
 import { z } from "zod";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "../catalogue.ts";
-import type { JsonObject } from "../json.ts";
+import { isObject, type JsonObject } from "../json.ts";
 import { CURRENT } from "../schemas.ts";
 
 const MORE: Readonly<Partial<Record<EventType, readonly string[]>>> = {
@@ -45,9 +45,21 @@ const PATCHES: ReadonlyMap<string, z.ZodType> = new Map(
     ] as const
   ).flatMap(([type, field]) => {
     const patch: unknown = CURRENT.get(type)?.shape[field];
-    return patch instanceof z.ZodType ? [[type, z.looseObject({ [field]: patch })] as const] : [];
+    if (!(patch instanceof z.ZodType)) return [];
+    const moves = patch.refine((operations) => !movesIntoItself(operations));
+    return [[type, z.looseObject({ [field]: moves })] as const];
   }),
 );
+
+/** RFC 6902 forbids it, no schema does, and it makes a client's state hold itself. */
+function movesIntoItself(operations: unknown): boolean {
+  if (!Array.isArray(operations)) return false;
+  return (operations as readonly unknown[]).some((operation) => {
+    if (!isObject(operation)) return false;
+    const { op, from, path } = operation;
+    return op === "move" && String(path).startsWith(`${String(from)}/`);
+  });
+}
 
 export function isUsable({ type }: CatalogueEntry, value: JsonObject): boolean {
   if (value["type"] !== type) return false;
