@@ -20,6 +20,7 @@ import { needs, toolPath } from "../support/tools.ts";
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const README = readFileSync(join(ROOT, "README.md"), "utf8");
 const ADDRESS = "127.0.0.1:9000";
+const HTTP_ADDRESS = "127.0.0.1:8000";
 const execute = promisify(execFile);
 
 let service: ServiceProcess;
@@ -48,17 +49,23 @@ test("grpcurl: its examples give what they show", needs("grpcurl"), async () => 
   for (const example of examples) expect(await run(example.command, folder)).toEqual(example);
 });
 
-test("the examples of the command line give what they show", async () => {
-  const examples = EXAMPLES.filter(({ command }) => !command.includes("grpcurl "));
-  expect(examples.length).toBeGreaterThan(2);
-  for (const example of examples) expect(await run(example.command, "")).toEqual(example);
-});
+test(
+  "the examples of the command line and of HTTP (curl) give what they show",
+  needs("curl"),
+  async () => {
+    const examples = EXAMPLES.filter(({ command }) => !command.includes("grpcurl "));
+    expect(examples.length).toBeGreaterThan(2);
+    for (const example of examples) expect(await run(example.command, "")).toEqual(example);
+  },
+);
 
 /** On the service of this test, in place of the one that the README starts. */
 async function run(command: string, folder: string): Promise<Example> {
   const path = [folder, process.env["PATH"]].filter(Boolean).join(delimiter);
   const env = { ...process.env, PATH: path, SESSION_LEDGER_ADDRESS: service.grpcAddress };
-  const script = command.replaceAll(ADDRESS, service.grpcAddress);
+  const script = command
+    .replaceAll(ADDRESS, service.grpcAddress)
+    .replaceAll(HTTP_ADDRESS, service.httpAddress);
   const { stdout, stderr } = await execute("bash", ["-c", script], { cwd: ROOT, env }).catch(
     (error: { readonly stdout: string; readonly stderr: string }) => error,
   );
