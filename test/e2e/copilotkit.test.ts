@@ -71,11 +71,15 @@ interface Page {
 
 /** A chat on a page, as far as it is not drawn. */
 function page(
-  options: { readonly runtimeAgentId?: string; readonly properties?: Record<string, unknown> } = {},
+  options: {
+    readonly runtimeAgentId?: string;
+    readonly properties?: Record<string, unknown>;
+    readonly of?: ServiceProcess;
+  } = {},
 ): Page {
-  const { runtimeAgentId = "default", properties = {} } = options;
+  const { runtimeAgentId = "default", properties = {}, of: { httpAddress } = service } = options;
   const core = new CopilotKitCore({
-    runtimeUrl: `http://${service.httpAddress}/copilotkit`,
+    runtimeUrl: `http://${httpAddress}/copilotkit`,
     properties,
   });
   const errors: string[] = [];
@@ -183,6 +187,17 @@ describe("a thread without a run", () => {
       expect(await shownOn(chat, threadId)).toEqual({ messages: [], state: {} });
       expect(chat.agent.isRunning).toBe(false); // Or the chat would take no input.
       expect(chat.errors).toEqual([]);
+    }
+  });
+
+  test("so does one that is not there where sessions have to be made first", async () => {
+    const strict = await startService({ env: { SESSION_POLICY: "strict" } });
+    try {
+      const chat = page({ of: strict });
+      expect(await shownOn(chat, newSession())).toEqual({ messages: [], state: {} });
+      expect(chat.errors).toEqual([]);
+    } finally {
+      await endService(strict);
     }
   });
 

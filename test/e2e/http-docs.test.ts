@@ -48,14 +48,14 @@ test("curl: its examples give what they show", needs("curl"), async () => {
   }
 });
 
-test("its routes are those of the OpenAPI document below the prefix", async () => {
+test("its tables have the routes of the OpenAPI document, but for those of AG-UI and of itself", async () => {
   const answer = await fetch(`http://${service.httpAddress}/openapi.json`);
   const { paths } = documentSchema.parse(await answer.json());
   const prefix = "/api/ambient/v1";
   const served = Object.entries(paths)
-    .filter(([path]) => path.startsWith(prefix))
+    .filter(([path]) => path.startsWith(prefix) || path.startsWith("/copilotkit"))
     .flatMap(([path, methods]) =>
-      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.slice(prefix.length)}`),
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path.replace(prefix, "")}`),
     );
   const described = tableRowsOf(DOCUMENT).flatMap(([route = ""]) =>
     [...route.matchAll(/`((?:GET|POST|DELETE) \/[^`]*)`/g)].map(([, name = ""]) => name),

@@ -44,15 +44,13 @@ function isThinking(events: readonly string[]): boolean {
 
 /** What a client makes of a fragment whose START was lost is nothing, or the end of the stream. */
 function hasLooseFragment(events: readonly string[]): boolean {
-  const types = (id: unknown, type: string): boolean =>
-    events.some(
-      (event) => typeOf(event) === type && fieldsOf(JSON.parse(event))["toolCallId"] === id,
-    );
-  return events.some(
-    (event) =>
-      typeOf(event) === "TOOL_CALL_ARGS" &&
-      !types(fieldsOf(JSON.parse(event))["toolCallId"], "TOOL_CALL_START"),
-  );
+  const started = new Set<unknown>();
+  return events
+    .map((event) => fieldsOf(JSON.parse(event)))
+    .some(({ type, toolCallId }) => {
+      if (type === "TOOL_CALL_START") started.add(toolCallId);
+      return type === "TOOL_CALL_ARGS" && !started.has(toolCallId);
+    });
 }
 
 const RUN_ENDS: ReadonlySet<string> = new Set(["RUN_FINISHED", "RUN_ERROR"]);
