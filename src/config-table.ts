@@ -110,7 +110,8 @@ export const SERVICE_SETTINGS = {
     name: "CALL_LOG",
     fallback: "failures",
     among: ["all", "failures"],
-    meaning: "Which gRPC calls and HTTP requests get a log line.",
+    meaning:
+      "Which gRPC calls and HTTP requests get a log line: all, or those that failed, and streams.",
   }),
   payloadBytesMax: amount({
     name: "PAYLOAD_BYTES_MAX",

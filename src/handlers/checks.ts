@@ -17,10 +17,15 @@ export function violationsOf(checks: readonly Check[]): readonly Violation[] {
   return checks.filter((check) => check !== undefined);
 }
 
-/** PostgreSQL text cannot hold U+0000; the JSON escape for it is other characters, and fine. */
+/**
+ * PostgreSQL text cannot hold U+0000, nor half of a surrogate pair, which JSON can write and protobuf
+ * cannot; the JSON escapes for them in a payload are other characters, and fine.
+ */
 export function checkText(field: string, text: string | undefined): Check {
-  if (text === undefined || !text.includes("\0")) return undefined;
-  return { field, description: `${field} must not contain U+0000` };
+  if (text === undefined) return undefined;
+  if (text.includes("\0")) return { field, description: `${field} must not contain U+0000` };
+  if (text.isWellFormed()) return undefined;
+  return { field, description: `${field} must be Unicode text, without halves of surrogate pairs` };
 }
 
 export function checkTextBytes(field: string, text: string | undefined, bytesMax: number): Check {

@@ -160,6 +160,14 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
     expect(felt.length).toBeGreaterThan(1);
   });
 
+  // Bug: nobody told the counter.
+  test("restarts of the server are counted", async () => {
+    const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
+    const metrics = await fetch(`http://${service.opsAddress}/metrics`);
+    const name = "session_ledger_postgres_restarts_total";
+    expect((await metrics.text()).split("\n")).toContain(`${name} ${restarts.length}`);
+  });
+
   test("nothing acknowledged is lost or doubled, and nobody saw a hole", async () => {
     const witness = await witnessIn(service.dataDir, history.sessionIds());
     expect(problemsOf(history, witness)).toEqual([]);

@@ -108,6 +108,9 @@ export interface Load {
   readonly strike: () => Promise<void>;
 }
 
+/** From the last push until every watcher has everything. */
+const CATCH_UP_LIMIT_MS = 40_000;
+
 /** Rows that one watcher has seen when the load is called under way. */
 const UNDER_WAY_ROWS = 20;
 
@@ -143,9 +146,16 @@ export async function underLoad(
   await load.strike();
   await Promise.all(writing);
   const { counters } = await readWitness(sql, sessionIds);
+  const late = setTimeout(() => {
+    for (const reader of readers) {
+      const head = counters.get(reader.sessionId)?.[reader.stream] ?? 0n;
+      if (reader.cursor < head) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
+    }
+  }, CATCH_UP_LIMIT_MS);
   for (const reader of readers) {
     await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
   }
+  clearTimeout(late);
   ended.abort();
   await Promise.all(watching);
   for (const client of clients) client.close();

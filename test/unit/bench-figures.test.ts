@@ -137,7 +137,14 @@ test("the command line says which benchmarks, and refuses what it does not know"
     rounds: 5,
     quick: false,
   });
-  expect(readOptions(["all", "--quick"])?.benches).toEqual(["push", "read", "memory", "idle", "watch", "join"]);
+  expect(readOptions(["all", "--quick"])?.benches).toEqual([
+    "push",
+    "read",
+    "memory",
+    "idle",
+    "watch",
+    "join",
+  ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile"]);
 });
 

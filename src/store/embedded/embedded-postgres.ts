@@ -35,6 +35,8 @@ export interface EmbeddedPostgres extends Unit {
 export interface EmbeddedOptions {
   readonly dataDir: string;
   readonly log: EmbeddedLog;
+  /** Told each time a server that ended by itself is up again. */
+  readonly restarted?: () => void;
   readonly clock?: Clock;
   readonly limits?: Partial<EmbeddedLimits>;
   /** As root: the user the server runs as, made when there is none. */
@@ -148,12 +150,13 @@ async function runCluster(
     "embedded_postgres_started",
   );
   ready(`postgres://${ROLE}:${password}@127.0.0.1:${port}/${DATABASE}`);
-  await keepRunning(server, { ...options, port });
+  await keepRunning(server, { ...options, port, restarted: context.restarted });
 }
 
 function contextOf(options: EmbeddedOptions, signal: AbortSignal): Context {
   return {
     clock: systemClock,
+    restarted: () => undefined,
     userName: "postgres",
     systemDir: "/var/lib/session-ledger",
     ...options,

@@ -35,8 +35,11 @@ export async function launchOnFreePort(
 }
 
 /** Until the signal; then the server is stopped, and only then does it resolve. */
-export async function keepRunning(first: Server, options: LaunchOptions): Promise<void> {
-  const { log, signal } = options;
+export async function keepRunning(
+  first: Server,
+  options: LaunchOptions & { readonly restarted: () => void },
+): Promise<void> {
+  const { log, signal, restarted } = options;
   const { promise: aborted, resolve } = Promise.withResolvers<"aborted">();
   signal.addEventListener("abort", () => resolve("aborted"), { once: true });
   if (signal.aborted) resolve("aborted");
@@ -50,6 +53,7 @@ export async function keepRunning(first: Server, options: LaunchOptions): Promis
     log.warn({ pid: server.pid, exit }, "embedded_postgres_died");
     server = await relaunch(options);
     log.warn({ pid: server.pid, port: options.port }, "embedded_postgres_restarted");
+    restarted();
   }
 }
 
