@@ -30,10 +30,15 @@ import { endService, type ServiceProcess, startService } from "../support/servic
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 
 /** Sessions at a time. */
-const AT_ONCE = 12;
+const AT_ONCE = 24;
 /** A stream that is joined at each of n events is pushed n times. */
 const JOINED = { eventsMax: 130 };
 const JOINS_LIMIT_MS = 5 * 60_000;
+/** Recorded streams are joined at each event by one of the clients, by turns; with JOINS=all by each. */
+const EACH_PLACE = (at: number): readonly AguiClient[] =>
+  process.env["JOINS"] === "all"
+    ? AGUI_CLIENTS
+    : AGUI_CLIENTS.filter((_, turn) => turn === at % AGUI_CLIENTS.length);
 /** Two recorded runs never end: their RUN_ERROR is of no version. No push here pauses for so long. */
 const STALE_AFTER = "20s";
 
@@ -153,14 +158,15 @@ interface Join {
   readonly session: Session;
   /** How many events are there when the clients come. */
   readonly at: number;
+  readonly joining: readonly AguiClient[];
 }
 
-/** All clients at once, while the rest is pushed; and then again, with what they have. */
-async function joined({ session, at }: Join): Promise<readonly Finding[]> {
+/** The clients at once, while the rest is pushed; and then again, with what they have. */
+async function joined({ session, at, joining }: Join): Promise<readonly Finding[]> {
   const { events } = session;
   const sessionId = `${session.sessionId}-at-${at}`;
   await push(sessionId, events.slice(0, at));
-  const clients = AGUI_CLIENTS.filter(({ waitsForRun }) => at > 0 || waitsForRun);
+  const clients = joining.filter(({ waitsForRun }) => at > 0 || waitsForRun);
   const connections = clients.map((client) => {
     const here = Promise.withResolvers<void>();
     const isHere = (): void => here.resolve();
@@ -186,9 +192,15 @@ async function joined({ session, at }: Join): Promise<readonly Finding[]> {
   return (await Promise.all(findings)).flat();
 }
 
-async function joinedEverywhere(sessions: readonly Session[]): Promise<readonly Finding[]> {
+async function joinedEverywhere(
+  sessions: readonly Session[],
+  joiningAt: (at: number) => readonly AguiClient[],
+): Promise<readonly Finding[]> {
   const joins = sessions.flatMap((session) =>
-    Array.from({ length: session.events.length + 1 }, (_, at): Join => ({ session, at })),
+    Array.from(
+      { length: session.events.length + 1 },
+      (_, at): Join => ({ session, at, joining: joiningAt(at) }),
+    ),
   );
   const startedAt = performance.now();
   const findings = (await each(joins, joined)).flat();
@@ -241,7 +253,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
       ...varied(several, { ...JOINED, count: 4 }),
     ];
     expect(chosen).toHaveLength(20);
-    expect(different(await joinedEverywhere(chosen))).toEqual([]);
+    expect(different(await joinedEverywhere(chosen, EACH_PLACE))).toEqual([]);
   });
 });
 
@@ -258,6 +270,6 @@ describe("hand-written streams", () => {
   test("joined at every event while they run, they are shown whole", {
     timeout: JOINS_LIMIT_MS,
   }, async () => {
-    expect(different(await joinedEverywhere(sessions))).toEqual([]);
+    expect(different(await joinedEverywhere(sessions, () => AGUI_CLIENTS))).toEqual([]);
   });
 });
