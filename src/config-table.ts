@@ -227,7 +227,7 @@ export const SERVICE_SETTINGS = {
     min: 1_048_576,
     max: 68_719_476_736,
     meaning:
-      "Payload bytes of the sessions whose transcripts are kept in memory. The one asked for the longest ago goes first.",
+      "Estimated memory of the transcripts that are kept. The one asked for the longest ago goes first.",
   }),
   stopLimitMs: amount({
     name: "STOP_LIMIT_MS",

@@ -19,17 +19,25 @@ interface Chunk {
 
 export class ChunkLanes {
   readonly #lanes: Map<string | undefined, Chunked>;
+  #chars = 0;
 
   constructor(lanes?: ReadonlyMap<string | undefined, Chunked>) {
     this.#lanes = new Map(lanes);
   }
 
   clone(): ChunkLanes {
-    return new ChunkLanes(this.#lanes);
+    const copy = new ChunkLanes(this.#lanes);
+    copy.#chars = this.#chars;
+    return copy;
   }
 
   get size(): number {
     return this.#lanes.size;
+  }
+
+  /** Of the ids that it holds. */
+  get chars(): number {
+    return this.#chars;
   }
 
   /** What the chunk goes on with; if with nothing, it would start something. */
@@ -45,7 +53,9 @@ export class ChunkLanes {
   }
 
   start(owner: string | undefined, chunked: Chunked): void {
+    this.end(owner);
     this.#lanes.set(owner, chunked);
+    this.#chars += charsOf(owner, chunked);
   }
 
   /** What was being put together there, and is no more. */
@@ -53,12 +63,18 @@ export class ChunkLanes {
     const chunked = this.#lanes.get(owner);
     if (chunked === undefined) return [];
     this.#lanes.delete(owner);
+    this.#chars -= charsOf(owner, chunked);
     return [chunked];
   }
 
   endAll(): readonly Chunked[] {
     const all = [...this.#lanes.values()];
     this.#lanes.clear();
+    this.#chars = 0;
     return all;
   }
+}
+
+function charsOf(owner: string | undefined, { key }: Chunked): number {
+  return (owner?.length ?? 0) + key.length;
 }

@@ -6,6 +6,7 @@ import type { Timers } from "../live/timers.ts";
 import type { Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { sessionNotFound } from "../store/refusals.ts";
+import type { KeptMessage } from "./agui-kept.ts";
 import { StaleRun } from "./agui-stale.ts";
 import { violationsOf } from "./checks.ts";
 import type { CallContext } from "./context.ts";
@@ -23,8 +24,8 @@ export interface AguiRequest {
   readonly replay: "snapshot" | "events";
   /** Of a replay: times the recorded pace; undefined: as fast as the client takes it. */
   readonly speed: number | undefined;
-  /** Of the client's RunAgentInput: the messages that it has, whatever they are. */
-  readonly messages: readonly unknown[];
+  /** Of the client's RunAgentInput: the messages that it has. */
+  readonly messages: readonly KeptMessage[];
 }
 
 export interface AguiParts {

@@ -8,8 +8,8 @@ export type AguiFrame = AguiEvent | { readonly comment: string };
 export interface AguiEvent {
   /** The last number that the client has seen with it. */
   readonly id: string;
-  /** An event as JSON text. */
-  readonly data: string;
+  /** An event as JSON text; as UTF-8 where many are sent the same large one, and none has a copy. */
+  readonly data: string | Uint8Array;
   /** No run is open behind it. */
   readonly endsRun: boolean;
 }
@@ -27,7 +27,7 @@ export function standingFrame(standing: Standing, seq: bigint): AguiFrame {
 
 /** One event as a client of the generation is sent it, which may be more or none. */
 export function textFrames(
-  texts: readonly string[],
+  texts: readonly AguiEvent["data"][],
   { type, seq }: { readonly type: unknown; readonly seq: bigint },
 ): readonly AguiEvent[] {
   const endsRun = type === "RUN_FINISHED" || type === "RUN_ERROR";

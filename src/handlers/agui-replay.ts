@@ -4,8 +4,10 @@
  * when the replay has come to where the log was when it began.
  *
  * A client that comes back has its messages still, and deltas would be appended to them; so the first
- * run begins with a snapshot of nothing. (Reasoning and activities survive that in the clients. Of the
- * reasoning it says that it has, the text is emptied; activities begin with a snapshot of their own.)
+ * run begins with a snapshot of nothing. A client that says that it has messages is made to forget the
+ * rest too (agui-forget.ts). One that has only activities does not say so: 1.0.0 lets go of them by
+ * that snapshot, and in earlier ones each begins with one of its own that replaces it.
+ *
  * What lay between runs comes as a snapshot too, of that moment, and so the replay reduces along: it
  * holds the session as far as it is, which is why there are few at once.
  *
@@ -14,7 +16,7 @@
  */
 import { Canonical, type CanonicalEvent } from "../agui/canonical/canonical.ts";
 import { type Generation, generationOf } from "../agui/generation/served.ts";
-import { isObject, type JsonObject } from "../agui/json.ts";
+import type { JsonObject } from "../agui/json.ts";
 import { withoutAnswered } from "../agui/transcript/interrupts.ts";
 import { Transcript } from "../agui/transcript/transcript.ts";
 import { expand } from "../compressor/expand.ts";
@@ -22,6 +24,7 @@ import { ServiceError } from "../base/errors.ts";
 import type { Standing } from "../live/watcher.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
 import { attachAgui, type AguiSetup, type AguiRequest, type Attached } from "./agui-attach.ts";
+import { FORGET, OWNS_ACTIVITIES } from "./agui-forget.ts";
 import { type AguiFrame, eventFrames, stalledEvent, standingFrame } from "./agui-frames.ts";
 import { Pace } from "./agui-pace.ts";
 import { Relay } from "./agui-relay.ts";
@@ -75,7 +78,6 @@ class Replay {
   readonly #transcript = new Transcript();
   readonly #pending: readonly JsonObject[];
   readonly #hasState: boolean;
-  readonly #blanks: readonly JsonObject[];
   /** The first snapshot: of nothing, to begin with. */
   #isFirst = true;
   #seq = 0n;
@@ -89,11 +91,11 @@ class Replay {
     const { speed, sessionId } = request;
     const generation = generationOf(request.protocolVersion);
     this.#generation = generation;
-    this.#pace = speed === undefined ? undefined : new Pace({ ...parts, ...context }, { speed });
-    const { messages, interrupts, stateText } = new SessionTranscript(now);
+    this.#pace =
+      speed === undefined ? undefined : new Pace({ ...parts, signal: this.#signal }, { speed });
+    const { interrupts, stateText } = new SessionTranscript(now);
     this.#pending = interrupts;
     this.#hasState = stateText !== undefined;
-    this.#blanks = blanksOf(messages, request.messages);
     const canonical = new Canonical(sessionId);
     this.#relay = new Relay(
       {
@@ -116,6 +118,7 @@ class Replay {
       if (delivery.kind === "standing") {
         standing = delivery.standing;
         yield standingFrame(standing, delivery.seq);
+        stale.stands(standing);
       } else {
         for (const row of delivery.rows) {
           yield* this.#rowFrames(row);
@@ -159,21 +162,28 @@ class Replay {
 
   /** The event as it is to be told, after it was reduced. */
   #reduced(event: CanonicalEvent): CanonicalEvent {
+    const begun = this.#begun(event.value);
     this.#transcript.apply(event.value);
-    if (this.#seq > this.#attached.head) return event;
-    const value = withoutAnswered(event.value, this.#pending);
+    const isLive = this.#seq > this.#attached.head;
+    const value = isLive ? begun : withoutAnswered(begun, this.#pending);
     return value === event.value ? event : { ...event, value, text: undefined };
+  }
+
+  /** Its first snapshot sets an activity also in a client that has kept it, and takes no other. */
+  #begun(value: JsonObject): JsonObject {
+    const keeps = value["type"] === "ACTIVITY_SNAPSHOT" && value["replace"] === false;
+    return keeps && !this.#transcript.has(value["messageId"]) ? { ...value, replace: true } : value;
   }
 
   /** What the client would have by now. */
   #makeUp(seq: bigint): readonly AguiFrame[] {
     const generation = this.#generation;
-    const own = this.#transcript.messages();
-    const messages = this.#isFirst ? [...own, ...this.#blanks] : own;
-    const metadata = this.#isFirst ? { metadata: OWNS_ACTIVITIES } : {};
+    const hasKept = this.#isFirst && this.#request.messages.length > 0;
     this.#isFirst = false;
     const { state } = this.#transcript;
-    const told: JsonObject[] = [{ type: "MESSAGES_SNAPSHOT", messages, ...metadata }];
+    const messages = this.#transcript.messages();
+    const told: JsonObject[] = hasKept ? [...FORGET] : [];
+    told.push({ type: "MESSAGES_SNAPSHOT", messages, metadata: OWNS_ACTIVITIES });
     if (state !== undefined) told.push({ type: "STATE_SNAPSHOT", snapshot: state });
     else if (this.#hasState) told.push({ type: "STATE_SNAPSHOT", snapshot: {} });
     // Where it is too much for one frame, what lay between runs stays untold.
@@ -185,21 +195,6 @@ class Replay {
   get #lengthMax(): number {
     return this.#parts.options.snapshotLengthMax;
   }
-}
-
-/** Has 1.0.0 let go of the activities that it has; elsewhere it says nothing. */
-const OWNS_ACTIVITIES = { "@ag-ui/client": { authoritativeActivityTypes: null } };
-
-/** The reasoning that the client has of this session, without its text. */
-function blanksOf(
-  messages: readonly JsonObject[],
-  kept: readonly unknown[],
-): readonly JsonObject[] {
-  const own = new Set(messages.filter(({ role }) => role === "reasoning").map(({ id }) => id));
-  return kept
-    .filter((message) => isObject(message))
-    .filter(({ role, id }) => role === "reasoning" && own.has(id))
-    .map(({ id }) => ({ id, role: "reasoning", content: "" }));
 }
 
 function tooMany(max: number): ServiceError {

@@ -4,10 +4,12 @@
  * is set anew for the rest; a row costs none.
  *
  * Silence counts only where a row would be heard: not while the database cannot be read, and not while
- * the client stands still and its stream with it.
+ * the client stands still and its stream with it. After an outage it begins anew, because the runner
+ * could not push either, and is not back at the very moment that the watch is.
  */
 import type { Clock } from "../base/clock.ts";
 import type { Timers } from "../live/timers.ts";
+import type { Standing } from "../live/watcher.ts";
 
 const MICROS_PER_MS = 1_000n;
 /** Timers of Node have 31 bits; RUN_STALE_AFTER may be longer. */
@@ -20,6 +22,9 @@ export class StaleRun {
   /** Undefined: no run is open. */
   #newestMicros: bigint | undefined;
   #isListening = false;
+  /** Since the watch was live, or could not read, it has not been live. */
+  #wasAway = false;
+  #wasLive = false;
   #cancel: (() => void) | undefined;
 
   constructor(
@@ -51,6 +56,16 @@ export class StaleRun {
     this.#newestMicros = undefined;
     this.#cancel?.();
     this.#cancel = undefined;
+  }
+
+  /** The watch has told where it stands. When it begins to be live, the log itself says how old it is. */
+  stands(standing: Standing): void {
+    if (standing === "live") {
+      if (this.#wasAway && this.#newestMicros !== undefined)
+        this.happened(this.#parts.clock.nowMicros());
+      this.#wasAway = false;
+      this.#wasLive = true;
+    } else if (standing === "degraded" || this.#wasLive) this.#wasAway = true;
   }
 
   /** Whether a row would be heard from now on. */

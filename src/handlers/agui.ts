@@ -30,6 +30,7 @@ import {
   type AguiSetup,
   type Attached,
 } from "./agui-attach.ts";
+import { FORGET, outlives } from "./agui-forget.ts";
 import {
   type AguiFrame,
   eventFrames,
@@ -37,7 +38,7 @@ import {
   standingFrame,
   textFrames,
 } from "./agui-frames.ts";
-import { NO_MESSAGES, reorders } from "./agui-kept.ts";
+import { reorders } from "./agui-kept.ts";
 import { Relay } from "./agui-relay.ts";
 import { createReplay } from "./agui-replay.ts";
 import type { CallContext } from "./context.ts";
@@ -84,6 +85,8 @@ class Join {
   #relay: Relay | undefined;
   /** The client has what it is to have up to here. */
   #seq = 0n;
+  /** Of the newest row of the snapshot that it has. */
+  #begunMicros = 0n;
   #standing: Standing = "catching_up";
   #isOver = false;
   isTooLarge = false;
@@ -112,6 +115,7 @@ class Join {
     if (delivery.kind === "standing") {
       this.#standing = delivery.standing;
       yield standingFrame(delivery.standing, delivery.seq);
+      this.#attached.stale.stands(delivery.standing);
       return;
     }
     for (const row of delivery.rows) {
@@ -131,28 +135,32 @@ class Join {
 
   /** As the log is at `seq`, or by now. */
   async *#recipe(seq: bigint): Frames {
-    const { transcripts, options, metrics } = this.#parts;
-    const generation = this.#generation;
-    const snapshot = await transcripts.snapshot(this.#request.sessionId, seq);
-    const { run } = snapshot;
+    const { transcripts } = this.#parts;
+    yield* this.#begun(await transcripts.snapshot(this.#request.sessionId, seq));
+    if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
+  }
+
+  /** A list, so that a client which does not read holds its frames and not the snapshot as well. */
+  #begun(snapshot: Snapshot): readonly AguiFrame[] {
+    const { options, metrics } = this.#parts;
+    const { run, failure } = snapshot;
     if (run !== undefined && snapshot.longest > options.snapshotLengthMax) {
       this.isTooLarge = true;
       this.#isOver = true;
-      return;
+      return [];
     }
     this.#seq = snapshot.seq;
-    if (run !== undefined) yield* this.#snapshotFrames(snapshot, run);
-    else if (snapshot.failure !== undefined) yield* this.#eventFrames(snapshot.failure);
-    const relay = new Relay(
-      { canonical: snapshot.canonical(), generation, metrics },
+    this.#begunMicros = snapshot.newestMicros ?? 0n;
+    this.#relay = new Relay(
+      { canonical: snapshot.canonical(), generation: this.#generation, metrics },
       // What came before the first run is part of its snapshot.
       { withheld: run === undefined && snapshot.seq > 0n },
     );
-    this.#relay = relay;
-    this.#goesOn(relay, snapshot.newestMicros ?? 0n);
-    const hasNone = run === undefined && snapshot.failure === undefined;
+    const hasNone = run === undefined && failure === undefined;
     if (hasNone && !this.#request.waits) this.#isOver = true;
-    if (snapshot.failure !== undefined && !this.#request.follow) this.#isOver = true;
+    if (failure !== undefined && !this.#request.follow) this.#isOver = true;
+    if (run !== undefined) return [...this.#snapshotFrames(snapshot, run)];
+    return failure === undefined ? [] : this.#eventFrames(failure);
   }
 
   *#snapshotFrames(snapshot: Snapshot, run: CanonicalRun): Generator<AguiFrame, void, undefined> {
@@ -161,13 +169,21 @@ class Join {
     yield* this.#eventFrames(started);
     const { before, after } = run.end === undefined ? snapshot.openings : NOTHING_OPEN;
     for (const opening of before) yield* this.#eventFrames(opening);
-    const { messages: kept } = this.#request;
-    if (kept.length > 0 && reorders(kept, snapshot.messageIds)) {
-      yield* this.#eventFrames(NO_MESSAGES);
+    // What the openings made is to be gone, reasoning too, and is not to hold a place.
+    if (before.length > 0 || this.#hasOther(snapshot)) {
+      for (const event of FORGET) yield* this.#eventFrames(event);
     }
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
     if (run.end !== undefined) yield* this.#eventFrames(snapshot.pendingOnly(run.end));
     for (const opening of after) yield* this.#eventFrames(opening);
+  }
+
+  /** The client has messages that the snapshot would not bring into its own order, or take away. */
+  #hasOther(snapshot: Snapshot): boolean {
+    const { messages: kept } = this.#request;
+    if (kept.length === 0) return false;
+    const { messageIds } = snapshot;
+    return reorders(kept, messageIds) || outlives(kept, messageIds);
   }
 
   #eventFrames(event: JsonObject): readonly AguiFrame[] {

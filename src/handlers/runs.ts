@@ -2,7 +2,8 @@
  * The runs of a session, a page at a time, each whole. The store tells of stretches of rows; here the
  * parts of a run are joined and its state is decided. A page that is full ends before the run that
  * begins behind it. A page never ends inside a run, so a long one is added up to its end, a bounded
- * statement at a time, for as long as the caller waits.
+ * statement at a time, for as long as the caller waits. A run that began at the cursor or before it
+ * belongs to an earlier page, and what is left of it behind the cursor is passed over.
  */
 import { isObject, type JsonObject } from "../agui/json.ts";
 import type { Clock } from "../base/clock.ts";
@@ -16,7 +17,7 @@ import { checkSessionId } from "./session-id.ts";
 
 /**
  * running      no end yet, and something happened a while ago at most
- * stalled      no end, and nothing for so long that none is to be expected
+ * stalled      no end, and none is to be expected: another run began behind it, or nothing came for long
  * finished     by RUN_FINISHED
  * interrupted  by RUN_FINISHED too, but it waits for an answer
  * error        by RUN_ERROR
@@ -46,7 +47,7 @@ export interface RunsPage {
 
 export interface RunsRequest {
   readonly sessionId: string;
-  /** 0: from the beginning. Inside a run it means the rest of that run. */
+  /** 0: from the beginning. Only runs that begin behind it. */
   readonly afterSeq: bigint;
   readonly runsMax: number;
 }
@@ -79,7 +80,9 @@ export function createRunsHandlers(
       const found = await collect(reader, request, context);
       const markers = await markersOf(reader, sessionId, found.stretches);
       const staleMicros = clock.nowMicros() - BigInt(options.runStaleAfterMs) * 1_000n;
-      const runs = found.stretches.map((stretch) => runOf(stretch, markers, staleMicros));
+      const runs = found.stretches.map((stretch) =>
+        runOf(stretch, { markers, staleMicros, isNewest: stretch === found.newest }),
+      );
       return { runs, nextAfter: found.nextAfter, hasMore: found.hasMore };
     },
   };
@@ -87,6 +90,8 @@ export function createRunsHandlers(
 
 interface Found {
   readonly stretches: readonly RunStretch[];
+  /** The last run that was seen, which may lie behind the page. */
+  readonly newest: RunStretch | undefined;
   readonly nextAfter: bigint;
   readonly hasMore: boolean;
 }
@@ -98,26 +103,34 @@ async function collect(
 ): Promise<Found> {
   const stretches: RunStretch[] = [];
   let after = afterSeq;
+  let cut = afterSeq > 0n ? await reader.runOpenAt(sessionId, afterSeq) : undefined;
   for (let looks = 1; ; looks += 1) {
     const looked = await reader.lookForRuns(sessionId, after);
     for (const stretch of looked.stretches) {
+      const isCut = stretch.runId === cut;
+      if (!isCut || stretch.end !== undefined) cut = undefined;
+      if (isCut) continue;
       const last = stretches.at(-1);
       const whole = last === undefined ? undefined : joined(last, stretch);
       if (whole === undefined) stretches.push(stretch);
       else stretches[stretches.length - 1] = whole;
     }
     after = looked.upTo;
+    const newest = stretches.at(-1);
     const beyond = stretches[runsMax];
     if (beyond !== undefined) {
       return {
         stretches: stretches.slice(0, runsMax),
+        newest,
         nextAfter: beyond.firstSeq - 1n,
         hasMore: true,
       };
     }
-    if (!looked.more || context.hasEnded) return { stretches, nextAfter: after, hasMore: false };
+    if (!looked.more || context.hasEnded) {
+      return { stretches, newest, nextAfter: after, hasMore: false };
+    }
     if (looks >= EMPTY_LOOKS_MAX && stretches.length === 0) {
-      return { stretches, nextAfter: after, hasMore: true };
+      return { stretches, newest, nextAfter: after, hasMore: true };
     }
   }
 }
@@ -162,25 +175,27 @@ function saysInterrupt({ outcome }: JsonObject): boolean {
   return isObject(outcome) && outcome["type"] === "interrupt";
 }
 
-function runOf(
-  stretch: RunStretch,
-  markers: ReadonlyMap<bigint, Marker>,
-  staleMicros: bigint,
-): Run {
+interface Seen {
+  readonly markers: ReadonlyMap<bigint, Marker>;
+  readonly staleMicros: bigint;
+  readonly isNewest: boolean;
+}
+
+function runOf(stretch: RunStretch, seen: Seen): Run {
   const { hasStart, recordedAtMicros: _, end, ...rest } = stretch;
   return {
     ...rest,
-    parentRunId: hasStart ? markers.get(stretch.firstSeq)?.parentRunId : undefined,
-    status: statusOf(stretch, { markers, staleMicros }),
+    parentRunId: hasStart ? seen.markers.get(stretch.firstSeq)?.parentRunId : undefined,
+    status: statusOf(stretch, seen),
     endedAtMicros: end?.atMicros,
   };
 }
 
-function statusOf(
-  { end, recordedAtMicros }: RunStretch,
-  seen: { readonly markers: ReadonlyMap<bigint, Marker>; readonly staleMicros: bigint },
-): RunStatus {
-  if (end === undefined) return recordedAtMicros < seen.staleMicros ? "stalled" : "running";
+function statusOf({ end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus {
+  if (end === undefined) {
+    // A session has one open run: the one that began last.
+    return seen.isNewest && recordedAtMicros >= seen.staleMicros ? "running" : "stalled";
+  }
   if (end.eventType === "RUN_ERROR") return "error";
   return seen.markers.get(end.seq)?.isInterrupt === true ? "interrupted" : "finished";
 }

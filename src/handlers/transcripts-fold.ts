@@ -9,8 +9,10 @@ import { type Generation, servedTo } from "../agui/generation/served.ts";
 import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
 import { withoutAnswered } from "../agui/transcript/interrupts.ts";
 import { Transcript } from "../agui/transcript/transcript.ts";
+import { charBytes, weightOf } from "../agui/transcript/weight.ts";
 import type { RawEvent } from "../compressor/expand.ts";
 import type { EventRow } from "../store/rows.ts";
+import { OWNS_ACTIVITIES } from "./agui-forget.ts";
 import { type CountedRow, lastNumberOf } from "./transcripts-rows.ts";
 
 export interface FoldedRow extends LoggedEvent, CountedRow {
@@ -22,9 +24,9 @@ export class Fold {
   readonly #canonical: Canonical;
   readonly #transcript = new Transcript();
   #seq = 0n;
-  #bytes = 0;
   #newestMicros: bigint | undefined;
   #failure: JsonObject | undefined;
+  #failureBytes = 0;
   #snapshot: Snapshot | undefined;
 
   constructor(sessionId: string) {
@@ -36,9 +38,14 @@ export class Fold {
     return this.#seq;
   }
 
-  /** Of the payloads that went in: what it holds comes from them. */
-  get payloadBytes(): number {
-    return this.#bytes;
+  /** What it keeps of memory, as agui/transcript/weight.ts estimates it; without texts made of it. */
+  get bytes(): number {
+    return this.#canonical.bytes + this.#transcript.bytes + this.#failureBytes;
+  }
+
+  /** The same, with the texts that were made. */
+  get bytesWithTexts(): number {
+    return this.bytes + (this.#snapshot?.textBytes ?? 0);
   }
 
   /** The next row. */
@@ -71,10 +78,11 @@ export class Fold {
   }
 
   #apply(event: LoggedEvent): void {
-    this.#bytes += event.payload.length;
     for (const { value, inRun } of this.#canonical.next(event)) {
       this.#transcript.apply(value);
-      if (inRun && value["type"] === "RUN_ERROR") this.#failure = value;
+      if (!inRun || value["type"] !== "RUN_ERROR") continue;
+      this.#failure = value;
+      this.#failureBytes = weightOf(value).bytes;
     }
   }
 
@@ -107,7 +115,7 @@ export class Snapshot {
   readonly #canonical: Canonical;
   #messageIds: readonly unknown[] | undefined;
   #openings: PlacedOpenings | undefined;
-  readonly #served = new Map<Generation, readonly string[]>();
+  readonly #served = new Map<Generation, readonly Uint8Array[]>();
 
   /** The clone of what the fold continues with is this one's own. */
   constructor(
@@ -150,6 +158,12 @@ export class Snapshot {
     return withoutAnswered(end, objectsOf(this.interruptsText));
   }
 
+  /** Of the texts, and of what they become for those who are served them. */
+  get textBytes(): number {
+    const { messagesText, interruptsText, stateText = "" } = this;
+    return 2 * charBytes(messagesText.length + interruptsText.length + stateText.length);
+  }
+
   /** Continues at the row after `seq`. */
   canonical(): Canonical {
     return this.#canonical.clone();
@@ -160,20 +174,24 @@ export class Snapshot {
     return Math.max(this.messagesText.length, this.stateText?.length ?? 0);
   }
 
-  /** MESSAGES_SNAPSHOT, and STATE_SNAPSHOT when there is state, as texts. */
-  servedAs(generation: Generation): readonly string[] {
+  /** MESSAGES_SNAPSHOT, and STATE_SNAPSHOT when there is state, as UTF-8, the same bytes for all. */
+  servedAs(generation: Generation): readonly Uint8Array[] {
     const known = this.#served.get(generation);
     if (known !== undefined) return known;
-    const texts = snapshotTexts(this).flatMap((text) =>
-      servedTo(generation, { value: parseObject(text), text }),
+    const events = snapshotTexts(this, generation).flatMap((text) =>
+      servedTo(generation, { value: parseObject(text), text }).map((served) => Buffer.from(served)),
     );
-    this.#served.set(generation, texts);
-    return texts;
+    this.#served.set(generation, events);
+    return events;
   }
 }
 
-function snapshotTexts({ messagesText, stateText }: Snapshot): readonly string[] {
-  const messages = `{"type":"MESSAGES_SNAPSHOT","messages":${messagesText}}`;
+function snapshotTexts(
+  { messagesText, stateText }: Snapshot,
+  generation: Generation,
+): readonly string[] {
+  const metadata = generation === "1.0.0" ? `,"metadata":${JSON.stringify(OWNS_ACTIVITIES)}` : "";
+  const messages = `{"type":"MESSAGES_SNAPSHOT","messages":${messagesText}${metadata}}`;
   if (stateText === undefined) return [messages];
   return [messages, `{"type":"STATE_SNAPSHOT","snapshot":${stateText}}`];
 }

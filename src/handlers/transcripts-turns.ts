@@ -1,20 +1,50 @@
-/** So many at once; the others in the order in which they came. */
+import { ServiceError } from "../base/errors.ts";
+
+export interface TurnsLimits {
+  readonly atOnce: number;
+  /** More are refused. */
+  readonly waitingMax: number;
+}
+
+const RETRY_AFTER_MS = 1_000;
+
+/** So many at once; the others in the order in which they came, as long as they wish to wait. */
 export class Turns {
+  readonly #waitingMax: number;
   #free: number;
   /** Insertion order is the order of the turns. */
   readonly #waiting = new Set<() => void>();
 
-  constructor(atOnce: number) {
+  constructor({ atOnce, waitingMax }: TurnsLimits) {
     this.#free = atOnce;
+    this.#waitingMax = waitingMax;
   }
 
-  async take<T>(act: () => Promise<T>): Promise<T> {
+  /** Whoever aborts while waiting leaves; what has begun ends by itself. */
+  async take<T>(act: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    signal?.throwIfAborted();
     if (this.#free > 0) this.#free -= 1;
-    else await new Promise<void>((resolve) => this.#waiting.add(resolve));
+    else await this.#wait(signal);
     try {
       return await act();
     } finally {
       this.#passOn();
+    }
+  }
+
+  async #wait(signal: AbortSignal | undefined): Promise<void> {
+    if (this.#waiting.size >= this.#waitingMax) throw tooManyWaiting(this.#waitingMax);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const leave = (): void => {
+      this.#waiting.delete(resolve);
+      reject(signal?.reason);
+    };
+    this.#waiting.add(resolve);
+    signal?.addEventListener("abort", leave, { once: true });
+    try {
+      await promise;
+    } finally {
+      signal?.removeEventListener("abort", leave);
     }
   }
 
@@ -25,4 +55,9 @@ export class Turns {
     }
     this.#free += 1;
   }
+}
+
+function tooManyWaiting(max: number): ServiceError {
+  const message = `${max} transcripts wait to be read, and no more may`;
+  return new ServiceError("overloaded", "RATE_LIMITED", message, { retryAfterMs: RETRY_AFTER_MS });
 }

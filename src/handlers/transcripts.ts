@@ -11,11 +11,16 @@
  * ends the flight and leaves the fold at the last row it has, which is right: who asks next goes on
  * from there. A fold that throws is in the middle of a row, and is thrown away.
  *
- * What is kept is bounded by the bytes of the payloads that were folded: the messages, the state and
- * the texts made of them come out of those. The one asked for the longest ago goes first. A session
- * that is larger than the bound is folded and not kept. Those in flight are not thrown out; few are in
- * flight at once, the long ones apart from the short ones, so that a session of which a page is missing
- * does not wait for one of which all is.
+ * What is kept is bounded by the memory that it is estimated to take, with the texts made of it: a
+ * payload of 1 MB may take 22 MB when it is parsed. The one asked for the longest ago goes first. A
+ * session that is larger than the bound is folded and not kept. Those in flight are not thrown out; few
+ * are in flight at once, the long ones apart from the short ones, so that a session of which a page is
+ * missing does not wait for one of which all is, and those up to a number of the past apart from both,
+ * because nobody else has anything of them.
+ *
+ * One fold has a bound too, past which it is thrown away and the session remembered as too large.
+ *
+ * Whoever leaves is not waited for: a flight ends when the last one has left who wanted it.
  */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import type { JsonObject } from "../agui/json.ts";
@@ -32,21 +37,35 @@ import { expand } from "../compressor/expand.ts";
 import { violationsOf } from "./checks.ts";
 import { checkSessionId } from "./session-id.ts";
 import { Fold, objectsOf, type Snapshot } from "./transcripts-fold.ts";
-import { rowsAfter, type RowsLimits, type RowsRequest } from "./transcripts-rows.ts";
+import { Flight } from "./transcripts-flight.ts";
+import { rowsAfter, type RowsLimits } from "./transcripts-rows.ts";
+import { TooLarge } from "./transcripts-too-large.ts";
 import { Turns } from "./transcripts-turns.ts";
 
 export interface TranscriptLimits extends RowsLimits {
-  /** Payload bytes of all folds that are kept. */
+  /** Estimated memory of all folds that are kept. */
   readonly bytesMax: number;
+  /** Estimated memory of one fold. */
+  readonly foldBytesMax: number;
   /** Sessions that are read at once when more than a page is missing, and when it is not more. */
   readonly longFoldsMax: number;
   readonly shortFoldsMax: number;
+  /** Sessions that wait for one of those. */
+  readonly foldsWaitingMax: number;
+  /** Reads up to a number of the past, at once and waiting. */
+  readonly pastFoldsMax: number;
+  readonly pastWaitingMax: number;
 }
 
 export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
-  // One read each at most: with the default pool of 10 the pushes have more than half of it.
+  // 64 Mi characters, each of which may take 6 in JSON: under the 512 Mi that a text can have.
+  foldBytesMax: 134_217_728,
+  // One read each at most: with the default pool of 10 the pushes have half of it.
   longFoldsMax: 2,
   shortFoldsMax: 2,
+  foldsWaitingMax: 1_024,
+  pastFoldsMax: 1,
+  pastWaitingMax: 16,
   pageRowsMax: 2_000,
   pageBytesMax: 2_097_152,
   sliceRowsMax: 250,
@@ -102,12 +121,25 @@ export class SessionTranscript {
   }
 }
 
+export interface ReadRequest {
+  /** Undefined: as it is now. */
+  readonly upToSeq: bigint | undefined;
+  /** Aborts when nobody waits for it any more. */
+  readonly signal?: AbortSignal;
+}
+
+interface PartOfRow {
+  readonly fold: Fold;
+  readonly row: EventRow;
+  readonly signal: AbortSignal | undefined;
+}
+
 interface Entry {
   readonly sessionId: string;
   readonly fold: Fold;
   /** The highest number that anybody has asked for. */
   wanted: bigint;
-  flight: Promise<void> | undefined;
+  flight: Flight | undefined;
   /** As counted; what a flight adds is counted when it has landed. */
   keptBytes: number;
   isDropped: boolean;
@@ -122,6 +154,8 @@ export class Transcripts implements Unit {
   #bytes = 0;
   readonly #long: Turns;
   readonly #short: Turns;
+  readonly #pastTurns: Turns;
+  readonly #tooLarge = new TooLarge();
   readonly #flights = new Set<Promise<void>>();
   #stopped = false;
 
@@ -129,8 +163,10 @@ export class Transcripts implements Unit {
     this.#reader = reader;
     this.#metrics = metrics;
     this.#limits = limits;
-    this.#long = new Turns(limits.longFoldsMax);
-    this.#short = new Turns(limits.shortFoldsMax);
+    const { longFoldsMax, shortFoldsMax, pastFoldsMax, pastWaitingMax } = limits;
+    this.#long = new Turns({ atOnce: longFoldsMax, waitingMax: limits.foldsWaitingMax });
+    this.#short = new Turns({ atOnce: shortFoldsMax, waitingMax: limits.foldsWaitingMax });
+    this.#pastTurns = new Turns({ atOnce: pastFoldsMax, waitingMax: pastWaitingMax });
   }
 
   async start(): Promise<void> {
@@ -147,23 +183,23 @@ export class Transcripts implements Unit {
   }
 
   /** `seq` is committed; the snapshot is of that number or a later one. */
-  async snapshot(sessionId: string, seq: bigint): Promise<Snapshot> {
+  async snapshot(sessionId: string, seq: bigint, signal?: AbortSignal): Promise<Snapshot> {
+    this.#tooLarge.refuse(sessionId, seq);
     const entry = this.#entryOf(sessionId, seq);
     while (entry.fold.seq < seq) {
       if (this.#stopped) throw stopping();
       if (entry.wanted < seq) entry.wanted = seq;
-      entry.flight ??= this.#inTurn(seq - entry.fold.seq, () => this.#fly(entry));
-      await entry.flight;
+      entry.flight ??= new Flight((abandoned) => this.#fly(entry, abandoned));
+      await entry.flight.landed(signal);
     }
     if (entry.isDropped) throw sessionDeleted(sessionId);
-    return entry.fold.snapshot();
+    const snapshot = entry.fold.snapshot();
+    this.#keep(entry);
+    return snapshot;
   }
 
-  /** Of a session that has to be there; without `upToSeq` as it is now. */
-  async read(
-    sessionId: string,
-    { upToSeq }: { readonly upToSeq: bigint | undefined },
-  ): Promise<SessionTranscript> {
+  /** Of a session that has to be there. */
+  async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<SessionTranscript> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
@@ -173,14 +209,15 @@ export class Transcripts implements Unit {
       throw sessionDeleted(sessionId);
     }
     if (upToSeq === undefined) {
-      return new SessionTranscript(await this.snapshot(sessionId, head.eventSeq));
+      return new SessionTranscript(await this.snapshot(sessionId, head.eventSeq, signal));
     }
     if (upToSeq > head.eventSeq) throw beyondHead(head.eventSeq);
-    return new SessionTranscript(await this.#past(sessionId, upToSeq));
+    return new SessionTranscript(await this.#past(sessionId, upToSeq, signal));
   }
 
   /** The session is deleted. */
   drop(sessionId: string): void {
+    this.#tooLarge.forget(sessionId);
     const entry = this.#entries.get(sessionId);
     if (entry === undefined) return;
     entry.isDropped = true;
@@ -205,31 +242,35 @@ export class Transcripts implements Unit {
     return entry;
   }
 
-  async #fly(entry: Entry): Promise<void> {
-    const { sessionId, fold } = entry;
+  async #fly(entry: Entry, abandoned: AbortSignal): Promise<void> {
+    const { sessionId, fold, wanted } = entry;
+    const isLong = wanted - fold.seq > BigInt(this.#limits.pageRowsMax);
     try {
-      await this.#advance(fold, {
-        sessionId,
-        after: fold.seq,
-        wanted: () => (entry.isDropped ? 0n : entry.wanted),
-      });
+      await this.#inTurn(isLong ? this.#long : this.#short, abandoned, () =>
+        this.#advance(entry, abandoned),
+      );
     } finally {
       entry.flight = undefined;
-      this.#landed(entry);
+      this.#keep(entry);
     }
     if (entry.isDropped) throw sessionDeleted(sessionId);
   }
 
-  async #advance(fold: Fold, request: RowsRequest): Promise<void> {
+  async #advance(entry: Entry, abandoned: AbortSignal): Promise<void> {
+    const { sessionId, fold } = entry;
+    const wanted = (): bigint => (entry.isDropped ? 0n : entry.wanted);
+    const request = { sessionId, after: fold.seq, wanted };
     const read = (page: LoggedAfter) => this.#reader.loggedAfter(page);
     for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
-      if (this.#stopped) throw stopping();
+      this.#mayGoOn(abandoned);
       this.#metrics.transcriptRows.inc(rows.length);
       try {
-        for (const row of rows) fold.add(row);
+        for (const row of rows) {
+          fold.add(row);
+          this.#refuseLarge(sessionId, fold);
+        }
       } catch (error) {
-        const entry = this.#entries.get(request.sessionId);
-        if (entry?.fold === fold) this.#forget(entry);
+        this.#forget(entry);
         throw error;
       }
       fold.skipTo(seq);
@@ -237,18 +278,20 @@ export class Transcripts implements Unit {
   }
 
   /** From the beginning: a fold does not go back. */
-  async #past(sessionId: string, upToSeq: bigint): Promise<Snapshot> {
+  async #past(sessionId: string, upToSeq: bigint, signal?: AbortSignal): Promise<Snapshot> {
+    this.#tooLarge.refuse(sessionId, upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
     const request = { sessionId, after: 0n, wanted: () => upToSeq };
     const read = (page: LoggedAfter) => this.#reader.pageAfter({ stream: "events", ...page });
-    await this.#inTurn(upToSeq, async () => {
+    await this.#inTurn(this.#pastTurns, signal, async () => {
       for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
-        if (this.#stopped) throw stopping();
+        this.#mayGoOn(signal);
         this.#metrics.transcriptRows.inc(rows.length);
         for (const row of rows) {
           if (lastSeqOf(row) <= upToSeq) fold.add(row);
-          else if (row.seq <= upToSeq) await this.#addUpTo(fold, row, upToSeq);
+          else if (row.seq <= upToSeq) await this.#addUpTo(upToSeq, { fold, row, signal });
+          this.#refuseLarge(sessionId, fold);
         }
         fold.skipTo(seq < upToSeq ? seq : upToSeq);
       }
@@ -257,22 +300,36 @@ export class Transcripts implements Unit {
   }
 
   /** Of a merged row, the events up to a number inside of it, of which there may be very many. */
-  async #addUpTo(fold: Fold, row: EventRow, upToSeq: bigint): Promise<void> {
+  async #addUpTo(upToSeq: bigint, { fold, row, signal }: PartOfRow): Promise<void> {
     let count = 0;
     for (const raw of expand(row)) {
       if (raw.seq > upToSeq) return;
       fold.addEvent(raw, row.conformant);
       count += 1;
-      if (count % this.#limits.sliceRowsMax === 0) await turnOfEventLoop();
+      if (count % this.#limits.sliceRowsMax !== 0) continue;
+      await turnOfEventLoop();
+      this.#mayGoOn(signal);
     }
   }
 
-  async #inTurn(missing: bigint, fly: () => Promise<void>): Promise<void> {
-    const turns = missing > BigInt(this.#limits.pageRowsMax) ? this.#long : this.#short;
+  #mayGoOn(signal: AbortSignal | undefined): void {
+    if (this.#stopped) throw stopping();
+    signal?.throwIfAborted();
+  }
+
+  #refuseLarge(sessionId: string, fold: Fold): void {
+    if (fold.bytes > this.#limits.foldBytesMax) throw this.#tooLarge.note(sessionId, fold.seq);
+  }
+
+  async #inTurn(
+    turns: Turns,
+    signal: AbortSignal | undefined,
+    fly: () => Promise<void>,
+  ): Promise<void> {
     const flight = turns.take(async () => {
-      if (this.#stopped) throw stopping();
+      this.#mayGoOn(signal);
       await fly();
-    });
+    }, signal);
     this.#flights.add(flight);
     try {
       await flight;
@@ -281,9 +338,10 @@ export class Transcripts implements Unit {
     }
   }
 
-  #landed(entry: Entry): void {
+  /** As much as there is room for. */
+  #keep(entry: Entry): void {
     if (this.#entries.get(entry.sessionId) !== entry) return;
-    this.#count(entry, SESSION_BYTES + entry.fold.payloadBytes);
+    this.#count(entry, SESSION_BYTES + entry.fold.bytesWithTexts);
     if (entry.keptBytes > this.#limits.bytesMax) this.#forget(entry);
     for (const oldest of this.#entries.values()) {
       if (this.#bytes <= this.#limits.bytesMax) return;

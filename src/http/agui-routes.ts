@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import type { AguiJoin } from "../handlers/agui.ts";
+import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";
 import type { App } from "./app.ts";
 import { streamContextOf } from "./call-context.ts";
@@ -13,28 +14,22 @@ import type { EventStreamOptions } from "./sse.ts";
 
 export interface AguiRouteParts extends EventStreamOptions {
   readonly join: AguiJoin;
+  readonly inputs: AguiInputs;
 }
-
-/**
- * A client sends all messages that it has, and its state. Those of a session are at most a snapshot of
- * each, with what clients and JSON add to them.
- */
-export const INPUT_BYTES_MAX = 24 * 1024 * 1024;
 
 const SPEED_MIN = 0.1;
 const SPEED_MAX = 100;
 
-export function aguiRoutes({ join, ...stream }: AguiRouteParts): (app: App) => void {
+export function aguiRoutes({ join, inputs, ...stream }: AguiRouteParts): (app: App) => void {
   return (app) => {
-    const options = { schema: RUN, bodyLimit: INPUT_BYTES_MAX };
-    app.post("/agui/sessions/:id", options, async (request, reply) => {
+    app.post("/agui/sessions/:id", { schema: RUN }, async (request, reply) => {
       const { follow, replay, speed } = request.query;
       const { protocolVersion, messages } = request.body;
       const context = streamContextOf(request);
       const asked = {
         sessionId: request.params.id,
         protocolVersion: protocolVersion ?? undefined,
-        messages: messages ?? [],
+        messages: inputs.keep(messages, reply),
         follow,
         waits: true,
         replay,
@@ -47,15 +42,24 @@ export function aguiRoutes({ join, ...stream }: AguiRouteParts): (app: App) => v
 
 const speedError = `must be a number from ${SPEED_MIN} to ${SPEED_MAX}`;
 
+const optionalText = z.string({ error: "must be a text" }).nullish();
+export const INPUT_ERROR = "must be an object, a RunAgentInput";
+
 /** Only what is used is looked at: clients of every version send what they have. */
-export const runAgentInput = z.looseObject({
-  threadId: z.string().nullish(),
-  runId: z.string().nullish(),
-  protocolVersion: z.string().nullish().meta({
-    description: "What the client can parse. Without one it is sent what every version can.",
-  }),
-  messages: z.array(z.unknown()).nullish().meta({ description: "Not taken in." }),
-});
+export const runAgentInput = z.looseObject(
+  {
+    threadId: optionalText,
+    runId: optionalText,
+    protocolVersion: optionalText.meta({
+      description: "What the client can parse. Without one it is sent what every version can.",
+    }),
+    messages: z
+      .array(z.unknown(), { error: "must be a list" })
+      .nullish()
+      .meta({ description: "Not taken in." }),
+  },
+  { error: INPUT_ERROR },
+);
 
 const RUN = {
   operationId: "joinSession",

@@ -155,7 +155,14 @@ function record(
   });
 }
 
-function sessionIdOf({ params }: FastifyRequest): string | undefined {
-  if (typeof params !== "object" || params === null || !("id" in params)) return undefined;
-  return typeof params.id === "string" ? params.id : undefined;
+/** In the path, or as CopilotKit's client says it: the thread, in the path, the body or its envelope. */
+function sessionIdOf({ params, body }: FastifyRequest): string | undefined {
+  const input = memberOf(body, "body") ?? body;
+  const named = [memberOf(params, "id"), memberOf(params, "thread"), memberOf(input, "threadId")];
+  return named.find((id) => typeof id === "string");
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  if (typeof value !== "object" || value === null) return undefined;
+  return Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
 }

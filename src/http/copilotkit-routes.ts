@@ -21,7 +21,8 @@ import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { AguiFrame, AguiJoin, AguiRequest } from "../handlers/agui.ts";
 import type { CallContext } from "../handlers/context.ts";
 import { checkSessionId } from "../handlers/session-id.ts";
-import { INPUT_BYTES_MAX, runAgentInput } from "./agui-routes.ts";
+import type { AguiInputs } from "./agui-input.ts";
+import { INPUT_ERROR, runAgentInput } from "./agui-routes.ts";
 import { sendAguiStream } from "./agui-stream.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
@@ -31,6 +32,7 @@ import type { EventStreamOptions } from "./sse.ts";
 
 export interface CopilotKitRouteParts extends EventStreamOptions {
   readonly join: AguiJoin;
+  readonly inputs: AguiInputs;
 }
 
 const AGENT = {
@@ -53,27 +55,29 @@ const INFO = JSON.stringify({
   telemetryDisabled: true,
 });
 
-const connectInput = z.object({
-  ...runAgentInput.shape,
-  threadId: z.string({ error: "must be a session id" }).meta({ description: "The session." }),
-  forwardedProps: z
-    .unknown()
-    .optional()
-    .meta({ description: "With `follow: true` the answer stays for further runs." }),
-});
+const connectInput = z.object(
+  {
+    ...runAgentInput.shape,
+    threadId: z.string({ error: "must be a session id" }).meta({ description: "The session." }),
+    forwardedProps: z
+      .unknown()
+      .optional()
+      .meta({ description: "With `follow: true` the answer stays for further runs." }),
+  },
+  { error: INPUT_ERROR },
+);
 
 type Input = z.infer<typeof connectInput>;
 
 export function copilotKitRoutes(parts: CopilotKitRouteParts): (app: App) => void {
   return (app) => {
-    const sized = { bodyLimit: INPUT_BYTES_MAX };
     app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
-    app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT, ...sized }, (request, reply) =>
+    app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
       connect(parts, { request, reply, input: request.body, path: "" }),
     );
-    app.post("/copilotkit/agent/:agent/run", { schema: RUN, ...sized }, refuse);
+    app.post("/copilotkit/agent/:agent/run", { schema: RUN }, refuse);
     app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
-    app.post("/copilotkit", { schema: ENVELOPE, ...sized }, async (request, reply) => {
+    app.post("/copilotkit", { schema: ENVELOPE }, async (request, reply) => {
       const { method, body } = request.body;
       if (method === "info") return sendJson(reply, INFO);
       if (method !== "agent/connect") return refuse();
@@ -92,7 +96,7 @@ interface Connecting {
 }
 
 function connect(
-  { join, ...stream }: CopilotKitRouteParts,
+  { join, inputs, ...stream }: CopilotKitRouteParts,
   { request, reply, input: { threadId, ...rest }, path }: Connecting,
 ): Promise<void> {
   const wrong = checkSessionId(threadId);
@@ -101,16 +105,20 @@ function connect(
     throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
   }
   const context = streamContextOf(request);
-  const frames = framesOf(join, askedBy(threadId, rest), context);
+  const messages = inputs.keep(rest.messages, reply);
+  const frames = framesOf(join, askedBy(threadId, { ...rest, messages }), context);
   return sendAguiStream(reply, context, frames, stream);
 }
 
-function askedBy(sessionId: string, input: Omit<Input, "threadId">): AguiRequest {
+function askedBy(
+  sessionId: string,
+  input: Omit<Input, "threadId" | "messages"> & Pick<AguiRequest, "messages">,
+): AguiRequest {
   const { protocolVersion, messages, forwardedProps } = input;
   return {
     sessionId,
     protocolVersion: protocolVersion ?? undefined,
-    messages: messages ?? [],
+    messages,
     follow: follows(forwardedProps),
     waits: follows(forwardedProps),
     replay: "snapshot",
@@ -208,12 +216,15 @@ const ENVELOPE = {
   summary: "The same by one endpoint",
   tags: TAGS,
   querystring: NO_QUERY,
-  body: z.looseObject({
-    method: z
-      .string({ error: "must be info or agent/connect" })
-      .meta({ description: "`info` or `agent/connect`." }),
-    body: z.unknown().optional().meta({ description: "RunAgentInput, to connect." }),
-  }),
+  body: z.looseObject(
+    {
+      method: z
+        .string({ error: "must be info or agent/connect" })
+        .meta({ description: "`info` or `agent/connect`." }),
+      body: z.unknown().optional().meta({ description: "RunAgentInput, to connect." }),
+    },
+    { error: "must be an object with a method" },
+  ),
   response: {
     200: {
       description: "As the method answers.",

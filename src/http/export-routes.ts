@@ -14,6 +14,7 @@ import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 import type { ExportHandlers } from "../handlers/export.ts";
+import { TimeSlice } from "../handlers/time-slice.ts";
 import type { Log } from "../observability/log.ts";
 import { acceptsGzip } from "./accept-encoding.ts";
 import { answer, PROBLEMS } from "./answers.ts";
@@ -120,7 +121,10 @@ async function* resettingOnError(body: Body, response: ServerResponse): AsyncGen
 
 async function* chunksOf(lines: AsyncIterable<string>): AsyncGenerator<string, void> {
   let chunk = "";
+  const slice = new TimeSlice();
   for await (const line of lines) {
+    const turn = slice.turn();
+    if (turn !== undefined) await turn;
     chunk += line;
     if (chunk.length < CHUNK_CHARS) continue;
     yield chunk;

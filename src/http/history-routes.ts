@@ -72,15 +72,24 @@ const HISTORY = {
     "To read on, ask again with `after_seq` at `next_after_seq` while `has_more` is true. A page may have fewer items than `limit`, or none, and more may follow.",
   tags: ["events"],
   params: sessionParams,
-  querystring: z.strictObject({
-    after_seq: seqParameter("Only events above this number."),
-    limit: countParameter("At most so many.", LIMIT),
-    event_type: listParameter("Only of this type; may be repeated."),
-    run_id: textParameter("Only of this run."),
-    start_time: timeParameter("Only what went on at this time or later."),
-    end_time: timeParameter("Only what went on at this time or earlier."),
-    expand: flagParameter("Each event as it was before compression."),
-  }),
+  querystring: z
+    .strictObject({
+      after_seq: seqParameter("Only events above this number."),
+      limit: countParameter("At most so many.", LIMIT),
+      event_type: listParameter("Only of this type; may be repeated."),
+      run_id: textParameter("Only of this run."),
+      start_time: timeParameter("Only what went on at this time or later."),
+      end_time: timeParameter("Only what went on at this time or earlier."),
+      expand: flagParameter("Each event as it was before compression."),
+    })
+    .refine(
+      ({ start_time: start, end_time: end }) =>
+        start === undefined || end === undefined || start <= end,
+      {
+        path: ["end_time"],
+        error: "must not be before start_time",
+      },
+    ),
   response: {
     200: answer(
       "A page of events.",

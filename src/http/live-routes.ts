@@ -47,11 +47,10 @@ export interface LiveQuery {
 }
 
 /** What a follower may say; read here and not by the framework, which would name it in lower case. */
-const liveHeaders = z.looseObject({
-  "last-event-id": z
-    .string()
-    .optional()
-    .meta({ description: "Only what has a higher number: the id that was seen last." }),
+export const liveHeaders = z.looseObject({
+  "last-event-id": z.string().optional().meta({
+    description: "Of a stream: only what has a higher number. The id that was seen last.",
+  }),
 });
 
 /** What a follower may ask for; the messages' route, which is JSON as well, has more beside it. */

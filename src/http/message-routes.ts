@@ -7,14 +7,15 @@ import {
   PushSessionMessageRequestSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { invalidArgument } from "../base/errors.ts";
 import type { Handlers } from "../handlers/context.ts";
 import { wantsEventStream } from "./accept.ts";
 import { answer, JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
 import { callContextOf } from "./call-context.ts";
 import { jsonArray, messageItem, messageItemSchema } from "./items.ts";
-import { type LiveQuery, liveParameters } from "./live-routes.ts";
-import { countParameter, NO_QUERY, sessionParams } from "./parameters.ts";
+import { type LiveQuery, liveHeaders, liveParameters } from "./live-routes.ts";
+import { NO_QUERY, optionalCountParameter, sessionParams } from "./parameters.ts";
 
 export interface MessageRouteParts {
   readonly handlers: Pick<
@@ -35,6 +36,8 @@ export type StreamMessages = (following: {
 /** What an empty event_type stands for: a person writes from a browser. */
 const DEFAULT_TYPE = "user";
 const LIMIT = { fallback: 100, max: 1_000 };
+/** As the events' stream refuses it: whoever asks for so many expects an end. */
+const NO_LIMIT = { field: "limit", description: "limit must not be given for a stream" };
 
 export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): (app: App) => void {
   return (app) => {
@@ -43,10 +46,11 @@ export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): 
       const { after_seq: afterSeq, limit: pageSize } = request.query;
       void reply.header("vary", "Accept");
       if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
+        if (pageSize !== undefined) throw invalidArgument([NO_LIMIT]);
         await streamMessages({ request, reply, sessionId, query: request.query });
         return reply;
       }
-      const asked = { sessionId, afterSeq: afterSeq ?? 0n, pageSize };
+      const asked = { sessionId, afterSeq: afterSeq ?? 0n, pageSize: pageSize ?? LIMIT.fallback };
       const page = await handlers.listSessionMessages(
         create(ListSessionMessagesRequestSchema, asked),
         callContextOf(request),
@@ -76,9 +80,10 @@ const LIST = {
     "An array of the messages after `after_seq`; an empty one is the end. With `Accept: text/event-stream` a stream that goes on with what is pushed, `id:` the message's seq and `data:` the message, from `Last-Event-ID` or else `after_seq`.",
   tags: ["messages"],
   params: sessionParams,
+  headers: liveHeaders,
   querystring: z.strictObject({
     ...liveParameters,
-    limit: countParameter("At most so many; not for a stream.", LIMIT),
+    limit: optionalCountParameter("At most so many; not for a stream.", LIMIT),
   }),
   response: {
     200: {

@@ -1,6 +1,6 @@
 /** The OpenAPI document, made of the routes' own schemas, so that it cannot say what they do not. */
 import swagger from "@fastify/swagger";
-import { jsonSchemaTransform, jsonSchemaTransformObject } from "fastify-type-provider-zod";
+import { createJsonSchemaTransform, jsonSchemaTransformObject } from "fastify-type-provider-zod";
 import { z } from "zod";
 import { answer, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
@@ -16,11 +16,29 @@ export function describeRoutes(app: App): void {
         version: "1",
         description: "The durable record of AI-agent sessions, over HTTP.",
       },
+      servers: [{ url: "/" }],
     },
     convertConstToEnum: false,
-    transform: jsonSchemaTransform,
+    transform: createJsonSchemaTransform({ zodToJsonConfig: { override: describe } }),
     transformObject: (document) => withoutUnused(jsonSchemaTransformObject(document)),
   });
+}
+
+/**
+ * Zod leaves the default out where text is read as something else, as of every parameter that has one.
+ * In place of the plug-in's own way with what JSON Schema cannot say, of which one is used here: an
+ * answer that is undefined has no content.
+ */
+function describe({
+  zodSchema,
+  jsonSchema,
+}: {
+  readonly zodSchema: z.core.$ZodType;
+  readonly jsonSchema: z.core.JSONSchema.BaseSchema;
+}): void {
+  const described = z.globalRegistry.get(zodSchema)?.["default"];
+  if (described !== undefined) jsonSchema.default = described;
+  if (zodSchema instanceof z.ZodUndefined) jsonSchema.type = "null";
 }
 
 /** Each schema is described twice, as it is read and as it is written; nothing of ours is both. */

@@ -9,6 +9,9 @@ const SEQ_MAX = 2n ** 63n - 1n;
 const DIGITS = /^\d{1,19}$/;
 /** RFC 3339, section 5.6: a zone is not optional. What is finer than a microsecond is cut off. */
 const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$/i;
+/** Read on for a better word to the caller only. */
+const ENDS_WITHOUT_ZONE = /T\d\d:\d\d(?::\d\d(?:\.\d*)?)?$/i;
+const PLUS_BECAME_SPACE = /T[\d:.]+ \d\d:?\d\d$/i;
 const MICROS_PER_MS = 1_000n;
 /** 0001-01-01T00:00:00Z to the last microsecond of 9999, what PostgreSQL is told. */
 const MICROS_MIN = -62_135_596_800_000_000n;
@@ -29,18 +32,26 @@ export function seqParameter(description: string) {
     .meta({ description, type: "integer", format: "int64", minimum: 0 });
 }
 
-export function countParameter(
-  description: string,
-  { fallback, max }: { readonly fallback: number; readonly max: number },
-) {
+interface CountLimits {
+  readonly fallback: number;
+  readonly max: number;
+}
+
+export function countParameter(description: string, limits: CountLimits) {
+  return optionalCountParameter(description, limits)
+    .default(limits.fallback)
+    .meta({ description, default: limits.fallback });
+}
+
+/** For a route that has to know whether it was given; the fallback is only described. */
+export function optionalCountParameter(description: string, { fallback, max }: CountLimits) {
   const error = `must be a whole number from 1 to ${max}`;
   return z
     .preprocess(
       (text) => (isDigits(text) ? Number(text) : text),
-      z.int({ error }).min(1, { error }).max(max, { error }),
+      z.int({ error }).min(1, { error }).max(max, { error }).optional(),
     )
-    .default(fallback)
-    .meta({ description });
+    .meta({ description, default: fallback });
 }
 
 export function flagParameter(description: string) {
@@ -50,30 +61,42 @@ export function flagParameter(description: string) {
       z.boolean({ error: "must be true or false" }),
     )
     .default(false)
-    .meta({ description });
+    .meta({ description, default: false });
 }
 
 /** Microseconds since 1970. */
 export function timeParameter(description: string) {
-  const error = "must be a time like 2026-01-31T12:00:00.000001Z, in the years 1 to 9999";
+  const error = `must be ${TIME_WANTED}`;
   return z
-    .preprocess(microsOf, z.bigint({ error }).min(MICROS_MIN, { error }).max(MICROS_MAX, { error }))
+    .preprocess(
+      microsOf,
+      z
+        .bigint({ error: ({ input }) => timeError(input) })
+        .min(MICROS_MIN, { error })
+        .max(MICROS_MAX, { error }),
+    )
     .optional()
     .meta({ description, type: "string", format: "date-time" });
 }
 
 export function listParameter(description: string) {
   return z
-    .preprocess(
-      (value) => (typeof value === "string" ? [value] : value),
-      z.array(z.string()).readonly(),
-    )
+    .preprocess((value) => (typeof value === "string" ? [value] : value), z.array(z.string()))
     .default([])
     .meta({ description });
 }
 
 export function textParameter(description: string) {
   return z.string({ error: "must be given once" }).default("").meta({ description });
+}
+
+const TIME_WANTED = "a time like 2026-01-31T12:00:00.000001Z, in the years 1 to 9999";
+
+function timeError(text: unknown): string {
+  const said = typeof text === "string" ? text : "";
+  if (PLUS_BECAME_SPACE.test(said)) return `must be ${TIME_WANTED}; a + in a URL is written as %2B`;
+  if (ENDS_WITHOUT_ZONE.test(said)) return `must have a zone, as ${TIME_WANTED} has`;
+  return `must be ${TIME_WANTED}`;
 }
 
 function seqOf(text: unknown): unknown {

@@ -66,10 +66,15 @@ export const HTTP_STATUS = {
   deadline_exceeded: 504,
 } as const satisfies Record<ErrorCode, number>;
 
-/** `overloaded` is also what a thing is that is too large, and that has a status of its own. */
+/**
+ * `overloaded` is also what a thing is that is too large, and that has a status of its own. 413 is about
+ * what the caller sent. A transcript is too large whoever asks, and a client that tries 429 and 5xx again
+ * is not to.
+ */
 const STATUS_OF_REASON: Partial<Record<ErrorReason, number>> = {
   PAYLOAD_TOO_LARGE: 413,
   REQUEST_TOO_LARGE: 413,
+  TRANSCRIPT_TOO_LARGE: 422,
 };
 
 const VIOLATIONS_MAX = 16;

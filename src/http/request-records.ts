@@ -2,10 +2,12 @@ import type { Clock } from "../base/clock.ts";
 import type { ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { statusOf } from "./problem.ts";
+import { problemOf, statusOf } from "./problem.ts";
 
 /** A session id is at most this long; what a caller sent in its place may be anything. */
 const SESSION_ID_LOGGED_CHARS_MAX = 128;
+
+const FIELD_LOGGED_CHARS_MAX = 128;
 
 /** Of a request that fits no route. */
 export const UNKNOWN_ROUTE = "unknown";
@@ -97,6 +99,13 @@ function levelOf(error: ServiceError): "error" | "warn" | "info" {
   return isOurs && error.reason !== "SHUTTING_DOWN" ? "warn" : "info";
 }
 
+/** Of a field its name, as the caller was told it; an unknown one is of the caller's making. */
 function whyOf(error: ServiceError): object {
-  return { reason: error.reason, ...(error.cause === undefined ? {} : { err: error.cause }) };
+  const named = problemOf(error).violations?.find(({ field }) => field !== "")?.field;
+  const field = named?.slice(0, FIELD_LOGGED_CHARS_MAX);
+  return {
+    reason: error.reason,
+    ...(field === undefined ? {} : { field }),
+    ...(error.cause === undefined ? {} : { err: error.cause }),
+  };
 }

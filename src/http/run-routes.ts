@@ -60,7 +60,7 @@ const runSchema = z
     parent_run_id: z.string().optional(),
     status: z.enum(["running", "finished", "error", "interrupted", "stalled"]).meta({
       description:
-        "running: no end yet; stalled: no end, and nothing for RUN_STALE_AFTER; interrupted: it waits for an answer.",
+        "running: no end yet; stalled: no end, and another run began behind it or nothing came for RUN_STALE_AFTER; interrupted: it waits for an answer.",
     }),
     first_seq: seqNumber,
     last_seq: seqNumber,
@@ -78,7 +78,9 @@ const RUNS = {
   tags: ["events"],
   params: sessionParams,
   querystring: z.strictObject({
-    after_seq: seqParameter("Only what is above this number; `next_after_seq` of the page before."),
+    after_seq: seqParameter(
+      "Only runs that begin above this number; `next_after_seq` of the page before.",
+    ),
     limit: countParameter("At most so many runs.", LIMIT),
   }),
   response: {

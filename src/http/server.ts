@@ -17,6 +17,7 @@ import type { RunsHandlers } from "../handlers/runs.ts";
 import type { Transcripts } from "../handlers/transcripts.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import { AguiInputs } from "./agui-input.ts";
 import { aguiRoutes } from "./agui-routes.ts";
 import { type App, createApp } from "./app.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
@@ -33,6 +34,7 @@ import { type LoggedRequests, RequestRecords } from "./request-records.ts";
 import { runRoutes } from "./run-routes.ts";
 import { sessionRoutes } from "./session-routes.ts";
 import { transcriptRoutes } from "./transcript-routes.ts";
+import { UnsentFrames } from "./unsent-frames.ts";
 
 export interface HttpParts {
   readonly handlers: HistoryHandlers &
@@ -151,13 +153,15 @@ class FastifyServer implements HttpServer {
 
 /** Every route, and the document that describes them. */
 export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): void {
-  const live = { ...parts, heartbeatMs: options.heartbeatMs };
+  const live = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
   const streamMessages: StreamMessages = (following) => followMessages(live, following);
   describeRoutes(app);
   void app.register((root: App, _options, done) => {
+    const inputs = new AguiInputs();
+    inputs.serve(root);
     openApiRoutes(root);
-    aguiRoutes(live)(root);
-    copilotKitRoutes(live)(root);
+    aguiRoutes({ ...live, inputs })(root);
+    copilotKitRoutes({ ...live, inputs })(root);
     done();
   });
   const rest = [

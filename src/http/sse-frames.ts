@@ -14,7 +14,8 @@ export interface SseEvent {
   readonly event?: string;
   /** How long an EventSource is to wait before it connects again. */
   readonly retryMs?: number;
-  readonly data: string;
+  /** As bytes it is one line in UTF-8, and is written as it is: many streams may be sent the same ones. */
+  readonly data: string | Uint8Array;
 }
 
 /**
@@ -35,15 +36,17 @@ const LINE_BREAK = /\r\n|\r|\n/;
 /** U+0000 too: with one in it, a parser ignores an id. */
 const NOT_IN_A_FIELD = /[\r\n\0]/;
 
-/** With the empty line that ends it. */
-export function frameText(frame: SseFrame): string {
-  if ("comment" in frame) return `${fieldLines("", frame.comment)}\n`;
-  if (frame.data === undefined) return `id: ${oneLine("id", frame.id)}\n\n`;
+/** What is written for it, one after the other, with the empty line that ends it. */
+export function frameParts(frame: SseFrame): readonly (string | Uint8Array)[] {
+  if ("comment" in frame) return [`${fieldLines("", frame.comment)}\n`];
+  if (frame.data === undefined) return [`id: ${oneLine("id", frame.id)}\n\n`];
   const { id, event, retryMs, data } = frame;
   const name = event === undefined ? "" : `event: ${oneLine("event", event)}\n`;
   const number = id === undefined ? "" : `id: ${oneLine("id", id)}\n`;
   const retry = retryMs === undefined ? "" : retryLine(retryMs);
-  return `${name}${number}${retry}${fieldLines("data", data)}\n`;
+  const head = `${name}${number}${retry}`;
+  if (typeof data === "string") return [`${head}${fieldLines("data", data)}\n`];
+  return [`${head}data: `, data, "\n\n"];
 }
 
 /** What a stream begins with. */

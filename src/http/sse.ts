@@ -10,7 +10,10 @@
  *   Headers wait for it, so a source that has nothing to send yet begins with a comment.
  * - The source is asked for the next frame when the connection has room again (`write() === false` is
  *   waited for), so a client that does not read holds one frame and what the socket buffers, and its
- *   source stands still. It gets no heartbeats either: they would wait in that buffer too.
+ *   source stands still. It gets no heartbeats either: they would wait in that buffer too. Large frames
+ *   of all such clients have a bound (unsent-frames.ts).
+ * - A client that keeps up never makes the source wait; so the others get a turn of the event loop
+ *   every few milliseconds.
  * - An error later cannot change the status: it is sent as the last event, and the stream ends as
  *   streams do. One that is cut off without it was cut off by the network.
  * - The source is given up by its `return`, which runs its `finally`. A source that waits for something
@@ -21,14 +24,17 @@ import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
+import { TimeSlice } from "../handlers/time-slice.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { problemOf } from "./problem.ts";
-import { frameText, openingText, type SseFrame } from "./sse-frames.ts";
+import { frameParts, openingText, type SseFrame } from "./sse-frames.ts";
+import type { UnsentFrames } from "./unsent-frames.ts";
 
 export interface EventStreamOptions {
   readonly metrics: Pick<Metrics, "sseStreams">;
   readonly log: Log;
+  readonly unsent: UnsentFrames;
   /** From one write to the comment that says the stream lives. */
   readonly heartbeatMs: number;
   /** What an error after the first frame is told with; without it an event named `error`. */
@@ -65,9 +71,12 @@ export async function sendEventStream(
   context.signal.addEventListener("abort", stop, { once: true });
   stream.open(reply);
   if (context.hasEnded) stop();
+  const slice = new TimeSlice();
   try {
     while (!stream.hasEnded && step.done !== true) {
       await stream.send(step.value);
+      const turn = slice.turn();
+      if (turn !== undefined) await turn;
       if (!stream.hasEnded) step = await frames.next();
     }
     stream.end();
@@ -124,16 +133,20 @@ class OpenStream {
   async send(frame: SseFrame): Promise<void> {
     if (this.hasEnded) return;
     this.#heartbeat.refresh();
-    if (this.#response.write(frameText(frame))) return;
+    this.#write(frame);
+    if (!this.#response.writableNeedDrain) return;
     this.#room = Promise.withResolvers();
+    const taken = this.#options.unsent.hold(frame, () => this.#cut());
     await this.#room.promise;
+    taken();
     this.#room = undefined;
   }
 
   end(lastFrame?: SseFrame): void {
     if (this.hasEnded) return;
+    if (lastFrame !== undefined) this.#write(lastFrame);
     this.#finish();
-    this.#response.end(lastFrame === undefined ? "" : frameText(lastFrame));
+    this.#response.end();
   }
 
   /** What is no ServiceError is a defect. */
@@ -158,6 +171,16 @@ class OpenStream {
     });
   }
 
+  #cut(): void {
+    this.#options.log.warn({ unsentBytes: this.#response.writableLength }, "event stream cut");
+    this.#response.destroy();
+  }
+
+  /** Node makes bytes of a text, and holds them until they have left; of bytes it makes no others. */
+  #write(frame: SseFrame): void {
+    for (const part of frameParts(frame)) this.#response.write(part);
+  }
+
   #finish(): void {
     this.hasEnded = true;
     clearInterval(this.#heartbeat);
@@ -165,7 +188,7 @@ class OpenStream {
   }
 
   #beat(): void {
-    if (!this.#response.writableNeedDrain) this.#response.write(frameText(PING));
+    if (!this.#response.writableNeedDrain) this.#write(PING);
   }
 }
 

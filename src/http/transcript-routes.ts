@@ -3,6 +3,7 @@ import { z } from "zod";
 import type { Transcripts } from "../handlers/transcripts.ts";
 import { JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
+import { callContextOf } from "./call-context.ts";
 import { jsonObject, seqNumber } from "./items.ts";
 import { seqParameter, sessionParams } from "./parameters.ts";
 
@@ -20,7 +21,8 @@ export function transcriptRoutes({ transcripts }: TranscriptRouteParts): (app: A
     app.get("/sessions/:id/transcript", { schema: TRANSCRIPT }, async (request, reply) => {
       const { id } = request.params;
       const { up_to_seq: upToSeq, format } = request.query;
-      const transcript = await transcripts.read(id, { upToSeq });
+      const { signal } = callContextOf(request);
+      const transcript = await transcripts.read(id, { upToSeq, signal });
       if (format === "json") {
         const text = jsonObject({
           session_id: JSON.stringify(id),

@@ -35,7 +35,7 @@ export interface Metrics {
   /** To the end of the answer; of a stream, how long it was open. */
   readonly httpSeconds: Histogram<"route">;
   readonly sseStreams: Gauge<"route">;
-  /** Payload bytes of the sessions whose transcripts are in memory. */
+  /** Estimated, of the transcripts that are kept. */
   readonly transcriptBytes: Gauge;
   readonly transcriptRows: Counter;
   /** `cache`: hit, advanced, or miss. */
@@ -137,7 +137,7 @@ function transcriptInstruments(
   return {
     transcriptBytes: new Gauge({
       name: `${PREFIX}transcript_bytes`,
-      help: "Payload bytes of the sessions whose transcripts are in memory.",
+      help: "Estimated memory of the transcripts that are kept.",
       registers,
     }),
     transcriptRows: new Counter({

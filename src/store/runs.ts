@@ -50,6 +50,8 @@ export interface RunsLookedAt {
 }
 
 export interface RunsReader {
+  /** The run that the rows up to this number leave open; undefined: the next row begins something else. */
+  runOpenAt(sessionId: string, seq: bigint): Promise<string | undefined>;
   lookForRuns(sessionId: string, after: bigint): Promise<RunsLookedAt>;
   /** Payloads of some rows by their numbers; all of them, or fewer where they are large. */
   payloadsOf(sessionId: string, seqs: readonly bigint[]): Promise<ReadonlyMap<bigint, string>>;
@@ -60,6 +62,11 @@ export function createRunsReader(
   { rowsMax = RUN_ROWS_LOOKED_AT_MAX }: { readonly rowsMax?: number } = {},
 ): RunsReader {
   return {
+    async runOpenAt(sessionId, seq) {
+      const [last] = await database.run(runOpenAtStatement({ sessionId, seq }));
+      const runId = last?.["run_id"];
+      return typeof runId === "string" ? runId : undefined;
+    },
     async lookForRuns(sessionId, after) {
       const fields = await database.run(runsStatement({ sessionId, after, rowsMax }));
       const [first] = fields;
@@ -75,6 +82,21 @@ export function createRunsReader(
       return new Map(fields.map((row) => [bigintOf(row["seq"]), String(row["payload"])]));
     },
   };
+}
+
+/** Exported for the plan test. One row: a run goes on behind any row of it that is no end. */
+export function runOpenAtStatement({
+  sessionId,
+  seq,
+}: {
+  readonly sessionId: string;
+  readonly seq: bigint;
+}): SQL {
+  return sql`
+    select case when event_type in ('RUN_FINISHED', 'RUN_ERROR') then null else run_id end as run_id
+    from ${sessionEvents}
+    where session_id = ${sessionId} and seq <= ${seq.toString()}::bigint
+    order by seq desc limit 1`;
 }
 
 /** Exported for the plan test. Rows without a run are added up too, so that the page says how far it is. */

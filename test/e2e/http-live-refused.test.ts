@@ -48,6 +48,7 @@ const wrong: readonly (readonly [string, string, number, string])[] = [
   ["state_frames=1", "", 400, "state_frames"],
   ["state_frames=true&state_frames=true", "", 400, "state_frames"],
   ["nonsense=1", "", 400, "nonsense"],
+  ["limit=1", "", 400, "limit"], // Once the messages' stream took it and went on without an end.
   ["", "-1", 400, "Last-Event-ID"],
   ["", "x", 400, "Last-Event-ID"],
   ["", "1, 1", 400, "Last-Event-ID"],

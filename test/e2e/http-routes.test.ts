@@ -338,6 +338,12 @@ const REFUSED: readonly Refused[] = [
   ["/sessions/{id}/events/history", "?start_time=yesterday", "start_time"],
   ["/sessions/{id}/events/history", "?start_time=2026-02-30T00:00:00Z", "start_time"],
   ["/sessions/{id}/events/history", "?end_time=2026-01-01T00:00:00", "end_time"],
+  // Once a page of nothing.
+  [
+    "/sessions/{id}/events/history",
+    "?start_time=2026-01-02T00:00:00Z&end_time=2026-01-01T00:00:00Z",
+    "end_time",
+  ],
   ["/sessions/{id}/events/history", "?expand=1", "expand"],
   ["/sessions/{id}/events/history", "?page=2", "page"],
   ["/sessions/{id}/runs", "?after_seq=7", "after_seq"],

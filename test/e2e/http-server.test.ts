@@ -11,6 +11,7 @@ import { HTTP_LIMITS } from "../../src/http/limits.ts";
 import { createHttpServer, type HttpOptions, type HttpServer } from "../../src/http/server.ts";
 import {
   HTTP_OPTIONS,
+  type HttpFixture,
   httpParts,
   rawConnection,
   rawExchange,
@@ -166,6 +167,46 @@ describe("every answer", () => {
     expect(text).toContain(`${name}{route="unknown",method="GET",status="404"} 1`);
     expect(text).toContain(`${name}{route="unknown",method="GET",status="400"} 1`);
     expect(JSON.stringify(http.records)).not.toContain("secret");
+  });
+});
+
+describe("bodies of the AG-UI routes", () => {
+  const connect = "/copilotkit/agent/default/connect";
+  const wrong = [null, [], "x", 1, { threadId: 7 }, { threadId: "s", messages: "x" }];
+  const bodies = [
+    ...wrong.flatMap((body) => ["/agui/sessions/s", connect].map((path) => [path, body] as const)),
+    ...wrong.map((body) => ["/copilotkit", { method: "agent/connect", body }] as const),
+    ["/copilotkit", null],
+    ["/copilotkit", {}],
+  ] as const;
+
+  const post = (http: HttpFixture, path: string, body: unknown) =>
+    fetch(`http://${http.server.address}${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+
+  test.each(bodies)("regression: %s %j was refused in a library's words", async (path, body) => {
+    await using http = await startHttp();
+    const { status, detail } = Object(await (await post(http, path, body)).json());
+    expect(status).toBe(400);
+    expect(detail).toMatch(/^(?:the body|[a-zA-Z.]+) must be /);
+  });
+
+  test.each([
+    [connect, { threadId: "s1", messages: 1 }, "messages"],
+    ["/copilotkit", { method: "agent/connect", body: { threadId: "s1", runId: 1 } }, "body.runId"],
+    ["/copilotkit/agent/default/stop/s1", {}, undefined],
+    ["/agui/sessions/s1", { threadId: "other", messages: 1 }, "messages"],
+  ])("regression: a refused %s of %j did not say of which session", async (path, body, field) => {
+    await using http = await startHttp();
+    await post(http, path, body);
+    const record = await http.recorded("request");
+    expect({ sessionId: record["sessionId"], field: record["field"] }).toEqual({
+      sessionId: "s1",
+      field,
+    });
   });
 });
 

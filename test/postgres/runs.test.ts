@@ -7,7 +7,12 @@ import { createRunsHandlers, type Run, type RunsPage } from "../../src/handlers/
 import { append } from "../../src/store/append.ts";
 import type { NewRow } from "../../src/store/push.ts";
 import { createReader } from "../../src/store/reads.ts";
-import { createRunsReader, RUN_ROWS_LOOKED_AT_MAX, runsStatement } from "../../src/store/runs.ts";
+import {
+  createRunsReader,
+  RUN_ROWS_LOOKED_AT_MAX,
+  runOpenAtStatement,
+  runsStatement,
+} from "../../src/store/runs.ts";
 import { deleteSession } from "../../src/store/sessions.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { properties } from "../support/properties.ts";
@@ -43,7 +48,7 @@ function list(sessionId: string, options: ListOptions = {}): Promise<RunsPage> {
 /** Follows the cursors to the end. */
 async function listAll(sessionId: string, options: ListOptions = {}): Promise<Run[]> {
   const runs: Run[] = [];
-  let afterSeq = 0n;
+  let { afterSeq = 0n } = options;
   for (;;) {
     const page = await list(sessionId, { ...options, afterSeq });
     runs.push(...page.runs);
@@ -171,10 +176,42 @@ test("a session that is not there, was deleted, or ends before the cursor is ref
   await expect(list("a b")).rejects.toMatchObject({ reason: "INVALID_REQUEST" });
 });
 
+/** Once it was `running` until it had been silent for RUN_STALE_AFTER. */
+test("regression: a run without an end that another one follows is stalled at once", async () => {
+  const sessionId = "followed";
+  await store(sessionId, [started("a"), newRow(), started("b"), newRow()]);
+  const statuses = async (options: ListOptions = {}) =>
+    (await list(sessionId, options)).runs.map(({ runId, status }) => `${runId} ${status}`);
+  expect(await statuses()).toEqual(["a stalled", "b running"]);
+  expect(await statuses({ rowsMax: 1 })).toEqual(["a stalled", "b running"]);
+  expect(await statuses({ runsMax: 1 })).toEqual(["a stalled"]);
+  expect(await statuses({ afterSeq: 2n })).toEqual(["b running"]);
+});
+
+/** Once the rest of a run behind the cursor was told as a run of its own. */
+test("regression: a cursor inside a run gives no rest of it", async () => {
+  const sessionId = "cut";
+  const merged = newRow({ eventCount: 3 });
+  await store(sessionId, [started("a"), merged, finished(), started("a"), newRow(), newRow()]);
+  const firsts = async (afterSeq: bigint, options: ListOptions = {}) => {
+    const { runs, nextAfter } = await list(sessionId, { ...options, afterSeq });
+    return [...runs.map(({ firstSeq, rows }) => `${firstSeq}: ${rows}`), `next ${nextAfter}`];
+  };
+  expect(await firsts(0n)).toEqual(["1: 3", "6: 3", "next 8"]);
+  for (const inside of [1n, 2n, 3n, 4n, 5n]) {
+    expect(await firsts(inside), `after ${inside}`).toEqual(["6: 3", "next 8"]);
+    expect(await firsts(inside, { rowsMax: 1 }), `after ${inside}`).toEqual(["6: 3", "next 8"]);
+  }
+  for (const inside of [6n, 7n, 8n]) {
+    expect(await firsts(inside), `after ${inside}`).toEqual(["next 8"]);
+    expect(await firsts(inside, { rowsMax: 1 }), `after ${inside}`).toEqual(["next 8"]);
+  }
+});
+
 /**
  * Any order of starts, ends and other events, also those that no runner should send, against a model
  * that goes through the rows one by one. However few rows a statement looks at and however few runs
- * a page has, following the cursors gives the same runs.
+ * a page has, following the cursors gives the same runs, and a cursor anywhere those that begin behind it.
  */
 test("property: pages of any size, read in parts of any size, are the runs of the rows", async () => {
   const step = fc.constantFrom("start a", "start b", "finish", "fail", "other", "merged");
@@ -184,11 +221,17 @@ test("property: pages of any size, read in parts of any size, are the runs of th
       fc.array(step, { minLength: 1, maxLength: 30 }),
       fc.integer({ min: 1, max: 7 }),
       fc.integer({ min: 1, max: 4 }),
-      async (steps, rowsMax, runsMax) => {
+      fc.bigInt({ min: 0n, max: 100n }),
+      async (steps, rowsMax, runsMax, place) => {
         const sessionId = `property-${(sessions += 1)}`;
         await store(sessionId, steps.map(rowOf));
         const runs = await listAll(sessionId, { rowsMax, runsMax });
-        expect(runs.map(seenOf)).toEqual(modelOf(steps));
+        const model = modelOf(steps);
+        expect(runs.map(seenOf)).toEqual(model);
+        const head = steps.reduce((sum, one) => sum + (one === "merged" ? 3n : 1n), 0n);
+        const afterSeq = (head * place) / 100n;
+        const behind = await listAll(sessionId, { rowsMax, runsMax, afterSeq });
+        expect(behind.map(seenOf)).toEqual(model.filter(({ firstSeq }) => firstSeq > afterSeq));
       },
     ),
     properties({ runs: 60 }),
@@ -235,7 +278,8 @@ function modelOf(steps: readonly Step[]): readonly Seen[] {
     endedJustNow = status !== "running";
     seq += count;
   }
-  return runs;
+  const isLeft = ({ status }: Seen, at: number) => status === "running" && at < runs.length - 1;
+  return runs.map((run, at) => (isLeft(run, at) ? { ...run, status: "stalled" } : run));
 }
 
 function empty(runId: string, firstSeq: bigint): Seen {
@@ -291,6 +335,18 @@ describe("large sessions", () => {
     );
     expect(plan).toContain("Index Scan using session_events_session_id_seq_pk");
     expect(plan).not.toContain("Seq Scan");
+  });
+
+  test("what was open at a cursor is one row of the primary key", async () => {
+    const plan = await planOf(runOpenAtStatement({ sessionId: "long-run", seq: 5_000n }));
+    expect(plan).toContain("Index Scan Backward using session_events_session_id_seq_pk");
+  });
+
+  test("regression: a cut run that is longer than a page looks is passed over in bounded pages", async () => {
+    const looks = 5n;
+    const page = await list("long-run", { afterSeq: 10n, rowsMax: 10 });
+    expect(page).toEqual({ runs: [], nextAfter: 10n + 10n * looks, hasMore: true });
+    expect(await listAll("long-run", { afterSeq: 39_000n, rowsMax: 100 })).toEqual([]);
   });
 
   async function planOf(statement: SQL): Promise<string> {

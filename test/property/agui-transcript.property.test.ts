@@ -410,6 +410,26 @@ test("a transcript changes no event that it is given", () => {
   );
 });
 
+test("what a transcript weighs is known after any events, and is what it would weigh anew", () => {
+  fc.assert(
+    fc.property(streamOf(MIXED, "1.0.0"), (events) => {
+      const transcript = new Transcript();
+      for (const one of events) transcript.apply(one);
+      // What is answered weighs on until the run ends.
+      const ends = { type: "RUN_FINISHED", threadId: "t", runId: "r" };
+      transcript.apply(ends);
+      const anew = new Transcript();
+      anew.apply(ends);
+      anew.apply({ type: "MESSAGES_SNAPSHOT", messages: transcript.messages() });
+      if (transcript.state !== undefined)
+        anew.apply({ type: "STATE_SNAPSHOT", snapshot: transcript.state });
+      anew.messages();
+      expect(transcript.bytes).toBe(anew.bytes);
+    }),
+    properties({ runs: 400 }),
+  );
+});
+
 function valuesOf({ events }: Stream): readonly JsonObject[] {
   return events
     .filter((one) => !noVersionAccepts(one))

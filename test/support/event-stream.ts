@@ -6,6 +6,7 @@ import { ServiceError } from "../../src/base/errors.ts";
 import { statusOf } from "../../src/http/problem.ts";
 import { type EventStreamOptions, sendEventStream } from "../../src/http/sse.ts";
 import type { SseFrame } from "../../src/http/sse-frames.ts";
+import { UnsentFrames } from "../../src/http/unsent-frames.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
@@ -69,6 +70,7 @@ export async function streaming(
     await sendEventStream(reply, context, source, {
       heartbeatMs: 60_000,
       metrics,
+      unsent: new UnsentFrames(),
       log: createLogTo({ write: (line) => log.push(line) }),
       ...options,
     });

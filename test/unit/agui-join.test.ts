@@ -11,6 +11,8 @@ import { Transcript } from "../../src/agui/transcript/transcript.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { type AguiFrame, createAguiJoin } from "../../src/handlers/agui.ts";
 import { AGUI_LIMITS, type AguiOptions, type AguiRequest } from "../../src/handlers/agui-attach.ts";
+import { keptOf } from "../../src/handlers/agui-kept.ts";
+import type { CallContext } from "../../src/handlers/context.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "../../src/handlers/transcripts.ts";
 import type { LiveLimits } from "../../src/live/limits.ts";
 import type { EventRow } from "../../src/store/rows.ts";
@@ -45,7 +47,7 @@ function joining({ options = {}, limits = {} }: Setting = {}) {
     { sessionPolicy: "auto", runStaleAfterMs: STALE_MS, ...AGUI_LIMITS, ...options },
   );
   const open = (request: Partial<AguiRequest> = {}): Answer =>
-    new Answer((signal) => join({ ...REQUEST, ...request }, { hasEnded: false, signal }));
+    new Answer((signal) => join({ ...REQUEST, ...request }, new Call(signal)));
   /** Commits events here, as ingest does. */
   const push = (...events: readonly JsonObject[]): void => {
     live.committed(events.map((event) => add(table, event, time.micros)));
@@ -54,7 +56,7 @@ function joining({ options = {}, limits = {} }: Setting = {}) {
   const stored = (...events: readonly JsonObject[]): void => {
     for (const event of events) add(table, event, time.micros);
   };
-  return { ...parts, timers, time, transcripts, open, push, stored };
+  return { ...parts, liveTimers: parts.timers, timers, time, transcripts, open, push, stored };
 }
 
 const REQUEST: AguiRequest = {
@@ -66,6 +68,20 @@ const REQUEST: AguiRequest = {
   replay: "snapshot",
   speed: undefined,
 };
+
+/** As HTTP has it: the signal is nothing of the object's own, and a copy of its fields is without one. */
+class Call implements CallContext {
+  readonly hasEnded = false;
+  readonly #signal: AbortSignal;
+
+  constructor(signal: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  get signal(): AbortSignal {
+    return this.#signal;
+  }
+}
 
 function add(table: SlowTable, event: JsonObject, createdAtMicros: bigint): EventRow {
   const eventType = String(event["type"]);
@@ -88,7 +104,7 @@ class Answer {
   }
 
   get events(): readonly JsonObject[] {
-    return this.frames.flatMap((frame) => ("data" in frame ? [parseObject(frame.data)] : []));
+    return this.frames.flatMap((frame) => ("data" in frame ? [parseObject(String(frame.data))] : []));
   }
 
   get types(): readonly unknown[] {
@@ -178,6 +194,7 @@ const said = (messageId: string, text: string) => [
   end(messageId),
 ];
 const state = (snapshot: unknown) => ({ type: "STATE_SNAPSHOT", snapshot });
+const OWNS = { "@ag-ui/client": { authoritativeActivityTypes: null } };
 const interrupted = { type: "interrupt", interrupts: [{ id: "i1", reason: "ask" }] };
 
 describe("a run that is open", () => {
@@ -226,13 +243,42 @@ describe("a run that is open", () => {
     expect(answer.events.map(({ type, messageId }) => [type, messageId])).toEqual([
       ["RUN_STARTED", undefined],
       ["TEXT_MESSAGE_START", "m1"],
-      ["MESSAGES_SNAPSHOT", undefined],
+      ...Array.from({ length: 4 }, () => ["MESSAGES_SNAPSHOT", undefined]),
       ["TEXT_MESSAGE_START", "m2"],
     ]);
     push(content("m2", "c"), end("m1"), end("m2"), finished());
     await quiet();
     expect(answer.shown).toMatchObject({ messages: [{ id: "m2", content: "bc" }] });
     expect(answer.shown.messages).toHaveLength(1);
+  });
+
+  test("a call that is opened before the snapshot does not hold the place of a message of its id", async () => {
+    const { stored, push, open } = joining();
+    const call = { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "f" };
+    const messages = [
+      { id: "m1", role: "assistant", content: "a" },
+      { id: "c", role: "assistant", content: "b" },
+    ];
+    const snapshot = { type: "MESSAGES_SNAPSHOT", messages: [] };
+    stored(started(), call, snapshot, { ...snapshot, messages });
+    const answer = open();
+    await quiet();
+    push(finished());
+    await quiet();
+    expect(answer.shown.messages).toEqual(messages);
+  });
+
+  test("reasoning that is opened before the snapshot does not outlive it", async () => {
+    const { stored, push, open } = joining();
+    const thought = { type: "REASONING_MESSAGE_START", messageId: "t", role: "reasoning" };
+    const other = { id: "t", role: "assistant", content: "not reasoning" };
+    stored(started(), thought, { type: "MESSAGES_SNAPSHOT", messages: [other] });
+    stored({ type: "MESSAGES_SNAPSHOT", messages: [] });
+    const answer = open();
+    await quiet();
+    push({ type: "REASONING_MESSAGE_CONTENT", messageId: "t", delta: "on" }, finished());
+    await quiet();
+    expect(answer.shown.messages).toEqual([]);
   });
 
   test("no row is lost or doubled between the beginning of the watch and the fold", async () => {
@@ -534,6 +580,36 @@ describe("a run that has stalled", () => {
     expect(parts.transcripts.counts().folding).toBe(0);
   });
 
+  test.each(["snapshot", "events"] as const)(
+    "an outage is no silence of the run, which has its time from then on: %s",
+    async (replay) => {
+      const { stored, open, time, timers, table, live, liveTimers } = joining();
+      stored(started());
+      const answer = open({ replay });
+      await quiet();
+      table.failure = new Error("down");
+      live.hinted("s", { ...table.head("s"), eventSeq: 9n });
+      await quiet();
+      expect(answer.comments.at(-1)).toMatch(/DEGRADED/);
+      time.micros += seconds(2_800);
+      timers.fireAll();
+      await quiet();
+      table.failure = undefined;
+      liveTimers.fireAll();
+      await quiet();
+      expect(answer.comments.at(-1)).toMatch(/LIVE/);
+      expect([answer.types.includes("RUN_ERROR"), answer.ended]).toEqual([false, undefined]);
+      time.micros += seconds(599);
+      timers.fireAll();
+      await quiet();
+      expect(answer.ended).toBeUndefined();
+      time.micros += seconds(1);
+      timers.fireAll();
+      await quiet();
+      expect(answer.events.at(-1)).toMatchObject({ code: "STALLED" });
+    },
+  );
+
   test("between runs nothing stalls", async () => {
     const { stored, open, time, timers } = joining();
     stored(started(), finished());
@@ -643,10 +719,26 @@ describe("a replay", () => {
     await quiet();
     const once = reduced(first.events, transcript);
     const messages = transcript.messages();
-    const again = open({ replay: "events", messages });
+    const kept = keptOf(messages, { field: "messages" });
+    const again = open({ replay: "events", messages: kept });
     await quiet();
-    const twice = reduced(again.events, transcript);
-    expect(sorted(twice)).toEqual(sorted(once));
+    expect(reduced(again.events, transcript)).toEqual(once);
+  });
+
+  test("sets an activity anew whose first snapshot replaces none, and only with the first", async () => {
+    const { stored, open } = joining();
+    const activity = { messageId: "a", activityType: "plan" };
+    const first = { type: "ACTIVITY_SNAPSHOT", ...activity, content: { n: 1 }, replace: false };
+    const later = { ...first, content: { n: 2 } };
+    stored(started(), first, later, { type: "MESSAGES_SNAPSHOT", messages: [], metadata: OWNS });
+    stored(later, finished());
+    const answer = open({ replay: "events" });
+    await quiet();
+    const replaces = answer.events
+      .filter(({ type }) => type === "ACTIVITY_SNAPSHOT")
+      .map(({ replace }) => replace);
+    expect(replaces).toEqual([true, false, true]);
+    expect(answer.shown.messages).toMatchObject([{ id: "a", content: { n: 2 } }]);
   });
 
   test("keeps the recorded pace, but for long waits, and only up to where the log was", async () => {
@@ -830,10 +922,4 @@ function micros(ms: number): bigint {
 
 function custom(value: number) {
   return { type: "CUSTOM", name: "n", value };
-}
-
-/** A client that has them keeps messages where they are. */
-function sorted({ messages, state: last }: Shown): Shown {
-  const idOf = (message: JsonObject): string => String(message["id"]);
-  return { messages: messages.toSorted((a, b) => (idOf(a) < idOf(b) ? -1 : 1)), state: last };
 }

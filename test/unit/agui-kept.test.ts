@@ -1,8 +1,14 @@
 import { expect, test } from "vitest";
-import { reorders } from "../../src/handlers/agui-kept.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { bytesOf, keptOf, type KeptMessage, reorders } from "../../src/handlers/agui-kept.ts";
 
-function kept(...ids: readonly string[]): readonly unknown[] {
-  return ids.map((id) => ({ id, role: "assistant", content: "" }));
+const FIELD = { field: "messages" };
+
+function kept(...ids: readonly string[]): readonly KeptMessage[] {
+  return keptOf(
+    ids.map((id) => ({ id, role: "assistant", content: "" })),
+    FIELD,
+  );
 }
 
 test.each([
@@ -19,5 +25,35 @@ test.each([
 });
 
 test("what a client sends that is no message counts for nothing", () => {
-  expect(reorders([null, 1, "a", {}, ...kept("a")], ["a", "b"])).toBe(false);
+  const messages = [null, 1, "a", {}, [], { id: 7 }, { id: "x".repeat(1_025) }, { id: "a" }];
+  expect(keptOf(messages, FIELD)).toEqual(kept("a"));
+});
+
+test("of a message, only what is looked at is kept", () => {
+  const content = "x".repeat(100_000);
+  const messages = [
+    { id: "u", role: "user", content },
+    { id: "r", role: "reasoning", content },
+    { id: "p", role: "activity", activityType: "PLAN", content: { content } },
+    { id: "q", role: "activity", activityType: content },
+  ];
+  const held = keptOf(messages, FIELD);
+  expect(held).toEqual([
+    { id: "u", role: undefined, activityType: undefined },
+    { id: "r", role: "reasoning", activityType: undefined },
+    { id: "p", role: "activity", activityType: "PLAN" },
+    { id: "q", role: "activity", activityType: undefined },
+  ]);
+  expect(bytesOf(held)).toBeLessThan(1_000);
+});
+
+test.each([
+  ["many messages", { length: 20_001 }, 1],
+  ["long ids", { length: 1_025 }, 1_024],
+])("more than a client may have is refused: %s", (_, list, idChars) => {
+  const messages = Array.from(list, () => ({ id: "i".repeat(idChars) }));
+  const refused = expect.objectContaining({ violations: [expect.objectContaining(FIELD)] });
+  expect(() => keptOf(messages, FIELD)).toThrow(ServiceError);
+  expect(() => keptOf(messages, FIELD)).toThrow(refused);
+  expect(keptOf(messages.slice(1), FIELD)).toHaveLength(list.length - 1);
 });

@@ -206,7 +206,7 @@ describe("state", () => {
   });
 
   test("so do patches that copy and throw away, over the session", () => {
-    const limits = { patchedBytesMax: 10_000, patchCostBytesMax: 5_000 };
+    const limits = { patchedBytesMax: 10_000, patchCostBytesMax: 10_000 };
     const transcript = new Transcript(limits);
     transcript.apply(snapshot({ text: "x".repeat(1_000) }));
     const again = delta(

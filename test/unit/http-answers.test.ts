@@ -3,7 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
-import { ServiceError } from "../../src/base/errors.ts";
+import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
 import { timestampOf } from "../../src/handlers/times.ts";
 import { ServedRequest } from "../../src/http/call-context.ts";
 import { eventItem, messageItem, rfc3339Of } from "../../src/http/items.ts";
@@ -204,6 +204,16 @@ describe("records", () => {
     const { lines, records } = recording();
     records.ended({ ...END, sessionId: "x".repeat(10_000) });
     expect(lines[0]?.["sessionId"]).toHaveLength(128);
+  });
+
+  test("regression: a refusal did not say which field it is about; it says so, and no value", () => {
+    const { lines, records } = recording();
+    const violation = { field: "page_size", description: "secret" };
+    records.ended(refused(invalidArgument([{ field: "", description: "" }, violation])));
+    records.ended(refused(invalidArgument([{ field: "x".repeat(1_000), description: "secret" }])));
+    records.ended(refused(invalidArgument([{ field: "", description: "secret" }])));
+    expect(lines.map(({ field }) => field)).toEqual(["limit", "x".repeat(128), undefined]);
+    expect(JSON.stringify(lines)).not.toContain("secret");
   });
 
   test("metrics count by route, method and status, and bytes that were no request", async () => {

@@ -122,6 +122,30 @@ describe("the OpenAPI document", () => {
     expect(silent).toEqual([]);
   });
 
+  test("regression: says what a page holds when nobody says", () => {
+    const parameters = operations().flatMap(({ name, operation }) =>
+      operation.parameters.map((parameter) => ({ name, parameter })),
+    );
+    const sizes = parameters.filter(({ parameter }) => /^(?:limit|size)$/.test(parameter.name));
+    expect(sizes.length).toBeGreaterThan(3);
+    for (const { name, parameter } of sizes) {
+      expect(parameter.schema, `of ${name}`).toHaveProperty("default", 100);
+    }
+  });
+
+  test("regression: no parameter is read-only, and a stream's cursor is a header of both", () => {
+    expect(text).not.toContain("readOnly");
+    for (const path of ["messages", "events"]) {
+      const { parameters } = document.paths[`/api/ambient/v1/sessions/{id}/${path}`]?.["get"] ?? {};
+      const headers = parameters?.filter((one) => one.in === "header").map(({ name }) => name);
+      expect(headers, `of ${path}`).toEqual(["last-event-id"]);
+    }
+  });
+
+  test("regression: says where it is served", () => {
+    expect(JSON.parse(text)).toHaveProperty("servers", [{ url: "/" }]);
+  });
+
   test("names each operation once", () => {
     const ids = operations().map(({ operation }) => operation.operationId);
     expect(ids).toEqual([...new Set(ids)]);

@@ -154,11 +154,9 @@ describe("the query", () => {
 });
 
 describe("bodies", () => {
-  function read(bytes: Buffer | string): unknown {
+  function read(bytes: Buffer | string, contentType = "application/json"): unknown {
     let seen: unknown;
-    // Nothing of the request is looked at but its bytes.
-    const request: Parameters<typeof readJson>[0] = Object.create(null);
-    readJson(request, Buffer.from(bytes), (error, body) => {
+    readJson({ headers: { "content-type": contentType } }, Buffer.from(bytes), (error, body) => {
       seen = error === null ? body : error;
     });
     return seen;
@@ -192,6 +190,39 @@ describe("bodies", () => {
   test("what is in a broken body is not repeated", () => {
     expect(String(read('{"secret": tru'))).not.toContain("secret");
     expect(String(read('{"a": "secret" "b"}'))).not.toContain("secret");
+  });
+
+  test.each(["utf-8", "UTF-8", '"utf-8"', "utf8", "utf-8; x=y"])("charset=%s is read", (charset) =>
+    expect(read("{}", `application/json; charset=${charset}`)).toEqual({}),
+  );
+
+  test.each(["latin1", "ISO-8859-1", "utf-16", '"utf-16"', ""])(
+    "regression: charset=%s was read as if it were utf-8",
+    (charset) => {
+      const error = read("{}", `application/json;charset=${charset}`);
+      expect(error).toMatchObject({ status: 415, violations: [{ field: "Content-Type" }] });
+    },
+  );
+
+  test.each([
+    ['{"payload":"a","payload":"b"}', "payload"],
+    ['{"payload":"a","x":{"y":1,"y":2},"pay\\u006coad":"b"}', "payload"],
+    ['{ "a" : "\\"a" , "b" : [ "a" , {} ] , "a" : null }', "a"],
+  ])("regression: of %s the last was taken", (body, field) => {
+    expect(read(body)).toMatchObject({ code: "invalid_argument", violations: [{ field }] });
+  });
+
+  test("a key may be in two objects, or among the values", () => {
+    const body = { a: "a", b: { a: 1 }, c: [{ a: 1 }, { a: 1 }], d: '"a":1' };
+    expect(read(JSON.stringify(body))).toEqual(body);
+    expect(read('["a","a"]')).toEqual(["a", "a"]);
+    expect(read('{"__proto__":1,"a":2}')).toEqual(JSON.parse('{"__proto__":1,"a":2}'));
+  });
+
+  test("of many keys the one that is twice is not looked for", () => {
+    const keys = Array.from({ length: 1_000 }, (_, n) => `"k${n}":${n}`).join();
+    expect(Object.keys(Object(read(`{${keys}}`)))).toHaveLength(1_000);
+    expect(read(`{${keys},"k0":0}`)).toMatchObject({ violations: [{ field: "" }] });
   });
 
   test("a packed body is refused", () => {
@@ -270,4 +301,15 @@ describe("parameters", () => {
     "1970-01-01T00:00:00.Z",
     "1700000000",
   ])("no time: %s", (text) => expect(time.safeParse(text).success).toBe(false));
+
+  test.each([
+    ["1970-01-01T00:00:00 00:00", /^must be a time like .*; a \+ in a URL is written as %2B$/],
+    ["1970-01-01T00:00:00.5 0100", /%2B$/],
+    ["1970-01-01T00:00:00", /^must have a zone, as a time like .*Z, /],
+    ["1970-01-01t00:00:00.123", /^must have a zone, /],
+    ["1970-01-01 00:00:00Z", /^must be a time like .* 9999$/],
+    ["now", /^must be a time like .* 9999$/],
+  ])("regression: of the time %j nobody was told what is missing", (text, description) => {
+    expect(time.safeParse(text).error?.issues[0]?.message).toMatch(description);
+  });
 });

@@ -11,7 +11,7 @@ import { EventSource } from "eventsource";
 import * as fc from "fast-check";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
-import { frameText, openingText, type SseFrame } from "../../src/http/sse-frames.ts";
+import { frameParts, openingText, type SseFrame } from "../../src/http/sse-frames.ts";
 import { answerTo, Received, Source, streaming } from "../support/event-stream.ts";
 import { properties } from "../support/properties.ts";
 
@@ -49,6 +49,7 @@ const anyFrame: fc.Arbitrary<SseFrame> = fc.oneof(
     arbitrary: fc.record({ data: anyText, id: oneLine, event: fc.constantFrom(...NAMES) }),
   },
   { weight: 2, arbitrary: fc.record({ data: anyText }) },
+  fc.record({ data: oneLine.map((line) => Buffer.from(line)), id: oneLine }),
   fc.record({ comment: anyText }),
   fc.record({ id: oneLine }),
 );
@@ -89,12 +90,18 @@ function readable(frames: readonly SseFrame[]): readonly Read[] {
     if ("comment" in frame) return [];
     id = frame.id ?? id;
     if (frame.data === undefined) return [];
-    return [{ name: frame.event ?? "message", data: frame.data.replaceAll(/\r\n|\r/g, "\n"), id }];
+    return [{ name: frame.event ?? "message", data: String(frame.data).replaceAll(/\r\n|\r/g, "\n"), id }];
   });
 }
 
 function written(frames: readonly SseFrame[]): string {
-  return openingText(1_000) + frames.map((frame) => frameText(frame)).join("");
+  return openingText(1_000) + frames.map((frame) => textOf(frame)).join("");
+}
+
+function textOf(frame: SseFrame): string {
+  return frameParts(frame)
+    .map((part) => String(typeof part === "string" ? part : Buffer.from(part)))
+    .join("");
 }
 
 /** The JSON values that AG-UI's clients take from a stream. */
@@ -165,9 +172,9 @@ describe("frames", () => {
 
   test("an id or a name of two lines is a defect", () => {
     for (const wrong of ["1\n", "1\r2", "\0"]) {
-      expect(() => frameText({ id: wrong, data: "" })).toThrow(TypeError);
-      expect(() => frameText({ id: wrong })).toThrow(TypeError);
-      expect(() => frameText({ event: wrong, data: "" })).toThrow(TypeError);
+      expect(() => frameParts({ id: wrong, data: "" })).toThrow(TypeError);
+      expect(() => frameParts({ id: wrong })).toThrow(TypeError);
+      expect(() => frameParts({ event: wrong, data: "" })).toThrow(TypeError);
     }
   });
 });

@@ -33,6 +33,7 @@ import { Constructs, type Said } from "./constructs.ts";
 import { customOf, Outgoing, tagOf, textOf } from "./event.ts";
 import type { CanonicalEvent, LoggedEvent } from "./event.ts";
 import { Thinking, thinkingType } from "./thinking.ts";
+import { weightOf } from "../transcript/weight.ts";
 import { isUsable } from "./usable.ts";
 
 export type { CanonicalEvent, LoggedEvent } from "./event.ts";
@@ -59,6 +60,7 @@ export class Canonical {
   #thinking = new Thinking();
   #phase: Phase = "before";
   #run: CanonicalRun | undefined;
+  #runBytes = 0;
 
   constructor(sessionId: string) {
     this.#sessionId = sessionId;
@@ -70,7 +72,13 @@ export class Canonical {
     copy.#thinking = this.#thinking.clone();
     copy.#phase = this.#phase;
     copy.#run = this.#run;
+    copy.#runBytes = this.#runBytes;
     return copy;
+  }
+
+  /** What it keeps of memory, as weight.ts estimates it. */
+  get bytes(): number {
+    return this.#runBytes + this.#constructs.bytes;
   }
 
   /** The newest run. */
@@ -136,6 +144,7 @@ export class Canonical {
       status: "running",
       end: undefined,
     };
+    this.#runBytes = weightOf(this.#run.started).bytes;
     out.add(value, text);
     return out.events;
   }
@@ -147,7 +156,7 @@ export class Canonical {
     this.#constructs.closeAll(out, { suspends });
     this.#thinking.clear();
     this.#phase = "finished";
-    if (this.#run !== undefined) this.#run = { ...this.#run, status: "finished", end: value };
+    this.#endRun("finished", value);
     out.add(value, text);
   }
 
@@ -157,10 +166,17 @@ export class Canonical {
       this.#constructs.clear();
       this.#thinking.clear();
       this.#phase = "failed";
-      if (this.#run !== undefined) this.#run = { ...this.#run, status: "error", end: value };
+      this.#endRun("error", value);
     }
     out.add(value, text);
     return out.events;
+  }
+
+  /** There is none when an event says so that came before any. */
+  #endRun(status: CanonicalRun["status"], end: JsonObject): void {
+    if (this.#run === undefined) return;
+    this.#runBytes += weightOf(end).bytes - weightOf(this.#run.end).bytes;
+    this.#run = { ...this.#run, status, end };
   }
 
   #idOf(what: string, seq: bigint): string {

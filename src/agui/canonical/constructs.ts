@@ -13,8 +13,9 @@ import { BITS, type Effect } from "../sequence-effects.ts";
 import { fragmentOfChunk, startOfChunk, type ChunkedKind } from "./chunk-events.ts";
 import { KINDS, type OpenKind } from "./construct-kinds.ts";
 import { customOf, tagOf, textOf, without, type Outgoing } from "./event.ts";
-import { OpenConstructs, type OpenConstruct } from "./open-constructs.ts";
+import { OPEN_CHARS_MAX, OpenConstructs, type OpenConstruct } from "./open-constructs.ts";
 import { Ownership, type OwnedKind } from "./owners.ts";
+import { charBytes } from "../transcript/weight.ts";
 
 /** An event and, where it is as stored, its bytes. */
 export interface Said {
@@ -41,6 +42,7 @@ export class Constructs {
   #owners = new Ownership();
   /** Of the run; a subagent is one invocation. */
   #startedSubagents: Set<string> = new Set();
+  #startedChars = 0;
 
   clone(): Constructs {
     const copy = new Constructs();
@@ -48,7 +50,15 @@ export class Constructs {
     copy.#lanes = this.#lanes.clone();
     copy.#owners = this.#owners.clone();
     copy.#startedSubagents = new Set(this.#startedSubagents);
+    copy.#startedChars = this.#startedChars;
     return copy;
+  }
+
+  /** What it takes of memory, about. */
+  get bytes(): number {
+    return (
+      this.#open.bytes + this.#owners.bytes + charBytes(this.#lanes.chars + this.#startedChars)
+    );
   }
 
   /** Forgets what is open. */
@@ -60,6 +70,7 @@ export class Constructs {
   beginRun(inputMessages: unknown): void {
     this.clear();
     this.#startedSubagents.clear();
+    this.#startedChars = 0;
     this.#owners.beginRun();
     this.#owners.told(inputMessages);
   }
@@ -102,12 +113,14 @@ export class Constructs {
   }
 
   startSubagent(out: Outgoing, id: string, said: Said): void {
-    const isKnown = this.#startedSubagents.has(id);
-    if (isKnown || this.#startedSubagents.size >= OPEN_IDS_MAX) {
+    const started = this.#startedSubagents;
+    const isFull = started.size >= OPEN_IDS_MAX || this.#startedChars >= OPEN_CHARS_MAX;
+    if (isFull || started.has(id)) {
       out.add(customOf("SUBAGENT_STARTED", said.value));
       return;
     }
-    this.#startedSubagents.add(id);
+    started.add(id);
+    this.#startedChars += id.length;
     this.start(out, "subagent", id, this.#underOpenParent(said));
   }
 
@@ -120,7 +133,8 @@ export class Constructs {
     const goesOn = known ?? { bit, key: key ?? id };
     if (known === undefined) {
       this.#closeChunked(out, this.#lanes.end(owner));
-      if (this.#lanes.size >= OPEN_IDS_MAX) this.#closeChunked(out, this.#lanes.endAll());
+      const isFull = this.#lanes.size >= OPEN_IDS_MAX || this.#lanes.chars >= OPEN_CHARS_MAX;
+      if (isFull) this.#closeChunked(out, this.#lanes.endAll());
       const value = startOfChunk(kind, goesOn.key, chunk);
       this.start(out, kind, goesOn.key, { value, text: undefined });
       this.#lanes.start(owner, goesOn);

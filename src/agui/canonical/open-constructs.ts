@@ -1,10 +1,14 @@
 /** The constructs that are open, in the order in which they were opened. */
 import { OPEN_IDS_MAX } from "../sequence.ts";
 import type { JsonObject } from "../json.ts";
+import { charBytes } from "../transcript/weight.ts";
 import type { OpenKind } from "./construct-kinds.ts";
 
 /** Of all that is open in one session; ids may be long: some hold a provider's signature. */
 export const OPEN_CHARS_MAX = 1_048_576;
+
+/** What a construct takes besides the texts of its START. */
+const CONSTRUCT_BYTES = 600;
 
 /** What a START says that is worth saying again; provider payloads and metadata are not held. */
 const SAID_AGAIN = [
@@ -30,24 +34,27 @@ export interface OpenConstruct {
   /** Its START. */
   readonly opening: JsonObject;
   readonly chars: number;
-  readonly order: number;
 }
 
 type ByKind = Readonly<Record<OpenKind, Map<string, OpenConstruct>>>;
 
 export class OpenConstructs {
   #byKind: ByKind = copied();
-  #count = 0;
+  /** Of all kinds, the oldest first. */
+  #inOrder: Set<OpenConstruct> = new Set();
   #chars = 0;
-  #opened = 0;
 
   clone(): OpenConstructs {
     const copy = new OpenConstructs();
     copy.#byKind = copied(this.#byKind);
-    copy.#count = this.#count;
+    copy.#inOrder = new Set(this.#inOrder);
     copy.#chars = this.#chars;
-    copy.#opened = this.#opened;
     return copy;
+  }
+
+  /** What it takes of memory, about. */
+  get bytes(): number {
+    return this.#inOrder.size * CONSTRUCT_BYTES + charBytes(this.#chars);
   }
 
   get(kind: OpenKind, key: string): OpenConstruct | undefined {
@@ -62,39 +69,36 @@ export class OpenConstructs {
       if (said !== undefined) opening[field] = said;
     }
     const chars = JSON.stringify(opening).length;
-    this.#opened += 1;
-    this.#byKind[kind].set(key, { kind, key, opening, chars, order: this.#opened });
-    this.#count += 1;
+    const construct = { kind, key, opening, chars };
+    this.#byKind[kind].set(key, construct);
+    this.#inOrder.add(construct);
     this.#chars += chars;
   }
 
-  close({ kind, key, chars }: OpenConstruct): void {
-    if (!this.#byKind[kind].delete(key)) return;
-    this.#count -= 1;
-    this.#chars -= chars;
+  close(construct: OpenConstruct): void {
+    if (!this.#inOrder.delete(construct)) return;
+    this.#byKind[construct.kind].delete(construct.key);
+    this.#chars -= construct.chars;
   }
 
   clear(): void {
     for (const constructs of Object.values(this.#byKind)) constructs.clear();
-    this.#count = 0;
+    this.#inOrder.clear();
     this.#chars = 0;
   }
 
   /** Oldest first. */
   inOrder(): readonly OpenConstruct[] {
-    if (this.#count === 0) return [];
-    return Object.values(this.#byKind)
-      .flatMap((constructs) => [...constructs.values()])
-      .toSorted((a, b) => a.order - b.order);
+    return [...this.#inOrder];
   }
 
   /** The oldest ones, which have to be closed for the others to stay within the limits. */
   tooMany(): readonly OpenConstruct[] {
-    let count = this.#count;
+    let count = this.#inOrder.size;
     let chars = this.#chars;
     if (count <= OPEN_IDS_MAX && chars <= OPEN_CHARS_MAX) return [];
     const closed: OpenConstruct[] = [];
-    for (const construct of this.inOrder()) {
+    for (const construct of this.#inOrder) {
       if (count <= 1 || (count <= OPEN_IDS_MAX && chars <= OPEN_CHARS_MAX)) break;
       closed.push(construct);
       count -= 1;

@@ -10,11 +10,14 @@
  * told different ones it is disputed, and everything about that id goes without.
  */
 import { isObject } from "../json.ts";
+import { charBytes } from "../transcript/weight.ts";
 import { textOf } from "./event.ts";
 
 /** Noted of a session: past it, what is new goes without `subagentRunId`. */
 export const OWNED_IDS_MAX = 10_000;
+/** Of ids, of whom they belong to, and of the names of tools. */
 const OWNED_CHARS_MAX = 1_048_576;
+const OWNED_BYTES = 200;
 
 export type OwnedKind = "message" | "tool_call" | "activity" | "reasoning";
 
@@ -65,12 +68,17 @@ export class Ownership {
     return copy;
   }
 
+  /** What it takes of memory, about. */
+  get bytes(): number {
+    return this.#ids * OWNED_BYTES + charBytes(this.#chars);
+  }
+
   beginRun(): void {
     this.#run += 1;
     for (const id of this.#spans) {
+      this.#chars -= charsOf(id, this.#owners.reasoning.get(id));
       this.#writable().reasoning.delete(id);
       this.#ids -= 1;
-      this.#chars -= id.length;
     }
     this.#spans.clear();
   }
@@ -206,7 +214,8 @@ export class Ownership {
 
   #name(toolCallId: string, name: string): void {
     const known = this.#owners.tool_call.get(toolCallId);
-    if (known !== undefined && known.name !== name)
+    const isLonger = name.length > (known?.name?.length ?? 0);
+    if (known !== undefined && known.name !== name && !(isLonger && this.#isFull))
       this.#set("tool_call", toolCallId, { ...known, name });
   }
 
@@ -221,11 +230,11 @@ export class Ownership {
     if (this.#isFull) return false;
     this.#set(kind, id, { owner, run, name });
     this.#ids += 1;
-    this.#chars += id.length;
     return true;
   }
 
   #set(kind: OwnedKind, id: string, owned: Owned): void {
+    this.#chars += charsOf(id, owned) - charsOf(id, this.#owners[kind].get(id));
     this.#writable()[kind].set(id, owned);
   }
 
@@ -236,6 +245,12 @@ export class Ownership {
     }
     return this.#owners;
   }
+}
+
+function charsOf(id: string, owned: Owned | undefined): number {
+  if (owned === undefined) return 0;
+  const { owner, name } = owned;
+  return id.length + (typeof owner === "string" ? owner.length : 0) + (name?.length ?? 0);
 }
 
 function copied(owners?: Owners): Owners {

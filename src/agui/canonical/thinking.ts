@@ -5,7 +5,7 @@
 import type { JsonObject } from "../json.ts";
 import { KINDS } from "./construct-kinds.ts";
 import type { Constructs } from "./constructs.ts";
-import type { Outgoing } from "./event.ts";
+import { without, type Outgoing } from "./event.ts";
 
 const TYPES = [
   "THINKING_START",
@@ -52,11 +52,16 @@ export class Thinking {
       text: undefined,
     });
     switch (type) {
-      case "THINKING_START":
+      case "THINKING_START": {
         if (this.#spanId !== undefined) constructs.close(out, "reasoning", this.#spanId);
         this.#spanId = id;
-        constructs.start(out, "reasoning", id, as(SPAN.start, id));
+        // No reasoning has a title: clients strip it, and warn of it each time.
+        constructs.start(out, "reasoning", id, {
+          value: { ...without(value, "title"), type: SPAN.start, messageId: id },
+          text: undefined,
+        });
         return;
+      }
       case "THINKING_END":
         if (this.#spanId === undefined) return;
         constructs.end(out, "reasoning", this.#spanId, as(SPAN.end, this.#spanId));

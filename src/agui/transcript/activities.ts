@@ -1,8 +1,9 @@
 /** Activities: messages whose content is an object, set by snapshots and changed by JSON Patches. */
-import type { JsonObject } from "../json.ts";
-import type { Message } from "./message-list.ts";
+import { isObject, type JsonObject } from "../json.ts";
+import type { Entry, Message } from "./message-list.ts";
 import { Patched } from "./patched.ts";
 import { attribution, type Reduction, textOf } from "./reduction.ts";
+import { changedBytes, weightOf } from "./weight.ts";
 
 /** Metadata stays through a snapshot; the subagent an activity belongs to comes with each anew. */
 export function applyActivitySnapshot({ list, metadata }: Reduction, event: JsonObject): void {
@@ -13,13 +14,14 @@ export function applyActivitySnapshot({ list, metadata }: Reduction, event: Json
   const entry = list.find(id);
   const opened = { id, role: "activity", activityType, content, ...attribution(event) };
   if (entry === undefined) {
-    metadata.gather(list.push(opened).message, event);
+    const pushed = list.push(opened);
+    list.grow(pushed, metadata.gather(pushed.message, event));
   } else if (entry.message["role"] === "activity") {
-    if (isReplacing) list.replace(entry, replaced(entry.message, event));
-    metadata.gather(entry.message, event);
+    if (isReplacing) replaceActivity({ list }, entry, event);
+    list.grow(entry, metadata.gather(entry.message, event));
   } else if (isReplacing) {
     list.replace(entry, opened);
-    metadata.gather(opened, event);
+    list.grow(entry, metadata.gather(opened, event));
   }
 }
 
@@ -29,11 +31,33 @@ export function applyActivityDelta(reduction: Reduction, event: JsonObject): voi
   const entry = list.find(event["messageId"]);
   if (entry === undefined || entry.message["role"] !== "activity") return;
   const { message } = entry;
-  metadata.gather(message, event);
-  entry.content ??= new Patched(message["content"] ?? {}, patchedLimits);
-  if (entry.content.apply(event["patch"] ?? []) !== "applied") return;
+  list.grow(entry, metadata.gather(message, event));
+  const { content } = message;
+  entry.content ??= new Patched(content ?? {}, patchedLimits);
+  const known = entry.content.bytes;
+  const outcome = entry.content.apply(event["patch"] ?? []);
+  const { bytes } = entry.content;
+  // Also what failed may have made a copy, to change that; the original would stay beside it.
+  if (outcome !== "applied" && !isObject(content) && !Array.isArray(content)) return;
   message["content"] = entry.content.value;
-  message["activityType"] = event["activityType"];
+  if (bytes !== undefined) list.grow(entry, bytes - (known ?? weightOf(content).bytes));
+  if (outcome !== "applied") return;
+  const { activityType } = event;
+  list.grow(
+    entry,
+    changedBytes("activityType", { before: message["activityType"], after: activityType }),
+  );
+  message["activityType"] = activityType;
+}
+
+/** Only what changes is weighed: metadata that stays may be as long as it likes. */
+function replaceActivity({ list }: Pick<Reduction, "list">, entry: Entry, event: JsonObject): void {
+  const { message: before } = entry;
+  const after = replaced(before, event);
+  const bytes = (["activityType", "content", "subagentRunId"] as const)
+    .map((field) => changedBytes(field, { before: before[field], after: after[field] }))
+    .reduce((sum, changed) => sum + changed, entry.bytes);
+  list.replace(entry, after, bytes);
 }
 
 function replaced(message: Message, event: JsonObject): Message {

@@ -9,6 +9,7 @@
  */
 import { isObject, type JsonObject } from "../json.ts";
 import type { Patched } from "./patched.ts";
+import { charBytes, changedBytes, weightOf } from "./weight.ts";
 
 export type Message = Record<string, unknown>;
 export type ToolCall = Record<string, unknown>;
@@ -16,6 +17,8 @@ export type ToolCall = Record<string, unknown>;
 /** A message in its place. */
 export interface Entry {
   message: Message;
+  /** Of the message and of all that is needed to find it. */
+  bytes: number;
   /** Of an activity that deltas have changed: holds the content of the message. */
   content: Patched | undefined;
   previous: Entry | undefined;
@@ -23,6 +26,15 @@ export interface Entry {
   /** The last of the tool messages that follow, as far as it was ever looked for. */
   lastResult: { readonly entry: Entry; readonly epoch: number } | undefined;
 }
+
+/** What an entry takes besides its message: itself, and its place in the map of ids. */
+const ENTRY_BYTES = 200;
+
+/**
+ * Text that is appended is a tree of pieces for V8, until somebody wants it in one: a node and a text
+ * for each piece, 64 bytes.
+ */
+const PIECE_BYTES = 64;
 
 export interface OwnedCall {
   readonly owner: Entry;
@@ -37,6 +49,25 @@ export class MessageList {
   /** Counts the times that a role may have changed, which moves the ends of the runs of results. */
   #epoch = 0;
   #array: readonly Message[] | undefined;
+  #bytes = 0;
+  #pieces = 0;
+
+  /** What it takes of memory, as weight.ts estimates it. */
+  get bytes(): number {
+    return this.#bytes + this.#pieces * PIECE_BYTES;
+  }
+
+  /** The message of the entry was made heavier, or lighter. */
+  grow(entry: Entry, bytes: number): void {
+    entry.bytes += bytes;
+    this.#bytes += bytes;
+  }
+
+  /** So many characters were appended to a text in the message of the entry. */
+  growText(entry: Entry, chars: number): void {
+    this.grow(entry, charBytes(chars));
+    this.#pieces += 1;
+  }
 
   /** The first with this id. */
   find(id: unknown): Entry | undefined {
@@ -64,15 +95,19 @@ export class MessageList {
   push(message: Message): Entry {
     const entry = entryOf(message);
     this.#link(entry, this.#last);
+    this.#bytes += entry.bytes;
     this.#byId.append(message["id"], entry);
     for (const one of ownedCallsOf([entry])) this.#calls.append(callIdOf(one), one);
     return entry;
   }
 
   addCall(owner: Entry, call: ToolCall): void {
+    const before = owner.message["toolCalls"];
     const calls = (owner.message["toolCalls"] ??= []);
     if (!Array.isArray(calls)) return;
+    if (calls !== before) this.grow(owner, changedBytes("toolCalls", { before, after: calls }));
     calls.push(call);
+    this.grow(owner, weightOf([call]).bytes + ENTRY_BYTES);
     this.#calls.append(call["id"], { owner, call });
   }
 
@@ -83,6 +118,7 @@ export class MessageList {
     while (last.next?.message["role"] === "tool") last = last.next;
     const entry = entryOf(message);
     this.#link(entry, last);
+    this.#bytes += entry.bytes;
     owner.lastResult = { entry, epoch: this.#epoch };
     const twin = this.#byId.get(message["id"]);
     this.#byId.append(message["id"], entry);
@@ -90,8 +126,9 @@ export class MessageList {
     if (twin !== undefined && isBefore(entry, twin)) this.#byId.invalidate();
   }
 
-  /** Another message in the same place, with the same id. */
-  replace(entry: Entry, message: Message): void {
+  /** Another message in the same place, with the same id. `bytes`: what it weighs, where that is known. */
+  replace(entry: Entry, message: Message, bytes = messageBytes(message)): void {
+    this.grow(entry, bytes - entry.bytes);
     for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
     entry.message = message;
     entry.content = undefined;
@@ -102,6 +139,7 @@ export class MessageList {
 
   remove(entry: Entry): void {
     const { previous, next } = entry;
+    this.#bytes -= entry.bytes;
     if (previous === undefined) this.#first = next;
     else previous.next = next;
     if (next === undefined) this.#last = previous;
@@ -117,7 +155,9 @@ export class MessageList {
     for (let entry = this.#first; entry !== undefined; entry = entry.next) yield entry;
   }
 
+  /** To be made texts of, which makes each text one piece. */
   toArray(): readonly Message[] {
+    this.#pieces = 0;
     this.#array ??= Array.from(this.entries(), ({ message }) => message);
     return this.#array;
   }
@@ -232,9 +272,16 @@ function isAssistant({ owner }: OwnedCall): boolean {
   return owner.message["role"] === "assistant";
 }
 
+function messageBytes(message: Message): number {
+  const { toolCalls } = message;
+  const calls = Array.isArray(toolCalls) ? toolCalls.length : 0;
+  return weightOf(message).bytes + ENTRY_BYTES * (1 + calls);
+}
+
 function entryOf(message: Message): Entry {
   return {
     message,
+    bytes: messageBytes(message),
     content: undefined,
     previous: undefined,
     next: undefined,

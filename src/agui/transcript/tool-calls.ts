@@ -2,36 +2,45 @@
 import { isObject, type JsonObject } from "../json.ts";
 import type { Entry, Message } from "./message-list.ts";
 import { attribution, type Reduction, textOf } from "./reduction.ts";
+import { changedBytes } from "./weight.ts";
 
 /** A call that is there is not opened again: its name is corrected, its arguments stay. */
 export function startCall({ list, metadata }: Reduction, event: JsonObject): void {
   const id = textOf(event, "toolCallId");
   if (id === undefined) return;
   const name = event["toolCallName"];
-  const known = list.findCall(id)?.call;
+  const known = list.findCall(id);
   if (known !== undefined) {
-    const called = functionOf(known);
-    if (called !== undefined) called["name"] = name;
-    metadata.gather(known, event);
+    const called = functionOf(known.call);
+    if (called !== undefined) {
+      list.grow(known.owner, changedBytes("name", { before: called["name"], after: name }));
+      called["name"] = name;
+    }
+    list.grow(known.owner, metadata.gather(known.call, event));
     return;
   }
   const call = { id, type: "function", function: { name, arguments: "" } };
-  list.addCall(ownerOf({ list }, event, id), call);
-  metadata.gather(call, event);
+  const owner = ownerOf({ list }, event, id);
+  list.addCall(owner, call);
+  list.grow(owner, metadata.gather(call, event));
 }
 
 export function addArguments({ list, metadata }: Reduction, event: JsonObject): void {
-  const call = list.findCall(event["toolCallId"])?.call;
-  const called = call === undefined ? undefined : functionOf(call);
+  const known = list.findCall(event["toolCallId"]);
+  const called = known === undefined ? undefined : functionOf(known.call);
   const delta = textOf(event, "delta");
-  if (call === undefined || called === undefined || delta === undefined) return;
-  called["arguments"] = `${String(called["arguments"])}${delta}`;
-  metadata.gather(call, event);
+  if (known === undefined || called === undefined || delta === undefined) return;
+  const before = called["arguments"];
+  const after = `${String(before)}${delta}`;
+  called["arguments"] = after;
+  if (typeof before === "string") list.growText(known.owner, delta.length);
+  else list.grow(known.owner, changedBytes("arguments", { before, after }));
+  list.grow(known.owner, metadata.gather(known.call, event));
 }
 
 export function endCall({ list, metadata }: Reduction, event: JsonObject): void {
-  const call = list.findCall(event["toolCallId"])?.call;
-  if (call !== undefined) metadata.gather(call, event);
+  const known = list.findCall(event["toolCallId"]);
+  if (known !== undefined) list.grow(known.owner, metadata.gather(known.call, event));
 }
 
 /**
@@ -57,10 +66,13 @@ export function addResult({ list, metadata }: Reduction, event: JsonObject): voi
 /** REASONING_ENCRYPTED_VALUE: what the provider wants back with the message or the call. */
 export function setEncryptedValue({ list }: Reduction, event: JsonObject): void {
   const { subtype, entityId, encryptedValue } = event;
-  const target =
-    subtype === "tool-call" ? list.findAssistantCall(entityId)?.call : list.find(entityId)?.message;
-  if (target !== undefined && target["role"] !== "activity")
-    target["encryptedValue"] = encryptedValue;
+  const called = subtype === "tool-call" ? list.findAssistantCall(entityId) : undefined;
+  const entry = subtype === "tool-call" ? called?.owner : list.find(entityId);
+  const target = called?.call ?? entry?.message;
+  if (entry === undefined || target === undefined || target["role"] === "activity") return;
+  const before = target["encryptedValue"];
+  list.grow(entry, changedBytes("encryptedValue", { before, after: encryptedValue }));
+  target["encryptedValue"] = encryptedValue;
 }
 
 /** The parent when it is the assistant's; else a message made for the call. */

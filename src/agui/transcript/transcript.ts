@@ -23,9 +23,10 @@ import type { Reduction } from "./reduction.ts";
 import { applySnapshot } from "./snapshot.ts";
 import { addText, endText, startReasoning, startText } from "./texts.ts";
 import { addArguments, addResult, endCall, setEncryptedValue, startCall } from "./tool-calls.ts";
+import { weightOf } from "./weight.ts";
 
 export interface TranscriptLimits {
-  /** About how long the text of the state, or of one activity, may become by patches. */
+  /** What the state, or one activity, may come to weigh by patches (see weight.ts). */
   readonly patchedBytesMax: number;
   /** What all patches of the session may cost beyond their own text (see patched.ts). */
   readonly patchCostBytesMax: number;
@@ -42,7 +43,9 @@ export class Transcript {
   /** What patches apply to: an empty object before the first snapshot, as for the clients. */
   #state: Patched;
   #stateIs: "none" | "set" | "too_large" = "none";
+  #stateBytes = 0;
   #interrupts: readonly JsonObject[] = [];
+  #interruptsBytes = 0;
 
   constructor({ patchedBytesMax, patchCostBytesMax }: TranscriptLimits = LIMITS) {
     const allowance = new Allowance(patchCostBytesMax);
@@ -60,6 +63,11 @@ export class Transcript {
    */
   messages(): readonly JsonObject[] {
     return this.#reduction.list.toArray();
+  }
+
+  /** Whether there is a message with this id. */
+  has(id: unknown): boolean {
+    return this.#reduction.list.find(id) !== undefined;
   }
 
   /**
@@ -80,6 +88,11 @@ export class Transcript {
     return this.#interrupts;
   }
 
+  /** What it keeps of memory, as weight.ts estimates it. */
+  get bytes(): number {
+    return this.#reduction.list.bytes + this.#stateBytes + this.#interruptsBytes;
+  }
+
   /** Keeps parts of the event, and changes none. */
   apply(event: JsonObject): void {
     switch (event["type"]) {
@@ -87,6 +100,7 @@ export class Transcript {
         return this.#startRun(event);
       case "RUN_FINISHED":
         this.#interrupts = afterRunFinished(event);
+        this.#interruptsBytes = weightOf(this.#interrupts).bytes;
         return;
       case "STATE_SNAPSHOT":
         return this.#setState(event);
@@ -100,6 +114,7 @@ export class Transcript {
   }
 
   #startRun(event: JsonObject): void {
+    // What is answered weighs on until the run ends: to look at it again would be paid by no event.
     this.#interrupts = afterRunStarted(this.#interrupts, event);
     const { input } = event;
     if (!isObject(input) || !Array.isArray(input["messages"])) return;
@@ -112,14 +127,19 @@ export class Transcript {
   #setState({ snapshot }: JsonObject): void {
     if (snapshot === undefined) return;
     this.#state = new Patched(snapshot, this.#reduction.patchedLimits);
+    this.#stateBytes = weightOf(snapshot).bytes;
     this.#stateIs = "set";
   }
 
   #patchState({ delta }: JsonObject): void {
     if (this.#stateIs === "too_large") return;
     const outcome = this.#state.apply(delta);
-    if (outcome === "applied") this.#stateIs = "set";
+    if (outcome === "applied") {
+      this.#stateIs = "set";
+      this.#stateBytes = this.#state.bytes ?? 0;
+    }
     if (outcome !== "too_large") return;
+    this.#stateBytes = 0;
     this.#state = new Patched({}, this.#reduction.patchedLimits);
     this.#stateIs = "too_large";
   }
