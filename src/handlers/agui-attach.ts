@@ -63,6 +63,8 @@ export interface Attached {
   /** The number up to which the log is known to go. */
   readonly head: bigint;
   readonly stale: StaleRun;
+  /** Aborts when the client left, and not when its run has stalled. */
+  readonly signal: AbortSignal;
   leave(): void;
 }
 
@@ -93,6 +95,7 @@ export async function attachAgui(
   return {
     watcher,
     stale,
+    signal: context.signal,
     head: head?.eventSeq ?? 0n,
     leave() {
       stale.rest();

@@ -29,6 +29,7 @@ import { type AguiFrame, eventFrames, stalledEvent, standingFrame } from "./agui
 import { Pace } from "./agui-pace.ts";
 import { Relay } from "./agui-relay.ts";
 import type { CallContext } from "./context.ts";
+import { TimeSlice } from "./time-slice.ts";
 import { SessionTranscript } from "./transcripts.ts";
 import { newestMicrosOf, type Snapshot } from "./transcripts-fold.ts";
 
@@ -50,7 +51,11 @@ export function createReplay(
     let attached: Attached | undefined;
     try {
       attached = await attachAgui(parts, request, context);
-      const now = await parts.transcripts.snapshot(request.sessionId, attached.head);
+      const now = await parts.transcripts.snapshot(
+        request.sessionId,
+        attached.head,
+        context.signal,
+      );
       yield* new Replay(parts, { request, attached, context, now }).frames();
     } finally {
       attached?.leave();
@@ -76,6 +81,7 @@ class Replay {
   readonly #pace: Pace | undefined;
   readonly #relay: Relay;
   readonly #transcript = new Transcript();
+  readonly #slice = new TimeSlice();
   readonly #pending: readonly JsonObject[];
   readonly #hasState: boolean;
   /** The first snapshot: of nothing, to begin with. */
@@ -137,6 +143,9 @@ class Replay {
     const { head, stale } = this.#attached;
     const { conformant } = row;
     for (const event of isExpanded ? expand(row) : [row]) {
+      // A million events that are withheld come to no sender which would do that.
+      const turn = this.#slice.turn();
+      if (turn !== undefined) await turn;
       // What came after the replay had begun is live, and has its own pace.
       if (event.seq <= head) await this.#pace?.until(event.createdAtMicros);
       if (this.#signal.aborted) return;

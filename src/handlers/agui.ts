@@ -136,7 +136,8 @@ class Join {
   /** As the log is at `seq`, or by now. */
   async *#recipe(seq: bigint): Frames {
     const { transcripts } = this.#parts;
-    yield* this.#begun(await transcripts.snapshot(this.#request.sessionId, seq));
+    const { signal } = this.#attached;
+    yield* this.#begun(await transcripts.snapshot(this.#request.sessionId, seq, signal));
     if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
   }
 

@@ -5,7 +5,8 @@ const KNOWN_MAX = 10_000;
 
 /**
  * The sessions whose transcript is more than this service holds in memory, and from which number on:
- * the events before it do not change, so a later number is not worth another fold.
+ * the events before it do not change, so a later number is not worth another fold. Retention may make
+ * the session small again; that is seen when the service has forgotten it, at the latest by a restart.
  */
 export class TooLarge {
   /** The one noted the longest ago first. */

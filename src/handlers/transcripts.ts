@@ -70,6 +70,7 @@ export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
   pageBytesMax: 2_097_152,
   sliceRowsMax: 250,
   sliceBytesMax: 262_144,
+  restMs: 10,
 };
 
 export type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
@@ -108,6 +109,7 @@ export class SessionTranscript {
 
   /** For a person, who sees who says what. */
   readable(form: "text" | "markdown"): string {
+    if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
     return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
   }
 
@@ -360,6 +362,14 @@ export class Transcripts implements Unit {
     entry.keptBytes = bytes;
     this.#metrics.transcriptBytes.set(this.#bytes);
   }
+}
+
+/** Of JSON. To lay out 64 Mi characters takes 10 s, in which nothing else is done. */
+const READABLE_CHARS_MAX = 8_388_608;
+
+function tooLargeToRead(): ServiceError {
+  const message = `the transcript has more than ${READABLE_CHARS_MAX} characters: read it as JSON`;
+  return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
 }
 
 /** What a fold takes when there is next to nothing in it; a rough number, so that few bytes are not free. */

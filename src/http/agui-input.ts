@@ -15,34 +15,48 @@
  */
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { isObject, type JsonObject } from "../agui/json.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { bytesOf, keptOf, type KeptMessage } from "../handlers/agui-kept.ts";
 import type { App } from "./app.ts";
 import { ByteBudget, type ByteShare } from "./byte-budget.ts";
 import { readJson } from "./json-body.ts";
 
-export const INPUT_LIMITS = {
+export interface InputLimits {
+  readonly bytesMax: number;
+  /** `{`, `[` and `,` outside of strings. */
+  readonly marksMax: number;
+  /** Of all inputs that are received, and of what answers keep of theirs. */
+  readonly heldBytesMax: number;
+  /** Of one that is not counted there. */
+  readonly freeBytesMax: number;
+}
+
+export const INPUT_LIMITS: InputLimits = {
   /**
    * Messages and state are at most a snapshot of 8 Mi characters each, with what a client adds; nothing
    * that any client is known to send comes near it.
    */
   bytesMax: 16 * 1024 * 1024,
-  /** `{`, `[` and `,` outside of strings. A message has four or more, and is longer than 67 bytes. */
+  // One in 17 bytes of the largest input. A message has four or more, and is longer than 68 bytes.
   marksMax: 1_000_000,
-  /** Of a thread, a run or a version. */
-  textCharsMax: 1_024,
-  /** Of all inputs that are received, and of what answers keep of theirs: eight of the largest. */
-  heldBytesMax: 128 * 1024 * 1024,
-  /** Of one that is not counted there; 4,096 watchers and 1,024 more come to 80 MiB. */
-  freeBytesMax: 16 * 1024,
-} as const;
+  heldBytesMax: 128 * 1024 * 1024, // Eight of the largest.
+  freeBytesMax: 16 * 1024, // Of 4,096 watchers and 1,024 connections more it comes to 80 MiB.
+};
+
+/** Of a thread, a run or a version. */
+const TEXT_CHARS_MAX = 1_024;
 
 export class AguiInputs {
-  readonly #budget = new ByteBudget({
-    bytesMax: INPUT_LIMITS.heldBytesMax,
-    freeBytesMax: INPUT_LIMITS.freeBytesMax,
-  });
+  readonly #limits: InputLimits;
+  readonly #budget: ByteBudget;
+
+  constructor(limits = INPUT_LIMITS) {
+    this.#limits = limits;
+    this.#budget = new ByteBudget({
+      bytesMax: limits.heldBytesMax,
+      freeBytesMax: limits.freeBytesMax,
+    });
+  }
 
   /** Counted in the budget. */
   get heldBytes(): number {
@@ -52,8 +66,9 @@ export class AguiInputs {
   /** From here on the routes of this plugin, and no others, are given reduced inputs. */
   serve(app: App): void {
     app.removeContentTypeParser("application/json");
-    app.addContentTypeParser("application/json", (request: FastifyRequest, payload: IncomingMessage) =>
-      this.#read(request, payload),
+    app.addContentTypeParser(
+      "application/json",
+      (request: FastifyRequest, payload: IncomingMessage) => this.#read(request, payload),
     );
   }
 
@@ -71,11 +86,11 @@ export class AguiInputs {
   }
 
   async #read(request: FastifyRequest, payload: IncomingMessage): Promise<unknown> {
-    if (Number(request.headers["content-length"]) > INPUT_LIMITS.bytesMax) throw tooLarge();
+    if (Number(request.headers["content-length"]) > this.#limits.bytesMax) throw tooLarge();
     const share = this.#budget.share();
     try {
-      const bytes = await received(payload, share);
-      checkMarks(bytes);
+      const bytes = await received(payload, share, this.#limits);
+      checkMarks(bytes, this.#limits);
       return reducedBody(parsed(request, bytes));
     } finally {
       share.release();
@@ -84,14 +99,18 @@ export class AguiInputs {
 }
 
 /** What is refused in the middle is read on and thrown away, by Node. */
-function received(payload: IncomingMessage, share: ByteShare): Promise<Buffer> {
+function received(
+  payload: IncomingMessage,
+  share: ByteShare,
+  { bytesMax, freeBytesMax }: InputLimits,
+): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   let bytes = Buffer.allocUnsafeSlow(0);
   let length = 0;
   const take = (piece: Buffer): void => {
-    if (length + piece.length > INPUT_LIMITS.bytesMax) return leave(tooLarge());
+    if (length + piece.length > bytesMax) return leave(tooLarge());
     if (length + piece.length > bytes.length) {
-      const roomBytes = roomFor(length + piece.length);
+      const roomBytes = roomFor(length + piece.length, { beginBytes: freeBytesMax });
       if (!share.hold(roomBytes)) return leave(tooManyInputs());
       const larger = Buffer.allocUnsafeSlow(roomBytes);
       bytes.copy(larger, 0, 0, length);
@@ -110,8 +129,8 @@ function received(payload: IncomingMessage, share: ByteShare): Promise<Buffer> {
 }
 
 /** Doubled, so that a byte is copied twice at most on the average. */
-function roomFor(bytes: number): number {
-  let roomBytes: number = INPUT_LIMITS.freeBytesMax;
+function roomFor(bytes: number, { beginBytes }: { readonly beginBytes: number }): number {
+  let roomBytes = beginBytes;
   while (roomBytes < bytes) roomBytes *= 2;
   return roomBytes;
 }
@@ -123,7 +142,7 @@ const BRACE = 0x7b;
 const BRACKET = 0x5b;
 
 /** By bytes: UTF-8 has these nowhere else. What is no JSON is found when it is parsed. */
-function checkMarks(bytes: Buffer): void {
+function checkMarks(bytes: Buffer, { marksMax }: InputLimits): void {
   let marks = 0;
   let isInString = false;
   for (let at = 0; at < bytes.length; at += 1) {
@@ -132,8 +151,8 @@ function checkMarks(bytes: Buffer): void {
     else if (isInString) at += byte === BACKSLASH ? 1 : 0;
     else if (byte === COMMA || byte === BRACE || byte === BRACKET) marks += 1;
   }
-  if (marks <= INPUT_LIMITS.marksMax) return;
-  const description = `the body must have at most ${INPUT_LIMITS.marksMax} values`;
+  if (marks <= marksMax) return;
+  const description = `the body must have at most ${marksMax} values`;
   throw invalidArgument([{ field: "", description }]);
 }
 
@@ -144,6 +163,12 @@ function parsed(request: FastifyRequest, bytes: Buffer): unknown {
     body = value;
   });
   return body;
+}
+
+type Members = Readonly<Record<string, unknown>>;
+
+function isObject(value: unknown): value is Members {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** An input, or the envelope of one; all of it that is looked at, and what is wrong stays wrong. */
@@ -157,7 +182,7 @@ function reducedBody(body: unknown): unknown {
   };
 }
 
-function reducedInput(input: JsonObject, path: "" | "body."): JsonObject {
+function reducedInput(input: Members, path: "" | "body."): Members {
   const { threadId, runId, protocolVersion, messages, forwardedProps } = input;
   return {
     threadId: short(threadId, `${path}threadId`),
@@ -174,9 +199,8 @@ function reducedInput(input: JsonObject, path: "" | "body."): JsonObject {
 function short(value: unknown, field: string): unknown {
   if (Array.isArray(value)) return [];
   if (isObject(value)) return {};
-  const { textCharsMax } = INPUT_LIMITS;
-  if (typeof value !== "string" || value.length <= textCharsMax) return value;
-  const description = `${field} must have at most ${textCharsMax} characters`;
+  if (typeof value !== "string" || value.length <= TEXT_CHARS_MAX) return value;
+  const description = `${field} must have at most ${TEXT_CHARS_MAX} characters`;
   throw invalidArgument([{ field: field === "the body" ? "" : field, description }]);
 }
 

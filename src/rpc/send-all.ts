@@ -1,5 +1,4 @@
 import type { Message } from "@bufbuild/protobuf";
-import { TimeSlice } from "../handlers/time-slice.ts";
 import type { ServedCall } from "./served-call.ts";
 
 /**
@@ -22,7 +21,6 @@ export async function sendAll(
   const room = new Room();
   // What was handed to a call that ended is never flushed; nobody may wait for it.
   call.signal.addEventListener("abort", () => room.open(), { once: true });
-  const slice = new TimeSlice();
   for await (const message of messages) {
     if (call.hasEnded) return;
     const bytes = encode(message);
@@ -30,8 +28,6 @@ export async function sendAll(
     call.send(bytes, () => room.give(bytes.length));
     const opened = room.whenOpen();
     if (opened !== undefined) await opened;
-    const turn = slice.turn();
-    if (turn !== undefined) await turn;
     if (call.hasEnded) return;
   }
 }

@@ -75,7 +75,8 @@ describe("what is translated", () => {
         { type: "THINKING_END" },
       ),
     ).toEqual([
-      { type: "REASONING_START", messageId: "thinking-2-S", title: "Planning", timestamp: 7 },
+      // Reasoning has no title: clients warn of one, each time.
+      { type: "REASONING_START", messageId: "thinking-2-S", timestamp: 7 },
       { type: "REASONING_MESSAGE_START", messageId: "thinking-3-S", role: "reasoning" },
       { type: "REASONING_MESSAGE_CONTENT", messageId: "thinking-3-S", delta: "hm", foo: 1 },
       { type: "REASONING_MESSAGE_END", messageId: "thinking-3-S" },

@@ -3,6 +3,7 @@
  * is lost or doubled on the way to the tail, and when an answer ends. Real clients do the same over HTTP
  * in test/e2e/agui.test.ts.
  */
+import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
@@ -104,7 +105,9 @@ class Answer {
   }
 
   get events(): readonly JsonObject[] {
-    return this.frames.flatMap((frame) => ("data" in frame ? [parseObject(String(frame.data))] : []));
+    return this.frames.flatMap((frame) =>
+      "data" in frame ? [parseObject(String(frame.data))] : [],
+    );
   }
 
   get types(): readonly unknown[] {
@@ -697,6 +700,25 @@ describe("a replay", () => {
     await quiet();
     expect(answer.events.toSpliced(1, 1)).toEqual(log);
     expect(answer.ids).toEqual(["1", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]);
+  });
+
+  // A regression: what is withheld comes to no sender, and a million of it held up everybody else.
+  test("gives the others their turn while nothing is sent", async () => {
+    const { open, table } = joining();
+    const eventCount = 300_000;
+    const lengths = [...Array.from({ length: eventCount - 1 }, () => 1), 3];
+    const index = create(FragmentsSchema, { lengths, timestampDeltasMs: [] });
+    const payload = JSON.stringify(content("m", "ab"));
+    const fragments = toBinary(FragmentsSchema, index);
+    table.event("s", { eventType: "TEXT_MESSAGE_CONTENT", payload, eventCount, fragments });
+    const answer = open({ replay: "events", waits: false });
+    await expect.poll(() => table.pagesRead).toBeGreaterThan(0);
+    let others = 0;
+    while (answer.ended === undefined) {
+      await turnOfEventLoop();
+      others += 1;
+    }
+    expect(others).toBeGreaterThan(10);
   });
 
   test("again doubles nothing in a client that kept what it had", async () => {

@@ -95,3 +95,9 @@ test("Retry-After is in whole seconds, rounded up", () => {
   expect(after(1_000)).toEqual({ "retry-after": "1" });
   expect(after(1_001)).toEqual({ "retry-after": "2" });
 });
+
+test("what is too large for the service is not asked for again, and not what the caller sent", () => {
+  const error = new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", "m");
+  expect(statusOf(error)).toBe(422);
+  expect(problemHeaders(error)).toEqual({});
+});

@@ -12,6 +12,7 @@ import * as fc from "fast-check";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
 import { frameParts, openingText, type SseFrame } from "../../src/http/sse-frames.ts";
+import { UnsentFrames } from "../../src/http/unsent-frames.ts";
 import { answerTo, Received, Source, streaming } from "../support/event-stream.ts";
 import { properties } from "../support/properties.ts";
 
@@ -90,7 +91,9 @@ function readable(frames: readonly SseFrame[]): readonly Read[] {
     if ("comment" in frame) return [];
     id = frame.id ?? id;
     if (frame.data === undefined) return [];
-    return [{ name: frame.event ?? "message", data: String(frame.data).replaceAll(/\r\n|\r/g, "\n"), id }];
+    return [
+      { name: frame.event ?? "message", data: String(frame.data).replaceAll(/\r\n|\r/g, "\n"), id },
+    ];
   });
 }
 
@@ -245,6 +248,57 @@ describe("a stream", () => {
     const body = await text(await answerTo(get()));
     expect(body.replace(OPENING, "")).toBe(ROW_TEXT.repeat(3));
     await expect.poll(openStreams, WITHIN).toBe(0);
+  });
+
+  // A regression: three hundred clients of one large snapshot that did not read held two copies each.
+  test("writes the bytes that it is given, and no copy of them", async () => {
+    const data = Buffer.alloc(1_000_000, "a");
+    const { connect, source } = await waitingStream({}, { id: "7", data });
+    const client = connect();
+    client.write("GET /stream/1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    await expect.poll(() => source.pulled, WITHIN).toBe(1);
+    await turn();
+    data.fill("b"); // It is on its way, and is not to be changed; but so it shows where it is.
+    const received = new Received(client);
+    await expect.poll(() => received.text.length, WITHIN).toBeGreaterThan(data.length);
+    expect(received.text).toContain(`id: 7\ndata: `);
+    expect(received.text.replaceAll(/[^ab]/g, "")).toContain("b".repeat(data.length));
+  });
+
+  test("that stands still with a large frame is cut off for newer ones, and a small one is not", async () => {
+    const unsent = new UnsentFrames({ bytesMax: 1_500_000, freeBytesMax: 100_000 });
+    const stalled = async (data: string | Uint8Array) => {
+      const stream = await waitingStream({ unsent }, { data });
+      const client = stream.connect();
+      client.write("GET /stream/1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+      await expect.poll(() => stream.source.pulled, WITHIN).toBe(1);
+      for (let waits = 0; waits < 5; waits += 1) await turn();
+      return stream;
+    };
+    const small = await stalled("s".repeat(90_000));
+    const shared = Buffer.alloc(1_000_000, "a");
+    const old = [await stalled(shared), await stalled(shared)];
+    expect(unsent.bytes).toBe(1_000_000);
+    expect(old.map(({ source }) => source.left)).toEqual([false, false]);
+    const newer = await stalled(Buffer.alloc(1_000_000, "b"));
+    await expect.poll(() => old.every(({ source }) => source.left), WITHIN).toBe(true);
+    expect(unsent.bytes).toBe(1_000_000);
+    expect([newer.source.left, small.source.left]).toEqual([false, false]);
+    expect(old[0]?.log.join("")).toContain("event stream cut");
+    newer.controller.abort();
+    small.controller.abort();
+  });
+
+  test("whose caller keeps up gives the others their turn", async () => {
+    let others = 0;
+    const count = (): void => void setImmediate(() => ((others += 1), others < 3 && count()));
+    const frames = 2_000_000;
+    const source = new Source((at) => (at < frames && others < 3 ? ROW : undefined));
+    const { get } = await streaming(source);
+    const answer = await answerTo(get());
+    count();
+    await text(answer);
+    expect(source.pulled).toBeLessThan(frames);
   });
 
   test("of a caller that does not read holds up its source, and goes on when it reads", async () => {

@@ -3,7 +3,7 @@ import { isObject, type JsonObject } from "../json.ts";
 import type { Entry, Message } from "./message-list.ts";
 import { Patched } from "./patched.ts";
 import { attribution, type Reduction, textOf } from "./reduction.ts";
-import { changedBytes, weightOf } from "./weight.ts";
+import { changedBytes, entryBytes, weightOf } from "./weight.ts";
 
 /** Metadata stays through a snapshot; the subagent an activity belongs to comes with each anew. */
 export function applyActivitySnapshot({ list, metadata }: Reduction, event: JsonObject): void {
@@ -41,6 +41,7 @@ export function applyActivityDelta(reduction: Reduction, event: JsonObject): voi
   if (outcome !== "applied" && !isObject(content) && !Array.isArray(content)) return;
   message["content"] = entry.content.value;
   if (bytes !== undefined) list.grow(entry, bytes - (known ?? weightOf(content).bytes));
+  if (content === undefined) list.grow(entry, entryBytes("content"));
   if (outcome !== "applied") return;
   const { activityType } = event;
   list.grow(

@@ -9,7 +9,7 @@
  */
 import { isObject, type JsonObject } from "../json.ts";
 import type { Patched } from "./patched.ts";
-import { charBytes, changedBytes, weightOf } from "./weight.ts";
+import { charBytes, changedBytes, entryBytes, weightOf } from "./weight.ts";
 
 export type Message = Record<string, unknown>;
 export type ToolCall = Record<string, unknown>;
@@ -46,7 +46,7 @@ export class MessageList {
   #last: Entry | undefined;
   readonly #byId = new Index<Entry>((entry) => entry);
   readonly #calls = new Index<OwnedCall>(({ owner }) => owner);
-  /** Counts the times that a role may have changed, which moves the ends of the runs of results. */
+  /** Counts the changes that move the ends of the runs of results. */
   #epoch = 0;
   #array: readonly Message[] | undefined;
   #bytes = 0;
@@ -107,7 +107,7 @@ export class MessageList {
     if (!Array.isArray(calls)) return;
     if (calls !== before) this.grow(owner, changedBytes("toolCalls", { before, after: calls }));
     calls.push(call);
-    this.grow(owner, weightOf([call]).bytes + ENTRY_BYTES);
+    this.grow(owner, entryBytes(0) + weightOf(call).bytes + ENTRY_BYTES);
     this.#calls.append(call["id"], { owner, call });
   }
 
@@ -115,7 +115,7 @@ export class MessageList {
   insertResult(owner: Entry, message: Message): void {
     const known = owner.lastResult;
     let last = known?.epoch === this.#epoch ? known.entry : owner;
-    while (last.next?.message["role"] === "tool") last = last.next;
+    while (last.next !== undefined && isResult(last.next.message)) last = last.next;
     const entry = entryOf(message);
     this.#link(entry, last);
     this.#bytes += entry.bytes;
@@ -130,10 +130,10 @@ export class MessageList {
   replace(entry: Entry, message: Message, bytes = messageBytes(message)): void {
     this.grow(entry, bytes - entry.bytes);
     for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
+    if (isResult(entry.message) !== isResult(message)) this.#epoch += 1;
     entry.message = message;
     entry.content = undefined;
     for (const one of ownedCallsOf([entry])) this.#calls.insert(callIdOf(one), one);
-    this.#epoch += 1;
     this.#array = undefined;
   }
 
@@ -266,6 +266,10 @@ function idOf({ message }: Entry): unknown {
 
 function callIdOf({ call }: OwnedCall): unknown {
   return call["id"];
+}
+
+function isResult(message: Message): boolean {
+  return message["role"] === "tool";
 }
 
 function isAssistant({ owner }: OwnedCall): boolean {

@@ -1,0 +1,36 @@
+/** Transcripts over rows in memory. */
+import type { JsonObject } from "../../src/agui/json.ts";
+import {
+  TRANSCRIPT_LIMITS,
+  type TranscriptLimits,
+  Transcripts,
+} from "../../src/handlers/transcripts.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { foldReader } from "./fold-reader.ts";
+import { SlowTable } from "./slow-table.ts";
+
+export function folding(limits: Partial<TranscriptLimits> = {}) {
+  const table = new SlowTable();
+  const metrics = createMetrics();
+  const transcripts = new Transcripts(
+    { reader: foldReader(table), metrics },
+    { ...TRANSCRIPT_LIMITS, bytesMax: 1_000_000, ...limits },
+  );
+  const asked = async (): Promise<Readonly<Record<string, number>>> => {
+    const found = (await metrics.text()).matchAll(/_transcripts_total\{cache="(\w+)"\} (\d+)/g);
+    return Object.fromEntries([...found].map(([, cache, count]) => [cache, Number(count)]));
+  };
+  return { table, metrics, transcripts, asked };
+}
+
+/** Says one word in a message of its own. */
+export function say(table: SlowTable, text: string, sessionId = "s"): void {
+  const messageId = `m${table.rows.length}`;
+  add(table, sessionId, { type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
+  add(table, sessionId, { type: "TEXT_MESSAGE_CONTENT", messageId, delta: text });
+  add(table, sessionId, { type: "TEXT_MESSAGE_END", messageId });
+}
+
+export function add(table: SlowTable, sessionId: string, event: JsonObject): void {
+  table.event(sessionId, { eventType: String(event["type"]), payload: JSON.stringify(event) });
+}

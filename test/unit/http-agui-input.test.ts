@@ -1,0 +1,217 @@
+/**
+ * Of what AG-UI clients send, only what is looked at comes to a route and stays there; what would cost
+ * more than it says is refused. A regression: nine bodies of `{"messages":[{},{},…]}` took all memory.
+ */
+import { createServer, type IncomingMessage, request as httpRequest } from "node:http";
+import { type Duplex, duplexPair } from "node:stream";
+import { text } from "node:stream/consumers";
+import { setImmediate as turn } from "node:timers/promises";
+import { afterEach, expect, test } from "vitest";
+import type { AguiRequest } from "../../src/handlers/agui.ts";
+import { AguiInputs, INPUT_LIMITS, type InputLimits } from "../../src/http/agui-input.ts";
+import { aguiRoutes } from "../../src/http/agui-routes.ts";
+import { createApp } from "../../src/http/app.ts";
+import { copilotKitRoutes } from "../../src/http/copilotkit-routes.ts";
+import { OpenRequests } from "../../src/http/open-requests.ts";
+import { RequestRecords } from "../../src/http/request-records.ts";
+import { UnsentFrames } from "../../src/http/unsent-frames.ts";
+import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
+
+const WITHIN = { timeout: 20_000 };
+const AGUI = "/agui/sessions/s";
+const CONNECT = "/copilotkit/agent/default/connect";
+const ENVELOPE = "/copilotkit";
+
+const ended: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const end of ended.splice(0)) await end();
+});
+
+async function serving(limits: Partial<InputLimits> = {}) {
+  const asked: AguiRequest[] = [];
+  const over: (() => void)[] = [];
+  const parts = {
+    ...httpParts(),
+    heartbeatMs: 60_000,
+    unsent: new UnsentFrames(),
+    inputs: new AguiInputs({ ...INPUT_LIMITS, ...limits }),
+    /** Waits for a run, until the test says that it is over. */
+    async *join(request: AguiRequest) {
+      asked.push(request);
+      yield { comment: "begun" };
+      await new Promise<void>((resolve) => over.push(resolve));
+    },
+  };
+  const app = createApp(
+    {
+      openRequests: new OpenRequests(),
+      records: new RequestRecords(parts, HTTP_OPTIONS),
+      isOnLoopback: false,
+      serverFactory: (handle) => createServer(handle),
+    },
+    HTTP_OPTIONS,
+  );
+  parts.inputs.serve(app);
+  aguiRoutes(parts)(app);
+  copilotKitRoutes(parts)(app);
+  await app.ready();
+  ended.push(async () => {
+    for (const end of over) end();
+    await app.close();
+  });
+  const connect = (): Duplex => {
+    const [client, server] = duplexPair();
+    app.server.emit("connection", server);
+    ended.push(async () => client.destroy());
+    return client;
+  };
+  const post = (path: string, body: string | undefined, headers = {}) => {
+    const request = httpRequest({
+      method: "POST",
+      path,
+      createConnection: connect,
+      headers: { "content-type": "application/json", ...headers },
+    });
+    request.on("error", () => undefined); // Of those that leave.
+    const answer = new Promise<IncomingMessage>((resolve) => request.once("response", resolve));
+    if (body !== undefined) request.end(body);
+    return { request, answer };
+  };
+  return { asked, over, inputs: parts.inputs, post };
+}
+
+async function problem(answer: Promise<IncomingMessage>): Promise<unknown> {
+  const { statusCode: status } = await answer;
+  return { status, ...JSON.parse(await text(await answer)) };
+}
+
+function bodyFor(path: string, input: object): string {
+  const body = { threadId: "s", runId: "r", ...input };
+  return JSON.stringify(path === ENVELOPE ? { method: "agent/connect", body } : body);
+}
+
+test.each([AGUI, CONNECT, ENVELOPE])("%s is given what is looked at", async (path) => {
+  const { asked, inputs, post } = await serving();
+  const content = "x, {[".repeat(400_000);
+  const messages = [{ id: "u", role: "user", content }, { id: "r", role: "reasoning" }, {}, 7];
+  const forwardedProps = { follow: true, mine: content };
+  const input = { protocolVersion: "1.0", state: { content }, tools: [], messages, forwardedProps };
+  const { answer } = post(path, bodyFor(path, input));
+  expect((await answer).statusCode).toBe(200);
+  expect(asked).toMatchObject([{ sessionId: "s", protocolVersion: "1.0", follow: path !== AGUI }]);
+  expect(asked[0]?.messages).toEqual([
+    { id: "u", role: undefined, activityType: undefined },
+    { id: "r", role: "reasoning", activityType: undefined },
+  ]);
+  expect(inputs.heldBytes).toBe(0);
+});
+
+test.each([
+  [AGUI, "messages"],
+  [CONNECT, "messages"],
+  [ENVELOPE, "body.messages"],
+])("%s refuses more messages than are looked at", async (path, field) => {
+  const { asked, inputs, post } = await serving();
+  const messages = Array.from({ length: 20_001 }, () => ({}));
+  expect(await problem(post(path, bodyFor(path, { messages })).answer)).toMatchObject({
+    status: 400,
+    violations: [{ field, description: `${field} must have at most 20000 messages` }],
+  });
+  expect(asked).toEqual([]);
+  expect(inputs.heldBytes).toBe(0);
+});
+
+test.each([
+  ["objects", `{"messages":[${"{},".repeat(500_000)}{}]}`],
+  ["lists", `{"state":${"[".repeat(1_000_001)}${"]".repeat(1_000_001)}}`],
+  ["members", `{"state":{${Array.from({ length: 1_000_001 }, (_, at) => `"${at}":0`).join(",")}}}`],
+])("a body of little but %s is refused before it is parsed", async (_, body) => {
+  const { post } = await serving();
+  expect(await problem(post(AGUI, body).answer)).toMatchObject({
+    status: 400,
+    detail: "the body must have at most 1000000 values",
+  });
+});
+
+test("structure inside of texts is text, whatever is escaped in it", async () => {
+  const { post } = await serving({ marksMax: 6 });
+  const content = '{[,"\\'.repeat(100);
+  const body = JSON.stringify({ threadId: "s", messages: [{ id: "a", content }] });
+  expect((await post(AGUI, body).answer).statusCode).toBe(200);
+  expect((await post(AGUI, body.replace("{", '{"x":1,"y":2,')).answer).statusCode).toBe(400);
+});
+
+test.each([
+  ["threadId", AGUI],
+  ["protocolVersion", AGUI],
+  ["body.runId", ENVELOPE],
+])("%s is no way to have a long text held", async (field, path) => {
+  const { post } = await serving();
+  const name = field.replace("body.", "");
+  const body = bodyFor(path, { [name]: "t".repeat(1_025) });
+  expect(await problem(post(path, body).answer)).toMatchObject({
+    status: 400,
+    violations: [{ field, description: `${field} must have at most 1024 characters` }],
+  });
+});
+
+test("an input that is too large is refused, also when it does not say its length", async () => {
+  const { post } = await serving({ bytesMax: 100_000 });
+  const body = bodyFor(AGUI, { state: "s".repeat(100_000) });
+  const refused = { status: 413, reason: "REQUEST_TOO_LARGE" };
+  expect(await problem(post(AGUI, body).answer)).toMatchObject(refused);
+  const { request, answer } = post(AGUI, undefined);
+  request.write(body.slice(0, 60_000));
+  request.end(body.slice(60_000));
+  expect(await problem(answer)).toMatchObject(refused);
+});
+
+test("inputs that are on their way have a bound together, and small ones are let in", async () => {
+  const { inputs, post } = await serving({ heldBytesMax: 250_000, freeBytesMax: 16_384 });
+  const part = "s".repeat(120_000);
+  const first = post(AGUI, undefined, { "content-length": 200_000 }).request;
+  first.write(part);
+  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(131_072 - 16_384);
+  const second = post(AGUI, undefined, { "content-length": 200_000 }).request;
+  second.write(part);
+  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(2 * (131_072 - 16_384));
+  const third = await post(AGUI, bodyFor(AGUI, { state: part })).answer;
+  expect(third.headers["retry-after"]).toBe("1");
+  expect(await problem(Promise.resolve(third))).toMatchObject({
+    status: 429,
+    reason: "RATE_LIMITED",
+  });
+  expect((await post(AGUI, bodyFor(AGUI, { state: "small" })).answer).statusCode).toBe(200);
+  first.destroy();
+  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(131_072 - 16_384);
+  expect((await post(AGUI, bodyFor(AGUI, { state: part })).answer).statusCode).toBe(200);
+  second.destroy();
+  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(0);
+});
+
+test("what answers keep of their inputs is in the same bound, until they end", async () => {
+  const { over, inputs, post } = await serving({ heldBytesMax: 250_000, freeBytesMax: 16_384 });
+  const messages = Array.from({ length: 1_000 }, (_, at) => ({ id: `message-${at}` }));
+  const body = bodyFor(AGUI, { messages });
+  expect((await post(AGUI, body).answer).statusCode).toBe(200);
+  const { heldBytes } = inputs;
+  expect(heldBytes).toBeGreaterThan(80_000);
+  expect((await post(AGUI, body).answer).statusCode).toBe(200);
+  expect(await problem(post(AGUI, body).answer)).toMatchObject({ status: 429 });
+  expect(inputs.heldBytes).toBe(2 * heldBytes);
+  over[0]?.();
+  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(heldBytes);
+});
+
+test("a body that comes a byte at a time is read as one", async () => {
+  const { asked, post } = await serving();
+  const { request, answer } = post(AGUI, undefined);
+  const body = bodyFor(AGUI, { messages: [{ id: "ü" }] });
+  for (const byte of Buffer.from(body)) {
+    request.write(Buffer.of(byte));
+    await turn();
+  }
+  request.end();
+  expect((await answer).statusCode).toBe(200);
+  expect(asked[0]?.messages).toMatchObject([{ id: "ü" }]);
+});

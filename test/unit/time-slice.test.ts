@@ -1,0 +1,62 @@
+/** A regression: one reader of a row of a million events held up everybody else for seconds. */
+import { createServer } from "node:http";
+import { setImmediate as turn } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { ExportHandlers } from "../../src/handlers/export.ts";
+import { TimeSlice } from "../../src/handlers/time-slice.ts";
+import { createApp } from "../../src/http/app.ts";
+import { exportRoutes } from "../../src/http/export-routes.ts";
+import { OpenRequests } from "../../src/http/open-requests.ts";
+import { RequestRecords } from "../../src/http/request-records.ts";
+import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
+
+test("time that has passed is given to others, and then there is some again", async () => {
+  const slice = new TimeSlice({ sliceMs: 50 });
+  expect(slice.turn()).toBeUndefined();
+  const over = new TimeSlice({ sliceMs: 0 });
+  let others = 0;
+  void turn().then(() => (others += 1));
+  await over.turn();
+  expect(others).toBe(1);
+});
+
+test("an export whose reader keeps up gives the others their turn", async () => {
+  const event = { seq: 1n, eventType: "CUSTOM", payload: "{}", createdAtMicros: 0n };
+  let others = 0;
+  let events = 0;
+  const eventsMax = 2_000_000;
+  const count = (): void => void setImmediate(() => ((others += 1), others < 3 && count()));
+  function* row() {
+    while (events < eventsMax) {
+      if (others === 3) return;
+      events += 1;
+      yield event;
+    }
+  }
+  const exports: ExportHandlers = {
+    async *exportEvents() {
+      yield row();
+    },
+    exportMessages: () => {
+      throw new Error("nobody should ask for this");
+    },
+  };
+  const parts = httpParts({ exports });
+  const app = createApp(
+    {
+      openRequests: new OpenRequests(),
+      records: new RequestRecords(parts, HTTP_OPTIONS),
+      isOnLoopback: false,
+      serverFactory: (handle) => createServer(handle),
+    },
+    HTTP_OPTIONS,
+  );
+  exportRoutes(parts)(app);
+  await app.ready();
+  count();
+  const answer = await app.inject({ url: "/sessions/s/export" });
+  expect(answer.statusCode).toBe(200);
+  expect(others).toBe(3);
+  expect(events).toBeLessThan(eventsMax);
+  await app.close();
+});

@@ -1,0 +1,195 @@
+/** What sessions and callers that are too much, or gone, may cost: memory, turns, and places in the queue. */
+import { constants } from "node:buffer";
+import { describe, expect, test } from "vitest";
+import { weightOf } from "../../src/agui/transcript/weight.ts";
+import { TRANSCRIPT_LIMITS } from "../../src/handlers/transcripts.ts";
+import { objectsOf } from "../../src/handlers/transcripts-fold.ts";
+import { add, folding, say } from "../support/folding.ts";
+import { settled, type SlowTable } from "../support/slow-table.ts";
+
+const words = (messagesText: string): readonly unknown[] =>
+  objectsOf(messagesText).map(({ content }) => content);
+
+test("counts what the values take, and not the length of their text", async () => {
+  const { table, transcripts } = folding();
+  say(table, "x".repeat(3_000));
+  await transcripts.snapshot("s", 3n);
+  const { bytes } = transcripts.counts();
+  const empty = Array.from({ length: 1_000 }, () => ({}));
+  add(table, "t", { type: "ACTIVITY_SNAPSHOT", messageId: "a", content: { empty } });
+  await transcripts.snapshot("t", 1n);
+  expect(transcripts.counts().bytes - bytes).toBeGreaterThan(64_000);
+  add(table, "t", { type: "ACTIVITY_SNAPSHOT", messageId: "a", content: {} });
+  await transcripts.snapshot("t", 2n);
+  expect(transcripts.counts().bytes - bytes).toBeLessThan(7_000);
+});
+
+describe("a transcript that is too large", () => {
+  const refused = { code: "overloaded", reason: "TRANSCRIPT_TOO_LARGE", retryAfterMs: undefined };
+
+  function large(rows: number) {
+    const made = folding({ foldBytesMax: 100_000, sliceRowsMax: 1 });
+    for (let count = 0; count < rows; count += 1) say(made.table, "x".repeat(10_000));
+    return made;
+  }
+
+  test("ends its fold where it is, is not kept, and costs nothing when it is asked for again", async () => {
+    const { table, transcripts, metrics } = large(100);
+    await expect(transcripts.read("s", { upToSeq: undefined })).rejects.toMatchObject(refused);
+    expect(await metrics.text()).toContain("session_ledger_transcript_rows_total 14\n");
+    expect(transcripts.counts()).toEqual({ sessions: 0, bytes: 0, folding: 0 });
+    const { pagesRead } = table;
+    say(table, "more");
+    await expect(transcripts.read("s", { upToSeq: undefined })).rejects.toMatchObject(refused);
+    await expect(transcripts.snapshot("s", 14n)).rejects.toMatchObject(refused);
+    await expect(transcripts.read("s", { upToSeq: 200n })).rejects.toMatchObject(refused);
+    expect(table.pagesRead).toBe(pagesRead);
+  });
+
+  test("is refused up to a number too, and made up to one before it was", async () => {
+    const { transcripts } = large(100);
+    await expect(transcripts.read("s", { upToSeq: 200n })).rejects.toMatchObject(refused);
+    expect((await transcripts.read("s", { upToSeq: 12n })).messages).toHaveLength(4);
+  });
+
+  test("may become so: who asked before has what it was", async () => {
+    const { table, transcripts } = large(4);
+    const before = await transcripts.snapshot("s", 12n);
+    say(table, "x".repeat(10_000));
+    await expect(transcripts.snapshot("s", 15n)).rejects.toMatchObject(refused);
+    expect(before.messagesText.length).toBeGreaterThan(40_000);
+    expect(transcripts.counts().sessions).toBe(0);
+  });
+
+  test("is forgotten with the session", async () => {
+    const { table, transcripts } = large(5);
+    await expect(transcripts.read("s", { upToSeq: undefined })).rejects.toMatchObject(refused);
+    transcripts.drop("s");
+    table.erase("s", 9n);
+    expect((await transcripts.read("s", { upToSeq: undefined })).messages).toHaveLength(2);
+  });
+
+  test("for a person to read is so before it is for a program", async () => {
+    const { table, transcripts } = folding();
+    say(table, "x".repeat(8_388_608));
+    const transcript = await transcripts.read("s", { upToSeq: undefined });
+    expect(transcript.messages).toHaveLength(1);
+    expect(() => transcript.readable("text")).toThrow(expect.objectContaining(refused));
+  });
+
+  test("its JSON is a text that can be, at worst", () => {
+    const charsMax = TRANSCRIPT_LIMITS.foldBytesMax / weightOf("xx").bytes + 1;
+    const escaped = JSON.stringify("\u0001").length - 2;
+    expect(escaped * charsMax).toBeLessThan(constants.MAX_STRING_LENGTH);
+  });
+});
+
+test("large rows come one at a time, and others get time between them", async () => {
+  const { table, transcripts } = folding({ sliceBytesMax: 1_000 });
+  for (let count = 0; count < 5; count += 1) say(table, "x".repeat(1_000));
+  const begins = performance.now();
+  let turns = 0;
+  const turn = (): void => {
+    turns += 1;
+    setImmediate(turn);
+  };
+  setImmediate(turn);
+  await transcripts.snapshot("s", 15n);
+  expect(turns).toBeGreaterThanOrEqual(5);
+  expect(performance.now() - begins).toBeGreaterThan(5 * TRANSCRIPT_LIMITS.restMs * 0.8);
+});
+
+describe("whoever leaves", () => {
+  test("the queue is not read for, and has left a place in it", async () => {
+    const { table, transcripts } = folding({ pageRowsMax: 1, foldsWaitingMax: 1 });
+    for (const sessionId of ["a", "b", "c", "d"]) say(table, "one", sessionId);
+    table.fast = false;
+    const leaving = new AbortController();
+    const [a, b, c] = ["a", "b", "c"].map((sessionId) =>
+      transcripts.snapshot(sessionId, 3n, sessionId === "c" ? leaving.signal : undefined),
+    );
+    leaving.abort(new Error("left"));
+    await expect(c).rejects.toThrow("left");
+    const d = transcripts.snapshot("d", 3n);
+    table.fast = true;
+    answerAll(table);
+    await Promise.all([a, b, d]);
+    expect(table.pagesRead).toBe(9);
+    expect(transcripts.counts().folding).toBe(0);
+  });
+
+  test("does not end what another one waits for; the last one does, between two pages", async () => {
+    const { table, transcripts } = folding({ pageRowsMax: 1 });
+    say(table, "one");
+    table.fast = false;
+    const callers = [new AbortController(), new AbortController()];
+    const asked = callers.map(({ signal }) => transcripts.snapshot("s", 3n, signal));
+    callers[0]?.abort(new Error("left"));
+    await expect(asked[0]).rejects.toThrow("left");
+    table.pending[0]?.answer("now");
+    for (let turn = 0; turn < 5; turn += 1) await settled();
+    expect(table.pagesRead).toBe(2);
+    callers[1]?.abort(new Error("left too"));
+    await expect(asked[1]).rejects.toThrow("left too");
+    const again = transcripts.snapshot("s", 3n);
+    table.fast = true;
+    table.pending[0]?.answer("now");
+    expect((await again).seq).toBe(3n);
+    expect(words((await again).messagesText)).toEqual(["one"]);
+    expect(transcripts.counts().folding).toBe(0);
+  });
+
+  test("leaves its read of the past, in the queue and on the way, which joins do not wait for", async () => {
+    const { table, transcripts } = folding({ pageRowsMax: 1, longFoldsMax: 1 });
+    for (const sessionId of ["s", "t"]) say(table, "one", sessionId);
+    const leaving = new AbortController();
+    const { signal } = leaving;
+    table.fast = false;
+    const past = [2n, 1n, 2n].map((upToSeq) => transcripts.read("s", { upToSeq, signal }));
+    const outcomes = Promise.allSettled(past);
+    answerAll(table);
+    await settled();
+    await settled();
+    expect(table.pagesRead).toBe(1);
+    const join = transcripts.snapshot("t", 3n);
+    expect(table.pagesRead).toBe(2);
+    leaving.abort(new Error("left"));
+    table.fast = true;
+    answerAll(table);
+    expect((await join).seq).toBe(3n);
+    for (const outcome of await outcomes) {
+      expect(outcome).toMatchObject({ status: "rejected", reason: { message: "left" } });
+    }
+    expect(transcripts.counts().folding).toBe(0);
+    expect((await transcripts.read("s", { upToSeq: 2n })).upToSeq).toBe(2n);
+  });
+});
+
+test("more than may wait are told to come again", async () => {
+  const { table, transcripts } = folding({
+    pastWaitingMax: 2,
+    shortFoldsMax: 1,
+    foldsWaitingMax: 1,
+  });
+  for (const sessionId of ["a", "b", "c"]) say(table, "one", sessionId);
+  const busy = { code: "overloaded", reason: "RATE_LIMITED", retryAfterMs: 1_000 };
+  table.fast = false;
+  const folds = ["a", "b"].map((sessionId) => transcripts.snapshot(sessionId, 3n));
+  await expect(transcripts.snapshot("c", 3n)).rejects.toMatchObject(busy);
+  const past = Array.from({ length: 4 }, () => transcripts.read("a", { upToSeq: 2n }));
+  const outcomes = Promise.allSettled(past);
+  while (table.pending.some(({ kind }) => kind === "heads")) {
+    table.pending.find(({ kind }) => kind === "heads")?.answer("now");
+    await settled();
+  }
+  table.fast = true;
+  answerAll(table);
+  const refusals = (await outcomes).filter(({ status }) => status === "rejected");
+  expect(refusals).toMatchObject([{ reason: busy }]);
+  await Promise.all(folds);
+  expect((await transcripts.snapshot("c", 3n)).seq).toBe(3n);
+});
+
+function answerAll(table: SlowTable): void {
+  for (const read of Array.from(table.pending)) read.answer("now");
+}
