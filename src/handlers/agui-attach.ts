@@ -45,12 +45,15 @@ export interface AguiOptions {
   readonly snapshotLengthMax: number;
   /** Replays at once: each holds the session as far as it is. */
   readonly replaysMax: number;
+  /** Of what one replay holds, as a transcript is estimated. */
+  readonly replayBytesMax: number;
 }
 
 /** Clients fail at a frame of 10 MiB, which they count in characters. */
-export const AGUI_LIMITS: Pick<AguiOptions, "snapshotLengthMax" | "replaysMax"> = {
+export const AGUI_LIMITS: Omit<AguiOptions, "sessionPolicy" | "runStaleAfterMs"> = {
   snapshotLengthMax: 8 * 1024 * 1024,
-  replaysMax: 32,
+  replaysMax: 8,
+  replayBytesMax: 67_108_864,
 };
 
 /** The parts and how they are used, as one thing to hand on. */

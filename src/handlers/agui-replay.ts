@@ -31,6 +31,7 @@ import { Relay } from "./agui-relay.ts";
 import type { CallContext } from "./context.ts";
 import { TimeSlice } from "./time-slice.ts";
 import { SessionTranscript } from "./transcripts.ts";
+import { transcriptTooLarge } from "./transcripts-too-large.ts";
 import { newestMicrosOf, type Snapshot } from "./transcripts-fold.ts";
 
 export interface ReplayRequest extends AguiRequest {
@@ -173,6 +174,9 @@ class Replay {
   #reduced(event: CanonicalEvent): CanonicalEvent {
     const begun = this.#begun(event.value);
     this.#transcript.apply(event.value);
+    if (this.#transcript.bytes > this.#parts.options.replayBytesMax) {
+      throw transcriptTooLarge(this.#seq);
+    }
     const isLive = this.#seq > this.#attached.head;
     const value = isLive ? begun : withoutAnswered(begun, this.#pending);
     return value === event.value ? event : { ...event, value, text: undefined };

@@ -35,7 +35,7 @@ export class TooLarge {
 }
 
 /** Not to be tried again: nothing makes the session smaller. */
-function transcriptTooLarge(seq: bigint): ServiceError {
+export function transcriptTooLarge(seq: bigint): ServiceError {
   const message = `the transcript of the session is too large to be made, from event ${seq} on`;
   return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
 }

@@ -164,8 +164,8 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
   test("restarts of the server are counted", async () => {
     const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
     const metrics = await fetch(`http://${service.opsAddress}/metrics`);
-    const name = "session_ledger_postgres_restarts_total";
-    expect((await metrics.text()).split("\n")).toContain(`${name} ${restarts.length}`);
+    const counter = "session_ledger_postgres_restarts_total";
+    expect((await metrics.text()).split("\n")).toContain(`${counter} ${restarts.length}`);
   });
 
   test("nothing acknowledged is lost or doubled, and nobody saw a hole", async () => {

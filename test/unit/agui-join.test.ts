@@ -824,6 +824,18 @@ describe("a replay", () => {
     await quiet();
     expect(third.ended).toBeUndefined();
   });
+
+  // Bug: each held the whole session, however large, and nobody counted.
+  test("that comes to hold too much is given up", async () => {
+    const { stored, push, open } = joining({ options: { replayBytesMax: 2_000 } });
+    stored(started("r1"), ...said("m1", "short"));
+    const answer = open({ replay: "events" });
+    await quiet();
+    expect(answer.ended).toBeUndefined();
+    push(...said("m2", "x".repeat(2_000)));
+    await quiet();
+    expect(answer.ended).toMatchObject({ reason: "TRANSCRIPT_TOO_LARGE" });
+  });
 });
 
 describe("a snapshot that is more than a frame may be", () => {
