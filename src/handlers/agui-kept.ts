@@ -27,7 +27,7 @@ export interface KeptLimits {
 }
 
 /** A million characters are 29,000 ids that are UUIDs. */
-export const KEPT_LIMITS: KeptLimits = {
+const KEPT_LIMITS: KeptLimits = {
   messagesMax: 20_000,
   idCharsMax: 1_024,
   charsMax: 1_048_576,

@@ -6,7 +6,7 @@
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 
 /** How long the others may have to wait for one who sends. */
-export const SLICE_MS = 5;
+const SLICE_MS = 5;
 
 export class TimeSlice {
   readonly #sliceMs: number;

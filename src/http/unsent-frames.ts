@@ -13,7 +13,7 @@ export interface UnsentLimits {
 }
 
 /** Sixteen of the largest snapshots with all that is in them of two bytes a character. */
-export const UNSENT_LIMITS: UnsentLimits = {
+const UNSENT_LIMITS: UnsentLimits = {
   bytesMax: 256 * 1024 * 1024,
   freeBytesMax: 64 * 1024,
 };
