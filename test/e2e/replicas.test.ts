@@ -3,7 +3,7 @@
  * order, whichever service took it, whatever happens to the wake-ups between the two. Where a wake-up
  * is to be shown the poll is a minute away, so that nothing else can have brought the rows in time.
  *
- * LOAD_SECONDS is how long each load goes on: 3, or 30 for a thorough run.
+ * LOAD_SECONDS is how long each load goes on: 2, or 30 for a thorough run.
  */
 import { once } from "node:events";
 import { spawn } from "node:child_process";
@@ -16,7 +16,7 @@ import { Replicas, type SharedDatabase, startDatabase, underLoad } from "../supp
 import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
-const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "3");
+const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
 const LOAD = { seconds: SECONDS, sessions: 20, watchers: 200, writers: 8 };
 const TIMEOUT_MS = 60_000 + SECONDS * 4_000;
 
