@@ -12,8 +12,6 @@ export default defineConfig({
           name: "unit",
           include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
           testTimeout: 30_000,
-          // They share nothing but modules without state, and loading those anew takes half of the time.
-          isolate: false,
         },
       },
       {

@@ -157,9 +157,7 @@ export class Ownership {
       // not told whose that is.
       if (parent === undefined && parentId !== undefined)
         this.#merge("message", parentId, kept, NEVER);
-      // Where there is a message by the call's id, its own is a second one, and says nothing.
-      const isSecond = parentId === undefined && this.#isMessage(id);
-      this.#merge("message", id, isSecond ? undefined : kept, NEVER);
+      this.#merge("message", id, kept, NEVER);
     } else {
       if (known.run !== this.#run) this.#merge("tool_call", id, told);
       this.#name(id, name);
