@@ -70,6 +70,8 @@ const RECORD = {
 };
 
 const now = sql`clock_timestamp()`;
+/** The same wherever it stands in a statement; clock_timestamp() goes on between two columns. */
+const created = sql`statement_timestamp()`;
 const left = sql<null>`null`;
 
 export async function createSession(
@@ -79,7 +81,7 @@ export async function createSession(
   const [record] = await database.query((drizzle) =>
     drizzle
       .insert(sessions)
-      .values({ ...session, createdAt: now, updatedAt: now })
+      .values({ ...session, createdAt: created, updatedAt: created })
       .returning(RECORD),
   );
   if (record === undefined) throw new Error("insert returned no row");
