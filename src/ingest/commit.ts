@@ -3,12 +3,18 @@ import type { StoredRow } from "../store/rows.ts";
 import type { RowAddress } from "../store/kept.ts";
 import type { Outcome, Place, Push } from "../store/push.ts";
 import { ServiceError } from "../base/errors.ts";
+import type { Opening, StreamRequest } from "../store/streams.ts";
 import { refusal } from "./refusal.ts";
 
-/** The store, as ingest needs it. */
-export interface LedgerWriter {
+/** The store, as a batch needs it. */
+export interface BatchWriter {
   append(pushes: readonly Push[], options: { readonly wait: boolean }): Promise<readonly Outcome[]>;
   readKept(addresses: readonly RowAddress[]): Promise<readonly (StoredRow | undefined)[]>;
+}
+
+/** The store, as ingest needs it. */
+export interface LedgerWriter extends BatchWriter {
+  openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<Opening>;
 }
 
 export type Settled =
@@ -19,14 +25,14 @@ export type Settled =
 
 /** One answer a push, in order. Rejects with the driver's error. */
 export async function commitBatch(
-  writer: LedgerWriter,
+  writer: BatchWriter,
   pushes: readonly Push[],
   options: { readonly wait: boolean },
 ): Promise<readonly Settled[]> {
   const outcomes = await writer.append(pushes, options);
   const addresses = pushes.flatMap((push, index): RowAddress[] => {
     const outcome = outcomes[index];
-    return outcome?.kind === "deduplicated"
+    return outcome?.kind === "deduplicated" && outcome.seq !== undefined
       ? [{ stream: push.stream, sessionId: push.sessionId, seq: outcome.seq }]
       : [];
   });
@@ -40,9 +46,11 @@ export async function commitBatch(
       case "stored":
         return { kind: "stored", rows: storedRows(push, outcome.places) };
       case "deduplicated":
-        return repeatedRow(push, kept[repeated++]);
+        return repeatedRow(push, outcome.seq === undefined ? undefined : kept[repeated++]);
       case "key_reused":
       case "stale_epoch":
+      case "stream_replaced":
+      case "gap":
       case "not_found":
       case "deleted":
         return { kind: "refused", error: refusal(outcome.kind, push) };
@@ -51,13 +59,15 @@ export async function commitBatch(
 }
 
 function repeatedRow(push: Push, row: StoredRow | undefined): Settled {
-  // The id is ours: this very push was committed and its answer was lost on the way. Of a grouped
-  // one, live delivery reads the rows behind the first.
-  if (row?.id === push.rows[0].id) return { kind: "stored", rows: [row] };
+  const [first] = push.rows;
+  if (first === undefined) return { kind: "stored", rows: [] };
+  // The id is ours: this very push was committed and its answer was lost on the way. Of several
+  // rows, live delivery reads those behind the first.
+  if (row?.id === first.id) return { kind: "stored", rows: [row] };
   if (row !== undefined) return { kind: "deduplicated", row };
   return {
     kind: "refused",
-    error: new ServiceError("aborted", "ROW_ERASED", "the row of this key was erased meanwhile"),
+    error: new ServiceError("aborted", "ROW_ERASED", "the row of this push was erased meanwhile"),
   };
 }
 

@@ -24,6 +24,7 @@ import type { Metrics } from "../observability/metrics.ts";
 import { failureOf } from "../store/failure.ts";
 import type { NewRow, Push } from "../store/push.ts";
 import type { StoredRow } from "../store/rows.ts";
+import type { OpenedStream, StreamRequest } from "../store/streams.ts";
 import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
 import {
   CONTENDED_LANES,
@@ -32,13 +33,17 @@ import {
   RETRY_DELAY_MIN_MS,
   RETRY_LIMIT_MS,
 } from "./limits.ts";
+import { Opener } from "./opener.ts";
 import { type BatchLimits, PushQueue, type Waiting } from "./queue.ts";
 import { callerGone, databaseUnavailable, outcomeUnknown, queueFull, stopping } from "./refusal.ts";
 
 /** Of a committed push, or of the earlier one that it repeats. */
 export interface Acknowledged {
-  /** One row for a plain push; those that a grouped one stands for. Of a repeated one, its first. */
-  readonly rows: readonly [StoredRow, ...StoredRow[]];
+  /**
+   * The rows of the push, none where it has none. Of one that was repeated, or whose first answer was
+   * lost, the first row alone.
+   */
+  readonly rows: readonly StoredRow[];
   readonly deduplicated: boolean;
 }
 
@@ -46,8 +51,16 @@ export interface Ingest extends Unit {
   /**
    * Resolves after commit. `gone` is asked before the push is first sent: true drops it. Rejects with
    * a ServiceError: refused, QUEUE_FULL, UNAVAILABLE, OUTCOME_UNKNOWN, SHUTTING_DOWN.
+   *
+   * The ranges of a stream are to be pushed in the order of their numbers, without waiting for each
+   * other; once one is rejected, those after it are not stored either.
    */
   push(push: Push, gone: () => boolean): Promise<Acknowledged>;
+  /**
+   * Opens a push stream and so ends every other one of the session. Resolves after commit; rejects as
+   * `push` does. `gone` is asked before every try.
+   */
+  open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream>;
 }
 
 export interface IngestDependencies {
@@ -101,8 +114,9 @@ class GroupCommit implements Ingest {
   readonly #dependencies: IngestDependencies;
   readonly #limits: IngestLimits;
   readonly #queue = new PushQueue<Item>();
-  readonly #running = new Set<Promise<void>>();
+  readonly #running = new Set<Promise<unknown>>();
   readonly #stop = new AbortController();
+  readonly #opener: Opener;
   #lanes = 0;
   #contendedLanes = 0;
   /** Batches in a row that PostgreSQL could not take. */
@@ -112,6 +126,8 @@ class GroupCommit implements Ingest {
   constructor(dependencies: IngestDependencies, limits: IngestLimits) {
     this.#dependencies = dependencies;
     this.#limits = limits;
+    const { writer, clock } = dependencies;
+    this.#opener = new Opener({ writer, clock, stop: this.#stop.signal });
   }
 
   async start(): Promise<void> {}
@@ -120,23 +136,33 @@ class GroupCommit implements Ingest {
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#pump();
-    while (this.#running.size > 0) await Promise.all(this.#running);
+    while (this.#running.size > 0) await Promise.allSettled(this.#running);
   }
 
   push(push: Push, gone: () => boolean): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
     const bytes = push.rows.reduce((sum, row) => sum + bytesOf(row), 0);
     const { queueRowsMax, queueBytesMax } = this.#limits;
-    const rows = this.#queue.rows + push.rows.length;
-    if (rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {
+    const rows = Math.max(1, push.rows.length); // One without rows takes room as well.
+    if (this.#queue.rows + rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {
       return Promise.reject(queueFull());
     }
     return new Promise((resolve, reject) => {
       const sinceMs = this.#dependencies.clock.monotonicMs();
-      const item = { push, rows: push.rows.length, bytes, resolve, reject, gone, sinceMs };
+      const item = { push, rows, bytes, resolve, reject, gone, sinceMs };
       this.#queue.add({ ...item, sent: false, uncertain: false });
       this.#schedule();
     });
+  }
+
+  async open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream> {
+    const opening = this.#opener.open(request, gone);
+    this.#running.add(opening);
+    try {
+      return await opening;
+    } finally {
+      this.#running.delete(opening);
+    }
   }
 
   /** After the calls that have already arrived on this turn of the loop, so that they go together. */
@@ -214,7 +240,7 @@ class GroupCommit implements Ingest {
     }
     this.#failures = 0;
     metrics.commitSeconds.observe((clock.monotonicMs() - startMs) / 1_000);
-    metrics.batchRows.observe(items.reduce((sum, item) => sum + item.rows, 0));
+    metrics.batchRows.observe(items.reduce((sum, { push }) => sum + push.rows.length, 0));
     this.#settle(items, settled, remainder);
   }
 
@@ -229,12 +255,9 @@ class GroupCommit implements Ingest {
     for (const [index, item] of items.entries()) {
       const answer = settled[index] ?? { kind: "busy" };
       switch (answer.kind) {
-        case "stored": {
-          const [first, ...others] = answer.rows;
-          if (first === undefined) throw new Error("a stored push has no row");
-          item.resolve({ rows: [first, ...others], deduplicated: false });
+        case "stored":
+          item.resolve({ rows: answer.rows, deduplicated: false });
           break;
-        }
         case "deduplicated":
           metrics.rowsDeduplicated.inc();
           item.resolve({ rows: [answer.row], deduplicated: true });
@@ -276,8 +299,8 @@ class GroupCommit implements Ingest {
         remainder.failed = true;
         for (const item of items) {
           item.uncertain = true;
-          if (item.push.key === undefined) item.reject(outcomeUnknown(error));
-          else this.#again(item, remainder, error);
+          if (isRepeatable(item.push)) this.#again(item, remainder, error);
+          else item.reject(outcomeUnknown(error));
         }
     }
   }
@@ -324,6 +347,11 @@ class GroupCommit implements Ingest {
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }
+}
+
+/** Once more is as good as once: the table tells what it has of it. */
+function isRepeatable({ key, range }: Push): boolean {
+  return key !== undefined || range !== undefined;
 }
 
 /** Whatever failed last: one try that was lost after sending may have been committed. */

@@ -1,13 +1,19 @@
 /** Why a push was not stored, as its caller learns of it. */
 import { ServiceError } from "../base/errors.ts";
 import type { Push } from "../store/push.ts";
+import type { Opening, StreamRequest } from "../store/streams.ts";
 import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { QUEUE_FULL_RETRY_AFTER_MS, RETRY_DELAY_MAX_MS } from "./limits.ts";
 
-export function refusal(
-  kind: "key_reused" | "stale_epoch" | "not_found" | "deleted",
-  push: Push,
-): ServiceError {
+export type RefusedPush =
+  | "key_reused"
+  | "stale_epoch"
+  | "stream_replaced"
+  | "gap"
+  | "not_found"
+  | "deleted";
+
+export function refusal(kind: RefusedPush, push: Push): ServiceError {
   switch (kind) {
     case "key_reused":
       return new ServiceError(
@@ -24,16 +30,64 @@ export function refusal(
         },
       );
     case "stale_epoch":
-      return new ServiceError(
-        "failed_precondition",
-        "STALE_EPOCH",
-        `producer_epoch ${push.epoch} is below the highest that this session has seen: another writer took over`,
-      );
+      return staleEpoch(push.range?.epoch ?? push.epoch);
+    case "stream_replaced":
+      return streamReplaced();
+    case "gap":
+      return beforeItLost(push.range?.firstClientSeq);
     case "not_found":
       return sessionNotFound(push.sessionId);
     case "deleted":
       return sessionDeleted(push.sessionId);
   }
+}
+
+export function openingRefusal(
+  opening: Exclude<Opening, { readonly kind: "opened" | "busy" }>,
+  { sessionId, epoch }: StreamRequest,
+): ServiceError {
+  switch (opening.kind) {
+    case "stale_epoch":
+      return epoch === 0n ? noEpochAbove(opening.highest) : staleEpoch(epoch);
+    case "not_found":
+      return sessionNotFound(sessionId);
+    case "deleted":
+      return sessionDeleted(sessionId);
+  }
+}
+
+export function streamReplaced(): ServiceError {
+  return new ServiceError(
+    "aborted",
+    "STREAM_REPLACED",
+    "another stream of this session and producer_epoch was opened after this one",
+  );
+}
+
+export function staleEpoch(epoch: bigint | undefined): ServiceError {
+  return new ServiceError(
+    "failed_precondition",
+    "STALE_EPOCH",
+    `producer_epoch ${epoch} is below the highest that this session has seen: another writer took over`,
+  );
+}
+
+function noEpochAbove(highest: bigint): ServiceError {
+  return new ServiceError(
+    "failed_precondition",
+    "STALE_EPOCH",
+    `this session has seen producer_epoch ${highest}, the highest there is: no writer can take over`,
+  );
+}
+
+/** Whoever waits for the earlier events hears why; of these nothing is stored, and a new try is safe. */
+function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
+  return new ServiceError(
+    "unavailable",
+    "DATABASE_UNAVAILABLE",
+    `the events before number ${firstClientSeq} of this stream could not be stored; nothing from there on was stored`,
+    { retryAfterMs: RETRY_DELAY_MAX_MS },
+  );
 }
 
 export function queueFull(): ServiceError {
@@ -70,7 +124,7 @@ export function outcomeUnknown(cause: unknown): ServiceError {
   return new ServiceError(
     "unavailable",
     "OUTCOME_UNKNOWN",
-    "the database was lost during the commit: the row may or may not be stored; an idempotency_key makes a retry safe",
+    "the database was lost during the commit: the row may or may not be stored; an idempotency_key or a push stream's numbers make a retry safe",
     { cause, retryAfterMs: RETRY_DELAY_MAX_MS },
   );
 }

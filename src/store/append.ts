@@ -1,13 +1,13 @@
 /**
  * Appends pushes to their sessions: many in one call, one transaction, one fsync. The rules are in
- * the function ledger_append (migrations/0001_append.sql), which stores a batch whole or tells what
+ * the function ledger_append (migrations/0002_push_streams.sql), which stores a batch whole or tells what
  * of it must be refused; then the rest goes again. Each turn settles a push at least, and a batch in
  * which nothing is refused, the ordinary one, takes one.
  */
 import { sql } from "drizzle-orm";
 import { type Arranged, type Arrangement, arrange, type Base, placesOf } from "./arrange.ts";
 import type { Database } from "./database.ts";
-import type { Outcome, Push } from "./push.ts";
+import type { Outcome, Push, StreamRange } from "./push.ts";
 import { isoOf } from "./times.ts";
 
 export interface AppendOptions {
@@ -24,9 +24,11 @@ interface Answer {
   /** Nothing stored, because of these sessions. */
   readonly sessions?: readonly (readonly [string, "busy" | "not_found" | "deleted"])[];
   /** Nothing stored, because of these pushes: number in the batch, why, number of the kept row. */
-  readonly pushes?: readonly (readonly [number, RefusedPush, string | null])[];
+  readonly pushes?: readonly RefusedPush[] | null;
+  readonly ranges?: readonly RefusedPush[] | null;
 }
-type RefusedPush = "stale_epoch" | "deduplicated" | "key_reused";
+type RefusedPush = readonly [number, Verdict, string | null];
+type Verdict = "stale_epoch" | "deduplicated" | "key_reused" | "stream_replaced" | "gap";
 
 /**
  * Resolves after commit, with one outcome a push. No push may depend on an earlier one of the batch
@@ -74,8 +76,9 @@ function settled(
   const outcomes = new Map<Push, Outcome>();
   if (answer.bases !== undefined) {
     const bases = new Map(answer.bases.map((base) => [base[0], baseOf(base)]));
-    for (const [push, places] of placesOf(arrangement.rows, bases)) {
-      outcomes.set(push, { kind: "stored", places });
+    const places = placesOf(arrangement.rows, bases);
+    for (const push of pushes) {
+      outcomes.set(push, { kind: "stored", places: places.get(push) ?? [] });
     }
   }
   const sessions = new Map(answer.sessions);
@@ -83,10 +86,11 @@ function settled(
     const kind = sessions.get(push.sessionId);
     if (kind !== undefined) outcomes.set(push, { kind });
   }
-  for (const [index, kind, seq] of answer.pushes ?? []) {
+  for (const [index, kind, seq] of [...(answer.pushes ?? []), ...(answer.ranges ?? [])]) {
     const push = pushes[index];
     if (push === undefined) throw new Error("ledger_append names a push that was not sent");
-    outcomes.set(push, kind === "deduplicated" ? { kind, seq: BigInt(seq ?? 0) } : { kind });
+    const kept = seq === null ? undefined : BigInt(seq);
+    outcomes.set(push, kind === "deduplicated" ? { kind, seq: kept } : { kind });
   }
   return outcomes;
 }
@@ -109,11 +113,12 @@ function baseOf([, messageSeq, eventSeq, openRunId]: readonly [
 // skips the statement.
 
 function judgedJson(pushes: readonly Push[]): string | null {
-  const judged = pushes.flatMap((push, u) =>
-    push.key === undefined && push.epoch === undefined
-      ? []
-      : [{ u, s: push.sessionId, t: push.stream === "messages" ? "m" : "e", ...keyOf(push) }],
-  );
+  const judged = pushes.flatMap((push, u): object[] => {
+    const { sessionId: s, range } = push;
+    if (range !== undefined) return [{ u, s, ...rangeOf(range), id: push.rows[0]?.id }];
+    if (push.key === undefined && push.epoch === undefined) return [];
+    return [{ u, s, t: push.stream === "messages" ? "m" : "e", ...keyOf(push) }];
+  });
   return judged.length === 0 ? null : JSON.stringify(judged);
 }
 
@@ -172,6 +177,15 @@ function keyOf(push: Push): object {
   return { key: push.key, dg: hexOf(push.digest), ep: push.epoch?.toString() };
 }
 
+function rangeOf(range: StreamRange): object {
+  return {
+    ep: range.epoch.toString(),
+    st: range.stream.toString(),
+    f: range.firstClientSeq.toString(),
+    l: range.lastClientSeq.toString(),
+  };
+}
+
 function usedJson({ sessions }: Arrangement): string {
   return JSON.stringify(
     Array.from(sessions.values(), (use) => ({
@@ -179,6 +193,8 @@ function usedJson({ sessions }: Arrangement): string {
       m: use.messages.toString(),
       e: use.events.toString(),
       ep: use.epoch?.toString(),
+      cs: use.lastClientSeq?.toString(),
+      rf: use.refused === 0 ? undefined : use.refused,
       w: use.runId !== undefined,
       rid: use.runId === "" ? undefined : use.runId,
     })),

@@ -22,6 +22,10 @@ export interface SessionUse {
   messages: bigint;
   events: bigint;
   epoch: bigint | undefined;
+  /** Of the last range; undefined: there is none. */
+  lastClientSeq: bigint | undefined;
+  /** Numbers of ranges that were refused. */
+  refused: number;
   /** The open run after the batch; undefined: as before. */
   runId: string | undefined;
 }
@@ -48,6 +52,8 @@ export function arrange(pushes: readonly Push[]): Arrangement {
       sessions.set(push.sessionId, use);
     }
     use.epoch = push.epoch ?? use.epoch;
+    use.lastClientSeq = push.range?.lastClientSeq ?? use.lastClientSeq;
+    use.refused += push.range?.refused ?? 0;
     for (const row of push.rows) rows.push(place(push, row, use));
   }
   return { rows, sessions };
@@ -68,7 +74,7 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   return { push, row, first, offset, runId };
 }
 
-/** The places of one push's rows, once its session's base is known. */
+/** The places of each push's rows, once its session's base is known; a push without rows is left out. */
 export function placesOf(
   rows: readonly Arranged[],
   bases: ReadonlyMap<string, Base>,
@@ -90,5 +96,13 @@ export function placesOf(
 }
 
 function unused(sessionId: string): SessionUse {
-  return { sessionId, messages: 0n, events: 0n, epoch: undefined, runId: undefined };
+  return {
+    sessionId,
+    messages: 0n,
+    events: 0n,
+    epoch: undefined,
+    lastClientSeq: undefined,
+    refused: 0,
+    runId: undefined,
+  };
 }

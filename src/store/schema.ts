@@ -52,7 +52,7 @@ export const sessions = pgTable(
     eventSeq: number("event_seq").notNull().default(sql`0`),
     /** The highest epoch seen; null until a writer names one. */
     producerEpoch: number("producer_epoch"),
-    /** Of the newest push stream: its number, what is committed of it, how many it refused. */
+    /** The newest push stream; of its epoch, the last client number and how many were refused. */
     producerStream: number("producer_stream").notNull().default(sql`0`),
     producerClientSeq: number("producer_client_seq").notNull().default(sql`0`),
     producerRefused: number("producer_refused").notNull().default(sql`0`),

@@ -73,6 +73,6 @@ function pushOf(sessionId: string, index: number): Push {
     sender: undefined,
     sentAtMicros: undefined,
   };
-  const absent = { key: undefined, digest: undefined, epoch: undefined, actor: undefined };
-  return { sessionId, stream: "events", ...absent, rows: [row] };
+  const unkeyed = { key: undefined, digest: undefined, epoch: undefined, range: undefined };
+  return { sessionId, stream: "events", ...unkeyed, actor: undefined, rows: [row] };
 }

@@ -101,6 +101,7 @@ function pushOf(sessionId: string, { fragments: index, ...row }: MergedEvent): P
     key: undefined,
     digest: undefined,
     epoch: undefined,
+    range: undefined,
     actor: undefined,
     rows: [
       {

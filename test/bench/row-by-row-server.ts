@@ -7,9 +7,10 @@
 import { startAll, stopAll } from "../../src/base/lifecycle.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { addressText, loadConfig } from "../../src/config.ts";
+import { OpenGroups } from "../../src/handlers/open-groups.ts";
 import { createOrderObserver } from "../../src/handlers/order.ts";
 import { createPushHandlers } from "../../src/handlers/push.ts";
-import { commitBatch, type LedgerWriter } from "../../src/ingest/commit.ts";
+import { type BatchWriter, commitBatch } from "../../src/ingest/commit.ts";
 import type { Ingest } from "../../src/ingest/ingest.ts";
 import { databaseUnavailable } from "../../src/ingest/refusal.ts";
 import { createLog } from "../../src/observability/log.ts";
@@ -30,22 +31,17 @@ const database = createDatabase({
   lockTimeoutMs: config.lockTimeoutMs,
 });
 
-const writer: LedgerWriter = {
+const writer: BatchWriter = {
   append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
   readKept: (addresses) => readKept(database, addresses),
 };
 
-const ingest: Ingest = {
-  start: () => Promise.resolve(),
-  stop: () => Promise.resolve(),
+const ingest: Pick<Ingest, "push"> = {
   async push(push) {
     const [settled] = await commitBatch(writer, [push], { wait: true });
     switch (settled?.kind) {
-      case "stored": {
-        const [first, ...others] = settled.rows;
-        if (first === undefined) throw new Error("a stored push has no row");
-        return { rows: [first, ...others], deduplicated: false };
-      }
+      case "stored":
+        return { rows: settled.rows, deduplicated: false };
       case "deduplicated":
         return { rows: [settled.row], deduplicated: true };
       case "refused":
@@ -64,7 +60,10 @@ const rpc = createRpcServer(
     log: createLog({ level: "info", pretty: false, to: "stderr" }),
     metrics,
     clock: systemClock,
-    handlers: createPushHandlers({ ingest, clock: systemClock, order }, config),
+    handlers: createPushHandlers(
+      { ingest, clock: systemClock, order, groups: new OpenGroups() },
+      config,
+    ),
   },
   {
     address: addressText(config.grpcAddress),

@@ -5,7 +5,8 @@
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import { Independent, type Outcome, type Push } from "../../src/store/push.ts";
+import type { Outcome, Push } from "../../src/store/push.ts";
+import { batchesOf } from "../support/batches.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 interface Kept {
@@ -71,25 +72,6 @@ const push = fc
         }),
   );
 
-/** Batches as ingest makes them: a push that depends on an earlier one begins the next. */
-function batches(pushes: readonly Push[], size: number): Push[][] {
-  const made: Push[][] = [];
-  let independent = new Map<string, Independent>();
-  for (const next of pushes) {
-    const session = independent.get(next.sessionId) ?? new Independent();
-    const last = made.at(-1);
-    if (last !== undefined && last.length < size && session.admit(next)) {
-      independent.set(next.sessionId, session);
-      last.push(next);
-      continue;
-    }
-    independent = new Map([[next.sessionId, new Independent()]]);
-    independent.get(next.sessionId)?.admit(next);
-    made.push([next]);
-  }
-  return made;
-}
-
 let ledger: TestLedger;
 beforeAll(async () => {
   ledger = await createLedger();
@@ -113,7 +95,7 @@ test("batches do what one push after the other does", async () => {
           return model.push(one);
         });
         const outcomes: Outcome[] = [];
-        for (const batch of batches(pushes, size)) {
+        for (const batch of batchesOf(pushes, size)) {
           outcomes.push(
             ...(await append(ledger.database, batch, { createMissing: true, wait: true })),
           );

@@ -5,6 +5,7 @@ import { readPage } from "../../src/store/pages.ts";
 import type { Push } from "../../src/store/push.ts";
 import { deleteSession } from "../../src/store/sessions.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { countsOf } from "../support/table-counts.ts";
 
 const AUTO = { createMissing: true, wait: false };
 
@@ -177,6 +178,29 @@ describe("append", () => {
     }
     const seqs = (await rowsOf("race")).map((row) => row.seq);
     expect(seqs).toEqual(Array.from({ length: 51 }, (_, index) => BigInt(index + 1)));
+  });
+
+  test("a push reads its own sessions only, by a plan that was made when there were few", async () => {
+    // The bug: until the table was analysed, every push on a connection that had pushed before read
+    // the index of all sessions, to join them by hash.
+    const client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
+    const pushTo = (id: string) => async (on: postgres.TransactionSql) => {
+      const session = [{ s: id, m: "0", e: "0", w: false }];
+      const judged = [{ u: 0, s: id, t: "e", key: "k", dg: "\\x01", ep: "1" }];
+      return on`select ledger_append(array[${id}], true, false, ${JSON.stringify(judged)}::text::json, null, null,
+        ${JSON.stringify(session)}::text::json)`;
+    };
+    try {
+      await client`alter table sessions set (autovacuum_enabled = false)`;
+      await client.begin(pushTo("plan-first"));
+      await client`insert into sessions (id, created_at, updated_at)
+        select 'many-' || n, now(), now() from generate_series(1, 10000) n`;
+      const counts = await countsOf(client, "sessions", pushTo("many-77"));
+      expect(counts?.seqScans).toBe(0);
+      expect(counts?.rowsByIndex).toBeLessThan(10);
+    } finally {
+      await client.end();
+    }
   });
 
   test("new sessions made by two batches in opposite order do not wait for each other for ever", async () => {

@@ -5,7 +5,7 @@ import { loggedStatement, readLogged } from "../../src/store/logged.ts";
 import { createReader } from "../../src/store/reads.ts";
 import { append } from "../../src/store/append.ts";
 import { sql } from "drizzle-orm";
-import { createLedger, type TestLedger } from "../support/ledger.ts";
+import { createLedger, newPush, type TestLedger } from "../support/ledger.ts";
 
 let ledger: TestLedger;
 beforeAll(async () => {
@@ -23,16 +23,10 @@ beforeAll(async () => {
     sender: undefined,
     sentAtMicros: undefined,
   }));
-  const push = { key: undefined, digest: undefined, epoch: undefined, actor: undefined };
   for (const sessionId of ["s", "other"]) {
     await append(
       ledger.database,
-      rows.map((row) => ({
-        ...push,
-        sessionId,
-        stream: "events",
-        rows: [{ ...row, id: uuidv7() }],
-      })),
+      rows.map((row) => newPush(sessionId, { rows: [{ ...row, id: uuidv7() }] })),
       { createMissing: true, wait: true },
     );
   }

@@ -1,3 +1,5 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import postgres from "postgres";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
@@ -5,6 +7,8 @@ import { createDatabase as openDatabase } from "../../src/store/database.ts";
 import { migrateDown, migrateUp, migrationStatus } from "../../src/store/migrate.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { newPush } from "../support/ledger.ts";
+
+const MIGRATIONS = join(import.meta.dirname, "../../src/store/migrations");
 
 let created: TestDatabase;
 let client: postgres.Sql;
@@ -67,9 +71,23 @@ describe("migrations", () => {
     await migrateUp(created.url);
     await pushOne();
     const { applied, pending } = await migrateDown(created.url);
-    expect([applied, pending]).toEqual([["0000_tables"], ["0001_append"]]);
+    expect([applied, pending]).toEqual([["0000_tables", "0001_append"], ["0002_push_streams"]]);
     await migrateUp(created.url);
     expect(await client`select seq from session_events`).toEqual([{ seq: "1" }]);
+  });
+
+  test("each step down leaves what the steps before it made", async () => {
+    let { applied } = await migrateUp(created.url);
+    while (applied.length > 1) {
+      ({ applied } = await migrateDown(created.url));
+      const lowered = await schema();
+      await client`drop schema public cascade`;
+      await client`create schema public`;
+      for (const tag of applied) {
+        await client.unsafe(readFileSync(join(MIGRATIONS, `${tag}.sql`), "utf8"));
+      }
+      expect(lowered).toEqual(await schema());
+    }
   });
 
   test("down on an empty database does nothing", async () => {

@@ -17,14 +17,12 @@ import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { createLive, type Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
-import { readKept } from "../../src/store/kept.ts";
 import type { LedgerReader } from "../../src/store/reader.ts";
 import { createReader } from "../../src/store/reads.ts";
 import { headOf, lastSeqOf, type StoredRow, type StreamName } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/sessions.ts";
-import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { createLedger, ledgerWriter, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 const LIMITS = {
   ...LIVE_LIMITS,
@@ -73,10 +71,7 @@ async function startReplica(url: string): Promise<Replica> {
   const live = createLive({ reader, clock: systemClock, log }, LIMITS);
   const ingest = createIngest(
     {
-      writer: {
-        append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
-        readKept: (addresses) => readKept(database, addresses),
-      },
+      writer: ledgerWriter(database),
       publish: (rows) => live.committed(rows),
       clock: systemClock,
       metrics: createMetrics(),

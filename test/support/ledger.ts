@@ -1,7 +1,11 @@
 import { v7 as uuidv7 } from "uuid";
+import type { LedgerWriter } from "../../src/ingest/commit.ts";
+import { append } from "../../src/store/append.ts";
 import { createDatabase as openDatabase, type Database } from "../../src/store/database.ts";
+import { readKept } from "../../src/store/kept.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import type { NewRow, Push } from "../../src/store/push.ts";
+import { openStream } from "../../src/store/streams.ts";
 import { createDatabase } from "./database.ts";
 
 export interface TestLedger extends AsyncDisposable {
@@ -32,6 +36,15 @@ export async function createLedger(
   };
 }
 
+/** The store as ingest needs it; sessions are made. */
+export function ledgerWriter(database: Database): LedgerWriter {
+  return {
+    append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),
+    readKept: (addresses) => readKept(database, addresses),
+    openStream: (request, { wait }) => openStream(database, request, { createMissing: true, wait }),
+  };
+}
+
 export function newRow(row: Partial<NewRow> = {}): NewRow {
   return {
     id: uuidv7(),
@@ -57,6 +70,7 @@ export function newPush(sessionId: string, push: Partial<Push> = {}): Push {
     digest: push.key === undefined ? undefined : Uint8Array.of(1),
     epoch: undefined,
     actor: undefined,
+    range: undefined,
     rows: [newRow()],
     ...push,
   };

@@ -1,0 +1,34 @@
+/** So much at once and no more; the rest waits in the order it came, up to a limit. */
+import { queueFull } from "./refusal.ts";
+
+export interface LaneLimits {
+  readonly lanes: number;
+  readonly waitingMax: number;
+}
+
+export class Lanes {
+  readonly #limits: LaneLimits;
+  readonly #waiting: (() => void)[] = [];
+  #busy = 0;
+
+  constructor(limits: LaneLimits) {
+    this.#limits = limits;
+  }
+
+  /** Does the work when a lane is free; rejects with QUEUE_FULL when too much waits for that. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    const { lanes, waitingMax } = this.#limits;
+    if (this.#busy < lanes) this.#busy += 1;
+    else {
+      if (this.#waiting.length >= waitingMax) throw queueFull();
+      await new Promise<void>((resolve) => this.#waiting.push(resolve)); // It is given a lane.
+    }
+    try {
+      return await work();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#busy -= 1;
+      else next();
+    }
+  }
+}

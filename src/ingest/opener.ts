@@ -1,0 +1,89 @@
+/**
+ * Opens push streams. Unlike a push an opening may be repeated whenever nobody knows what became of
+ * it: each one only replaces the one before.
+ *
+ *   open ─► a lane ─► ledger_open_stream ─┬─ opened, refused ──► answered
+ *             ▲                           ├─ held by somebody, in the end in a lane of those that
+ *             │                           │  wait for the lock
+ *             └── after a pause ──────────┴─ no answer
+ *
+ * An opening that waits for a held session keeps a connection, so few may: openings of a session that
+ * is stuck must leave the pool to the others.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { backoffMs } from "../base/backoff.ts";
+import type { Clock } from "../base/clock.ts";
+import { ServiceError } from "../base/errors.ts";
+import { failureOf } from "../store/failure.ts";
+import type { OpenedStream, Opening, StreamRequest } from "../store/streams.ts";
+import type { LedgerWriter } from "./commit.ts";
+import { Lanes } from "./lanes.ts";
+import {
+  OPEN_LANES,
+  OPENINGS_WAITING_MAX,
+  RETRY_DELAY_MAX_MS,
+  RETRY_DELAY_MIN_MS,
+  RETRY_LIMIT_MS,
+} from "./limits.ts";
+import { callerGone, databaseUnavailable, openingRefusal, stopping } from "./refusal.ts";
+
+export interface OpenerDependencies {
+  readonly writer: Pick<LedgerWriter, "openStream">;
+  readonly clock: Clock;
+  /** From then on nothing new is sent. */
+  readonly stop: AbortSignal;
+}
+
+/** A batch holds a session for a few milliseconds. Found held so often in a row, it is waited for. */
+const BUSY_MAX = 4;
+const BACKOFF = { minMs: RETRY_DELAY_MIN_MS, maxMs: RETRY_DELAY_MAX_MS };
+
+export class Opener {
+  readonly #dependencies: OpenerDependencies;
+  readonly #free = new Lanes({ lanes: OPEN_LANES, waitingMax: OPENINGS_WAITING_MAX });
+  readonly #held = new Lanes({ lanes: OPEN_LANES, waitingMax: OPENINGS_WAITING_MAX });
+
+  constructor(dependencies: OpenerDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Resolves after commit; rejects with a ServiceError. */
+  async open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream> {
+    const { clock, stop } = this.#dependencies;
+    const sinceMs = clock.monotonicMs();
+    let busy = 0;
+    for (let failures = 0; ; failures += 1) {
+      let cause: unknown;
+      try {
+        const opening = await this.#ask(request, { wait: busy >= BUSY_MAX, gone });
+        if (opening.kind === "opened") return openedStream(opening);
+        if (opening.kind !== "busy") throw openingRefusal(opening, request);
+        busy += 1;
+      } catch (error) {
+        const failure = failureOf(error);
+        if (failure === "defect") throw ServiceError.from(error);
+        if (failure === "unavailable") throw databaseUnavailable(error);
+        cause = error;
+      }
+      if (clock.monotonicMs() - sinceMs > RETRY_LIMIT_MS) throw databaseUnavailable(cause);
+      const pauseMs = backoffMs(BACKOFF, failures, Math.random());
+      await delay(pauseMs, undefined, { signal: stop }).catch(() => undefined);
+    }
+  }
+
+  #ask(
+    request: StreamRequest,
+    { wait, gone }: { readonly wait: boolean; readonly gone: () => boolean },
+  ): Promise<Opening> {
+    const { writer, stop } = this.#dependencies;
+    return (wait ? this.#held : this.#free).run(async () => {
+      if (stop.aborted) throw stopping();
+      if (gone()) throw callerGone();
+      return writer.openStream(request, { wait });
+    });
+  }
+}
+
+function openedStream({ epoch, stream, lastClientSeq, refused }: OpenedStream): OpenedStream {
+  return { epoch, stream, lastClientSeq, refused };
+}

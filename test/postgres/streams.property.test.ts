@@ -1,0 +1,215 @@
+/**
+ * However streams are opened and pushed to, several in one session, beside unary pushes with and
+ * without a key and an epoch, in whatever batches, again after a lost answer or after an earlier range was lost:
+ * every answer, and the session in the end, is what a ledger of a few lines says that handles one after
+ * the other.
+ */
+import * as fc from "fast-check";
+import { sql } from "drizzle-orm";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import type { Outcome, Push, StreamRange } from "../../src/store/push.ts";
+import { openStream, type Opening } from "../../src/store/streams.ts";
+import { batchesOf } from "../support/batches.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { properties } from "../support/properties.ts";
+
+class Model {
+  epoch: bigint | undefined;
+  stream = 0n;
+  done = 0n;
+  refused = 0n;
+  #next = 1n;
+  readonly #seqs = new Map<string | undefined, bigint>();
+
+  open(wanted: bigint): Opening {
+    if (wanted !== 0n && wanted < (this.epoch ?? 0n))
+      return { kind: "stale_epoch", highest: this.epoch ?? 0n };
+    this.#raise(wanted === 0n ? (this.epoch ?? 0n) + 1n : wanted);
+    this.stream += 1n;
+    const { epoch = 0n, stream, done, refused } = this;
+    return { kind: "opened", epoch, stream, lastClientSeq: done, refused };
+  }
+
+  push({ range, key, epoch, rows }: Push): Outcome {
+    const id = key ?? rows[0]?.id;
+    if (key !== undefined && this.#seqs.has(key))
+      return { kind: "deduplicated", seq: this.#seqs.get(key) };
+    if ((range?.epoch ?? epoch ?? this.epoch ?? 0n) < (this.epoch ?? 0n))
+      return { kind: "stale_epoch" };
+    if (range !== undefined) {
+      if (range.stream !== this.stream) return { kind: "stream_replaced" };
+      if (range.lastClientSeq <= this.done)
+        return { kind: "deduplicated", seq: this.#seqs.get(id) };
+      if (range.firstClientSeq > this.done + 1n) return { kind: "gap" };
+      this.done = range.lastClientSeq;
+      this.refused += BigInt(range.refused);
+    } else if (epoch !== undefined) this.#raise(epoch);
+    const places = rows.map((row) => ({ seq: this.#take(row.eventCount), runId: "" }));
+    if (id !== undefined) this.#seqs.set(id, places[0]?.seq ?? 0n);
+    return { kind: "stored", places };
+  }
+
+  #raise(epoch: bigint): void {
+    if (epoch !== this.epoch) this.done = this.refused = 0n;
+    this.epoch = epoch;
+  }
+
+  #take(numbers: number): bigint {
+    const seq = this.#next;
+    this.#next += BigInt(numbers);
+    return seq;
+  }
+}
+
+/** `of` picks one of the streams that were opened so far, from the newest backwards. */
+type Step =
+  | { readonly kind: "open"; readonly epoch: bigint }
+  | { readonly kind: "unary"; readonly key: string | undefined; readonly epoch: bigint | undefined }
+  | { readonly kind: "range"; readonly of: number; readonly counts: readonly number[] }
+  | { readonly kind: "refused"; readonly of: number; readonly numbers: number }
+  | { readonly kind: "again"; readonly of: number; readonly back: number }
+  /** A range that is lost on the way: those after it find a gap. */
+  | { readonly kind: "lost"; readonly of: number };
+
+const of = fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, fc.nat(3));
+const kind = <K extends string>(name: K) => fc.constant(name);
+const epoch = fc.bigInt({ min: 0n, max: 4n });
+const counts = fc.array(fc.integer({ min: 1, max: 3 }), { minLength: 1, maxLength: 3 });
+const step: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 2, arbitrary: fc.record({ kind: kind("open"), epoch }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      kind: kind("unary"),
+      key: fc.option(fc.constantFrom("k1", "k2"), { nil: undefined }),
+      epoch: fc.option(epoch, { nil: undefined }),
+    }),
+  },
+  { weight: 8, arbitrary: fc.record({ kind: kind("range"), of, counts }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: kind("refused"), of, numbers: fc.constantFrom(1, 2) }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: kind("again"), of, back: fc.nat(2) }) },
+  { weight: 1, arbitrary: fc.record({ kind: kind("lost"), of }) },
+);
+
+/** A client of one stream: it numbers on from what opening said and does not wait for answers. */
+interface Client {
+  readonly epoch: bigint;
+  readonly stream: bigint;
+  next: bigint;
+  readonly sent: Push[];
+}
+
+type Act =
+  | { readonly epoch: bigint; readonly expected: Opening }
+  | { readonly push: Push; readonly expected: Outcome };
+
+/** What the steps come to, and what is to become of it. */
+function played(
+  steps: readonly Step[],
+  sessionId: string,
+): { readonly acts: readonly Act[]; readonly model: Model } {
+  const model = new Model();
+  const clients: Client[] = [];
+  const acts = steps.flatMap((one): Act[] => {
+    if (one.kind === "open") {
+      const expected = model.open(one.epoch);
+      if (expected.kind === "opened") {
+        const { epoch: given, stream, lastClientSeq } = expected;
+        clients.unshift({ epoch: given, stream, next: lastClientSeq + 1n, sent: [] });
+      }
+      return [{ epoch: one.epoch, expected }];
+    }
+    const push = pushOf(one, sessionId, clients);
+    return push === undefined ? [] : [{ push, expected: model.push(push) }];
+  });
+  return { acts, model };
+}
+
+function pushOf(
+  one: Exclude<Step, { readonly kind: "open" }>,
+  sessionId: string,
+  clients: readonly Client[],
+): Push | undefined {
+  if (one.kind === "unary") return newPush(sessionId, { key: one.key, epoch: one.epoch });
+  const client = clients[one.of % Math.max(1, clients.length)];
+  if (client === undefined) return undefined;
+  if (one.kind === "again") return client.sent.at(-1 - one.back);
+  const eventCounts = one.kind === "range" ? one.counts : [];
+  const events = eventCounts.reduce((sum, count) => sum + count, 0);
+  const range: StreamRange = {
+    epoch: client.epoch,
+    stream: client.stream,
+    firstClientSeq: client.next,
+    lastClientSeq: client.next + BigInt(one.kind === "refused" ? one.numbers : events || 1) - 1n,
+    refused: one.kind === "refused" ? one.numbers : 0,
+  };
+  client.next = range.lastClientSeq + 1n;
+  if (one.kind === "lost") return undefined;
+  const rows = eventCounts.map((eventCount) => newRow({ eventCount }));
+  const push = newPush(sessionId, { range, rows });
+  client.sent.push(push);
+  return push;
+}
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+
+/** Pushes between two openings go in batches. */
+async function answersTo(
+  acts: readonly Act[],
+  { sessionId, size }: { readonly sessionId: string; readonly size: number },
+): Promise<readonly (Opening | Outcome)[]> {
+  const options = { createMissing: true, wait: true };
+  const answers: (Opening | Outcome)[] = [];
+  let waiting: Push[] = [];
+  const flush = async (): Promise<void> => {
+    for (const batch of batchesOf(waiting, size))
+      answers.push(...(await append(ledger.database, batch, options)));
+    waiting = [];
+  };
+  for (const act of acts) {
+    if ("push" in act) waiting.push(act.push);
+    else {
+      await flush();
+      answers.push(await openStream(ledger.database, { sessionId, epoch: act.epoch }, options));
+    }
+  }
+  await flush();
+  return answers;
+}
+
+test("streams do what one push and one opening after the other does", async () => {
+  let runs = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(step, { maxLength: 40 }),
+      fc.integer({ min: 1, max: 8 }),
+      async (steps, size) => {
+        const sessionId = `s${(runs += 1)}`;
+        // The first makes the session.
+        const { acts, model } = played([{ kind: "open", epoch: 0n }, ...steps], sessionId);
+        const answers = await answersTo(acts, { sessionId, size });
+        expect(answers).toEqual(acts.map(({ expected }) => expected));
+        const [row] = await ledger.database.run(sql`
+          select producer_epoch::text as epoch, producer_stream::text as stream,
+            producer_client_seq::text as done, producer_refused::text as refused
+          from sessions where id = ${sessionId}`);
+        const { epoch: highest, stream, done: last, refused } = model;
+        expect(row).toEqual({
+          epoch: `${highest}`,
+          stream: `${stream}`,
+          done: `${last}`,
+          refused: `${refused}`,
+        });
+      },
+    ),
+    properties({ runs: 200 }),
+  );
+});

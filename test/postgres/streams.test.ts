@@ -1,0 +1,308 @@
+/** Push streams in the table: which one is the newest, and up to which number it is committed. */
+import { sql } from "drizzle-orm";
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import type { Outcome, Push } from "../../src/store/push.ts";
+import { deleteSession } from "../../src/store/sessions.ts";
+import { openStream, type OpenedStream, type Opening } from "../../src/store/streams.ts";
+import { holdSession } from "../support/held-session.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { newRange, rangePush } from "../support/ranges.ts";
+import { countsOf } from "../support/table-counts.ts";
+
+const EPOCH_MAX = 2n ** 63n - 1n;
+const AUTO = { createMissing: true, wait: false };
+
+let ledger: TestLedger;
+let client: postgres.Sql;
+beforeAll(async () => {
+  ledger = await createLedger();
+  client = postgres(ledger.url, { max: 2, onnotice: () => undefined });
+});
+afterAll(async () => {
+  await client.end();
+  await ledger[Symbol.asyncDispose]();
+});
+
+const run = (pushes: readonly Push[]) => append(ledger.database, pushes, AUTO);
+const ask = (sessionId: string, epoch: bigint, options = AUTO): Promise<Opening> =>
+  openStream(ledger.database, { sessionId, epoch }, options);
+
+async function open(sessionId: string, epoch = 0n): Promise<OpenedStream> {
+  const opening = await ask(sessionId, epoch);
+  if (opening.kind !== "opened") throw new Error(opening.kind);
+  return opening;
+}
+
+const opened = (epoch: bigint, stream: bigint, lastClientSeq = 0n, refused = 0n) => ({
+  kind: "opened",
+  epoch,
+  stream,
+  lastClientSeq,
+  refused,
+});
+const kinds = (outcomes: readonly Outcome[]) => outcomes.map(({ kind }) => kind);
+const stored = (...seqs: readonly bigint[]): Outcome => ({
+  kind: "stored",
+  places: seqs.map((seq) => ({ seq, runId: "" })),
+});
+
+describe("opening", () => {
+  test("0 takes the highest epoch plus 1, an equal one goes on, a higher one begins anew, a lower is stale", async () => {
+    expect(await ask("open", 0n)).toEqual(opened(1n, 1n));
+    const first = await open("open", 1n);
+    await run([
+      rangePush("open", first, { from: 1n, to: 3n }),
+      rangePush("open", first, { from: 4n, to: 5n, refused: 2 }),
+    ]);
+    expect(await ask("open", 1n)).toEqual(opened(1n, 3n, 5n, 2n));
+    expect(await ask("open", 7n)).toEqual(opened(7n, 4n));
+    expect(await ask("open", 6n)).toEqual({ kind: "stale_epoch", highest: 7n });
+    expect(await ask("open", 0n)).toEqual(opened(8n, 5n));
+  });
+
+  test("after a unary push with an epoch, 0 takes the one above it", async () => {
+    await run([newPush("above", { epoch: 41n })]);
+    expect(await ask("above", 0n)).toEqual(opened(42n, 1n));
+    await run([newPush("zero", { epoch: 0n })]);
+    expect(await ask("zero", 0n)).toEqual(opened(1n, 1n));
+  });
+
+  test("an unknown session is made or not found, a deleted one is deleted", async () => {
+    expect(await ask("strict", 0n, { ...AUTO, createMissing: false })).toEqual({
+      kind: "not_found",
+    });
+    expect(await ask("strict", 3n)).toEqual(opened(3n, 1n));
+    expect(await ask("strict", 3n, { ...AUTO, createMissing: false })).toEqual(opened(3n, 2n));
+    await deleteSession(ledger.database, "strict");
+    expect(await ask("strict", 0n)).toEqual({ kind: "deleted" });
+  });
+
+  test("above the highest epoch there is none", async () => {
+    expect(await ask("last", EPOCH_MAX)).toEqual(opened(EPOCH_MAX, 1n));
+    expect(await ask("last", 0n)).toEqual({ kind: "stale_epoch", highest: EPOCH_MAX });
+    expect(await ask("last", EPOCH_MAX)).toEqual(opened(EPOCH_MAX, 2n));
+  });
+
+  test("a session that somebody holds is busy, or is waited for as long as lock_timeout", async () => {
+    await open("held");
+    await using held = await holdSession(client, "held");
+    expect(await ask("held", 0n)).toEqual({ kind: "busy" });
+    await expect(ask("held", 0n, { ...AUTO, wait: true })).rejects.toMatchObject({ code: "55P03" });
+    await held.release();
+    expect(await ask("held", 0n)).toEqual(opened(2n, 2n));
+  });
+
+  test("twenty at once, of a session that none of them knows: as many streams, one of them the newest", async () => {
+    const wait = { createMissing: true, wait: true };
+    const openings = await Promise.all(Array.from({ length: 20 }, () => ask("crowd", 0n, wait)));
+    const streams = openings.flatMap((one) => (one.kind === "opened" ? [one] : []));
+    const numbers = Array.from({ length: 20 }, (_, index) => BigInt(index + 1));
+    const inOrder = (a: bigint, b: bigint) => (a < b ? -1 : 1);
+    expect(streams.map(({ stream }) => stream).toSorted(inOrder)).toEqual(numbers);
+    expect(streams.map(({ epoch }) => epoch).toSorted(inOrder)).toEqual(numbers);
+    const outcomes: Outcome[] = [];
+    for (const stream of streams) {
+      outcomes.push(...(await run([rangePush("crowd", stream, { from: 1n, to: 1n })])));
+    }
+    expect(kinds(outcomes).toSorted()).toEqual([...Array(19).fill("stale_epoch"), "stored"]);
+    const newest = streams.findIndex(({ stream }) => stream === 20n);
+    expect(outcomes[newest]?.kind).toBe("stored");
+  });
+
+  test("a session that a push or an opening makes has one time, not two", async () => {
+    const ids = Array.from({ length: 500 }, (_, index) => `made-${index}`);
+    await run(ids.map((id) => newPush(id)));
+    for (let index = 0; index < 100; index += 1) await open(`made-by-opening-${index}`);
+    const rows = await client`
+      select id from sessions where id like 'made-%' and created_at <> updated_at`;
+    expect(rows).toEqual([]);
+  });
+});
+
+describe("ranges", () => {
+  test("follow one another, in one batch or in many, whatever number of rows they have", async () => {
+    const stream = await open("follow");
+    expect(
+      await run([
+        rangePush("follow", stream, { from: 1n, to: 3n, rows: [newRow({ eventCount: 3 })] }),
+        rangePush("follow", stream, { from: 4n, to: 4n, refused: 1 }),
+        newPush("follow"),
+        rangePush("follow", stream, { from: 5n, to: 7n, refused: 1, rows: [newRow(), newRow()] }),
+      ]),
+    ).toEqual([stored(1n), stored(), stored(4n), stored(5n, 6n)]);
+    expect(await run([rangePush("follow", stream, { from: 8n, to: 8n })])).toEqual([stored(7n)]);
+    expect(await ask("follow", 1n)).toEqual(opened(1n, 2n, 8n, 2n));
+  });
+
+  test("of equal epochs the later stream wins", async () => {
+    const old = await open("equal", 5n);
+    await run([rangePush("equal", old, { from: 1n, to: 2n })]);
+    const late = await open("equal", 5n);
+    // What the old one has under way is refused: the next numbers, and also those that are committed.
+    for (const numbers of [
+      { from: 3n, to: 3n },
+      { from: 1n, to: 2n },
+    ]) {
+      expect(await run([rangePush("equal", old, numbers)])).toEqual([{ kind: "stream_replaced" }]);
+    }
+    expect(kinds(await run([rangePush("equal", late, { from: 3n, to: 3n })]))).toEqual(["stored"]);
+  });
+
+  test("the higher epoch wins, and the lower one is stale before it is anything else", async () => {
+    const low = await open("higher", 5n);
+    const high = await open("higher", 6n);
+    expect(
+      kinds(await run([rangePush("higher", high, { from: 1n, to: 1n }), newPush("higher")])),
+    ).toEqual(["stored", "stored"]);
+    expect(await run([rangePush("higher", low, { from: 1n, to: 1n })])).toEqual([
+      { kind: "stale_epoch" },
+    ]);
+  });
+
+  test("a unary push that raises the epoch begins the count anew and ends the stream", async () => {
+    const stream = await open("trap", 3n);
+    const batch = [
+      rangePush("trap", stream, { from: 1n, to: 2n }),
+      rangePush("trap", stream, { from: 3n, to: 3n, refused: 1 }),
+      newPush("trap", { epoch: 4n }),
+    ];
+    expect(kinds(await run(batch))).toEqual(["stored", "stored", "stored"]);
+    expect(await run([rangePush("trap", stream, { from: 4n, to: 4n })])).toEqual([
+      { kind: "stale_epoch" },
+    ]);
+    // The bug: the numbers of epoch 3 were taken for those of epoch 4, and what came under them was
+    // answered as if it were committed.
+    expect(await ask("trap", 4n)).toEqual(opened(4n, 2n));
+  });
+
+  test("a unary push of the same epoch, of none, or of a repeated key changes no count", async () => {
+    const stream = await open("same", 3n);
+    await run([newPush("same", { key: "k" }), rangePush("same", stream, { from: 1n, to: 2n })]);
+    const outcomes = await run([
+      newPush("same", { epoch: 3n }),
+      newPush("same", { key: "k", epoch: 9n }),
+      newPush("same", { epoch: 2n }),
+      newPush("same"),
+      rangePush("same", stream, { from: 3n, to: 3n }),
+    ]);
+    expect(kinds(outcomes)).toEqual(["stored", "deduplicated", "stale_epoch", "stored", "stored"]);
+    expect(await ask("same", 3n)).toEqual(opened(3n, 2n, 3n));
+  });
+
+  test("again after they were committed: the first row's number, and nothing is written", async () => {
+    const stream = await open("again");
+    const ranges = [
+      rangePush("again", stream, { from: 1n, to: 3n, rows: [newRow(), newRow({ eventCount: 2 })] }),
+      rangePush("again", stream, { from: 4n, to: 5n, refused: 2 }),
+      rangePush("again", stream, { from: 6n, to: 6n }),
+    ];
+    await run(ranges);
+    await run([newPush("again")]);
+    const next = rangePush("again", stream, { from: 7n, to: 7n });
+    expect(await run([...ranges, next])).toEqual([
+      { kind: "deduplicated", seq: 1n },
+      { kind: "deduplicated", seq: undefined },
+      { kind: "deduplicated", seq: 4n },
+      stored(6n),
+    ]);
+    expect(await ask("again", 1n)).toEqual(opened(1n, 2n, 7n, 2n));
+  });
+
+  test("after a range that was not stored there is a gap, and the rest of the batch goes on", async () => {
+    const stream = await open("gap");
+    const outcomes = await run([
+      newPush("gap"),
+      rangePush("gap", stream, { from: 3n, to: 4n }),
+      rangePush("gap", stream, { from: 5n, to: 5n }),
+      newPush("other"),
+    ]);
+    expect(kinds(outcomes)).toEqual(["stored", "gap", "gap", "stored"]);
+    expect(await ask("gap", 1n)).toEqual(opened(1n, 2n));
+  });
+
+  test("one that begins inside what is committed is a defect of ours, and nothing is stored", async () => {
+    const stream = await open("overlap");
+    await run([rangePush("overlap", stream, { from: 1n, to: 3n })]);
+    await expect(run([rangePush("overlap", stream, { from: 3n, to: 4n })])).rejects.toThrow(
+      "overlaps",
+    );
+    expect(await ask("overlap", 1n)).toEqual(opened(1n, 2n, 3n));
+  });
+
+  test("of a stream that the table does not know, as after a restore: it is not the newest", async () => {
+    const range = newRange({ epoch: 2n, stream: 1n }, { from: 1n, to: 1n });
+    expect(await run([newPush("restored", { range })])).toEqual([{ kind: "stream_replaced" }]);
+    await open("restored", 1n);
+    expect(await run([newPush("restored", { range })])).toEqual([{ kind: "stream_replaced" }]);
+  });
+
+  test("of a session that is unknown or deleted: not found, deleted", async () => {
+    const stream = await open("gone");
+    await deleteSession(ledger.database, "gone");
+    const gone = rangePush("gone", stream, { from: 1n, to: 1n });
+    const unknown = rangePush("nowhere", stream, { from: 1n, to: 1n });
+    const strict = { createMissing: false, wait: false };
+    expect(await append(ledger.database, [gone, unknown], strict)).toEqual([
+      { kind: "deleted" },
+      { kind: "not_found" },
+    ]);
+  });
+
+  test("a committed one whose row was erased meanwhile is committed all the same", async () => {
+    const stream = await open("erased");
+    const range = rangePush("erased", stream, { from: 1n, to: 1n });
+    await run([range]);
+    await client`delete from session_events where session_id = 'erased'`;
+    expect(await run([range])).toEqual([{ kind: "deduplicated", seq: undefined }]);
+  });
+});
+
+describe("plans", () => {
+  const ROWS = 50_000;
+
+  test("a repeated range is found from the head of a large session in a few steps", async () => {
+    const stream = await open("large");
+    await ledger.database.run(sql`
+      insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at)
+      select 'large', n, gen_random_uuid(), 'RAW', '{}', now(), now() from generate_series(1, ${ROWS}::int) n`);
+    await client`update sessions set event_seq = ${ROWS} where id = 'large'`;
+    const range = rangePush("large", stream, { from: 1n, to: 1n });
+    await run([range]);
+    await run(Array.from({ length: 20 }, () => newPush("large")));
+    const { epoch: ep, stream: st } = stream;
+    const judged = [{ u: 0, s: "large", ep: `${ep}`, st: `${st}`, f: "1", l: "1" }];
+    const counts = await countsOf(client, "session_events", async (on) => {
+      const pushes = JSON.stringify(judged.map((one) => ({ ...one, id: range.rows[0]?.id })));
+      const [row] = await on`
+        select ledger_append(array['large'], true, true, ${pushes}::text::json, null, null, '[]') as answer`;
+      expect(row?.["answer"]).toEqual({
+        pushes: null,
+        ranges: [[0, "deduplicated", `${ROWS + 1}`]],
+      });
+    });
+    expect(counts).toMatchObject({ seqScans: 0, rowsByIndex: 21 });
+  });
+
+  test("a range changes its session in one update that stays in its page", async () => {
+    const stream = await open("hot");
+    const used = JSON.stringify([{ s: "hot", m: "0", e: "0", cs: "2", rf: 2, w: false }]);
+    const judged = {
+      u: 0,
+      s: "hot",
+      ep: `${stream.epoch}`,
+      st: `${stream.stream}`,
+      f: "1",
+      l: "2",
+    };
+    const counts = await countsOf(
+      client,
+      "sessions",
+      async (on) => on`
+        select ledger_append(array['hot'], true, true, ${JSON.stringify([judged])}::text::json, null, null,
+          ${used}::text::json)`,
+    );
+    expect(counts).toMatchObject({ updates: 1, hotUpdates: 1, seqScans: 0 });
+  });
+});
