@@ -13,9 +13,10 @@
  * A row may stand for a million events and expand to 64 MiB, so it is a walk and not a list: between
  * two events it holds the row and a few numbers, and an encoded index is read as the walk comes to it.
  */
-import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
-import { memberSpans, type Span } from "../agui/spans.ts";
-import type { FragmentIndex } from "./fragments.ts";
+import type { Span } from "../agui/spans.ts";
+import { type FragmentIndex, readFragments } from "./fragments.ts";
+import { Frame, gapsOf } from "./frame.ts";
+import { withEscapedHalves } from "./text.ts";
 
 export interface ExpandableRow {
   /** Of its first event. */
@@ -50,64 +51,31 @@ export function* expand(
     return;
   }
   const index = readIndex(fragments);
-  const frame = frameOf(payload, index);
-  const pieces = frame.delta && new Pieces(payload, frame.delta);
-  const times = frame.timestamp && new Times(payload, frame.timestamp, createdAtMicros);
+  const gaps = gapsOf(payload);
+  const { delta } = gaps;
+  const timestamp = index.hasTimestamps ? gaps.timestamp : undefined;
+  const frame = new Frame(payload, { delta, timestamp });
+  const texts = delta && new Texts(payload, delta);
+  const times = timestamp && new Times(payload, timestamp, createdAtMicros);
   let { seq } = row;
   for (let at = 0; at < eventCount; at += 1, seq += 1n) {
     if (at > 0) times?.advance(index.nextDelta());
     const units = index.nextLength() - 1;
     if (seq <= afterSeq) {
-      pieces?.skip(units);
+      texts?.skip(units);
       continue;
     }
-    const delta = pieces?.next(units) ?? "";
-    const timestamp = times?.text ?? "";
     yield {
       seq,
       eventType,
-      payload: frame.deltaFirst
-        ? frame.head + delta + frame.middle + timestamp + frame.tail
-        : frame.head + timestamp + frame.middle + delta + frame.tail,
+      payload: frame.print({ delta: texts?.next(units) ?? "", timestamp: times?.text ?? "" }),
       createdAtMicros: times?.createdAtMicros ?? createdAtMicros,
     };
   }
 }
 
-/** What every event of the row has, with up to two gaps for what is its own. */
-interface Frame {
-  readonly delta: Span | undefined;
-  readonly timestamp: Span | undefined;
-  readonly deltaFirst: boolean;
-  readonly head: string;
-  /** Empty when there are less than two gaps. */
-  readonly middle: string;
-  readonly tail: string;
-}
-
-function frameOf(payload: string, { hasTimestamps }: IndexReader): Frame {
-  const spans = new Map(memberSpans(payload).map(({ key, valueSpan }) => [key, valueSpan]));
-  const deltaValue = spans.get("delta");
-  // The quotes stay; a walk over the text between them needs no look at its end.
-  const delta = deltaValue && { start: deltaValue.start + 1, end: deltaValue.end - 1 };
-  const timestamp = hasTimestamps ? spans.get("timestamp") : undefined;
-  const gaps = [delta, timestamp]
-    .filter((span) => span !== undefined)
-    .toSorted((a, b) => a.start - b.start);
-  const [first, second] = gaps;
-  const last = second ?? first;
-  return {
-    delta,
-    timestamp,
-    deltaFirst: first === delta,
-    head: payload.slice(0, first?.start),
-    middle: first && second ? payload.slice(first.end, second.start) : "",
-    tail: last ? payload.slice(last.end) : "",
-  };
-}
-
 /** Cuts the text of a JSON string into pieces of so many UTF-16 units of its value. */
-class Pieces {
+class Texts {
   readonly #payload: string;
   #at: number;
   /** Where the next escape begins; up to it a unit of the value is a unit of its text. */
@@ -122,8 +90,7 @@ class Pieces {
   next(units: number): string {
     const start = this.#at;
     this.skip(units);
-    const piece = this.#payload.slice(start, this.#at);
-    return piece.isWellFormed() ? piece : piece.replaceAll(/\p{Surrogate}/gu, escaped);
+    return withEscapedHalves(this.#payload.slice(start, this.#at));
   }
 
   skip(units: number): void {
@@ -145,32 +112,40 @@ class Pieces {
 
 const LETTER_U = 0x75;
 
-function escaped(half: string): string {
-  return `\\u${half.charCodeAt(0).toString(16)}`;
-}
-
-/** The time of one event after the other. */
+/** The time of one event after the other; numbers as long as they hold it, which is nearly always. */
 class Times {
   /** As the event's payload has it. */
   text: string;
   createdAtMicros: bigint;
   readonly #rowMicros: bigint;
-  #sinceFirstMs = 0n;
-  readonly #firstMs: bigint;
+  #timestampMs: Milliseconds;
+  #sinceFirstMs: Milliseconds = 0;
 
   constructor(payload: string, { start, end }: Span, rowMicros: bigint) {
     this.text = payload.slice(start, end);
     this.createdAtMicros = rowMicros;
     this.#rowMicros = rowMicros;
-    this.#firstMs = BigInt(this.text);
+    const timestampMs = Number(this.text);
+    this.#timestampMs = Number.isSafeInteger(timestampMs) ? timestampMs : BigInt(this.text);
   }
 
-  advance(byMs: bigint): void {
-    if (byMs === 0n) return;
-    this.#sinceFirstMs += byMs;
-    this.text = String(this.#firstMs + this.#sinceFirstMs);
-    this.createdAtMicros = clamped(this.#rowMicros + this.#sinceFirstMs * MICROS_PER_MS);
+  advance(byMs: Milliseconds): void {
+    if (byMs === 0 || byMs === 0n) return;
+    this.#timestampMs = sum(this.#timestampMs, byMs);
+    this.#sinceFirstMs = sum(this.#sinceFirstMs, byMs);
+    this.text = String(this.#timestampMs);
+    this.createdAtMicros = clamped(this.#rowMicros + BigInt(this.#sinceFirstMs) * MICROS_PER_MS);
   }
+}
+
+type Milliseconds = number | bigint;
+
+function sum(a: Milliseconds, b: Milliseconds): Milliseconds {
+  if (typeof a === "number" && typeof b === "number") {
+    const total = a + b;
+    if (Number.isSafeInteger(total)) return total;
+  }
+  return BigInt(a) + BigInt(b);
 }
 
 const MICROS_PER_MS = 1_000n;
@@ -188,11 +163,18 @@ function clamped(micros: bigint): bigint {
 interface IndexReader {
   readonly hasTimestamps: boolean;
   nextLength(): number;
-  nextDelta(): bigint;
+  nextDelta(): Milliseconds;
 }
 
 function readIndex(fragments: FragmentIndex | Uint8Array): IndexReader {
-  if (fragments instanceof Uint8Array) return readEncoded(fragments);
+  if (fragments instanceof Uint8Array) {
+    const { lengths, timestampDeltasMs } = readFragments(fragments);
+    return {
+      hasTimestamps: !timestampDeltasMs.isAtEnd,
+      nextLength: () => lengths.uint32(),
+      nextDelta: () => timestampDeltasMs.sint64(),
+    };
+  }
   const { lengths, timestampDeltasMs } = fragments;
   let length = 0;
   let delta = 0;
@@ -201,31 +183,6 @@ function readIndex(fragments: FragmentIndex | Uint8Array): IndexReader {
     nextLength: () => lengths[length++] ?? missing(),
     nextDelta: () => timestampDeltasMs[delta++] ?? missing(),
   };
-}
-
-const LENGTHS_FIELD = 1;
-const DELTAS_FIELD = 2;
-
-/** Stored indexes were encoded by the service, which packs each list into one field. */
-function readEncoded(bytes: Uint8Array): IndexReader {
-  const lengths = packed(bytes, LENGTHS_FIELD);
-  const deltas = packed(bytes, DELTAS_FIELD);
-  return {
-    hasTimestamps: deltas !== undefined,
-    nextLength: () => lengths?.uint32() ?? missing(),
-    nextDelta: () => (deltas === undefined ? missing() : BigInt(deltas.sint64())),
-  };
-}
-
-function packed(bytes: Uint8Array, field: number): BinaryReader | undefined {
-  const reader = new BinaryReader(bytes);
-  while (reader.pos < reader.len) {
-    const [number, type] = reader.tag();
-    if (number !== field) reader.skip(type, number);
-    else if (type === WireType.LengthDelimited) return new BinaryReader(reader.bytes());
-    else break;
-  }
-  return undefined;
 }
 
 function missing(): never {

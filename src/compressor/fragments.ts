@@ -6,6 +6,8 @@
 import { isCompressible } from "../agui/catalogue.ts";
 import { memberSpans, type Span } from "../agui/spans.ts";
 import type { Violation } from "../base/errors.ts";
+import { utf8Bytes } from "./text.ts";
+import { VarintReader, VarintWriter } from "./varints.ts";
 
 /** What one row may expand to, so that reading it cannot exhaust whoever reads it. */
 export const EXPANDED_BYTES_MAX = 64 * 1024 * 1024;
@@ -16,6 +18,64 @@ export interface FragmentIndex {
   /** Each payload timestamp minus the one before; empty where the payloads have none. */
   readonly timestampDeltasMs: readonly bigint[];
 }
+
+/** Of the message `Fragments`: its two fields, each packed. (proto/ambient/v1/events.proto) */
+const LENGTHS_TAG = (1 << 3) | 2;
+const TIMESTAMP_DELTAS_TAG = (2 << 3) | 2;
+
+/** The message `Fragments` in its one canonical encoding, which is also how the service stores it. */
+export function encodeFragments({ lengths, timestampDeltasMs }: FragmentIndex): Uint8Array {
+  const packedLengths = new VarintWriter();
+  for (const length of lengths) packedLengths.uint32(length);
+  const packedDeltas = new VarintWriter();
+  for (const deltaMs of timestampDeltasMs) packedDeltas.sint64(deltaMs);
+  return Uint8Array.from([
+    ...packedField(LENGTHS_TAG, packedLengths.bytes),
+    ...packedField(TIMESTAMP_DELTAS_TAG, packedDeltas.bytes),
+  ]);
+}
+
+function packedField(tag: number, packed: readonly number[]): readonly number[] {
+  if (packed.length === 0) return [];
+  const writer = new VarintWriter();
+  writer.uint32(tag);
+  writer.uint32(packed.length);
+  return [...writer.bytes, ...packed];
+}
+
+/** Throws a RangeError when the bytes are not such an encoding. */
+export function decodeFragments(bytes: Uint8Array): FragmentIndex {
+  const encoded = readFragments(bytes);
+  const lengths: number[] = [];
+  while (!encoded.lengths.isAtEnd) lengths.push(encoded.lengths.uint32());
+  const timestampDeltasMs: bigint[] = [];
+  while (!encoded.timestampDeltasMs.isAtEnd)
+    timestampDeltasMs.push(BigInt(encoded.timestampDeltasMs.sint64()));
+  return { lengths, timestampDeltasMs };
+}
+
+/** The two lists of an encoded index, each to be read as far as it is needed. */
+interface EncodedIndex {
+  readonly lengths: VarintReader;
+  readonly timestampDeltasMs: VarintReader;
+}
+
+export function readFragments(bytes: Uint8Array): EncodedIndex {
+  const reader = new VarintReader(bytes);
+  let lengths = NO_NUMBERS;
+  let timestampDeltasMs = NO_NUMBERS;
+  while (!reader.isAtEnd) {
+    const tag = reader.uint32();
+    const list = reader.part(reader.uint32());
+    if (tag === LENGTHS_TAG && lengths === NO_NUMBERS) lengths = list;
+    else if (tag === TIMESTAMP_DELTAS_TAG && timestampDeltasMs === NO_NUMBERS)
+      timestampDeltasMs = list;
+    else throw new RangeError("the fragment index has a field that is not its own");
+  }
+  return { lengths, timestampDeltasMs };
+}
+
+const NO_NUMBERS = new VarintReader(new Uint8Array());
 
 /** A row as it is to be stored: its payload is an object that has no key twice. */
 export interface MergedRow {
@@ -96,16 +156,6 @@ function valueOf(text: string, span: Span): unknown {
 
 function textOf(text: string, span: Span | undefined): string {
   return span === undefined ? "" : text.slice(span.start, span.end);
-}
-
-function utf8Bytes(text: string): number {
-  let bytes = 0;
-  for (let at = 0; at < text.length; at += 1) {
-    const unit = text.charCodeAt(at);
-    // Each half of a surrogate pair is two of the four bytes.
-    bytes += unit < 0x80 ? 1 : unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff) ? 2 : 3;
-  }
-  return bytes;
 }
 
 function violation(field: string, expected: string): Violation {

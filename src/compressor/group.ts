@@ -1,0 +1,186 @@
+import { EXPANDED_BYTES_MAX, type FragmentIndex } from "./fragments.ts";
+import type { Frame, Framed, Pieces } from "./frame.ts";
+import type { CompressorLimits } from "./limits.ts";
+import { PAIR_SAVES_BYTES, type ScannedText, utf8Bytes } from "./text.ts";
+
+/** A raw event on its way in. */
+export interface IncomingEvent {
+  readonly eventType: string;
+  /** A JSON object, as its producer spelled it; what is none becomes a row of its own. */
+  readonly payload: string;
+  /** Microseconds since the epoch. */
+  readonly createdAtMicros: bigint;
+  /** False: the event is a row of its own. Otherwise its type decides. */
+  readonly merges?: boolean;
+}
+
+/** One event, or consecutive fragments of one text. */
+export interface CompressedRow<E extends IncomingEvent = IncomingEvent> {
+  readonly eventType: string;
+  /** Of the first event, with the deltas of all. */
+  readonly payload: string;
+  /** Raw events that the row stands for. */
+  readonly eventCount: number;
+  /** Of the first event; microseconds since the epoch. */
+  readonly createdAtMicros: bigint;
+  /** The latest of its events' times, as clocks step back; undefined for a single event. */
+  readonly completedAtMicros: bigint | undefined;
+  /** What takes the row apart again; undefined for a single event. */
+  readonly fragments: FragmentIndex | undefined;
+  /** The events at its ends, so that callers can hang fields of their own on events. */
+  readonly first: E;
+  readonly last: E;
+}
+
+export function rowOfOne<E extends IncomingEvent>(event: E, payload: string): CompressedRow<E> {
+  const { eventType, createdAtMicros } = event;
+  return {
+    eventType,
+    payload,
+    eventCount: 1,
+    createdAtMicros,
+    completedAtMicros: undefined,
+    fragments: undefined,
+    first: event,
+    last: event,
+  };
+}
+
+/**
+ * Payload units that the pieces of a group may keep alive: V8 makes a substring of 13 units or more a
+ * view of the text it is from. Above it the pieces are joined, which copies them: 560 fragments of 18
+ * units, each from a payload of 64 KiB, keep 0.24 MiB then, and 35.3 MiB otherwise (Node 24.21).
+ */
+const HELD_UNITS_MAX = 65_536;
+
+/** The payload that a group begins with, taken apart. */
+interface Opening extends Framed {
+  readonly payload: string;
+}
+
+/** The fragments of the row that is being made: at least one. */
+export class Group<E extends IncomingEvent> {
+  readonly #frame: Frame;
+  readonly #first: E;
+  readonly #firstPayload: string;
+  #last: E;
+  #latestMicros: bigint;
+  readonly #textBytesMax: number;
+  readonly #spelledBytesMax: number;
+  readonly #eventsMax: number;
+  #texts: string[] = [];
+  #heldUnits = 0;
+  #textBytes = 0;
+  #spelledBytes = 0;
+  #endsHigh = false;
+  readonly #lengths: number[] = [];
+  readonly #firstMs: Time | undefined;
+  #lastMs: Time | undefined;
+  readonly #timestampDeltasMs: bigint[] = [];
+
+  /** Undefined when nothing can join the event: it is a row of its own. */
+  static open<E extends IncomingEvent>(
+    event: E,
+    opening: Opening,
+    limits: CompressorLimits,
+  ): Group<E> | undefined {
+    const { payload, pieces } = opening;
+    const group = new Group(event, opening, limits);
+    if (group.#eventsMax < 2 || !group.#admits(pieces.delta)) return undefined;
+    group.#take(event, { payload, pieces });
+    return group;
+  }
+
+  private constructor(first: E, { payload, frame, pieces }: Opening, limits: CompressorLimits) {
+    const frameBytes = utf8Bytes(payload) - (pieces.delta?.spelledBytes ?? 0);
+    this.#frame = frame;
+    this.#first = first;
+    this.#firstPayload = payload;
+    this.#last = first;
+    this.#latestMicros = first.createdAtMicros;
+    this.#firstMs = pieces.timestampMs;
+    this.#lastMs = pieces.timestampMs;
+    this.#textBytesMax = limits.textBytesMax;
+    this.#spelledBytesMax = limits.payloadBytesMax - frameBytes;
+    this.#eventsMax = Math.min(limits.eventsMax, Math.floor(EXPANDED_BYTES_MAX / frameBytes));
+  }
+
+  get isFull(): boolean {
+    return this.#lengths.length >= this.#eventsMax;
+  }
+
+  /** False when the event is not of this group, or too much for it; nothing has changed then. */
+  add(event: E, payload: string, framed: Framed | undefined): boolean {
+    if (event.eventType !== this.#first.eventType) return false;
+    const pieces = framed?.frame === this.#frame ? framed.pieces : this.#frame.match(payload);
+    if (pieces === undefined || !this.#admits(pieces.delta)) return false;
+    if (this.#lastMs !== undefined && pieces.timestampMs !== undefined) {
+      const deltaMs = difference(pieces.timestampMs, this.#lastMs);
+      if (BigInt.asIntN(64, deltaMs) !== deltaMs) return false;
+      this.#timestampDeltasMs.push(deltaMs);
+      this.#lastMs = pieces.timestampMs;
+    }
+    this.#take(event, { payload, pieces });
+    return true;
+  }
+
+  close(): CompressedRow<E> {
+    const first = this.#first;
+    if (this.#lengths.length === 1) return rowOfOne(first, this.#firstPayload);
+    const delta = this.#texts.join("");
+    const timestamp = this.#firstMs === undefined ? "" : String(this.#firstMs);
+    return {
+      eventType: first.eventType,
+      payload: this.#frame.print({ delta, timestamp }),
+      eventCount: this.#lengths.length,
+      createdAtMicros: first.createdAtMicros,
+      completedAtMicros: this.#latestMicros,
+      fragments: { lengths: this.#lengths, timestampDeltasMs: this.#timestampDeltasMs },
+      first,
+      last: this.#last,
+    };
+  }
+
+  #admits(delta: ScannedText | undefined): boolean {
+    if (delta === undefined) return this.#spelledBytesMax >= 0;
+    return (
+      this.#textBytes + this.#added(delta) <= this.#textBytesMax &&
+      this.#spelledBytes + delta.spelledBytes <= this.#spelledBytesMax
+    );
+  }
+
+  /** Two halves of a pair make a character of four bytes. */
+  #added({ bytes, startsLow }: ScannedText): number {
+    return this.#endsHigh && startsLow ? bytes - PAIR_SAVES_BYTES : bytes;
+  }
+
+  #take(event: E, { payload, pieces }: { payload: string; pieces: Pieces }): void {
+    this.#last = event;
+    if (event.createdAtMicros > this.#latestMicros) this.#latestMicros = event.createdAtMicros;
+    const { delta } = pieces;
+    if (delta === undefined) {
+      this.#lengths.push(0);
+      return;
+    }
+    this.#lengths.push(delta.units + 1);
+    if (delta.units === 0) return;
+    this.#textBytes += this.#added(delta);
+    this.#spelledBytes += delta.spelledBytes;
+    this.#endsHigh = delta.endsHigh;
+    this.#hold(delta.spelled, payload.length);
+  }
+
+  #hold(text: string, payloadUnits: number): void {
+    this.#texts.push(text);
+    this.#heldUnits += payloadUnits;
+    if (this.#heldUnits <= HELD_UNITS_MAX) return;
+    this.#texts = [this.#texts.join("")];
+    this.#heldUnits = 0;
+  }
+}
+
+type Time = number | bigint;
+
+function difference(a: Time, b: Time): bigint {
+  return typeof a === "number" && typeof b === "number" ? BigInt(a - b) : BigInt(a) - BigInt(b);
+}

@@ -1,0 +1,25 @@
+/**
+ * Lossless compression of AG-UI event streams: consecutive fragments of a text become one row, and
+ * every row gives back its events, with their bytes, their order and their timestamps. It needs no
+ * runtime but JavaScript's own: it reads no clock, starts no timer and imports nothing of Node.
+ *
+ * Times of events are `bigint` microseconds since 1970-01-01T00:00:00Z, as the ledger keeps them;
+ * ages are milliseconds on any clock that never steps back; lengths are UTF-16 units.
+ */
+
+/** Makes rows of events, as they come: `push` each, `flush` at the end and by `dueAtMs`. */
+export { Compressor } from "./compressor.ts";
+/** What goes in, and what comes out. */
+export type { CompressedRow, IncomingEvent } from "./group.ts";
+
+/** The defaults: 10,240 bytes of text, 250 ms, 65,536 events, 1 MiB of payload a row. */
+export { COMPRESSOR_LIMITS } from "./limits.ts";
+export type { CompressorLimits } from "./limits.ts";
+
+/** The events of a row again, from any of them on; a walk, which holds one event at a time. */
+export { expand } from "./expand.ts";
+export type { ExpandableRow, RawEvent } from "./expand.ts";
+
+/** The fragment index of a row as the bytes of the message `ambient.v1.Fragments`, and back. */
+export { decodeFragments, encodeFragments } from "./fragments.ts";
+export type { FragmentIndex } from "./fragments.ts";

@@ -1,0 +1,148 @@
+/**
+ * The body of a JSON string, unit by unit: where it ends and how large it is, as it is spelled and as
+ * what it says. One pass, because it runs once for every token of every agent.
+ */
+export interface ScannedText {
+  /** As it is spelled between its quotes. */
+  readonly spelled: string;
+  /** Of the closing quote, in the text that was scanned. */
+  readonly end: number;
+  /** UTF-16 units of the value. */
+  readonly units: number;
+  /** UTF-8 bytes of the value; half a surrogate pair counts three, as it would in WTF-8. */
+  readonly bytes: number;
+  /** UTF-8 bytes of the spelling. */
+  readonly spelledBytes: number;
+  /** Its first unit is the second half of a pair, */
+  readonly startsLow: boolean;
+  /** or its last one the first half: the two make a pair where such texts are joined. */
+  readonly endsHigh: boolean;
+}
+
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const LETTER_U = 0x75;
+const SHORT_ESCAPES = new Set(Array.from('"\\/bfnrt', (letter) => letter.charCodeAt(0)));
+const NOTHING = -1;
+
+/** Units that are one byte each and stand for themselves: most text, and passed over at once. */
+const PLAIN_TEXT = /[ !#-[\]-\u007f]*/y;
+
+/**
+ * From the unit after the opening quote; undefined where the text is no body of a JSON string. A text
+ * without raw halves of pairs is taken for granted.
+ */
+export function scanText(text: string, start: number): ScannedText | undefined {
+  PLAIN_TEXT.lastIndex = start;
+  PLAIN_TEXT.test(text);
+  const end = PLAIN_TEXT.lastIndex;
+  if (text.charCodeAt(end) !== QUOTE) return walkText(text, start);
+  const units = end - start;
+  return {
+    spelled: text.slice(start, end),
+    end,
+    units,
+    bytes: units,
+    spelledBytes: units,
+    startsLow: false,
+    endsHigh: false,
+  };
+}
+
+function walkText(text: string, start: number): ScannedText | undefined {
+  let at = start;
+  let units = 0;
+  let bytes = 0;
+  let spelledBytes = 0;
+  let first = NOTHING;
+  let last = NOTHING;
+  for (;;) {
+    let unit = text.charCodeAt(at);
+    if (unit === QUOTE) break;
+    if (unit === BACKSLASH) {
+      const spelling = text.charCodeAt(at + 1) === LETTER_U ? 6 : 2;
+      unit = escapedUnit(text, at + 1);
+      if (unit === NOTHING) return undefined;
+      at += spelling;
+      spelledBytes += spelling;
+      bytes += unit < 0x80 ? 1 : bytesAfter(last, unit);
+    } else {
+      if (!(unit >= SPACE)) return undefined; // A control character, or the end of the text.
+      at += 1;
+      const size = unit < 0x80 ? 1 : bytesAfter(last, unit);
+      bytes += size;
+      spelledBytes += size;
+    }
+    if (units === 0) first = unit;
+    last = unit;
+    units += 1;
+  }
+  return {
+    spelled: text.slice(start, at),
+    end: at,
+    units,
+    bytes,
+    spelledBytes,
+    startsLow: isLow(first),
+    endsHigh: isHigh(last),
+  };
+}
+
+/** What an escape stands for, read from behind its backslash; of the short ones any unit of one byte does. */
+function escapedUnit(text: string, at: number): number {
+  const letter = text.charCodeAt(at);
+  if (letter !== LETTER_U) return SHORT_ESCAPES.has(letter) ? letter : NOTHING;
+  let unit = 0;
+  for (let next = at + 1; next < at + 5; next += 1) {
+    const digit = hexDigit(text.charCodeAt(next));
+    if (digit === NOTHING) return NOTHING;
+    unit = unit * 16 + digit;
+  }
+  return unit;
+}
+
+/** What the second half of a pair takes less when the first one comes before it. */
+export const PAIR_SAVES_BYTES = 2;
+
+function bytesAfter(previous: number, unit: number): number {
+  if (unit < 0x800) return 2;
+  return isLow(unit) && isHigh(previous) ? 3 - PAIR_SAVES_BYTES : 3;
+}
+
+function isHigh(unit: number): boolean {
+  return unit >= 0xd800 && unit <= 0xdbff;
+}
+
+function isLow(unit: number): boolean {
+  return unit >= 0xdc00 && unit <= 0xdfff;
+}
+
+function hexDigit(unit: number): number {
+  if (unit >= 0x30 && unit <= 0x39) return unit - 0x30;
+  const lower = unit | 0x20;
+  return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : NOTHING;
+}
+
+const WIDE = /[\u0080-\uffff]/;
+
+/** UTF-8 bytes of a text without halves of pairs. */
+export function utf8Bytes(text: string): number {
+  if (!WIDE.test(text)) return text.length;
+  let bytes = text.length;
+  for (let at = 0; at < text.length; at += 1) {
+    const unit = text.charCodeAt(at);
+    // Each half of a surrogate pair is two of the four bytes.
+    if (unit >= 0x80) bytes += unit < 0x800 || (unit >= 0xd800 && unit <= 0xdfff) ? 1 : 2;
+  }
+  return bytes;
+}
+
+/** The same JSON with every half of a pair that stands alone as an escape, as half a pair has no UTF-8. */
+export function withEscapedHalves(json: string): string {
+  return json.isWellFormed() ? json : json.replaceAll(/\p{Surrogate}/gu, escaped);
+}
+
+function escaped(half: string): string {
+  return `\\u${half.charCodeAt(0).toString(16)}`;
+}

@@ -1,0 +1,140 @@
+/**
+ * The compressor in a browser: its published entry as a bundle, in a page of a real Chromium, does with
+ * a stream what it does here, to the byte. What the bundle is made of is looked at with or without one.
+ */
+import { execFile } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { promisify } from "node:util";
+import { buildSync } from "esbuild";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { encodeFragments } from "../../src/compressor/index.ts";
+import { compressAll, expandAll } from "../support/compressing.ts";
+import { ownStreams } from "../support/streams.ts";
+import { needs, toolPath } from "../support/tools.ts";
+
+const run = promisify(execFile);
+
+/** Of the bundle, minified. */
+const BUNDLE_BYTES_MAX = 16 * 1_024;
+
+const ROOT = join(import.meta.dirname, "../..");
+
+function bundle(): { readonly text: string; readonly inputs: readonly string[] } {
+  const { outputFiles, metafile } = buildSync({
+    absWorkingDir: ROOT,
+    entryPoints: ["src/compressor/index.ts"],
+    bundle: true,
+    minify: true,
+    write: false,
+    metafile: true,
+    platform: "browser",
+    format: "iife",
+    globalName: "compressor",
+  });
+  return { text: outputFiles[0]?.text ?? "", inputs: Object.keys(metafile.inputs) };
+}
+
+function spoken(delta: string, timestamp: number) {
+  const payload = `{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","timestamp":${timestamp},"delta":"${delta}"}`;
+  return { eventType: "TEXT_MESSAGE_CONTENT", payload };
+}
+
+/** A pair that is split, in escapes and as it is; white space, nothing, and what JSON has to escape. */
+const TOKENS = [
+  "Hello",
+  " 😀",
+  "",
+  "\\ud83d",
+  "\\ude00",
+  "\\n",
+  " ",
+  "\\u0000é",
+  "\ud83d",
+  "\ude00",
+];
+
+const EVENTS = [
+  ...TOKENS.map((token, at) => spoken(token, 1_770_389_237_000 + at * at)),
+  ...ownStreams().flatMap(({ events }) => events),
+];
+
+/** Runs in the page, where `compressor` is the bundle. It answers in the title, as that is all text. */
+const PAGE_SCRIPT = `
+  const rows = [];
+  const made = new compressor.Compressor({ maxAgeMs: 5_000 });
+  for (const { eventType, payload } of EVENTS)
+    rows.push(...made.push({ eventType, payload, createdAtMicros: 5n }, performance.now()));
+  const last = made.flush();
+  if (last) rows.push(last);
+  let seq = 1n;
+  const answer = rows.map((row) => {
+    const index = row.fragments && compressor.encodeFragments(row.fragments);
+    const fragments = index && compressor.decodeFragments(index);
+    const events = [...compressor.expand({ ...row, seq, fragments })];
+    seq += BigInt(row.eventCount);
+    return { payload: row.payload, index: index && [...index], events: events.map((event) => event.payload) };
+  });
+  document.title = encodeURIComponent(JSON.stringify(answer));
+`;
+
+/** It prints the page when its scripts have run; without its sandbox root may start it. */
+const CHROMIUM_FLAGS = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-dev-shm-usage",
+  "--dump-dom",
+];
+
+interface PageRow {
+  readonly payload: string;
+  readonly index?: readonly number[];
+  readonly events: readonly string[];
+}
+
+describe("the bundle for browsers", () => {
+  test("is made of the compressor and of the little that it knows of AG-UI", () => {
+    const { text, inputs } = bundle();
+    const foreign = inputs.filter((path) => !/^src\/(compressor|agui|base)\//.test(path));
+    expect(foreign).toEqual([]);
+    expect(inputs).toContain("src/compressor/compressor.ts");
+    expect(Buffer.byteLength(text)).toBeGreaterThan(0);
+    expect(Buffer.byteLength(text)).toBeLessThan(BUNDLE_BYTES_MAX);
+  });
+
+  test(
+    "compresses and expands a stream in chromium as it does here",
+    needs("chromium"),
+    async () => {
+      const folder = await mkdtemp(join(tmpdir(), "compressor-browser-"));
+      onTestFinished(() => rm(folder, { recursive: true, force: true }));
+      const page = join(folder, "page.html");
+      const script = `${bundle().text}\nconst EVENTS = ${JSON.stringify(EVENTS)};\n${PAGE_SCRIPT}`;
+      const code = script.replaceAll("</script", "<\\/script");
+      await writeFile(page, `<!doctype html><meta charset="utf-8"><script>${code}</script>`);
+      const { stdout } = await run(
+        toolPath("chromium"),
+        [...CHROMIUM_FLAGS, `--user-data-dir=${join(folder, "profile")}`, pathToFileURL(page).href],
+        { timeout: 60_000, maxBuffer: 16 * 1024 * 1024 },
+      );
+      const [, title = ""] = /<title>(.*?)<\/title>/.exec(stdout) ?? [];
+      const answer: readonly PageRow[] = JSON.parse(decodeURIComponent(title));
+
+      const rows = compressAll(EVENTS.map((event) => ({ ...event, createdAtMicros: 5n })));
+      expect(answer.map(({ payload, index }) => ({ payload, index }))).toEqual(
+        rows.map(({ payload, fragments }) => ({
+          payload,
+          index: fragments && [...encodeFragments(fragments)],
+        })),
+      );
+      const events = answer.flatMap((row) => row.events);
+      expect(events).toEqual(expandAll(rows).map(({ payload }) => payload));
+      expect(events.map((payload): unknown => JSON.parse(payload))).toEqual(
+        EVENTS.map(({ payload }): unknown => JSON.parse(payload)),
+      );
+    },
+  );
+});

@@ -1,0 +1,30 @@
+/** Whole streams through the compressor and back. */
+import { Compressor } from "../../src/compressor/compressor.ts";
+import { expand, type RawEvent } from "../../src/compressor/expand.ts";
+import { encodeFragments } from "../../src/compressor/fragments.ts";
+import type { CompressedRow, IncomingEvent } from "../../src/compressor/group.ts";
+import type { CompressorLimits } from "../../src/compressor/limits.ts";
+
+const NOW_MS = 0;
+
+/** All rows of events that came at once. */
+export function compressAll<E extends IncomingEvent>(
+  events: readonly E[],
+  limits: Partial<CompressorLimits> = {},
+): readonly CompressedRow<E>[] {
+  const compressor = new Compressor<E>(limits);
+  const rows = events.flatMap((event) => compressor.push(event, NOW_MS));
+  const last = compressor.flush();
+  return last === undefined ? rows : [...rows, last];
+}
+
+/** What a reader gets of rows that were stored one after the other: numbers from 1, and the index as bytes. */
+export function expandAll(rows: readonly CompressedRow[], afterSeq = 0n): readonly RawEvent[] {
+  let seq = 1n;
+  return rows.flatMap((row) => {
+    const fragments = row.fragments && encodeFragments(row.fragments);
+    const stored = { ...row, seq, fragments };
+    seq += BigInt(row.eventCount);
+    return [...expand(stored, afterSeq)];
+  });
+}

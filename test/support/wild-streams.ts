@@ -1,0 +1,160 @@
+/**
+ * Streams of fragments for property tests, spelled in every way that JSON knows: few shapes of payload,
+ * so that neighbours are often of one, each with its own order of keys, white space and escapes, and
+ * events that are of a shape but for their text and time. Some shapes merge with nothing, and some
+ * events are no JSON at all.
+ */
+import * as fc from "fast-check";
+import { CATALOGUE } from "../../src/agui/catalogue.ts";
+import type { IncomingEvent } from "../../src/compressor/group.ts";
+
+export interface WildEvent extends IncomingEvent {
+  /** Neighbours of one shape merge; undefined: merges with nothing, broken: nobody knows. */
+  readonly shape: number | "broken" | undefined;
+  /** Undefined when the payload has none that is plain. */
+  readonly timestampMs: bigint | undefined;
+}
+
+const FRAGMENTS = CATALOGUE.filter(({ role }) => role === "fragment").map(({ type }) => type);
+const OTHERS = ["RAW", "CUSTOM", "TEXT_MESSAGE_START", "STATE_DELTA", "FOREIGN"];
+
+const space = fc.string({ unit: fc.constantFrom(" ", "\n", "\t", "\r"), maxLength: 2 });
+
+/** Of a string's body: what it is spelled by one or two units at a time. Some are halves of pairs. */
+const spelling = fc.oneof(
+  { weight: 6, arbitrary: fc.constantFrom("a", " ", "token", "{", "}", ":", "'", "\u007f") },
+  { weight: 2, arbitrary: fc.constantFrom("é", "€", "😀", "\u2028", "\ufeff") },
+  { weight: 2, arbitrary: fc.constantFrom(...String.raw`\" \\ \/ \b \f \n \r \t`.split(" ")) },
+  {
+    weight: 2,
+    arbitrary: fc.constantFrom(...String.raw`\u0000 \u0061 \u00E9 \u20ac \u005c \u0022`.split(" ")),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.constantFrom("\\ud83d", "\\uDE00", "\\uD83D\\ude00", "\\udBff", "\\uDc00"),
+  },
+  // Not as UTF-8: only a caller in JavaScript can have it.
+  { weight: 1, arbitrary: fc.constantFrom("\ud83d", "\ude00") },
+);
+
+const textBody = fc.array(spelling, { maxLength: 4 }).map((parts) => parts.join(""));
+
+const plainTime = fc.oneof(
+  fc.bigInt({ min: 1_770_389_237_000n, max: 1_770_389_237_009n }),
+  fc.bigInt({ min: -20n, max: 20n }),
+  fc.bigInt({ min: -(2n ** 54n), max: 2n ** 54n }),
+  fc.bigInt({ min: 2n ** 53n - 3n, max: 2n ** 53n + 3n }),
+  fc.constantFrom(2n ** 62n, -(2n ** 62n), 2n ** 63n, 2n ** 80n, 10n ** 15n, 10n ** 15n - 1n),
+);
+
+interface Shape {
+  readonly type: string;
+  readonly number: number;
+  readonly merges: boolean;
+  readonly isTimed: boolean;
+  readonly print: (delta: string, timestamp: string) => string;
+}
+
+const others = fc.subarray([
+  '"messageId":"m"',
+  '"message_id" :"m\\u0031"',
+  '"subagentRunId":null',
+  '"metadata":{"a":1.0,"b":[1e5,9007199254740993,-0]}',
+  '"rawEvent":{"delta":"\\ud83d","timestamp":1.0,"delta":2}',
+  '"x":"\\\\\\"delta\\":\\""',
+  '"é😀":"\u2028"',
+]);
+
+const shape = (number: number): fc.Arbitrary<Shape> =>
+  fc
+    .record({
+      type: fc.oneof(
+        { weight: 4, arbitrary: fc.constantFrom(...FRAGMENTS) },
+        { weight: 1, arbitrary: fc.constantFrom(...OTHERS) },
+      ),
+      delta: fc.oneof(
+        { weight: 6, arbitrary: fc.constant("text") },
+        fc.constantFrom("none", "null", "1", '["a"]', "twice"),
+      ),
+      timestamp: fc.oneof(
+        { weight: 5, arbitrary: fc.constantFrom("plain", "none") },
+        fc.constantFrom("1.0", "1e5", "-0", "null", '"5"', "twice"),
+      ),
+      deltaKey: fc.constantFrom('"delta"', '"delta"', '"d\\u0065lta"'),
+      others,
+      places: fc.array(fc.nat(), { minLength: 11, maxLength: 11 }),
+      spaces: fc.tuple(space, space, space, space),
+    })
+    .map(({ type, delta, timestamp, deltaKey, others: more, places, spaces }) => {
+      const [a, b, c, d] = spaces;
+      const gaps = [
+        ...(delta === "text" ? [`${deltaKey}${a}:${b}"%D"`] : []),
+        ...(delta === "twice" ? ['"delta":"%D"', `"d\\u0065lta":"%D"`] : []),
+        ...(["text", "twice", "none"].includes(delta) ? [] : [`"delta":${delta}`]),
+        ...(timestamp === "plain" ? [`"timestamp"${b}:${c}%T`] : []),
+        ...(timestamp === "twice" ? ['"timestamp":%T', '"timestamp":%T'] : []),
+        ...(["plain", "twice", "none"].includes(timestamp) ? [] : [`"timestamp":${timestamp}`]),
+      ];
+      const members = [`"shape":${number}`, ...more, ...gaps]
+        .map((member, at) => ({ member, place: places[at] ?? 0 }))
+        .toSorted((x, y) => x.place - y.place)
+        .map(({ member }) => member);
+      const text = `${a}{${c}${members.join(`${d},${a}`)}${b}}${d}`;
+      const isFragment = FRAGMENTS.some((one) => one === type);
+      const fits = ["text", "none"].includes(delta) && ["plain", "none"].includes(timestamp);
+      return {
+        type,
+        number,
+        merges: isFragment && fits,
+        isTimed: timestamp === "plain",
+        print: (body, time) => text.replaceAll("%D", () => body).replaceAll("%T", () => time),
+      };
+    });
+
+/** Breaks a text, most of the time: the result may be JSON still. */
+const breakage = fc.record({
+  at: fc.oneof(fc.nat(), fc.constant("end" as const)),
+  drops: fc.nat({ max: 2 }),
+  puts: fc.constantFrom("", " ", '"', "\\", "{", "}", ",", "0", "\u0001", "x", "\ud83d"),
+});
+
+/** Up to three shapes; runs of events of one of them. */
+export const wildStream: fc.Arbitrary<readonly WildEvent[]> = fc
+  .tuple(shape(0), shape(1), shape(2))
+  .chain((shapes) =>
+    fc.array(
+      fc
+        .record({
+          which: fc.nat({ max: 2 }),
+          parts: fc.array(fc.tuple(textBody, plainTime, fc.bigInt({ min: 0n, max: 9n })), {
+            minLength: 1,
+            maxLength: 5,
+          }),
+          broken: fc.option(breakage, { freq: 12 }),
+          apart: fc.oneof({ weight: 9, arbitrary: fc.constant(undefined) }, fc.boolean()),
+        })
+        .map(({ which, parts, broken, apart }) =>
+          parts.map(([delta, timestamp, time]): WildEvent => {
+            const { type, number, merges, isTimed, print } = shapes[which] ?? shapes[0];
+            const payload = print(delta, String(timestamp));
+            const event = {
+              eventType: type,
+              createdAtMicros: time,
+              ...(apart === undefined ? {} : { merges: apart }),
+              timestampMs: isTimed ? timestamp : undefined,
+            };
+            if (broken === null)
+              return { ...event, payload, shape: merges && apart !== false ? number : undefined };
+            const cut = broken.at === "end" ? payload.length : broken.at % payload.length;
+            const rest = payload.slice(cut + broken.drops);
+            return {
+              ...event,
+              payload: payload.slice(0, cut) + broken.puts + rest,
+              shape: "broken",
+            };
+          }),
+        ),
+      { maxLength: 8 },
+    ),
+  )
+  .map((runs) => runs.flat());
