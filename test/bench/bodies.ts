@@ -65,13 +65,6 @@ export function bodyOf(
   }
 }
 
-export function framed(message: Uint8Array): Uint8Array {
-  const body = Buffer.alloc(FRAME_BYTES + message.length);
-  body.writeUInt32BE(message.length, 1);
-  body.set(message, FRAME_BYTES);
-  return body;
-}
-
 /** A valid event, exactly PAYLOAD_BYTES long as JSON. */
 export function payloadOf(event: Shape["event"]): string {
   const text = (filler: string): string =>

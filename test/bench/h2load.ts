@@ -7,7 +7,8 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Bench } from "./bench.ts";
-import { type Body, framed } from "./bodies.ts";
+import type { Body } from "./bodies.ts";
+import { framed } from "./grpc-messages.ts";
 import { type LoadLog, readLoadLog } from "./h2load-log.ts";
 
 /** Of the whole run, divided among its connections; or how long each of them goes on. */

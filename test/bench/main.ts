@@ -1,19 +1,22 @@
 /**
- * Measures the service: `npm run bench -- push|read|memory|idle|watch|join|all`, `npm run bench -- profile push`.
+ * Measures the service: `npm run bench -- NAME` (options.ts has the names), `npm run bench -- profile NAME`.
  * docs/performance.md says what is compared with what. Everything that is started is ended, everything
  * that is written is deleted, also on Ctrl-C; no benchmark goes on for longer than its limit.
  */
 import { cleanUp } from "../support/embedded-fixture.ts";
 import type { Bench, Findings } from "./bench.ts";
+import { benchCompression } from "./compression.ts";
 import { benchIdle } from "./idle.ts";
 import { benchJoin } from "./join.ts";
 import { describeMachine } from "./machine.ts";
 import { benchMemory } from "./memory.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
-import { benchProfile } from "./profile.ts";
+import { profilePush, profileStream } from "./profile.ts";
 import { benchPush } from "./push.ts";
 import { benchRead } from "./read.ts";
+import { benchStream } from "./stream.ts";
 import { benchWatch } from "./watch.ts";
+import { benchWriter } from "./writer.ts";
 
 const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   push: benchPush,
@@ -22,7 +25,11 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   idle: benchIdle,
   watch: benchWatch,
   join: benchJoin,
-  profile: benchProfile,
+  compression: benchCompression,
+  stream: benchStream,
+  writer: benchWriter,
+  "profile push": profilePush,
+  "profile stream": profileStream,
 };
 
 /** Of one benchmark; far above what any of them needs. */

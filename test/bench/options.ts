@@ -1,8 +1,20 @@
 /** The command line: which benchmarks, and how much of each. */
 import { parseArgs } from "node:util";
 
-const BENCHES = ["push", "read", "memory", "idle", "watch", "join"] as const;
-export type BenchName = (typeof BENCHES)[number] | "profile";
+const BENCHES = [
+  "push",
+  "read",
+  "memory",
+  "idle",
+  "watch",
+  "join",
+  "compression",
+  "stream",
+  "writer",
+] as const;
+/** Of which there are profiles. */
+const PROFILED = ["push", "stream"] as const;
+export type BenchName = (typeof BENCHES)[number] | `profile ${(typeof PROFILED)[number]}`;
 
 export interface BenchOptions {
   readonly benches: readonly BenchName[];
@@ -14,15 +26,18 @@ export interface BenchOptions {
   readonly quick: boolean;
   /** Of a benchmark in parts; undefined: all. */
   readonly parts: readonly string[] | undefined;
+  /** A folder of recorded streams; undefined: what CORPUS names, or the project's own. */
+  readonly corpus: string | undefined;
 }
 
-export const USAGE = `usage: npm run bench -- push|read|memory|idle|watch|join|all [options]
-       npm run bench -- profile push [options]
+export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
+       npm run bench -- profile ${PROFILED.join("|")} [options]
 
   --seconds N   how long one run of load takes
   --calls N     how many calls (rows, for read) it has instead
   --rounds N    how often each server gets its turn
   --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow
+  --corpus DIR  recorded streams, for compression and stream
   --quick       everything small: shows that it works, its figures mean nothing
 
 One JSON document on stdout, progress on stderr.
@@ -39,6 +54,7 @@ export function readOptions(args: readonly string[]): BenchOptions | undefined {
         seconds: { type: "string" },
         rounds: { type: "string" },
         parts: { type: "string" },
+        corpus: { type: "string" },
         quick: { type: "boolean", default: false },
       },
     });
@@ -47,7 +63,8 @@ export function readOptions(args: readonly string[]): BenchOptions | undefined {
     const rounds = countOf(values.rounds) ?? (values.quick ? 1 : 3);
     const parts = values.parts?.split(",");
     if (benches === undefined) return undefined;
-    return { benches, ...amount, rounds, quick: values.quick, parts };
+    const { quick, corpus } = values;
+    return { benches, ...amount, rounds, quick, parts, corpus };
   } catch {
     return undefined;
   }
@@ -55,7 +72,10 @@ export function readOptions(args: readonly string[]): BenchOptions | undefined {
 
 function benchesOf(names: readonly string[]): readonly BenchName[] | undefined {
   const [name, what, ...more] = names;
-  if (name === "profile") return what === "push" && more.length === 0 ? ["profile"] : undefined;
+  if (name === "profile") {
+    const profiled = PROFILED.find((one) => one === what);
+    return profiled === undefined || more.length > 0 ? undefined : [`profile ${profiled}`];
+  }
   if (what !== undefined) return undefined;
   const known = BENCHES.find((bench) => bench === name);
   if (known !== undefined) return [known];

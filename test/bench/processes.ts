@@ -28,6 +28,8 @@ export interface ProcessOptions<T> {
   readonly env: Readonly<Record<string, string>>;
   /** Asked of every line of JSON that it prints, until it answers. */
   readonly readyBy: (line: unknown) => T | undefined;
+  /** How long that may take; a minute unless it is said. */
+  readonly readyLimitMs?: number;
 }
 
 export async function startProcess<T>(
@@ -35,7 +37,7 @@ export async function startProcess<T>(
   options: ProcessOptions<T>,
 ): Promise<StartedProcess<T>> {
   bench.signal.throwIfAborted();
-  const { script, nodeArgs = [], args = [], readyBy } = options;
+  const { script, nodeArgs = [], args = [], readyBy, readyLimitMs = START_LIMIT_MS } = options;
   const child = spawn(process.execPath, [...nodeArgs, fileURLToPath(script), ...args], {
     env: { ...process.env, ...options.env },
     stdio: ["ignore", "pipe", "pipe"],
@@ -63,7 +65,7 @@ export async function startProcess<T>(
   child.once("exit", (code) => fail(`ended with ${code}`));
   const abort = (): void => reject(bench.signal.reason);
   bench.signal.addEventListener("abort", abort, { once: true });
-  const limit = setTimeout(() => fail("is not ready in time"), START_LIMIT_MS);
+  const limit = setTimeout(() => fail("is not ready in time"), readyLimitMs);
   try {
     return { pid: child.pid ?? -1, ready: await ready, stop };
   } finally {

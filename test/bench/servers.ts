@@ -20,6 +20,8 @@ export interface Target {
 interface Witness {
   /** Event rows in the table. */
   rowsOf(sessionIds: readonly string[]): Promise<number>;
+  /** Raw events that these rows stand for. */
+  eventsOf(sessionIds: readonly string[]): Promise<number>;
   /** Sessions that have any. */
   sessionsAmong(sessionIds: readonly string[]): Promise<number>;
   /** Pushes answered with an earlier row, since the start. */
@@ -151,6 +153,20 @@ export async function startNoop(bench: Bench): Promise<Target> {
   return { name: "no-op", address: ready.address, pid, witness: undefined };
 }
 
+/** Plain grpc-js that decodes and acknowledges the frames of push streams. */
+export async function startNoopPush(
+  bench: Bench,
+  options: { readonly windowBytes: number; readonly pace: "eager" | "lazy" },
+): Promise<Target> {
+  const { pid, ready } = await startProcess(bench, {
+    script: new URL("./noop-push-server.ts", import.meta.url),
+    args: [String(options.windowBytes), options.pace],
+    env: {},
+    readyBy: (line) => addressSchema.safeParse(line).data,
+  });
+  return { name: `no-op push, ${options.pace}`, address: ready.address, pid, witness: undefined };
+}
+
 /** On the ledger's PostgreSQL, which serves one of the two at a time. */
 export async function startRowByRow(bench: Bench, ledger: Ledger): Promise<Target> {
   const { pid, ready } = await startProcess(bench, {
@@ -171,6 +187,12 @@ function createWitness(
       const [row] = await sql<{ count: number }[]>`
         select count(*)::int as count from session_events where session_id = any(${sessionIds})`;
       return row?.count ?? 0;
+    },
+    async eventsOf(sessionIds) {
+      const [row] = await sql<{ sum: number }[]>`
+        select coalesce(sum(event_count), 0)::int as sum from session_events
+        where session_id = any(${sessionIds})`;
+      return row?.sum ?? 0;
     },
     async sessionsAmong(sessionIds) {
       const [row] = await sql<{ count: number }[]>`

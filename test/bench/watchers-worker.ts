@@ -12,11 +12,10 @@ import {
   SessionEventSchema,
   WatchSessionEventsRequestSchema,
 } from "../../gen/ambient/v1/events_pb.ts";
-import { framed } from "./bodies.ts";
+import { framed, messageCutter } from "./grpc-messages.ts";
 import type { Answer, Command, Pace } from "./watchers.ts";
 
 const WINDOW_BYTES = 16 * 1_048_576;
-const FRAME_BYTES = 5;
 /** How often a slow reader reads. */
 const SIP_INTERVAL_MS = 100;
 
@@ -106,7 +105,7 @@ function watch(
   stream.on("error", () => undefined);
   const counted = { stream, pace, rows: 0 };
   streams.push(counted);
-  const count = counter((message) => {
+  const count = messageCutter((message) => {
     const nowMs = performance.timeOrigin + performance.now();
     if (rows === 0) firstMs = nowMs;
     lastMs = nowMs;
@@ -152,20 +151,4 @@ function note(message: Buffer, nowMs: number): void {
   const { payload } = fromBinary(SessionEventSchema, message);
   const sentMs = Number(/"sentMs":([\d.]+)/.exec(payload)?.[1]);
   if (sentMs > 0) tookMs.push(nowMs - sentMs);
-}
-
-/** Cuts what comes into messages. */
-function counter(each: (message: Buffer) => void): (chunk: Buffer) => void {
-  let rest: Buffer = Buffer.alloc(0);
-  return (chunk) => {
-    rest = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
-    let at = 0;
-    while (rest.length - at >= FRAME_BYTES) {
-      const end = at + FRAME_BYTES + rest.readUInt32BE(at + 1);
-      if (end > rest.length) break;
-      each(rest.subarray(at + FRAME_BYTES, end));
-      at = end;
-    }
-    rest = rest.subarray(at);
-  };
 }

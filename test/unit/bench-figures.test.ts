@@ -1,8 +1,9 @@
 /** The arithmetic of the benchmarks: a figure that is calculated wrongly looks like any other. */
 import { expect, test } from "vitest";
-import { bodyOf, framed, payloadOf } from "../bench/bodies.ts";
+import { bodyOf, payloadOf } from "../bench/bodies.ts";
 import { summariseProfile } from "../bench/cpu-profile.ts";
 import { latencyOf, median, medians, percentile, ratioOf } from "../bench/figures.ts";
+import { framed } from "../bench/grpc-messages.ts";
 import { readLoadLog } from "../bench/h2load-log.ts";
 import { readOptions } from "../bench/options.ts";
 import { type Shape, SHAPES } from "../bench/shapes.ts";
@@ -144,14 +145,23 @@ test("the command line says which benchmarks, and refuses what it does not know"
     "idle",
     "watch",
     "join",
+    "compression",
+    "stream",
+    "writer",
   ]);
-  expect(readOptions(["profile", "push"])?.benches).toEqual(["profile"]);
+  expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
+  expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);
+  expect(readOptions(["compression", "--corpus", "streams"])?.corpus).toBe("streams");
 });
 
-test.each([[[]], [["pull"]], [["push", "read"]], [["push", "--calls", "0"]], [["push", "--x"]]])(
-  "the command line %j makes no sense",
-  (args) => expect(readOptions(args)).toBeUndefined(),
-);
+test.each([
+  [[]],
+  [["pull"]],
+  [["push", "read"]],
+  [["profile", "read"]],
+  [["push", "--calls", "0"]],
+  [["push", "--x"]],
+])("the command line %j makes no sense", (args) => expect(readOptions(args)).toBeUndefined());
 
 function line(request: {
   readonly beganS: number;

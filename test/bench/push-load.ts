@@ -1,0 +1,34 @@
+/** What a load generator is told, and what it tells; between two processes. */
+import { z } from "zod";
+
+export const pushLoadSchema = z.object({
+  address: z.string(),
+  /** On push streams, so many events a frame; or each event by a unary call. */
+  eventsPerFrame: z.union([z.number(), z.literal("unary")]),
+  connections: z.number(),
+  /** Streams of a connection, or unary calls in flight; each has a session of its own. */
+  lanesEach: z.number(),
+  /** After so many events a lane goes on with a new session. */
+  sessionEvents: z.number(),
+  /** Keeps the sessions of one run from those of another. */
+  run: z.string(),
+  /** When to stop sending: after so many events in all, or so long. */
+  events: z.number().optional(),
+  seconds: z.number().optional(),
+});
+export type PushLoad = z.infer<typeof pushLoadSchema>;
+
+export const pushOutcomeSchema = z.object({
+  /** Acknowledged. */
+  events: z.number(),
+  /** Of them, those that the server has refused. */
+  refused: z.number(),
+  frames: z.number(),
+  /** From the first event sent to the last acknowledged. */
+  seconds: z.number(),
+  /** Those that have an event. */
+  sessionIds: z.array(z.string()),
+  /** Of the generator itself, while it sent. */
+  cpuMs: z.number(),
+});
+export type PushOutcome = z.infer<typeof pushOutcomeSchema>;
