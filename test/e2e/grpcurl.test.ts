@@ -7,6 +7,7 @@ import { once } from "node:events";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -71,7 +72,7 @@ async function refusal(method: string, request: object): Promise<Printed> {
 }
 
 /** JSON objects as grpcurl prints them, one after the other, over several lines each. */
-async function* objects(child: ReturnType<typeof start>): AsyncGenerator {
+async function* objects(child: { readonly stdout: Readable }): AsyncGenerator {
   let lines: string[] = [];
   for await (const line of createInterface({ input: child.stdout })) {
     lines.push(line);
@@ -195,6 +196,46 @@ describe("rows", () => {
       expect(bounded.exitCode).toBe(STATUS_EXIT + 4);
     },
   );
+});
+
+test("grpcurl: a stream of raw events, frame by frame", needs("grpcurl"), async () => {
+  const method = `${SERVICE}/PushSessionEvents`;
+  const stream = spawn(toolPath("grpcurl"), ["-plaintext", "-d", "@", service.grpcAddress, method]);
+  running.add(stream);
+  const ended = once(stream, "exit");
+  const answers = objects(stream);
+  const send = (frame: object): void => void stream.stdin.write(JSON.stringify(frame));
+
+  send({ open: { session_id: "raw" } });
+  const opened = { producerEpoch: "1", maxUnacknowledgedBytes: expect.stringMatching(/^\d+$/) };
+  expect(await answers.next()).toEqual({ done: false, value: { opened } });
+  const tokens = ["It ", "is ", "noon."].map((delta) => ({
+    payload: JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta }),
+  }));
+  send({ batch: { first_client_seq: 1, events: tokens } });
+  send({ flush: {} });
+  const committed = { lastClientSeq: "3", lastSeq: "3" };
+  expect(await answers.next()).toEqual({ done: false, value: { committed } });
+
+  const end = '{"type":"TEXT_MESSAGE_END","messageId":"m1"}';
+  send({ batch: { first_client_seq: 4, events: [{ payload: "{}" }, { payload: end }] } });
+  stream.stdin.end();
+  const refused = { clientSeq: "4", status: { code: 3, message: expect.any(String) } };
+  expect(await answers.next()).toMatchObject({ value: { refused } });
+  expect(await answers.next()).toEqual({
+    done: false,
+    value: { committed: { lastClientSeq: "5", lastSeq: "4" } },
+  });
+  expect(await answers.next()).toEqual({ done: true, value: undefined });
+  expect(await ended).toEqual([0, null]);
+
+  const merged = '{"type":"TEXT_MESSAGE_CONTENT","messageId":"m1","delta":"It is noon."}';
+  expect(await call("ListSessionEvents", { sessionId: "raw" })).toMatchObject({
+    items: [
+      { seq: "1", eventCount: 3, payload: merged },
+      { seq: "4", eventCount: 1, payload: end },
+    ],
+  });
 });
 
 describe("errors are printed with their details", () => {

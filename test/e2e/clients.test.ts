@@ -1,0 +1,313 @@
+/**
+ * The clients in Python and Go as a person runs them, whatever breaks meanwhile: what they sent is in
+ * the tables once, what they were told of is what is there, and they have no compressor of their own.
+ */
+import { type ChildProcessByStdio, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable, Writable } from "node:stream";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
+import { z } from "zod";
+import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { newSession } from "../support/pushing.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { startTcpProxy } from "../support/tcp-proxy.ts";
+import { needs, toolPath } from "../support/tools.ts";
+
+const POLL = { interval: 5, timeout: 20_000 };
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+interface Example {
+  readonly language: string;
+  readonly tool: string;
+  readonly folder: string;
+  /** What generate.sh makes last. */
+  readonly generated: string;
+  /** The command, ready to run. */
+  prepare(): Promise<readonly string[]>;
+}
+
+const EXAMPLES: readonly Example[] = [
+  {
+    language: "Python",
+    tool: "python3",
+    folder: "clients/python",
+    generated: "ambient/v1/sessions_pb2_grpc.py",
+    prepare: () => Promise.resolve([".venv/bin/python", "example.py"]),
+  },
+  {
+    language: "Go",
+    tool: "go",
+    folder: "clients/go",
+    generated: "ambient/v1/sessions_grpc.pb.go",
+    prepare: async () => {
+      const binary = join(await makeDirectory(), "example");
+      const options = { cwd: join(ROOT, "clients/go") };
+      await promisify(execFile)(toolPath("go"), ["build", "-o", binary, "./example"], options);
+      return [binary];
+    },
+  },
+];
+
+let server: EmbeddedPostgres;
+let sql: postgres.Sql;
+let environment: Readonly<Record<string, string>>;
+let service: ServiceProcess;
+let client: RpcClient;
+
+beforeAll(async () => {
+  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
+  await server.start();
+  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
+  // One watch a session, so that a second one is told to come again.
+  environment = { DATABASE_URL: server.url, WATCHERS_PER_SESSION_MAX: "1" };
+  service = await startService({ env: environment });
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await service.kill("SIGKILL");
+  await sql.end({ timeout: 1 });
+  await server.stop();
+  await cleanUp();
+});
+
+describe.each(EXAMPLES)("$language ($folder)", (example) => {
+  test("both streams are in their tables", needs(example.tool), async (context) => {
+    const run = await start(example, context);
+    run.say(EVENTS);
+    run.hangUp();
+    expect(await run.ended).toEqual(WELL);
+    await expectOnceIn(run);
+    expect(run.opened).toEqual([0n]);
+  });
+
+  test("a watch is refused for the moment", needs(example.tool), async (context) => {
+    const sessionId = newSession();
+    const watch = client.serverStream(SessionService.method.watchSessionEvents, { sessionId });
+    await watch.attached;
+    const run = await start(example, context, { sessionId });
+    run.say(EVENTS);
+    run.hangUp();
+    await expect.poll(() => run.committed, POLL).toBe(BigInt(EVENTS.length));
+    expect(run.rows).toEqual([]);
+    watch.cancel();
+    expect(await run.ended).toEqual(WELL);
+    await expectOnceIn(run);
+  });
+
+  test("a session that cannot be", needs(example.tool), async (context) => {
+    const run = await start(example, context, { sessionId: "a/b" });
+    const { exitCode, stderr } = await run.ended;
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(/invalid.?argument/i);
+    expect(stderr).toContain("session_id must be");
+  });
+
+  test("answers are lost and the connection is cut", needs(example.tool), async (context) => {
+    const proxy = await startTcpProxy(hostAndPort(service.grpcAddress));
+    try {
+      const run = await start(example, context, { address: `127.0.0.1:${proxy.port}` });
+      run.say(EVENTS.slice(0, 200));
+      await expect.poll(() => run.committed, POLL).toBeGreaterThanOrEqual(REFUSED);
+      proxy.holdAnswers();
+      const heard = run.committed;
+      run.say(EVENTS.slice(200, 400));
+      await expect.poll(() => headOf(run.sessionId), POLL).toBeGreaterThan(300n);
+      proxy.cut();
+      await expect.poll(() => run.opened.length, POLL).toBe(2);
+      run.say(EVENTS.slice(400));
+      run.hangUp();
+      expect(await run.ended).toEqual(WELL);
+      await expectOnceIn(run);
+      // It was told of more than it had heard of, and went on from there.
+      expect(run.opened[1]).toBeGreaterThan(heard + 1n);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
+  test("the service is killed and started again", needs(example.tool), async (context) => {
+    const run = await start(example, context);
+    run.say(EVENTS.slice(0, 300));
+    await expect.poll(() => run.committed, POLL).toBe(300n);
+    // What it sends now reaches the service, which cannot commit it.
+    await using held = await holdSession(sql, run.sessionId);
+    run.say(EVENTS.slice(300, 400));
+    await expect.poll(() => waitingForLocks(sql), POLL).toBeGreaterThan(0);
+    await service.kill("SIGKILL");
+    await expect.poll(() => waitingForLocks(sql), POLL).toBe(0);
+    await held.release();
+
+    service = await startService({ env: { ...environment, GRPC_ADDRESS: service.grpcAddress } });
+    await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
+    run.say(EVENTS.slice(400));
+    run.hangUp();
+    expect(await run.ended).toEqual(WELL);
+    await expectOnceIn(run);
+  });
+});
+
+/** The number of the event that is not one: its delta is missing. */
+const REFUSED = 150n;
+const EVENTS: readonly string[] = eventsOf(600);
+
+function eventsOf(tokens: number): readonly string[] {
+  const messageId = "m1";
+  const odd = [" the", "", " ", "\n", "\u{1F600}", "\u{D83D}", "\u{DE00}", '"\\', " ü"];
+  const contents = Array.from({ length: tokens }, (_, at) => ({
+    type: "TEXT_MESSAGE_CONTENT",
+    messageId,
+    delta: odd[at % odd.length],
+    timestamp: 1_700_000_000_000 + at * 20,
+  }));
+  const events: object[] = [
+    { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
+    ...contents,
+    { type: "TEXT_MESSAGE_END", messageId },
+    { type: "RUN_FINISHED", threadId: "t1", runId: "run-1" },
+  ];
+  events.splice(Number(REFUSED) - 1, 1, { type: "TEXT_MESSAGE_CONTENT", messageId });
+  return events.map((event) => JSON.stringify(event));
+}
+
+/** What an example prints, one object a line. Numbers of 64 bits are strings, and zeros left out. */
+const number = z.coerce.bigint().default(0n);
+const lineSchema = z.object({
+  opened: z.object({ lastClientSeq: number, producerEpoch: number }).optional(),
+  committed: z.object({ lastClientSeq: number, lastSeq: number }).optional(),
+  refused: z.object({ clientSeq: number, status: z.object({ code: z.number() }) }).optional(),
+  eventCount: z.number().optional(),
+  seq: number,
+  payload: z.string().optional(),
+});
+
+const WELL = { exitCode: 0, stderr: "" };
+
+class Run {
+  readonly sessionId: string;
+  readonly lines: z.infer<typeof lineSchema>[] = [];
+  /** Resolves when all that it printed is here. */
+  readonly ended: Promise<{ readonly exitCode: number | null; readonly stderr: string }>;
+  readonly #child: ChildProcessByStdio<Writable, Readable, Readable>;
+
+  constructor(sessionId: string, child: ChildProcessByStdio<Writable, Readable, Readable>) {
+    this.sessionId = sessionId;
+    this.#child = child;
+    createInterface({ input: child.stdout }).on("line", (line) => {
+      this.lines.push(lineSchema.parse(JSON.parse(line)));
+    });
+    child.stdin.on("error", () => undefined); // It has ended: its exit code says why.
+    this.ended = Promise.all([text(child.stderr), once(child, "close")]).then(([stderr]) => ({
+      exitCode: child.exitCode,
+      stderr,
+    }));
+  }
+
+  say(payloads: readonly string[]): void {
+    for (const payload of payloads) this.#child.stdin.write(`${payload}\n`);
+  }
+
+  hangUp(): void {
+    this.#child.stdin.end();
+  }
+
+  /** Where the service said that the epoch stands, at each connection. */
+  get opened(): readonly bigint[] {
+    return this.lines.flatMap(({ opened }) => (opened === undefined ? [] : [opened.lastClientSeq]));
+  }
+
+  /** What its watch delivered. */
+  get rows(): readonly z.infer<typeof lineSchema>[] {
+    return this.lines.filter(({ eventCount }) => eventCount !== undefined);
+  }
+
+  get committed(): bigint {
+    return this.lines.findLast(({ committed }) => committed)?.committed?.lastClientSeq ?? 0n;
+  }
+}
+
+async function start(
+  example: Example,
+  { skip, onTestFinished }: TestContext,
+  { address = service.grpcAddress, sessionId = newSession() } = {},
+): Promise<Run> {
+  const { folder, generated } = example;
+  if (!existsSync(join(ROOT, folder, generated))) {
+    const advice = `there is no generated code: run ${folder}/generate.sh`;
+    if (process.env["REQUIRE_TOOLS"] === "1") throw new Error(advice);
+    skip(advice);
+  }
+  const [command = "", ...args] = await example.prepare();
+  const child = spawn(command, [...args, address, sessionId], {
+    cwd: join(ROOT, folder),
+    stdio: ["pipe", "pipe", "pipe"],
+  });
+  onTestFinished(() => void child.kill("SIGKILL"));
+  return new Run(sessionId, child);
+}
+
+/** The tables hold what was said, once and in order, merged; and the example saw all of it so. */
+async function expectOnceIn({ sessionId, lines, rows: seen, committed }: Run): Promise<void> {
+  const messages = await client.unary(SessionService.method.listSessionMessages, { sessionId });
+  expect(messages.items.map(({ eventType, payload }) => [eventType, payload])).toEqual([
+    ["user", "Go on."],
+  ]);
+  const accepted = EVENTS.filter((_, at) => BigInt(at + 1) !== REFUSED);
+  const expanded = await eventsIn(sessionId, { expand: true });
+  expect(expanded[0]).toMatchObject({ eventType: "RUN_STARTED", seq: 1n, runId: "run-1" });
+  expect(expanded.slice(1).map(({ payload }) => JSON.parse(payload))).toEqual(
+    accepted.map((payload) => JSON.parse(payload)),
+  );
+  expect(expanded.map(({ seq }) => seq)).toEqual(expanded.map((_, at) => BigInt(at + 1)));
+
+  const rows = await eventsIn(sessionId, { expand: false });
+  expect(rows.length).toBeLessThan(expanded.length / 4);
+  expect(seen).toMatchObject(
+    rows.map(({ seq, eventCount, payload }) => ({ seq, eventCount, payload })),
+  );
+  expect(committed).toBe(BigInt(EVENTS.length));
+  const last = lines.findLast((line) => line.committed !== undefined)?.committed;
+  expect(last?.lastSeq).toBe(BigInt(expanded.length));
+  // At least once: the answer to it can be lost too, and then it comes again.
+  const refused = lines.flatMap((line) => (line.refused === undefined ? [] : [line.refused]));
+  expect(new Set(refused.map((one) => one.clientSeq))).toEqual(new Set([REFUSED]));
+  expect(refused[0]?.status.code).toBe(3);
+}
+
+async function eventsIn(
+  sessionId: string,
+  { expand }: { readonly expand: boolean },
+): Promise<readonly SessionEvent[]> {
+  const request = { sessionId, pageSize: 1_000, expand };
+  const { items, hasMore } = await client.unary(SessionService.method.listSessionEvents, request);
+  expect(hasMore).toBe(false);
+  return items;
+}
+
+/** The number of the last event that is on disk. */
+async function headOf(sessionId: string): Promise<bigint> {
+  const request = { sessionId, pageSize: 1, descending: true, expand: true };
+  const { items } = await client.unary(SessionService.method.listSessionEvents, request);
+  return items[0]?.seq ?? 0n;
+}
+
+function hostAndPort(address: string): { readonly host: string; readonly port: number } {
+  const { hostname, port } = new URL(`http://${address}`);
+  return { host: hostname, port: Number(port) };
+}
