@@ -156,6 +156,22 @@ export const SERVICE_SETTINGS = {
     max: 4_294_967_296,
     meaning: "Payload bytes that wait for a commit. Above it: RESOURCE_EXHAUSTED (QUEUE_FULL).",
   }),
+  pushStreamsMax: amount({
+    name: "PUSH_STREAMS_MAX",
+    fallback: 1_000,
+    min: 1,
+    max: 100_000,
+    meaning:
+      "PushSessionEvents calls that one instance serves. Above it: RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).",
+  }),
+  pushStreamBytesMax: amount({
+    name: "PUSH_STREAM_BYTES_MAX",
+    fallback: 1_048_576,
+    min: 1_024,
+    max: 67_108_864,
+    meaning:
+      "Payload bytes of one push stream that are not committed. Above it the service stops reading the stream.",
+  }),
   databaseConnections: amount({
     name: "DATABASE_CONNECTIONS",
     fallback: 10,
@@ -280,6 +296,12 @@ export const RELATIONS: readonly {
     high: "queueBytesMax",
     times: 2,
     why: "one batch is in flight while the next fills",
+  },
+  {
+    low: "pushStreamBytesMax",
+    high: "queueBytesMax",
+    times: 2,
+    why: "what one stream has under way must leave room in the queue",
   },
   {
     low: "lockTimeoutMs",

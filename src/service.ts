@@ -15,8 +15,10 @@ import { createAguiJoin } from "./handlers/agui.ts";
 import { AGUI_LIMITS } from "./handlers/agui-attach.ts";
 import { createExportHandlers } from "./handlers/export.ts";
 import { createListHandlers } from "./handlers/list.ts";
+import { OpenGroups } from "./handlers/open-groups.ts";
 import { createOrderObserver } from "./handlers/order.ts";
 import { createPushHandlers } from "./handlers/push.ts";
+import { createPushStreamHandlers } from "./handlers/push-streams.ts";
 import { createRunsHandlers } from "./handlers/runs.ts";
 import { createSessionHandlers } from "./handlers/sessions.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./handlers/transcripts.ts";
@@ -49,6 +51,7 @@ import { createReader } from "./store/reads.ts";
 import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
 import * as sessions from "./store/sessions.ts";
+import { openStream } from "./store/streams.ts";
 
 export interface Service extends Unit {
   /** `host:port`, valid after start. */
@@ -73,7 +76,9 @@ export function createService(config: Config, log: Log): Service {
     { reader: { ...reader, loggedAfter: (page) => readLogged(database, page) }, metrics },
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
+  const groups = new OpenGroups();
   const deleted = (sessionId: string): void => {
+    groups.deleted(sessionId);
     live.deleted(sessionId);
     exchange.deleted(sessionId);
     transcripts.drop(sessionId);
@@ -81,7 +86,7 @@ export function createService(config: Config, log: Log): Service {
   const writer = createWriter(database, { createMissing: config.sessionPolicy === "auto" });
   const ingest = createIngest({ writer, publish, clock, metrics }, ingestLimits(config));
   const handlers = createHandlers(
-    { database, reader, live, deleted, ingest, clock, metrics },
+    { database, reader, live, deleted, ingest, groups, clock, metrics },
     config,
   );
   const rpc = createRpcServer(
@@ -132,19 +137,22 @@ interface HandlerParts {
   /** Told of a deletion that is on disk. */
   readonly deleted: (sessionId: string) => void;
   readonly ingest: Ingest;
+  readonly groups: OpenGroups;
   readonly clock: Clock;
   readonly metrics: Metrics;
 }
 
 /** Everything that is served; a method that is not here answers UNIMPLEMENTED. */
 function createHandlers(parts: HandlerParts, config: Config) {
-  const { database, reader, live, deleted, ingest, clock, metrics } = parts;
+  const { database, reader, live, deleted, ingest, groups, clock, metrics } = parts;
   const order = createOrderObserver(metrics);
+  const pushed = { ingest, groups, order, clock };
   const pages = {
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
   };
   return {
-    ...createPushHandlers({ ingest, clock, order }, config),
+    ...createPushHandlers(pushed, config),
+    ...createPushStreamHandlers({ ...pushed, timers: systemTimers, metrics }, config),
     ...createListHandlers({ ...reader, ...pages }),
     ...createSessionHandlers(sessionStore(database), deleted),
     ...createWatchHandlers({ live, reader }, config),
@@ -173,6 +181,7 @@ function createWriter(
   return {
     append: (pushes, { wait }) => append(database, pushes, { ...options, wait }),
     readKept: (addresses) => readKept(database, addresses),
+    openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
   };
 }
 

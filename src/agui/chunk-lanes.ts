@@ -17,16 +17,16 @@ interface Chunk {
   readonly owner: string | undefined;
 }
 
-export class ChunkLanes {
-  readonly #lanes: Map<string | undefined, Chunked>;
+export class ChunkLanes<C extends Chunked = Chunked> {
+  readonly #lanes: Map<string | undefined, C>;
   #chars = 0;
 
-  constructor(lanes?: ReadonlyMap<string | undefined, Chunked>) {
+  constructor(lanes?: ReadonlyMap<string | undefined, C>) {
     this.#lanes = new Map(lanes);
   }
 
-  clone(): ChunkLanes {
-    const copy = new ChunkLanes(this.#lanes);
+  clone(): ChunkLanes<C> {
+    const copy = new ChunkLanes<C>(this.#lanes);
     copy.#chars = this.#chars;
     return copy;
   }
@@ -41,8 +41,8 @@ export class ChunkLanes {
   }
 
   /** What the chunk goes on with; if with nothing, it would start something. */
-  find({ bit, key, owner }: Chunk): Chunked | undefined {
-    const fits = (chunked: Chunked): boolean =>
+  find({ bit, key, owner }: Chunk): C | undefined {
+    const fits = (chunked: C): boolean =>
       chunked.bit === bit && (key === undefined || chunked.key === key);
     const own = this.#lanes.get(owner);
     if (own !== undefined && fits(own)) return own;
@@ -52,14 +52,14 @@ export class ChunkLanes {
     return key === undefined && second !== undefined ? undefined : first;
   }
 
-  start(owner: string | undefined, chunked: Chunked): void {
+  start(owner: string | undefined, chunked: C): void {
     this.end(owner);
     this.#lanes.set(owner, chunked);
     this.#chars += charsOf(owner, chunked);
   }
 
   /** What was being put together there, and is no more. */
-  end(owner: string | undefined): readonly Chunked[] {
+  end(owner: string | undefined): readonly C[] {
     const chunked = this.#lanes.get(owner);
     if (chunked === undefined) return [];
     this.#lanes.delete(owner);
@@ -67,7 +67,7 @@ export class ChunkLanes {
     return [chunked];
   }
 
-  endAll(): readonly Chunked[] {
+  endAll(): readonly C[] {
     const all = [...this.#lanes.values()];
     this.#lanes.clear();
     this.#chars = 0;

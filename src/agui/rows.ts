@@ -46,12 +46,39 @@ export type EventRows =
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
 /** The rows that a push stands for: one, but for the grouped form. */
-export function eventRows(push: EventPush, { mode, nowMicros }: RowsOptions): EventRows {
+export function eventRows(push: EventPush, options: RowsOptions): EventRows {
   if (push.eventType === "")
     return refused([{ field: "event_type", description: "event_type is required" }]);
   const read = readPayload(push.payload);
   if (!read.ok) return refused([...checkTimes(push), read.violation]);
-  const split = splitGroup(push.eventType, read.payload);
+  return rowsOf(push, read.payload, options);
+}
+
+/** One event as an agent emits it. */
+export interface RawEvent {
+  /** Empty: the payload says it. */
+  readonly eventType: string;
+  readonly payload: string;
+  readonly createdAtMicros: bigint;
+}
+
+/** The rows that a raw event stands for: one, but for the grouped form. */
+export function rawEventRows(event: RawEvent, mode: ValidationMode): EventRows {
+  const read = readPayload(event.payload);
+  if (!read.ok) return refused([read.violation]);
+  const { type } = read.payload.value;
+  const eventType = event.eventType === "" && typeof type === "string" ? type : event.eventType;
+  if (eventType === "") {
+    const description = "event_type is required where the payload has no type";
+    return refused([{ field: "event_type", description }]);
+  }
+  const push = { ...event, eventType, eventCount: 0, completedAtMicros: undefined };
+  const options = { mode, nowMicros: event.createdAtMicros };
+  return rowsOf({ ...push, hasFragments: false }, read.payload, options);
+}
+
+function rowsOf(push: EventPush, payload: Payload, { mode, nowMicros }: RowsOptions): EventRows {
+  const split = splitGroup(push.eventType, payload);
   if (split?.ok === false) return refused([...checkTimes(push), ...split.violations]);
 
   const group = split?.group;
@@ -60,7 +87,7 @@ export function eventRows(push: EventPush, { mode, nowMicros }: RowsOptions): Ev
   const createdAtMicros = createdAt(push, nowMicros);
   const parts = group
     ? timedParts(group, { createdAtMicros, completedAtMicros: push.completedAtMicros })
-    : [timedPush(push, read.payload, createdAtMicros)];
+    : [timedPush(push, payload, createdAtMicros)];
   for (const part of parts) {
     const conformed = conform(part.eventType, part.payload, mode);
     if (conformed.ok) rows.push(rowOf(part, conformed));

@@ -1,8 +1,6 @@
 import { createHash } from "node:crypto";
-import type { Line } from "./lines.ts";
-
-/** Above the largest payload that a service can be set to accept (PAYLOAD_BYTES_MAX). */
-export const LINE_BYTES_MAX = 4_194_304;
+import { isBlank, LINE_BYTES_MAX } from "../runner/json-lines.ts";
+import { decodeLine, type Line } from "../runner/lines.ts";
 
 export type EventLine =
   | { readonly kind: "event"; readonly eventType: string; readonly payload: string }
@@ -15,9 +13,9 @@ export function eventLine(line: Line): EventLine {
   if (line.bytes === undefined) {
     return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);
   }
-  const payload = decode(line.number === 1 ? withoutMark(line.bytes) : line.bytes);
+  const payload = decodeLine(line);
   if (payload === undefined) return refused("NOT_UTF8", "the line is not UTF-8");
-  if (/^[ \t\r]*$/.test(payload)) return { kind: "empty" };
+  if (isBlank(payload)) return { kind: "empty" };
   const eventType = typeOf(payload);
   if (eventType === undefined) return refused("NOT_JSON", "the line is not a JSON object");
   if (eventType === "") return refused("NO_TYPE", "the event has no `type`");
@@ -49,24 +47,6 @@ export class LineKeys {
 
 /** 128 bits: enough that no two inputs of one session meet by chance. */
 const DIGEST_HEX = 32;
-const BYTE_ORDER_MARK = Buffer.from("\uFEFF");
-
-const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-
-function decode(bytes: Buffer): string | undefined {
-  try {
-    return decoder.decode(bytes);
-  } catch {
-    return undefined;
-  }
-}
-
-/** Editors on Windows write one; it belongs to the file and not to the first event. */
-function withoutMark(bytes: Buffer): Buffer {
-  return bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK)
-    ? bytes.subarray(BYTE_ORDER_MARK.length)
-    : bytes;
-}
 
 /** Undefined when it is no JSON object, empty when the object has no type. */
 function typeOf(payload: string): string | undefined {

@@ -9,6 +9,7 @@ import { open, realpath, rename, rm, stat } from "node:fs/promises";
 import { finished } from "node:stream/promises";
 import { systemClock } from "../base/clock.ts";
 import { rowJson } from "../runner/json.ts";
+import { oneLine } from "../runner/json-lines.ts";
 import { headSeq, readRows } from "../runner/read.ts";
 import { isEvent, type LedgerRow, lastSeqOf, type StreamName } from "../runner/rows.ts";
 import { type Connection, type ConnectionOptions, connected } from "./connection.ts";
@@ -89,9 +90,7 @@ async function print(
 }
 
 function lineOf(row: LedgerRow): string {
-  if (!isEvent(row)) return rowJson(row);
-  // In JSON a line break is white space between two tokens; inside a string it is an escape.
-  return row.payload.replaceAll(/[\r\n]+/g, " ");
+  return isEvent(row) ? oneLine(row.payload) : rowJson(row);
 }
 
 /** Where the lines go. */

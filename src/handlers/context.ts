@@ -1,5 +1,6 @@
 import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf";
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
+import type { ServiceError } from "../base/errors.ts";
 
 /** What a handler knows of the call, whatever protocol it came by. */
 export interface CallContext {
@@ -19,10 +20,46 @@ type ServerStream<I extends DescMessage, O extends DescMessage> = (
   context: CallContext,
 ) => AsyncIterable<MessageShape<O>>;
 
+/**
+ * A stream both ways, as calls and not as generators: with one small message after the other, two
+ * promises a message cost more than what is done with it.
+ */
 type BidiStream<I extends DescMessage, O extends DescMessage> = (
-  requests: AsyncIterable<MessageShape<I>>,
-  context: CallContext,
-) => AsyncIterable<MessageShape<O>>;
+  caller: Caller<MessageShape<O>>,
+) => Conversation<MessageShape<I>>;
+
+/** The other side of a stream both ways, as a handler sees it. */
+export interface Caller<M> {
+  /** Does nothing once the call is over. */
+  send(message: M): void;
+  /** Sent, and not yet taken by the connection: its reader is slow. */
+  readonly unsentBytes: number;
+  /** To be called after `heard` answered false: the next message may come. */
+  hearOn(): void;
+  /** Ends the call, with OK or with the status of the error; `over` is not called then. */
+  end(error?: ServiceError): void;
+}
+
+/** One call of a stream both ways, as its caller's messages reach it. Nothing here may throw. */
+export interface Conversation<M> {
+  /** The next message; false: none may come until `hearOn`. They wait with the caller meanwhile. */
+  heard(message: M): boolean;
+  /** A message that cannot be read. None comes after it. */
+  misheard(error: ServiceError): void;
+  /** The caller has sent everything. */
+  heardAll(): void;
+  /** The connection took something: `unsentBytes` is less. */
+  sent(): void;
+  /** The caller left, its deadline passed, or the service stops. Nothing comes after it. */
+  over(error: ServiceError): void;
+  /** For the record of the call: its session, and counts. */
+  readonly record: ConversationRecord;
+}
+
+export interface ConversationRecord {
+  readonly sessionId: string;
+  readonly counts: Readonly<Record<string, number>>;
+}
 
 /** One function a method of the generated service, with the generated messages in and out. */
 export type Handlers<S extends DescService & { readonly method: GenServiceMethods }> = {

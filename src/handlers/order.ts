@@ -8,12 +8,14 @@ import { createSequences, SEQUENCES_LIMITS } from "../agui/sequences.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { StoredRow } from "../store/rows.ts";
 
+type Observable = Pick<AguiRow, "place" | "eventCount">;
+
 export interface OrderObserver {
   /**
    * The stored rows of one push, and what they were made of. To be called as soon as the push is
    * acknowledged: in the order of commits. Later costs detection, and never counts falsely.
    */
-  observe(rows: readonly StoredRow[], accepted: readonly AguiRow[]): void;
+  observe(rows: readonly StoredRow[], accepted: readonly Observable[]): void;
 }
 
 export function createOrderObserver(metrics: Pick<Metrics, "sequenceViolations">): OrderObserver {

@@ -16,17 +16,12 @@ import type { PushSessionMessageRequest } from "../../gen/ambient/v1/messages_pb
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { ValidationMode } from "../agui/conform.ts";
 import { checkMessageType } from "../agui/message-types.ts";
-import {
-  type EventRow as AguiRow,
-  eventRows,
-  type RowsOptions,
-  type RunMark,
-} from "../agui/rows.ts";
+import { type EventRow as AguiRow, eventRows, type RowsOptions } from "../agui/rows.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import { checkFragments } from "../compressor/fragments.ts";
 import type { Acknowledged, Ingest } from "../ingest/ingest.ts";
-import type { NewRow, Push } from "../store/push.ts";
+import type { Push } from "../store/push.ts";
 import {
   checkEpoch,
   checkKey,
@@ -38,8 +33,10 @@ import {
   violationsOf,
 } from "./checks.ts";
 import type { CallContext, Handlers } from "./context.ts";
-import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
+import { newEventRow } from "./new-event-row.ts";
+import type { OpenGroups } from "./open-groups.ts";
 import type { OrderObserver } from "./order.ts";
+import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
 import { senderText } from "./sender.ts";
 import { checkSessionId } from "./session-id.ts";
 import { microsOf } from "./times.ts";
@@ -60,15 +57,17 @@ type PushHandlers = Pick<
 >;
 
 export interface PushParts {
-  readonly ingest: Ingest;
+  readonly ingest: Pick<Ingest, "push">;
   readonly clock: Clock;
   readonly order: OrderObserver;
+  /** Of the push streams here: an event's place is where its row commits, so what came before goes first. */
+  readonly groups: Pick<OpenGroups, "close">;
 }
 
 type AguiRows = readonly [AguiRow, ...AguiRow[]];
 
 export function createPushHandlers(
-  { ingest, clock, order }: PushParts,
+  { ingest, clock, order, groups }: PushParts,
   options: PushOptions,
 ): PushHandlers {
   const store = (push: Push, context: CallContext): Promise<Acknowledged> =>
@@ -78,18 +77,22 @@ export function createPushHandlers(
       refuse(messageViolations(request));
       refuseLargePayload(request.payload, options.payloadBytesMax);
       const { rows, deduplicated } = await store(messagePush(request, clock.nowMicros()), context);
-      if (rows[0].stream !== "messages") throw new Error("a message became an event");
-      return toSessionMessage(rows[0], deduplicated);
+      const [row] = rows;
+      if (row?.stream !== "messages") throw new Error("a message became an event");
+      return toSessionMessage(row, deduplicated);
     },
     async pushSessionEvent(request, context) {
       refuse(eventViolations(request));
       refuseLargePayload(request.payload, options.payloadBytesMax);
       const mode = options.validation;
       const accepted = acceptEvent(request, { mode, nowMicros: clock.nowMicros() });
-      const { rows, deduplicated } = await store(eventPush(request, accepted), context);
+      const push = eventPush(request, accepted);
+      groups.close(request.sessionId);
+      const { rows, deduplicated } = await store(push, context);
       if (!deduplicated) order.observe(rows, accepted);
-      if (rows[0].stream !== "events") throw new Error("an event became a message");
-      return toSessionEvent(rows[0], deduplicated);
+      const [row] = rows;
+      if (row?.stream !== "events") throw new Error("an event became a message");
+      return toSessionEvent(row, deduplicated);
     },
   };
 }
@@ -135,11 +138,15 @@ function messagePush(request: PushSessionMessageRequest, nowMicros: bigint): Pus
     stream: "messages",
     rows: [
       {
-        ...PLAIN,
         id: rowId(),
         eventType: request.eventType,
         payload: request.payload,
         createdAtMicros: nowMicros,
+        completedAtMicros: undefined,
+        eventCount: 1,
+        fragments: undefined,
+        conformant: true,
+        mark: undefined,
         sender,
         sentAtMicros: optionalMicros(request.sentAt),
       },
@@ -183,37 +190,6 @@ function indexOf(fragments: Fragments, row: AguiRow): Uint8Array {
   return index;
 }
 
-function newEventRow(row: AguiRow, fragments: Uint8Array | undefined): NewRow {
-  return {
-    ...PLAIN,
-    id: rowId(),
-    eventType: row.eventType,
-    payload: row.payload,
-    createdAtMicros: row.createdAtMicros,
-    completedAtMicros: row.completedAtMicros,
-    eventCount: row.eventCount,
-    fragments,
-    conformant: row.conformant,
-    mark: row.mark === undefined ? undefined : storableMark(row.mark),
-  };
-}
-
-/** A run id comes out of JSON, which can say what PostgreSQL text cannot hold. */
-function storableMark(mark: RunMark): RunMark {
-  if (mark.kind === "close") return mark;
-  return { kind: "open", runId: mark.runId.toWellFormed().replaceAll("\0", "\uFFFD") };
-}
-
-const PLAIN = {
-  completedAtMicros: undefined,
-  eventCount: 1,
-  fragments: undefined,
-  conformant: true,
-  mark: undefined,
-  sender: undefined,
-  sentAtMicros: undefined,
-} as const;
-
 interface PushRequest {
   readonly sessionId: string;
   readonly eventType: string;
@@ -235,6 +211,7 @@ function pushOf(request: PushRequest, rest: readonly unknown[]): Omit<Push, "str
       key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),
     epoch,
     actor: undefined,
+    range: undefined,
   };
 }
 

@@ -22,6 +22,15 @@ export interface Metrics {
   readonly rowsStored: Counter<"stream">;
   readonly rowsDeduplicated: Counter;
   readonly sequenceViolations: Counter<"rule">;
+  readonly pushStreams: Gauge;
+  /** Raw events of push streams, refused ones too, once they are on their way to disk … */
+  readonly pushStreamEvents: Counter;
+  readonly pushStreamRefused: Counter;
+  /** … and the rows that they were made into. */
+  readonly pushStreamRows: Counter;
+  /** Payload bytes that were handed to a commit and are not on disk yet. */
+  readonly pushStreamBytes: Gauge;
+  readonly pushStreamGroups: Counter<"by">;
   readonly watchers: Gauge<"stream">;
   /** From the commit of a row to its hand-over to a watcher's connection. */
   readonly watchLagSeconds: Histogram;
@@ -65,6 +74,7 @@ export function createMetrics(): Metrics {
     text: () => registry.metrics(),
     ...callInstruments(registers),
     ...ingestInstruments(registers),
+    ...pushStreamInstruments(registers),
     watchers: new Gauge({
       name: `${PREFIX}watchers`,
       help: "Watches that are open.",
@@ -195,6 +205,52 @@ function callInstruments(registers: Registry[]): Pick<Metrics, "callsOf" | "refu
       };
     },
     refused: (reason) => refusals.inc({ reason }),
+  };
+}
+
+function pushStreamInstruments(
+  registers: Registry[],
+): Pick<
+  Metrics,
+  | "pushStreams"
+  | "pushStreamEvents"
+  | "pushStreamRefused"
+  | "pushStreamRows"
+  | "pushStreamBytes"
+  | "pushStreamGroups"
+> {
+  return {
+    pushStreams: new Gauge({
+      name: `${PREFIX}push_streams`,
+      help: "Calls of PushSessionEvents that are open.",
+      registers,
+    }),
+    pushStreamEvents: new Counter({
+      name: `${PREFIX}push_stream_events_total`,
+      help: "Raw events that came by push streams, refused ones too.",
+      registers,
+    }),
+    pushStreamRefused: new Counter({
+      name: `${PREFIX}push_stream_events_refused_total`,
+      help: "Raw events of push streams that were refused.",
+      registers,
+    }),
+    pushStreamRows: new Counter({
+      name: `${PREFIX}push_stream_rows_total`,
+      help: "Rows that the raw events of push streams were made into.",
+      registers,
+    }),
+    pushStreamBytes: new Gauge({
+      name: `${PREFIX}push_stream_unacknowledged_bytes`,
+      help: "Payload bytes of push streams that are on their way to disk.",
+      registers,
+    }),
+    pushStreamGroups: new Counter({
+      name: `${PREFIX}push_stream_groups_total`,
+      help: "Groups of fragments that became a row, by what closed them: event, age, flush, bytes, push, end.",
+      labelNames: ["by"],
+      registers,
+    }),
   };
 }
 

@@ -1,89 +1,185 @@
-import type { DescMessage, DescMethod, Message } from "@bufbuild/protobuf";
+/**
+ * A call with streams both ways. Its handler is called back for each message and answers whether the
+ * next may come; none is read before, so that what nobody asked for stays with the caller.
+ *
+ *   begun ── message ──► heard ── true ──► the next is asked for
+ *     │                    └─── false ──► silence ── hearOn ──► the next is asked for
+ *     ├── half-close ──► heardAll
+ *     └── cancelled, deadline, stop ──► over
+ *
+ * grpc-js hands a message that has arrived over while it is being asked for. Were the next one asked
+ * for from there, a caller of many small messages would exhaust the stack; so it is asked for in a loop.
+ */
+import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
-import type { CallContext } from "../handlers/context.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Caller, Conversation } from "../handlers/context.ts";
 import type { CallRecords } from "./call-records.ts";
 import { decoderOf } from "./decode.ts";
-import { sharedEncoderOf } from "./encode.ts";
+import { encoderOf } from "./encode.ts";
 import type { OpenCalls } from "./open-calls.ts";
-import { sendAll } from "./send-all.ts";
 import { ServedCall } from "./served-call.ts";
 
-export type BidiStreamHandler = (
-  requests: AsyncIterable<Message>,
-  context: CallContext,
-) => AsyncIterable<Message>;
+export type BidiStreamHandler = (caller: Caller<Message>) => Conversation<Message>;
 
-/** Answers the calls of one method with streams both ways; a request is read when it is asked for. */
+interface Codec {
+  readonly decode: (bytes: Uint8Array) => Message;
+  readonly encode: (message: Message) => Buffer;
+}
+
+/** Answers the calls of one method with streams both ways. */
 export function bidiStream(
   deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
   method: DescMethod,
   handle: BidiStreamHandler,
 ): (wire: ServerInterceptingCallInterface) => void {
   const { openCalls, records } = deps;
-  const encode = sharedEncoderOf(method.output);
-
-  const converse = async (call: ServedCall, requests: AsyncIterable<Message>): Promise<void> => {
-    try {
-      openCalls.enter(call);
-    } catch (error) {
-      return call.fail(error);
-    }
-    try {
-      call.sendHeaders();
-      await sendAll(call, handle(requests, call), encode);
-      call.succeed();
-    } catch (error) {
-      call.fail(error);
-    } finally {
-      openCalls.leave(call);
-    }
-  };
-
+  const codec = { decode: decoderOf(method.input), encode: encoderOf(method.output) };
   return (wire) => {
     const call = new ServedCall(wire, records);
-    const frames = new Frames(wire, call);
+    const talk = new Talk({ wire, call, openCalls }, codec);
     wire.start({
-      onReceiveMetadata: () => void converse(call, requestsOf(method.input, frames)),
-      onReceiveMessage: (bytes: Buffer) => frames.came(bytes),
+      onReceiveMetadata: () => talk.begin(handle),
+      onReceiveMessage: (bytes: Buffer) => talk.came(bytes),
       // Node ends the reading side of a stream that was reset before it says that it was: for a
       // moment a caller who left looks like one who has sent everything.
-      onReceiveHalfClose: () => void setImmediate(() => frames.came(undefined)),
+      onReceiveHalfClose: () => void setImmediate(() => talk.cameAll()),
       onCancel: () => call.wasLeft(),
     });
   };
 }
 
-async function* requestsOf(input: DescMessage, frames: Frames): AsyncGenerator<Message> {
-  const decode = decoderOf(input);
-  for (;;) {
-    const bytes = await frames.next();
-    if (bytes === undefined) return;
-    yield decode(bytes);
-  }
-}
-
-/** The caller's frames, one at a time: what has not been asked for stays with the caller. */
-class Frames {
+class Talk implements Caller<Message> {
   readonly #wire: ServerInterceptingCallInterface;
-  readonly #signal: AbortSignal;
-  #asked: PromiseWithResolvers<Buffer | undefined> | undefined;
+  readonly #call: ServedCall;
+  readonly #openCalls: OpenCalls;
+  readonly #codec: Codec;
+  #conversation: Conversation<Message> | undefined;
+  #isOver = false;
+  #isAsking = false;
+  /** What came while it was asked for. */
+  #came: Buffer | undefined;
+  #unsentBytes = 0;
 
-  constructor(wire: ServerInterceptingCallInterface, call: ServedCall) {
-    this.#wire = wire;
-    this.#signal = call.signal;
-    const onAbort = (): void => this.#asked?.reject(this.#signal.reason);
-    this.#signal.addEventListener("abort", onAbort, { once: true });
+  constructor(
+    parts: {
+      readonly wire: ServerInterceptingCallInterface;
+      readonly call: ServedCall;
+      readonly openCalls: OpenCalls;
+    },
+    codec: Codec,
+  ) {
+    this.#wire = parts.wire;
+    this.#call = parts.call;
+    this.#openCalls = parts.openCalls;
+    this.#codec = codec;
   }
 
-  /** Undefined at the end; rejects with the reason when the call is over before. */
-  async next(): Promise<Buffer | undefined> {
-    this.#signal.throwIfAborted();
-    this.#asked = Promise.withResolvers();
+  get unsentBytes(): number {
+    return this.#unsentBytes;
+  }
+
+  begin(handle: BidiStreamHandler): void {
+    const { signal } = this.#call;
+    try {
+      this.#openCalls.enter(this.#call);
+    } catch (error) {
+      return this.#call.fail(error);
+    }
+    signal.addEventListener("abort", () => this.#over(ServiceError.from(signal.reason)));
+    this.#call.sendHeaders();
+    this.#guarded(() => {
+      const conversation = handle(this);
+      this.#conversation = conversation;
+      this.#call.describedBy(() => conversation.record);
+      this.hearOn();
+    });
+  }
+
+  came(bytes: Buffer): void {
+    if (this.#isAsking) this.#came = bytes;
+    else this.#hear(bytes);
+  }
+
+  cameAll(): void {
+    if (!this.#isOver) this.#guarded(() => this.#conversation?.heardAll());
+  }
+
+  send(message: Message): void {
+    if (this.#isOver) return;
+    const bytes = this.#codec.encode(message);
+    this.#unsentBytes += bytes.length;
+    this.#call.send(bytes, () => {
+      this.#unsentBytes -= bytes.length;
+      if (!this.#isOver) this.#guarded(() => this.#conversation?.sent());
+    });
+  }
+
+  hearOn(): void {
+    this.#hear(this.#asked());
+  }
+
+  end(error?: ServiceError): void {
+    if (this.#isOver) return;
+    this.#leave();
+    if (error === undefined) this.#call.succeed();
+    else this.#call.fail(error);
+  }
+
+  #hear(first: Buffer | undefined): void {
+    let bytes = first;
+    while (bytes !== undefined && !this.#isOver && this.#isHeard(bytes)) bytes = this.#asked();
+  }
+
+  /** Asks for the next message; answers it when it has come already. */
+  #asked(): Buffer | undefined {
+    this.#isAsking = true;
     this.#wire.startRead();
-    return this.#asked.promise;
+    this.#isAsking = false;
+    const came = this.#came;
+    this.#came = undefined;
+    return came;
   }
 
-  came(bytes: Buffer | undefined): void {
-    this.#asked?.resolve(bytes);
+  #isHeard(bytes: Buffer): boolean {
+    const conversation = this.#conversation;
+    if (conversation === undefined) return false;
+    let message: Message;
+    try {
+      message = this.#codec.decode(bytes);
+    } catch (error) {
+      this.#guarded(() => conversation.misheard(ServiceError.from(error)));
+      return false;
+    }
+    try {
+      return conversation.heard(message);
+    } catch (error) {
+      this.#call.fail(error);
+      return false;
+    }
+  }
+
+  /** A handler that throws is a defect; so that nobody waits for it, the call ends. */
+  #guarded(act: () => void): void {
+    try {
+      act();
+    } catch (error) {
+      this.#call.fail(error);
+    }
+  }
+
+  #over(error: ServiceError): void {
+    if (this.#isOver) return;
+    this.#leave();
+    try {
+      this.#conversation?.over(error);
+    } catch (failure) {
+      this.#call.fail(failure);
+    }
+  }
+
+  #leave(): void {
+    this.#isOver = true;
+    this.#openCalls.leave(this.#call);
   }
 }

@@ -16,6 +16,8 @@ export interface CallEnd {
   readonly request: unknown;
   /** Undefined: OK. */
   readonly error: ServiceError | undefined;
+  /** What a stream says of itself. */
+  readonly counts?: Readonly<Record<string, number>> | undefined;
 }
 
 /**
@@ -53,7 +55,8 @@ export class CallRecords {
     if (error !== undefined) this.#refused(error.reason);
     const level = error === undefined ? this.#okLevel : levelOf(error);
     if (!this.#log.isLevelEnabled(level)) return;
-    const record = { code, durationMs: rounded(durationMs), sessionId: sessionIdOf(end.request) };
+    const sessionId = sessionIdOf(end.request);
+    const record = { code, durationMs: rounded(durationMs), sessionId, ...end.counts };
     this.#log[level](error === undefined ? record : { ...record, ...whyOf(error) }, "call");
   }
 

@@ -15,7 +15,7 @@
  */
 import { Metadata, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
 import { ServiceError } from "../base/errors.ts";
-import type { CallContext } from "../handlers/context.ts";
+import type { CallContext, ConversationRecord } from "../handlers/context.ts";
 import type { CallRecords } from "./call-records.ts";
 import { statusOf } from "./status.ts";
 import { type OwnStatus, transportRefusal } from "./transport-refusal.ts";
@@ -28,6 +28,7 @@ export class ServedCall implements CallContext {
   readonly #records: CallRecords;
   readonly #startedMs: number;
   #request: unknown;
+  #describe: (() => ConversationRecord) | undefined;
   #hasEnded = false;
   #abortedBy: ServiceError | undefined;
   #controller: AbortController | undefined;
@@ -55,6 +56,11 @@ export class ServedCall implements CallContext {
   accept<T>(request: T): T {
     this.#request = request;
     return request;
+  }
+
+  /** Of a call without a single request: asked when it ends. */
+  describedBy(record: () => ConversationRecord): void {
+    this.#describe = record;
   }
 
   sendHeaders(): void {
@@ -94,7 +100,10 @@ export class ServedCall implements CallContext {
 
   #end(error: ServiceError | undefined): void {
     this.#hasEnded = true;
-    this.#records.ended({ startedMs: this.#startedMs, request: this.#request, error });
+    const record = this.#describe?.();
+    const request = record ?? this.#request;
+    const end = { startedMs: this.#startedMs, request, error, counts: record?.counts };
+    this.#records.ended(end);
   }
 
   #abort(error: ServiceError): void {

@@ -1,11 +1,12 @@
 /**
- * The generated service as a client: unary calls are promises, watches are async iterables, and a
- * failure is an RpcFailure with everything its status carried. Nothing is repeated here; what may be
- * is for the caller to know (retry.ts, resume.ts).
+ * The generated service as a client: unary calls are promises, watches are async iterables, streams
+ * both ways are conversations, and a failure is an RpcFailure with everything its status carried.
+ * Nothing is repeated here; what may be is for the caller to know (retry.ts, resume.ts).
  */
 import {
   create,
   type DescMessage,
+  type DescMethodBiDiStreaming,
   type DescMethodServerStreaming,
   type DescMethodUnary,
   fromBinary,
@@ -15,9 +16,11 @@ import {
 } from "@bufbuild/protobuf";
 import { Client, credentials, Metadata } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type Conversation, conversationOn } from "./conversation.ts";
 import { failureFrom, RpcFailure } from "./failure.ts";
+import { metadataOf, type TokenSource } from "./token.ts";
 
-/** The methods of the contract, to be named in `call` and `watch`. */
+/** The methods of the contract, to be named in `call`, `watch` and `converse`. */
 export const ledger = SessionService.method;
 
 interface CallOptions {
@@ -29,6 +32,22 @@ interface WatchOptions {
   readonly signal?: AbortSignal;
   /** Called once, when the service has taken the watch; rows may be long in coming. */
   readonly onAttached?: () => void;
+}
+
+interface ConverseOptions {
+  /** Cancels the conversation. */
+  readonly signal?: AbortSignal;
+}
+
+export interface ClientOptions {
+  /** `host:port`, without TLS. */
+  readonly address: string;
+  readonly token?: TokenSource | undefined;
+  /**
+   * Clients of one address share a connection, which one that nobody answers on would block for all
+   * of them until a ping finds out. True: a connection of its own, that ends with the client.
+   */
+  readonly ownConnection?: boolean;
 }
 
 export interface LedgerClient {
@@ -43,6 +62,11 @@ export interface LedgerClient {
     request: MessageInitShape<I>,
     options?: WatchOptions,
   ): AsyncGenerator<MessageShape<O>, void, undefined>;
+  /** Resolves when the call has been made, which says nothing of whether it arrived. */
+  converse<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodBiDiStreaming<I, O>,
+    options?: ConverseOptions,
+  ): Promise<Conversation<I, O>>;
   /** Lets go of the connection once the calls under way have ended. */
   close(): void;
 }
@@ -56,62 +80,94 @@ const RECONNECT_MAX_MS = 2_000;
 const PING_INTERVAL_MS = 20_000;
 const PING_TIMEOUT_MS = 10_000;
 
-export function createLedgerClient({ address }: { readonly address: string }): LedgerClient {
+export function createLedgerClient(options: ClientOptions): LedgerClient {
+  const { address, token, ownConnection = false } = options;
   const client = new Client(address, credentials.createInsecure(), {
     "grpc.initial_reconnect_backoff_ms": RECONNECT_FIRST_MS,
     "grpc.max_reconnect_backoff_ms": RECONNECT_MAX_MS,
     "grpc.keepalive_time_ms": PING_INTERVAL_MS,
     "grpc.keepalive_timeout_ms": PING_TIMEOUT_MS,
+    "grpc.use_local_subchannel_pool": ownConnection ? 1 : 0,
   });
+  const caller: Caller = {
+    client,
+    metadata: (limits) => metadataOf(token, limits),
+  };
   return {
-    call: (method, request, options = {}) => call(client, method, request, options),
-    watch: (method, request, options = {}) => watch(client, method, request, options),
+    call: (method, request, callOptions = {}) => call(caller, method, request, callOptions),
+    watch: (method, request, watchOptions = {}) => watch(caller, method, request, watchOptions),
+    converse: (method, converseOptions = {}) => converse(caller, method, converseOptions),
     close: () => client.close(),
   };
 }
 
+interface Caller {
+  readonly client: Client;
+  readonly metadata: (limits: {
+    readonly deadlineMs: number;
+    readonly signal?: AbortSignal | undefined;
+  }) => Metadata | Promise<Metadata>;
+}
+
 function call<I extends DescMessage, O extends DescMessage>(
-  client: Client,
+  { client, metadata }: Caller,
   method: DescMethodUnary<I, O>,
   request: MessageInitShape<I>,
   { deadlineMs = DEADLINE_MS, signal }: CallOptions,
 ): Promise<MessageShape<O>> {
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted === true) {
-      reject(cancelled(signal));
-      return;
-    }
-    const under = client.makeUnaryRequest(
-      pathOf(method),
-      passOn,
-      (bytes: Buffer) => fromBinary(method.output, bytes),
-      encode(method.input, request),
-      new Metadata(),
-      { deadline: Date.now() + deadlineMs },
-      (error, response) => {
-        signal?.removeEventListener("abort", cancel);
-        if (response !== undefined) resolve(response);
-        else reject(failureFrom(error));
-      },
-    );
-    const cancel = (): void => under.cancel();
-    signal?.addEventListener("abort", cancel);
-  });
+  const deadline = Date.now() + deadlineMs;
+  const begin = (sent: Metadata): Promise<MessageShape<O>> =>
+    new Promise((resolve, reject) => {
+      if (signal?.aborted === true) {
+        reject(cancelled(signal));
+        return;
+      }
+      const under = client.makeUnaryRequest(
+        pathOf(method),
+        passOn,
+        (bytes: Buffer) => fromBinary(method.output, bytes),
+        encode(method.input, request),
+        sent,
+        { deadline },
+        (error, response) => {
+          signal?.removeEventListener("abort", cancel);
+          if (response !== undefined) resolve(response);
+          else reject(failureFrom(error));
+        },
+      );
+      const cancel = (): void => under.cancel();
+      signal?.addEventListener("abort", cancel);
+    });
+  const sent = metadata({ deadlineMs, signal });
+  return sent instanceof Metadata ? begin(sent) : sent.then(begin);
+}
+
+async function converse<I extends DescMessage, O extends DescMessage>(
+  { client, metadata }: Caller,
+  method: DescMethodBiDiStreaming<I, O>,
+  { signal }: ConverseOptions,
+): Promise<Conversation<I, O>> {
+  const sent = await metadata({ deadlineMs: DEADLINE_MS, signal });
+  if (signal?.aborted === true) throw cancelled(signal);
+  const stream = client.makeBidiStreamRequest(pathOf(method), passOn, passOn, sent);
+  return conversationOn(stream, method, signal);
 }
 
 async function* watch<I extends DescMessage, O extends DescMessage>(
-  client: Client,
+  { client, metadata }: Caller,
   method: DescMethodServerStreaming<I, O>,
   request: MessageInitShape<I>,
   { signal, onAttached }: WatchOptions,
 ): AsyncGenerator<MessageShape<O>, void, undefined> {
+  const asked = metadata({ deadlineMs: DEADLINE_MS, signal });
+  const sent = asked instanceof Metadata ? asked : await asked;
   if (signal?.aborted === true) throw cancelled(signal);
   const stream = client.makeServerStreamRequest(
     pathOf(method),
     passOn,
     (bytes: Buffer) => fromBinary(method.output, bytes),
     encode(method.input, request),
-    new Metadata(),
+    sent,
   );
   const cancel = (): void => stream.cancel();
   signal?.addEventListener("abort", cancel);

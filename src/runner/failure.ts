@@ -7,7 +7,7 @@ import {
   ErrorInfoSchema,
   RetryInfoSchema,
 } from "../../gen/google/rpc/error_details_pb.ts";
-import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+import { type Status, StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 
 export type RpcCode = keyof typeof status;
 
@@ -44,6 +44,20 @@ export class RpcFailure extends Error {
   get wasLost(): boolean {
     return this.code === "UNAVAILABLE" || this.code === "DEADLINE_EXCEEDED";
   }
+}
+
+/** What a frame of a stream says of one event: the status that a call would have failed with. */
+export function failureOfStatus(refused: Status | undefined): RpcFailure {
+  const code = codeName(refused?.code ?? status.UNKNOWN);
+  const details = refused === undefined ? {} : detailsOf(refused);
+  return new RpcFailure(code, refused?.message || code, details);
+}
+
+/** Of anything thrown; what is no failure of a call is a defect, and INTERNAL. */
+export function asRpcFailure(cause: unknown): RpcFailure {
+  if (cause instanceof RpcFailure) return cause;
+  const message = cause instanceof Error ? cause.message : String(cause);
+  return new RpcFailure("INTERNAL", message, { cause });
 }
 
 /** What grpc-js reports; its `metadata` holds the details of the status. */
@@ -84,19 +98,19 @@ function isRpcCode(name: unknown): name is RpcCode {
 function decodeDetails(encoded: string | Uint8Array | undefined): Details {
   if (!(encoded instanceof Uint8Array)) return {};
   try {
-    const { details } = fromBinary(StatusSchema, encoded);
-    const [info] = details.flatMap((any) => anyUnpack(any, ErrorInfoSchema) ?? []);
-    const [request] = details.flatMap((any) => anyUnpack(any, BadRequestSchema) ?? []);
-    const [delay] = details.flatMap((any) => anyUnpack(any, RetryInfoSchema)?.retryDelay ?? []);
-    return {
-      reason: info?.reason,
-      violations: request?.fieldViolations.map(({ field, description }) => ({
-        field,
-        description,
-      })),
-      retryAfterMs: delay && durationMs(delay),
-    };
+    return detailsOf(fromBinary(StatusSchema, encoded));
   } catch {
     return {}; // Of a proxy or another server; the code alone still says what happened.
   }
+}
+
+function detailsOf({ details }: Status): Details {
+  const [info] = details.flatMap((any) => anyUnpack(any, ErrorInfoSchema) ?? []);
+  const [request] = details.flatMap((any) => anyUnpack(any, BadRequestSchema) ?? []);
+  const [delay] = details.flatMap((any) => anyUnpack(any, RetryInfoSchema)?.retryDelay ?? []);
+  return {
+    reason: info?.reason,
+    violations: request?.fieldViolations.map(({ field, description }) => ({ field, description })),
+    retryAfterMs: delay && durationMs(delay),
+  };
 }

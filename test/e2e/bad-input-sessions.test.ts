@@ -304,7 +304,6 @@ describe("not served yet", () => {
     ["UpdateSession", () => client.unary(updateSession, { id: "s" })],
     ["IssueSessionToken", () => client.unary(issueSessionToken, { sessionId: "s" })],
     ["WatchSessions", () => client.serverStream(watchSessions, {}).next()],
-    ["PushSessionEvents", () => client.bidiStream(pushSessionEvents).next()],
   ])("%s is UNIMPLEMENTED", async (name, call) => {
     const failure = await failureOf(call());
     expect(failure).toMatchObject({

@@ -8,7 +8,6 @@ import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { Client, credentials, makeClientConstructor } from "@grpc/grpc-js";
 import { service as healthService } from "grpc-health-check";
 import { describe, expect, test } from "vitest";
-import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { systemClock } from "../../src/base/clock.ts";
@@ -17,7 +16,7 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer, type RpcServer } from "../../src/rpc/server.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { frame } from "../support/raw-http2.ts";
-import { startRpc } from "../support/rpc-fixture.ts";
+import { conversation, startRpc } from "../support/rpc-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 const { getSession, watchSessionEvents } = SessionService.method;
@@ -294,16 +293,10 @@ describe("a stop", () => {
     expect(rpc.records.map((record) => record["reason"])).toContain("SHUTTING_DOWN");
   });
 
-  test("wakes a handler that waits for the requests of a stream", async () => {
+  test("tells a handler that waits for the requests of a stream", async () => {
     const cleaned = Promise.withResolvers<void>();
     await using rpc = await startRpc({
-      async *pushSessionEvents(requests) {
-        try {
-          for await (const _ of requests) yield create(PushSessionEventsResponseSchema);
-        } finally {
-          cleaned.resolve();
-        }
-      },
+      pushSessionEvents: () => conversation({ over: () => cleaned.resolve() }),
     });
     // A caller that never says that it has sent everything.
     const session = connect(`http://${rpc.server.address}`);

@@ -12,7 +12,7 @@ import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.
 import { ServiceError } from "../../src/base/errors.ts";
 import { UNSENT_BYTES_MAX } from "../../src/rpc/send-all.ts";
 import { frame } from "../support/raw-http2.ts";
-import { startRpc } from "../support/rpc-fixture.ts";
+import { conversation, startRpc } from "../support/rpc-fixture.ts";
 
 const { getSession, pushSessionEvents, watchSessionEvents } = SessionService.method;
 
@@ -203,11 +203,14 @@ describe("a stream both ways", () => {
 
   test("answers as the requests come, and ends after them", async () => {
     await using rpc = await startRpc({
-      async *pushSessionEvents(requests) {
-        for await (const { frame: request } of requests) {
-          if (request.case === "batch") yield committed(request.value.firstClientSeq);
-        }
-      },
+      pushSessionEvents: (caller) =>
+        conversation({
+          heard: ({ frame: request }) => {
+            if (request.case === "batch") caller.send(committed(request.value.firstClientSeq));
+            return true;
+          },
+          heardAll: () => caller.end(),
+        }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
     await call.attached;
@@ -218,35 +221,48 @@ describe("a stream both ways", () => {
     }
     call.end();
     expect((await call.next()).done).toBe(true);
+    expect(await rpc.recorded("call")).toMatchObject({ code: "OK", sessionId: "s1", events: 7 });
   });
 
-  test("a request that is broken ends it with INVALID_ARGUMENT", async () => {
+  test("a request that is broken is misheard, with INVALID_ARGUMENT; none comes after it", async () => {
     const seen: unknown[] = [];
     await using rpc = await startRpc({
-      async *pushSessionEvents(requests) {
-        for await (const request of requests) seen.push(request.frame.case);
-        yield committed(0n); // Not reached.
-      },
+      pushSessionEvents: (caller) =>
+        conversation({
+          heard: (request) => {
+            seen.push(request.frame.case);
+            return true;
+          },
+          misheard: (error) => {
+            caller.send(committed(1n)); // There may be something to say before the end.
+            caller.end(error);
+          },
+        }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
     call.send({ frame: { case: "flush", value: {} } });
     call.sendBytes(Buffer.from("0aff", "hex"));
+    call.send({ frame: { case: "flush", value: {} } });
+    expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 1n } });
     await expect(call.next()).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
     expect(seen).toEqual(["flush"]);
   });
 
-  test("requests wait with the caller until the handler asks", async () => {
-    let asked = 0;
-    const goOn = Promise.withResolvers<void>();
+  test("requests wait with the caller until the handler listens on", async () => {
+    let heard = 0;
+    const second = Promise.withResolvers<() => void>();
     await using rpc = await startRpc({
       getSession: async () => create(SessionSchema),
-      async *pushSessionEvents(requests) {
-        for await (const request of requests) {
-          asked += 1;
-          if (asked === 2) await goOn.promise;
-          if (request.frame.case === "flush") yield committed(BigInt(asked));
-        }
-      },
+      pushSessionEvents: (caller) =>
+        conversation({
+          heard: (request) => {
+            heard += 1;
+            if (heard === 2) second.resolve(() => caller.hearOn());
+            if (request.frame.case === "flush") caller.send(committed(BigInt(heard)));
+            return heard !== 2;
+          },
+          heardAll: () => caller.end(),
+        }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
     const payload = "x".repeat(10_000);
@@ -254,42 +270,143 @@ describe("a stream both ways", () => {
       call.send({ frame: { case: "batch", value: { events: [{ payload }] } } });
     }
     call.send({ frame: { case: "flush", value: {} } });
+    const listenOn = await second.promise;
     for (let other = 0; other < 50; other += 1) await rpc.client.unary(getSession, {});
-    expect(asked).toBe(2);
-    goOn.resolve();
+    expect(heard).toBe(2);
+    listenOn();
     expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 101n } });
     call.end();
     expect((await call.next()).done).toBe(true);
   });
 
-  test("a handler may end before its caller", async () => {
+  test("many small requests that waited do not exhaust the stack", async () => {
+    let heard = 0;
+    const first = Promise.withResolvers<() => void>();
     await using rpc = await startRpc({
-      async *pushSessionEvents() {
-        yield committed(7n);
-      },
+      getSession: async () => create(SessionSchema),
+      pushSessionEvents: (caller) =>
+        conversation({
+          heard: () => {
+            heard += 1;
+            if (heard === 1) first.resolve(() => caller.hearOn());
+            return heard !== 1;
+          },
+          heardAll: () => caller.end(),
+        }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
-    expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 7n } });
+    // 9,000 frames of 7 bytes fill the window of a stream.
+    for (let frames = 0; frames < 20_000; frames += 1) call.sendBytes(Buffer.from("1200", "hex"));
+    call.end();
+    const listenOn = await first.promise;
+    for (let other = 0; other < 50; other += 1) await rpc.client.unary(getSession, {});
+    listenOn();
     expect((await call.next()).done).toBe(true);
+    expect(heard).toBe(20_000);
   });
 
-  test("when the caller leaves, a handler that waits for requests is woken", async () => {
-    const cleaned = Promise.withResolvers<void>();
+  test.each([
+    ["OK", undefined, undefined],
+    ["an error", new ServiceError("aborted", "STREAM_REPLACED", "x"), { code: "ABORTED" }],
+  ])("a handler may end before its caller, with %s", async (_, error, failure) => {
+    let told = 0;
     await using rpc = await startRpc({
-      async *pushSessionEvents(requests) {
-        try {
-          for await (const _ of requests) yield committed(1n);
-        } finally {
-          cleaned.resolve();
-        }
-      },
+      pushSessionEvents: (caller) =>
+        conversation({
+          heard: () => {
+            caller.send(committed(7n));
+            caller.end(error);
+            return true;
+          },
+          over: () => void (told += 1),
+        }),
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    call.send({ frame: { case: "flush", value: {} } });
+    expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 7n } });
+    const end = await call.next().catch((reason: unknown) => reason);
+    expect(end).toMatchObject(failure ?? { done: true });
+    expect(told).toBe(0); // It knows.
+  });
+
+  test("when the caller leaves, the handler is told, once, and not that all was sent", async () => {
+    const over: unknown[] = [];
+    const told = Promise.withResolvers<void>();
+    await using rpc = await startRpc({
+      pushSessionEvents: (caller) =>
+        conversation({
+          heard: () => {
+            caller.send(committed(1n));
+            return true;
+          },
+          heardAll: () => over.push("all"),
+          over: (error) => {
+            over.push(error.code);
+            told.resolve();
+          },
+        }),
     });
     const call = rpc.client.bidiStream(pushSessionEvents);
     call.send({ frame: { case: "flush", value: {} } });
     await call.next();
     call.cancel();
-    await cleaned.promise;
+    await told.promise;
     expect(await rpc.recorded("call")).toMatchObject({ code: "CANCELLED" });
+    expect(over).toEqual(["cancelled"]);
     expect(rpc.records.filter((record) => record.level === "error")).toEqual([]);
+  });
+
+  test("a handler that throws is a defect: INTERNAL, and it is told that the call is over", async () => {
+    const told = Promise.withResolvers<string>();
+    await using rpc = await startRpc({
+      pushSessionEvents: () =>
+        conversation({
+          heard: () => {
+            throw new RangeError("secret");
+          },
+          over: ({ code }) => told.resolve(code),
+        }),
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    call.send({ frame: { case: "flush", value: {} } });
+    await expect(call.next()).rejects.toMatchObject({
+      code: "INTERNAL",
+      message: "internal error",
+    });
+    expect(await told.promise).toBe("internal");
+    expect(await rpc.recorded("call")).toMatchObject({ err: { message: "secret" } });
+  });
+
+  test("a call that its handler refuses from the start gets that status", async () => {
+    await using rpc = await startRpc({
+      pushSessionEvents: () => {
+        throw new ServiceError("overloaded", "TOO_MANY_STREAMS", "too many");
+      },
+    });
+    const refused = { code: "RESOURCE_EXHAUSTED", reason: "TOO_MANY_STREAMS" };
+    await expect(rpc.client.bidiStream(pushSessionEvents).next()).rejects.toMatchObject(refused);
+  });
+
+  test("a handler knows what a slow reader has not taken, and is told when it has", async () => {
+    const taken = Promise.withResolvers<void>();
+    let unsentAtOnce = 0;
+    await using rpc = await startRpc({
+      pushSessionEvents: (caller) =>
+        conversation({
+          heard: () => {
+            caller.send(committed(1n));
+            unsentAtOnce = caller.unsentBytes;
+            return true;
+          },
+          sent: () => {
+            if (caller.unsentBytes === 0) taken.resolve();
+          },
+        }),
+    });
+    const call = rpc.client.bidiStream(pushSessionEvents);
+    call.send({ frame: { case: "flush", value: {} } });
+    await taken.promise;
+    expect(unsentAtOnce).toBeGreaterThan(0);
+    call.cancel();
   });
 });

@@ -95,6 +95,7 @@ export function byTurns(clients: readonly LedgerClient[], first: number): Ledger
   return {
     call: (...call) => next().call(...call),
     watch: (...of) => next().watch(...of),
+    converse: (...of) => next().converse(...of),
     close: () => undefined,
   };
 }

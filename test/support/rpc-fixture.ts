@@ -1,6 +1,8 @@
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics, type Metrics } from "../../src/observability/metrics.ts";
 import { systemClock } from "../../src/base/clock.ts";
+import type { PushSessionEventsRequest } from "../../gen/ambient/v1/event_stream_pb.ts";
+import type { Conversation } from "../../src/handlers/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../src/rpc/server.ts";
 import { RpcClient } from "./grpc-client.ts";
@@ -19,6 +21,21 @@ export interface RpcFixture extends AsyncDisposable {
   readonly records: readonly LogRecord[];
   /** The first record with that message, as soon as it is there. */
   recorded(msg: string): Promise<LogRecord>;
+}
+
+/** A handler's side of a stream both ways that does nothing where a test does not care. */
+export function conversation(
+  parts: Partial<Conversation<PushSessionEventsRequest>>,
+): Conversation<PushSessionEventsRequest> {
+  return {
+    heard: () => true,
+    misheard: () => undefined,
+    heardAll: () => undefined,
+    sent: () => undefined,
+    over: () => undefined,
+    record: { sessionId: "s1", counts: { events: 7 } },
+    ...parts,
+  };
 }
 
 export async function startRpc(

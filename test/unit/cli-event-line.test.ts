@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { eventLine, LineKeys } from "../../src/cli/event-line.ts";
-import type { Line } from "../../src/cli/lines.ts";
+import type { Line } from "../../src/runner/lines.ts";
 
 function lineOf(text: string | Uint8Array, number = 2): Line {
   return { number, bytes: Buffer.from(text), endByte: 0 };

@@ -19,7 +19,10 @@ export const file_ambient_v1_event_stream: GenFile = /*@__PURE__*/
   fileDesc("Ch1hbWJpZW50L3YxL2V2ZW50X3N0cmVhbS5wcm90bxIKYW1iaWVudC52MSKNAQoYUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0EiAKBG9wZW4YASABKAsyEC5hbWJpZW50LnYxLk9wZW5IABIiCgViYXRjaBgCIAEoCzIRLmFtYmllbnQudjEuQmF0Y2hIABIiCgVmbHVzaBgDIAEoCzIRLmFtYmllbnQudjEuRmx1c2hIAEIHCgVmcmFtZSKlAQoET3BlbhISCgpzZXNzaW9uX2lkGAEgASgJEhYKDnByb2R1Y2VyX2Vwb2NoGAIgASgEEiwKC2NvbXByZXNzaW9uGAMgASgOMhcuYW1iaWVudC52MS5Db21wcmVzc2lvbhISCgptYXhfYWdlX21zGAQgASgNEhYKDm1heF90ZXh0X2J5dGVzGAUgASgNEhcKD3N0b3Bfb25fcmVmdXNlZBgGIAEoCCJHCgVCYXRjaBIYChBmaXJzdF9jbGllbnRfc2VxGAEgASgEEiQKBmV2ZW50cxgCIAMoCzIULmFtYmllbnQudjEuUmF3RXZlbnQidQoIUmF3RXZlbnQSEgoKZXZlbnRfdHlwZRgBIAEoCRIPCgdwYXlsb2FkGAIgASgJEjQKC29jY3VycmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAiAEBQg4KDF9vY2N1cnJlZF9hdCIHCgVGbHVzaCKeAQoZUHVzaFNlc3Npb25FdmVudHNSZXNwb25zZRIkCgZvcGVuZWQYASABKAsyEi5hbWJpZW50LnYxLk9wZW5lZEgAEioKCWNvbW1pdHRlZBgCIAEoCzIVLmFtYmllbnQudjEuQ29tbWl0dGVkSAASJgoHcmVmdXNlZBgDIAEoCzITLmFtYmllbnQudjEuUmVmdXNlZEgAQgcKBWZyYW1lImwKBk9wZW5lZBIXCg9sYXN0X2NsaWVudF9zZXEYASABKAQSIAoYbWF4X3VuYWNrbm93bGVkZ2VkX2J5dGVzGAIgASgEEhYKDnByb2R1Y2VyX2Vwb2NoGAMgASgEEg8KB3JlZnVzZWQYBCABKAQiNgoJQ29tbWl0dGVkEhcKD2xhc3RfY2xpZW50X3NlcRgBIAEoBBIQCghsYXN0X3NlcRgCIAEoAyJBCgdSZWZ1c2VkEhIKCmNsaWVudF9zZXEYASABKAQSIgoGc3RhdHVzGAIgASgLMhIuZ29vZ2xlLnJwYy5TdGF0dXMqUwoLQ29tcHJlc3Npb24SGwoXQ09NUFJFU1NJT05fVU5TUEVDSUZJRUQQABISCg5DT01QUkVTU0lPTl9PThABEhMKD0NPTVBSRVNTSU9OX09GRhACQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_google_rpc_status]);
 
 /**
- * A frame from the client. The first is `open`, and only the first.
+ * A frame from the client. The first is `open`, and only the first; it is answered by `opened`, and
+ * events may follow without waiting for that. A frame that is wrong ends the stream with
+ * INVALID_ARGUMENT, after what came before it is committed and acknowledged. So does the end of the
+ * client's side, with OK.
  *
  * @generated from message ambient.v1.PushSessionEventsRequest
  */
@@ -107,7 +110,8 @@ export type Open = Message<"ambient.v1.Open"> & {
   maxTextBytes: number;
 
   /**
-   * End the stream at the first refused event instead of going on with the next.
+   * End the stream at the first refused event instead of going on with the next. What came before is
+   * committed and acknowledged, then the refusal is told, then its number is acknowledged.
    *
    * @generated from field: bool stop_on_refused = 6;
    */
@@ -129,14 +133,16 @@ export const OpenSchema: GenMessage<Open> = /*@__PURE__*/
 export type Batch = Message<"ambient.v1.Batch"> & {
   /**
    * Number of the first of them. The events of an epoch are numbered 1, 2, 3 …; numbers that were
-   * already received or committed are skipped, a gap is INVALID_ARGUMENT.
+   * already received or committed are skipped, whatever is sent under them, a gap is
+   * INVALID_ARGUMENT. When all that was received is committed, a batch with skipped numbers is
+   * answered by a `committed` that says where the stream stands.
    *
    * @generated from field: uint64 first_client_seq = 1;
    */
   firstClientSeq: bigint;
 
   /**
-   * The events.
+   * The events, at most 65,536; none is fine.
    *
    * @generated from field: repeated ambient.v1.RawEvent events = 2;
    */
@@ -164,7 +170,7 @@ export type RawEvent = Message<"ambient.v1.RawEvent"> & {
   eventType: string;
 
   /**
-   * As in PushSessionEventRequest.
+   * As in PushSessionEventRequest. An event in the grouped form takes one number here.
    *
    * @generated from field: string payload = 2;
    */
@@ -186,7 +192,8 @@ export const RawEventSchema: GenMessage<RawEvent> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 3);
 
 /**
- * Asks to commit what is open.
+ * Asks to commit what is open. It is answered by the `committed` that covers all events before it,
+ * also when they are committed already: a client can wait for that.
  *
  * @generated from message ambient.v1.Flush
  */
@@ -259,7 +266,8 @@ export type Opened = Message<"ambient.v1.Opened"> & {
   lastClientSeq: bigint;
 
   /**
-   * Bytes of payload that may be sent and not yet acknowledged; above it the service stops reading.
+   * Bytes of payload (UTF-8) that may be sent and not yet acknowledged. When it is reached, the
+   * service commits what is open and stops reading until it has; a client that sends more waits.
    *
    * @generated from field: uint64 max_unacknowledged_bytes = 2;
    */
@@ -288,7 +296,7 @@ export const OpenedSchema: GenMessage<Opened> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 6);
 
 /**
- * An acknowledgement: on disk, in order.
+ * An acknowledgement: on disk, in order. One may stand for many commits.
  *
  * @generated from message ambient.v1.Committed
  */
@@ -301,7 +309,8 @@ export type Committed = Message<"ambient.v1.Committed"> & {
   lastClientSeq: bigint;
 
   /**
-   * Seq of the last committed event.
+   * Seq of the last event that this stream committed; 0 before the first. As a cursor of a reader it
+   * is right with and without `expand`.
    *
    * @generated from field: int64 last_seq = 2;
    */
@@ -316,7 +325,9 @@ export const CommittedSchema: GenMessage<Committed> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 7);
 
 /**
- * One event that was not accepted. Its number is used up.
+ * One event that was not accepted. Its number is used up, and the events around it go on, unless
+ * `stop_on_refused` was set: then the stream ends with this status, once the number is committed.
+ * Sent before the `committed` that covers the number; sent again when the event is.
  *
  * @generated from message ambient.v1.Refused
  */

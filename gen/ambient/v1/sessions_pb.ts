@@ -646,7 +646,11 @@ export const SessionService: GenService<{
   },
   /**
    * Takes a stream of raw events, compresses them and acknowledges them in order once committed.
-   * Answers UNIMPLEMENTED in this version.
+   * After any break a client opens another one with its epoch, is told the last number that is
+   * committed, and sends on from there: nothing is lost, and nothing is stored twice. A session has
+   * one stream: another with a higher epoch ends it with FAILED_PRECONDITION (STALE_EPOCH), one with
+   * the same with ABORTED (STREAM_REPLACED). It ends with UNAVAILABLE when the service stops, and
+   * NOT_FOUND when the session is deleted; what was received is committed all the same where it can be.
    *
    * @generated from rpc ambient.v1.SessionService.PushSessionEvents
    */

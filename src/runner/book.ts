@@ -1,0 +1,268 @@
+/**
+ * What a writer knows: what waits, what became of the rest, who is to be told. Everything that changes
+ * a record's fate goes through here, so that the counts, the file, the mark of a gap, and whoever
+ * waits for a flush always agree.
+ *
+ *   event() ──► spool (live lane) ──► file        the agent's side: never waits
+ *                  │ bells
+ *                  ▼
+ *   senders: lanes that were left, oldest first, then the live one ──► settle…
+ *
+ * A left lane is sent under its own epoch and is done when both its queues are empty; only then is the
+ * next lane's epoch taken, because that fences the one before it.
+ */
+import type { Clock } from "../base/clock.ts";
+import { Bell } from "./bell.ts";
+import { proposedEpoch } from "./epoch.ts";
+import type { RpcFailure } from "./failure.ts";
+import { type Gap, isEmpty, type Lane, type MessageRecord, newLane, Spool } from "./spool.ts";
+import type { SpoolLog } from "./spool-log.ts";
+import type { WriterProblem, WriterState, WriterStats } from "./writer-types.ts";
+
+/** As the CUSTOM event's name that stands where records are missing. */
+const GAP_NAME = "session_ledger.dropped";
+const MICROS_PER_MS = 1_000n;
+
+interface FlushMark {
+  readonly events: bigint;
+  readonly messages: bigint;
+  readonly resolve: () => void;
+}
+
+export interface BookOptions {
+  readonly bytesMax: number;
+  readonly epoch: bigint | undefined;
+  readonly onProblem: ((problem: WriterProblem) => void) | undefined;
+}
+
+export class Book {
+  readonly clock: Clock;
+  readonly live: Lane;
+  readonly eventBell = new Bell();
+  readonly messageBell = new Bell();
+  /** Aborts when the writer ends, for whatever reason. */
+  readonly ending = new AbortController();
+  /** Set once, when the service is found to have no stream for events, or the caller says so. */
+  isUnary = false;
+  /** What the event sender is at. */
+  activity: "idle" | "connecting" | "streaming" | "unary" = "idle";
+  lastSeq = 0n;
+  lastOfferedMs: number;
+  #end: "fenced" | "refused" | "closed" | undefined;
+  #left: readonly Lane[] = [];
+  #log: SpoolLog | undefined;
+  #isDropping = false;
+  #flushes: FlushMark[] = [];
+  readonly #spool: Spool;
+  readonly #onProblem: BookOptions["onProblem"];
+
+  constructor(clock: Clock, { bytesMax, epoch, onProblem }: BookOptions) {
+    this.clock = clock;
+    this.live = newLane(crypto.randomUUID(), { epoch, proposed: proposedEpoch(clock) });
+    this.lastOfferedMs = clock.monotonicMs();
+    this.#spool = new Spool({ bytesMax });
+    this.#onProblem = onProblem;
+  }
+
+  get state(): WriterState {
+    return this.#end ?? this.activity;
+  }
+
+  get hasEnded(): boolean {
+    return this.#end !== undefined;
+  }
+
+  get stats(): WriterStats {
+    return {
+      events: this.#spool.events,
+      messages: this.#spool.messages,
+      pendingBytes: this.#spool.pendingBytes,
+      state: this.state,
+      lastSeq: this.lastSeq,
+      epoch: this.live.epoch,
+    };
+  }
+
+  /** The lane to be sent now. */
+  get lane(): Lane {
+    return this.#left[0] ?? this.live;
+  }
+
+  /** True: the lane is settled, and the next one is to be sent. */
+  leaveLane(): boolean {
+    if (this.#left[0] === undefined || !isEmpty(this.#left[0])) return false;
+    this.#left = this.#left.slice(1);
+    this.#ring();
+    return true;
+  }
+
+  /** Before anything is sent: what goes into the file, and what was found in it. */
+  useLog(log: SpoolLog, left: readonly Lane[]): void {
+    this.#log = log;
+    this.#left = left.filter((lane) => !isEmpty(lane));
+    for (const lane of this.#left) this.#spool.adopt(lane);
+  }
+
+  /** True: what waits is in the file. */
+  async closeLog(): Promise<boolean> {
+    return (await this.#log?.close()) === true;
+  }
+
+  event(payload: string, atMicros: bigint): void {
+    if (this.#end !== undefined) return this.#spool.countDropped("events");
+    this.lastOfferedMs = this.clock.monotonicMs();
+    if (!this.#spool.offerEvent(this.live, payload, atMicros)) return this.#tellDropping();
+    this.#log?.changed();
+    this.eventBell.ring();
+  }
+
+  message(message: Omit<MessageRecord, "bytes">, atMicros: bigint): void {
+    if (this.#end !== undefined) return this.#spool.countDropped("messages");
+    this.lastOfferedMs = this.clock.monotonicMs();
+    if (!this.#spool.offerMessage(this.live, message, atMicros)) return this.#tellDropping();
+    this.#log?.changed();
+    this.#ring(); // The sender of events too: a message waits for the epoch that it learns.
+  }
+
+  /** Something that the service was never asked about. */
+  refuse(stream: "events" | "messages", { reason, message }: Reason): void {
+    this.#spool.countRefused(stream);
+    this.tell({ kind: "refused", stream, count: 1, reason, message });
+  }
+
+  /** The service has said under which epoch the lane goes, and what it knows of it. */
+  opened(lane: Lane, epoch: bigint, base: bigint): void {
+    if (lane.epoch === epoch && lane.base === base) return;
+    lane.epoch = epoch;
+    lane.base = base;
+    this.#log?.changed();
+    this.messageBell.ring();
+  }
+
+  settleEvents(lane: Lane, number: bigint, { refused }: { readonly refused: number }): void {
+    lane.refusals += BigInt(refused);
+    this.#spool.settleEvents(lane, number, { refused });
+    this.#settled();
+  }
+
+  settleMessage(lane: Lane, fate: "committed" | "refused"): void {
+    this.#spool.settleMessage(lane, fate);
+    this.#settled();
+  }
+
+  /** Gives up a left lane. */
+  lose(lane: Lane, failure: RpcFailure): void {
+    this.tell({ kind: "left_lost", ...reasonOf(failure), ...this.#spool.dropLane(lane) });
+    this.#settled();
+  }
+
+  /** Gives up everything, and takes no more. */
+  endWith(kind: "fenced" | "ended", failure: RpcFailure): void {
+    if (this.#end !== undefined) return;
+    this.#end = kind === "fenced" ? "fenced" : "refused";
+    const lost = { events: 0, messages: 0 };
+    for (const lane of [...this.#left, this.live]) {
+      const { events, messages } = this.#spool.dropLane(lane);
+      lost.events += events;
+      lost.messages += messages;
+    }
+    this.#log?.changed();
+    this.tell({ kind, ...reasonOf(failure), ...lost });
+    this.#resolveFlushes();
+    this.ending.abort(failure);
+    this.#ring();
+  }
+
+  /** Takes no more; what waits stays as it is. */
+  close(): void {
+    this.#end ??= "closed";
+    this.#resolveFlushes();
+    this.ending.abort();
+    this.#ring();
+  }
+
+  /** Resolves when all that was given until now is settled: true, or when the signal aborts: false. */
+  async settledSoFar(signal: AbortSignal): Promise<boolean> {
+    const { events, messages } = this.live;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const mark = { events: events.lastNumber, messages: messages.lastNumber, resolve };
+    if (this.#end !== undefined || signal.aborted) return this.#isSettled(mark);
+    this.#flushes.push(mark);
+    const onAbort = (): void => resolve();
+    signal.addEventListener("abort", onAbort, { once: true });
+    this.#resolveFlushes();
+    this.#ring();
+    await promise;
+    signal.removeEventListener("abort", onAbort);
+    this.#flushes = this.#flushes.filter((one) => one !== mark);
+    return this.#isSettled(mark);
+  }
+
+  /** Somebody waits for an event that is not settled. */
+  wantsFlush(lane: Lane): boolean {
+    if (lane.isLeft) return true;
+    return this.#flushes.some(({ events }) => events >= lane.events.frontNumber);
+  }
+
+  /** The file, if there is one, knows of every lane what is known here. */
+  async lanesWritten(): Promise<void> {
+    await this.#log?.lanesWritten();
+  }
+
+  tell(problem: WriterProblem): void {
+    const onProblem = this.#onProblem;
+    if (onProblem === undefined) return;
+    // The agent's run is not to be disturbed, not by its own reporting either.
+    const told = async (): Promise<unknown> => onProblem(problem);
+    queueMicrotask(() => void told().catch(() => undefined));
+  }
+
+  #settled(): void {
+    const gap = this.#spool.takeGap();
+    if (gap !== undefined) this.#markGap(gap);
+    this.#log?.changed();
+    this.#resolveFlushes();
+    this.#ring();
+  }
+
+  #markGap({ events, messages, sinceMicros }: Gap): void {
+    this.#isDropping = false;
+    const since = new Date(Number(sinceMicros / MICROS_PER_MS)).toISOString();
+    const value = { events, messages, since };
+    const payload = JSON.stringify({ type: "CUSTOM", name: GAP_NAME, value });
+    this.#spool.addMark(this.live, payload, this.clock.nowMicros());
+    this.tell({ kind: "dropped", ...value });
+  }
+
+  #tellDropping(): void {
+    if (this.#isDropping) return;
+    this.#isDropping = true;
+    this.tell({ kind: "dropping" });
+  }
+
+  #isSettled({ events, messages }: Pick<FlushMark, "events" | "messages">): boolean {
+    const { live } = this;
+    const isPast = events < live.events.frontNumber && messages < live.messages.frontNumber;
+    return isPast && this.#left.every(isEmpty);
+  }
+
+  #resolveFlushes(): void {
+    for (const mark of this.#flushes) {
+      if (this.#end !== undefined || this.#isSettled(mark)) mark.resolve();
+    }
+  }
+
+  #ring(): void {
+    this.eventBell.ring();
+    this.messageBell.ring();
+  }
+}
+
+interface Reason {
+  readonly reason: string;
+  readonly message: string;
+}
+
+export function reasonOf({ reason, code, message }: RpcFailure): Reason {
+  return { reason: reason ?? code, message };
+}

@@ -1,0 +1,164 @@
+/**
+ * When messages and tool calls begin, go on and end. Each is told to whoever asked, once, when it has
+ * ended; a chunk run, which has no END, when something comes that is no chunk of it.
+ */
+import { type Chunked, ChunkLanes } from "../../agui/chunk-lanes.ts";
+import type { JsonObject } from "../../agui/json.ts";
+import { BITS, type Effect } from "../../agui/sequence-effects.ts";
+import { textField } from "./event.ts";
+import {
+  type ConstructPlace,
+  type OpenConstruct,
+  OpenConstructs,
+  type Said,
+} from "./open-constructs.ts";
+
+/** Lanes that chunks of subagents can have, each with one thing in it, and the ids of all of them. */
+const LANES_MAX = 1_000;
+const LANE_CHARS_MAX = 1_048_576;
+
+/** What is put together in a lane; of reasoning only that it is there. */
+interface InLane extends Chunked {
+  readonly owner: string | undefined;
+  readonly place: ConstructPlace | undefined;
+  readonly said: Said;
+}
+
+export class Constructs {
+  readonly #open: OpenConstructs;
+  readonly #lanes = new ChunkLanes<InLane>();
+  readonly #told: (construct: OpenConstruct) => void;
+
+  constructor(told: (construct: OpenConstruct) => void, limits: { readonly textCharsMax: number }) {
+    this.#told = told;
+    this.#open = new OpenConstructs(limits);
+  }
+
+  /** A second START of what is open changes nothing but the name: clients go on with it too. */
+  start(effect: Effect, event: JsonObject): void {
+    const place = placeOf(effect, event);
+    if (place !== undefined) this.#start(place, saidOf(effect, event));
+  }
+
+  /** A fragment without a START is the assistant's. */
+  goOn(effect: Effect, event: JsonObject): void {
+    const place = placeOf(effect, event);
+    if (place !== undefined) this.#goOn(place, { isAssistants: true, name: undefined }, event);
+  }
+
+  end(effect: Effect, event: JsonObject): void {
+    const place = placeOf(effect, event);
+    const construct = place && this.#open.find(place);
+    if (construct !== undefined) this.#tell(construct);
+  }
+
+  chunk(effect: Effect, event: JsonObject): void {
+    const owner = ownerOf(event);
+    const found = this.#lanes.find({ bit: effect.bit, key: idOf(effect, event), owner });
+    // An id that another subagent uses too is not the same message.
+    const known = owner === undefined || found?.owner === owner ? found : undefined;
+    const lane = known ?? this.#startLane(effect, event);
+    if (lane?.place === undefined) return;
+    if (known === undefined) this.#start(lane.place, lane.said);
+    this.#goOn(lane.place, lane.said, event);
+  }
+
+  /** Before anything else is done with an event. */
+  endChunks({ endsChunks }: Effect, event: JsonObject): void {
+    if (endsChunks === "of_nobody" || this.#lanes.size === 0) return;
+    const ended = endsChunks === "of_all" ? this.#lanes.endAll() : this.#lanes.end(ownerOf(event));
+    this.#endLanes(ended);
+  }
+
+  /** All that is open ends, in the order in which it began. */
+  endAll(): void {
+    for (const construct of this.#open.all()) this.#tell(construct);
+  }
+
+  /** The run goes no further: what was said was said, and a call that was being written was not made. */
+  breakOff(): void {
+    for (const construct of this.#open.all()) {
+      if (construct.kind === "text") this.#tell(construct);
+      else this.#open.close(construct);
+    }
+  }
+
+  #start(place: ConstructPlace, said: Said): void {
+    const known = this.#open.get(place);
+    if (known === undefined) this.#openAt(place, said);
+    else known.name = said.name ?? known.name;
+  }
+
+  #goOn(place: ConstructPlace, said: Said, event: JsonObject): void {
+    const construct = this.#open.find(place) ?? this.#openAt(place, said);
+    this.#open.append(construct, textField(event, "delta") ?? "");
+    this.#makeRoom();
+  }
+
+  #openAt(place: ConstructPlace, said: Said): OpenConstruct {
+    const construct = this.#open.open(place, said);
+    this.#makeRoom();
+    return construct;
+  }
+
+  #startLane(effect: Effect, event: JsonObject): InLane | undefined {
+    const owner = ownerOf(event);
+    const isFull = this.#lanes.size >= LANES_MAX || this.#lanes.chars >= LANE_CHARS_MAX;
+    this.#endLanes(isFull ? this.#lanes.endAll() : this.#lanes.end(owner));
+    const kind = KIND_BY_BIT.get(effect.bit);
+    const id = idOf(effect, event);
+    if (kind === "tool_call" && id === undefined) return undefined; // A call that none can answer.
+    const key = id ?? "";
+    const place = kind && { kind, key, owner };
+    const lane = { bit: effect.bit, key, owner, place, said: saidOf(effect, event) };
+    this.#lanes.start(owner, lane);
+    return lane;
+  }
+
+  #endLanes(lanes: readonly InLane[]): void {
+    for (const { place } of lanes) {
+      const construct = place && this.#open.get(place);
+      if (construct !== undefined) this.#tell(construct);
+    }
+  }
+
+  #makeRoom(): void {
+    for (;;) {
+      const oldest = this.#open.overflowing();
+      if (oldest === undefined) return;
+      this.#tell(oldest);
+    }
+  }
+
+  #tell(construct: OpenConstruct): void {
+    this.#open.close(construct);
+    this.#told(construct);
+  }
+}
+
+const KIND_BY_BIT: ReadonlyMap<number, ConstructPlace["kind"]> = new Map([
+  [BITS.text, "text"],
+  [BITS.tool_call, "tool_call"],
+]);
+
+/** Undefined: it does not say of which. */
+function placeOf(effect: Effect, event: JsonObject): ConstructPlace | undefined {
+  const kind = KIND_BY_BIT.get(effect.bit);
+  const key = idOf(effect, event);
+  return kind && key !== undefined ? { kind, key, owner: ownerOf(event) } : undefined;
+}
+
+function idOf({ bit }: Effect, event: JsonObject): string | undefined {
+  return textField(event, bit === BITS.tool_call ? "toolCallId" : "messageId");
+}
+
+function ownerOf(event: JsonObject): string | undefined {
+  return textField(event, "subagentRunId");
+}
+
+/** Of a START, or of a chunk that stands for one. */
+function saidOf({ bit }: Effect, event: JsonObject): Said {
+  const role = bit === BITS.text ? textField(event, "role") : undefined;
+  const isAssistants = role === undefined || role === "assistant";
+  return { isAssistants, name: textField(event, "toolCallName") };
+}

@@ -1,0 +1,157 @@
+/**
+ * What a derived message says. Text is for a person: what no payload may hold (U+0000, which
+ * PostgreSQL's text cannot, and half a character) is replaced by U+FFFD, what is too long is cut and
+ * says so. JSON that an agent has written goes in as it is written, so numbers keep their digits.
+ */
+import { isObject } from "../../agui/json.ts";
+
+/** Of a tool's result that a message shows; the event keeps it whole. */
+const RESULT_CHARS_MAX = 2_000;
+/** What the words of a cut take. */
+const CUT_BYTES = 200;
+/** As JSON a UTF-16 unit is never longer: `\u0007`. */
+const ESCAPED_BYTES = 6;
+
+interface Kept {
+  readonly text: string;
+  /** Characters of it that are not here. */
+  readonly missingChars: number;
+}
+
+/** Undefined: it says nothing. */
+export function assistantPayload(
+  { text, missingChars }: Kept,
+  bytesMax: number,
+): string | undefined {
+  if (text.trim() === "") return undefined;
+  const shown = shownText(text);
+  if (missingChars === 0 && Buffer.byteLength(shown) <= bytesMax) return shown;
+  const kept = firstBytes(shown, bytesMax - CUT_BYTES);
+  return `${kept}${cutAt(kept.length, text.length + missingChars)}`;
+}
+
+interface ToolUse extends Kept {
+  readonly name: string | undefined;
+  readonly toolCallId: string;
+}
+
+export function toolUsePayload({ name, toolCallId, ...args }: ToolUse, bytesMax: number): string {
+  // What the service tells clients of a call whose START was lost.
+  const tool = shownText(name ?? "unknown");
+  const print = (input: string): string =>
+    printed({ tool: quoted(tool), tool_call_id: quoted(toolCallId), input });
+  const whole = print(inputOf(args));
+  if (args.missingChars === 0 && Buffer.byteLength(whole) <= bytesMax) return whole;
+  const room = bytesMax - Buffer.byteLength(print("")) - CUT_BYTES;
+  return print(rawInput(cutText(args, Math.floor(room / ESCAPED_BYTES))));
+}
+
+/** Empty where the call has no arguments. */
+function inputOf({ text }: Kept): string {
+  if (text === "") return "";
+  const value = parsed(text);
+  if (value === undefined) return rawInput(text);
+  const json = text.trim().toWellFormed();
+  return isObject(value) ? json : `{"value":${json}}`;
+}
+
+function rawInput(text: string): string {
+  return `{"raw":${quoted(text)}}`;
+}
+
+export function toolResultPayload(toolCallId: string, content: unknown): string {
+  const text = resultText(content);
+  const result = cutText({ text, missingChars: 0 }, RESULT_CHARS_MAX);
+  return printed({ tool_call_id: quoted(toolCallId), result: quoted(result) });
+}
+
+/** Parts that are no text are named and not shown. */
+function resultText(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return JSON.stringify(content) ?? "";
+  return content.map(partText).join("\n");
+}
+
+function partText(part: unknown): string {
+  if (!isObject(part)) return JSON.stringify(part) ?? "";
+  if (typeof part["text"] === "string") return part["text"];
+  return typeof part["type"] === "string" ? `[${part["type"]}]` : "[not text]";
+}
+
+interface CustomEvent {
+  readonly name: string;
+  /** As JSON, as the event has it; empty: it has none. */
+  readonly value: string;
+}
+
+export function customPayload({ name, value }: CustomEvent, bytesMax: number): string {
+  const print = (shown: string): string => printed({ custom_event: quoted(name), value: shown });
+  const whole = print(value.toWellFormed());
+  if (Buffer.byteLength(whole) <= bytesMax) return whole;
+  return print(quoted(cutText({ text: value, missingChars: 0 }, RESULT_CHARS_MAX)));
+}
+
+interface RunError {
+  readonly message: string;
+  readonly code: string | undefined;
+}
+
+export function errorPayload({ message, code }: RunError, bytesMax: number): string {
+  const error = cutText(
+    { text: message, missingChars: 0 },
+    Math.floor(bytesMax / 2 / ESCAPED_BYTES),
+  );
+  return printed({ error: quoted(error), code: code === undefined ? "" : quoted(code) });
+}
+
+export function lifecyclePayload(event: string): string {
+  return printed({ event: quoted(event) });
+}
+
+/** Members in the order in which they are given; what is empty is left out. */
+function printed(members: Readonly<Record<string, string>>): string {
+  const shown = Object.entries(members).filter(([, json]) => json !== "");
+  return `{${shown.map(([name, json]) => `"${name}":${json}`).join(",")}}`;
+}
+
+/** In JSON U+0000 is an escape like others and may stay. */
+function quoted(text: string): string {
+  return JSON.stringify(text.toWellFormed());
+}
+
+function shownText(text: string): string {
+  return text.toWellFormed().replaceAll("\0", "\uFFFD");
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // Which no JSON is.
+  }
+}
+
+/** So many characters at most, and a word about the rest. */
+function cutText({ text, missingChars }: Kept, charsMax: number): string {
+  if (missingChars === 0 && text.length <= charsMax) return text;
+  const end = Math.min(text.length, Math.max(0, charsMax));
+  const kept = text.slice(0, isInsidePair(text, end) ? end - 1 : end);
+  return `${kept}${cutAt(kept.length, text.length + missingChars)}`;
+}
+
+function isInsidePair(text: string, at: number): boolean {
+  return (text.codePointAt(at - 1) ?? 0) > 0xffff;
+}
+
+/** The longest beginning that is whole characters in so many bytes. */
+function firstBytes(text: string, bytesMax: number): string {
+  const bytes = Buffer.from(text);
+  let end = Math.min(bytes.length, Math.max(0, bytesMax));
+  // A byte 10xxxxxx goes on with the character before it.
+  while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+  return bytes.toString("utf8", 0, end);
+}
+
+function cutAt(chars: number, charsTotal: number): string {
+  return `… [cut after ${chars} of ${charsTotal} characters]`;
+}

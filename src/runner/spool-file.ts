@@ -1,0 +1,249 @@
+/**
+ * The spool's file: a log that is appended to in the background, so that what waits outlives the
+ * process (not the machine: nothing is fsynced). Nobody but `close` waits for it, except a stream for
+ * the line that tells its epoch.
+ *
+ *   changed() ──► one writing loop: epochs, then records that are new, then how far all is settled
+ *                   └── file twice as large as what it was left at ──► what waits into a new file
+ *
+ * What to write is looked up in the lanes when it is written: a record that was settled by then is
+ * never written, and nothing is held here. A disk that is full or gone ends the file and not the
+ * writer.
+ */
+import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { createInterface } from "node:readline";
+import { setImmediate } from "node:timers/promises";
+import { isEmpty, type Lane } from "./spool.ts";
+import {
+  eventLine,
+  headerLine,
+  laneLine,
+  messageLine,
+  settledLine,
+  SpoolReader,
+} from "./spool-lines.ts";
+import { lockFile } from "./spool-lock.ts";
+import type { SpoolLog } from "./spool-log.ts";
+
+export interface OpenedSpool {
+  readonly log: SpoolLog;
+  /** What earlier processes left, oldest first. */
+  readonly left: readonly Lane[];
+}
+
+interface SpoolFileOptions {
+  readonly file: string;
+  readonly sessionId: string;
+  readonly live: Lane;
+}
+
+/** Of the owner alone: what agents and people say is in it. */
+const FILE_MODE = 0o600;
+/** In one write. */
+const SLICE_UNITS = 64 * 1024;
+/** A file below this is not worth a new one. */
+const COMPACT_BYTES_MIN = 1024 * 1024;
+
+/** Undefined when it cannot be used, which is told. Never rejects. */
+export async function openSpoolFile(
+  { file, sessionId, live }: SpoolFileOptions,
+  tell: (message: string) => void,
+): Promise<OpenedSpool | undefined> {
+  let unlock: (() => Promise<void>) | undefined;
+  try {
+    unlock = await lockFile(file);
+    const lanes = await readLanes(file, sessionId);
+    live.generation = lanes.reduce((highest, lane) => Math.max(highest, lane.generation), 0) + 1;
+    const left = lanes.filter((lane) => !isEmpty(lane));
+    const log = new SpoolFile({ file, sessionId, lanes: [...left, live], unlock, tell });
+    await log.start();
+    return { log, left };
+  } catch (error) {
+    tell(messageOf(error));
+    await unlock?.().catch(() => undefined);
+    return undefined;
+  }
+}
+
+async function readLanes(file: string, sessionId: string): Promise<readonly Lane[]> {
+  const reader = new SpoolReader(sessionId);
+  const handle = await open(file, "r").catch((error: unknown) => {
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    throw error;
+  });
+  if (handle === undefined) return [];
+  try {
+    if ((await handle.stat()).size === 0) return [];
+    const lines = createInterface({ input: handle.createReadStream({ autoClose: false }) });
+    for await (const text of lines) reader.read(text);
+  } finally {
+    await handle.close();
+  }
+  return reader.lanes;
+}
+
+/** How far a lane is in the file. */
+interface Written {
+  /** What its line says; undefined: it has none. */
+  lane: string | undefined;
+  events: bigint;
+  messages: bigint;
+  settled: string | undefined;
+}
+
+interface SpoolFileParts {
+  readonly file: string;
+  readonly sessionId: string;
+  /** The last is the live one. */
+  readonly lanes: readonly Lane[];
+  readonly unlock: () => Promise<void>;
+  readonly tell: (message: string) => void;
+}
+
+class SpoolFile implements SpoolLog {
+  readonly #parts: SpoolFileParts;
+  #written: ReadonlyMap<Lane, Written> = new Map();
+  #handle: FileHandle | undefined;
+  #bytes = 0;
+  #compactAtBytes = COMPACT_BYTES_MIN;
+  #writing: Promise<void> | undefined;
+  #isDirty = false;
+  /** Slices that were put together, and those who wait for one to be written. */
+  #slices = 0;
+  #waiting: { readonly slice: number; readonly resolve: () => void }[] = [];
+
+  constructor(parts: SpoolFileParts) {
+    this.#parts = parts;
+  }
+
+  /** With a new file, so that no half line of a dead process stands before ours. */
+  async start(): Promise<void> {
+    await this.#rewrite();
+  }
+
+  changed(): void {
+    this.#isDirty = true;
+    if (this.#handle !== undefined) this.#writing ??= this.#write();
+  }
+
+  async lanesWritten(): Promise<void> {
+    if (this.#handle === undefined) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    // Each slice begins with what is new of the lanes; the one under way may have begun before.
+    this.#waiting.push({ slice: this.#slices + 1, resolve });
+    this.changed();
+    await promise;
+  }
+
+  async close(): Promise<boolean> {
+    this.changed();
+    await this.#writing;
+    const isOfUse = this.#handle !== undefined;
+    await this.#handle?.close();
+    this.#handle = undefined;
+    const { file, lanes, unlock } = this.#parts;
+    const keeps = isOfUse && !lanes.every(isEmpty);
+    if (isOfUse && !keeps) await rm(file, { force: true });
+    await unlock();
+    return keeps;
+  }
+
+  /** Never rejects: a file that cannot be written is given up. */
+  async #write(): Promise<void> {
+    await setImmediate(); // The agent's turn goes first.
+    try {
+      while (this.#isDirty && this.#handle !== undefined) {
+        this.#isDirty = false;
+        this.#isDirty = (await this.#append(this.#handle)) || this.#isDirty;
+        if (this.#bytes > this.#compactAtBytes) await this.#rewrite();
+      }
+    } catch (error) {
+      this.#parts.tell(`${this.#parts.file}: ${messageOf(error)}`);
+      await this.#handle?.close().catch(() => undefined);
+      this.#handle = undefined;
+      this.#wake(Number.POSITIVE_INFINITY);
+    } finally {
+      this.#writing = undefined;
+    }
+  }
+
+  /** The next slice; true when there may be more. */
+  async #append(handle: FileHandle): Promise<boolean> {
+    this.#slices += 1;
+    const slice = this.#slices;
+    const text = this.#slice();
+    if (text !== "") this.#bytes += (await handle.write(text)).bytesWritten;
+    this.#wake(slice);
+    return text.length >= SLICE_UNITS;
+  }
+
+  /** What waits, into a file that takes the place of this one. */
+  async #rewrite(): Promise<void> {
+    const { file, sessionId, lanes } = this.#parts;
+    const path = `${file}.new`;
+    const handle = await open(path, "w", FILE_MODE);
+    this.#written = new Map(
+      lanes
+        .filter((lane) => !lane.isLeft || !isEmpty(lane))
+        .map((lane) => [lane, { lane: undefined, events: 0n, messages: 0n, settled: undefined }]),
+    );
+    this.#bytes = (await handle.write(headerLine(sessionId))).bytesWritten;
+    while (await this.#append(handle));
+    await rename(path, file);
+    await this.#handle?.close();
+    this.#handle = handle;
+    this.#compactAtBytes = Math.max(COMPACT_BYTES_MIN, 2 * this.#bytes);
+  }
+
+  /** The next piece of the log; empty when the file says all there is to say. */
+  #slice(): string {
+    const news = Array.from(this.#written, ([lane, written]) => {
+      const text = laneLine(lane);
+      if (text === written.lane) return "";
+      written.lane = text;
+      return text;
+    });
+    let slice = news.join("");
+    for (const [lane, written] of this.#written) slice += recordLines(lane, written, slice.length);
+    for (const [lane, written] of this.#written) {
+      const text = settledLine(lane);
+      if (text !== written.settled) slice += text;
+      written.settled = text;
+    }
+    return slice;
+  }
+
+  #wake(slice: number): void {
+    const woken = this.#waiting.filter((one) => one.slice <= slice);
+    this.#waiting = this.#waiting.filter((one) => one.slice > slice);
+    for (const { resolve } of woken) resolve();
+  }
+}
+
+/** Records of the lane that are not in the file, as many as the slice has room for. */
+function recordLines(lane: Lane, written: Written, units: number): string {
+  const { events, messages } = lane;
+  let text = "";
+  // What was settled in the meantime has left, and need not be there.
+  written.events = later(written.events, events.frontNumber - 1n);
+  written.messages = later(written.messages, messages.frontNumber - 1n);
+  while (written.messages < messages.lastNumber && units + text.length < SLICE_UNITS) {
+    written.messages += 1n;
+    const record = messages.at(written.messages);
+    if (record !== undefined) text += messageLine(lane, written.messages, record);
+  }
+  while (written.events < events.lastNumber && units + text.length < SLICE_UNITS) {
+    written.events += 1n;
+    const record = events.at(written.events);
+    if (record !== undefined) text += eventLine(lane, written.events, record);
+  }
+  return text;
+}
+
+function later(a: bigint, b: bigint): bigint {
+  return a > b ? a : b;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

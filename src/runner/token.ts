@@ -1,0 +1,61 @@
+/**
+ * Who is calling: a token that is sent as `authorization: Bearer …`. A function is asked before each
+ * call and each stream, so that a token that expires is replaced by asking again; what it gives is
+ * not kept here.
+ */
+import { Metadata } from "@grpc/grpc-js";
+import { RpcFailure } from "./failure.ts";
+
+interface AskLimits {
+  readonly deadlineMs: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export type TokenSource = string | (() => string | Promise<string>);
+
+/**
+ * What goes with a call. At once where nothing has to be asked, so that calls leave in the order in
+ * which they were made. A source that fails, or does not answer in time, is UNAVAILABLE: to ask again
+ * can help.
+ */
+export function metadataOf(
+  token: TokenSource | undefined,
+  limits: AskLimits,
+): Metadata | Promise<Metadata> {
+  if (token === undefined) return new Metadata();
+  if (typeof token === "string") return bearer(token);
+  return asked(token, limits);
+}
+
+async function asked(
+  source: () => string | Promise<string>,
+  { deadlineMs, signal }: AskLimits,
+): Promise<Metadata> {
+  const late = Promise.withResolvers<never>();
+  const cancel = (): void => late.reject(new RpcFailure("CANCELLED", "cancelled before it began"));
+  signal?.addEventListener("abort", cancel, { once: true });
+  const timer = setTimeout(
+    () => late.reject(new RpcFailure("UNAVAILABLE", `no token within ${deadlineMs} ms`)),
+    deadlineMs,
+  );
+  try {
+    return bearer(await Promise.race([askedNow(source), late.promise]));
+  } catch (cause) {
+    if (cause instanceof RpcFailure) throw cause;
+    throw new RpcFailure("UNAVAILABLE", "the source of tokens failed", { cause });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", cancel);
+  }
+}
+
+/** Also of a source that throws instead of rejecting. */
+async function askedNow(source: () => string | Promise<string>): Promise<string> {
+  return source();
+}
+
+function bearer(token: string): Metadata {
+  const metadata = new Metadata();
+  metadata.set("authorization", `Bearer ${token}`);
+  return metadata;
+}

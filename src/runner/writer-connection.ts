@@ -1,0 +1,67 @@
+import { setTimeout as timeout } from "node:timers/promises";
+import { type Book, reasonOf } from "./book.ts";
+import { createLedgerClient, type LedgerClient } from "./client.ts";
+import { Retries, type RetryOptions } from "./retry.ts";
+import type { TokenSource } from "./token.ts";
+
+/** So long after the last thing it was given, a writer that reaches nobody keeps its process alive. */
+const LINGER_MS = 30_000;
+
+export interface ConnectionOptions {
+  readonly address: string;
+  readonly token: TokenSource | undefined;
+  readonly wait: RetryOptions["wait"];
+  readonly random: RetryOptions["random"];
+}
+
+/** The way to the service: one client, replaced when nobody answers on its connection. */
+export class Connection {
+  readonly #book: Book;
+  readonly #options: ConnectionOptions;
+  #client: LedgerClient | undefined;
+
+  constructor(book: Book, options: ConnectionOptions) {
+    this.#book = book;
+    this.#options = options;
+  }
+
+  get client(): LedgerClient {
+    const { address, token } = this.#options;
+    this.#client ??= createLedgerClient({ address, token, ownConnection: true });
+    return this.#client;
+  }
+
+  /** Calls under way end as they would; the next begin on a new connection. */
+  renew(): void {
+    this.#client?.close();
+    this.#client = undefined;
+  }
+
+  /** Nothing of it is left when the calls under way have ended. */
+  close(): void {
+    this.renew();
+  }
+
+  /** A row of failures without an end of its own: only the writer's end ends it. */
+  retries(): Retries {
+    const book = this.#book;
+    const { wait = lingering(book), random } = this.#options;
+    return new Retries({
+      retryForMs: Number.POSITIVE_INFINITY,
+      signal: book.ending.signal,
+      clock: book.clock,
+      wait,
+      ...(random === undefined ? {} : { random }),
+      onRetry: (failure, count) => {
+        if (count === 1) book.tell({ kind: "unreachable", ...reasonOf(failure) });
+      },
+    });
+  }
+}
+
+function lingering(book: Book): NonNullable<RetryOptions["wait"]> {
+  return async (pauseMs, signal) => {
+    const ref = book.clock.monotonicMs() - book.lastOfferedMs < LINGER_MS;
+    await timeout(pauseMs, undefined, signal === undefined ? { ref } : { ref, signal });
+  };
+}

@@ -1,0 +1,58 @@
+import type { Book } from "./book.ts";
+import type { LedgerClient } from "./client.ts";
+import { asRpcFailure, type RpcFailure } from "./failure.ts";
+import type { Retries } from "./retry.ts";
+import type { Connection } from "./writer-connection.ts";
+import { fateOfRecord } from "./writer-fate.ts";
+
+export type Pushed<T> =
+  | { readonly kind: "committed"; readonly answer: T }
+  | { readonly kind: "refused" | "fenced" | "ended"; readonly failure: RpcFailure }
+  /** The writer was closed in the meantime; what became of the record is not known. */
+  | { readonly kind: "stopped" };
+
+/** Unary pushes one after the other, each repeated until its fate is known. */
+export class Pusher {
+  readonly #book: Book;
+  readonly #connection: Connection;
+  readonly #retries: Retries;
+  #unauthenticated = 0;
+
+  constructor(book: Book, connection: Connection) {
+    this.#book = book;
+    this.#connection = connection;
+    this.#retries = connection.retries();
+  }
+
+  async push<T>(attempt: (client: LedgerClient) => Promise<T>): Promise<Pushed<T>> {
+    while (!this.#book.hasEnded) {
+      try {
+        const answer = await attempt(this.#connection.client);
+        this.#answered();
+        return { kind: "committed", answer };
+      } catch (error) {
+        const failure = asRpcFailure(error);
+        this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
+        const unauthenticated = this.#unauthenticated;
+        const fate = fateOfRecord(failure, { replaced: 0, unauthenticated });
+        if (fate === "again") await this.#pauseAfter(failure);
+        else if (fate !== "renew") {
+          this.#answered();
+          return { kind: fate, failure };
+        }
+      }
+    }
+    return { kind: "stopped" };
+  }
+
+  #answered(): void {
+    this.#retries.succeeded();
+    this.#unauthenticated = 0;
+  }
+
+  async #pauseAfter(failure: RpcFailure): Promise<void> {
+    if (failure.code === "DEADLINE_EXCEEDED") this.#connection.renew();
+    // Rejects when the writer ends, which the loop above sees for itself.
+    await this.#retries.pauseAfter(failure).catch(() => undefined);
+  }
+}

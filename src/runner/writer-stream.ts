@@ -1,0 +1,285 @@
+/**
+ * One call of PushSessionEvents for one lane, from Open to its end. It sends what the lane holds and
+ * settles what the service acknowledges; what it does next is decided in stream-step.ts.
+ *
+ * Two loops: this one sends, another reads frames and rings. The service is told nothing twice that it
+ * has committed: Opened says how far it got, and sending begins after that.
+ */
+import {
+  type Committed,
+  Compression,
+  type Opened,
+  type PushSessionEventsRequestSchema,
+  type PushSessionEventsResponse,
+  type PushSessionEventsResponseSchema,
+  type Refused,
+} from "../../gen/ambient/v1/event_stream_pb.ts";
+import { type Book, reasonOf } from "./book.ts";
+import { ledger, type LedgerClient } from "./client.ts";
+import type { Conversation } from "./conversation.ts";
+import { asRpcFailure, failureOfStatus, RpcFailure } from "./failure.ts";
+import type { Lane } from "./spool.ts";
+import {
+  FRAME_BYTES_MAX,
+  FRAME_EVENTS_MAX,
+  nextStep,
+  type StreamStep,
+  type StreamView,
+} from "./stream-step.ts";
+import { timestampOf } from "./timestamps.ts";
+import { delay } from "./writer-pause.ts";
+
+export interface EventStreamOptions {
+  readonly sessionId: string;
+  readonly maxAgeMs: number;
+  readonly textBytesMax: number;
+  readonly merges: boolean;
+  readonly openTimeoutMs: number;
+  readonly progressTimeoutMs: number;
+  readonly idleTimeoutMs: number;
+}
+
+/** done, idle: there is nothing to send; the lane may get more, on a stream of its own then. */
+export type StreamEnd = "done" | "idle";
+
+type Frames = AsyncGenerator<PushSessionEventsResponse, void, undefined>;
+type Call = Conversation<
+  typeof PushSessionEventsRequestSchema,
+  typeof PushSessionEventsResponseSchema
+>;
+
+/** For a service that ends its side after ours; then the call is cut. */
+const GOODBYE_MS = 1_000;
+
+export class EventStream {
+  readonly #book: Book;
+  readonly #lane: Lane;
+  readonly #options: EventStreamOptions;
+  /** Number in the lane of the last event that was sent on this stream. */
+  #sent = 0n;
+  #unacknowledgedBytes = 0;
+  #unacknowledgedBytesMax = 0;
+  #isBlocked = false;
+  /** A flush was asked of the service when so much was sent. */
+  #flushed = 0n;
+  #sentMs: number;
+  #progressMs: number;
+  #over: { readonly failure: RpcFailure } | undefined;
+  /** The lane goes on without this stream: what still comes on it says nothing new. */
+  #isLeft = false;
+  /** Something was acknowledged, so the row of failures before this stream is over. */
+  hasProgressed = false;
+
+  constructor(book: Book, lane: Lane, options: EventStreamOptions) {
+    this.#book = book;
+    this.#lane = lane;
+    this.#options = options;
+    this.#progressMs = book.clock.monotonicMs();
+    this.#sentMs = Number.NEGATIVE_INFINITY;
+  }
+
+  /** Rejects with an RpcFailure when the stream breaks. */
+  async run(client: LedgerClient): Promise<StreamEnd> {
+    const { signal } = this.#book.ending;
+    const call = await client.converse(ledger.pushSessionEvents, { signal });
+    try {
+      call.send({ frame: { case: "open", value: this.#open() } });
+      await this.#begin(await this.#opened(call));
+      const reading = this.#read(call.responses);
+      const end = await this.#send(call);
+      call.end();
+      await Promise.race([reading, delay(GOODBYE_MS, signal)]);
+      return end;
+    } finally {
+      this.#isLeft = true;
+      call.cancel();
+    }
+  }
+
+  #open() {
+    const { sessionId, maxAgeMs, textBytesMax, merges } = this.#options;
+    const { epoch, proposed } = this.#lane;
+    return {
+      sessionId,
+      producerEpoch: epoch ?? proposed ?? 0n,
+      compression: merges ? Compression.ON : Compression.OFF,
+      maxAgeMs,
+      maxTextBytes: textBytesMax,
+    };
+  }
+
+  /** The first frame, in time. */
+  async #opened(call: Call): Promise<Opened> {
+    const { openTimeoutMs } = this.#options;
+    const timer = setTimeout(() => {
+      this.#over = { failure: late("the stream was not answered", openTimeoutMs) };
+      call.cancel();
+    }, openTimeoutMs);
+    try {
+      const first = await call.responses.next();
+      if (first.done !== true && first.value.frame.case === "opened")
+        return first.value.frame.value;
+      throw new RpcFailure("UNAVAILABLE", "the stream ended before it began");
+    } catch (error) {
+      throw this.#over?.failure ?? error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #begin(opened: Opened): Promise<void> {
+    const lane = this.#lane;
+    const settled = lane.events.frontNumber - 1n;
+    if (lane.base === undefined) lane.refusals = opened.refused; // Of others, who used the epoch before.
+    // Behind what it has acknowledged stands only a service that was restored from a backup: what it
+    // lost is lost, and its numbers go on from where they are.
+    const isBehind = lane.base !== undefined && opened.lastClientSeq < lane.base + settled;
+    if (isBehind) lane.refusals = opened.refused;
+    const base = isBehind || lane.base === undefined ? opened.lastClientSeq - settled : lane.base;
+    this.#book.opened(lane, opened.producerEpoch, base);
+    // A process that comes after this one must know under which epoch things were sent.
+    await this.#book.lanesWritten();
+    this.#unacknowledgedBytesMax = Number(opened.maxUnacknowledgedBytes);
+    const committed = opened.lastClientSeq - base;
+    if (committed > settled) this.#settle(committed, Number(opened.refused - lane.refusals));
+    this.#sent = lane.events.frontNumber - 1n;
+    this.#flushed = this.#sent;
+    this.#progressMs = this.#book.clock.monotonicMs();
+    this.#book.activity = "streaming";
+  }
+
+  async #send(call: Call): Promise<StreamEnd> {
+    for (;;) {
+      if (this.#over !== undefined) throw this.#over.failure;
+      const step = nextStep(this.#view(), this.#options);
+      if (step.kind === "done" || step.kind === "idle") return step.kind;
+      await this.#take(step, call);
+    }
+  }
+
+  async #take(step: StreamStep, call: Call): Promise<void> {
+    const { progressTimeoutMs } = this.#options;
+    switch (step.kind) {
+      case "send":
+        return this.#sendFrame(call);
+      case "flush":
+        this.#flushed = this.#sent;
+        call.send({ frame: { case: "flush", value: {} } });
+        return;
+      case "coalesce":
+        return delay(step.forMs, this.#book.ending.signal);
+      case "wait":
+        return this.#book.eventBell.wait({ timeoutMs: step.forMs });
+      case "stalled":
+        throw late("nothing was acknowledged", progressTimeoutMs);
+      case "done":
+      case "idle":
+    }
+  }
+
+  #sendFrame(call: Call): void {
+    const { events, base = 0n } = this.#lane;
+    const first = this.#sent + 1n;
+    const frame: { payload: string; occurredAt: ReturnType<typeof timestampOf> }[] = [];
+    let bytes = 0;
+    for (;;) {
+      const record = events.at(this.#sent + 1n);
+      if (record === undefined || frame.length === FRAME_EVENTS_MAX) break;
+      if (frame.length > 0 && bytes + record.bytes > FRAME_BYTES_MAX) break;
+      frame.push({ payload: record.payload, occurredAt: timestampOf(record.atMicros) });
+      bytes += record.bytes;
+      this.#sent += 1n;
+    }
+    const nowMs = this.#book.clock.monotonicMs();
+    if (this.#unacknowledgedBytes === 0) this.#progressMs = nowMs;
+    this.#unacknowledgedBytes += bytes;
+    this.#sentMs = nowMs;
+    const batch = { firstClientSeq: base + first, events: frame };
+    this.#isBlocked = !call.send({ frame: { case: "batch", value: batch } });
+    if (this.#isBlocked) void this.#unblock(call);
+  }
+
+  async #unblock(call: Call): Promise<void> {
+    await call.drained();
+    this.#isBlocked = false;
+    this.#book.eventBell.ring();
+  }
+
+  async #read(frames: Frames): Promise<void> {
+    let failure = new RpcFailure("UNAVAILABLE", "the stream ended");
+    try {
+      for await (const { frame } of frames) {
+        if (this.#isLeft) return;
+        if (frame.case === "refused") this.#refuse(frame.value);
+        if (frame.case === "committed") this.#committed(frame.value);
+      }
+    } catch (error) {
+      failure = asRpcFailure(error);
+    }
+    this.#over = { failure };
+    this.#book.eventBell.ring();
+  }
+
+  #refuse({ clientSeq, status }: Refused): void {
+    const number = clientSeq - (this.#lane.base ?? 0n);
+    if (this.#lane.refused.has(number)) return; // On the stream before this one, which broke.
+    this.#lane.refused.add(number);
+    this.#book.tell({
+      kind: "refused",
+      stream: "events",
+      count: 1,
+      ...reasonOf(failureOfStatus(status)),
+    });
+  }
+
+  #committed({ lastClientSeq, lastSeq }: Committed): void {
+    const number = lastClientSeq - (this.#lane.base ?? 0n);
+    const { refused } = this.#lane;
+    this.#book.lastSeq = lastSeq;
+    this.#settle(number, [...refused].filter((one) => one <= number).length);
+  }
+
+  #settle(number: bigint, refused: number): void {
+    const { events, refused: told } = this.#lane;
+    for (let at = events.frontNumber; at <= number && at <= this.#sent; at += 1n) {
+      this.#unacknowledgedBytes -= events.at(at)?.bytes ?? 0;
+    }
+    let unseen = refused;
+    for (const one of told) if (one <= number && told.delete(one)) unseen -= 1;
+    this.#tellRefusedUnseen(unseen);
+    this.#progressMs = this.#book.clock.monotonicMs();
+    this.hasProgressed = true;
+    this.#book.settleEvents(this.#lane, number, { refused });
+  }
+
+  /** Of a stream that broke before it could say so. */
+  #tellRefusedUnseen(count: number): void {
+    if (count <= 0) return;
+    const message = "refused on a stream that broke before the reason came";
+    this.#book.tell({ kind: "refused", stream: "events", count, reason: "UNKNOWN", message });
+  }
+
+  #view(): StreamView {
+    const { events, isLeft } = this.#lane;
+    const nowMs = this.#book.clock.monotonicMs();
+    const settled = events.frontNumber - 1n;
+    // A lane that was given up in the meantime has nothing to send any more.
+    if (this.#sent < settled) this.#sent = settled;
+    return {
+      unsentEvents: Number(events.lastNumber - this.#sent),
+      unacknowledgedEvents: Number(this.#sent - settled),
+      unacknowledgedBytes: this.#unacknowledgedBytes,
+      unacknowledgedBytesMax: this.#unacknowledgedBytesMax,
+      isBlocked: this.#isBlocked,
+      wantsFlush: this.#flushed < this.#sent && this.#book.wantsFlush(this.#lane),
+      isLeft,
+      sinceSentMs: nowMs - this.#sentMs,
+      sinceProgressMs: nowMs - this.#progressMs,
+      sinceActiveMs: nowMs - Math.max(this.#progressMs, this.#sentMs),
+    };
+  }
+}
+
+function late(what: string, timeoutMs: number): RpcFailure {
+  return new RpcFailure("DEADLINE_EXCEEDED", `${what} within ${timeoutMs} ms`);
+}

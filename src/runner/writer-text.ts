@@ -1,0 +1,24 @@
+/** A plain stream of text, told as the events of one run. */
+import type { TextOptions } from "./writer-types.ts";
+
+/** The events; when the text breaks off, the last of them is a RUN_ERROR. */
+export async function* eventsOfText(
+  stream: AsyncIterable<string>,
+  options: TextOptions & { readonly threadId: string },
+): AsyncGenerator<object, void, undefined> {
+  const { threadId, role = "assistant" } = options;
+  const { runId = crypto.randomUUID(), messageId = crypto.randomUUID() } = options;
+  yield { type: "RUN_STARTED", threadId, runId };
+  yield { type: "TEXT_MESSAGE_START", messageId, role };
+  try {
+    // An empty piece says nothing, and older AG-UI clients refuse it.
+    for await (const delta of stream) {
+      if (delta !== "") yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta };
+    }
+  } catch (error) {
+    yield { type: "RUN_ERROR", message: error instanceof Error ? error.message : String(error) };
+    return;
+  }
+  yield { type: "TEXT_MESSAGE_END", messageId };
+  yield { type: "RUN_FINISHED", threadId, runId };
+}

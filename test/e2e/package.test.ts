@@ -1,0 +1,194 @@
+/**
+ * The package as a runner's author has it: built, laid out as `npm install` does, imported by its
+ * name, checked against its declarations, and run against a real service.
+ */
+import { execFile } from "node:child_process";
+import { cp, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const run = promisify(execFile);
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const TSC = join(ROOT, "node_modules/.bin/tsc");
+
+/** As `npm run build` does, but of the server nothing, which is most of the time that it takes. */
+async function build(home: string): Promise<void> {
+  const entries = ["src/compressor/index.ts", "src/runner/index.ts"];
+  const config = {
+    extends: join(ROOT, "tsconfig.build.json"),
+    compilerOptions: { outDir: "dist" },
+    include: [],
+    files: entries.map((entry) => join(ROOT, entry)),
+  };
+  await writeFile(join(home, "tsconfig.json"), JSON.stringify(config));
+  await run(TSC, ["-p", home]);
+}
+
+/** What npm unpacks: what `files` names, and package.json. */
+async function install(consumer: string): Promise<string> {
+  const home = join(consumer, "node_modules", "session-ledger");
+  await mkdir(home, { recursive: true });
+  await cp(join(ROOT, "package.json"), join(home, "package.json"));
+  await symlink(join(ROOT, "node_modules"), join(home, "node_modules"));
+  await mkdir(join(consumer, "node_modules", "@types"));
+  await symlink(
+    join(ROOT, "node_modules", "@types", "node"),
+    join(consumer, "node_modules", "@types", "node"),
+  );
+  await build(home);
+  return home;
+}
+
+const packageSchema = z.object({
+  exports: z.record(
+    z.string(),
+    z.union([z.string(), z.object({ types: z.string(), default: z.string() })]),
+  ),
+  files: z.array(z.string()),
+});
+
+let service: ServiceProcess;
+let consumer: string;
+let home: string;
+
+beforeAll(async () => {
+  consumer = await makeDirectory();
+  [service, home] = await Promise.all([startService(), install(consumer)]);
+  await cp(join(ROOT, "test/support/consumer.ts"), join(consumer, "main.ts"));
+  await writeFile(join(consumer, "package.json"), '{"name":"consumer","type":"module"}');
+});
+
+afterAll(async () => {
+  await endService(service);
+  await cleanUp();
+});
+
+test("what package.json exports is there, and is published", async () => {
+  const text = await readFile(join(home, "package.json"), "utf8");
+  const { exports, files } = packageSchema.parse(JSON.parse(text));
+  const targets = Object.values(exports).flatMap((target) =>
+    typeof target === "string" ? [target] : [target.types, target.default],
+  );
+  expect(Object.keys(exports)).toEqual(["./compressor", "./runner", "./package.json"]);
+  for (const target of targets) {
+    await expect(readFile(join(home, target), "utf8")).resolves.not.toBe("");
+    const [, top] = target.split("/");
+    expect([...files, "package.json"]).toContain(top);
+  }
+});
+
+/** The examples of the pages, each as a file of its own; what they do not say is declared. */
+async function writeExamples(pages: readonly string[]): Promise<readonly string[]> {
+  const names: string[] = [];
+  for (const page of pages) {
+    const text = await readFile(join(ROOT, "docs", page), "utf8");
+    for (const [, code = ""] of text.matchAll(/^```ts\n(.*?)^```$/gms)) {
+      const name = `example-${names.length}.ts`;
+      const declared = "declare const address: string; declare const event: object;";
+      await writeFile(join(consumer, name), `${declared}\n${code}`);
+      names.push(name);
+    }
+  }
+  return names;
+}
+
+test("a consumer's code and the pages' fit the declarations, which need nothing else", async () => {
+  const examples = await writeExamples(["reader.md", "dual-push.md"]);
+  expect(examples).toHaveLength(3);
+  const strict = ["--strict", "--target", "es2024", "--module", "nodenext", "--types", "node"];
+  const { stdout } = await run(TSC, [...strict, "--noEmit", "main.ts", ...examples], {
+    cwd: consumer,
+  }).catch((error: unknown) => ({
+    stdout: String(error instanceof Error && "stdout" in error ? error.stdout : error),
+  }));
+  expect(stdout).toBe("");
+});
+
+const outputSchema = z.object({
+  merged: z.object({ rows: z.number(), events: z.array(z.string()) }),
+  closed: z.object({ complete: z.boolean(), dropped: z.number(), refused: z.number() }),
+  events: z.array(z.string()),
+  tokens: z.array(z.string()),
+  messages: z.array(z.string()),
+  copied: z.array(z.string()),
+  failure: z.string(),
+  modules: z.array(z.string()),
+});
+
+describe("a consumer's program", () => {
+  let output: z.infer<typeof outputSchema>;
+
+  beforeAll(async () => {
+    const { stdout } = await run(process.execPath, ["main.ts", service.grpcAddress], {
+      cwd: consumer,
+    });
+    output = outputSchema.parse(JSON.parse(stdout));
+  });
+
+  test("compresses and expands", () => {
+    const { rows, events } = output.merged;
+    expect(rows).toBe(1);
+    expect(events).toEqual(["Hel", "lo"].map((delta) => expect.stringContaining(delta)));
+  });
+
+  test("writes both streams of a session and reads them", () => {
+    expect(output.closed).toEqual({ complete: true, dropped: 0, refused: 0 });
+    expect(output.events).toEqual([
+      "RUN_STARTED",
+      "TEXT_MESSAGE_START",
+      "TEXT_MESSAGE_CONTENT Hel",
+      "TEXT_MESSAGE_CONTENT lo",
+      "TEXT_MESSAGE_END",
+      "RUN_FINISHED",
+    ]);
+    expect(output.tokens).toEqual(output.events);
+    expect(output.messages).toEqual([
+      'lifecycle {"event":"run_started"}',
+      "assistant Hello",
+      'lifecycle {"event":"run_finished"}',
+    ]);
+  });
+
+  test("copies a session by JSON lines", () => {
+    expect(output.copied).toEqual(output.events);
+  });
+
+  test("is told what went wrong by a typed error", () => {
+    expect(output.failure).toBe("NOT_FOUND SESSION_NOT_FOUND");
+  });
+
+  test("loads nothing of the server", () => {
+    const packages = new Set(
+      output.modules.flatMap((url) => {
+        const [, path] = url.split(/.*\/node_modules\/(?!\.)/);
+        const name = path?.match(/^(?:@[^/]+\/)?[^/]+/)?.[0];
+        return name === undefined || url.includes("/session-ledger/dist/") ? [] : [name];
+      }),
+    );
+    expect(packages).toContain("@grpc/grpc-js");
+    for (const name of ["drizzle-orm", "postgres", "fastify", "zod", "@ag-ui/core", "pino"])
+      expect(packages).not.toContain(name);
+    const own = output.modules.flatMap((url) => url.match(/\/dist\/src\/([^/]+)\//)?.[1] ?? []);
+    expect([...new Set(own)].toSorted()).toEqual(["agui", "base", "compressor", "runner"]);
+  });
+});
+
+test("the compressor loads nothing but itself", async () => {
+  const script = [
+    'import { registerHooks } from "node:module";',
+    "const urls = [];",
+    "registerHooks({ load: (url, context, next) => (urls.push(url), next(url, context)) });",
+    'await import("session-ledger/compressor");',
+    "console.log(JSON.stringify(urls));",
+  ].join("\n");
+  await writeFile(join(consumer, "compressor-only.mjs"), script);
+  const { stdout } = await run(process.execPath, ["compressor-only.mjs"], { cwd: consumer });
+  const urls = z.array(z.string()).parse(JSON.parse(stdout));
+  expect(urls.length).toBeGreaterThan(3);
+  expect(urls.filter((url) => !/\/dist\/src\/(agui|base|compressor)\//.test(url))).toEqual([]);
+});

@@ -1,0 +1,169 @@
+/**
+ * The file of a session writer against the real service: the runner is killed in the middle, and the
+ * next one sends what it left, once; or another writer has taken over in between, and what was left is
+ * counted.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { isObject } from "../../src/agui/json.ts";
+import { breakableWay } from "../support/breakable.ts";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
+
+let service: ServiceProcess;
+beforeAll(async () => {
+  service = await startService();
+});
+afterAll(async () => {
+  await endService(service);
+  await cleanUp();
+});
+
+function addressOf(way: { readonly port: number }): string {
+  return `127.0.0.1:${way.port}`;
+}
+
+function target(): { readonly host: string; readonly port: number } {
+  const [host = "", port = ""] = service.grpcAddress.split(":");
+  return { host, port: Number(port) };
+}
+
+const events = (sessionId: string) =>
+  payloadsOf(service.grpcAddress, { sessionId, stream: "events" });
+const messages = (sessionId: string) =>
+  payloadsOf(service.grpcAddress, { sessionId, stream: "messages" });
+
+describe("a file", () => {
+  const RUNNER = fileURLToPath(new URL("../support/runner-process.ts", import.meta.url));
+  const running = new Set<ChildProcess>();
+  afterAll(() => {
+    for (const child of running) child.kill("SIGKILL");
+  });
+
+  interface RunnerOptions {
+    readonly address: string;
+    readonly sessionId: string;
+    readonly file: string;
+    readonly firstRun: number;
+    readonly runs: number;
+  }
+
+  function startRunner({ address, sessionId, file, firstRun, runs }: RunnerOptions) {
+    const args = [RUNNER, address, sessionId, file, String(firstRun), String(runs)];
+    const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+    running.add(child);
+    const said: unknown[] = [];
+    const waiting = new Map<number, () => void>();
+    createInterface({ input: child.stdout }).on("line", (line) => {
+      const value: unknown = JSON.parse(line);
+      said.push(value);
+      if (isObject(value)) waiting.get(Number(value["run"]))?.();
+    });
+    const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
+    return {
+      said,
+      ended,
+      /** Resolves when the run was said, to the writer. */
+      untilRun: (run: number) => new Promise<void>((resolve) => waiting.set(run, resolve)),
+      kill: () => {
+        child.kill("SIGKILL");
+        return ended;
+      },
+    };
+  }
+
+  function say(
+    { writer }: Pick<ReturnType<typeof observedWriter>, "writer">,
+    payloads: readonly string[],
+  ): void {
+    for (const payload of payloads) writer.event(payload);
+  }
+
+  const closedSchema = z.object({ closed: z.object({ complete: z.boolean(), kept: z.boolean() }) });
+
+  test.each([
+    ["while the service is there", true],
+    ["while the service is not there", false],
+  ])("SIGKILL of the runner %s: the next one sends the rest, once", async (_, isThere) => {
+    const sessionId = `killed-${isThere}`;
+    const file = join(await makeDirectory(), "spool");
+    const way = await breakableWay(target());
+    if (!isThere) await way.cut();
+    const options = { address: addressOf(way), sessionId, file };
+    const killed = startRunner({ ...options, firstRun: 1, runs: 1_000 });
+    // What stands in the file when it is killed is what must not be lost.
+    await killed.untilRun(30);
+    await expect.poll(() => existsSync(file) && readFileSync(file, "utf8").length).not.toBe(0);
+    const written = isThere ? 0 : await lastRunIn(file, 10);
+    await killed.kill();
+    await way.mend();
+    const next = startRunner({ ...options, firstRun: 5_001, runs: 3 });
+    await next.ended;
+    expect(closedSchema.parse(next.said.at(-1)).closed).toEqual({ complete: true, kept: false });
+    expect(existsSync(file)).toBe(false);
+
+    const stored = await events(sessionId);
+    const after = [5_001, 5_002, 5_003].flatMap((run) => eventsOfRun(run, 20));
+    const before = stored.slice(0, stored.length - after.length);
+    expect(stored.slice(before.length)).toEqual(after);
+    const all = Array.from({ length: 1_000 }, (_one, at) => eventsOfRun(at + 1, 20)).flat();
+    expect(before).toEqual(all.slice(0, before.length));
+    expect(before.length).toBeGreaterThanOrEqual(written * 24);
+
+    const conversation = await messages(sessionId);
+    const wholeRuns = Math.floor(before.length / 24);
+    const told = Array.from({ length: wholeRuns }, (_one, at) => messagesOfRun(at + 1, 20)).flat();
+    expect(conversation.slice(0, told.length)).toEqual(told);
+    const openRun = messagesOfRun(wholeRuns + 1, 20);
+    const rest = conversation.slice(told.length, conversation.length - 9);
+    expect(openRun.slice(0, rest.length)).toEqual(rest);
+    expect(conversation.slice(-9)).toEqual(
+      [5_001, 5_002, 5_003].flatMap((run) => messagesOfRun(run, 20)),
+    );
+    await way.cut();
+  });
+
+  test("what was left is lost, and counted, when another writer has taken over since", async () => {
+    const sessionId = "left-and-fenced";
+    const file = join(await makeDirectory(), "spool");
+    const way = await breakableWay(target());
+    const options = { address: addressOf(way), sessionId, file };
+    const first = observedWriter({ ...options, spool: { file }, messages: "manual" });
+    say(first, eventsOfRun(1, 5));
+    await first.writer.flush();
+    await way.cut();
+    say(first, eventsOfRun(2, 5));
+    first.writer.message({ type: "user", payload: "left" });
+    expect(await first.writer.close({ timeoutMs: 50 })).toMatchObject({
+      complete: false,
+      kept: true,
+      events: 9,
+      messages: 1,
+    });
+    const other = observedWriter({ address: service.grpcAddress, sessionId, messages: "manual" });
+    say(other, eventsOfRun(3, 5));
+    await other.writer.close();
+    await way.mend();
+    const second = observedWriter({ ...options, spool: { file }, messages: "manual" });
+    say(second, eventsOfRun(4, 5));
+    expect(await second.problem("left_lost")).toMatchObject({ events: 9, messages: 1 });
+    const { stats } = await second.writer.close();
+    expect(stats.events).toMatchObject({ accepted: 18, committed: 9, dropped: 9 });
+    expect(await events(sessionId)).toEqual([1, 3, 4].flatMap((run) => eventsOfRun(run, 5)));
+    await way.cut();
+  });
+
+  /** Resolves with the last run that is wholly in the file, when there are so many. */
+  async function lastRunIn(file: string, runs: number): Promise<number> {
+    const finished = (): number =>
+      (readFileSync(file, "utf8").match(/\\"RUN_FINISHED\\"/g) ?? []).length;
+    await expect.poll(finished).toBeGreaterThanOrEqual(runs);
+    return finished();
+  }
+});

@@ -1,0 +1,100 @@
+/**
+ * A program of somebody who has installed the package: writes a session, reads it, copies it.
+ * test/e2e/package.test.ts checks it and runs it in a folder of its own, where the package is; here
+ * tsconfig.json says what the names stand for.
+ */
+import { registerHooks } from "node:module";
+
+const modules: string[] = [];
+registerHooks({
+  load: (url, context, next) => {
+    modules.push(url);
+    return next(url, context);
+  },
+});
+
+const { Compressor, expand } = await import("session-ledger/compressor");
+const { createSessionWriter, fromJsonLines, readSession, RpcFailure, toJsonLines } = await import(
+  "session-ledger/runner"
+);
+
+const address = process.argv[2] ?? "127.0.0.1:9000";
+
+/** The type, and what it says. */
+function shown(event: Readonly<Record<string, unknown>>): string {
+  const { type, delta } = event;
+  return typeof delta === "string" ? `${String(type)} ${delta}` : String(type);
+}
+
+async function eventsOf(sessionId: string): Promise<readonly string[]> {
+  const events: string[] = [];
+  for await (const { event } of readSession({ address, sessionId, expand: true }))
+    events.push(shown(event));
+  return events;
+}
+
+function merge(): { readonly rows: number; readonly events: readonly string[] } {
+  const compressor = new Compressor();
+  const eventType = "TEXT_MESSAGE_CONTENT";
+  const rows = ["Hel", "lo"].flatMap((delta) => {
+    const payload = JSON.stringify({ type: eventType, messageId: "m", delta });
+    return compressor.push({ eventType, payload, createdAtMicros: 0n }, 0);
+  });
+  const last = compressor.flush();
+  const all = last === undefined ? rows : [...rows, last];
+  return {
+    rows: all.length,
+    events: all.flatMap((row) => [...expand({ seq: 1n, ...row })].map(({ payload }) => payload)),
+  };
+}
+
+async function* deltas(): AsyncGenerator<string> {
+  yield "Hel";
+  yield "lo";
+}
+
+const writer = createSessionWriter({ address, sessionId: "written" });
+await writer.text(deltas());
+const { complete, stats } = await writer.close();
+
+const messages: string[] = [];
+for await (const { eventType, payload } of readSession({
+  address,
+  sessionId: "written",
+  stream: "messages",
+}))
+  messages.push(`${eventType} ${payload}`);
+
+const tokens: string[] = [];
+for await (const row of readSession({ address, sessionId: "written" })) {
+  for (const { payload } of expand(row)) tokens.push(shown(JSON.parse(payload)));
+}
+
+const copy = createSessionWriter({ address, sessionId: "copied", messages: "manual" });
+const lines = toJsonLines(readSession({ address, sessionId: "written", expand: true }));
+for await (const { text } of fromJsonLines(lines)) copy.event(text);
+await copy.close();
+
+let failure = "";
+try {
+  for await (const _ of readSession({ address, sessionId: "never-written" })) break;
+} catch (error) {
+  if (error instanceof RpcFailure) failure = `${error.code} ${error.reason}`;
+}
+
+process.stdout.write(
+  JSON.stringify({
+    merged: merge(),
+    closed: {
+      complete,
+      dropped: stats.events.dropped + stats.messages.dropped,
+      refused: stats.events.refused + stats.messages.refused,
+    },
+    events: await eventsOf("written"),
+    tokens,
+    messages,
+    copied: await eventsOf("copied"),
+    failure,
+    modules,
+  }),
+);

@@ -1,0 +1,17 @@
+/**
+ * A runner that replays its events whenever it is started: `node replaying-runner.ts ADDRESS SESSION
+ * LINE` writes the events of its input, one a line, waits behind that line until all so far is
+ * settled, says so on its output, and closes the session when the input ends.
+ */
+import { createSessionWriter, fromJsonLines } from "../../src/runner/index.ts";
+
+const [address = "", sessionId = "", line = ""] = process.argv.slice(2);
+const writer = createSessionWriter({ address, sessionId });
+for await (const { number, text } of fromJsonLines(process.stdin)) {
+  writer.event(text);
+  if (number !== Number(line)) continue;
+  const { complete } = await writer.flush();
+  process.stdout.write(complete ? "settled\n" : "not settled\n");
+}
+const { complete, stats } = await writer.close();
+process.stdout.write(`${JSON.stringify({ complete, refused: stats.messages.refused })}\n`);

@@ -1,0 +1,268 @@
+/**
+ * A ledger in memory behind a real grpc-js server, for what the real one cannot be made to do at will:
+ * know no stream, refuse a token, take its time, say nothing. It keeps what it was sent as it came.
+ */
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { anyPack } from "@bufbuild/protobuf/wkt";
+import {
+  Metadata,
+  Server,
+  ServerCredentials,
+  type ServerDuplexStream,
+  type ServerUnaryCall,
+  type sendUnaryData,
+  status,
+} from "@grpc/grpc-js";
+import {
+  PushSessionEventsRequestSchema,
+  type PushSessionEventsResponse,
+  PushSessionEventsResponseSchema,
+} from "../../gen/ambient/v1/event_stream_pb.ts";
+import { ErrorInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
+import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+import { encodeEvent } from "./upstream-codec.ts";
+
+export interface StubOptions {
+  /** `host:port`; default: a free port. */
+  readonly address?: string;
+  /** False: PushSessionEvents is UNIMPLEMENTED, as with upstream's servers. */
+  readonly streams?: boolean;
+  /** The only token that is accepted; it may change. */
+  readonly token?: () => string;
+  /** Status of an event that is refused; undefined: it is committed. */
+  readonly refuses?: (payload: string) => number | undefined;
+  /** False: an Open is taken and never answered. */
+  readonly opens?: () => boolean;
+  /** False: what is sent is taken and never acknowledged. */
+  readonly acknowledges?: () => boolean;
+  /** False: what is sent on a stream is committed, and nothing is said of it. */
+  readonly answers?: () => boolean;
+  /** Fails a unary push. */
+  readonly failsPush?: (bytes: Buffer) => Failure | undefined;
+}
+
+export interface Failure {
+  readonly code: status;
+  readonly reason?: string;
+  /** Of a push: it is stored, and only its answer is lost. */
+  readonly isStored?: boolean;
+}
+
+export interface StubEvent {
+  readonly epoch: bigint;
+  readonly clientSeq: bigint;
+  readonly payload: string;
+}
+
+export interface StubLedger {
+  readonly address: string;
+  /** Of streams, in the order of their commits. */
+  readonly events: readonly StubEvent[];
+  /** Requests of unary pushes, in bytes. */
+  readonly pushedEvents: readonly Buffer[];
+  readonly pushedMessages: readonly Buffer[];
+  /** Bearer tokens of all calls. */
+  readonly tokens: readonly string[];
+  /** Opens so far. */
+  readonly opened: number;
+  /** The epochs they asked for. */
+  readonly asked: readonly bigint[];
+  /** As when it is restored from a backup: the last events are gone, and so are their numbers. */
+  forget(count: number): void;
+  /** Ends the streams that are open. */
+  breakStreams(failure: Failure): void;
+  stop(): Promise<void>;
+}
+
+type Stream = ServerDuplexStream<Buffer, Buffer>;
+
+interface Epoch {
+  lastClientSeq: bigint;
+  refused: bigint;
+}
+
+const SERVICE = "/ambient.v1.SessionService";
+const UNACKNOWLEDGED_BYTES_MAX = 1_048_576n;
+
+export async function startStubLedger(options: StubOptions = {}): Promise<StubLedger> {
+  const events: StubEvent[] = [];
+  const pushedEvents: Buffer[] = [];
+  const pushedMessages: Buffer[] = [];
+  const tokens: string[] = [];
+  const epochs = new Map<bigint, Epoch>();
+  const streams = new Set<Stream>();
+  const asked: bigint[] = [];
+  let highest = 0n;
+  let opened = 0;
+  let seq = 0n;
+
+  const isKnown = (metadata: Metadata): boolean => {
+    const [header] = metadata.get("authorization");
+    tokens.push(String(header ?? "").replace("Bearer ", ""));
+    return options.token === undefined || tokens.at(-1) === options.token();
+  };
+
+  const stream = (call: Stream): void => {
+    if (!isKnown(call.metadata)) return fail(call, { code: status.UNAUTHENTICATED });
+    streams.add(call);
+    call.on("close", () => streams.delete(call));
+    let epoch = 0n;
+    let state: Epoch = { lastClientSeq: 0n, refused: 0n };
+    const say = (frame: PushSessionEventsResponse["frame"]): void => {
+      if (frame.case !== "opened" && options.answers?.() === false) return;
+      const response = create(PushSessionEventsResponseSchema, { frame });
+      call.write(Buffer.from(toBinary(PushSessionEventsResponseSchema, response)));
+    };
+    call.on("data", (bytes: Buffer) => {
+      const { frame } = fromBinary(PushSessionEventsRequestSchema, bytes);
+      if (frame.case === "open") {
+        opened += 1;
+        asked.push(frame.value.producerEpoch);
+        if (options.opens?.() === false) return undefined;
+        epoch = frame.value.producerEpoch === 0n ? highest + 1n : frame.value.producerEpoch;
+        if (epoch < highest)
+          return fail(call, { code: status.FAILED_PRECONDITION, reason: "STALE_EPOCH" });
+        highest = epoch;
+        state = epochs.get(epoch) ?? state;
+        epochs.set(epoch, state);
+        say({
+          case: "opened",
+          value: {
+            $typeName: "ambient.v1.Opened",
+            lastClientSeq: state.lastClientSeq,
+            maxUnacknowledgedBytes: UNACKNOWLEDGED_BYTES_MAX,
+            producerEpoch: epoch,
+            refused: state.refused,
+          },
+        });
+      }
+      if (frame.case !== "batch" || options.acknowledges?.() === false) return undefined;
+      frame.value.events.forEach(({ payload }, at) => {
+        const clientSeq = frame.value.firstClientSeq + BigInt(at);
+        if (clientSeq <= state.lastClientSeq) return;
+        if (clientSeq !== state.lastClientSeq + 1n)
+          return fail(call, { code: status.INVALID_ARGUMENT });
+        state.lastClientSeq = clientSeq;
+        const refusal = options.refuses?.(payload);
+        if (refusal === undefined) {
+          events.push({ epoch, clientSeq, payload });
+          seq += 1n;
+          return;
+        }
+        state.refused += 1n;
+        say({
+          case: "refused",
+          value: {
+            $typeName: "ambient.v1.Refused",
+            clientSeq,
+            status: create(StatusSchema, { code: refusal, message: "refused by the test" }),
+          },
+        });
+      });
+      say({
+        case: "committed",
+        value: {
+          $typeName: "ambient.v1.Committed",
+          lastClientSeq: state.lastClientSeq,
+          lastSeq: seq,
+        },
+      });
+    });
+    call.on("end", () => call.end());
+    call.on("error", () => undefined);
+  };
+
+  const push =
+    (kept: Buffer[]) =>
+    (call: ServerUnaryCall<Buffer, Buffer>, answer: sendUnaryData<Buffer>): void => {
+      if (!isKnown(call.metadata)) return answer(errorOf({ code: status.UNAUTHENTICATED }));
+      const failure = options.failsPush?.(call.request);
+      if (failure === undefined || failure.isStored === true) kept.push(call.request);
+      if (failure !== undefined) return answer(errorOf(failure));
+      answer(null, encodeEvent({ ...EMPTY, seq: BigInt(kept.length) }));
+    };
+
+  const server = new Server();
+  server.addService(
+    {
+      pushSessionMessage: method("PushSessionMessage", false),
+      pushSessionEvent: method("PushSessionEvent", false),
+      ...(options.streams === false
+        ? {}
+        : { pushSessionEvents: method("PushSessionEvents", true) }),
+    },
+    {
+      pushSessionMessage: push(pushedMessages),
+      pushSessionEvent: push(pushedEvents),
+      ...(options.streams === false ? {} : { pushSessionEvents: stream }),
+    },
+  );
+  const address = await listen(server, options.address ?? "127.0.0.1:0");
+  return {
+    address,
+    events,
+    pushedEvents,
+    pushedMessages,
+    tokens,
+    asked,
+    get opened() {
+      return opened;
+    },
+    forget: (count) => {
+      events.length -= count;
+      for (const state of epochs.values()) state.lastClientSeq -= BigInt(count);
+    },
+    breakStreams: (failure) => {
+      for (const call of streams) fail(call, failure);
+    },
+    stop: async () => server.forceShutdown(),
+  };
+}
+
+const EMPTY = {
+  id: "of-the-stub",
+  sessionId: "",
+  eventType: "",
+  payload: "",
+  createdAt: undefined,
+  completedAt: undefined,
+  eventCount: 1,
+};
+
+function fail(call: Stream, failure: Failure): void {
+  call.emit("error", errorOf(failure));
+}
+
+function errorOf({ code, reason }: Failure) {
+  const metadata = new Metadata();
+  const details =
+    reason === undefined ? [] : [anyPack(ErrorInfoSchema, create(ErrorInfoSchema, { reason }))];
+  const message = `failed by the test with ${status[code]}`;
+  metadata.set(
+    "grpc-status-details-bin",
+    Buffer.from(toBinary(StatusSchema, create(StatusSchema, { code, message, details }))),
+  );
+  return Object.assign(new Error(message), { code, details: message, metadata });
+}
+
+function method(name: string, isStream: boolean) {
+  const identity = (bytes: Buffer): Buffer => bytes;
+  return {
+    path: `${SERVICE}/${name}`,
+    requestStream: isStream,
+    responseStream: isStream,
+    requestSerialize: identity,
+    requestDeserialize: identity,
+    responseSerialize: identity,
+    responseDeserialize: identity,
+  };
+}
+
+function listen(server: Server, address: string): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  server.bindAsync(address, ServerCredentials.createInsecure(), (error, port) => {
+    if (error !== null) reject(error);
+    else resolve(`127.0.0.1:${port}`);
+  });
+  return promise;
+}

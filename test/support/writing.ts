@@ -1,0 +1,94 @@
+/** A session writer at work, for tests: what it was given, what it said, what the service has of it. */
+import { createLedgerClient } from "../../src/runner/client.ts";
+import { readRows } from "../../src/runner/read.ts";
+import { createSessionWriter } from "../../src/runner/writer.ts";
+import type {
+  SessionWriter,
+  SessionWriterOptions,
+  WriterProblem,
+} from "../../src/runner/writer-types.ts";
+
+export interface Observed {
+  readonly writer: SessionWriter;
+  readonly problems: readonly WriterProblem[];
+  /** Resolves with the first problem of a kind, also when it was there before. */
+  readonly problem: <K extends WriterProblem["kind"]>(
+    kind: K,
+  ) => Promise<Extract<WriterProblem, { kind: K }>>;
+}
+
+export function observedWriter(options: SessionWriterOptions): Observed {
+  const problems: WriterProblem[] = [];
+  const waiting = new Set<() => void>();
+  const writer = createSessionWriter({
+    ...options,
+    onProblem: (problem) => {
+      problems.push(problem);
+      for (const look of waiting) look();
+    },
+  });
+  return {
+    writer,
+    problems,
+    problem: (kind) => {
+      const { promise, resolve } =
+        Promise.withResolvers<Extract<WriterProblem, { kind: typeof kind }>>();
+      const look = (): void => {
+        const found = problems.find((one) => isOf(one, kind));
+        if (found === undefined || !isOf(found, kind)) return;
+        waiting.delete(look);
+        resolve(found);
+      };
+      waiting.add(look);
+      look();
+      return promise;
+    },
+  };
+}
+
+function isOf<K extends WriterProblem["kind"]>(
+  problem: WriterProblem,
+  kind: K,
+): problem is Extract<WriterProblem, { kind: K }> {
+  return problem.kind === kind;
+}
+
+/** One run of an agent that says so many words; no two payloads of all runs are the same. */
+export function eventsOfRun(run: number, words: number): readonly string[] {
+  const runId = `run-${run}`;
+  const messageId = `message-${run}`;
+  const events: readonly object[] = [
+    { type: "RUN_STARTED", threadId: "thread", runId },
+    { type: "TEXT_MESSAGE_START", messageId, role: "assistant" },
+    ...Array.from({ length: words }, (_, at) => ({
+      type: "TEXT_MESSAGE_CONTENT",
+      messageId,
+      delta: `${run}.${at} `,
+    })),
+    { type: "TEXT_MESSAGE_END", messageId },
+    { type: "RUN_FINISHED", threadId: "thread", runId },
+  ];
+  return events.map((event) => JSON.stringify(event));
+}
+
+/** What a run becomes as messages. */
+export function messagesOfRun(run: number, words: number): readonly string[] {
+  const text = Array.from({ length: words }, (_, at) => `${run}.${at} `).join("");
+  return ['{"event":"run_started"}', text, '{"event":"run_finished"}'];
+}
+
+/** Payloads of a session as a reader gets them: every raw event, or every message. */
+export async function payloadsOf(
+  address: string,
+  { sessionId, stream }: { readonly sessionId: string; readonly stream: "events" | "messages" },
+): Promise<readonly string[]> {
+  const client = createLedgerClient({ address });
+  const payloads: string[] = [];
+  const expand = stream === "events" ? { expand: true } : {};
+  const request = { stream, sessionId, afterSeq: 0n, ...expand };
+  for await (const row of readRows(client, request, { retryForMs: 10_000 })) {
+    payloads.push(row.payload);
+  }
+  client.close();
+  return payloads;
+}

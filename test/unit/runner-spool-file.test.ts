@@ -1,0 +1,131 @@
+/** The file of a spool on a real file system: found again, kept small, given up when it cannot be used. */
+import { existsSync, readFileSync } from "node:fs";
+import { chmod, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { eventRecord, type Lane, newLane } from "../../src/runner/spool.ts";
+import { openSpoolFile } from "../../src/runner/spool-file.ts";
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "spool-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const told: string[] = [];
+
+async function opened(name: string, live = newLane("live"), sessionId = "s1") {
+  const file = join(folder, name);
+  const spool = await openSpoolFile({ file, sessionId, live }, (message) => told.push(message));
+  if (spool === undefined) throw new Error(told.at(-1));
+  return { file, live, ...spool };
+}
+
+function push(lane: Lane, count: number, payload = '{"type":"RAW"}'): void {
+  for (let at = 0; at < count; at += 1) lane.events.push(eventRecord(payload, BigInt(at), false));
+}
+
+describe("a spool's file", () => {
+  test("what waits is there for the next process, and gone when nothing waits", async () => {
+    const before = await opened("again");
+    before.live.epoch = 4n;
+    push(before.live, 3);
+    before.live.events.takeUpTo(1n);
+    expect(await before.log.close()).toBe(true);
+
+    const after = await opened("again");
+    expect(after.left).toMatchObject([{ start: "live", epoch: 4n, generation: 1, isLeft: true }]);
+    expect(after.left[0]?.events).toMatchObject({ frontNumber: 2n, lastNumber: 3n });
+    expect(after.live.generation).toBe(2);
+    after.left[0]?.events.takeUpTo(3n);
+    expect(await after.log.close()).toBe(false);
+    expect(existsSync(after.file)).toBe(false);
+    expect(existsSync(`${after.file}.lock`)).toBe(false);
+  });
+
+  test("the epoch is written before anybody may go on", async () => {
+    const { file, live, log } = await opened("epoch");
+    push(live, 500, "x".repeat(1_000));
+    log.changed();
+    live.epoch = 99n;
+    live.base = 0n;
+    await log.lanesWritten();
+    expect(readFileSync(file, "utf8")).toContain('"99","0"');
+    await log.close();
+  });
+
+  test("a file that grows is written anew with what waits", async () => {
+    const { file, live, log } = await opened("compact");
+    for (let round = 0; round < 60; round += 1) {
+      push(live, 50, "y".repeat(2_000));
+      log.changed();
+      live.epoch = BigInt(round + 1);
+      await log.lanesWritten();
+      live.events.takeUpTo(live.events.lastNumber - 10n);
+    }
+    // 6 MB went through, of which 20 kB wait.
+    expect((await stat(file)).size).toBeLessThan(3 * 1024 * 1024);
+    expect(await log.close()).toBe(true);
+    const again = await opened("compact");
+    expect(again.left[0]?.events).toMatchObject({ frontNumber: 2_991n, lastNumber: 3_000n });
+    await again.log.close();
+  });
+
+  test("of another writer is refused, and left alone", async () => {
+    const first = await opened("locked");
+    await expect(opened("locked")).rejects.toThrow("in use");
+    push(first.live, 1);
+    expect(await first.log.close()).toBe(true);
+    await writeFile(`${first.file}.lock`, JSON.stringify({ pid: process.ppid }));
+    await expect(opened("locked")).rejects.toThrow(`in use by process ${process.ppid}`);
+    await rm(`${first.file}.lock`);
+  });
+
+  test("of a dead process is taken over, also when its id is in use again", async () => {
+    for (const owner of [
+      { pid: process.pid, started: "1" },
+      { pid: process.ppid, started: "1" },
+      { pid: 2 ** 22 + 1 },
+    ]) {
+      await writeFile(join(folder, "dead.lock"), JSON.stringify(owner));
+      const { log, left } = await opened("dead");
+      expect(left).toEqual([]);
+      await log.close();
+    }
+  });
+
+  test("of another session, or of another kind, is refused and not touched", async () => {
+    const { live, log } = await opened("other");
+    push(live, 1);
+    await log.close();
+    await expect(opened("other", newLane("live"), "s2")).rejects.toThrow("another session");
+    const text = join(folder, "text");
+    await writeFile(text, "some text\n");
+    await expect(opened("text")).rejects.toThrow("no spool");
+    expect(readFileSync(text, "utf8")).toBe("some text\n");
+    expect(existsSync(`${text}.lock`)).toBe(false);
+  });
+
+  test("that cannot be made is told", async () => {
+    const file = join(folder, "no", "such", "folder");
+    await expect(opened(join("no", "such", "folder"))).rejects.toThrow(file);
+  });
+
+  test("that cannot be written any more is told once, and nobody waits for it", async () => {
+    const { live, log } = await opened("full");
+    // A new file cannot be made where the old one is, as when a disk is full.
+    await chmod(folder, 0o500);
+    const isRoot = process.getuid?.() === 0;
+    if (isRoot) await rm(folder, { recursive: true });
+    const before = told.length;
+    push(live, 4_000, "z".repeat(1_000));
+    await log.lanesWritten();
+    live.epoch = 5n;
+    await log.lanesWritten();
+    expect(await log.close()).toBe(false);
+    expect(told.length).toBe(before + 1);
+    if (isRoot) folder = await mkdtemp(join(tmpdir(), "spool-"));
+    else await chmod(folder, 0o700);
+  });
+});

@@ -1,0 +1,85 @@
+/** What a stream of events does next: each row of the table is a view, and the step that it leads to. */
+import { describe, expect, test } from "vitest";
+import {
+  COALESCE_MS,
+  FRAME_EVENTS_MAX,
+  nextStep,
+  type StreamStep,
+  type StreamView,
+} from "../../src/runner/stream-step.ts";
+
+const LIMITS = { progressTimeoutMs: 1_000, idleTimeoutMs: 300 };
+
+/** All is sent and settled, a moment ago. */
+const RESTING: StreamView = {
+  unsentEvents: 0,
+  unacknowledgedEvents: 0,
+  unacknowledgedBytes: 0,
+  unacknowledgedBytesMax: 1_000,
+  isBlocked: false,
+  wantsFlush: false,
+  isLeft: false,
+  sinceSentMs: 100,
+  sinceProgressMs: 100,
+  sinceActiveMs: 100,
+};
+const AWAITED = { unacknowledgedEvents: 1, unacknowledgedBytes: 100 };
+const FULL = { unacknowledgedEvents: 9, unacknowledgedBytes: 1_000 };
+
+const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
+  ["nothing to do", {}, { kind: "wait", forMs: 200 }],
+  ["nothing to do for long", { sinceActiveMs: 300 }, { kind: "idle" }],
+  ["nothing left of a lane that was left", { isLeft: true }, { kind: "done" }],
+  ["an event after a pause", { unsentEvents: 1 }, { kind: "send" }],
+  ["the first event of all", { unsentEvents: 1, sinceSentMs: Infinity }, { kind: "send" }],
+  [
+    "an event just after another",
+    { unsentEvents: 1, sinceSentMs: 3 },
+    { kind: "coalesce", forMs: COALESCE_MS - 3 },
+  ],
+  [
+    "a frame full of events just after another",
+    { unsentEvents: FRAME_EVENTS_MAX, sinceSentMs: 0 },
+    { kind: "send" },
+  ],
+  ["more while others are under way", { ...AWAITED, unsentEvents: 1 }, { kind: "send" }],
+  [
+    "as much under way as may be",
+    { ...FULL, unsentEvents: 1, sinceProgressMs: 400 },
+    { kind: "wait", forMs: 600 },
+  ],
+  [
+    "the transport is full",
+    { ...AWAITED, unsentEvents: 1, isBlocked: true },
+    { kind: "wait", forMs: 900 },
+  ],
+  ["all sent, and awaited", AWAITED, { kind: "wait", forMs: 900 }],
+  ["all sent, and somebody waits for it", { ...AWAITED, wantsFlush: true }, { kind: "flush" }],
+  [
+    "somebody waits, and not all is sent",
+    { ...AWAITED, wantsFlush: true, unsentEvents: 1 },
+    { kind: "send" },
+  ],
+  [
+    "nothing was acknowledged for long",
+    { ...AWAITED, sinceProgressMs: 1_000 },
+    { kind: "stalled" },
+  ],
+  [
+    "nothing was acknowledged for long, and the transport is full",
+    { ...AWAITED, isBlocked: true, unsentEvents: 1, sinceProgressMs: 2_000 },
+    { kind: "stalled" },
+  ],
+  ["long nothing to acknowledge", { sinceProgressMs: 9_000, unsentEvents: 1 }, { kind: "send" }],
+];
+
+describe("the next step", () => {
+  test.each(CASES)("%s", (_, view, step) => {
+    expect(nextStep({ ...RESTING, ...view }, LIMITS)).toEqual(step);
+  });
+
+  test("one event may always be under way, whatever a service allows", () => {
+    const view = { ...RESTING, unsentEvents: 1, unacknowledgedBytesMax: 0 };
+    expect(nextStep(view, LIMITS)).toEqual({ kind: "send" });
+  });
+});

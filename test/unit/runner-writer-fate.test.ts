@@ -1,0 +1,78 @@
+/** What a failure means for whoever pushes. */
+import { describe, expect, test } from "vitest";
+import { RpcFailure } from "../../src/runner/failure.ts";
+import { fateOfRecord, fateOfStream, REPLACED_MAX } from "../../src/runner/writer-fate.ts";
+
+const ONCE = { replaced: 1, unauthenticated: 1, epochGiven: false };
+
+function failure(
+  code: RpcFailure["code"],
+  details: { reason?: string; retryAfterMs?: number } = {},
+) {
+  return new RpcFailure(code, "of the test", details);
+}
+
+describe("a stream that ended", () => {
+  test.each([
+    [failure("UNAVAILABLE"), "again"],
+    [failure("DEADLINE_EXCEEDED"), "again"],
+    [failure("CANCELLED"), "again"],
+    [failure("INTERNAL"), "again"],
+    [failure("UNKNOWN"), "again"],
+    [failure("RESOURCE_EXHAUSTED", { reason: "QUEUE_FULL", retryAfterMs: 5 }), "again"],
+    [failure("RESOURCE_EXHAUSTED", { reason: "SESSION_FULL" }), "ended"],
+    [failure("UNIMPLEMENTED"), "unary"],
+    [failure("FAILED_PRECONDITION", { reason: "STALE_EPOCH" }), "fenced"],
+    [failure("NOT_FOUND", { reason: "SESSION_DELETED" }), "ended"],
+    [failure("PERMISSION_DENIED"), "ended"],
+    [failure("INVALID_ARGUMENT"), "ended"],
+    [failure("ABORTED"), "again"],
+  ])("%s: %s", (ended, fate) => {
+    expect(fateOfStream(ended, ONCE)).toBe(fate);
+  });
+
+  test("a token that is refused is renewed once, and then waited for", () => {
+    const refused = failure("UNAUTHENTICATED");
+    expect(fateOfStream(refused, ONCE)).toBe("renew");
+    expect(fateOfStream(refused, { ...ONCE, unauthenticated: 2 })).toBe("again");
+  });
+
+  test("replaced under an epoch that only it was told: by itself, unless it goes on", () => {
+    const replaced = failure("ABORTED", { reason: "STREAM_REPLACED" });
+    expect(fateOfStream(replaced, ONCE)).toBe("again");
+    expect(fateOfStream(replaced, { ...ONCE, replaced: REPLACED_MAX })).toBe("fenced");
+    expect(fateOfStream(replaced, { ...ONCE, epochGiven: true })).toBe("fenced");
+  });
+});
+
+describe("a record that was not taken", () => {
+  test.each([
+    [failure("UNAVAILABLE"), "again"],
+    [failure("DEADLINE_EXCEEDED"), "again"],
+    [failure("RESOURCE_EXHAUSTED", { reason: "QUEUE_FULL", retryAfterMs: 5 }), "again"],
+    [failure("RESOURCE_EXHAUSTED"), "again"],
+    [failure("RESOURCE_EXHAUSTED", { reason: "PAYLOAD_TOO_LARGE" }), "refused"],
+    [failure("INVALID_ARGUMENT"), "refused"],
+    [failure("ALREADY_EXISTS", { reason: "KEY_REUSED" }), "refused"],
+    [failure("FAILED_PRECONDITION", { reason: "STALE_EPOCH" }), "fenced"],
+    [failure("NOT_FOUND"), "ended"],
+    [failure("UNIMPLEMENTED"), "ended"],
+    [failure("UNAUTHENTICATED"), "renew"],
+  ])("%s: %s", (refused, fate) => {
+    expect(fateOfRecord(refused, ONCE)).toBe(fate);
+  });
+
+  test("the transport's own limit speaks without a reason", () => {
+    const large = new RpcFailure(
+      "RESOURCE_EXHAUSTED",
+      "Received message larger than max (5000000 vs. 4194304)",
+    );
+    expect(fateOfRecord(large, ONCE)).toBe("refused");
+  });
+
+  test("a session id that is not one is wrong for all", () => {
+    const violations = [{ field: "session_id", description: "session_id is wrong" }];
+    const wrong = new RpcFailure("INVALID_ARGUMENT", "session_id is wrong", { violations });
+    expect(fateOfRecord(wrong, ONCE)).toBe("ended");
+  });
+});
