@@ -72,8 +72,35 @@ async function run(command: string, folder: string): Promise<Example> {
   return { command, output: comparable(stdout + stderr) };
 }
 
-describe("the runner", () => {
+test("the writer's example runs, and reads back what it wrote", async () => {
   const source = blocksOf(README, "ts")[0] ?? "";
+  const file = join(await makeDirectory(), "writer.ts");
+  writeFileSync(file, source.replaceAll('"./src/', `"${ROOT}src/`));
+  const args = [file, "readme-writer", service.grpcAddress];
+  const { stdout, stderr } = await execute(process.execPath, args);
+  expect(stderr).toBe("");
+  expect(stdout.split("\n")).toEqual([
+    "1n RUN_STARTED ",
+    "2n TEXT_MESSAGE_START ",
+    "3n TEXT_MESSAGE_CONTENT It",
+    "4n TEXT_MESSAGE_CONTENT  is",
+    "5n TEXT_MESSAGE_CONTENT  noon",
+    "6n TEXT_MESSAGE_CONTENT .",
+    "7n TEXT_MESSAGE_END ",
+    "8n RUN_FINISHED ",
+    "",
+  ]);
+  const messages = await rowsOf(client, "messages", "readme-writer");
+  expect(messages.map(({ eventType }) => eventType)).toEqual([
+    "user",
+    "lifecycle",
+    "assistant",
+    "lifecycle",
+  ]);
+});
+
+describe("the runner", () => {
+  const source = blocksOf(README, "ts")[1] ?? "";
 
   test("has twenty lines, and the types are right", async () => {
     const code = source.split("\n").filter((line) => !/^\s*(?:\/\/.*)?$/.test(line));
@@ -184,7 +211,7 @@ describe("what the tables say is so:", () => {
   });
 });
 
-test.each(["README.md", "CONTRIBUTING.md", "docs/architecture.md"])(
+test.each(["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/clients.md"])(
   "every file and folder that %s links to is there",
   (document) => {
     const url = pathToFileURL(join(ROOT, document));
