@@ -34,7 +34,7 @@ import {
 } from "./checks.ts";
 import type { CallContext, Handlers } from "./context.ts";
 import { newEventRow } from "./new-event-row.ts";
-import type { OpenGroups } from "./open-groups.ts";
+import type { OpenGroups } from "./push-stream/open-groups.ts";
 import type { OrderObserver } from "./order.ts";
 import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
 import { senderText } from "./sender.ts";

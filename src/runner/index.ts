@@ -7,7 +7,7 @@
  */
 
 /** Begins to write a session. Nothing it gives ever throws into the agent's run, or makes it wait. */
-export { createSessionWriter } from "./writer.ts";
+export { createSessionWriter } from "./writer/writer.ts";
 export type {
   CloseResult,
   FlushResult,
@@ -19,9 +19,9 @@ export type {
   WriterProblem,
   WriterState,
   WriterStats,
-} from "./writer-types.ts";
+} from "./writer/types.ts";
 /** How many records were given, and what became of them. */
-export type { Counts } from "./spool.ts";
+export type { Counts } from "./spool/spool.ts";
 /** A bearer token, or what gives one. */
 export type { TokenSource } from "./token.ts";
 
@@ -35,8 +35,8 @@ export { fromJsonLines, JsonLinesError, toJsonLines } from "./json-lines.ts";
 export type { FromJsonLinesOptions, JsonLine, JsonLineReason } from "./json-lines.ts";
 
 /** The messages that a person reads, of the events that an agent emits; what a writer does by itself. */
-export { MessageDeriver } from "./derive.ts";
-export type { DerivedMessage, DeriveOptions } from "./derive.ts";
+export { MessageDeriver } from "./derive/derive.ts";
+export type { DerivedMessage, DeriveOptions } from "./derive/derive.ts";
 
 /** A call that did not return OK: its code, and the reason that the service gave. */
 export { RpcFailure } from "./failure.ts";

@@ -6,7 +6,7 @@ import { type JsonObject, parseObject } from "../agui/json.ts";
 import type { FragmentIndex } from "../compressor/fragments.ts";
 import { rowJson } from "./json.ts";
 import { type LedgerRow, lastSeqOf } from "./rows.ts";
-import type { Sender } from "./writer-types.ts";
+import type { Sender } from "./writer/types.ts";
 
 /** What rows of both streams have. */
 abstract class Item {

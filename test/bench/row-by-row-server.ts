@@ -7,7 +7,7 @@
 import { startAll, stopAll } from "../../src/base/lifecycle.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { addressText, loadConfig } from "../../src/config.ts";
-import { OpenGroups } from "../../src/handlers/open-groups.ts";
+import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
 import { createOrderObserver } from "../../src/handlers/order.ts";
 import { createPushHandlers } from "../../src/handlers/push.ts";
 import { type BatchWriter, commitBatch } from "../../src/ingest/commit.ts";

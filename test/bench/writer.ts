@@ -5,8 +5,8 @@
  * keeps them: what other processes of the machine and the collector of garbage do to a call is in both.
  */
 import { setImmediate, setTimeout as delay } from "node:timers/promises";
-import { createSessionWriter } from "../../src/runner/writer.ts";
-import type { SessionWriter } from "../../src/runner/writer-types.ts";
+import { createSessionWriter } from "../../src/runner/writer/writer.ts";
+import type { SessionWriter } from "../../src/runner/writer/types.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { latencyOf, rounded } from "./figures.ts";
 import { startLedger } from "./servers.ts";

@@ -21,7 +21,6 @@ const {
   issueSessionToken,
   listSessionEvents,
   listSessions,
-  pushSessionEvents,
   updateSession,
   updateSessionStatus,
   watchSessions,

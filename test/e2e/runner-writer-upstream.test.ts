@@ -7,7 +7,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { status } from "@grpc/grpc-js";
 import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
-import type { SessionWriterOptions } from "../../src/runner/writer-types.ts";
+import type { SessionWriterOptions } from "../../src/runner/writer/types.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import {
   type Failure,

@@ -277,7 +277,7 @@ test("the example of docs/runner.md runs", async () => {
 
 test("a process that has closed its writer ends by itself, and one that forgot to as well", async () => {
   const address = service.grpcAddress;
-  const writer = fileURLToPath(new URL("../../src/runner/writer.ts", import.meta.url));
+  const writer = fileURLToPath(new URL("../../src/runner/writer/writer.ts", import.meta.url));
   const script = (end: string): string => `
     import { createSessionWriter } from ${JSON.stringify(writer)};
     const writer = createSessionWriter({ address: "${address}", sessionId: "ends", idleTimeoutMs: 100 });

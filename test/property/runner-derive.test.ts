@@ -6,7 +6,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
-import { type DerivedMessage, MessageDeriver } from "../../src/runner/derive.ts";
+import { type DerivedMessage, MessageDeriver } from "../../src/runner/derive/derive.ts";
 import { properties } from "../support/properties.ts";
 
 type Event = Readonly<Record<string, unknown>>;

@@ -8,7 +8,7 @@
  * say it only sends what was left in the file.
  */
 import { setImmediate } from "node:timers/promises";
-import { createSessionWriter } from "../../src/runner/writer.ts";
+import { createSessionWriter } from "../../src/runner/writer/writer.ts";
 import { eventsOfRun } from "./writing.ts";
 
 const [, , address = "", sessionId = "", file = "", first = "1", runs = "0", words = "20"] =

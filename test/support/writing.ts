@@ -1,12 +1,12 @@
 /** A session writer at work, for tests: what it was given, what it said, what the service has of it. */
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { readRows } from "../../src/runner/read.ts";
-import { createSessionWriter } from "../../src/runner/writer.ts";
+import { createSessionWriter } from "../../src/runner/writer/writer.ts";
 import type {
   SessionWriter,
   SessionWriterOptions,
   WriterProblem,
-} from "../../src/runner/writer-types.ts";
+} from "../../src/runner/writer/types.ts";
 
 export interface Observed {
   readonly writer: SessionWriter;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Bell } from "../../src/runner/bell.ts";
+import { Bell } from "../../src/runner/writer/bell.ts";
 
 describe("a bell", () => {
   test("that was rung while nobody waited is heard by the next who does, once", async () => {

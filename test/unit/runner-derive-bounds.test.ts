@@ -4,7 +4,7 @@ import {
   type DerivedMessage,
   type DeriveOptions,
   MessageDeriver,
-} from "../../src/runner/derive.ts";
+} from "../../src/runner/derive/derive.ts";
 
 type Event = Readonly<Record<string, unknown>>;
 

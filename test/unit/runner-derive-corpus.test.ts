@@ -9,7 +9,7 @@
  */
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { MessageDeriver } from "../../src/runner/derive.ts";
+import { MessageDeriver } from "../../src/runner/derive/derive.ts";
 import { runClient } from "../support/agui-reducers.ts";
 import { expectedOf } from "../support/recorded.ts";
 import { ownStreams, recordedStreams, type Stream } from "../support/streams.ts";

@@ -4,8 +4,8 @@ import { chmod, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { eventRecord, type Lane, newLane } from "../../src/runner/spool.ts";
-import { openSpoolFile } from "../../src/runner/spool-file.ts";
+import { eventRecord, type Lane, newLane } from "../../src/runner/spool/spool.ts";
+import { openSpoolFile } from "../../src/runner/spool/file.ts";
 
 let folder: string;
 beforeAll(async () => {

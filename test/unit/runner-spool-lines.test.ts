@@ -4,7 +4,7 @@
  * that was not.
  */
 import { describe, expect, test } from "vitest";
-import { eventRecord, type Lane, messageRecord, newLane } from "../../src/runner/spool.ts";
+import { eventRecord, type Lane, messageRecord, newLane } from "../../src/runner/spool/spool.ts";
 import {
   eventLine,
   headerLine,
@@ -12,7 +12,7 @@ import {
   messageLine,
   settledLine,
   SpoolReader,
-} from "../../src/runner/spool-lines.ts";
+} from "../../src/runner/spool/lines.ts";
 
 const EVENTS = [
   '{"type":"RAW","event":"ä\\n😀"}',

@@ -5,8 +5,8 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Counts, type Lane, newLane, Spool } from "../../src/runner/spool.ts";
-import { SpoolQueue } from "../../src/runner/spool-queue.ts";
+import { type Counts, type Lane, newLane, Spool } from "../../src/runner/spool/spool.ts";
+import { SpoolQueue } from "../../src/runner/spool/queue.ts";
 import { properties } from "../support/properties.ts";
 
 const BYTES_MAX = 8_192;

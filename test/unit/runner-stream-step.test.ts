@@ -6,7 +6,7 @@ import {
   nextStep,
   type StreamStep,
   type StreamView,
-} from "../../src/runner/stream-step.ts";
+} from "../../src/runner/writer/stream-step.ts";
 
 const LIMITS = { progressTimeoutMs: 1_000, idleTimeoutMs: 300 };
 

@@ -1,7 +1,7 @@
 /** What a failure means for whoever pushes. */
 import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../../src/runner/failure.ts";
-import { fateOfRecord, fateOfStream, REPLACED_MAX } from "../../src/runner/writer-fate.ts";
+import { fateOfRecord, fateOfStream, REPLACED_MAX } from "../../src/runner/writer/fate.ts";
 
 const ONCE = { replaced: 1, unauthenticated: 1, epochGiven: false };
 

@@ -12,7 +12,7 @@
  * Numbers of a lane are written in order. Those that were settled before they were written are left
  * out, so a hole says that all before it is settled.
  */
-import { isObject } from "../agui/json.ts";
+import { isObject } from "../../agui/json.ts";
 import {
   type Cut,
   type EventRecord,
@@ -22,8 +22,8 @@ import {
   messageRecord,
   newLane,
 } from "./spool.ts";
-import { SpoolQueue } from "./spool-queue.ts";
-import type { Sender } from "./writer-types.ts";
+import { SpoolQueue } from "./queue.ts";
+import type { Sender } from "../writer/types.ts";
 
 const VERSION = 1;
 

@@ -1,9 +1,9 @@
 import type { Book } from "./book.ts";
-import type { LedgerClient } from "./client.ts";
-import { asRpcFailure, type RpcFailure } from "./failure.ts";
-import type { Retries } from "./retry.ts";
-import type { Connection } from "./writer-connection.ts";
-import { fateOfRecord } from "./writer-fate.ts";
+import type { LedgerClient } from "../client.ts";
+import { asRpcFailure, type RpcFailure } from "../failure.ts";
+import type { Retries } from "../retry.ts";
+import type { Connection } from "./connection.ts";
+import { fateOfRecord } from "./fate.ts";
 
 export type Pushed<T> =
   | { readonly kind: "committed"; readonly answer: T }

@@ -15,15 +15,15 @@
  * What is open when the events end is no message: a replay would tell the whole of it under the key
  * of the part.
  */
-import { lookup } from "../agui/catalogue.ts";
-import type { JsonObject } from "../agui/json.ts";
-import type { MESSAGE_TYPES } from "../agui/message-types.ts";
-import { EFFECTS } from "../agui/sequence-effects.ts";
-import { memberSpans } from "../agui/spans.ts";
-import { Constructs } from "./derive/constructs.ts";
-import { readEvent, textField, ungrouped } from "./derive/event.ts";
-import { MessageKeys } from "./derive/keys.ts";
-import type { OpenConstruct } from "./derive/open-constructs.ts";
+import { lookup } from "../../agui/catalogue.ts";
+import type { JsonObject } from "../../agui/json.ts";
+import type { MESSAGE_TYPES } from "../../agui/message-types.ts";
+import { EFFECTS } from "../../agui/sequence-effects.ts";
+import { memberSpans } from "../../agui/spans.ts";
+import { Constructs } from "./constructs.ts";
+import { readEvent, textField, ungrouped } from "./event.ts";
+import { MessageKeys } from "./keys.ts";
+import type { OpenConstruct } from "./open-constructs.ts";
 import {
   assistantPayload,
   customPayload,
@@ -31,7 +31,7 @@ import {
   lifecyclePayload,
   toolResultPayload,
   toolUsePayload,
-} from "./derive/payloads.ts";
+} from "./payloads.ts";
 
 type MessageType = (typeof MESSAGE_TYPES)[number];
 

@@ -6,20 +6,20 @@
  *               └─────► derive ─► spool ──► messages, one by one ──► service
  *
  * The agent's turn pays for printing the object and for little else. Everything after that is two
- * loops (writer-events.ts, writer-messages.ts) over what the book holds (book.ts), each of which ends
+ * loops (events.ts, messages.ts) over what the book holds (book.ts), each of which ends
  * only when the writer does.
  */
-import { systemClock } from "../base/clock.ts";
+import { systemClock } from "../../base/clock.ts";
 import { Book } from "./book.ts";
-import { MessageDeriver } from "./derive.ts";
-import { asRpcFailure } from "./failure.ts";
-import { openSpoolFile } from "./spool-file.ts";
-import { Connection } from "./writer-connection.ts";
-import { BackgroundDeriver } from "./writer-derive.ts";
-import { EventSender } from "./writer-events.ts";
-import { sendMessages } from "./writer-messages.ts";
-import { checkedOptions, type CheckedOptions } from "./writer-options.ts";
-import { eventsOfText } from "./writer-text.ts";
+import { MessageDeriver } from "../derive/derive.ts";
+import { asRpcFailure } from "../failure.ts";
+import { openSpoolFile } from "../spool/file.ts";
+import { Connection } from "./connection.ts";
+import { BackgroundDeriver } from "./derive.ts";
+import { EventSender } from "./events.ts";
+import { sendMessages } from "./messages.ts";
+import { checkedOptions, type CheckedOptions } from "./options.ts";
+import { eventsOfText } from "./text.ts";
 import type {
   CloseResult,
   FlushResult,
@@ -28,7 +28,7 @@ import type {
   TextOptions,
   WriterMessage,
   WriterStats,
-} from "./writer-types.ts";
+} from "./types.ts";
 
 /** A request has at most 4 MiB, and a payload is not all of it. */
 const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;

@@ -14,16 +14,9 @@ import { type FileHandle, open, rename, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { setImmediate } from "node:timers/promises";
 import { isEmpty, type Lane } from "./spool.ts";
-import {
-  eventLine,
-  headerLine,
-  laneLine,
-  messageLine,
-  settledLine,
-  SpoolReader,
-} from "./spool-lines.ts";
-import { lockFile } from "./spool-lock.ts";
-import type { SpoolLog } from "./spool-log.ts";
+import { eventLine, headerLine, laneLine, messageLine, settledLine, SpoolReader } from "./lines.ts";
+import { lockFile } from "./lock.ts";
+import type { SpoolLog } from "./log.ts";
 
 export interface OpenedSpool {
   readonly log: SpoolLog;

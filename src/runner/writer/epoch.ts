@@ -10,7 +10,7 @@
  * chose larger numbers by hand, the service says STALE_EPOCH to the first Open, and only then it is
  * asked for the highest plus 1.
  */
-import type { Clock } from "../base/clock.ts";
+import type { Clock } from "../../base/clock.ts";
 
 const MICROS_PER_MS = 1_000n;
 /** Two processes that begin in the same millisecond must not share an epoch. */

@@ -3,13 +3,13 @@
  * to send and opened again after it broke, or by unary rows where the service has no stream.
  */
 import type { Book } from "./book.ts";
-import { asRpcFailure, type RpcFailure } from "./failure.ts";
-import type { Retries } from "./retry.ts";
-import type { Lane } from "./spool.ts";
-import type { Connection } from "./writer-connection.ts";
-import { fateOfStream } from "./writer-fate.ts";
-import { EventStream, type EventStreamOptions } from "./writer-stream.ts";
-import { type UnaryOptions, UnaryRows } from "./writer-unary.ts";
+import { asRpcFailure, type RpcFailure } from "../failure.ts";
+import type { Retries } from "../retry.ts";
+import type { Lane } from "../spool/spool.ts";
+import type { Connection } from "./connection.ts";
+import { fateOfStream } from "./fate.ts";
+import { EventStream, type EventStreamOptions } from "./stream.ts";
+import { type UnaryOptions, UnaryRows } from "./unary.ts";
 
 export interface EventSenderOptions extends EventStreamOptions, UnaryOptions {
   readonly transport: "auto" | "stream" | "unary";
@@ -80,7 +80,11 @@ export class EventSender {
     if (book.hasEnded) return;
     this.#replaced += failure.reason === "STREAM_REPLACED" ? 1 : 0;
     this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
-    if (failure.reason === "STALE_EPOCH" && lane.epoch === undefined && lane.proposed !== undefined) {
+    if (
+      failure.reason === "STALE_EPOCH" &&
+      lane.epoch === undefined &&
+      lane.proposed !== undefined
+    ) {
       lane.proposed = undefined; // The session has seen a higher one: the service knows which is next.
       return;
     }

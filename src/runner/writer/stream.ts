@@ -13,12 +13,12 @@ import {
   type PushSessionEventsResponse,
   type PushSessionEventsResponseSchema,
   type Refused,
-} from "../../gen/ambient/v1/event_stream_pb.ts";
+} from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { type Book, reasonOf } from "./book.ts";
-import { ledger, type LedgerClient } from "./client.ts";
-import type { Conversation } from "./conversation.ts";
-import { asRpcFailure, failureOfStatus, RpcFailure } from "./failure.ts";
-import type { Lane } from "./spool.ts";
+import { ledger, type LedgerClient } from "../client.ts";
+import type { Conversation } from "../conversation.ts";
+import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";
+import type { Lane } from "../spool/spool.ts";
 import {
   FRAME_BYTES_MAX,
   FRAME_EVENTS_MAX,
@@ -27,7 +27,7 @@ import {
   type StreamView,
 } from "./stream-step.ts";
 import { timestampOf } from "./timestamps.ts";
-import { delay } from "./writer-pause.ts";
+import { delay } from "./pause.ts";
 
 export interface EventStreamOptions {
   readonly sessionId: string;

@@ -1,8 +1,8 @@
 /** What a session writer is given, what it says, and what it can be asked. */
-import type { Clock } from "../base/clock.ts";
-import type { RetryOptions } from "./retry.ts";
-import type { Counts } from "./spool.ts";
-import type { TokenSource } from "./token.ts";
+import type { Clock } from "../../base/clock.ts";
+import type { RetryOptions } from "../retry.ts";
+import type { Counts } from "../spool/spool.ts";
+import type { TokenSource } from "../token.ts";
 
 export interface SessionWriterOptions {
   /** `host:port` of the service, without TLS. */

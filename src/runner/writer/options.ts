@@ -1,7 +1,7 @@
-import type { Clock } from "../base/clock.ts";
-import type { RetryOptions } from "./retry.ts";
-import type { TokenSource } from "./token.ts";
-import type { SessionWriterOptions, WriterProblem } from "./writer-types.ts";
+import type { Clock } from "../../base/clock.ts";
+import type { RetryOptions } from "../retry.ts";
+import type { TokenSource } from "../token.ts";
+import type { SessionWriterOptions, WriterProblem } from "./types.ts";
 
 /** The options with their defaults, as the parts of a writer use them. */
 export interface CheckedOptions {

@@ -1,5 +1,5 @@
 /** A plain stream of text, told as the events of one run. */
-import type { TextOptions } from "./writer-types.ts";
+import type { TextOptions } from "./types.ts";
 
 /** The events; when the text breaks off, the last of them is a RUN_ERROR. */
 export async function* eventsOfText(

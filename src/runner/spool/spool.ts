@@ -16,8 +16,8 @@
  *
  *   offered = committed + refused + dropped + pending       for events, and for messages
  */
-import type { Sender } from "./writer-types.ts";
-import { SpoolQueue } from "./spool-queue.ts";
+import type { Sender } from "../writer/types.ts";
+import { SpoolQueue } from "./queue.ts";
 
 export interface EventRecord {
   /** JSON of one AG-UI event, or what the caller took for it. */

@@ -1,8 +1,8 @@
 import { setTimeout as timeout } from "node:timers/promises";
 import { type Book, reasonOf } from "./book.ts";
-import { createLedgerClient, type LedgerClient } from "./client.ts";
-import { Retries, type RetryOptions } from "./retry.ts";
-import type { TokenSource } from "./token.ts";
+import { createLedgerClient, type LedgerClient } from "../client.ts";
+import { Retries, type RetryOptions } from "../retry.ts";
+import type { TokenSource } from "../token.ts";
 
 /** So long after the last thing it was given, a writer that reaches nobody keeps its process alive. */
 const LINGER_MS = 30_000;

@@ -11,13 +11,20 @@
  * A left lane is sent under its own epoch and is done when both its queues are empty; only then is the
  * next lane's epoch taken, because that fences the one before it.
  */
-import type { Clock } from "../base/clock.ts";
+import type { Clock } from "../../base/clock.ts";
 import { Bell } from "./bell.ts";
 import { proposedEpoch } from "./epoch.ts";
-import type { RpcFailure } from "./failure.ts";
-import { type Gap, isEmpty, type Lane, type MessageRecord, newLane, Spool } from "./spool.ts";
-import type { SpoolLog } from "./spool-log.ts";
-import type { WriterProblem, WriterState, WriterStats } from "./writer-types.ts";
+import type { RpcFailure } from "../failure.ts";
+import {
+  type Gap,
+  isEmpty,
+  type Lane,
+  type MessageRecord,
+  newLane,
+  Spool,
+} from "../spool/spool.ts";
+import type { SpoolLog } from "../spool/log.ts";
+import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 
 /** As the CUSTOM event's name that stands where records are missing. */
 const GAP_NAME = "session_ledger.dropped";

@@ -5,7 +5,7 @@
  * bounded: an agent that emits so much without ever letting go of its turn pays for it in that turn.
  */
 import type { Book } from "./book.ts";
-import type { MessageDeriver } from "./derive.ts";
+import type { MessageDeriver } from "../derive/derive.ts";
 
 /** Of what is parsed within a call of `event`, in UTF-16 units: about 25 µs (Node 24, a loaded 2-core machine). */
 const AT_ONCE_UNITS_MAX = 4_096;

@@ -4,18 +4,18 @@
  * service that knows no more skips ours, and then a row whose answer was lost may be there twice.
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { isObject } from "../agui/json.ts";
-import { Compressor } from "../compressor/compressor.ts";
-import type { CompressedRow, IncomingEvent } from "../compressor/group.ts";
+import type { PushSessionEventRequestSchema } from "../../../gen/ambient/v1/events_pb.ts";
+import { isObject } from "../../agui/json.ts";
+import { Compressor } from "../../compressor/compressor.ts";
+import type { CompressedRow, IncomingEvent } from "../../compressor/group.ts";
 import { type Book, reasonOf } from "./book.ts";
-import { ledger } from "./client.ts";
-import type { RpcFailure } from "./failure.ts";
-import { lastSeqOf } from "./rows.ts";
-import type { Lane } from "./spool.ts";
+import { ledger } from "../client.ts";
+import type { RpcFailure } from "../failure.ts";
+import { lastSeqOf } from "../rows.ts";
+import type { Lane } from "../spool/spool.ts";
 import { timestampOf } from "./timestamps.ts";
-import type { Connection } from "./writer-connection.ts";
-import { Pusher } from "./writer-push.ts";
+import type { Connection } from "./connection.ts";
+import { Pusher } from "./push.ts";
 
 interface NumberedEvent extends IncomingEvent {
   readonly number: bigint;

@@ -4,13 +4,13 @@
  * one whose answer was lost is pushed again without being doubled.
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import type { PushSessionMessageRequestSchema } from "../../../gen/ambient/v1/messages_pb.ts";
 import { type Book, reasonOf } from "./book.ts";
-import { ledger } from "./client.ts";
-import type { Lane, MessageRecord } from "./spool.ts";
+import { ledger } from "../client.ts";
+import type { Lane, MessageRecord } from "../spool/spool.ts";
 import { timestampOf } from "./timestamps.ts";
-import type { Connection } from "./writer-connection.ts";
-import { Pusher } from "./writer-push.ts";
+import type { Connection } from "./connection.ts";
+import { Pusher } from "./push.ts";
 
 export interface MessageSenderOptions {
   readonly sessionId: string;

@@ -8,7 +8,7 @@
  *   fenced   another writer took over
  *   ended    the service will take nothing of this writer
  */
-import type { RpcCode, RpcFailure } from "./failure.ts";
+import type { RpcCode, RpcFailure } from "../failure.ts";
 
 type StreamFate = "again" | "renew" | "unary" | "fenced" | "ended";
 type RecordFate = "again" | "renew" | "refused" | "fenced" | "ended";

@@ -1,5 +1,5 @@
 /**
- * What a stream of events does next, decided from what is known of it; writer-stream.ts does it.
+ * What a stream of events does next, decided from what is known of it; stream.ts does it.
  *
  *              ┌─────────── a frame is due ───────────┐
  *              ▼                                      │

@@ -1,0 +1,32 @@
+import type { EventRow as AguiRow, RunMark } from "../agui/rows.ts";
+import type { NewRow } from "../store/push.ts";
+import { rowId } from "./row-id.ts";
+
+/** What a row has of its own, as AG-UI or the compressor made it. */
+export type EventFields = Pick<
+  AguiRow,
+  "eventType" | "payload" | "eventCount" | "createdAtMicros" | "completedAtMicros"
+> &
+  Pick<AguiRow, "conformant" | "mark">;
+
+export function newEventRow(row: EventFields, fragments: Uint8Array | undefined): NewRow {
+  return {
+    id: rowId(),
+    eventType: row.eventType,
+    payload: row.payload,
+    createdAtMicros: row.createdAtMicros,
+    completedAtMicros: row.completedAtMicros,
+    eventCount: row.eventCount,
+    fragments,
+    conformant: row.conformant,
+    mark: row.mark === undefined ? undefined : storableMark(row.mark),
+    sender: undefined,
+    sentAtMicros: undefined,
+  };
+}
+
+/** A run id comes out of JSON, which can say what PostgreSQL text cannot hold. */
+function storableMark(mark: RunMark): RunMark {
+  if (mark.kind === "close") return mark;
+  return { kind: "open", runId: mark.runId.toWellFormed().replaceAll("\0", "\uFFFD") };
+}

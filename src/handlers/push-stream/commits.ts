@@ -1,0 +1,148 @@
+/**
+ * The rows of one push stream on their way to disk: gathered, handed to ingest with the range of numbers
+ * they stand for, counted when they are committed.
+ *
+ * While one push is under way the rows that close are gathered for the next, so that a stream commits
+ * as often as the disk lets it and not once a row. A second one follows it only when what waits is much
+ * (ingest commits a session's pushes one after the other anyway), or when somebody needs it there now.
+ * Ingest stores none of what comes after a push that it rejected, so the first rejection is the end.
+ */
+import type { EventRow as AguiRow } from "../../agui/rows.ts";
+import { ServiceError } from "../../base/errors.ts";
+import type { CompressedRow } from "../../compressor/compressor.ts";
+import { encodeFragments } from "../../compressor/fragments.ts";
+import type { Acknowledged, Ingest } from "../../ingest/ingest.ts";
+import type { NewRow, Push } from "../../store/push.ts";
+import type { OpenedStream } from "../../store/streams.ts";
+import { newEventRow } from "../new-event-row.ts";
+import type { OrderObserver } from "../order.ts";
+import type { FragmentEvent } from "./intake.ts";
+import type { StreamMeter } from "./meter.ts";
+import { type Handover, StreamNumbers } from "./numbers.ts";
+
+/** Rows, and payload bytes, that do not wait for the push before them. */
+export const HANDOVER_ROWS = 256;
+const HANDOVER_BYTES = 256 * 1024;
+const IN_FLIGHT_MAX = 2;
+
+export interface CommitParts {
+  readonly ingest: Pick<Ingest, "push">;
+  readonly order: OrderObserver;
+  readonly meter: StreamMeter;
+}
+
+export interface CommittedStream {
+  readonly sessionId: string;
+  readonly opened: OpenedStream;
+  /** Something is committed; or, with an error, nothing more will be. */
+  readonly settled: (error: ServiceError | undefined) => void;
+}
+
+type Observable = Pick<AguiRow, "place" | "eventCount">;
+
+export class StreamCommits {
+  readonly numbers: StreamNumbers;
+  readonly #parts: CommitParts;
+  readonly #stream: CommittedStream;
+  #rows: NewRow[] = [];
+  /** What order needs to know of each of them. */
+  #observables: Observable[] = [];
+  #inFlight = 0;
+  #lastSeq = 0n;
+  #rowsHanded = 0;
+
+  constructor(parts: CommitParts, stream: CommittedStream) {
+    this.#parts = parts;
+    this.#stream = stream;
+    this.numbers = new StreamNumbers(stream.opened);
+  }
+
+  /** The seq of the last event that this stream has committed; 0 before the first. */
+  get lastSeq(): bigint {
+    return this.#lastSeq;
+  }
+
+  get rowsWaiting(): number {
+    return this.#rows.length;
+  }
+
+  /** Rows that were handed over so far. */
+  get rowsHanded(): number {
+    return this.#rowsHanded;
+  }
+
+  addMerged(row: CompressedRow<FragmentEvent>): void {
+    const { fragments, eventCount } = row;
+    const index = fragments === undefined ? undefined : encodeFragments(fragments);
+    this.#rows.push(newEventRow({ ...row, conformant: true, mark: undefined }, index));
+    this.#observables.push({ place: row.first.place, eventCount });
+  }
+
+  add(row: AguiRow): void {
+    this.#rows.push(newEventRow(row, undefined));
+    this.#observables.push(row);
+  }
+
+  /** Hands over what is settled, when it is time to, or `now`. */
+  handOver({ now }: { readonly now: boolean } = { now: false }): void {
+    if (!now && !this.#isTime()) return;
+    const handover = this.numbers.take();
+    if (handover === undefined) return;
+    const { sessionId, opened } = this.#stream;
+    const { firstClientSeq, lastClientSeq, refused } = handover;
+    const { epoch, stream } = opened;
+    const rows = this.#rows;
+    const observables = this.#observables;
+    this.#rows = [];
+    this.#observables = [];
+    this.#inFlight += 1;
+    this.#rowsHanded += rows.length;
+    this.#parts.meter.handedOver(handover, rows.length);
+    const push = {
+      sessionId,
+      stream: "events",
+      key: undefined,
+      digest: undefined,
+      epoch: undefined,
+      actor: undefined,
+      range: { epoch, stream, firstClientSeq, lastClientSeq, refused },
+      rows,
+    } as const;
+    void this.#commit(handover, push, observables);
+  }
+
+  async #commit(handover: Handover, push: Push, observables: readonly Observable[]): Promise<void> {
+    let failure: ServiceError | undefined;
+    try {
+      const acknowledged = await this.#parts.ingest.push(push, staysWanted);
+      this.numbers.committed(handover);
+      this.#committed(acknowledged, observables);
+    } catch (error) {
+      failure = ServiceError.from(error);
+    }
+    this.#inFlight -= 1;
+    this.#parts.meter.settled(handover.payloadBytes);
+    this.#stream.settled(failure);
+  }
+
+  #isTime(): boolean {
+    if (this.#inFlight === 0) return true;
+    const isMuch =
+      this.#rows.length >= HANDOVER_ROWS || this.numbers.settledBytes >= HANDOVER_BYTES;
+    return isMuch && this.#inFlight < IN_FLIGHT_MAX;
+  }
+
+  #committed({ rows, deduplicated }: Acknowledged, observables: readonly Observable[]): void {
+    const [first] = rows;
+    if (first === undefined) return;
+    // Rows of one push are numbered one after the other; of a lost answer only the first is known.
+    const events = observables.reduce((sum, { eventCount }) => sum + eventCount, 0);
+    this.#lastSeq = first.seq + BigInt(events) - 1n;
+    if (!deduplicated) this.#parts.order.observe(rows, observables);
+  }
+}
+
+/** What was received is stored whether or not the caller is still there: it need not send it again. */
+function staysWanted(): boolean {
+  return false;
+}

@@ -1,0 +1,48 @@
+import type { Metrics } from "../../observability/metrics.ts";
+import type { Handover } from "./numbers.ts";
+
+/** What closed a group: the next event, its age, the caller's flush, bytes, a unary push, the end. */
+export const GROUP_CLOSINGS = ["event", "age", "flush", "bytes", "push", "end"] as const;
+export type GroupClosing = (typeof GROUP_CLOSINGS)[number];
+
+export type StreamMetrics = Pick<
+  Metrics,
+  | "pushStreams"
+  | "pushStreamEvents"
+  | "pushStreamRefused"
+  | "pushStreamRows"
+  | "pushStreamBytes"
+  | "pushStreamGroups"
+>;
+
+/** Counts for all push streams of this replica, a hand-over at a time: an event is too often. */
+export class StreamMeter {
+  readonly #metrics: StreamMetrics;
+  readonly #groups: ReadonlyMap<GroupClosing, { inc(): void }>;
+
+  constructor(metrics: StreamMetrics) {
+    this.#metrics = metrics;
+    this.#groups = new Map(
+      GROUP_CLOSINGS.map((by) => [by, metrics.pushStreamGroups.labels({ by })]),
+    );
+  }
+
+  streams(open: number): void {
+    this.#metrics.pushStreams.set(open);
+  }
+
+  groupClosed(by: GroupClosing): void {
+    this.#groups.get(by)?.inc();
+  }
+
+  handedOver({ events, refused, payloadBytes }: Handover, rows: number): void {
+    this.#metrics.pushStreamEvents.inc(events);
+    if (refused > 0) this.#metrics.pushStreamRefused.inc(refused);
+    this.#metrics.pushStreamRows.inc(rows);
+    this.#metrics.pushStreamBytes.inc(payloadBytes);
+  }
+
+  settled(payloadBytes: number): void {
+    this.#metrics.pushStreamBytes.dec(payloadBytes);
+  }
+}

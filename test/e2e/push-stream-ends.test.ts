@@ -1,0 +1,155 @@
+/** Push streams where the service ends them, or would not have them: limits, policies, its own stop. */
+import { connect } from "node:http2";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import {
+  eventsOf,
+  fragments,
+  PushStreamClient,
+  type RequestFrame,
+  whole,
+} from "../support/push-stream.ts";
+import { newSession } from "../support/pushing.ts";
+import { frame } from "../support/raw-http2.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+
+const { createSession, watchSessionEvents } = SessionService.method;
+
+const STREAMS_MAX = 3;
+const BYTES_MAX = 65_536;
+
+let service: ServiceProcess;
+let client: RpcClient;
+
+beforeAll(async () => {
+  const env = {
+    SESSION_POLICY: "strict",
+    PUSH_STREAMS_MAX: String(STREAMS_MAX),
+    PUSH_STREAM_BYTES_MAX: String(BYTES_MAX),
+  };
+  service = await startService({ env });
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await service.stop();
+  await cleanUp();
+});
+
+async function created(): Promise<string> {
+  const session = await client.unary(createSession, { name: newSession() });
+  return session.metadata?.id ?? "";
+}
+
+function bytesOf(sent: RequestFrame): Buffer {
+  const request = create(PushSessionEventsRequestSchema, { frame: sent });
+  return frame(toBinary(PushSessionEventsRequestSchema, request));
+}
+
+describe("a service with limits", () => {
+  test("does not open a stream of a session that nobody created, where it is strict", async () => {
+    await expect(PushStreamClient.open(client, { sessionId: newSession() })).rejects.toMatchObject({
+      code: "NOT_FOUND",
+      reason: "SESSION_NOT_FOUND",
+    });
+    const { stream } = await PushStreamClient.open(client, { sessionId: await created() });
+    stream.batch(1, [whole(1)]);
+    await stream.committed(1);
+    stream.cancel();
+  });
+
+  test("tells its limit of bytes, and takes more than that in one frame", async () => {
+    const sessionId = await created();
+    const { stream, opened } = await PushStreamClient.open(client, { sessionId, maxAgeMs: 5_000 });
+    expect(opened.maxUnacknowledgedBytes).toBe(BigInt(BYTES_MAX));
+    const events = fragments(Array.from({ length: 60 }, () => "x".repeat(5_000)));
+    stream.batch(1, events);
+    await stream.committed(55); // By bytes, and before the age.
+    stream.end();
+    await stream.rest();
+    expect(await eventsOf(client, sessionId, { expand: true })).toHaveLength(60);
+  });
+
+  test("refuses one stream more than it serves, and takes the next when one has ended", async () => {
+    const sessions = [await created(), await created(), await created()];
+    const open: PushStreamClient[] = [];
+    for (const sessionId of sessions) open.push(await openedOnce(sessionId));
+    const stream = new PushStreamClient(client);
+    expect(await stream.failure()).toMatchObject({
+      code: "RESOURCE_EXHAUSTED",
+      reason: "TOO_MANY_STREAMS",
+      retryAfterMs: 1_000,
+    });
+    open[0]?.end();
+    await open[0]?.rest();
+    const next = await openedOnce(await created());
+    for (const one of [...open, next]) one.cancel();
+  });
+
+  /** A stream that was just cancelled may still count. */
+  async function openedOnce(sessionId: string): Promise<PushStreamClient> {
+    for (;;) {
+      try {
+        return (await PushStreamClient.open(client, { sessionId })).stream;
+      } catch {
+        await client.unary(createSession, { name: "meanwhile" });
+      }
+    }
+  }
+
+  test("stores what a client sends that never reads, and keeps one acknowledgement for it", async () => {
+    const sessionId = await created();
+    const connection = connect(`http://${service.grpcAddress}`);
+    const stream = connection.request({
+      ":method": "POST",
+      ":path": "/ambient.v1.SessionService/PushSessionEvents",
+      "content-type": "application/grpc",
+      te: "trailers",
+    });
+    stream.pause(); // It never reads: 64 KiB fill its window, and no more are granted.
+    stream.write(bytesOf({ case: "open", value: { sessionId } }));
+    const count = 4_000;
+    const events = fragments(Array.from({ length: count }, (_, n) => `${n}`.padEnd(250, ".")));
+    for (const [index, event] of events.entries()) {
+      const value = { firstClientSeq: BigInt(index + 1), events: [event] };
+      stream.write(bytesOf({ case: "batch", value }));
+    }
+    const watch = client.serverStream(watchSessionEvents, { sessionId, expand: true });
+    let seen = 0;
+    for await (const { payload } of watch) {
+      expect(payload).toBe(events[seen]?.payload);
+      seen += 1;
+      if (seen === count) break;
+    }
+    stream.close();
+    connection.destroy();
+  });
+});
+
+test("a stop commits what was received, and ends the stream with UNAVAILABLE", async () => {
+  const before = await startService();
+  const first = new RpcClient(before.grpcAddress);
+  const sessionId = newSession();
+  const open = { sessionId, producerEpoch: 1n, maxAgeMs: 5_000 };
+  const { stream } = await PushStreamClient.open(first, open);
+  stream.batch(1, [...fragments(["a", "b"]), { payload: "{}" }]);
+  await stream.refused(); // So the fragments have come; nothing of them is committed.
+  const [failure, exitCode] = await Promise.all([stream.failure(), before.stop()]);
+  expect(failure).toMatchObject({ code: "UNAVAILABLE", reason: "SHUTTING_DOWN" });
+  expect(exitCode).toBe(0);
+  first.close();
+
+  const after = await startService({ dataDir: before.dataDir });
+  const second = new RpcClient(after.grpcAddress);
+  const { stream: next, opened } = await PushStreamClient.open(second, open);
+  expect(opened).toMatchObject({ lastClientSeq: 3n, refused: 1n });
+  expect(await eventsOf(second, sessionId)).toMatchObject([{ seq: 1n, eventCount: 2 }]);
+  next.cancel();
+  second.close();
+  await after.stop();
+});

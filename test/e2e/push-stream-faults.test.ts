@@ -1,0 +1,254 @@
+/**
+ * Push streams keep every raw event exactly once, whatever breaks: 32 writers stream into a session
+ * each, 20 readers go through the sessions from random raw events on, and one thing after the other
+ * gets a SIGKILL, is stopped, or is cut off. At the end what the sessions hold, expanded, is what was
+ * sent, every answer was true, and no reader missed or saw anything twice.
+ *
+ * LOAD_SECONDS is how long the load goes on at least: each fault strikes once in any case. SEED says
+ * which moments and sizes are drawn; it repeats the draws, not what the machine made of them.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { cleanUp, endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
+import { embeddedUrl } from "../support/history-witness.ts";
+import { Random, seedOfRun } from "../support/random.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import {
+  lastSeqOf,
+  passProblemsOf,
+  type StoredSession,
+  streamProblemsOf,
+} from "../support/stream-check.ts";
+import { StreamReader } from "../support/stream-reader.ts";
+import { expectationOf, StreamSource } from "../support/stream-source.ts";
+import { readStoredSessions } from "../support/stream-witness.ts";
+import { StreamWriter } from "../support/stream-writer.ts";
+import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+
+const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
+const TIMEOUT_MS = 100_000 + SECONDS * 4_000;
+const WRITERS = 32;
+const READERS = 20;
+/** Events of all writers between one fault and the next: so many in any case, and up to so many more. */
+const UNDISTURBED_EVENTS = 200;
+const BETWEEN_FAULTS_EVENTS = 1_500;
+/** Of a stream whose writer waits so long for an answer, the writer takes another way. */
+const SILENCE_MS = 1_500;
+const FAR_BEHIND_EVENTS = 40;
+
+const seed = seedOfRun();
+const random = new Random(seed);
+process.stdout.write(`push-stream-faults: SEED=${seed}\n`);
+
+let service: ServiceProcess;
+let proxy: TcpProxy;
+
+beforeAll(async () => {
+  service = await startService();
+  const { hostname, port } = new URL(`tcp://${service.grpcAddress}`);
+  proxy = await startTcpProxy({ host: hostname, port: Number(port) });
+});
+afterAll(async () => {
+  await proxy.stop();
+  await endService(service);
+  await cleanUp();
+});
+
+/** On the same port, so that everybody finds it again. */
+async function restart(): Promise<void> {
+  const { dataDir, grpcAddress } = service;
+  service = await startService({ dataDir, env: { GRPC_ADDRESS: grpcAddress } });
+}
+
+async function killPostgres(): Promise<void> {
+  endProcess(await runningPostmaster(service.dataDir));
+}
+
+/** The writers are there to see whether the fault is felt. */
+type Fault = (writers: readonly StreamWriter[]) => Promise<void>;
+
+const FAULTS: Readonly<Record<string, Fault>> = {
+  "SIGKILL of the service": async () => {
+    await service.kill("SIGKILL");
+    await restart();
+  },
+  "SIGKILL of PostgreSQL": async () => {
+    const before = restarts();
+    await killPostgres();
+    await vi.waitFor(() => expect(restarts()).toBe(before + 1), { timeout: 20_000 });
+  },
+  "SIGKILL of both": async () => {
+    const postmaster = await runningPostmaster(service.dataDir);
+    await service.kill("SIGKILL");
+    endProcess(postmaster);
+    await restart();
+  },
+  "SIGTERM of the service": async () => {
+    expect(await service.stop()).toBe(0);
+    await restart();
+  },
+  "a reset of the network": async () => {
+    proxy.cut();
+  },
+  "a black hole": async (writers) => {
+    const before = countOf(writers, "SILENT");
+    proxy.holdAnswers();
+    await vi.waitFor(
+      () => expect(countOf(writers, "SILENT")).toBeGreaterThan(before + WRITERS / 4),
+      {
+        timeout: 20_000,
+      },
+    );
+    proxy.cut();
+  },
+};
+
+function restarts(): number {
+  return service.log.filter((line) => line.includes("embedded_postgres_restarted")).length;
+}
+
+function countOf(writers: readonly StreamWriter[], reason: string): number {
+  return writers.flatMap(({ breaks }) => breaks).filter((one) => one === reason).length;
+}
+
+/** By turns: of those whom a cut of the network breaks, half come back by it. */
+function waysTo(): readonly string[] {
+  const byProxy = `127.0.0.1:${proxy.port}`;
+  return [byProxy, byProxy, service.grpcAddress];
+}
+
+function newWriter(at: number): StreamWriter {
+  const own = random.fork();
+  return new StreamWriter({
+    sessionId: `stream-${at}`,
+    ways: waysTo(),
+    random: own,
+    compression: own.oneIn(4) ? Compression.OFF : Compression.ON,
+    maxAgeMs: own.pick([0, 20, 100, 5_000]),
+    maxTextBytes: own.pick([0, 0, 64, 65_536]),
+    paceMs: own.pick([0, 5, 30]),
+    silenceMs: SILENCE_MS,
+  });
+}
+
+/** Streams one after the other, with little or much of them still on the way. */
+async function write(writer: StreamWriter, isOver: () => boolean): Promise<void> {
+  const own = random.fork();
+  const source = new StreamSource(own);
+  while (!isOver()) {
+    writer.queue(source.next());
+    const behind = own.below(FAR_BEHIND_EVENTS);
+    await writer.until(() => writer.events.length - writer.progress <= behind);
+  }
+  await writer.finish();
+}
+
+async function strikeAll(writers: readonly StreamWriter[]): Promise<void> {
+  const untilMs = performance.now() + SECONDS * 1_000;
+  const written = (): number => writers.reduce((sum, { progress }) => sum + progress, 0);
+  do {
+    for (const fault of random.shuffled(Object.keys(FAULTS))) {
+      const next = written() + UNDISTURBED_EVENTS + random.below(BETWEEN_FAULTS_EVENTS);
+      await vi.waitFor(() => expect(written()).toBeGreaterThan(next), {
+        timeout: 30_000,
+        interval: 5,
+      });
+      await FAULTS[fault]?.(writers);
+    }
+  } while (performance.now() < untilMs);
+}
+
+async function readStored(sessionIds: readonly string[]) {
+  return withSql(await embeddedUrl(service.dataDir), (sql) =>
+    readStoredSessions({ sql, address: service.grpcAddress }, sessionIds),
+  );
+}
+
+describe(`${WRITERS} writers and ${READERS} readers`, () => {
+  let writers: readonly StreamWriter[];
+  let readers: readonly StreamReader[];
+  let stored: ReadonlyMap<string, StoredSession>;
+
+  beforeAll(async () => {
+    writers = Array.from({ length: WRITERS }, (_, at) => newWriter(at));
+    let isOver = false;
+    const writing = Promise.all(writers.map((writer) => write(writer, () => isOver)));
+    const begun = Promise.all(writers.map((writer) => writer.until(() => writer.head > 0n)));
+    await Promise.race([begun, writing]);
+    readers = Array.from(
+      { length: READERS },
+      () => new StreamReader({ ways: waysTo(), random: random.fork(), sessions: writers }),
+    );
+    const striking = strikeAll(writers).finally(() => (isOver = true));
+    await Promise.all([writing, striking]);
+    stored = await readStored(writers.map(({ sessionId }) => sessionId));
+    const finals = new Map([...stored].map(([sessionId, { counter }]) => [sessionId, counter]));
+    await Promise.all(readers.map((reader) => reader.finish(finals)));
+  }, TIMEOUT_MS);
+
+  test("every raw event is there exactly once, in order, as it was sent and acknowledged", () => {
+    const problems = writers.flatMap((writer) => {
+      const session = stored.get(writer.sessionId);
+      if (session === undefined) throw new Error(`nothing was read of ${writer.sessionId}`);
+      return streamProblemsOf([writer.record(expectationOf)], session);
+    });
+    expect(problems).toEqual([]);
+  });
+
+  test("the faults were felt, and the service said why when it was stopped", () => {
+    for (const { breaks } of writers) expect(breaks.length).toBeGreaterThan(2);
+    expect(countOf(writers, "SHUTTING_DOWN")).toBeGreaterThan(0);
+    expect(countOf(writers, "SILENT")).toBeGreaterThan(0);
+  });
+
+  test("rows were merged", () => {
+    const sessions = [...stored.values()];
+    const rows = sessions.reduce((sum, session) => sum + session.rows.length, 0);
+    const events = sessions.reduce((sum, session) => sum + session.events.length, 0);
+    expect(rows).toBeLessThan(events);
+  });
+
+  test("no reader missed a raw event, or saw one twice", () => {
+    const passes = readers.flatMap((reader) => reader.passes);
+    const problems = passes.flatMap((pass) => {
+      const session = stored.get(pass.sessionId);
+      if (session === undefined) throw new Error(`nothing was read of ${pass.sessionId}`);
+      return passProblemsOf(pass, session);
+    });
+    expect(problems).toEqual([]);
+  });
+
+  test("readers began inside rows, by pages and by watches, of rows and of events", () => {
+    const passes = readers.flatMap((reader) => reader.passes);
+    const inside = passes.filter(({ sessionId, after }) =>
+      stored.get(sessionId)?.rows.some((row) => row.seq < after && after < lastSeqOf(row)),
+    );
+    expect(new Set(passes.map(({ name }) => name)).size).toBe(4);
+    expect(new Set(inside.map(({ expand }) => expand)).size).toBe(2);
+  });
+});
+
+test("what a runner had sent when it was killed in the middle of a sentence is stored", async () => {
+  const script = fileURLToPath(new URL("../support/stream-runner.ts", import.meta.url));
+  const [sessionId, events] = ["killed-runner", 50];
+  const args = [script, service.grpcAddress, sessionId, String(events)];
+  const runner = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+  await once(createInterface({ input: runner.stdout }), "line");
+  const sql = postgres(await embeddedUrl(service.dataDir), { max: 1 });
+  const counter = async (): Promise<unknown> =>
+    (await sql`select event_seq::int as seq from sessions where id = ${sessionId}`)[0]?.["seq"];
+  // Its START at most: what is merged waits for more.
+  expect(await counter()).toBeLessThan(events);
+  runner.kill("SIGKILL");
+  // A second, where the group itself would have waited for five.
+  await expect.poll(counter, { timeout: 2_500 }).toBe(events);
+  await sql.end();
+  const sent = new StreamSource(new Random(1)).sentence(events).slice(0, events);
+  const session = (await readStored([sessionId])).get(sessionId);
+  expect(session?.events.map(({ payload }) => payload)).toEqual(sent.map(({ payload }) => payload));
+});

@@ -1,0 +1,360 @@
+/**
+ * Push streams over two services that share one PostgreSQL. A writer that comes back on the other
+ * service learns exactly what is committed, and nothing that the service it left still holds gets in
+ * behind that; of two writers of a session one wins, and the other is told why it did not.
+ *
+ * LOAD_SECONDS and SEED as in push-stream-faults.test.ts.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { Random, seedOfRun } from "../support/random.ts";
+import { Replicas, type SharedDatabase, startDatabase } from "../support/replicas.ts";
+import { startService } from "../support/service-process.ts";
+import {
+  passProblemsOf,
+  type StoredSession,
+  streamProblemsOf,
+  type WriterRecord,
+} from "../support/stream-check.ts";
+import { StreamReader } from "../support/stream-reader.ts";
+import { expectationOf, StreamSource } from "../support/stream-source.ts";
+import { readStoredSessions } from "../support/stream-witness.ts";
+import { StreamWriter } from "../support/stream-writer.ts";
+import type { StreamEvent } from "../support/streams.ts";
+import { startTcpProxy } from "../support/tcp-proxy.ts";
+
+const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
+const TIMEOUT_MS = 60_000 + SECONDS * 4_000;
+const LOCK_TIMEOUT_MS = 400;
+const LOCKS = { timeout: 20_000, interval: 2 };
+
+const seed = seedOfRun();
+const random = new Random(seed);
+process.stdout.write(`push-stream-replicas: SEED=${seed}\n`);
+
+let database: SharedDatabase;
+let replicas: Replicas;
+
+beforeAll(async () => {
+  database = await startDatabase();
+  replicas = await Replicas.start({
+    DATABASE_URL: database.server.url,
+    LOCK_TIMEOUT_MS: String(LOCK_TIMEOUT_MS),
+    HEAD_POLL_INTERVAL_MS: "200",
+  });
+});
+afterAll(async () => {
+  await replicas.stop();
+  await database.stop();
+  await cleanUp();
+});
+
+async function storedOf(sessionIds: readonly string[]) {
+  const { address } = { address: replicas.at(0).grpcAddress };
+  return readStoredSessions({ sql: database.sql, address }, sessionIds);
+}
+
+/** What is wrong with a session that these have written, in the order in which they opened. */
+async function problemsAfter(...writers: readonly StreamWriter[]): Promise<readonly string[]> {
+  const sessionId = writers[0]?.sessionId ?? "";
+  const session = (await storedOf([sessionId])).get(sessionId);
+  const records = writers.map((writer) => writer.record(expectationOf));
+  return session === undefined ? ["nothing is there"] : streamProblemsOf(records, session);
+}
+
+async function waits(statements: number): Promise<void> {
+  const waiting = (): Promise<number> => waitingForLocks(database.sql);
+  await expect.poll(waiting, LOCKS).toBe(statements);
+}
+
+describe("writers that go from one service to the other, what they sent still on its way", () => {
+  const WRITERS = 8;
+  const READERS = 6;
+  let writers: readonly StreamWriter[];
+  let readers: readonly StreamReader[];
+  let stored: ReadonlyMap<string, StoredSession>;
+
+  async function write(writer: StreamWriter, isOver: () => boolean): Promise<void> {
+    const own = random.fork();
+    const source = new StreamSource(own);
+    while (!isOver()) {
+      const before = writer.progress;
+      const behind = own.below(60);
+      writer.queue(source.next());
+      await writer.until(() => writer.progress > before);
+      if (own.oneIn(2)) writer.leave();
+      await writer.until(() => writer.events.length - writer.progress <= behind);
+    }
+    await writer.finish();
+  }
+
+  beforeAll(async () => {
+    const { addresses } = replicas;
+    // Most go to and fro; a pair stays where it is, each on its own service.
+    const ways = [addresses.slice(0, 1), addresses.slice(1), ...Array(WRITERS - 2).fill(addresses)];
+    writers = ways.map((own: readonly string[], at) => {
+      const maxAgeMs = random.pick([0, 30, 2_000]);
+      const paceMs = random.pick([0, 10]);
+      const sessionId = `wandering-${at}`;
+      return new StreamWriter({ sessionId, ways: own, random: random.fork(), maxAgeMs, paceMs });
+    });
+    const untilMs = performance.now() + SECONDS * 1_000;
+    let isStruck = false;
+    const isOver = (): boolean => isStruck && performance.now() > untilMs;
+    const writing = Promise.all(writers.map((writer) => write(writer, isOver)));
+    const begun = Promise.all(writers.map((writer) => writer.until(() => writer.progress > 20)));
+    await Promise.race([begun, writing]);
+    readers = Array.from(
+      { length: READERS },
+      () => new StreamReader({ ways: addresses, random: random.fork(), sessions: writers }),
+    );
+    await replicas.replace(random.below(2)).finally(() => (isStruck = true));
+    await writing;
+    stored = await storedOf(writers.map(({ sessionId }) => sessionId));
+    const finals = new Map([...stored].map(([sessionId, { counter }]) => [sessionId, counter]));
+    await Promise.all(readers.map((reader) => reader.finish(finals)));
+  }, TIMEOUT_MS);
+
+  test("store every raw event once, in order", () => {
+    const problems = writers.flatMap((writer) => {
+      const session = stored.get(writer.sessionId);
+      const records = [writer.record(expectationOf)];
+      return session === undefined ? ["nothing is there"] : streamProblemsOf(records, session);
+    });
+    expect(problems).toEqual([]);
+  });
+
+  test("and the streams they left end when they would write behind them", () => {
+    expect(writers.flatMap(({ left }) => left)).toContain("STREAM_REPLACED");
+  });
+
+  test("no reader missed a raw event, or saw one twice", () => {
+    const problems = readers
+      .flatMap(({ passes }) => passes)
+      .flatMap((pass) => {
+        const session = stored.get(pass.sessionId);
+        return session === undefined ? ["nothing is there"] : passProblemsOf(pass, session);
+      });
+    expect(problems).toEqual([]);
+  });
+});
+
+test("a push of the old stream and the opening of the new one wait for the session side by side: whichever is first, it is once", async () => {
+  const writer = new StreamWriter({
+    sessionId: "side-by-side",
+    ways: replicas.addresses,
+    random: random.fork(),
+  });
+  const source = new StreamSource(random.fork());
+  writer.queue(source.sentence(10));
+  await writer.until(() => writer.progress === writer.events.length);
+  for (let turn = 0; turn < 6; turn += 1) {
+    await using held = await holdSession(database.sql, writer.sessionId);
+    writer.queue(source.sentence(10));
+    await waits(1);
+    writer.leave();
+    await waits(2);
+    await held.release();
+    await writer.until(() => writer.progress === writer.events.length);
+  }
+  await writer.finish();
+  expect(await problemsAfter(writer)).toEqual([]);
+});
+
+test("a commit whose answer is lost between PostgreSQL and the service is found, and not made twice", async () => {
+  const { sql, server } = database;
+  const url = new URL(server.url);
+  const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
+  url.port = String(proxy.port);
+  // Long enough to keep the answers back while a push waits.
+  const env = { DATABASE_URL: url.href, LOCK_TIMEOUT_MS: "2500" };
+  const service = await startService({ env });
+  const ways = [service.grpcAddress];
+  const writer = new StreamWriter({ sessionId: "unheard", ways, random: random.fork() });
+  const counter = async (): Promise<unknown> =>
+    (await sql`select event_seq from sessions where id = ${writer.sessionId}`)[0]?.["event_seq"];
+  const source = new StreamSource(random.fork());
+  for (let turn = 0; turn < 4; turn += 1) {
+    writer.queue(source.sentence(20));
+    await writer.until(() => writer.progress === writer.events.length);
+    const before = await counter();
+    await using held = await holdSession(sql, writer.sessionId);
+    writer.queue(source.sentence(20));
+    await waits(1);
+    proxy.holdAnswers();
+    await held.release();
+    await expect.poll(counter, LOCKS).not.toBe(before);
+    proxy.cut();
+  }
+  await writer.finish();
+  expect(writer.breaks).toEqual(["OK"]);
+  expect(await problemsAfter(writer)).toEqual([]);
+  await service.stop();
+  await proxy.stop();
+});
+
+describe("a session that a silent transaction holds", () => {
+  test("its stream waits and is not broken, the others go on; then its answers come", async () => {
+    const ways = replicas.addresses.slice(0, 1);
+    const [held, free] = ["held-stream", "free-stream"].map(
+      (sessionId) => new StreamWriter({ sessionId, ways, random: random.fork() }),
+    );
+    if (held === undefined || free === undefined) throw new Error("there are two");
+    const source = new StreamSource(random.fork());
+    const through = (writer: StreamWriter): Promise<void> => {
+      writer.queue(source.sentence(5));
+      return writer.until(() => writer.progress === writer.events.length);
+    };
+    await Promise.all([through(held), through(free)]);
+    const silent = await holdSession(database.sql, held.sessionId);
+    try {
+      const before = held.progress;
+      const waiting = through(held);
+      const startMs = performance.now();
+      // Longer than a statement waits for a lock, so that it has been tried again.
+      while (performance.now() - startMs < LOCK_TIMEOUT_MS * 1.5) await through(free);
+      expect(held.progress).toBe(before);
+      await silent.release();
+      await waiting;
+    } finally {
+      await silent.release();
+    }
+    expect(held.breaks).toEqual([]);
+    await Promise.all([held.finish(), free.finish()]);
+    expect(await problemsAfter(held)).toEqual([]);
+    expect(await problemsAfter(free)).toEqual([]);
+  });
+});
+
+describe("writers who fight for a session", () => {
+  const FIGHTERS = 6;
+
+  /** No two say the same. */
+  function* wordsOf(name: string): Generator<StreamEvent, never> {
+    for (let at = 0; ; at += 1) {
+      const isWord = at % 12 < 10;
+      const event = isWord
+        ? { type: "TEXT_MESSAGE_CONTENT", messageId: name, delta: `${at} ` }
+        : { type: "CUSTOM", name, value: at };
+      yield { eventType: event.type, payload: JSON.stringify(event) };
+    }
+  }
+
+  class Fighter {
+    readonly writer: StreamWriter;
+    /** What the service ended it with. */
+    readonly lost: Promise<unknown>;
+    #isOver = false;
+    readonly #writing: Promise<void>;
+
+    constructor(
+      sessionId: string,
+      { name, epoch, ways }: { name: string; epoch: bigint; ways: readonly string[] },
+    ) {
+      this.writer = new StreamWriter({
+        sessionId,
+        ways,
+        epoch,
+        random: random.fork(),
+        maxAgeMs: 40,
+      });
+      this.lost = this.writer.failure();
+      this.#writing = this.#write(wordsOf(name));
+      this.#writing.catch(() => undefined); // Whoever loses says so by `lost`.
+    }
+
+    async #write(words: Iterator<StreamEvent, never>): Promise<void> {
+      const { writer } = this;
+      while (!this.#isOver) {
+        writer.queue(Array.from({ length: 8 }, () => words.next().value));
+        await writer.until(() => writer.events.length - writer.progress < 24);
+      }
+      await writer.finish();
+    }
+
+    async win(): Promise<void> {
+      this.#isOver = true;
+      await this.#writing;
+    }
+  }
+
+  const LOSES = {
+    higher: { code: "FAILED_PRECONDITION", reason: "STALE_EPOCH" },
+    same: { code: "ABORTED", reason: "STREAM_REPLACED" },
+  } as const;
+
+  test.each(["higher", "same"] as const)(
+    "with the %s epoch: who comes later wins, here or on the other service, and nothing of the loser is behind",
+    async (kind) => {
+      const sessionId = `fight-${kind}`;
+      const fighters: Fighter[] = [];
+      const losses: unknown[] = [];
+      for (let at = 0; at < FIGHTERS; at += 1) {
+        const before = fighters.at(-1);
+        const ways = [replicas.at(random.below(2)).grpcAddress];
+        const epoch = kind === "same" ? (before?.writer.epoch ?? 0n) : 0n;
+        const fighter = new Fighter(sessionId, { name: `fighter ${at}`, epoch, ways });
+        fighters.push(fighter);
+        const far = 10 + random.below(40);
+        await fighter.writer.until(() => fighter.writer.progress > far);
+        losses.push(await before?.lost);
+      }
+      await fighters.at(-1)?.win();
+      for (const lost of losses.slice(1)) expect(lost).toMatchObject(LOSES[kind]);
+      const writers = fighters.map(({ writer }) => writer);
+      expect(await problemsAfter(...writers)).toEqual([]);
+      const epochs = writers.map(({ epoch }) => epoch);
+      expect(epochs).toEqual(epochs.map((_, at) => (kind === "same" ? 1n : BigInt(at) + 1n)));
+      await Promise.all(writers.map((writer) => writer.close()));
+    },
+  );
+
+  test("who was away when another came with a higher epoch is refused on its return", async () => {
+    const ways = replicas.addresses;
+    const first = new Fighter("fight-return", { name: "first", epoch: 0n, ways });
+    await first.writer.until(() => first.writer.progress > 10);
+    const second = new Fighter("fight-return", { name: "second", epoch: 7n, ways });
+    first.writer.leave();
+    await second.writer.until(() => second.writer.progress > 10);
+    expect(await first.lost).toMatchObject(LOSES.higher);
+    await second.win();
+    expect(second.writer.epoch).toBe(7n);
+    expect(await problemsAfter(first.writer, second.writer)).toEqual([]);
+    await first.writer.close();
+  });
+
+  test("a unary push with a higher epoch takes the session as well, and numbers begin anew with it", async () => {
+    const sessionId = "fight-unary";
+    const [here = "", there = ""] = replicas.addresses;
+    const first = new Fighter(sessionId, { name: "first", epoch: 0n, ways: [here] });
+    await first.writer.until(() => first.writer.progress > 10);
+    const client = new RpcClient(there);
+    const [word] = wordsOf("unary");
+    await client.unary(SessionService.method.pushSessionEvent, {
+      sessionId,
+      ...word,
+      producerEpoch: 5n,
+    });
+    client.close();
+    expect(await first.lost).toMatchObject(LOSES.higher);
+    const second = new Fighter(sessionId, { name: "second", epoch: 5n, ways: [here] });
+    await second.writer.until(() => second.writer.progress > 10);
+    await second.win();
+    await first.writer.close();
+    const unary: WriterRecord = {
+      ...first.writer.record(expectationOf),
+      name: "the unary push",
+      epoch: 4n,
+      sent: word === undefined ? [] : [expectationOf(word)],
+      acknowledged: [],
+      isWhole: true,
+    };
+    const records = [first, second].map(({ writer }) => writer.record(expectationOf));
+    const session = (await storedOf([sessionId])).get(sessionId);
+    if (session === undefined) throw new Error("nothing is there");
+    expect(streamProblemsOf(records.toSpliced(1, 0, unary), session)).toEqual([]);
+  });
+});

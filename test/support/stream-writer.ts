@@ -1,0 +1,311 @@
+/**
+ * A small, exact client of PushSessionEvents, with no SDK and no compressor. It numbers its events,
+ * sends them in batches of random sizes, and after any break asks another way what is committed and
+ * sends on from there, often a little from before it.
+ *
+ *   queue ──► events ──► batches, as many bytes as may be unacknowledged ──► one connection
+ *                                                                               │
+ *   acknowledged ◄── Committed ◄────────────────────────────────────────────────┤
+ *   pause, next way, the same epoch, on from last_client_seq + 1 ◄── a break, or silence
+ *
+ * What breaks is repeated; what the service refuses for good ends the writer. A connection that is
+ * silent for too long is left as it is, not cancelled: for the service its writer still lives.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import type { Compression, Opened } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { reasonOf } from "./history.ts";
+import type { Random } from "./random.ts";
+import type { Acknowledgement, ExpectedEvent, Opening, WriterRecord } from "./stream-check.ts";
+import { isBreak, Conversation, type Open, type ReceivedFrame } from "./stream-conversation.ts";
+import type { StreamEvent } from "./streams.ts";
+
+export interface StreamWriterOptions {
+  readonly sessionId: string;
+  /** Addresses, asked by turns. */
+  readonly ways: readonly string[];
+  readonly random: Random;
+  /** 0 or absent: the highest so far and 1. */
+  readonly epoch?: bigint;
+  readonly compression?: Compression;
+  readonly maxAgeMs?: number;
+  readonly maxTextBytes?: number;
+  /** At most so long before each batch. */
+  readonly paceMs?: number;
+  /** How long an answer may take before the writer looks for another way. */
+  readonly silenceMs?: number;
+}
+
+const BATCH_EVENTS_MAX = 24;
+const OVERLAP_EVENTS_MAX = 4;
+const PAUSE_MS_MAX = 120;
+/** A writer whose groups may grow older than this does not wait for them: it says flush. */
+const AGE_WAITED_FOR_MS = 300;
+const SILENCE_MS = 20_000;
+
+export class StreamWriter {
+  readonly sessionId: string;
+  readonly events: StreamEvent[] = [];
+  readonly acknowledged: Acknowledgement[] = [];
+  /** Why its connections ended, one by one. */
+  readonly breaks: string[] = [];
+  /** Why the connections ended that it had left. */
+  readonly left: string[] = [];
+  readonly #options: StreamWriterOptions;
+  readonly #openings: Opening[] = [];
+  readonly #refused: bigint[] = [];
+  readonly #conversations: Conversation[] = [];
+  /** Of payload, before each event and behind the last. */
+  readonly #bytesBefore = [0n];
+  readonly #ended: Promise<void>;
+  #epoch: bigint;
+  #firstClientSeq: bigint | undefined;
+  #failure: unknown;
+  #isClosing = false;
+  #changed = Promise.withResolvers<void>();
+  /** Ends the connection in use; the writer goes on. */
+  #endCurrent: (reason: string) => void = () => undefined;
+
+  constructor(options: StreamWriterOptions) {
+    this.sessionId = options.sessionId;
+    this.#options = options;
+    this.#epoch = options.epoch ?? 0n;
+    this.#ended = this.#run().catch((error: unknown) => {
+      this.#failure = error;
+      this.#change();
+    });
+  }
+
+  /** 0 until it is known. */
+  get epoch(): bigint {
+    return this.#epoch;
+  }
+
+  /** How many of its events are acknowledged. */
+  get progress(): number {
+    return this.#indexOf(this.#acknowledgedUpTo + 1n);
+  }
+
+  /** The highest seq that was acknowledged. */
+  get head(): bigint {
+    return this.acknowledged.findLast(({ seq = 0n }) => seq > 0n)?.seq ?? 0n;
+  }
+
+  queue(events: readonly StreamEvent[]): void {
+    for (const event of events) {
+      this.events.push(event);
+      const before = this.#bytesBefore.at(-1) ?? 0n;
+      this.#bytesBefore.push(before + BigInt(Buffer.byteLength(event.payload)));
+    }
+    this.#change();
+  }
+
+  /** Resolves when it is so; rejects when the service ended the writer before. */
+  async until(isSo: () => boolean): Promise<void> {
+    await this.#when(() => isSo() || this.#failure !== undefined);
+    if (!isSo()) throw this.#failure;
+  }
+
+  /** What the service ended it with. */
+  async failure(): Promise<unknown> {
+    await this.#when(() => this.#failure !== undefined);
+    return this.#failure;
+  }
+
+  /** Goes away from its connection without a word, to the next way. */
+  leave(): void {
+    this.#endCurrent("LEFT");
+  }
+
+  /** Resolves when all that it has is acknowledged, and the service has ended the stream with OK. */
+  async finish(): Promise<void> {
+    await this.until(() => this.progress === this.events.length);
+    this.#isClosing = true;
+    this.#conversations.at(-1)?.end();
+    await this.#ended;
+    await this.close();
+  }
+
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    this.#endCurrent("CLOSED");
+    await this.#ended;
+    for (const conversation of this.#conversations) conversation.cancel();
+  }
+
+  /** For the checker; `expect` says what an event has to be stored as, if it may be. */
+  record(expect: (event: StreamEvent) => ExpectedEvent | undefined): WriterRecord {
+    return {
+      name: `${this.sessionId}, epoch ${this.#epoch}`,
+      epoch: this.#epoch,
+      firstClientSeq: this.#firstClientSeq ?? 1n,
+      sent: this.events.map(expect),
+      openings: this.#openings,
+      acknowledged: this.acknowledged,
+      refused: this.#refused,
+      isWhole: this.progress === this.events.length,
+    };
+  }
+
+  get #acknowledgedUpTo(): bigint {
+    return this.acknowledged.at(-1)?.clientSeq ?? 0n;
+  }
+
+  #indexOf(clientSeq: bigint): number {
+    const index = clientSeq - (this.#firstClientSeq ?? 1n);
+    return index < 0n ? 0 : Number(index);
+  }
+
+  #change(): void {
+    this.#changed.resolve();
+    this.#changed = Promise.withResolvers();
+  }
+
+  async #when(isSo: () => boolean): Promise<void> {
+    while (!isSo()) await this.#changed.promise;
+  }
+
+  async #run(): Promise<void> {
+    const { ways, random } = this.#options;
+    for (let turn = random.below(ways.length); !this.#isClosing; turn += 1) {
+      this.breaks.push(await this.#converse(ways[turn % ways.length] ?? ""));
+      if (!this.#isClosing) await delay(random.below(PAUSE_MS_MAX));
+    }
+  }
+
+  /** Resolves with what broke the connection; rejects with what may not be repeated. */
+  async #converse(address: string): Promise<string> {
+    const conversation = new Conversation(address, this.#open());
+    this.#conversations.push(conversation);
+    const ended = Promise.withResolvers<string>();
+    this.#endCurrent = ended.resolve;
+    this.#read(conversation).then(ended.resolve, ended.reject);
+    this.#sendAll(conversation).catch(ended.reject);
+    // An opening that asks for an epoch is waited for: another one would get another epoch.
+    const { silenceMs = SILENCE_MS } = this.#options;
+    const silent = conversation.silence(() => (this.#epoch === 0n ? SILENCE_MS : silenceMs));
+    try {
+      return await Promise.race([ended.promise, silent]);
+    } finally {
+      conversation.isOver = true;
+      this.#change();
+    }
+  }
+
+  #open(): Open {
+    const { sessionId, compression, maxAgeMs, maxTextBytes } = this.#options;
+    return {
+      sessionId,
+      producerEpoch: this.#epoch,
+      ...(compression === undefined ? {} : { compression }),
+      ...(maxAgeMs === undefined ? {} : { maxAgeMs }),
+      ...(maxTextBytes === undefined ? {} : { maxTextBytes }),
+    };
+  }
+
+  async #read(conversation: Conversation): Promise<string> {
+    let reason = "OK";
+    try {
+      await conversation.read((frame) => {
+        if (!conversation.isOver) this.#came(conversation, frame);
+      });
+    } catch (error) {
+      const passes = isBreak(error) || conversation.isOver || this.#mayHaveReplacedItself(error);
+      if (!passes) throw error;
+      reason = reasonOf(error);
+    }
+    if (conversation.isOver) this.left.push(reason);
+    else conversation.cancel();
+    if (reason === "OK" && !this.#isClosing) throw new Error("ended with OK, and not at its end");
+    return reason;
+  }
+
+  /** An opening that it has left unanswered may come to the table behind a later one of its own. */
+  #mayHaveReplacedItself(error: unknown): boolean {
+    const isUnanswered = ({ isOver, nextClientSeq }: Conversation): boolean =>
+      isOver && nextClientSeq === 0n;
+    return reasonOf(error) === "STREAM_REPLACED" && this.#conversations.some(isUnanswered);
+  }
+
+  #came(conversation: Conversation, frame: ReceivedFrame): void {
+    const isFirst = conversation.nextClientSeq === 0n;
+    if (isFirst !== (frame.case === "opened")) throw new Error(`${frame.case} is out of place`);
+    if (frame.case === "opened") this.#wasOpened(conversation, frame.value);
+    if (frame.case === "refused") this.#refused.push(frame.value.clientSeq);
+    if (frame.case === "committed") {
+      const { lastClientSeq, lastSeq } = frame.value;
+      if (lastClientSeq > conversation.sentClientSeq) {
+        throw new Error(`${lastClientSeq} acknowledged, ${conversation.sentClientSeq} sent`);
+      }
+      this.acknowledged.push({ clientSeq: lastClientSeq, seq: lastSeq });
+    }
+    conversation.heard({ isMoreDue: this.#isAnswerDue(conversation) });
+    this.#change();
+  }
+
+  #wasOpened(conversation: Conversation, opened: Opened): void {
+    const { lastClientSeq, refused, producerEpoch, maxUnacknowledgedBytes } = opened;
+    if (this.#epoch !== 0n && producerEpoch !== this.#epoch) {
+      throw new Error(`asked for epoch ${this.#epoch}, and opened ${producerEpoch}`);
+    }
+    this.#epoch = producerEpoch;
+    this.#firstClientSeq ??= lastClientSeq + 1n;
+    this.#openings.push({ lastClientSeq, refused });
+    this.acknowledged.push({ clientSeq: lastClientSeq, seq: undefined });
+    if (lastClientSeq >= this.#firstClientSeq + BigInt(this.events.length)) {
+      throw new Error(`opened at ${lastClientSeq}, which was never sent`);
+    }
+    conversation.sentClientSeq = lastClientSeq;
+    conversation.bytesMax = maxUnacknowledgedBytes;
+    conversation.nextClientSeq = this.#littleBefore(lastClientSeq + 1n);
+  }
+
+  /** What is sent again is for the service to skip. */
+  #littleBefore(clientSeq: bigint): bigint {
+    const from = clientSeq - BigInt(this.#options.random.below(OVERLAP_EVENTS_MAX));
+    const first = this.#firstClientSeq ?? 1n;
+    return from < first ? first : from;
+  }
+
+  async #sendAll(conversation: Conversation): Promise<void> {
+    const { random, paceMs = 0, maxAgeMs = 0 } = this.#options;
+    for (;;) {
+      await this.#when(() => conversation.isOver || this.#next(conversation, 1).length > 0);
+      if (paceMs > 0) await delay(random.below(paceMs));
+      if (conversation.isOver) return;
+      const events = this.#next(conversation, 1 + random.below(BATCH_EVENTS_MAX));
+      const firstClientSeq = conversation.nextClientSeq;
+      conversation.nextClientSeq += BigInt(events.length);
+      const last = conversation.nextClientSeq - 1n;
+      if (last > conversation.sentClientSeq) conversation.sentClientSeq = last;
+      const isAnswerDue = this.#isAnswerDue(conversation);
+      const batch = { firstClientSeq, events: [...events] };
+      conversation.send({ case: "batch", value: batch }, { isAnswerDue });
+      if (random.oneIn(4)) conversation.restsUntil = conversation.nextClientSeq - 1n;
+      const isWaiting = this.#next(conversation, 1).length === 0;
+      if (isWaiting && (random.oneIn(2) || maxAgeMs > AGE_WAITED_FOR_MS)) {
+        conversation.send({ case: "flush", value: {} }, { isAnswerDue });
+      }
+      if (random.oneIn(8)) {
+        conversation.nextClientSeq = this.#littleBefore(conversation.nextClientSeq);
+      }
+    }
+  }
+
+  #isAnswerDue({ nextClientSeq }: Conversation): boolean {
+    return this.#acknowledgedUpTo + 1n < nextClientSeq;
+  }
+
+  /** What may be sent now, at most so many; at least one where nothing is unacknowledged. */
+  #next(conversation: Conversation, eventsMax: number): readonly StreamEvent[] {
+    const { nextClientSeq, restsUntil, bytesMax } = conversation;
+    if (nextClientSeq === 0n || this.#acknowledgedUpTo < restsUntil) return [];
+    const from = this.#indexOf(nextClientSeq);
+    const acknowledged = Math.min(this.progress, from);
+    const candidates = this.events.slice(from, from + eventsMax);
+    return candidates.filter((_, at) => {
+      const end = from + at + 1;
+      const bytes = (this.#bytesBefore[end] ?? 0n) - (this.#bytesBefore[acknowledged] ?? 0n);
+      return bytes <= bytesMax || end === acknowledged + 1;
+    });
+  }
+}

@@ -1,0 +1,119 @@
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { knownOf } from "../../src/handlers/push-stream/checks.ts";
+import { CLIENT_SEQ_MAX, StreamNumbers } from "../../src/handlers/push-stream/numbers.ts";
+import { properties } from "../support/properties.ts";
+
+type Step = "none" | "began" | "joined" | "refused" | "close" | "take" | "commit";
+const STEPS: readonly Step[] = ["none", "began", "joined", "refused", "close", "take", "commit"];
+
+/** Each event by itself, and what it waits for: the plain way to say what StreamNumbers counts. */
+interface Model {
+  readonly bytes: number;
+  readonly refused: boolean;
+  state: "open" | "settled" | "handed" | "committed";
+}
+
+test("numbers are handed over in one line, each once, with what was refused among them", () => {
+  const steps = fc.array(fc.tuple(fc.constantFrom(...STEPS), fc.nat(9)));
+  fc.assert(
+    fc.property(steps, fc.bigInt({ min: 0n, max: 2n ** 62n }), (drawn, base) => {
+      const numbers = new StreamNumbers({ lastClientSeq: base });
+      const events: Model[] = [];
+      const handovers: unknown[][] = [];
+      const inFlight: { readonly events: Model[]; readonly commit: () => void }[] = [];
+      const settle = () => events.forEach((one) => one.state === "open" && (one.state = "settled"));
+      const hasGroup = () => events.some(({ state }) => state === "open");
+      for (const [step, bytes] of drawn) {
+        if (step === "take") {
+          const taken = events.filter(({ state }) => state === "settled");
+          const handover = numbers.take();
+          const first = BigInt(events.findIndex(({ state }) => state === "settled"));
+          const whole = {
+            firstClientSeq: base + first + 1n,
+            lastClientSeq: base + first + BigInt(taken.length),
+            events: taken.length,
+            refused: taken.filter(({ refused }) => refused).length,
+            payloadBytes: taken.reduce((sum, one) => sum + one.bytes, 0),
+          };
+          handovers.push([handover, taken.length === 0 ? undefined : whole]);
+          for (const one of taken) one.state = "handed";
+          if (handover !== undefined)
+            inFlight.push({ events: taken, commit: () => numbers.committed(handover) });
+        } else if (step === "commit") {
+          const next = inFlight.shift();
+          next?.events.forEach((one) => (one.state = "committed"));
+          next?.commit();
+        } else if (step === "close") {
+          settle();
+          numbers.groupClosed();
+        } else if (step === "refused") {
+          events.push({ bytes, refused: true, state: hasGroup() ? "open" : "settled" });
+          numbers.refused(bytes);
+        } else {
+          const joins = step === "joined" && hasGroup(); // Nothing joins what is not there.
+          if (!joins) settle();
+          events.push({ bytes, refused: false, state: "open" });
+          numbers.accepted(bytes, joins ? "joined" : step === "none" ? "none" : "began");
+          if (step === "none") settle();
+        }
+        expect(handovers.map(([handover]) => handover)).toEqual(
+          handovers.map(([, whole]) => whole),
+        );
+        const uncommitted = events.filter(({ state }) => state !== "committed");
+        expect(numbers.next).toBe(base + BigInt(events.length) + 1n);
+        expect(numbers.lastCommitted).toBe(base + BigInt(events.length - uncommitted.length));
+        expect(numbers.unacknowledgedEvents).toBe(uncommitted.length);
+        expect(numbers.isCommitted).toBe(uncommitted.length === 0);
+        expect(numbers.unacknowledgedBytes).toBe(
+          uncommitted.reduce((sum, one) => sum + one.bytes, 0),
+        );
+        expect(numbers.openBytes).toBe(
+          events.reduce((sum, one) => sum + (one.state === "open" ? one.bytes : 0), 0),
+        );
+      }
+    }),
+    properties({ runs: 300 }),
+  );
+});
+
+describe("how many events of a batch are known", () => {
+  const batch = (firstClientSeq: bigint, count: number) => ({
+    firstClientSeq,
+    events: Array.from({ length: count }, () => ({
+      $typeName: "ambient.v1.RawEvent" as const,
+      eventType: "",
+      payload: "",
+    })),
+  });
+
+  test.each<[string, bigint, number, bigint, number]>([
+    ["none of the next", 4n, 3, 4n, 0],
+    ["some of an overlapping one", 2n, 3, 4n, 2],
+    ["all of an old one", 1n, 3, 4n, 3],
+    ["all of a much older one", 1n, 3, 2n ** 60n, 3],
+    ["none of none", 9n, 0, 4n, 0],
+    ["none of none at number 0", 0n, 0, 4n, 0],
+    ["none of the last there is", CLIENT_SEQ_MAX, 1, CLIENT_SEQ_MAX, 0],
+  ])("%s", (_, first, count, next, known) => {
+    expect(knownOf(batch(first, count), next)).toBe(known);
+  });
+
+  test.each<[string, bigint, number, bigint, RegExp]>([
+    ["a number below the first", 0n, 1, 4n, /at least 1/],
+    ["a gap", 5n, 1, 4n, /at most 4, the next number, but is 5/],
+    ["a gap at the top", 2n ** 64n - 1n, 1, 4n, /at most 4/],
+    ["past the top", CLIENT_SEQ_MAX, 2, CLIENT_SEQ_MAX, /no number is above 9223372036854775807/],
+    ["behind the top", CLIENT_SEQ_MAX + 1n, 1, CLIENT_SEQ_MAX + 1n, /no number is above/],
+  ])("is refused for %s", (_, first, count, next, description) => {
+    expect(knownOf(batch(first, count), next)).toMatchObject({
+      field: "batch.first_client_seq",
+      description: expect.stringMatching(description),
+    });
+  });
+
+  test("more events than a batch may have are refused", () => {
+    expect(knownOf(batch(1n, 65_536), 1n)).toBe(0);
+    expect(knownOf(batch(1n, 65_537), 1n)).toMatchObject({ field: "batch.events" });
+  });
+});

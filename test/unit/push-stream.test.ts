@@ -1,0 +1,416 @@
+/** One push stream over an ingest, a reader and timers that do what a test says. */
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import {
+  PushSessionEventsRequestSchema,
+  type PushSessionEventsResponse,
+} from "../../gen/ambient/v1/event_stream_pb.ts";
+import type { Clock } from "../../src/base/clock.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
+import {
+  createPushStreamHandlers,
+  type PushStreamOptions,
+} from "../../src/handlers/push-stream/push-streams.ts";
+import type { Acknowledged } from "../../src/ingest/ingest.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import type { Push } from "../../src/store/push.ts";
+import type { StoredRow } from "../../src/store/rows.ts";
+import { fragments, type RawEventFields, whole } from "../support/push-stream.ts";
+
+type Frame = MessageInitShape<typeof PushSessionEventsRequestSchema>["frame"];
+
+const BAD: RawEventFields = { payload: "{}" };
+
+class Bench implements Clock {
+  readonly pushes: Push[] = [];
+  readonly said: PushSessionEventsResponse["frame"][] = [];
+  readonly groups = new OpenGroups();
+  /** How the call ended; "OK" or the reason. */
+  ended: string | undefined;
+  /** Whether a message may come. */
+  listens = false;
+  unsentBytes = 0;
+  bytesASend = 0;
+  nowMs = 1_000;
+  readonly timers: { readonly delayMs: number; readonly action: () => void }[] = [];
+  readonly #settles: PromiseWithResolvers<Acknowledged>[] = [];
+  #seq = 1n;
+  readonly call;
+
+  constructor(options: Partial<PushStreamOptions> = {}) {
+    const handlers = createPushStreamHandlers(
+      {
+        ingest: {
+          open: async () => ({ epoch: 2n, stream: 5n, lastClientSeq: 10n, refused: 0n }),
+          push: (push) => {
+            this.pushes.push(push);
+            const settle = Promise.withResolvers<Acknowledged>();
+            this.#settles.push(settle);
+            return settle.promise;
+          },
+        },
+        groups: this.groups,
+        order: { observe: () => undefined },
+        clock: this,
+        timers: {
+          after: (delayMs, action) => {
+            const timer = { delayMs, action };
+            this.timers.push(timer);
+            return () => void this.timers.splice(this.timers.indexOf(timer), 1);
+          },
+        },
+        metrics: createMetrics(),
+      },
+      {
+        validation: "strict",
+        payloadBytesMax: 1_048_576,
+        pushStreamBytesMax: 1_048_576,
+        pushStreamsMax: 2,
+        ...options,
+      },
+    );
+    this.call = handlers.pushSessionEvents(this.#caller());
+  }
+
+  static async opened(options: Partial<PushStreamOptions> = {}): Promise<Bench> {
+    const bench = new Bench(options);
+    bench.send({ case: "open", value: { sessionId: "s" } });
+    await settled();
+    const answer = bench.said.shift();
+    if (answer?.case !== "opened") throw new Error("the stream did not open");
+    return bench;
+  }
+
+  nowMicros(): bigint {
+    return 1_700_000_000_000_000n;
+  }
+
+  monotonicMs(): number {
+    return this.nowMs;
+  }
+
+  send(frame: Frame): void {
+    const request = create(PushSessionEventsRequestSchema, frame === undefined ? {} : { frame });
+    this.listens = this.call.heard(request);
+  }
+
+  batch(firstClientSeq: number, events: readonly RawEventFields[]): void {
+    this.send({
+      case: "batch",
+      value: { firstClientSeq: BigInt(firstClientSeq), events: [...events] },
+    });
+  }
+
+  /** The oldest push that is under way is committed, or refused. */
+  async settle(error?: ServiceError): Promise<void> {
+    const settle = this.#settles.shift();
+    const push = this.pushes[this.pushes.length - this.#settles.length - 1];
+    if (error !== undefined) settle?.reject(error);
+    else settle?.resolve({ rows: this.#stored(push), deduplicated: false });
+    await settled();
+  }
+
+  /** The reader has taken everything. */
+  taken(): void {
+    this.unsentBytes = 0;
+    this.call.sent();
+  }
+
+  #caller() {
+    const unsentBytes = (): number => this.unsentBytes;
+    return {
+      send: ({ frame }: PushSessionEventsResponse) => {
+        this.said.push(frame);
+        this.unsentBytes += this.bytesASend;
+      },
+      get unsentBytes() {
+        return unsentBytes();
+      },
+      hearOn: () => {
+        this.listens = true;
+      },
+      end: (error?: ServiceError) => {
+        this.ended = error?.reason ?? "OK";
+      },
+    };
+  }
+
+  #stored(push: Push | undefined): readonly StoredRow[] {
+    return (push?.rows ?? []).map((row) => {
+      const seq = this.#seq;
+      this.#seq += BigInt(row.eventCount);
+      return { ...row, stream: "events", sessionId: "s", seq, runId: "" };
+    });
+  }
+}
+
+async function settled(): Promise<void> {
+  await new Promise((resolve) => setImmediate(resolve));
+}
+
+function rangeOf(push: Push | undefined): readonly unknown[] {
+  const { range, rows = [] } = push ?? {};
+  const counts = rows.map(({ eventCount }) => eventCount);
+  return [range?.firstClientSeq, range?.lastClientSeq, range?.refused, counts];
+}
+
+describe("handing over", () => {
+  test("one push is under way; what closes meanwhile goes together when it is committed", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1)]);
+    bench.batch(12, [whole(2)]);
+    bench.batch(13, [BAD, ...fragments(["a", "b"]), whole(3)]);
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
+    expect(bench.pushes[0]?.range).toMatchObject({ epoch: 2n, stream: 5n });
+    await bench.settle();
+    expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 16n, 1, [1, 2, 1]]]);
+    await bench.settle();
+    expect(bench.said.map(({ case: name }) => name)).toEqual(["refused", "committed", "committed"]);
+    expect(bench.said.at(-1)).toMatchObject({ value: { lastClientSeq: 16n, lastSeq: 5n } });
+  });
+
+  test("a second one follows at once when there is much; then the caller waits", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1)]);
+    bench.batch(
+      12,
+      Array.from({ length: 600 }, (_, n) => whole(n)),
+    );
+    expect(bench.pushes.map(rangeOf).map(([first, last]) => [first, last])).toEqual([
+      [11n, 11n],
+      [12n, 267n],
+    ]);
+    expect(bench.listens).toBe(false);
+    await bench.settle();
+    await bench.settle();
+    await bench.settle();
+    expect(bench.pushes.map(({ range }) => range?.lastClientSeq).at(-1)).toBe(611n);
+    expect(bench.listens).toBe(true);
+  });
+
+  test("refused events alone are a push without rows", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [BAD, BAD]);
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 12n, 2, []]]);
+    await bench.settle();
+    expect(bench.said.at(-1)).toMatchObject({ value: { lastClientSeq: 12n, lastSeq: 0n } });
+  });
+
+  test("what was refused while a group is open is not told as committed before the group is", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1), ...fragments(["a"]), BAD]);
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
+    await bench.settle();
+    bench.send({ case: "flush", value: {} });
+    expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 13n, 1, [1]]]);
+  });
+
+  test("a unary push has everything before it handed over when it goes on itself", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1), ...fragments(["a", "b"])]);
+    bench.groups.close("another");
+    expect(bench.pushes).toHaveLength(1);
+    bench.groups.close("s");
+    expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 13n, 0, [2]]]);
+  });
+});
+
+describe("the end", () => {
+  test("the caller leaves: what came is handed over at once, and nothing is waited for", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1), ...fragments(["a", "b"])]);
+    bench.call.over(new ServiceError("cancelled", "CANCELLED", "left"));
+    expect(bench.pushes.map(rangeOf)).toEqual([
+      [11n, 11n, 0, [1]],
+      [12n, 13n, 0, [2]],
+    ]);
+    expect(bench.timers).toEqual([]);
+    await bench.settle();
+    await bench.settle();
+    expect(bench.said).toEqual([]);
+    expect(bench.ended).toBeUndefined();
+  });
+
+  test("ingest refuses: that is the end, and nothing more is handed over", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1)]);
+    bench.batch(12, [whole(2), ...fragments(["a"])]);
+    await bench.settle(new ServiceError("overloaded", "QUEUE_FULL", "full"));
+    expect(bench.ended).toBe("QUEUE_FULL");
+    expect(bench.pushes).toHaveLength(1);
+    expect(bench.timers).toEqual([]);
+    bench.groups.close("s");
+    expect(bench.pushes).toHaveLength(1);
+  });
+
+  test("the half-close waits for every commit", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1), ...fragments(["a"])]);
+    bench.call.heardAll();
+    await bench.settle();
+    expect(bench.ended).toBeUndefined();
+    await bench.settle();
+    expect(bench.said.at(-1)).toMatchObject({ value: { lastClientSeq: 12n } });
+    expect(bench.ended).toBe("OK");
+  });
+
+  test("a deletion hands over nothing: it could not be stored", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, fragments(["a"]));
+    bench.groups.deleted("s");
+    expect(bench.ended).toBe("SESSION_DELETED");
+    expect(bench.pushes).toEqual([]);
+  });
+
+  test("of two openings the table's newer one wins, whichever is answered first", async () => {
+    const groups = new OpenGroups();
+    const fenced: string[] = [];
+    const stream = (name: string, epoch: bigint, number: bigint) => ({
+      sessionId: "s",
+      opened: { epoch, stream: number, lastClientSeq: 0n, refused: 0n },
+      closeGroup: () => undefined,
+      fence: ({ reason }: ServiceError) => void fenced.push(`${name} ${reason}`),
+    });
+    const newer = stream("newer", 1n, 8n);
+    expect(groups.enter(newer)).toBe(true);
+    expect(groups.enter(stream("older", 1n, 7n))).toBe(false);
+    expect(groups.enter(stream("next", 2n, 9n))).toBe(true);
+    groups.leave(newer); // Does not take the next one away.
+    groups.deleted("s");
+    expect(fenced).toEqual(["older STREAM_REPLACED", "newer STALE_EPOCH", "next SESSION_DELETED"]);
+  });
+});
+
+describe("a slow reader", () => {
+  test("gets one acknowledgement for many commits", async () => {
+    const bench = await Bench.opened();
+    bench.bytesASend = 10;
+    for (const number of [11, 12, 13]) {
+      bench.batch(number, [whole(number)]);
+      await bench.settle();
+    }
+    expect(bench.said).toMatchObject([{ case: "committed", value: { lastClientSeq: 11n } }]);
+    bench.taken();
+    expect(bench.said.slice(1)).toMatchObject([{ value: { lastClientSeq: 13n } }]);
+  });
+
+  test("is told everything before the end, however little it has taken", async () => {
+    const bench = await Bench.opened();
+    bench.bytesASend = 10;
+    bench.batch(11, [whole(11)]);
+    await bench.settle();
+    bench.batch(12, [whole(12)]);
+    bench.call.heardAll();
+    await bench.settle();
+    expect(bench.said).toMatchObject([
+      { case: "committed", value: { lastClientSeq: 11n } },
+      { case: "committed", value: { lastClientSeq: 12n } },
+    ]);
+    expect(bench.ended).toBe("OK");
+  });
+
+  test("is not heard while too many refusals wait for it, also in the middle of a batch", async () => {
+    const bench = await Bench.opened();
+    bench.bytesASend = 200;
+    bench.batch(
+      11,
+      Array.from({ length: 1_000 }, () => BAD),
+    );
+    const before = bench.said.length;
+    expect(before).toBeLessThan(400);
+    expect(bench.listens).toBe(false);
+    bench.taken();
+    expect(bench.said.length).toBeGreaterThan(before);
+    while (!bench.listens) {
+      await bench.settle();
+      bench.taken();
+    }
+    expect(bench.said.filter((frame) => frame.case === "refused")).toHaveLength(1_000);
+  });
+});
+
+describe("limits", () => {
+  test("the bytes that are not committed: the group is closed, and the caller waits", async () => {
+    const bench = await Bench.opened({ pushStreamBytesMax: 1_000 });
+    bench.batch(11, fragments(["x".repeat(500)]));
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]); // More than half of it.
+    bench.batch(12, fragments(["x".repeat(500)]));
+    expect(bench.listens).toBe(false);
+    await bench.settle();
+    expect(bench.listens).toBe(true);
+  });
+
+  test("events that are not committed", async () => {
+    const bench = await Bench.opened({ pushStreamBytesMax: 2 ** 30 });
+    const events = fragments(Array.from({ length: 1_024 }, () => ""));
+    const heard: boolean[] = [];
+    for (let sent = 0; sent < 65_536; sent += events.length) {
+      bench.batch(11 + sent, events);
+      heard.push(bench.listens);
+    }
+    expect(heard).toEqual([...Array.from({ length: 63 }, () => true), false]);
+    expect(bench.pushes.length).toBeGreaterThan(0);
+  });
+
+  test("streams, which count from their call to its end", async () => {
+    const handlers = createPushStreamHandlers(
+      { ...partsOfNothing(), metrics: createMetrics() },
+      { validation: "strict", payloadBytesMax: 1, pushStreamBytesMax: 1, pushStreamsMax: 1 },
+    );
+    const caller = {
+      send: () => undefined,
+      unsentBytes: 0,
+      hearOn: () => undefined,
+      end: () => undefined,
+    };
+    const first = handlers.pushSessionEvents(caller);
+    expect(() => handlers.pushSessionEvents(caller)).toThrow(/too many/);
+    first.over(new ServiceError("cancelled", "CANCELLED", "left"));
+    first.over(new ServiceError("cancelled", "CANCELLED", "left"));
+    handlers.pushSessionEvents(caller).heardAll();
+    handlers.pushSessionEvents(caller);
+    expect(() => handlers.pushSessionEvents(caller)).toThrow(/too many/);
+  });
+
+  function partsOfNothing() {
+    const never = (): Promise<never> => new Promise(() => undefined);
+    return {
+      ingest: { open: never, push: never },
+      groups: new OpenGroups(),
+      order: { observe: () => undefined },
+      clock: { nowMicros: () => 0n, monotonicMs: () => 0 },
+      timers: { after: () => () => undefined },
+    };
+  }
+});
+
+describe("the age of a group", () => {
+  test("one timer, set again when the group it was set for is gone", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, fragments(["a"]));
+    expect(bench.timers).toMatchObject([{ delayMs: 250 }]);
+    bench.nowMs += 100;
+    bench.batch(12, fragments(["b"], "m2")); // Closes the first group, and opens one.
+    expect(bench.timers).toHaveLength(1);
+    const [timer] = bench.timers.splice(0);
+    bench.nowMs += 150;
+    timer?.action();
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
+    expect(bench.timers).toMatchObject([{ delayMs: 100 }]);
+    await bench.settle();
+    const [next] = bench.timers.splice(0);
+    bench.nowMs += 100;
+    next?.action();
+    expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 12n, 0, [1]]]);
+    expect(bench.timers).toEqual([]);
+  });
+
+  test("a group that is over age when the next fragment comes does not take it", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, fragments(["a"]));
+    bench.nowMs += 250;
+    bench.batch(12, fragments(["b"]));
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
+  });
+});
