@@ -1,18 +1,17 @@
 /**
  * The AG-UI clients of npm, and CopilotKit's, open sessions of the running service and show what they
  * show when they are given every event: all streams, and some of them joined at every event, with the
- * rest pushed while the client is connected. Recorded streams where CORPUS names their folder: a session
+ * rest pushed, and merged into rows, while the client is connected. Recorded streams where CORPUS names their folder: a session
  * a stream, and a session an agent with all its streams as runs. Hand-written ones everywhere.
  */
 import { isDeepStrictEqual } from "node:util";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import {
   AGUI_CLIENTS,
   type AguiClient,
   type Conversation,
   type OpenClient,
-  typeOf,
 } from "../support/agui-clients.ts";
 import { comparable, type Oracle, oracleOf } from "../support/agui-oracle.ts";
 import {
@@ -24,13 +23,16 @@ import {
   varied,
 } from "../support/agui-sessions.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { PushStreamClient } from "../support/push-stream.ts";
 import { eventRowsOf } from "../support/recorded.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
 
 /** Sessions at a time. */
 const AT_ONCE = 24;
+/** Of one frame; none comes near what a request may have. */
+const BATCH_EVENTS = 200;
 /** A stream that is joined at each of n events is pushed n times. */
 const JOINED = { eventsMax: 130 };
 const JOINS_LIMIT_MS = 5 * 60_000;
@@ -43,7 +45,7 @@ const CHOSEN = IS_THOROUGH ? { singles: 16, several: 4 } : { singles: 5, several
 const EACH_PLACE = (at: number): readonly AguiClient[] =>
   IS_THOROUGH ? AGUI_CLIENTS : AGUI_CLIENTS.filter((_, turn) => turn === at % AGUI_CLIENTS.length);
 /** Two recorded runs never end: their RUN_ERROR is of no version. No push here pauses for so long. */
-const STALE_AFTER = "20s";
+const STALE_AFTER = "10s";
 
 let service: ServiceProcess;
 let rpc: RpcClient;
@@ -66,20 +68,28 @@ interface Session extends Events {
   readonly sessionId: string;
 }
 
-/** One after the other; what no version of the protocol accepts is left out. */
-async function push(sessionId: string, events: readonly string[]): Promise<void> {
-  for (const payload of events) {
-    const request = { sessionId, eventType: typeOf(payload), payload };
-    await rpc.unary(SessionService.method.pushSessionEvent, request).catch((error: unknown) => {
-      if (!(error instanceof RpcFailure) || error.code !== "INVALID_ARGUMENT") throw error;
-    });
+/** By one stream, in order; what no version of the protocol accepts is refused, and so left out. */
+async function push(
+  sessionId: string,
+  events: readonly string[],
+  compression: Compression,
+): Promise<void> {
+  const { stream } = await PushStreamClient.open(rpc, { sessionId, compression });
+  for (let at = 0; at < events.length; at += BATCH_EVENTS) {
+    const batch = events.slice(at, at + BATCH_EVENTS);
+    stream.batch(
+      at + 1,
+      batch.map((payload) => ({ payload })),
+    );
   }
+  stream.end();
+  while ((await stream.next()) !== undefined);
 }
 
 function storedAs(name: string, sessions: readonly Events[]): Promise<readonly Session[]> {
   return each(sessions, async ({ name: ofEvents, events }, at) => {
     const sessionId = `${name}-${at}`;
-    await push(sessionId, events);
+    await push(sessionId, events, Compression.OFF); // Rows are events, which the clients are fed.
     const rows = await eventRowsOf(service.grpcAddress, sessionId);
     return { name: ofEvents, sessionId, events: rows.map(({ payload }) => payload) };
   });
@@ -168,7 +178,7 @@ interface Join {
 async function joined({ session, at, joining }: Join): Promise<readonly Finding[]> {
   const { events } = session;
   const sessionId = `${session.sessionId}-at-${at}`;
-  await push(sessionId, events.slice(0, at));
+  await push(sessionId, events.slice(0, at), Compression.ON);
   const clients = joining.filter(({ waitsForRun }) => at > 0 || waitsForRun);
   const connections = clients.map((client) => {
     const here = Promise.withResolvers<void>();
@@ -178,7 +188,7 @@ async function joined({ session, at, joining }: Join): Promise<readonly Finding[
     return { client, opened, ended, here: Promise.race([here.promise, ended]) };
   });
   await Promise.all(connections.map(({ here }) => here));
-  await push(sessionId, events.slice(at));
+  await push(sessionId, events.slice(at), Compression.ON);
   const findings = connections.map(async ({ client, opened, ended }) => {
     await ended;
     const once = comparable(opened.conversation(), events);
