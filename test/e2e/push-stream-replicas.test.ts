@@ -172,28 +172,31 @@ test("a commit whose answer is lost between PostgreSQL and the service is found,
   // Long enough to keep the answers back while a push waits.
   const env = { DATABASE_URL: url.href, LOCK_TIMEOUT_MS: "2500" };
   const service = await startService({ env });
-  const ways = [service.grpcAddress];
-  const writer = new StreamWriter({ sessionId: "unheard", ways, random: random.fork() });
-  const counter = async (): Promise<unknown> =>
-    (await sql`select event_seq from sessions where id = ${writer.sessionId}`)[0]?.["event_seq"];
-  const source = new StreamSource(random.fork());
-  for (let turn = 0; turn < 4; turn += 1) {
-    writer.queue(source.sentence(20));
-    await writer.until(() => writer.progress === writer.events.length);
-    const before = await counter();
-    await using held = await holdSession(sql, writer.sessionId);
-    writer.queue(source.sentence(20));
-    await waits(1);
-    proxy.holdAnswers();
-    await held.release();
-    await expect.poll(counter, LOCKS).not.toBe(before);
-    proxy.cut();
+  try {
+    const ways = [service.grpcAddress];
+    const writer = new StreamWriter({ sessionId: "unheard", ways, random: random.fork() });
+    const counter = async (): Promise<unknown> =>
+      (await sql`select event_seq from sessions where id = ${writer.sessionId}`)[0]?.["event_seq"];
+    const source = new StreamSource(random.fork());
+    for (let turn = 0; turn < 4; turn += 1) {
+      writer.queue(source.sentence(20));
+      await writer.until(() => writer.progress === writer.events.length);
+      const before = await counter();
+      await using held = await holdSession(sql, writer.sessionId);
+      writer.queue(source.sentence(20));
+      await waits(1);
+      proxy.holdAnswers();
+      await held.release();
+      await expect.poll(counter, LOCKS).not.toBe(before);
+      proxy.cut();
+    }
+    await writer.finish();
+    expect(writer.breaks).toEqual(["OK"]);
+    expect(await problemsAfter(writer)).toEqual([]);
+  } finally {
+    await service.stop();
+    await proxy.stop();
   }
-  await writer.finish();
-  expect(writer.breaks).toEqual(["OK"]);
-  expect(await problemsAfter(writer)).toEqual([]);
-  await service.stop();
-  await proxy.stop();
 });
 
 describe("a session that a silent transaction holds", () => {

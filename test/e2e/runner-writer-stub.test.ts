@@ -247,6 +247,31 @@ describe("a stream", () => {
     expect(stub.events.map(({ payload }) => payload)).toEqual(RUN);
   });
 
+  test("of a chosen epoch survives an Open of its own that comes late, and no other", async () => {
+    let opens = false;
+    const stub = await started({ opens: () => opens, acknowledges: () => false });
+    const { writer, problem } = observed(stub, {
+      messages: "manual",
+      epoch: 7n,
+      openTimeoutMs: 50,
+      wait: () => new Promise((resolve) => setImmediate(resolve)),
+    });
+    writer.event(RUN[0] ?? "");
+    await problem("unreachable");
+    opens = true;
+    await expect.poll(() => writer.stats.state).toBe("streaming");
+    const replaced = { code: status.ABORTED, reason: "STREAM_REPLACED" };
+    for (let late = stub.asked.length - 1; late > 0; late -= 1) {
+      const before = stub.opened;
+      stub.breakStreams(replaced);
+      await expect.poll(() => stub.opened).toBe(before + 1);
+      await expect.poll(() => writer.stats.state).toBe("streaming");
+    }
+    stub.breakStreams(replaced);
+    expect(await problem("fenced")).toMatchObject({ reason: "STREAM_REPLACED", events: 1 });
+    await writer.close();
+  });
+
   test("of a session that has seen a higher epoch gets the one after that", async () => {
     const stub = await started();
     const highest = 2n ** 63n - 10n;

@@ -33,6 +33,7 @@ export class Conversation {
     end(): void;
   };
   #waitingSinceMs: number | undefined = performance.now();
+  #hasEnded = false;
 
   constructor(address: string, open: Open) {
     this.#client = new RpcClient(address);
@@ -44,7 +45,7 @@ export class Conversation {
     frame: NonNullable<Request["frame"]>,
     { isAnswerDue }: { readonly isAnswerDue: boolean },
   ): void {
-    if (this.isOver) return;
+    if (this.isOver || this.#hasEnded) return;
     if (isAnswerDue) this.#waitingSinceMs ??= performance.now();
     this.#stream.send({ frame });
   }
@@ -68,8 +69,9 @@ export class Conversation {
     }
   }
 
-  /** There is nothing more to send. */
+  /** There is nothing more to send that matters. */
   end(): void {
+    this.#hasEnded = true;
     this.#stream.end();
   }
 

@@ -21,7 +21,8 @@ const PIECES = [
 ];
 const SENTENCE_PIECES_MAX = 120;
 const recorded = recordedStreams();
-const STREAMS = recorded ?? ownStreams();
+/** Some agents said nothing at all. */
+const STREAMS = (recorded ?? ownStreams()).filter(({ events }) => events.length > 0);
 /** A type that no version of the protocol has. */
 const REFUSED = event("USAGE_METADATA", { tokens: 1 });
 

@@ -23,6 +23,8 @@ export class EventSender {
   readonly #options: EventSenderOptions;
   readonly #retries: Retries;
   #replaced = 0;
+  /** Opens that broke before they were answered: each may still reach the service. */
+  #unanswered = 0;
   #unauthenticated = 0;
 
   constructor(book: Book, connection: Connection, options: EventSenderOptions) {
@@ -64,6 +66,7 @@ export class EventSender {
       this.#succeeded();
     } catch (error) {
       if (stream.hasProgressed) this.#succeeded();
+      if (!stream.wasOpened) this.#unanswered += 1;
       this.#book.activity = "connecting";
       await this.#failed(lane, asRpcFailure(error));
     }
@@ -78,7 +81,6 @@ export class EventSender {
   async #failed(lane: Lane, failure: RpcFailure): Promise<void> {
     const book = this.#book;
     if (book.hasEnded) return;
-    this.#replaced += failure.reason === "STREAM_REPLACED" ? 1 : 0;
     this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
     if (
       failure.reason === "STALE_EPOCH" &&
@@ -88,8 +90,13 @@ export class EventSender {
       lane.proposed = undefined; // The session has seen a higher one: the service knows which is next.
       return;
     }
+    const mayBeOurs = this.#unanswered > 0;
+    if (failure.reason === "STREAM_REPLACED") {
+      if (mayBeOurs) this.#unanswered -= 1;
+      else this.#replaced += 1;
+    }
     const fate = fateOfStream(failure, {
-      epochGiven: this.#options.epochGiven,
+      epochGiven: this.#options.epochGiven && !mayBeOurs,
       replaced: this.#replaced,
       unauthenticated: this.#unauthenticated,
     });

@@ -69,6 +69,8 @@ export class EventStream {
   #isLeft = false;
   /** Something was acknowledged, so the row of failures before this stream is over. */
   hasProgressed = false;
+  /** The service has answered Open. */
+  wasOpened = false;
 
   constructor(book: Book, lane: Lane, options: EventStreamOptions) {
     this.#book = book;
@@ -128,6 +130,7 @@ export class EventStream {
   }
 
   async #begin(opened: Opened): Promise<void> {
+    this.wasOpened = true;
     const lane = this.#lane;
     const settled = lane.events.frontNumber - 1n;
     if (lane.base === undefined) lane.refusals = opened.refused; // Of others, who used the epoch before.
