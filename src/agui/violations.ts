@@ -6,6 +6,9 @@ import { isObject, type JsonObject } from "./json.ts";
 /** Told of one payload; a snapshot of a thousand wrong messages says nothing new after these. */
 export const VIOLATIONS_MAX = 20;
 
+/** Fields at fault that are looked at, of as many as a payload has bytes: more change no answer. */
+const FIELDS_MAX = 1_000;
+
 /** Characters of a caller's own word (a key, a type) that a description repeats. */
 const WORD_CHARS_MAX = 64;
 
@@ -38,7 +41,7 @@ export function printedWord(word: string): string {
 /** One violation a field, in the order of the fields' checks. */
 export function violationsOf(issues: readonly Issue[], value: JsonObject): readonly Violation[] {
   const found = new Map<string, Violation>();
-  for (const expectation of issues.flatMap((issue) => expectations(issue, []))) {
+  for (const expectation of expectationsOf(issues)) {
     const field = pathName(["payload", ...expectation.path]);
     if (found.size === VIOLATIONS_MAX) break;
     const description = `${field} ${sentence(expectation, valueAt(value, expectation.path))}`;
@@ -47,10 +50,14 @@ export function violationsOf(issues: readonly Issue[], value: JsonObject): reado
   return [...found.values()];
 }
 
-/** Where the issues point to, spelled as `violationsOf` spells it. */
+/** Where the first of the issues point to, spelled as `violationsOf` spells it. */
 export function fieldsAtFault(issues: readonly Issue[]): ReadonlySet<string> {
-  const found = issues.flatMap((issue) => expectations(issue, []));
-  return new Set(found.map(({ path }) => pathName(["payload", ...path])));
+  const found = new Set<string>();
+  for (const { path } of expectationsOf(issues)) {
+    if (found.size === FIELDS_MAX) break;
+    found.add(pathName(["payload", ...path]));
+  }
+  return found;
 }
 
 interface Expectation {
@@ -61,16 +68,27 @@ interface Expectation {
   readonly isValue: boolean;
 }
 
-function expectations(issue: Issue, prefix: Path): readonly Expectation[] {
+/**
+ * One by one, because few of them are told: a megabyte of wrong messages has 350,000, and to spell them
+ * all took ten times as long as to find them.
+ */
+function* expectationsOf(
+  issues: readonly Issue[],
+  prefix: Path = [],
+): Generator<Expectation, void, undefined> {
+  for (const issue of issues) yield* expectations(issue, prefix);
+}
+
+function* expectations(issue: Issue, prefix: Path): Generator<Expectation, void, undefined> {
   const path = [...prefix, ...issue.path];
-  if (issue.code !== "invalid_union") return [{ path, ...expectationOf(issue) }];
+  if (issue.code !== "invalid_union") return yield { path, ...expectationOf(issue) };
   if ("options" in issue && Array.isArray(issue.options))
-    return [{ path, expected: oneOf(issue.options), isValue: true }];
+    return yield { path, expected: oneOf(issue.options), isValue: true };
   // Of a union's branches, the one that the value got into is the one that was meant.
   const entered = issue.errors.find((branch) => branch.every((inside) => inside.path.length > 0));
-  if (entered !== undefined) return entered.flatMap((inside) => expectations(inside, path));
+  if (entered !== undefined) return yield* expectationsOf(entered, path);
   const kinds = issue.errors.flatMap(([first]) => (first ? [expectationOf(first).expected] : []));
-  return [{ path, expected: kinds.join(" or "), isValue: false }];
+  yield { path, expected: kinds.join(" or "), isValue: false };
 }
 
 const ARTICLES: Readonly<Record<string, string>> = {

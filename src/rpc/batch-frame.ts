@@ -25,6 +25,9 @@ const OCCURRED_AT = 0x1a;
 const SECONDS = 0x08;
 const NANOS = 0x10;
 
+/** What may be right; of more the general way says that it is too much, without making them. */
+const EVENTS_MAX = 131_072;
+
 const INT32_MAX = 2 ** 31 - 1;
 /** What a byte sequence that is not UTF-8 becomes; who has really sent it is read the general way. */
 const REPLACEMENT = "\uFFFD";
@@ -60,7 +63,7 @@ class PlainReader {
     }
     const events: RawEvent[] = [];
     while (this.#at < bytes.length) {
-      if (bytes[this.#at++] !== EVENT) return undefined;
+      if (bytes[this.#at++] !== EVENT || events.length === EVENTS_MAX) return undefined;
       const event = this.#event();
       if (event === undefined) return undefined;
       events.push(event);

@@ -29,10 +29,17 @@ afterAll(async () => {
   await cleanUp();
 });
 
+const recorded = recordedStreams();
+
+/** Our own streams hold none that is refused; what some versions only accept is known of recorded ones. */
+function isRefused(event: Event): boolean {
+  return recorded !== undefined && noVersionAccepts(event);
+}
+
 test("recorded streams come back event by event, however they were cut", async () => {
   const seed = seedOfRun();
   const random = new Random(seed);
-  const streams = recordedStreams() ?? ownStreams();
+  const streams = recorded ?? ownStreams();
   expect(streams.length).toBeGreaterThan(5);
   const left = streams.map((stream) => ({ stream, random: random.fork() }));
   let events = 0;
@@ -52,7 +59,7 @@ test("recorded streams come back event by event, however they were cut", async (
 async function throughLedger(stream: Stream, random: Random, seed: string) {
   const sessionId = newSession();
   const refused = await pushed(stream, sessionId, random);
-  const accepted = stream.events.filter((event) => !noVersionAccepts(event));
+  const accepted = stream.events.filter((event) => !isRefused(event));
   const name = `${stream.agent} ${stream.scenario}, ${seed}`;
   expect({ name, refused }).toEqual({ name, refused: stream.events.length - accepted.length });
   const raw = await eventsOf(client, sessionId, { expand: true });

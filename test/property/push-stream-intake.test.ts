@@ -185,6 +185,20 @@ describe("every type of fragment", () => {
     }
   });
 
+  // Four frames of a megabyte each stayed in memory for as long as a stream was open.
+  test("a large one is taken as it is, and its frame is not kept", () => {
+    const large = new Intake({ ...options, payloadBytesMax: 1_048_576 });
+    const text = (pad: number): string =>
+      `{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"a","pad":"${"p".repeat(pad)}"}`;
+    const framedOf = (json: string): unknown => {
+      const taken = large.take(create(RawEventSchema, { payload: json }), NOW);
+      expect(taken).toMatchObject({ kind: "fragment", event: { payload: json } });
+      return taken.kind === "fragment" ? taken.framed : undefined;
+    };
+    expect(framedOf(text(16_384))).toBeUndefined();
+    expect(framedOf(text(16_000))).toBeDefined();
+  });
+
   test("one that no version accepts is a row of its own, as is the grouped form", () => {
     const lenient = new Intake({ ...options, validation: "lenient" });
     const odd = create(RawEventSchema, { payload: '{"type":"TEXT_MESSAGE_CONTENT","delta":"a"}' });

@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "../../src/agui/catalogue.ts";
 import { CURRENT, EARLIER } from "../../src/agui/schemas.ts";
 import { validate } from "../../src/agui/validate.ts";
-import { VIOLATIONS_MAX } from "../../src/agui/violations.ts";
+import { fieldsAtFault, VIOLATIONS_MAX, violationsOf } from "../../src/agui/violations.ts";
 
 function descriptions(type: EventType, fields: object): readonly string[] {
   return validate(type, { type, ...fields }).map(({ field, description }) => {
@@ -221,6 +221,27 @@ describe("refused", () => {
   test("a limited number of times", () => {
     const messages = Array.from({ length: 1_000 }, () => ({}));
     expect(descriptions("MESSAGES_SNAPSHOT", { messages })).toHaveLength(VIOLATIONS_MAX);
+  });
+
+  // A megabyte of wrong messages kept the event loop for 2.7 s, most of it for what nobody was told.
+  test("without a look at more issues than are told", () => {
+    const issues = Array.from({ length: 2_000 }, (_, at) => ({
+      code: "invalid_type" as const,
+      expected: "string" as const,
+      path: [`k${at}`],
+      message: "",
+    }));
+    let looks = 0;
+    const watched = issues.map((issue) => ({
+      ...issue,
+      get code() {
+        looks += 1;
+        return issue.code;
+      },
+    }));
+    expect(violationsOf(watched, {})).toHaveLength(VIOLATIONS_MAX);
+    expect(looks).toBeLessThan(5 * VIOLATIONS_MAX);
+    expect(fieldsAtFault(watched).size).toBeLessThan(watched.length);
   });
 
   test("without repeating what the payload says", () => {

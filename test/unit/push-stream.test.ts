@@ -33,6 +33,8 @@ class Bench implements Clock {
   unsentBytes = 0;
   bytesASend = 0;
   nowMs = 1_000;
+  /** How much later it is each time that somebody looks. */
+  msALook = 0;
   readonly timers: { readonly delayMs: number; readonly action: () => void }[] = [];
   readonly #settles: PromiseWithResolvers<Acknowledged>[] = [];
   #seq = 1n;
@@ -87,6 +89,7 @@ class Bench implements Clock {
   }
 
   monotonicMs(): number {
+    this.nowMs += this.msALook;
     return this.nowMs;
   }
 
@@ -383,6 +386,41 @@ describe("limits", () => {
       timers: { after: () => () => undefined },
     };
   }
+});
+
+describe("a frame that takes long", () => {
+  test("is taken in turns, so that others are served between them", async () => {
+    const bench = await Bench.opened({ pushStreamBytesMax: 4_194_304 });
+    bench.msALook = 10;
+    bench.batch(
+      11,
+      [1, 2, 3].map((value) => whole(String(value).repeat(70_000))),
+    );
+    const counted = (): unknown => bench.call.record.counts["events"];
+    for (const events of [1, 2, 3]) {
+      expect(counted()).toBe(events);
+      expect(bench.listens).toBe(events === 3);
+      const [timer] = bench.timers.splice(0);
+      expect(timer?.delayMs).toBe(events === 3 ? undefined : 0);
+      timer?.action();
+    }
+    for (let under = 0; under < bench.pushes.length; under += 1) await bench.settle();
+    expect(bench.pushes.map(rangeOf).flatMap((range) => range[3])).toEqual([1, 1, 1]);
+  });
+
+  test("is left where it is when the caller leaves between two turns", async () => {
+    const bench = await Bench.opened({ pushStreamBytesMax: 4_194_304 });
+    bench.msALook = 10;
+    bench.batch(
+      11,
+      [1, 2].map((value) => whole(String(value).repeat(70_000))),
+    );
+    bench.call.over(new ServiceError("cancelled", "CANCELLED", "gone"));
+    for (const { action } of bench.timers) action();
+    await bench.settle();
+    expect(bench.call.record.counts["events"]).toBe(1);
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
+  });
 });
 
 describe("the age of a group", () => {

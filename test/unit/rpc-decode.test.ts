@@ -1,6 +1,8 @@
 import { create, toBinary } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
@@ -48,6 +50,21 @@ describe("decoding a request", () => {
 
   test("no bytes are a message of defaults", () => {
     expect(decode(Buffer.alloc(0))).toMatchObject({ sessionId: "", payload: "", eventCount: 0 });
+  });
+
+  // Two million empty events in a frame of 4 MiB took 0.7 s and 260 MiB before they were refused.
+  test("a message of more parts than any request has is not made", () => {
+    const decodeFrame = decoderOf(PushSessionEventsRequestSchema);
+    const events = (count: number): Buffer => {
+      const body = Buffer.from("1200".repeat(count), "hex");
+      const writer = new BinaryWriter().tag(2, WireType.LengthDelimited).bytes(body);
+      return Buffer.from(writer.finish());
+    };
+    const { frame } = decodeFrame(events(131_072));
+    expect(frame.case === "batch" && frame.value.events.length).toBe(131_072);
+    for (const bytes of [events(131_073), Buffer.from("12021200".repeat(131_073), "hex")]) {
+      expect(() => decodeFrame(bytes)).toThrow(/has more than 131072 parts/);
+    }
   });
 
   test("unknown fields are skipped and not kept", () => {

@@ -27,6 +27,13 @@ import { microsOf } from "../times.ts";
 /** Frames that are remembered: messages, tool calls and subagents whose fragments alternate. */
 const FRAMES_MAX = 4;
 
+/**
+ * Of a payload whose frame is remembered. A frame keeps the text alive that it was cut from, and nobody
+ * counts it as unacknowledged: four of a megabyte were 4 MiB for each stream that is open. Larger
+ * fragments are rare, and read each time.
+ */
+const FRAME_UNITS_MAX = 16_384;
+
 export interface IntakeOptions {
   readonly validation: ValidationMode;
   readonly payloadBytesMax: number;
@@ -158,8 +165,9 @@ export class Intake {
   }
 }
 
-/** Undefined where no later event can have the frame. */
+/** Undefined where no later event can have the frame, or it is too large to be kept. */
 function knownOf(event: RawEvent, row: AguiRow): Known | undefined {
+  if (Math.max(event.payload.length, row.payload.length) > FRAME_UNITS_MAX) return undefined;
   const gaps = gapsOf(event.payload);
   // `"timestamp":null`, as producers in Python dump it, is the same in every event.
   const isTimed = gaps.timestamp === undefined || hasPlainTime(event.payload, gaps.timestamp);
