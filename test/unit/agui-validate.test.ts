@@ -223,6 +223,42 @@ describe("refused", () => {
     expect(descriptions("MESSAGES_SNAPSHOT", { messages })).toHaveLength(VIOLATIONS_MAX);
   });
 
+  describe("in a list of thousands", () => {
+    const good = (at: number) => ({ id: `m${at}`, role: "user", content: "hi" });
+    const list = (wrong: readonly number[]) =>
+      Array.from({ length: 3_500 }, (_, at) => (wrong.includes(at) ? { id: 1 } : good(at)));
+
+    test("nothing is wrong where nothing is", () => {
+      expect(descriptions("MESSAGES_SNAPSHOT", { messages: list([]) })).toEqual([]);
+    });
+
+    test.each([0, 999, 1_000, 1_001, 2_000, 3_499])(
+      "what is wrong is told where it is: %i",
+      (at) => {
+        const [first, ...more] = descriptions("MESSAGES_SNAPSHOT", { messages: list([at]) });
+        expect(first).toContain(`payload.messages[${at}]`);
+        for (const one of more) expect(one).toContain(`payload.messages[${at}]`);
+        const input = { ...RUN, tools: [], context: [], messages: list([at]) };
+        expect(descriptions("RUN_STARTED", { ...RUN, input })[0]).toContain(
+          `payload.input.messages[${at}]`,
+        );
+      },
+    );
+
+    // A megabyte of `{}` took a second, in which nobody else was served.
+    test("what comes after the first part that is wrong is not looked at", () => {
+      let looks = 0;
+      const messages = Array.from({ length: 100_000 }, () => ({
+        get role() {
+          looks += 1;
+          return "nobody";
+        },
+      }));
+      expect(descriptions("MESSAGES_SNAPSHOT", { messages })).toHaveLength(VIOLATIONS_MAX);
+      expect(looks).toBeLessThan(10_000);
+    });
+  });
+
   // A megabyte of wrong messages kept the event loop for 2.7 s, most of it for what nobody was told.
   test("without a look at more issues than are told", () => {
     const issues = Array.from({ length: 2_000 }, (_, at) => ({
