@@ -1,4 +1,5 @@
 import { BlockList, isIP } from "node:net";
+import { type Address, parseAddress } from "./base/address.ts";
 
 /**
  * One thing that the environment decides: its variable, what may be written there, what it becomes.
@@ -28,19 +29,13 @@ interface Described {
   readonly meaning: string;
 }
 
-export interface Address {
-  /** A name or an IP address, without brackets. */
-  readonly host: string;
-  readonly port: number;
-}
-
 /** Where to listen. */
 export function address(described: Described & { readonly fallback: string }): Setting<Address> {
   return {
     ...described,
     expected: "host:port, like 127.0.0.1:9000 or [::1]:9000; port 0 takes a free one",
     secret: false,
-    parse: parseAddress,
+    parse: (text) => wrap(parseAddress(text)),
   };
 }
 
@@ -54,7 +49,7 @@ export function remoteAddress(
     secret: false,
     parse: (text) => {
       const parsed = parseAddress(text);
-      return parsed !== undefined && parsed.value.port > 0 ? parsed : undefined;
+      return parsed !== undefined && parsed.port > 0 ? { value: parsed } : undefined;
     },
   };
 }
@@ -199,22 +194,6 @@ export function isLoopback({ host }: Address): boolean {
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
 LOOPBACK.addAddress("::1", "ipv6");
-
-const HOST_NAME = /^(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*$/;
-const PORT_MAX = 65_535;
-
-function parseAddress(text: string): Parsed<Address> | undefined {
-  const match = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
-  const [, bracketed, plain = "", digits] = match ?? [];
-  const port = Number(digits);
-  if (match === null || port > PORT_MAX) return undefined;
-  if (bracketed !== undefined) {
-    return isIP(bracketed) === 6 ? { value: { host: bracketed, port } } : undefined;
-  }
-  // "256.0.0.1" is no address, and no name either: a last label of digits only is an IPv4 address.
-  const isName = HOST_NAME.test(plain) && !/(?:^|\.)\d+$/.test(plain);
-  return isIP(plain) === 4 || isName ? { value: { host: plain, port } } : undefined;
-}
 
 function wrap<T>(value: T | undefined): Parsed<T> | undefined {
   return value === undefined ? undefined : { value };

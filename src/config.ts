@@ -2,7 +2,7 @@ import { addressText, isLoopback, type Setting } from "./config-setting.ts";
 import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./config-table.ts";
 
 export { addressText };
-export type { Address } from "./config-setting.ts";
+export type { Address } from "./base/address.ts";
 
 type Settings = Readonly<Record<string, Setting<unknown>>>;
 type Values<S extends Settings> = {

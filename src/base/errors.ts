@@ -56,7 +56,9 @@ export interface Violation {
   readonly description: string;
 }
 
-export interface ServiceErrorOptions extends ErrorOptions {
+export interface ServiceErrorOptions {
+  /** Not by ErrorOptions, which consumers who compile for ES2020 do not have. */
+  readonly cause?: unknown;
   readonly violations?: readonly Violation[];
   /** Set only where the same call can succeed later. */
   readonly retryAfterMs?: number;

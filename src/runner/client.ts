@@ -16,6 +16,7 @@ import {
 } from "@bufbuild/protobuf";
 import { Client, credentials, Metadata } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { checkAddress, checkObject, checkToken } from "./checks.ts";
 import { type Conversation, conversationOn } from "./conversation.ts";
 import { failureFrom, RpcFailure } from "./failure.ts";
 import { metadataOf, type TokenSource } from "./token.ts";
@@ -39,7 +40,7 @@ interface ConverseOptions {
   readonly signal?: AbortSignal;
 }
 
-export interface ClientOptions {
+export interface LedgerClientOptions {
   /** `host:port`, without TLS. */
   readonly address: string;
   readonly token?: TokenSource | undefined;
@@ -80,8 +81,12 @@ const RECONNECT_MAX_MS = 2_000;
 const PING_INTERVAL_MS = 20_000;
 const PING_TIMEOUT_MS = 10_000;
 
-export function createLedgerClient(options: ClientOptions): LedgerClient {
+/** Nothing is connected before the first call. Throws a TypeError when an option makes no sense. */
+export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
+  checkObject("options", options, ["address", "token", "ownConnection"]);
   const { address, token, ownConnection = false } = options;
+  checkAddress(address);
+  checkToken(token);
   const client = new Client(address, credentials.createInsecure(), {
     "grpc.initial_reconnect_backoff_ms": RECONNECT_FIRST_MS,
     "grpc.max_reconnect_backoff_ms": RECONNECT_MAX_MS,

@@ -56,8 +56,16 @@ export function failureOfStatus(refused: Status | undefined): RpcFailure {
 /** Of anything thrown; what is no failure of a call is a defect, and INTERNAL. */
 export function asRpcFailure(cause: unknown): RpcFailure {
   if (cause instanceof RpcFailure) return cause;
-  const message = cause instanceof Error ? cause.message : String(cause);
-  return new RpcFailure("INTERNAL", message, { cause });
+  return new RpcFailure("INTERNAL", textOf(cause), { cause });
+}
+
+/** What a caller's own code throws may be anything, also what cannot be looked at without throwing. */
+export function textOf(error: unknown): string {
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return "it cannot be read";
+  }
 }
 
 /** What grpc-js reports; its `metadata` holds the details of the status. */
@@ -72,7 +80,15 @@ export function failureFrom(cause: unknown): unknown {
   if (!isGrpcFailure(cause)) return cause;
   const [encoded] = cause.metadata.get("grpc-status-details-bin");
   const code = codeName(cause.code);
-  return new RpcFailure(code, cause.details || code, { ...decodeDetails(encoded), cause });
+  return new RpcFailure(code, withoutEmptyNote(cause.details) || code, {
+    ...decodeDetails(encoded),
+    cause,
+  });
+}
+
+/** grpc-js says why no address could be resolved, also when one could. */
+function withoutEmptyNote(details: string): string {
+  return details.replace(/\.?\s*Resolution note:\s*$/, "");
 }
 
 function isGrpcFailure(cause: unknown): cause is GrpcFailure {

@@ -30,6 +30,16 @@ export { readSession } from "./session-reader.ts";
 export type { ReadEventsOptions, ReadMessagesOptions } from "./session-reader.ts";
 export type { EventItem, MessageItem } from "./session-item.ts";
 
+/**
+ * The service's whole contract: `client.call(ledger.getSession, { id })` and so on. `ledger` names its
+ * methods, `call` is for unary ones, `watch` for those that deliver a stream, and `converse` for
+ * streams both ways. Each call is made once; whether it may be repeated is for the caller to know.
+ */
+export { createLedgerClient, ledger } from "./client.ts";
+export type { LedgerClient, LedgerClientOptions } from "./client.ts";
+/** A call with streams both ways. */
+export type { Conversation } from "./conversation.ts";
+
 /** JSON lines, out and in. */
 export { fromJsonLines, JsonLinesError, toJsonLines } from "./json-lines.ts";
 export type { FromJsonLinesOptions, JsonLine, JsonLineReason } from "./json-lines.ts";

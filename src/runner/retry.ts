@@ -44,8 +44,12 @@ export class Retries {
     const nowMs = this.#clock.monotonicMs();
     this.#sinceMs ??= nowMs;
     const { retryForMs, signal, onRetry, wait = sleep, random = Math.random } = this.#options;
-    const pauseMs = Math.max(failure.retryAfterMs ?? 0, backoffMs(PAUSE, this.#count, random()));
-    if (nowMs + pauseMs - this.#sinceMs > retryForMs) throw failure;
+    const leftMs = this.#sinceMs + retryForMs - nowMs;
+    const askedMs = failure.retryAfterMs ?? 0;
+    // A pause that would be longer than what is left ends with it: one attempt more. Not where the
+    // service has asked for longer.
+    if (leftMs <= 0 || askedMs > leftMs) throw failure;
+    const pauseMs = Math.min(leftMs, Math.max(askedMs, backoffMs(PAUSE, this.#count, random())));
     this.#count += 1;
     onRetry?.(failure, this.#count);
     try {

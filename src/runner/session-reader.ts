@@ -3,6 +3,7 @@
  * a lost connection from the last number that was given, so each row or event comes once, in order.
  * Whoever leaves the loop, by `break` or by an error, closes the connection with it.
  */
+import { checkAddress, checkObject, checkOneOf, checkToken, checkType } from "./checks.ts";
 import { createLedgerClient, type LedgerClient } from "./client.ts";
 import { RpcFailure } from "./failure.ts";
 import { followRows, headSeq, readRows, type ReadRequest } from "./read.ts";
@@ -40,16 +41,54 @@ export interface ReadMessagesOptions extends ReadSessionOptions {
 }
 
 const RETRY_FOR_MS = 60_000;
+/** Of every reader. */
+const KNOWN: Readonly<Record<keyof ReadSessionOptions | "stream", true>> = {
+  address: true,
+  sessionId: true,
+  stream: true,
+  token: true,
+  after: true,
+  follow: true,
+  signal: true,
+  retryForMs: true,
+  onRetry: true,
+};
 
 /**
  * Throws an RpcFailure when it cannot go on: the session is not there (NOT_FOUND), `after` is above
  * its head (OUT_OF_RANGE), the caller may not read it, or the service stayed away for `retryForMs`.
+ * Options that make no sense are a TypeError of the call itself.
  */
 export function readSession(options: ReadEventsOptions): AsyncGenerator<EventItem, void, undefined>;
 export function readSession(
   options: ReadMessagesOptions,
 ): AsyncGenerator<MessageItem, void, undefined>;
-export async function* readSession(
+export function readSession(
+  options: ReadEventsOptions | ReadMessagesOptions,
+): AsyncGenerator<EventItem | MessageItem, void, undefined> {
+  checkOptions(options);
+  return itemsOf(options);
+}
+
+function checkOptions(options: ReadEventsOptions | ReadMessagesOptions): void {
+  checkObject("options", options, [...Object.keys(KNOWN), "expand"]);
+  checkOneOf("stream", options.stream, ["events", "messages"]);
+  const expand: unknown = "expand" in options ? options.expand : undefined;
+  checkType("expand", expand, "boolean");
+  if (options.stream === "messages" && expand === true)
+    throw new TypeError("expand is of events: messages are never merged");
+  checkAddress(options.address);
+  if (typeof options.sessionId !== "string") throw new TypeError("sessionId must be a string");
+  checkToken(options.token);
+  checkType("after", options.after, "bigint");
+  checkType("follow", options.follow, "boolean");
+  checkType("onRetry", options.onRetry, "function");
+  const { retryForMs = RETRY_FOR_MS } = options;
+  if (typeof retryForMs !== "number" || Number.isNaN(retryForMs))
+    throw new TypeError("retryForMs must be a number of milliseconds");
+}
+
+async function* itemsOf(
   options: ReadEventsOptions | ReadMessagesOptions,
 ): AsyncGenerator<EventItem | MessageItem, void, undefined> {
   const { address, token, signal } = options;

@@ -4,7 +4,7 @@
  * not kept here.
  */
 import { Metadata } from "@grpc/grpc-js";
-import { RpcFailure } from "./failure.ts";
+import { RpcFailure, textOf } from "./failure.ts";
 
 interface AskLimits {
   readonly deadlineMs: number;
@@ -42,7 +42,7 @@ async function asked(
     return bearer(await Promise.race([askedNow(source), late.promise]));
   } catch (cause) {
     if (cause instanceof RpcFailure) throw cause;
-    throw new RpcFailure("UNAVAILABLE", "the source of tokens failed", { cause });
+    throw new RpcFailure("UNAVAILABLE", `the source of tokens failed: ${textOf(cause)}`, { cause });
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", cancel);
@@ -55,7 +55,17 @@ async function askedNow(source: () => string | Promise<string>): Promise<string>
 }
 
 function bearer(token: string): Metadata {
+  // Metadata would say so itself, and quote the token.
+  if (!isSendable(token)) {
+    const message = "the token is empty, or has characters that a header cannot hold";
+    throw new RpcFailure("UNAVAILABLE", message);
+  }
   const metadata = new Metadata();
-  metadata.set("authorization", `Bearer ${token}`);
+  metadata.set("authorization", `Bearer ${token.trim()}`);
   return metadata;
+}
+
+/** Printable ASCII; white space around it (the end of a file's line) is not sent. */
+export function isSendable(token: unknown): boolean {
+  return typeof token === "string" && /^[\x20-\x7e]+$/.test(token.trim());
 }

@@ -99,9 +99,21 @@ async function writeExamples(pages: readonly string[]): Promise<readonly string[
 
 test("a consumer's code and the pages' fit the declarations, which need nothing else", async () => {
   const examples = await writeExamples(["reader.md", "dual-push.md"]);
-  expect(examples).toHaveLength(3);
+  expect(examples).toHaveLength(4);
   const strict = ["--strict", "--target", "es2024", "--module", "nodenext", "--types", "node"];
   const { stdout } = await run(TSC, [...strict, "--noEmit", "main.ts", ...examples], {
+    cwd: consumer,
+  }).catch((error: unknown) => ({
+    stdout: String(error instanceof Error && "stdout" in error ? error.stdout : error),
+  }));
+  expect(stdout).toBe("");
+});
+
+test("the compressor's declarations need no newer library than ES2020, and no Node", async () => {
+  const main = 'import { Compressor, expand } from "session-ledger/compressor";';
+  await writeFile(join(consumer, "old.ts"), `${main}\nexport const used = [Compressor, expand];`);
+  const old = ["--strict", "--lib", "es2020", "--module", "nodenext", "--types", ""];
+  const { stdout } = await run(TSC, [...old, "--skipLibCheck", "false", "--noEmit", "old.ts"], {
     cwd: consumer,
   }).catch((error: unknown) => ({
     stdout: String(error instanceof Error && "stdout" in error ? error.stdout : error),

@@ -6,10 +6,12 @@ import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { expand } from "../../src/compressor/index.ts";
-import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import {
+  createLedgerClient,
   createSessionWriter,
   fromJsonLines,
+  ledger,
+  type LedgerClient,
   readSession,
   RpcFailure,
   toJsonLines,
@@ -149,6 +151,11 @@ describe("reading", () => {
     expect(await seqs(readSession({ address, sessionId, after: 3n }))).toEqual([4n]);
     expect(await seqs(readSession({ address, sessionId, after: 2n }))).toEqual([1n, 4n]);
     expect(await seqs(readSession({ address, sessionId, after: 6n }))).toEqual([]);
+    // The number that a row itself shows is that of a row that was seen.
+    expect(await seqs(readSession({ address, sessionId, after: 1n }))).toEqual([4n]);
+    expect(await seqs(readSession({ address, sessionId, after: 4n }))).toEqual([]);
+    const first = readSession({ address, sessionId, after: 4n, expand: true });
+    expect(await seqs(first)).toEqual([5n, 6n]);
     const raw = readSession({ address, sessionId, after: 2n, expand: true });
     expect(await seqs(raw)).toEqual([3n, 4n, 5n, 6n]);
   });

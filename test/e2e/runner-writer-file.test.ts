@@ -133,8 +133,8 @@ describe("a file", () => {
     const sessionId = "left-and-fenced";
     const file = join(await makeDirectory(), "spool");
     const way = await breakableWay(target());
-    const options = { address: addressOf(way), sessionId, file };
-    const first = observedWriter({ ...options, spool: { file }, messages: "manual" });
+    const options = { address: addressOf(way), sessionId, spool: { file } };
+    const first = observedWriter({ ...options, messages: "manual" });
     say(first, eventsOfRun(1, 5));
     await first.writer.flush();
     await way.cut();
@@ -150,12 +150,33 @@ describe("a file", () => {
     say(other, eventsOfRun(3, 5));
     await other.writer.close();
     await way.mend();
-    const second = observedWriter({ ...options, spool: { file }, messages: "manual" });
+    const second = observedWriter({ ...options, messages: "manual" });
     say(second, eventsOfRun(4, 5));
     expect(await second.problem("left_lost")).toMatchObject({ events: 9, messages: 1 });
     const { stats } = await second.writer.close();
     expect(stats.events).toMatchObject({ accepted: 18, committed: 9, dropped: 9 });
     expect(await events(sessionId)).toEqual([1, 3, 4].flatMap((run) => eventsOfRun(run, 5)));
+    await way.cut();
+  });
+
+  test("what was left by a writer that reached nobody is lost when another has taken over since", async () => {
+    const sessionId = "left-unopened";
+    const file = join(await makeDirectory(), "spool");
+    const way = await breakableWay(target());
+    await way.cut();
+    const options = { address: addressOf(way), sessionId, spool: { file } };
+    const first = observedWriter(options);
+    say(first, eventsOfRun(1, 5));
+    expect(await first.writer.close({ timeoutMs: 50 })).toMatchObject({ kept: true, events: 9 });
+    const other = observedWriter({ address: service.grpcAddress, sessionId });
+    say(other, eventsOfRun(2, 5));
+    await other.writer.close();
+    await way.mend();
+    const second = observedWriter(options);
+    say(second, eventsOfRun(3, 5));
+    expect(await second.problem("left_lost")).toMatchObject({ events: 9, messages: 3 });
+    await second.writer.close();
+    expect(await events(sessionId)).toEqual([2, 3].flatMap((run) => eventsOfRun(run, 5)));
     await way.cut();
   });
 

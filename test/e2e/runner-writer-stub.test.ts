@@ -11,7 +11,7 @@ import { createSessionWriter } from "../../src/runner/writer/writer.ts";
 import type { SessionWriterOptions } from "../../src/runner/writer/types.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { startStubLedger, type StubLedger, type StubOptions } from "../support/stub-ledger.ts";
-import { eventsOfRun, observedWriter } from "../support/writing.ts";
+import { calling, eventsOfRun, observedWriter } from "../support/writing.ts";
 
 const stubs: StubLedger[] = [];
 afterEach(async () => {
@@ -51,7 +51,11 @@ describe("a token", () => {
     expect(stub.pushedMessages).toHaveLength(3);
     expect(stub.tokens.slice(0, 3)).toEqual(["old", "old", "new"]);
     expect(problems).toEqual([
-      expect.objectContaining({ kind: "unreachable", reason: "UNAUTHENTICATED" }),
+      expect.objectContaining({
+        kind: "unreachable",
+        stream: "events",
+        reason: "UNAUTHENTICATED",
+      }),
     ]);
   });
 
@@ -86,7 +90,10 @@ describe("a token", () => {
       },
     });
     writer.event({ type: "CUSTOM", name: "n", value: 1 });
-    expect(await problem("unreachable")).toMatchObject({ message: "the source of tokens failed" });
+    expect(await problem("unreachable")).toMatchObject({
+      stream: "events",
+      message: "the source of tokens failed: no token yet",
+    });
     expect((await writer.close()).complete).toBe(true);
   });
 });
@@ -232,6 +239,32 @@ describe("a stream", () => {
       ...RUN.slice(0, -4),
       ...eventsOfRun(2, 3),
     ]);
+  });
+
+  test("that acknowledges what it was not sent is left; nothing passes for stored", async () => {
+    let isWrong = true;
+    const stub = await started({ overstatesBy: () => (isWrong ? 1_000n : 0n) });
+    const { writer, problem } = observed(stub, { messages: "manual" });
+    writer.event(RUN[0] ?? "");
+    expect(await problem("unreachable")).toMatchObject({ reason: "INTERNAL" });
+    isWrong = false;
+    for (const payload of RUN.slice(1)) writer.event(payload);
+    expect(await writer.close()).toMatchObject({ complete: true });
+    expect(stub.events.map(({ payload }) => payload)).toEqual(RUN);
+  });
+
+  test("under whose epoch another has written meanwhile is fenced: its events are not ours", async () => {
+    const stub = await started();
+    const { writer, problem } = observed(stub, { messages: "manual", epoch: 7n });
+    writer.event(RUN[0] ?? "");
+    await writer.flush();
+    stub.breakStreams({ code: status.UNAVAILABLE });
+    const { writer: other } = observed(stub, { messages: "manual", epoch: 7n });
+    for (const payload of RUN) other.event(payload);
+    await other.close();
+    writer.event(RUN[1] ?? "");
+    expect(await problem("fenced")).toMatchObject({ reason: "STALE_EPOCH", events: 1 });
+    expect((await writer.close()).stats.events).toMatchObject({ committed: 1, dropped: 1 });
   });
 
   test("that is opened before it is answered asks for the same epoch: it cannot be its own successor", async () => {
@@ -398,11 +431,25 @@ describe("whatever it is given", () => {
     }
     writer.message({ type: "user", payload: circular });
     writer.message({ type: "user", payload: "x", sentAt: new Date(Number.NaN) });
+    // What an agent's own code throws need not be an Error, nor anything that can be printed.
+    const unprintable: unknown = Object.create(null);
+    const hostile = {
+      toJSON: () => {
+        throw unprintable;
+      },
+    };
+    writer.event(hostile);
+    writer.message({
+      payload: "x",
+      get type(): string {
+        throw new Error("no type");
+      },
+    });
     writer.event('{"type":"RAW","event":"\ud800"}');
     const { stats } = await writer.close();
-    expect(stats.events).toMatchObject({ accepted: 1, committed: 1, refused: 4 });
-    expect(stats.messages).toMatchObject({ refused: 2 });
-    expect(problems).toHaveLength(6);
+    expect(stats.events).toMatchObject({ accepted: 1, committed: 1, refused: 5 });
+    expect(stats.messages).toMatchObject({ refused: 3 });
+    expect(problems).toHaveLength(8);
     expect(stub.events[0]?.payload).toBe('{"type":"RAW","event":"\\ud800"}');
   });
 
@@ -430,13 +477,59 @@ describe("whatever it is given", () => {
     expect((await writer.close()).stats.events).toMatchObject({ committed: 1, refused: 1 });
   });
 
-  test("options that make no sense are told when it is made", () => {
-    const base = { address: "127.0.0.1:1", sessionId: "s1" };
-    expect(() => createSessionWriter({ ...base, sessionId: "" })).toThrow(TypeError);
-    expect(() => createSessionWriter({ ...base, epoch: 0n })).toThrow(RangeError);
-    expect(() => createSessionWriter({ ...base, compression: { maxAgeMs: 9_000 } })).toThrow(
-      RangeError,
-    );
-    expect(() => createSessionWriter({ ...base, spool: { bytesMax: 1 } })).toThrow(RangeError);
+  test("an event that the spool could never hold is refused, and the next ones are not", async () => {
+    const stub = await started();
+    const { writer, problems } = observed(stub, { spool: { bytesMax: 1 << 20 } });
+    writer.event({ type: "CUSTOM", name: "n", value: "x".repeat(1_000_000) });
+    for (const payload of RUN) writer.event(payload);
+    const { stats } = await writer.close();
+    expect(stats.events).toEqual({
+      accepted: 44,
+      committed: 44,
+      refused: 1,
+      dropped: 0,
+      pending: 0,
+    });
+    expect(stub.events.map(({ payload }) => payload)).toEqual(RUN);
+    expect(problems).toEqual([
+      expect.objectContaining({ kind: "refused", stream: "events", reason: "PAYLOAD_TOO_LARGE" }),
+    ]);
+    // The message of it says what it can.
+    expect(messagesOf(stub)[0]).toMatchObject({ eventType: "system" });
+  });
+
+  test("a message that could not be encoded is refused, and does not hold up the next", async () => {
+    const stub = await started();
+    const { writer } = observed(stub, { messages: "manual" });
+    calling(writer, "message");
+    for (const wrong of [{ type: 5 }, { sender: { id: 5 } }, { sentAt: "2026-01-01" }]) {
+      calling(writer, "message", { type: "user", payload: "x", ...wrong });
+    }
+    writer.message({ type: "user", payload: "right", key: "" });
+    expect((await writer.close()).stats.messages).toMatchObject({ committed: 1, refused: 4 });
+    expect(messagesOf(stub)[0]?.idempotencyKey).toMatch(/^[0-9a-f-]{36}$/);
+  });
+
+  test("each record given is counted once: committed, refused, dropped or pending", async () => {
+    let answers = true;
+    const stub = await started({
+      answers: () => answers,
+      refuses: (payload) => (payload.includes("7 ") ? status.INVALID_ARGUMENT : undefined),
+    });
+    const { writer } = observed(stub, { messages: "manual", spool: { bytesMax: 64 * 1024 } });
+    for (const payload of RUN) writer.event(payload);
+    writer.event({ type: "RAW", event: 1n });
+    await writer.flush();
+    answers = false;
+    const more = eventsOfRun(2, 500);
+    for (const payload of more) writer.event(payload);
+    const { stats } = await writer.close({ timeoutMs: 10 });
+    writer.event(RUN[0] ?? "");
+    const { accepted, committed, refused, dropped, pending } = writer.stats.events;
+    expect({ committed, refused }).toEqual({ committed: 40, refused: 5 });
+    expect(pending).toBeGreaterThan(0);
+    expect(dropped).toBe(stats.events.dropped + 1);
+    expect(committed + refused + dropped + pending).toBe(RUN.length + 1 + more.length + 1);
+    expect(accepted).toBe(committed + 4 + pending); // One was refused before it was accepted.
   });
 });

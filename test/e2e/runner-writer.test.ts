@@ -249,6 +249,30 @@ test("a writer whose successor has begun is fenced, and says what it lost", asyn
   expect(await messages(sessionId)).toEqual([1, 2, 5].flatMap((run) => messagesOfRun(run, 10)));
 });
 
+test("an ordinary close is no failure in the service's metrics", async () => {
+  const ended = async (code: string): Promise<number> => {
+    const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
+    const line = new RegExp(
+      `^session_ledger_calls_total\\{method="PushSessionEvents",code="${code}"\\} (\\d+)$`,
+      "m",
+    );
+    return Number(line.exec(metrics)?.[1] ?? 0);
+  };
+  const [ok, cancelled] = await Promise.all(["OK", "CANCELLED"].map(ended));
+  if (ok === undefined || cancelled === undefined) throw new Error();
+  for (let at = 0; at < 30; at += 1) {
+    const { writer } = observedWriter({
+      address: service.grpcAddress,
+      sessionId: `closed-${at}`,
+      messages: "manual",
+    });
+    writer.event({ type: "CUSTOM", name: "n", value: at });
+    expect(await writer.close()).toMatchObject({ complete: true });
+  }
+  await expect.poll(() => ended("OK")).toBe(ok + 30);
+  expect(await ended("CANCELLED")).toBe(cancelled);
+});
+
 test("the example of docs/runner.md runs", async () => {
   const doc = readFileSync(new URL("../../docs/runner.md", import.meta.url), "utf8");
   const [example = ""] = blocksOf(doc, "ts");

@@ -35,6 +35,8 @@ export interface StubOptions {
   readonly opens?: () => boolean;
   /** False: what is sent is taken and never acknowledged. */
   readonly acknowledges?: () => boolean;
+  /** So many events more are acknowledged than came. */
+  readonly overstatesBy?: () => bigint;
   /** False: what is sent on a stream is committed, and nothing is said of it. */
   readonly answers?: () => boolean;
   /** Fails a unary push. */
@@ -163,7 +165,7 @@ export async function startStubLedger(options: StubOptions = {}): Promise<StubLe
         case: "committed",
         value: {
           $typeName: "ambient.v1.Committed",
-          lastClientSeq: state.lastClientSeq,
+          lastClientSeq: state.lastClientSeq + (options.overstatesBy?.() ?? 0n),
           lastSeq: seq,
         },
       });

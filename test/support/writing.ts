@@ -53,6 +53,14 @@ function isOf<K extends WriterProblem["kind"]>(
   return problem.kind === kind;
 }
 
+/** Calls as a program without types does, with anything. */
+export function calling(writer: SessionWriter, method: keyof SessionWriter, ...args: unknown[]) {
+  const called: unknown = writer[method];
+  if (typeof called !== "function") throw new Error(`${method} is no method`);
+  const answer: unknown = Reflect.apply(called, writer, args);
+  return answer;
+}
+
 /** One run of an agent that says so many words; no two payloads of all runs are the same. */
 export function eventsOfRun(run: number, words: number): readonly string[] {
   const runId = `run-${run}`;

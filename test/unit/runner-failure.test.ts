@@ -46,6 +46,19 @@ test("details that are not ours leave the code to speak", () => {
   expect(found.reason).toBeUndefined();
 });
 
+test("a note that says nothing is not passed on", () => {
+  const said = "No connection established. Last error: ECONNREFUSED. Resolution note: ";
+  const { message } = failure({
+    code: status.UNAVAILABLE,
+    details: said,
+    metadata: new Metadata(),
+  });
+  expect(message).toBe("No connection established. Last error: ECONNREFUSED");
+  const details = `${said}of a name`;
+  const noted = failure({ code: status.UNAVAILABLE, details, metadata: new Metadata() });
+  expect(noted.message).toBe(details);
+});
+
 test("what is no status of a call is a defect and stays what it is", () => {
   const defect = new TypeError("a defect");
   expect(failureFrom(defect)).toBe(defect);

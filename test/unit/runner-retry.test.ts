@@ -48,11 +48,17 @@ describe("retrying", () => {
     expect(pauses).toEqual([9_000]);
   });
 
-  test("ends with the last failure when its time is over, and never waits beyond it", async () => {
+  test("ends with the last failure when its time is over: the last pause ends with it", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 1_000, random: 1 });
     const attempt = failing(Array.from({ length: 99 }, () => lost));
     await expect(retrying(attempt, () => true, retry)).rejects.toBe(lost);
-    expect(pauses).toEqual([100, 200, 400]);
+    expect(pauses).toEqual([100, 200, 400, 300]);
+  });
+
+  test("does not wait for a service that asks for more time than there is", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 1_000 });
+    await expect(retrying(failing([full, full]), () => true, retry)).rejects.toBe(full);
+    expect(pauses).toEqual([]);
   });
 
   test("tries once when there is no time", async () => {

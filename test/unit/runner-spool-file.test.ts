@@ -1,6 +1,8 @@
 /** The file of a spool on a real file system: found again, kept small, given up when it cannot be used. */
+import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { chmod, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, mkdtemp, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -105,6 +107,22 @@ describe("a spool's file", () => {
     await expect(opened("text")).rejects.toThrow("no spool");
     expect(readFileSync(text, "utf8")).toBe("some text\n");
     expect(existsSync(`${text}.lock`)).toBe(false);
+  });
+
+  test("that is a device, a folder or a link is refused, and still there", async () => {
+    const target = join(folder, "target");
+    await writeFile(target, "");
+    await symlink(target, join(folder, "link"));
+    await mkdir(join(folder, "folder"));
+    const server = createServer().listen(join(folder, "socket"));
+    await once(server, "listening");
+    for (const name of ["link", "folder", "socket"]) {
+      const found = await lstat(join(folder, name));
+      await expect(opened(name)).rejects.toThrow("no regular file");
+      expect(await lstat(join(folder, name))).toMatchObject({ ino: found.ino, mode: found.mode });
+      expect(existsSync(`${join(folder, name)}.lock`)).toBe(false);
+    }
+    server.close();
   });
 
   test("that cannot be made is told", async () => {

@@ -72,6 +72,21 @@ describe("a spool's file", () => {
     expect(second).toMatchObject({ generation: 2, start: "start-2" });
   });
 
+  test("knows the epoch that was proposed, which one of before did not say", () => {
+    const proposed = newLane("start-1", {
+      generation: 1,
+      proposed: 9n,
+      cut: { first: 1n, last: 2n },
+    });
+    expect(read(headerLine("s1") + laneLine(proposed))).toMatchObject([
+      { epoch: undefined, base: undefined, proposed: 9n, cut: { first: 1n, last: 2n } },
+    ]);
+    const before = '["lane",1,"start-1","7","0",null,null]\n';
+    expect(read(headerLine("s1") + before)).toMatchObject([
+      { epoch: 7n, base: 0n, proposed: undefined, cut: undefined },
+    ]);
+  });
+
   test("that was cut off anywhere says what stands before the cut", () => {
     const whole = fileOf([lane(1), lane(2)]);
     const header = headerLine("s1").length;

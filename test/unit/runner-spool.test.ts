@@ -167,6 +167,32 @@ describe("a full spool", () => {
     expect(spool.offerEvent(lane, LARGE, 11n)).toBe(true);
   });
 
+  test("that gives up what was left goes on, also when nothing else waits", () => {
+    const spool = new Spool({ bytesMax: BYTES_MAX });
+    const left = newLane("left", { isLeft: true });
+    flood(spool, left);
+    const lane = newLane("start");
+    expect(spool.offerEvent(lane, LARGE, 1n)).toBe(false);
+    spool.dropLane(left);
+    expect(spool.takeGap()).toMatchObject({ events: 2 });
+    expect(spool.offerEvent(lane, LARGE, 2n)).toBe(true);
+  });
+
+  test("is told from a text that no spool of its size could hold", () => {
+    const spool = new Spool({ bytesMax: BYTES_MAX });
+    const [eventMax, messageMax] = [(BYTES_MAX * 7) / 8 - 128, BYTES_MAX - 128];
+    for (const [kind, max] of [
+      ["events", eventMax],
+      ["messages", messageMax],
+    ] as const) {
+      expect(spool.canHold(kind, "x".repeat(max))).toBe(true);
+      expect(spool.canHold(kind, "x".repeat(max + 1))).toBe(false);
+      expect(spool.canHold(kind, "\u20ac".repeat(Math.floor(max / 3)))).toBe(true);
+      expect(spool.canHold(kind, "\u20ac".repeat(Math.floor(max / 3) + 1))).toBe(false);
+    }
+    expect(spool.offerEvent(newLane("start"), "x".repeat(eventMax), 1n)).toBe(true);
+  });
+
   test("counts its own marks nowhere", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
     const lane = newLane("start");

@@ -10,7 +10,7 @@
  * never written, and nothing is held here. A disk that is full or gone ends the file and not the
  * writer.
  */
-import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { type FileHandle, lstat, open, rename, rm } from "node:fs/promises";
 import { createInterface } from "node:readline";
 import { setImmediate } from "node:timers/promises";
 import { isEmpty, type Lane } from "./spool.ts";
@@ -44,6 +44,7 @@ export async function openSpoolFile(
 ): Promise<OpenedSpool | undefined> {
   let unlock: (() => Promise<void>) | undefined;
   try {
+    await refuseOtherKinds(file);
     unlock = await lockFile(file);
     const lanes = await readLanes(file, sessionId);
     live.generation = lanes.reduce((highest, lane) => Math.max(highest, lane.generation), 0) + 1;
@@ -56,6 +57,12 @@ export async function openSpoolFile(
     await unlock?.().catch(() => undefined);
     return undefined;
   }
+}
+
+/** A device, a pipe or a link would be replaced by the first file that is renamed to its name. */
+async function refuseOtherKinds(file: string): Promise<void> {
+  const found = await lstat(file).catch(() => undefined); // Who cannot look cannot open it either.
+  if (found?.isFile() === false) throw new Error(`${file} is no regular file`);
 }
 
 async function readLanes(file: string, sessionId: string): Promise<readonly Lane[]> {

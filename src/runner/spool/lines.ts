@@ -3,8 +3,9 @@
  * dying process did not finish is no more than a line that says nothing.
  *
  *   {"sessionLedgerSpool":1,"sessionId":"s1"}         first
- *   ["lane",2,"<start>","7","0",null,null]            lane 2: epoch 7, base 0 (null: not known)
- *   ["lane",2,"<start>",null,null,"12","19"]          its events 12 to 19 are pushed as one row
+ *   ["lane",2,"<start>",null,null,null,null,"9"]      lane 2: epoch and base not known, 9 proposed
+ *   ["lane",2,"<start>","7","0",null,null,"9"]        epoch 7, base 0
+ *   ["lane",2,"<start>",null,null,"12","19","9"]      its events 12 to 19 are pushed as one row
  *   ["event",2,"12","1700000000000000",0,"{…}"]       its event 12: time, whether it is a mark, payload
  *   ["message",2,"3",{"eventType":…}]                 its message 3
  *   ["settled",2,"11","3","0"]                        events up to 11, messages up to 3; refusals so far
@@ -31,8 +32,8 @@ export function headerLine(sessionId: string): string {
   return line({ sessionLedgerSpool: VERSION, sessionId });
 }
 
-export function laneLine({ generation, start, epoch, base, cut }: Lane): string {
-  const numbers = [epoch, base, cut?.first, cut?.last].map((number) => number ?? null);
+export function laneLine({ generation, start, epoch, base, cut, proposed }: Lane): string {
+  const numbers = [epoch, base, cut?.first, cut?.last, proposed].map((number) => number ?? null);
   return line(["lane", generation, start, ...numbers]);
 }
 
@@ -113,6 +114,7 @@ class ReadLane {
   #messages = new SpoolQueue<MessageRecord>();
   #refusals = 0n;
   #epoch: bigint | undefined;
+  #proposed: bigint | undefined;
   #base: bigint | undefined;
   #cut: Cut | undefined;
 
@@ -126,6 +128,7 @@ class ReadLane {
       generation: this.#generation,
       isLeft: true,
       epoch: this.#epoch,
+      proposed: this.#proposed,
       base: this.#base,
       cut: this.#cut,
       refusals: this.#refusals,
@@ -135,8 +138,9 @@ class ReadLane {
   }
 
   readNumbers(numbers: readonly unknown[]): void {
-    const [epoch, base, first, last] = numbers.map(numberOf);
+    const [epoch, base, first, last, proposed] = numbers.map(numberOf);
     this.#epoch = epoch;
+    this.#proposed = proposed;
     this.#base = base;
     if (first === undefined || last === undefined) return;
     this.#cut = { first, last };

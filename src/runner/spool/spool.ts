@@ -15,6 +15,8 @@
  * for this writer, and before it one for each that left records in the file.
  *
  *   offered = committed + refused + dropped + pending       for events, and for messages
+ *
+ * where what was found in the file counts as offered. Only what fits an empty spool may be offered.
  */
 import type { Sender } from "../writer/types.ts";
 import { SpoolQueue } from "./queue.ts";
@@ -46,12 +48,17 @@ export interface Lane {
   readonly isLeft: boolean;
   /** Undefined until the service has said it, or the caller. */
   epoch: bigint | undefined;
-  /** What it is asked for before that; undefined: the highest of the session plus 1. */
+  /**
+   * What it is asked for before that; undefined: the highest of the session plus 1. Of a left lane it
+   * is all there is to tell that somebody has taken over since.
+   */
   proposed: bigint | undefined;
   /** The service knows record n as number `base + n` of the epoch; undefined until a stream was opened. */
   base: bigint | undefined;
   /** Refusals of the epoch, as the service counts them, that are counted here too. */
   refusals: bigint;
+  /** The highest event that a stream was given; undefined of a left lane, of which nobody knows. */
+  sent: bigint | undefined;
   /** Numbers of the events of the unary row that is under way, so that it can be sent again as it was. */
   cut: Cut | undefined;
   /** Of records that are still here: those that the service has refused, and that were told. */
@@ -74,12 +81,12 @@ export interface Gap {
 
 /** Records of one kind, counted. */
 export interface Counts {
-  /** Taken into the spool, also those that were found in the file. */
+  /** Taken into the spool, also those that were found in the file; whatever became of them then. */
   readonly accepted: number;
   readonly committed: number;
-  /** Not acceptable, to the service or already here; they will never be stored. */
+  /** Not acceptable: to the service, or already here (and then never accepted). Never stored. */
   readonly refused: number;
-  /** No room, or given up because another writer took over or the session is gone. */
+  /** No room, given after the end, or given up because another writer took over or the session is gone. */
   readonly dropped: number;
   /** Accepted, and their fate is not known. */
   readonly pending: number;
@@ -89,6 +96,8 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 /** A record costs so much more than its text: the object, its numbers, its place in the queue. */
 const RECORD_BYTES = 128;
+/** A UTF-16 unit has at most so many bytes of UTF-8. */
+const UNIT_BYTES_MAX = 3;
 const RESERVE_PART = 1 / 8;
 const REOPEN_PART = 3 / 4;
 
@@ -117,6 +126,15 @@ export class Spool {
 
   get pendingBytes(): number {
     return this.#eventBytes + this.#messageBytes;
+  }
+
+  /** Whether a text could be kept if nothing else were. What cannot would close the spool for good. */
+  canHold(kind: "events" | "messages", payload: string): boolean {
+    const bytesMax = kind === "events" ? this.#eventBytesMax : this.#bytesMax;
+    const textBytesMax = bytesMax - RECORD_BYTES;
+    return (
+      payload.length * UNIT_BYTES_MAX <= textBytesMax || Buffer.byteLength(payload) <= textBytesMax
+    );
   }
 
   /** False: dropped, and counted. */
@@ -203,6 +221,7 @@ export class Spool {
     this.#events.dropped += events;
     const messages = lane.messages.length;
     while (lane.messages.length > 0) this.settleMessage(lane, "dropped");
+    this.#reopen();
     return { events, messages };
   }
 
@@ -276,6 +295,7 @@ export function newLane(start: string, lane: Partial<Lane> = {}): Lane {
     proposed: undefined,
     base: undefined,
     refusals: 0n,
+    sent: lane.isLeft === true ? undefined : 0n,
     cut: undefined,
     refused: new Set(),
     events: new SpoolQueue<EventRecord>(),

@@ -29,6 +29,7 @@ import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 /** As the CUSTOM event's name that stands where records are missing. */
 const GAP_NAME = "session_ledger.dropped";
 const MICROS_PER_MS = 1_000n;
+const TOO_LARGE = { reason: "PAYLOAD_TOO_LARGE", message: "the spool could never hold it" };
 
 interface FlushMark {
   readonly events: bigint;
@@ -59,6 +60,7 @@ export class Book {
   #left: readonly Lane[] = [];
   #log: SpoolLog | undefined;
   #isDropping = false;
+  #toldClosed = false;
   #flushes: FlushMark[] = [];
   readonly #spool: Spool;
   readonly #onProblem: BookOptions["onProblem"];
@@ -116,7 +118,8 @@ export class Book {
   }
 
   event(payload: string, atMicros: bigint): void {
-    if (this.#end !== undefined) return this.#spool.countDropped("events");
+    if (this.#end !== undefined) return this.#late("events");
+    if (!this.#spool.canHold("events", payload)) return this.refuse("events", TOO_LARGE);
     this.lastOfferedMs = this.clock.monotonicMs();
     if (!this.#spool.offerEvent(this.live, payload, atMicros)) return this.#tellDropping();
     this.#log?.changed();
@@ -124,7 +127,9 @@ export class Book {
   }
 
   message(message: Omit<MessageRecord, "bytes">, atMicros: bigint): void {
-    if (this.#end !== undefined) return this.#spool.countDropped("messages");
+    if (this.#end !== undefined) return this.#late("messages");
+    if (!this.#spool.canHold("messages", message.payload))
+      return this.refuse("messages", TOO_LARGE);
     this.lastOfferedMs = this.clock.monotonicMs();
     if (!this.#spool.offerMessage(this.live, message, atMicros)) return this.#tellDropping();
     this.#log?.changed();
@@ -180,12 +185,23 @@ export class Book {
     this.#ring();
   }
 
-  /** Takes no more; what waits stays as it is. */
+  /**
+   * Takes no more; what waits stays as it is. A stream on which all is settled is let end as it should
+   * (stream.ts): a call that is cut is a failure in the service's log.
+   */
   close(): void {
     this.#end ??= "closed";
     this.#resolveFlushes();
-    this.ending.abort();
+    const isQuiet = isEmpty(this.live) && this.#left.every(isEmpty);
+    if (!isQuiet || this.activity !== "streaming") this.ending.abort();
     this.#ring();
+  }
+
+  /** Given to a writer that has ended. Of one that was fenced or refused that was said when it ended. */
+  #late(stream: "events" | "messages"): void {
+    this.#spool.countDropped(stream);
+    if (this.#end === "closed" && !this.#toldClosed) this.tell({ kind: "closed" });
+    this.#toldClosed = true;
   }
 
   /** Resolves when all that was given until now is settled: true, or when the signal aborts: false. */

@@ -43,7 +43,7 @@ export class Connection {
   }
 
   /** A row of failures without an end of its own: only the writer's end ends it. */
-  retries(): Retries {
+  retries(stream: "events" | "messages"): Retries {
     const book = this.#book;
     const { wait = lingering(book), random } = this.#options;
     return new Retries({
@@ -53,7 +53,7 @@ export class Connection {
       wait,
       ...(random === undefined ? {} : { random }),
       onRetry: (failure, count) => {
-        if (count === 1) book.tell({ kind: "unreachable", ...reasonOf(failure) });
+        if (count === 1) book.tell({ kind: "unreachable", stream, ...reasonOf(failure) });
       },
     });
   }

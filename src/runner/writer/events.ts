@@ -31,7 +31,7 @@ export class EventSender {
     this.#book = book;
     this.#connection = connection;
     this.#options = options;
-    this.#retries = connection.retries();
+    this.#retries = connection.retries("events");
     book.isUnary = options.transport === "unary";
   }
 
@@ -84,6 +84,7 @@ export class EventSender {
     this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
     if (
       failure.reason === "STALE_EPOCH" &&
+      !lane.isLeft && // Whoever has a higher one may have begun after the process that left it.
       lane.epoch === undefined &&
       lane.proposed !== undefined
     ) {

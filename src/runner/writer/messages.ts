@@ -23,7 +23,7 @@ export async function sendMessages(
   connection: Connection,
   options: MessageSenderOptions,
 ): Promise<void> {
-  const pusher = new Pusher(book, connection);
+  const pusher = new Pusher(book, connection, "messages");
   while (!book.hasEnded) {
     const { lane } = book;
     const record = lane.messages.at(lane.messages.frontNumber);

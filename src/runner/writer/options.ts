@@ -1,4 +1,13 @@
 import type { Clock } from "../../base/clock.ts";
+import {
+  checkAddress,
+  checkFile,
+  checkObject,
+  checkOneOf,
+  checkSessionId,
+  checkToken,
+  checkType,
+} from "../checks.ts";
 import type { RetryOptions } from "../retry.ts";
 import type { TokenSource } from "../token.ts";
 import type { SessionWriterOptions, WriterProblem } from "./types.ts";
@@ -38,13 +47,13 @@ const TEXT_BYTES_MAX = 65_536;
 const TIMEOUT_MS = 10_000;
 const PROGRESS_TIMEOUT_MS = 15_000;
 /** setTimeout knows no longer ones. */
-const TIMEOUT_MS_MAX = 2 ** 31 - 1;
+export const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 const EPOCH_MAX = 2n ** 63n - 1n;
 
 /** Throws when one makes no sense: that is the programmer's to know, before the agent runs. */
 export function checkedOptions(options: SessionWriterOptions): CheckedOptions {
+  checkKinds(options);
   const { address, sessionId, epoch, compression = {}, spool = {} } = options;
-  if (address === "" || sessionId === "") throw new TypeError("address and sessionId are required");
   if (epoch !== undefined && (epoch < 1n || epoch > EPOCH_MAX)) {
     throw new RangeError(`epoch must be 1 to ${EPOCH_MAX}`);
   }
@@ -86,6 +95,51 @@ export function checkedOptions(options: SessionWriterOptions): CheckedOptions {
     wait: options.wait,
     random: options.random,
   };
+}
+
+const KNOWN: Readonly<Record<keyof SessionWriterOptions, true>> = {
+  address: true,
+  sessionId: true,
+  token: true,
+  messages: true,
+  lifecycleMessages: true,
+  epoch: true,
+  spool: true,
+  compression: true,
+  transport: true,
+  onProblem: true,
+  openTimeoutMs: true,
+  callTimeoutMs: true,
+  progressTimeoutMs: true,
+  idleTimeoutMs: true,
+  clock: true,
+  wait: true,
+  random: true,
+};
+
+/** What a program without types may have passed. */
+function checkKinds(options: SessionWriterOptions): void {
+  checkObject("options", options, Object.keys(KNOWN));
+  const { compression, spool } = options;
+  checkAddress(options.address);
+  checkSessionId(options.sessionId);
+  checkToken(options.token);
+  checkOneOf("messages", options.messages, ["derive", "manual"]);
+  checkType("lifecycleMessages", options.lifecycleMessages, "boolean");
+  checkType("epoch", options.epoch, "bigint");
+  checkOneOf("transport", options.transport, ["auto", "stream", "unary"]);
+  checkType("onProblem", options.onProblem, "function");
+  checkType("wait", options.wait, "function");
+  checkType("random", options.random, "function");
+  if (spool !== undefined) {
+    checkObject("spool", spool, ["bytesMax", "file"]);
+    checkFile("spool.file", spool.file);
+  }
+  if (compression !== undefined && compression !== false) {
+    if (typeof compression !== "object")
+      throw new TypeError("compression must be false or an object");
+    checkObject("compression", compression, ["maxAgeMs", "textBytesMax"]);
+  }
 }
 
 function within(

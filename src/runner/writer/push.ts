@@ -18,10 +18,10 @@ export class Pusher {
   readonly #retries: Retries;
   #unauthenticated = 0;
 
-  constructor(book: Book, connection: Connection) {
+  constructor(book: Book, connection: Connection, stream: "events" | "messages") {
     this.#book = book;
     this.#connection = connection;
-    this.#retries = connection.retries();
+    this.#retries = connection.retries(stream);
   }
 
   async push<T>(attempt: (client: LedgerClient) => Promise<T>): Promise<Pushed<T>> {
@@ -31,6 +31,7 @@ export class Pusher {
         this.#answered();
         return { kind: "committed", answer };
       } catch (error) {
+        if (this.#book.hasEnded) break; // It was cut by that, which is no news to anybody.
         const failure = asRpcFailure(error);
         this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
         const unauthenticated = this.#unauthenticated;

@@ -39,7 +39,7 @@ export interface EventStreamOptions {
   readonly idleTimeoutMs: number;
 }
 
-/** done, idle: there is nothing to send; the lane may get more, on a stream of its own then. */
+/** done, idle: there is nothing to send, or the writer has ended; the lane may get more, on a stream of its own then. */
 export type StreamEnd = "done" | "idle";
 
 type Frames = AsyncGenerator<PushSessionEventsResponse, void, undefined>;
@@ -144,6 +144,8 @@ export class EventStream {
     await this.#book.lanesWritten();
     this.#unacknowledgedBytesMax = Number(opened.maxUnacknowledgedBytes);
     const committed = opened.lastClientSeq - base;
+    // A left lane's process may have sent all of it.
+    if (lane.sent !== undefined && committed > lane.sent) throw taken();
     if (committed > settled) this.#settle(committed, Number(opened.refused - lane.refusals));
     this.#sent = lane.events.frontNumber - 1n;
     this.#flushed = this.#sent;
@@ -154,6 +156,7 @@ export class EventStream {
   async #send(call: Call): Promise<StreamEnd> {
     for (;;) {
       if (this.#over !== undefined) throw this.#over.failure;
+      if (this.#book.hasEnded) return "done";
       const step = nextStep(this.#view(), this.#options);
       if (step.kind === "done" || step.kind === "idle") return step.kind;
       await this.#take(step, call);
@@ -193,6 +196,8 @@ export class EventStream {
       bytes += record.bytes;
       this.#sent += 1n;
     }
+    const lane = this.#lane;
+    if (lane.sent !== undefined && this.#sent > lane.sent) lane.sent = this.#sent;
     const nowMs = this.#book.clock.monotonicMs();
     if (this.#unacknowledgedBytes === 0) this.#progressMs = nowMs;
     this.#unacknowledgedBytes += bytes;
@@ -224,9 +229,11 @@ export class EventStream {
   }
 
   #refuse({ clientSeq, status }: Refused): void {
-    const number = clientSeq - (this.#lane.base ?? 0n);
-    if (this.#lane.refused.has(number)) return; // On the stream before this one, which broke.
-    this.#lane.refused.add(number);
+    const { base = 0n, events, refused } = this.#lane;
+    const number = clientSeq - base;
+    if (number < events.frontNumber || number > this.#sent) return; // Of no event that waits for it.
+    if (refused.has(number)) return; // On the stream before this one, which broke.
+    refused.add(number);
     this.#book.tell({
       kind: "refused",
       stream: "events",
@@ -236,9 +243,13 @@ export class EventStream {
   }
 
   #committed({ lastClientSeq, lastSeq }: Committed): void {
-    const number = lastClientSeq - (this.#lane.base ?? 0n);
-    const { refused } = this.#lane;
+    const { base = 0n, events, refused } = this.#lane;
+    const number = lastClientSeq - base;
+    // Whatever came after it would be lost without a word.
+    if (number > this.#sent)
+      throw new RpcFailure("INTERNAL", "the service acknowledged what it was not sent");
     this.#book.lastSeq = lastSeq;
+    if (number < events.frontNumber) return; // No news, and so no progress.
     this.#settle(number, [...refused].filter((one) => one <= number).length);
   }
 
@@ -281,6 +292,12 @@ export class EventStream {
       sinceActiveMs: nowMs - Math.max(this.#progressMs, this.#sentMs),
     };
   }
+}
+
+/** Under our epoch somebody has numbered events that we have not sent: ours would pass for them. */
+function taken(): RpcFailure {
+  const reason = "STALE_EPOCH";
+  return new RpcFailure("FAILED_PRECONDITION", "another writer uses this epoch", { reason });
 }
 
 function late(what: string, timeoutMs: number): RpcFailure {

@@ -1,4 +1,5 @@
 /** A plain stream of text, told as the events of one run. */
+import { textOf } from "../failure.ts";
 import type { TextOptions } from "./types.ts";
 
 /** The events; when the text breaks off, the last of them is a RUN_ERROR. */
@@ -16,7 +17,7 @@ export async function* eventsOfText(
       if (delta !== "") yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta };
     }
   } catch (error) {
-    yield { type: "RUN_ERROR", message: error instanceof Error ? error.message : String(error) };
+    yield { type: "RUN_ERROR", message: textOf(error) };
     return;
   }
   yield { type: "TEXT_MESSAGE_END", messageId };

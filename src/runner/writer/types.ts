@@ -7,7 +7,7 @@ import type { TokenSource } from "../token.ts";
 export interface SessionWriterOptions {
   /** `host:port` of the service, without TLS. */
   readonly address: string;
-  /** 1 to 128 bytes of `[A-Za-z0-9._:-]`. One that is not accepted ends the writer at its first push. */
+  /** 1 to 128 bytes of `[A-Za-z0-9._:-]`, not `.` or `..`. */
   readonly sessionId: string;
   /** Sent as `authorization: Bearer …`. A function is asked before each call and each stream. */
   readonly token?: TokenSource;
@@ -65,7 +65,7 @@ export interface WriterMessage {
   readonly type: string;
   /** An object is sent as JSON. */
   readonly payload: string | object;
-  /** At most 128 bytes; a message with a key that is stored already is not stored again. Default: a random one. */
+  /** At most 128 bytes; a message with a key that is stored already is not stored again. Default, and for "": a random one. */
   readonly key?: string;
   readonly sentAt?: Date;
   readonly sender?: Sender;
@@ -149,8 +149,13 @@ export type WriterProblem =
       readonly reason: string;
       readonly message: string;
     }
-  /** A call failed and is tried again. Told at the first failure in a row. */
-  | { readonly kind: "unreachable"; readonly reason: string; readonly message: string }
+  /** A call failed and is tried again. Told at the first failure in a row, of each kind of record. */
+  | {
+      readonly kind: "unreachable";
+      readonly stream: "events" | "messages";
+      readonly reason: string;
+      readonly message: string;
+    }
   /** The service has no stream for events: rows are pushed one by one, without protection from doubling. */
   | { readonly kind: "no_stream"; readonly message: string }
   /** Another writer took over: what waited is lost, and all that comes is dropped. */
@@ -160,7 +165,16 @@ export type WriterProblem =
   /** Records of an earlier process were lost: another writer took over before they were sent. */
   | ({ readonly kind: "left_lost" } & Loss)
   /** The file cannot be used: the writer goes on in memory only. Told once. */
-  | { readonly kind: "file"; readonly message: string };
+  | { readonly kind: "file"; readonly message: string }
+  /** `close` did not wait until all was settled. `kept`: the next writer with the file sends it. */
+  | {
+      readonly kind: "left_behind";
+      readonly events: number;
+      readonly messages: number;
+      readonly kept: boolean;
+    }
+  /** Something was given after `close`: it is dropped. Told once. */
+  | { readonly kind: "closed" };
 
 export interface SessionWriter {
   /**
@@ -178,7 +192,10 @@ export interface SessionWriter {
    * who made the stream knows of it.
    */
   text(stream: AsyncIterable<string>, options?: TextOptions): Promise<void>;
-  /** Waits until what was given so far is settled. Never rejects. Default timeout 10,000 ms. */
+  /**
+   * Waits until what was given so far is settled. Never rejects. Default timeout 10,000 ms, at most
+   * 2^31 - 1; below 0 it does not wait, and what is no number is the default.
+   */
   flush(options?: { readonly timeoutMs?: number }): Promise<FlushResult>;
   /**
    * Flushes, then ends: no timer, connection or file of it is left. Never rejects, may be called

@@ -47,7 +47,7 @@ export class UnaryRows {
     this.#book = book;
     this.#lane = lane;
     this.#options = options;
-    this.#pusher = new Pusher(book, connection);
+    this.#pusher = new Pusher(book, connection, "events");
     this.#compressor = new Compressor({ maxAgeMs, textBytesMax });
     this.#taken = lane.events.frontNumber - 1n;
     this.#beganMs = book.clock.monotonicMs();

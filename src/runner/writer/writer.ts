@@ -12,13 +12,14 @@
 import { systemClock } from "../../base/clock.ts";
 import { Book } from "./book.ts";
 import { MessageDeriver } from "../derive/derive.ts";
-import { asRpcFailure } from "../failure.ts";
+import { asRpcFailure, textOf } from "../failure.ts";
 import { openSpoolFile } from "../spool/file.ts";
 import { Connection } from "./connection.ts";
 import { BackgroundDeriver } from "./derive.ts";
 import { EventSender } from "./events.ts";
 import { sendMessages } from "./messages.ts";
-import { checkedOptions, type CheckedOptions } from "./options.ts";
+import { checkedOptions, type CheckedOptions, TIMEOUT_MS_MAX } from "./options.ts";
+import { eventPayload, messageOf } from "./records.ts";
 import { eventsOfText } from "./text.ts";
 import type {
   CloseResult,
@@ -30,10 +31,7 @@ import type {
   WriterStats,
 } from "./types.ts";
 
-/** A request has at most 4 MiB, and a payload is not all of it. */
-const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;
 const FLUSH_TIMEOUT_MS = 10_000;
-const MICROS_PER_MS = 1_000n;
 const INVALID = "INVALID_REQUEST";
 
 /**
@@ -75,30 +73,31 @@ class Writer implements SessionWriter {
   }
 
   event(event: object | string): void {
-    const payload = this.#printed("events", event);
-    if (payload === undefined) return;
+    let payload: string;
+    try {
+      payload = eventPayload(event);
+    } catch (error) {
+      return this.#refuse("events", error);
+    }
     const atMicros = this.#book.clock.nowMicros();
     this.#book.event(payload, atMicros);
+    // Also of one that is refused or dropped: the conversation is told as long as there is room.
     if (!this.#book.hasEnded) this.#deriver?.next(payload, atMicros);
   }
 
-  message({ type, payload, key, sentAt, sender }: WriterMessage): void {
-    const printed = this.#printed("messages", payload);
-    if (printed === undefined) return;
-    const sentAtMs = sentAt?.getTime();
-    if (sentAtMs !== undefined && !Number.isInteger(sentAtMs)) {
-      return this.#book.refuse("messages", { reason: INVALID, message: "sentAt is no time" });
+  message(message: WriterMessage): void {
+    let record: ReturnType<typeof messageOf>;
+    try {
+      record = messageOf(message);
+    } catch (error) {
+      return this.#refuse("messages", error);
     }
-    this.#book.message(
-      {
-        eventType: type,
-        payload: printed,
-        key: key ?? crypto.randomUUID(),
-        sentAtMicros: sentAtMs === undefined ? undefined : BigInt(sentAtMs) * MICROS_PER_MS,
-        sender: sender && { ...sender },
-      },
-      this.#book.clock.nowMicros(),
-    );
+    this.#book.message(record, this.#book.clock.nowMicros());
+  }
+
+  /** What the agent's own code throws (a getter, a toJSON) is not to disturb its run either. */
+  #refuse(stream: "events" | "messages", error: unknown): void {
+    this.#book.refuse(stream, { reason: INVALID, message: textOf(error) });
   }
 
   async text(stream: AsyncIterable<string>, options: TextOptions = {}): Promise<void> {
@@ -106,10 +105,10 @@ class Writer implements SessionWriter {
     for await (const event of eventsOfText(stream, { threadId, ...options })) this.event(event);
   }
 
-  async flush({ timeoutMs = FLUSH_TIMEOUT_MS } = {}): Promise<FlushResult> {
+  async flush(options?: FlushOptions): Promise<FlushResult> {
     this.#deriver?.settle();
     const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), timeoutMs);
+    const timer = setTimeout(() => late.abort(), flushTimeoutMs(options));
     await Promise.race([this.#ready.promise, aborted(late.signal)]);
     const complete = await this.#book.settledSoFar(late.signal);
     clearTimeout(timer);
@@ -117,20 +116,23 @@ class Writer implements SessionWriter {
     return { complete, events: events.pending, messages: messages.pending, state };
   }
 
-  close(options: { readonly timeoutMs?: number } = {}): Promise<CloseResult> {
+  close(options?: FlushOptions): Promise<CloseResult> {
     this.#closing ??= this.#close(options);
     return this.#closing;
   }
 
-  async #close(options: { readonly timeoutMs?: number }): Promise<CloseResult> {
+  async #close(options: FlushOptions): Promise<CloseResult> {
     const { complete } = await this.flush(options);
     this.#book.close();
     this.#connection.close();
     await this.#running;
+    this.#book.ending.abort();
     const kept = await this.#book.closeLog();
     const { stats } = this;
-    const { events, messages, state } = stats;
-    return { complete, events: events.pending, messages: messages.pending, state, kept, stats };
+    const { state } = stats;
+    const left = { events: stats.events.pending, messages: stats.messages.pending };
+    if (left.events + left.messages > 0) this.#book.tell({ kind: "left_behind", ...left, kept });
+    return { complete, ...left, state, kept, stats };
   }
 
   async #run(): Promise<void> {
@@ -148,32 +150,19 @@ class Writer implements SessionWriter {
     ]);
     this.#connection.close();
   }
+}
 
-  /** Undefined: it cannot be sent, and that was counted. */
-  #printed(stream: "events" | "messages", value: object | string): string | undefined {
-    try {
-      const text = typeof value === "string" ? value : JSON.stringify(value);
-      if (typeof text !== "string") throw new TypeError("it has no JSON");
-      if (text.length * 3 > PAYLOAD_BYTES_MAX && Buffer.byteLength(text) > PAYLOAD_BYTES_MAX) {
-        throw new RangeError(`a payload has at most ${PAYLOAD_BYTES_MAX} bytes`);
-      }
-      if (text.isWellFormed()) return text;
-      return stream === "events" ? withEscapedHalves(text) : text.toWellFormed();
-    } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
-      this.#book.refuse(stream, { reason: INVALID, message });
-      return undefined;
-    }
-  }
+type FlushOptions = { readonly timeoutMs?: number } | undefined;
+
+/** What is no number of milliseconds is not given, and no time at all is none; neither throws. */
+function flushTimeoutMs(options: FlushOptions): number {
+  const timeoutMs: unknown = options?.timeoutMs;
+  if (typeof timeoutMs !== "number" || Number.isNaN(timeoutMs)) return FLUSH_TIMEOUT_MS;
+  return Math.min(Math.max(timeoutMs, 0), TIMEOUT_MS_MAX);
 }
 
 function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });
   });
-}
-
-/** Half of a surrogate pair has no UTF-8; in JSON it has another spelling, which is the same string. */
-function withEscapedHalves(json: string): string {
-  return json.replaceAll(/\p{Surrogate}/gu, (half) => `\\u${half.charCodeAt(0).toString(16)}`);
 }
