@@ -1,7 +1,17 @@
 /** The file of a spool on a real file system: found again, kept small, given up when it cannot be used. */
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { chmod, lstat, mkdir, mkdtemp, rm, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  lstat,
+  mkdir,
+  mkdtemp,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -107,6 +117,15 @@ describe("a spool's file", () => {
     await expect(opened("text")).rejects.toThrow("no spool");
     expect(readFileSync(text, "utf8")).toBe("some text\n");
     expect(existsSync(`${text}.lock`)).toBe(false);
+  });
+
+  // It was read by readline, whose RangeError at 512 MiB nobody could catch: it ended the agent's process.
+  test("that has a line without end is refused, after as much of it as a record may have", async () => {
+    const { live, log } = await opened("endless");
+    push(live, 1);
+    await log.close();
+    await truncate(join(folder, "endless"), 1024 ** 3); // A hole: it takes no room on the disk.
+    await expect(opened("endless")).rejects.toThrow("is no spool: line");
   });
 
   test("that is a device, a folder or a link is refused, and still there", async () => {

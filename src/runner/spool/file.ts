@@ -11,10 +11,10 @@
  * writer.
  */
 import { type FileHandle, lstat, open, rename, rm } from "node:fs/promises";
-import { createInterface } from "node:readline";
 import { setImmediate } from "node:timers/promises";
 import { isEmpty, type Lane } from "./spool.ts";
 import { eventLine, headerLine, laneLine, messageLine, settledLine, SpoolReader } from "./lines.ts";
+import { decodeLine, readLines } from "../lines.ts";
 import { lockFile } from "./lock.ts";
 import type { SpoolLog } from "./log.ts";
 
@@ -34,6 +34,8 @@ interface SpoolFileOptions {
 const FILE_MODE = 0o600;
 /** In one write. */
 const SLICE_UNITS = 64 * 1024;
+/** A record of the largest payload, each byte of it escaped; a longer line is none of ours. */
+const LINE_BYTES_MAX = 32 * 1024 * 1024;
 /** A file below this is not worth a new one. */
 const COMPACT_BYTES_MIN = 1024 * 1024;
 
@@ -74,8 +76,13 @@ async function readLanes(file: string, sessionId: string): Promise<readonly Lane
   if (handle === undefined) return [];
   try {
     if ((await handle.stat()).size === 0) return [];
-    const lines = createInterface({ input: handle.createReadStream({ autoClose: false }) });
-    for await (const text of lines) reader.read(text);
+    const chunks = handle.createReadStream({ autoClose: false });
+    const limits = { bytesMax: LINE_BYTES_MAX, stopsAtTooLong: true };
+    for await (const line of readLines(chunks, limits)) {
+      if (line.bytes === undefined)
+        throw new Error(`${file} is no spool: line ${line.number} has no end`);
+      reader.read(decodeLine(line) ?? "");
+    }
   } finally {
     await handle.close();
   }

@@ -80,7 +80,7 @@ export class SpoolReader {
     if (!this.#hasHeader) return this.#readHeader(value);
     if (!Array.isArray(value)) return;
     const [kind, generation, ...rest]: readonly unknown[] = value;
-    if (typeof generation !== "number") return;
+    if (typeof generation !== "number" || !Number.isSafeInteger(generation)) return;
     if (kind === "lane") this.#readLane(generation, rest);
     else this.#lanes.get(generation)?.read(kind, rest);
   }
