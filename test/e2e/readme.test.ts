@@ -13,7 +13,7 @@ import { SERVICE_SETTINGS } from "../../src/config-table.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { push, rowsOf, watch } from "../support/pushing.ts";
-import { blocksOf, comparable, type Example, examplesOf, tableRowsOf } from "../support/readme.ts";
+import { blocksOf, comparable, examplesOf, tableRowsOf } from "../support/readme.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
@@ -37,30 +37,30 @@ afterAll(async () => {
   await cleanUp();
 });
 
-const EXAMPLES = examplesOf(README).map(({ command, output }) => ({
-  command,
-  output: comparable(output),
+const EXAMPLES = examplesOf(README).map(({ block, command, output }) => ({
+  isGrpcurls: block.includes("grpcurl "),
+  shown: { command, output: comparable(output) },
 }));
 
 test("grpcurl: its examples give what they show", needs("grpcurl"), async () => {
-  const examples = EXAMPLES.filter(({ command }) => command.includes("grpcurl "));
+  const examples = EXAMPLES.filter(({ isGrpcurls }) => isGrpcurls);
   expect(examples.length).toBeGreaterThan(5);
   const folder = dirname(toolPath("grpcurl"));
-  for (const example of examples) expect(await run(example.command, folder)).toEqual(example);
+  for (const { shown } of examples) expect(await run(shown.command, folder)).toEqual(shown);
 });
 
 test(
   "the examples of the command line and of HTTP (curl) give what they show",
   needs("curl"),
   async () => {
-    const examples = EXAMPLES.filter(({ command }) => !command.includes("grpcurl "));
+    const examples = EXAMPLES.filter(({ isGrpcurls }) => !isGrpcurls);
     expect(examples.length).toBeGreaterThan(2);
-    for (const example of examples) expect(await run(example.command, "")).toEqual(example);
+    for (const { shown } of examples) expect(await run(shown.command, "")).toEqual(shown);
   },
 );
 
 /** On the service of this test, in place of the one that the README starts. */
-async function run(command: string, folder: string): Promise<Example> {
+async function run(command: string, folder: string): Promise<{ command: string; output: string }> {
   const path = [folder, process.env["PATH"]].filter(Boolean).join(delimiter);
   const env = { ...process.env, PATH: path, SESSION_LEDGER_ADDRESS: service.grpcAddress };
   const script = command

@@ -4,6 +4,8 @@ export interface Example {
   readonly command: string;
   /** What the document shows of it. */
   readonly output: string;
+  /** All of the block that it stands in: the examples of a block go on from each other. */
+  readonly block: string;
 }
 
 /** Blocks of one language, in order. */
@@ -20,7 +22,7 @@ export function examplesOf(markdown: string): readonly Example[] {
       .slice(1)
       .map((example) => {
         const [, command = "", output = ""] = /^(.*\n(?: {4}.*\n)*)([^]*)$/.exec(example) ?? [];
-        return { command, output };
+        return { command, output, block };
       }),
   );
 }
