@@ -20,7 +20,7 @@ import { cleanUp } from "../support/embedded-fixture.ts";
 import { fragments, pushMerged } from "../support/merged-pushes.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams } from "../support/streams.ts";
-import { startTcpProxy } from "../support/tcp-proxy.ts";
+import { hostAndPort, startTcpProxy } from "../support/tcp-proxy.ts";
 
 let service: ServiceProcess;
 let client: LedgerClient;
@@ -205,8 +205,7 @@ describe("reading", () => {
     const counted = createServer((socket) => {
       sockets.add(socket);
       socket.once("close", () => sockets.delete(socket)).on("error", () => undefined);
-      const [host = "", port] = address.split(":");
-      const upstream = connect(Number(port), host).on("error", () => undefined);
+      const upstream = connect(hostAndPort(address)).on("error", () => undefined);
       socket.pipe(upstream).pipe(socket);
     });
     counted.listen(0, "127.0.0.1");
@@ -226,8 +225,7 @@ describe("reading", () => {
 
 test("a connection that is lost again and again costs no event and doubles none", async () => {
   const sessionId = "torn";
-  const [host = "", port] = address.split(":");
-  const proxy = await startTcpProxy({ host, port: Number(port) });
+  const proxy = await startTcpProxy(hostAndPort(address));
   const total = 60n;
   const retries: string[] = [];
   const read: bigint[] = [];

@@ -14,6 +14,7 @@ import { isObject } from "../../src/agui/json.ts";
 import { breakableWay } from "../support/breakable.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { addressOf, hostAndPort } from "../support/tcp-proxy.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
 
 let service: ServiceProcess;
@@ -24,15 +25,6 @@ afterAll(async () => {
   await endService(service);
   await cleanUp();
 });
-
-function addressOf(way: { readonly port: number }): string {
-  return `127.0.0.1:${way.port}`;
-}
-
-function target(): { readonly host: string; readonly port: number } {
-  const [host = "", port = ""] = service.grpcAddress.split(":");
-  return { host, port: Number(port) };
-}
 
 const events = (sessionId: string) =>
   payloadsOf(service.grpcAddress, { sessionId, stream: "events" });
@@ -93,7 +85,7 @@ describe("a file", () => {
   ])("SIGKILL of the runner %s: the next one sends the rest, once", async (_, isThere) => {
     const sessionId = `killed-${isThere}`;
     const file = join(await makeDirectory(), "spool");
-    const way = await breakableWay(target());
+    const way = await breakableWay(hostAndPort(service.grpcAddress));
     if (!isThere) await way.cut();
     const options = { address: addressOf(way), sessionId, file };
     const killed = startRunner({ ...options, firstRun: 1, runs: 1_000 });
@@ -132,7 +124,7 @@ describe("a file", () => {
   test("what was left is lost, and counted, when another writer has taken over since", async () => {
     const sessionId = "left-and-fenced";
     const file = join(await makeDirectory(), "spool");
-    const way = await breakableWay(target());
+    const way = await breakableWay(hostAndPort(service.grpcAddress));
     const options = { address: addressOf(way), sessionId, spool: { file } };
     const first = observedWriter({ ...options, messages: "manual" });
     say(first, eventsOfRun(1, 5));
@@ -162,7 +154,7 @@ describe("a file", () => {
   test("what was left by a writer that reached nobody is lost when another has taken over since", async () => {
     const sessionId = "left-unopened";
     const file = join(await makeDirectory(), "spool");
-    const way = await breakableWay(target());
+    const way = await breakableWay(hostAndPort(service.grpcAddress));
     await way.cut();
     const options = { address: addressOf(way), sessionId, spool: { file } };
     const first = observedWriter(options);

@@ -16,6 +16,7 @@ import { cleanUp } from "../support/embedded-fixture.ts";
 import { blocksOf } from "../support/readme.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { startSilentWay } from "../support/silent-way.ts";
+import { addressOf, hostAndPort } from "../support/tcp-proxy.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
 
 const DOWN_MS = Number(process.env["WRITER_DOWN_SECONDS"] ?? "3") * 1_000;
@@ -32,15 +33,6 @@ afterAll(async () => {
 async function restart(): Promise<void> {
   const { dataDir, grpcAddress } = service;
   service = await startService({ dataDir, env: { GRPC_ADDRESS: grpcAddress } });
-}
-
-function addressOf(way: { readonly port: number }): string {
-  return `127.0.0.1:${way.port}`;
-}
-
-function target(): { readonly host: string; readonly port: number } {
-  const [host = "", port = ""] = service.grpcAddress.split(":");
-  return { host, port: Number(port) };
 }
 
 const events = (sessionId: string) =>
@@ -91,7 +83,7 @@ test("a service that is killed, down for a while and started again has everythin
 
 test("a way that is cut again and again", async () => {
   const sessionId = "cut";
-  const way = await breakableWay(target());
+  const way = await breakableWay(hostAndPort(service.grpcAddress));
   const { writer } = observedWriter({ address: addressOf(way), sessionId });
   const expected = runsOf(40, 40);
   let cut = Promise.resolve();
@@ -109,7 +101,7 @@ test.each(["derive", "manual"] as const)(
   "a connection on which nothing comes back any more is left for a new one (messages: %s)",
   async (derivation) => {
     const sessionId = `black-hole-${derivation}`;
-    const way = await startSilentWay(target());
+    const way = await startSilentWay(hostAndPort(service.grpcAddress));
     const { writer, problem } = observedWriter({
       address: addressOf(way),
       sessionId,
@@ -156,7 +148,7 @@ describe("a spool that is full", () => {
 
   test("what is missing is counted to the record, and the stream says so where it is missing", async () => {
     const sessionId = "full";
-    const way = await breakableWay(target());
+    const way = await breakableWay(hostAndPort(service.grpcAddress));
     const { writer, problems } = observedWriter({
       address: addressOf(way),
       sessionId,
@@ -208,7 +200,7 @@ describe("a spool that is full", () => {
 
   test("nothing is lost within the bound", async () => {
     const sessionId = "within";
-    const way = await breakableWay(target());
+    const way = await breakableWay(hostAndPort(service.grpcAddress));
     await way.cut();
     const expected = runsOf(4, 500);
     const bytesMax = expected.events.reduce((sum, payload) => sum + payload.length + 128, 0) * 2;

@@ -14,10 +14,23 @@ export interface TcpProxy {
   stop(): Promise<void>;
 }
 
-export async function startTcpProxy(to: {
+export interface HostAndPort {
   readonly host: string;
   readonly port: number;
-}): Promise<TcpProxy> {
+}
+
+/** Of `host:port`. */
+export function hostAndPort(address: string): HostAndPort {
+  const [host = "", port = ""] = address.split(":");
+  return { host, port: Number(port) };
+}
+
+/** Where a way on loopback, a proxy or another one, is reached. */
+export function addressOf(way: { readonly port: number }): string {
+  return `127.0.0.1:${way.port}`;
+}
+
+export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
   const pairs = new Set<{ readonly client: Socket; readonly server: Socket }>();
   let isHolding = false;
   const listener = createServer((client) => {
