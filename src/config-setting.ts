@@ -126,13 +126,14 @@ export function postgresUrl(described: Described): Setting<string | undefined> {
 /** A span of time as people write it: `30s`, `10m`; the value is in milliseconds. */
 export function duration(
   described: Described & {
-    readonly fallback: string;
+    readonly fallback?: string;
     readonly minMs: number;
     readonly maxMs: number;
   },
 ): Setting<number> {
   const { minMs, maxMs } = described;
   return {
+    fallback: undefined,
     ...described,
     expected: `a number and ms, s, m or h, from ${minMs}ms to ${maxMs / UNIT_MS.h}h`,
     secret: false,
@@ -142,6 +143,78 @@ export function duration(
       return valueMs >= minMs && valueMs <= maxMs ? { value: valueMs } : undefined;
     },
   };
+}
+
+/** The path of a file; whether it can be read is found out by whoever reads it. */
+export function file(described: Described): Setting<string> {
+  return {
+    ...described,
+    fallback: undefined,
+    expected: "the path of a file",
+    secret: false,
+    parse: wrap,
+  };
+}
+
+export function anyText(
+  described: Described & { readonly fallback?: string; readonly expected?: string },
+): Setting<string> {
+  return { fallback: undefined, expected: "a text", ...described, secret: false, parse: wrap };
+}
+
+/** What no log and no error may show. */
+export function secretText(described: Described & { readonly expected: string }): Setting<string> {
+  return { ...described, fallback: undefined, secret: true, parse: wrap };
+}
+
+export function webUrl(described: Described): Setting<string> {
+  return {
+    ...described,
+    fallback: undefined,
+    expected: "http://host… or https://host…",
+    secret: false,
+    parse: (given) => {
+      const url = URL.parse(given);
+      const isWeb = url?.protocol === "http:" || url?.protocol === "https:";
+      // A password would be in every log line that names the address.
+      return isWeb && url.username === "" && url.password === "" ? { value: given } : undefined;
+    },
+  };
+}
+
+/** Some of a few words, separated by commas; at least one. */
+export function list<const T extends string>(
+  described: Described & { readonly fallback: string; readonly among: readonly T[] },
+): Setting<readonly T[]> {
+  const { among } = described;
+  return {
+    ...described,
+    expected: `some of ${among.join(", ")}, separated by commas`,
+    secret: false,
+    parse: (given) => {
+      const found = given.split(",").map((word) => among.find((one) => one === word.trim()));
+      const known = found.filter((one) => one !== undefined);
+      return known.length === found.length ? { value: known } : undefined;
+    },
+  };
+}
+
+/** From 0 to 1. */
+export function ratio(described: Described & { readonly fallback: string }): Setting<number> {
+  return {
+    ...described,
+    expected: "a number from 0 to 1",
+    secret: false,
+    parse: (given) => {
+      const value = /^(?:0|1|0?\.\d{1,9}|1\.0{1,9})$/.test(given) ? Number(given) : Number.NaN;
+      return value >= 0 && value <= 1 ? { value } : undefined;
+    },
+  };
+}
+
+/** Its absence means something. */
+export function optional<T>(setting: Setting<T>): Setting<T | undefined> {
+  return setting;
 }
 
 const UNIT_MS: Readonly<Record<string, number>> & { readonly h: number } = {

@@ -9,20 +9,23 @@ import {
   natsUrl,
   postgresUrl,
   remoteAddress,
+  type Setting,
 } from "./config-setting.ts";
+import { CLIENT_DOOR_SETTINGS, DOOR_SETTINGS } from "./config-doors.ts";
 
 /** What the service reads from its environment; config.ts makes a `Config` of it. */
 export const SERVICE_SETTINGS = {
   grpcAddress: address({
     name: "GRPC_ADDRESS",
     fallback: "127.0.0.1:9000",
-    meaning: "Where gRPC is served. Anything but loopback needs the two ALLOW_ switches.",
+    meaning:
+      "Where gRPC is served. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
   }),
   httpAddress: address({
     name: "HTTP_ADDRESS",
     fallback: "127.0.0.1:8000",
     meaning:
-      "Where REST, SSE, AG-UI and CopilotKit clients are served. Anything but loopback needs the two ALLOW_ switches.",
+      "Where REST, SSE, AG-UI and CopilotKit clients are served. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
   }),
   opsAddress: address({
     name: "OPS_ADDRESS",
@@ -252,6 +255,7 @@ export const SERVICE_SETTINGS = {
     max: 600_000,
     meaning: "How long a stop waits for calls that are under way before it cuts them off.",
   }),
+  ...DOOR_SETTINGS,
 } as const;
 
 /** What the commands that speak to a running service read. */
@@ -261,13 +265,14 @@ export const CLIENT_SETTINGS = {
     fallback: "127.0.0.1:9000",
     meaning: "The service that `push`, `tail`, `export` and `sessions` speak to; `--address` wins.",
   }),
+  ...CLIENT_DOOR_SETTINGS,
 } as const;
 
 type Limit = {
-  [K in keyof typeof SERVICE_SETTINGS]: ReturnType<(typeof SERVICE_SETTINGS)[K]["parse"]> extends
-    | { readonly value: number }
-    | undefined
-    ? K
+  [K in keyof typeof SERVICE_SETTINGS]: (typeof SERVICE_SETTINGS)[K] extends Setting<infer T>
+    ? [T] extends [number]
+      ? K
+      : never
     : never;
 }[keyof typeof SERVICE_SETTINGS];
 
@@ -302,6 +307,12 @@ export const RELATIONS: readonly {
     high: "queueBytesMax",
     times: 2,
     why: "what one stream has under way must leave room in the queue",
+  },
+  {
+    low: "requestBytesMax",
+    high: "receivedBytesMax",
+    times: 2,
+    why: "one large request must not be all that is received",
   },
   {
     low: "lockTimeoutMs",

@@ -1,8 +1,9 @@
+import type { Address } from "./base/address.ts";
 import { addressText, isLoopback, type Setting } from "./config-setting.ts";
 import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./config-table.ts";
 
 export { addressText };
-export type { Address } from "./base/address.ts";
+export type { Address };
 
 type Settings = Readonly<Record<string, Setting<unknown>>>;
 type Values<S extends Settings> = {
@@ -31,6 +32,7 @@ export function loadConfig(environment: Environment = process.env): Loaded<Confi
     ...exposureProblems(values),
     ...relationProblems(values, refused),
     ...wakeUpProblems(values, refused),
+    ...doorProblems(values, refused),
   ];
   if (all.length > 0) return { ok: false, problems: all };
   const reflection = values.grpcReflection;
@@ -46,9 +48,9 @@ export function loadClientConfig(environment: Environment = process.env): Loaded
 
 /** What a log line may say of the configuration: all of it but the password. */
 export function configForLog(config: Config): Readonly<Record<string, string | number | boolean>> {
-  const { databaseUrl, listenDatabaseUrl, natsUrl, ...rest } = config;
-  const shown = Object.entries(rest).map(
-    ([key, value]) => [key, typeof value === "object" ? addressText(value) : value] as const,
+  const { databaseUrl, listenDatabaseUrl, natsUrl, authTokens, ...rest } = config;
+  const shown = Object.entries(rest).flatMap(([key, value]) =>
+    value === undefined ? [] : [[key, shownAs(value)] as const],
   );
   return {
     databaseUrl: databaseUrl === undefined ? "embedded" : withoutSecrets(databaseUrl),
@@ -56,8 +58,16 @@ export function configForLog(config: Config): Readonly<Record<string, string | n
       ? {}
       : { listenDatabaseUrl: withoutSecrets(listenDatabaseUrl) }),
     ...(natsUrl === undefined ? {} : { natsUrl: withoutSecrets(natsUrl) }),
+    ...(authTokens === undefined ? {} : { authTokens: "set" }),
     ...Object.fromEntries(shown),
   };
+}
+
+type Shown = string | number | boolean;
+
+function shownAs(value: Shown | Address | readonly string[]): Shown {
+  if (typeof value !== "object") return value;
+  return "host" in value ? addressText(value) : value.join(",");
 }
 
 /** The table as `--help` prints it. */
@@ -108,8 +118,8 @@ function readAll<S extends Settings>(
     const { name, fallback = "" } = setting;
     // An empty variable is an unset one: compose files and charts write them for "nothing".
     const text = environment[name] || fallback;
-    const parsed = setting.parse(text);
-    values[key] = (parsed ?? setting.parse(fallback))?.value;
+    const parsed = text === "" ? undefined : setting.parse(text);
+    values[key] = (parsed ?? (fallback === "" ? undefined : setting.parse(fallback)))?.value;
     if (parsed !== undefined || text === "") continue;
     problems.push(problem(setting, text));
     refused.add(key);
@@ -123,20 +133,66 @@ function problem({ name, expected, secret }: Setting<unknown>, text: string): st
   return `${name}: expected ${expected}; got ${got}`;
 }
 
-/** There is no TLS and no token yet, so other machines may reach sessions only if both are waived. */
+/** Other machines may reach sessions with TLS and with tokens, or where each was waived by itself. */
 function exposureProblems(values: Values<typeof SERVICE_SETTINGS>): readonly string[] {
   const missing = [
-    values.allowInsecureTransport ? undefined : "ALLOW_INSECURE_TRANSPORT=true (no TLS)",
-    values.allowAnonymous ? undefined : "ALLOW_ANONYMOUS=true (no tokens)",
+    servesTls(values) || values.allowInsecureTransport
+      ? undefined
+      : "TLS (TLS_CERT_FILE, TLS_KEY_FILE) or ALLOW_INSECURE_TRANSPORT=true",
+    asksForTokens(values) || values.allowAnonymous
+      ? undefined
+      : "tokens (AUTH_TOKENS_FILE, OIDC_ISSUER) or ALLOW_ANONYMOUS=true",
   ].filter((one) => one !== undefined);
   if (missing.length === 0) return [];
   return (["grpcAddress", "httpAddress"] as const)
     .filter((key) => !isLoopback(values[key]))
     .map(
       (key) =>
-        `${SERVICE_SETTINGS[key].name}: expected a loopback address, or ${missing.join(" and ")} ` +
-        `to serve other machines anyway; got ${JSON.stringify(addressText(values[key]))}`,
+        `${SERVICE_SETTINGS[key].name}: expected a loopback address, or ${missing.join(", and ")}, ` +
+        `to serve other machines; got ${JSON.stringify(addressText(values[key]))}`,
     );
+}
+
+type Doors = Pick<
+  Values<typeof SERVICE_SETTINGS>,
+  "tlsCertFile" | "tlsKeyFile" | "authTokens" | "authTokensFile" | "oidcIssuer"
+>;
+
+export function servesTls({ tlsCertFile, tlsKeyFile }: Doors): boolean {
+  return tlsCertFile !== undefined && tlsKeyFile !== undefined;
+}
+
+/** Without any token configured everybody is let in as an admin. */
+export function asksForTokens({ authTokens, authTokensFile, oidcIssuer }: Doors): boolean {
+  return authTokens !== undefined || authTokensFile !== undefined || oidcIssuer !== undefined;
+}
+
+/** Settings that mean nothing alone. */
+const NEEDS: readonly (readonly [Key, readonly Key[]])[] = [
+  ["tlsCertFile", ["tlsKeyFile"]],
+  ["tlsKeyFile", ["tlsCertFile"]],
+  ["tlsClientCaFile", ["tlsCertFile"]],
+  ["oidcIssuer", ["oidcAudience"]],
+  ["oidcIssuer", ["oidcJwksUrl", "oidcJwksFile"]],
+  ["oidcAudience", ["oidcIssuer"]],
+  ["oidcJwksUrl", ["oidcIssuer"]],
+  ["oidcJwksFile", ["oidcIssuer"]],
+];
+type Key = keyof typeof SERVICE_SETTINGS;
+
+function doorProblems(
+  values: Values<typeof SERVICE_SETTINGS>,
+  refused: ReadonlySet<Key>,
+): readonly string[] {
+  const isGiven = (key: Key): boolean => values[key] !== undefined || refused.has(key);
+  const alone = NEEDS.filter(([key, others]) => isGiven(key) && !others.some(isGiven)).map(
+    ([key, others]) => {
+      const names = others.map((other) => SERVICE_SETTINGS[other].name).join(" or ");
+      return `${names}: expected with ${SERVICE_SETTINGS[key].name}; it is not set`;
+    },
+  );
+  const both = isGiven("oidcJwksUrl") && isGiven("oidcJwksFile");
+  return both ? [...alone, "OIDC_JWKS_FILE: expected without OIDC_JWKS_URL; both are set"] : alone;
 }
 
 function relationProblems(

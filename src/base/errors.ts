@@ -33,6 +33,7 @@ export type ErrorReason =
   | "REQUEST_TOO_LARGE"
   | "QUEUE_FULL"
   | "RATE_LIMITED"
+  | "SERVER_BUSY"
   | "TRANSCRIPT_TOO_LARGE"
   | "TOO_MANY_WATCHERS"
   | "TOO_MANY_STREAMS"

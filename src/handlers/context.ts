@@ -1,9 +1,11 @@
 import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf";
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
+import type { Principal } from "../auth/principal.ts";
 import type { ServiceError } from "../base/errors.ts";
 
 /** What a handler knows of the call, whatever protocol it came by. */
 export interface CallContext {
+  readonly principal: Principal;
   /** Aborted when the caller left, its deadline passed, or the service stops. */
   readonly signal: AbortSignal;
   /** The same as a question: a signal is an object a call, and a push asks once. */
@@ -30,6 +32,7 @@ type BidiStream<I extends DescMessage, O extends DescMessage> = (
 
 /** The other side of a stream both ways, as a handler sees it. */
 export interface Caller<M> {
+  readonly principal: Principal;
   /** Does nothing once the call is over. */
   send(message: M): void;
   /** Sent, and not yet taken by the connection: its reader is slow. */

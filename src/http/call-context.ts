@@ -3,6 +3,7 @@
  * left; a stream also ends when the service stops, and its signal then says so in its reason.
  */
 import type { FastifyRequest } from "fastify";
+import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 
@@ -15,12 +16,22 @@ export class ServedRequest implements CallContext {
   #abortedBy: ServiceError | undefined;
   #hasEnded = false;
   #isStream = false;
+  #principal: Principal = ANONYMOUS;
   /** Why it was refused, for the record. */
   refusedBy: ServiceError | undefined;
 
   /** `stopping` tells a request that becomes a stream while the service stops that it may not. */
   constructor(stopping: () => ServiceError | undefined) {
     this.#stopping = stopping;
+  }
+
+  get principal(): Principal {
+    return this.#principal;
+  }
+
+  /** Before the route is asked. */
+  madeBy(principal: Principal): void {
+    this.#principal = principal;
   }
 
   get hasEnded(): boolean {

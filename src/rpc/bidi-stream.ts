@@ -12,6 +12,7 @@
  */
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
+import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Caller, Conversation } from "../handlers/context.ts";
 import type { CallRecords } from "./call-records.ts";
@@ -73,6 +74,10 @@ class Talk implements Caller<Message> {
     this.#call = parts.call;
     this.#openCalls = parts.openCalls;
     this.#codec = codec;
+  }
+
+  get principal(): Principal {
+    return this.#call.principal;
   }
 
   get unsentBytes(): number {

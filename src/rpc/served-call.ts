@@ -14,6 +14,7 @@
  * same object, which is why it is replaced: an interceptor does not see what goes on below it.
  */
 import { Metadata, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
+import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext, ConversationRecord } from "../handlers/context.ts";
 import type { CallRecords } from "./call-records.ts";
@@ -27,6 +28,7 @@ export class ServedCall implements CallContext {
   readonly #sendStatus: (status: OwnStatus) => void;
   readonly #records: CallRecords;
   readonly #startedMs: number;
+  #principal: Principal = ANONYMOUS;
   #request: unknown;
   #describe: (() => ConversationRecord) | undefined;
   #hasEnded = false;
@@ -39,6 +41,15 @@ export class ServedCall implements CallContext {
     this.#startedMs = records.startedMs();
     this.#sendStatus = wire.sendStatus.bind(wire);
     wire.sendStatus = (own) => this.fail(transportRefusal(own));
+  }
+
+  get principal(): Principal {
+    return this.#principal;
+  }
+
+  /** Before the handler is asked. */
+  madeBy(principal: Principal): void {
+    this.#principal = principal;
   }
 
   get hasEnded(): boolean {

@@ -1,5 +1,5 @@
 /**
- * The three tables. What is not here is as deliberate as what is: no foreign key (a row trigger; the
+ * The three tables of the ledger, and beside them what signs tokens and what an import has done. What is not here is as deliberate as what is: no foreign key (a row trigger; the
  * locked session row is the guarantee), no sequence, no trigger, no index but the primary key and the
  * idempotency key, text and not jsonb (jsonb refuses \u0000 and reorders keys). Every unique key
  * starts with the session, so that the schema runs on distributed engines too.
@@ -58,6 +58,11 @@ export const sessions = pgTable(
     producerRefused: number("producer_refused").notNull().default(sql`0`),
     openRunId: text("open_run_id"),
     lastActivityAt: time("last_activity_at"),
+    /** What its rows take, for the limits of a session. */
+    rowCount: number("row_count").notNull().default(sql`0`),
+    payloadBytes: number("payload_bytes").notNull().default(sql`0`),
+    /** All its rows and texts were erased; the id and the numbers stay used. */
+    erasedAt: time("erased_at"),
   },
   (table) => [
     // ListSessions reads newest first; deleted ones are not listed.
@@ -117,4 +122,39 @@ export const sessionEvents = pgTable(
       .on(table.sessionId, table.idempotencyKey)
       .where(sql`idempotency_key is not null`),
   ],
+);
+
+/** Keys that sign session tokens: every instance verifies by all of them, the newest signs. */
+export const tokenKeys = pgTable("token_keys", {
+  /** The `kid` of the tokens. */
+  id: text("id").primaryKey(),
+  /** JWK of an Ed25519 private key. */
+  privateJwk: text("private_jwk").notNull(),
+  createdAt: time("created_at").notNull(),
+});
+
+/** Where the rows of an imported database are here: old cursors go on by it. */
+export const importedRows = pgTable(
+  "imported_rows",
+  {
+    sessionId: text("session_id").notNull(),
+    /** `messages` or `events`. */
+    stream: text("stream").notNull(),
+    oldSeq: number("old_seq").notNull(),
+    /** The last number of what the row became. */
+    newSeq: number("new_seq").notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.sessionId, table.stream, table.oldSeq] })],
+);
+
+/** How far an import has come, by what it reads from. */
+export const imports = pgTable(
+  "imports",
+  {
+    source: text("source").notNull(),
+    stream: text("stream").notNull(),
+    lastOldSeq: number("last_old_seq").notNull(),
+    updatedAt: time("updated_at").notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.source, table.stream] })],
 );

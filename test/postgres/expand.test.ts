@@ -7,6 +7,7 @@
  * with the service and stored. Whatever is then asked with `expand` must be the known events,
  * filtered and cut as the contract says.
  */
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { create, type Message, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { type SQL, sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -53,7 +54,11 @@ let ledger: TestLedger;
 let live: Live;
 let list: (init: ListInit) => Promise<ListSessionEventsResponse>;
 let watch: (init: WatchInit) => AsyncIterable<SessionEvent>;
-const context: CallContext = { hasEnded: false, signal: new AbortController().signal };
+const context: CallContext = {
+  principal: ANONYMOUS,
+  hasEnded: false,
+  signal: new AbortController().signal,
+};
 
 beforeAll(async () => {
   ledger = await createLedger();

@@ -1,4 +1,5 @@
 /** The runs of a session, told from its rows by the real statements. */
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { type SQL, sql } from "drizzle-orm";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -27,7 +28,7 @@ beforeAll(async () => {
 afterAll(async () => ledger[Symbol.asyncDispose]());
 
 /** Calls that nobody leaves. */
-const patient = { signal: new AbortController().signal, hasEnded: false };
+const patient = { principal: ANONYMOUS, signal: new AbortController().signal, hasEnded: false };
 
 interface ListOptions {
   readonly runsMax?: number;

@@ -1,4 +1,5 @@
 /** A stream of server-sent events between a real HTTP server and a real client, without a port. */
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { type Duplex, duplexPair } from "node:stream";
 import { fastify, type FastifyInstance } from "fastify";
@@ -57,6 +58,7 @@ export async function streaming(
   const { signal } = controller;
   const context = {
     signal,
+    principal: ANONYMOUS,
     get hasEnded() {
       return signal.aborted;
     },

@@ -3,6 +3,7 @@
  * is lost or doubled on the way to the tail, and when an answer ends. Real clients do the same over HTTP
  * in test/e2e/agui.test.ts.
  */
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
@@ -72,6 +73,7 @@ const REQUEST: AguiRequest = {
 
 /** As HTTP has it: the signal is nothing of the object's own, and a copy of its fields is without one. */
 class Call implements CallContext {
+  readonly principal = ANONYMOUS;
   readonly hasEnded = false;
   readonly #signal: AbortSignal;
 

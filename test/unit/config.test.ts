@@ -15,7 +15,15 @@ function problemsOf(environment: Environment): readonly string[] {
 
 /** What each variable takes and what it does not; `amount` variables are tested at their borders below. */
 const EXAMPLES: Readonly<
-  Record<string, { readonly good: readonly [string, unknown][]; readonly bad: readonly string[] }>
+  Record<
+    string,
+    {
+      readonly good: readonly (readonly [string, unknown])[];
+      readonly bad: readonly string[];
+      /** What has to be set with it. */
+      readonly beside?: Environment;
+    }
+  >
 > = {
   GRPC_ADDRESS: {
     good: [
@@ -121,6 +129,61 @@ const EXAMPLES: Readonly<
     ],
     bad: ["none"],
   },
+  TLS_CERT_FILE: { good: [["a.pem", "a.pem"]], bad: [], beside: { TLS_KEY_FILE: "k.pem" } },
+  TLS_KEY_FILE: { good: [["a.pem", "a.pem"]], bad: [], beside: { TLS_CERT_FILE: "c.pem" } },
+  TLS_CLIENT_CA_FILE: {
+    good: [["a.pem", "a.pem"]],
+    bad: [],
+    beside: { TLS_CERT_FILE: "c.pem", TLS_KEY_FILE: "k.pem" },
+  },
+  AUTH_TOKENS: { good: [["{}", "{}"]], bad: [] },
+  AUTH_TOKENS_FILE: { good: [["tokens.json", "tokens.json"]], bad: [] },
+  OIDC_ISSUER: {
+    good: [["https://id.example/realm", "https://id.example/realm"]],
+    bad: ["id.example", "ftp://id.example", "https://me:word@id.example"],
+    beside: { OIDC_AUDIENCE: "a", OIDC_JWKS_FILE: "keys.json" },
+  },
+  OIDC_AUDIENCE: {
+    good: [["ledger", "ledger"]],
+    bad: [],
+    beside: { OIDC_ISSUER: "https://id.example", OIDC_JWKS_FILE: "keys.json" },
+  },
+  OIDC_JWKS_URL: {
+    good: [["https://id.example/keys", "https://id.example/keys"]],
+    bad: ["keys"],
+    beside: { OIDC_ISSUER: "https://id.example", OIDC_AUDIENCE: "a" },
+  },
+  OIDC_JWKS_FILE: {
+    good: [["keys.json", "keys.json"]],
+    bad: [],
+    beside: { OIDC_ISSUER: "https://id.example", OIDC_AUDIENCE: "a" },
+  },
+  OIDC_ALGORITHMS: {
+    good: [["RS256, EdDSA", ["RS256", "EdDSA"]]],
+    bad: ["none", "HS256", "RS256,HS256", "RS256,"],
+  },
+  OIDC_ROLES_CLAIM: { good: [["realm.roles", "realm.roles"]], bad: [] },
+  OIDC_PROJECT_CLAIM: { good: [["team", "team"]], bad: [] },
+  SESSION_TOKEN_TTL_MAX: { good: [["60s", 60_000]], bad: ["59s", "721h"] },
+  SESSION_TOKEN_ROTATE_AFTER: { good: [["1m", 60_000]], bad: ["59s", "8761h"] },
+  REDACTION: { good: [["on", "on"]], bad: ["true"] },
+  REDACTION_PATTERNS: { good: [["acme=acme_[a-z]{8}", "acme=acme_[a-z]{8}"]], bad: [] },
+  REDACTION_KEYS: { good: [["password,pin", "password,pin"]], bad: [] },
+  RETENTION_AFTER: { good: [["720h", 2_592_000_000]], bad: ["59s", "30d", "87601h"] },
+  RETENTION_INTERVAL: { good: [["1s", 1_000]], bad: ["999ms", "721h"] },
+  OTEL_EXPORTER_OTLP_ENDPOINT: {
+    good: [["http://collector:4318", "http://collector:4318"]],
+    bad: ["collector:4318"],
+  },
+  OTEL_SERVICE_NAME: { good: [["ledger", "ledger"]], bad: [] },
+  OTEL_TRACES_SAMPLER_ARG: {
+    good: [
+      ["0", 0],
+      ["0.25", 0.25],
+      ["1", 1],
+    ],
+    bad: ["1.5", "-1", "half"],
+  },
 };
 
 const LIMITS = Object.entries(SERVICE_SETTINGS).flatMap(([key, { name, expected }]) => {
@@ -130,7 +193,8 @@ const LIMITS = Object.entries(SERVICE_SETTINGS).flatMap(([key, { name, expected 
 
 test("every variable is tested", () => {
   const tested = [...Object.keys(EXAMPLES), ...LIMITS.map(({ name }) => name)];
-  expect(tested).toEqual(Object.values(SERVICE_SETTINGS).map(({ name }) => name));
+  const settings = Object.values(SERVICE_SETTINGS).map(({ name }) => name);
+  expect(tested.toSorted()).toEqual(settings.toSorted());
 });
 
 test("with nothing set the service is for this machine only, with its own database", () => {
@@ -160,14 +224,16 @@ test("every default is a value that its variable takes", () => {
 describe.each(Object.entries(SERVICE_SETTINGS).filter(([, { name }]) => name in EXAMPLES))(
   "%s",
   (key, { name, expected, secret }) => {
-    const { good = [], bad = [] } = EXAMPLES[name] ?? {};
+    const { good = [], bad = [], beside = {} } = EXAMPLES[name] ?? {};
 
     test.each(good)("takes %s", (text, value) => {
-      expect(new Map(Object.entries(valuesOf({ [name]: text }))).get(key)).toEqual(value);
+      expect(new Map(Object.entries(valuesOf({ ...beside, [name]: text }))).get(key)).toEqual(
+        value,
+      );
     });
 
     test.each(bad)("does not take %s", (text) => {
-      const [problem, ...others] = problemsOf({ [name]: text });
+      const [problem, ...others] = problemsOf({ ...beside, [name]: text });
       expect(problem).toContain(`${name}: expected ${expected}; got `);
       expect(problem?.includes(text)).toBe(!secret);
       expect(others).toEqual([]);
@@ -203,6 +269,7 @@ test.each(LIMITS)("$name is a whole number from $min to $max", ({ key, name, min
 /** Values of the other limits that leave room for any value of one, as far as one set of them can. */
 const ROOM: Readonly<Record<string, string>> = {
   REQUEST_BYTES_MAX: "67108864",
+  RECEIVED_BYTES_MAX: "68719476736",
   QUEUE_ROWS_MAX: "1000000",
   QUEUE_BYTES_MAX: "4294967296",
   STATEMENT_TIMEOUT_MS: "600000",
@@ -216,6 +283,7 @@ const ROOM: Readonly<Record<string, string>> = {
 };
 
 function borderOf(name: string, text: string): Environment {
+  if (name === "RECEIVED_BYTES_MAX") return { REQUEST_BYTES_MAX: "" };
   return name === "PAYLOAD_BYTES_MAX" && text !== "1024" ? { BATCH_BYTES_MAX: "67108864" } : {};
 }
 
@@ -244,6 +312,8 @@ describe("beyond loopback", () => {
       for (const name of ["GRPC_ADDRESS", "HTTP_ADDRESS"]) {
         const [problem, ...others] = problemsOf({ [name]: address });
         expect(problem).toContain(`${name}: expected a loopback address`);
+        expect(problem).toContain("TLS_CERT_FILE");
+        expect(problem).toContain("AUTH_TOKENS_FILE");
         expect(problem).toContain("ALLOW_INSECURE_TRANSPORT=true");
         expect(problem).toContain("ALLOW_ANONYMOUS=true");
         expect(others).toEqual([]);
@@ -259,6 +329,15 @@ describe("beyond loopback", () => {
     const [noTls] = problemsOf({ GRPC_ADDRESS: "0.0.0.0:9000", ALLOW_ANONYMOUS: "1" });
     expect(noTls).toContain("ALLOW_INSECURE_TRANSPORT=true");
     expect(noTls).not.toContain("ALLOW_ANONYMOUS");
+  });
+
+  test("TLS stands for the one, tokens for the other", () => {
+    const GRPC_ADDRESS = "0.0.0.0:9000";
+    const tls = { TLS_CERT_FILE: "c.pem", TLS_KEY_FILE: "k.pem" };
+    const tokens = { AUTH_TOKENS_FILE: "tokens.json" };
+    expect(problemsOf({ GRPC_ADDRESS, ...tls, ...tokens })).toEqual([]);
+    expect(problemsOf({ GRPC_ADDRESS, ...tls })).toEqual([expect.stringContaining("ANONYMOUS")]);
+    expect(problemsOf({ GRPC_ADDRESS, ...tokens })).toEqual([expect.stringContaining("INSECURE")]);
   });
 
   test("reflection is off unless it is asked for", () => {
@@ -303,6 +382,21 @@ test("a password is never shown", () => {
   });
   expect(JSON.stringify(configForLog(others))).not.toContain(secret);
   expect(problemsOf({ NATS_URL: `http://me:${secret}@nats` }).join()).not.toContain(secret);
+});
+
+test("settings that mean nothing alone name what they need", () => {
+  expect(problemsOf({ TLS_CERT_FILE: "c.pem" })).toEqual([
+    "TLS_KEY_FILE: expected with TLS_CERT_FILE; it is not set",
+  ]);
+  expect(problemsOf({ OIDC_ISSUER: "https://id.example" })).toEqual([
+    "OIDC_AUDIENCE: expected with OIDC_ISSUER; it is not set",
+    "OIDC_JWKS_URL or OIDC_JWKS_FILE: expected with OIDC_ISSUER; it is not set",
+  ]);
+  const oidc = { OIDC_ISSUER: "https://id.example", OIDC_AUDIENCE: "a", OIDC_JWKS_FILE: "k" };
+  expect(problemsOf(oidc)).toEqual([]);
+  expect(problemsOf({ ...oidc, OIDC_JWKS_URL: "https://id.example/keys" })).toEqual([
+    "OIDC_JWKS_FILE: expected without OIDC_JWKS_URL; both are set",
+  ]);
 });
 
 test("wake-ups by NATS need to know where it is", () => {

@@ -1,11 +1,16 @@
 /** Exports: what is whole, what is not, who may have one packed; over a table that a test can change. */
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/handlers/context.ts";
 import { createExportHandlers } from "../../src/handlers/export.ts";
 import { acceptsGzip } from "../../src/http/accept-encoding.ts";
 import { SlowTable } from "../support/slow-table.ts";
 
-const context: CallContext = { signal: new AbortController().signal, hasEnded: false };
+const context: CallContext = {
+  principal: ANONYMOUS,
+  signal: new AbortController().signal,
+  hasEnded: false,
+};
 
 function exporting() {
   const table = new SlowTable();
@@ -74,7 +79,7 @@ describe("an export", () => {
     for (let at = 0; at < 1_200; at += 1) table.event("s");
     const controller = new AbortController();
     const { signal } = controller;
-    const rows = exportEvents("s", { signal, hasEnded: false });
+    const rows = exportEvents("s", { principal: ANONYMOUS, signal, hasEnded: false });
     await rows.next();
     controller.abort(new Error("left"));
     await expect(rows.next()).rejects.toThrow("left");

@@ -1,4 +1,5 @@
 /** The watch calls: what they refuse, where they begin, what they leave out, and what their frames say. */
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
@@ -63,7 +64,9 @@ class Call<M extends SessionEvent | SessionMessage> {
   ended: unknown;
 
   constructor(begin: (context: CallContext) => AsyncIterable<M>) {
-    this.#read(begin({ hasEnded: false, signal: this.controller.signal })).then(
+    this.#read(
+      begin({ principal: ANONYMOUS, hasEnded: false, signal: this.controller.signal }),
+    ).then(
       () => (this.ended = null),
       (error: unknown) => (this.ended = error),
     );

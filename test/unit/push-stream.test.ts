@@ -1,4 +1,5 @@
 /** One push stream over an ingest, a reader and timers that do what a test says. */
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import {
@@ -123,6 +124,7 @@ class Bench implements Clock {
   #caller() {
     const unsentBytes = (): number => this.unsentBytes;
     return {
+      principal: ANONYMOUS,
       send: ({ frame }: PushSessionEventsResponse) => {
         this.said.push(frame);
         this.unsentBytes += this.bytesASend;
@@ -362,6 +364,7 @@ describe("limits", () => {
       { validation: "strict", payloadBytesMax: 1, pushStreamBytesMax: 1, pushStreamsMax: 1 },
     );
     const caller = {
+      principal: ANONYMOUS,
       send: () => undefined,
       unsentBytes: 0,
       hearOn: () => undefined,

@@ -23,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/sessions.proto.
  */
 export const file_ambient_v1_sessions: GenFile = /*@__PURE__*/
-  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIrQFCgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBQgkKB19wcm9tcHRCFQoTX2NyZWF0ZWRfYnlfdXNlcl9pZEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUILCglfYWdlbnRfaWRCEwoRX2xhc3RfYWN0aXZpdHlfYXRKBAgDEARKBAgGEAtKBAgMEA1KBAgNEA5KBAgPEBJKBAgYECAisAIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkSEwoGcHJvbXB0GAMgASgJSACIAQESFgoJbGxtX21vZGVsGAogASgJSAGIAQESHgoRcGFyZW50X3Nlc3Npb25faWQYDSABKAlIAogBARITCgZsYWJlbHMYESABKAlIA4gBARIYCgthbm5vdGF0aW9ucxgSIAEoCUgEiAEBEhcKCnByb2plY3RfaWQYEyABKAlIBYgBAUIJCgdfcHJvbXB0QgwKCl9sbG1fbW9kZWxCFAoSX3BhcmVudF9zZXNzaW9uX2lkQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zQg0KC19wcm9qZWN0X2lkSgQIAhADSgQIBBAKSgQICxAMSgQIDBANSgQIDhARIh8KEUdldFNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIkQKFFVwZGF0ZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJEhEKBG5hbWUYAiABKAlIAIgBAUIHCgVfbmFtZUoECAMQFCLeAQoaVXBkYXRlU2Vzc2lvblN0YXR1c1JlcXVlc3QSCgoCaWQYASABKAkSEgoFcGhhc2UYAiABKAlIAIgBARIzCgpzdGFydF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgBiAEBEjgKD2NvbXBsZXRpb25fdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAogBAUIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUoECAUQDCIiChREZWxldGVTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSIXChVEZWxldGVTZXNzaW9uUmVzcG9uc2UiMQoTTGlzdFNlc3Npb25zUmVxdWVzdBIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUiYgoUTGlzdFNlc3Npb25zUmVzcG9uc2USIgoFaXRlbXMYASADKAsyEy5hbWJpZW50LnYxLlNlc3Npb24SJgoIbWV0YWRhdGEYAiABKAsyFC5hbWJpZW50LnYxLkxpc3RNZXRhIhYKFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0InMKEVNlc3Npb25XYXRjaEV2ZW50EiMKBHR5cGUYASABKA4yFS5hbWJpZW50LnYxLkV2ZW50VHlwZRIkCgdzZXNzaW9uGAIgASgLMhMuYW1iaWVudC52MS5TZXNzaW9uEhMKC3Jlc291cmNlX2lkGAMgASgJImQKGElzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSJgoDdHRsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIloKGUlzc3VlU2Vzc2lvblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAyqQoKDlNlc3Npb25TZXJ2aWNlEkAKCkdldFNlc3Npb24SHS5hbWJpZW50LnYxLkdldFNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDUNyZWF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDVVwZGF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElIKE1VwZGF0ZVNlc3Npb25TdGF0dXMSJi5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25TdGF0dXNSZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElQKDURlbGV0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkRlbGV0ZVNlc3Npb25SZXF1ZXN0GiEuYW1iaWVudC52MS5EZWxldGVTZXNzaW9uUmVzcG9uc2USUQoMTGlzdFNlc3Npb25zEh8uYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiAuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJSCg1XYXRjaFNlc3Npb25zEiAuYW1iaWVudC52MS5XYXRjaFNlc3Npb25zUmVxdWVzdBodLmFtYmllbnQudjEuU2Vzc2lvbldhdGNoRXZlbnQwARJXChJQdXNoU2Vzc2lvbk1lc3NhZ2USJS5hbWJpZW50LnYxLlB1c2hTZXNzaW9uTWVzc2FnZVJlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEl0KFFdhdGNoU2Vzc2lvbk1lc3NhZ2VzEicuYW1iaWVudC52MS5XYXRjaFNlc3Npb25NZXNzYWdlc1JlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlMAESUQoQUHVzaFNlc3Npb25FdmVudBIjLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudFJlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBJXChJXYXRjaFNlc3Npb25FdmVudHMSJS5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudDABEmYKE0xpc3RTZXNzaW9uTWVzc2FnZXMSJi5hbWJpZW50LnYxLkxpc3RTZXNzaW9uTWVzc2FnZXNSZXF1ZXN0GicuYW1iaWVudC52MS5MaXN0U2Vzc2lvbk1lc3NhZ2VzUmVzcG9uc2USYAoRTGlzdFNlc3Npb25FdmVudHMSJC5hbWJpZW50LnYxLkxpc3RTZXNzaW9uRXZlbnRzUmVxdWVzdBolLmFtYmllbnQudjEuTGlzdFNlc3Npb25FdmVudHNSZXNwb25zZRJkChFQdXNoU2Vzc2lvbkV2ZW50cxIkLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0GiUuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50c1Jlc3BvbnNlKAEwARJgChFJc3N1ZVNlc3Npb25Ub2tlbhIkLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXF1ZXN0GiUuYW1iaWVudC52MS5Jc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_ambient_v1_common, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_messages, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIrQFCgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBQgkKB19wcm9tcHRCFQoTX2NyZWF0ZWRfYnlfdXNlcl9pZEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUILCglfYWdlbnRfaWRCEwoRX2xhc3RfYWN0aXZpdHlfYXRKBAgDEARKBAgGEAtKBAgMEA1KBAgNEA5KBAgPEBJKBAgYECAisAIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkSEwoGcHJvbXB0GAMgASgJSACIAQESFgoJbGxtX21vZGVsGAogASgJSAGIAQESHgoRcGFyZW50X3Nlc3Npb25faWQYDSABKAlIAogBARITCgZsYWJlbHMYESABKAlIA4gBARIYCgthbm5vdGF0aW9ucxgSIAEoCUgEiAEBEhcKCnByb2plY3RfaWQYEyABKAlIBYgBAUIJCgdfcHJvbXB0QgwKCl9sbG1fbW9kZWxCFAoSX3BhcmVudF9zZXNzaW9uX2lkQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zQg0KC19wcm9qZWN0X2lkSgQIAhADSgQIBBAKSgQICxAMSgQIDBANSgQIDhARIh8KEUdldFNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIkQKFFVwZGF0ZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJEhEKBG5hbWUYAiABKAlIAIgBAUIHCgVfbmFtZUoECAMQFCLeAQoaVXBkYXRlU2Vzc2lvblN0YXR1c1JlcXVlc3QSCgoCaWQYASABKAkSEgoFcGhhc2UYAiABKAlIAIgBARIzCgpzdGFydF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgBiAEBEjgKD2NvbXBsZXRpb25fdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAogBAUIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUoECAUQDCIiChREZWxldGVTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSIhChNFcmFzZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIjgKFEVyYXNlU2Vzc2lvblJlc3BvbnNlEhAKCG1lc3NhZ2VzGAEgASgDEg4KBmV2ZW50cxgCIAEoAyIXChVEZWxldGVTZXNzaW9uUmVzcG9uc2UiMQoTTGlzdFNlc3Npb25zUmVxdWVzdBIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUiYgoUTGlzdFNlc3Npb25zUmVzcG9uc2USIgoFaXRlbXMYASADKAsyEy5hbWJpZW50LnYxLlNlc3Npb24SJgoIbWV0YWRhdGEYAiABKAsyFC5hbWJpZW50LnYxLkxpc3RNZXRhIhYKFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0InMKEVNlc3Npb25XYXRjaEV2ZW50EiMKBHR5cGUYASABKA4yFS5hbWJpZW50LnYxLkV2ZW50VHlwZRIkCgdzZXNzaW9uGAIgASgLMhMuYW1iaWVudC52MS5TZXNzaW9uEhMKC3Jlc291cmNlX2lkGAMgASgJImQKGElzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSJgoDdHRsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIloKGUlzc3VlU2Vzc2lvblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAy/AoKDlNlc3Npb25TZXJ2aWNlEkAKCkdldFNlc3Npb24SHS5hbWJpZW50LnYxLkdldFNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDUNyZWF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDVVwZGF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElIKE1VwZGF0ZVNlc3Npb25TdGF0dXMSJi5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25TdGF0dXNSZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElQKDURlbGV0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkRlbGV0ZVNlc3Npb25SZXF1ZXN0GiEuYW1iaWVudC52MS5EZWxldGVTZXNzaW9uUmVzcG9uc2USUQoMTGlzdFNlc3Npb25zEh8uYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiAuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJSCg1XYXRjaFNlc3Npb25zEiAuYW1iaWVudC52MS5XYXRjaFNlc3Npb25zUmVxdWVzdBodLmFtYmllbnQudjEuU2Vzc2lvbldhdGNoRXZlbnQwARJXChJQdXNoU2Vzc2lvbk1lc3NhZ2USJS5hbWJpZW50LnYxLlB1c2hTZXNzaW9uTWVzc2FnZVJlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEl0KFFdhdGNoU2Vzc2lvbk1lc3NhZ2VzEicuYW1iaWVudC52MS5XYXRjaFNlc3Npb25NZXNzYWdlc1JlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlMAESUQoQUHVzaFNlc3Npb25FdmVudBIjLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudFJlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBJXChJXYXRjaFNlc3Npb25FdmVudHMSJS5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudDABEmYKE0xpc3RTZXNzaW9uTWVzc2FnZXMSJi5hbWJpZW50LnYxLkxpc3RTZXNzaW9uTWVzc2FnZXNSZXF1ZXN0GicuYW1iaWVudC52MS5MaXN0U2Vzc2lvbk1lc3NhZ2VzUmVzcG9uc2USYAoRTGlzdFNlc3Npb25FdmVudHMSJC5hbWJpZW50LnYxLkxpc3RTZXNzaW9uRXZlbnRzUmVxdWVzdBolLmFtYmllbnQudjEuTGlzdFNlc3Npb25FdmVudHNSZXNwb25zZRJkChFQdXNoU2Vzc2lvbkV2ZW50cxIkLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0GiUuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50c1Jlc3BvbnNlKAEwARJgChFJc3N1ZVNlc3Npb25Ub2tlbhIkLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXF1ZXN0GiUuYW1iaWVudC52MS5Jc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlElEKDEVyYXNlU2Vzc2lvbhIfLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBogLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2VCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_common, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_messages, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A session: one conversation with one agent, and what is known of it.
@@ -313,6 +313,55 @@ export const DeleteSessionRequestSchema: GenMessage<DeleteSessionRequest> = /*@_
   messageDesc(file_ambient_v1_sessions, 5);
 
 /**
+ * Names a session to erase.
+ *
+ * @generated from message ambient.v1.EraseSessionRequest
+ */
+export type EraseSessionRequest = Message<"ambient.v1.EraseSessionRequest"> & {
+  /**
+   * Required.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message ambient.v1.EraseSessionRequest.
+ * Use `create(EraseSessionRequestSchema)` to create a new message.
+ */
+export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_sessions, 6);
+
+/**
+ * What was erased.
+ *
+ * @generated from message ambient.v1.EraseSessionResponse
+ */
+export type EraseSessionResponse = Message<"ambient.v1.EraseSessionResponse"> & {
+  /**
+   * Rows of messages.
+   *
+   * @generated from field: int64 messages = 1;
+   */
+  messages: bigint;
+
+  /**
+   * Rows of events.
+   *
+   * @generated from field: int64 events = 2;
+   */
+  events: bigint;
+};
+
+/**
+ * Describes the message ambient.v1.EraseSessionResponse.
+ * Use `create(EraseSessionResponseSchema)` to create a new message.
+ */
+export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_sessions, 7);
+
+/**
  * Empty: the session is deleted.
  *
  * @generated from message ambient.v1.DeleteSessionResponse
@@ -325,7 +374,7 @@ export type DeleteSessionResponse = Message<"ambient.v1.DeleteSessionResponse"> 
  * Use `create(DeleteSessionResponseSchema)` to create a new message.
  */
 export const DeleteSessionResponseSchema: GenMessage<DeleteSessionResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 6);
+  messageDesc(file_ambient_v1_sessions, 8);
 
 /**
  * Which page of the sessions to read.
@@ -353,7 +402,7 @@ export type ListSessionsRequest = Message<"ambient.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 7);
+  messageDesc(file_ambient_v1_sessions, 9);
 
 /**
  * A page of sessions.
@@ -382,7 +431,7 @@ export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & 
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 8);
+  messageDesc(file_ambient_v1_sessions, 10);
 
 /**
  * Declared by the Ambient platform; not served.
@@ -397,7 +446,7 @@ export type WatchSessionsRequest = Message<"ambient.v1.WatchSessionsRequest"> & 
  * Use `create(WatchSessionsRequestSchema)` to create a new message.
  */
 export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 9);
+  messageDesc(file_ambient_v1_sessions, 11);
 
 /**
  * Declared by the Ambient platform; not served.
@@ -432,7 +481,7 @@ export type SessionWatchEvent = Message<"ambient.v1.SessionWatchEvent"> & {
  * Use `create(SessionWatchEventSchema)` to create a new message.
  */
 export const SessionWatchEventSchema: GenMessage<SessionWatchEvent> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 10);
+  messageDesc(file_ambient_v1_sessions, 12);
 
 /**
  * Asks for a token that opens one session.
@@ -448,14 +497,15 @@ export type IssueSessionTokenRequest = Message<"ambient.v1.IssueSessionTokenRequ
   sessionId: string;
 
   /**
-   * The role it carries.
+   * The role it carries: `runner`, or `viewer`, or `editor`; empty: `runner`. Never `admin`.
    *
    * @generated from field: string role = 2;
    */
   role: string;
 
   /**
-   * How long it lives.
+   * How long it lives; absent: an hour. At most SESSION_TOKEN_TTL_MAX, 24 h unless configured
+   * otherwise; more is INVALID_ARGUMENT.
    *
    * @generated from field: google.protobuf.Duration ttl = 3;
    */
@@ -467,7 +517,7 @@ export type IssueSessionTokenRequest = Message<"ambient.v1.IssueSessionTokenRequ
  * Use `create(IssueSessionTokenRequestSchema)` to create a new message.
  */
 export const IssueSessionTokenRequestSchema: GenMessage<IssueSessionTokenRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 11);
+  messageDesc(file_ambient_v1_sessions, 13);
 
 /**
  * A token and its end.
@@ -495,7 +545,7 @@ export type IssueSessionTokenResponse = Message<"ambient.v1.IssueSessionTokenRes
  * Use `create(IssueSessionTokenResponseSchema)` to create a new message.
  */
 export const IssueSessionTokenResponseSchema: GenMessage<IssueSessionTokenResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_sessions, 12);
+  messageDesc(file_ambient_v1_sessions, 14);
 
 /**
  * The durable record of agent sessions.
@@ -660,7 +710,8 @@ export const SessionService: GenService<{
     output: typeof PushSessionEventsResponseSchema;
   },
   /**
-   * Issues a short-lived token bound to one session. Answers UNIMPLEMENTED in this version.
+   * Issues a short-lived token bound to one session; for admins. It is signed by the service and
+   * accepted by every instance on the same database. NOT_FOUND when there is no such session.
    *
    * @generated from rpc ambient.v1.SessionService.IssueSessionToken
    */
@@ -668,6 +719,18 @@ export const SessionService: GenService<{
     methodKind: "unary";
     input: typeof IssueSessionTokenRequestSchema;
     output: typeof IssueSessionTokenResponseSchema;
+  },
+  /**
+   * Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id and the
+   * numbers stay used, and every call that names it is NOT_FOUND. A session that was deleted before is
+   * erased all the same; one that was erased before, or never was, is NOT_FOUND.
+   *
+   * @generated from rpc ambient.v1.SessionService.EraseSession
+   */
+  eraseSession: {
+    methodKind: "unary";
+    input: typeof EraseSessionRequestSchema;
+    output: typeof EraseSessionResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_ambient_v1_sessions, 0);

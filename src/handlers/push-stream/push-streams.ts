@@ -80,6 +80,7 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
     this.#parts = parts;
     this.#options = options;
     this.#caller = {
+      principal: caller.principal,
       send: (message) => caller.send(message),
       get unsentBytes() {
         return caller.unsentBytes;
