@@ -1,6 +1,10 @@
-import { addressText } from "../config.ts";
+import { readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { addressText, type ClientConfig } from "../config.ts";
 import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
 import type { RetryOptions } from "../runner/retry.ts";
+import type { Tls } from "../runner/tls.ts";
+import { isSendable, type TokenSource } from "../runner/token.ts";
 import { explainCall, UsageError } from "./explain.ts";
 import { type CliIo, tell } from "./io.ts";
 
@@ -22,8 +26,9 @@ export async function connected<T>(
   options: ConnectionOptions,
   work: (connection: Connection) => Promise<T>,
 ): Promise<T> {
-  const address = options.address ?? addressOf(io);
-  const client = createLedgerClient({ address });
+  const config = configOf(io);
+  const address = options.address ?? addressText(config.address);
+  const client = clientOf(address, config);
   const retry: RetryOptions = {
     retryForMs: options.retryForMs,
     signal: io.signal,
@@ -40,8 +45,60 @@ export async function connected<T>(
   }
 }
 
-function addressOf(io: CliIo): string {
+function configOf(io: CliIo): ClientConfig {
   const loaded = io.loadClientConfig();
   if (!loaded.ok) throw new UsageError(loaded.problems.join("\n"));
-  return addressText(loaded.config.address);
+  return loaded.config;
+}
+
+function clientOf(address: string, config: ClientConfig): LedgerClient {
+  try {
+    return createLedgerClient({ address, token: tokenOf(config), tls: tlsOf(config) });
+  } catch (error) {
+    // Only what the environment named can be wrong with it.
+    if (error instanceof TypeError) throw new UsageError(error.message, { cause: error });
+    throw error;
+  }
+}
+
+function tokenOf({ token, tokenFile }: ClientConfig): TokenSource | undefined {
+  if (tokenFile === undefined) return token;
+  if (token !== undefined) {
+    throw new UsageError(
+      "SESSION_LEDGER_TOKEN and SESSION_LEDGER_TOKEN_FILE: expected one of them",
+    );
+  }
+  tokenIn(read("SESSION_LEDGER_TOKEN_FILE", tokenFile));
+  return async () => tokenIn(await readFile(tokenFile, "utf8"));
+}
+
+function tokenIn(text: string): string {
+  const token = text.trim();
+  if (!isSendable(token)) {
+    throw new UsageError("SESSION_LEDGER_TOKEN_FILE: expected one token of printable ASCII");
+  }
+  return token;
+}
+
+function tlsOf({ tls, tlsCaFile, tlsClientCertFile, tlsClientKeyFile }: ClientConfig): Tls {
+  const files = {
+    ca: pem("SESSION_LEDGER_TLS_CA_FILE", tlsCaFile),
+    cert: pem("SESSION_LEDGER_TLS_CERT_FILE", tlsClientCertFile),
+    key: pem("SESSION_LEDGER_TLS_KEY_FILE", tlsClientKeyFile),
+  };
+  const given = Object.entries(files).filter(([, text]) => text !== undefined);
+  return given.length === 0 ? tls === "on" : Object.fromEntries(given);
+}
+
+function pem(name: string, path: string | undefined): string | undefined {
+  return path === undefined ? undefined : read(name, path);
+}
+
+function read(name: string, path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    const why = cause instanceof Error && "code" in cause ? String(cause.code) : "it is no file";
+    throw new UsageError(`${name}: ${JSON.stringify(path)} cannot be read (${why})`, { cause });
+  }
 }

@@ -14,6 +14,7 @@ import { push } from "./push.ts";
 import { serve } from "./serve.ts";
 import { sessions } from "./sessions.ts";
 import { type Format, FORMATS, tail } from "./tail.ts";
+import { token, TOKEN_ROLES, type TokenOptions } from "./token.ts";
 
 /**
  * Runs one command and resolves with its exit code (exit.ts); without a command the service is
@@ -58,6 +59,7 @@ function build(io: CliIo, finish: Finish): Command {
   addTail(program, io, finish);
   addExport(program, io, finish);
   addSessions(program, io, finish);
+  addToken(program, io, finish);
   addHealth(program, io, finish);
   return program;
 }
@@ -220,6 +222,34 @@ function addSessions(program: Command, io: CliIo, finish: Finish): void {
   addClientOptions(command).action(async ({ json, limit, address, retryFor }: Flags) =>
     finish(await sessions({ json, limit, address, retryForMs: retryFor }, io)),
   );
+}
+
+function addToken(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags extends ClientFlags {
+    readonly role: TokenOptions["role"];
+    readonly ttl?: number;
+    readonly json?: boolean;
+  }
+  const command = program
+    .command("token")
+    .description("have a short-lived token issued that opens one session; for admins")
+    .argument("<session>", "the session that it opens")
+    .addOption(
+      new Option("--role <role>", "what may be done with it")
+        .choices(TOKEN_ROLES)
+        .default("runner"),
+    )
+    .addOption(
+      new Option("--ttl <duration>", "how long it lives; an hour without it").argParser(
+        durationArgument,
+      ),
+    )
+    .option("--json", "the token and its end as JSON");
+  addClientOptions(command).action(async (sessionId: string, flags: Flags) => {
+    const { role, ttl, json = false, address, retryFor } = flags;
+    const options = { sessionId, role, ttlMs: ttl, json, address, retryForMs: retryFor };
+    finish(await token(options, io));
+  });
 }
 
 function version(): string {

@@ -37,6 +37,16 @@ export function checkToken(value: unknown): void {
   );
 }
 
+export function checkTls(value: unknown): void {
+  if (value === undefined || typeof value === "boolean") return;
+  checkObject("tls", value, ["ca", "cert", "key"]);
+  const parts = typeof value === "object" && value !== null ? Object.entries(value) : [];
+  const wrong = parts.find(
+    ([, pem]) => pem !== undefined && (typeof pem !== "string" || pem === ""),
+  );
+  if (wrong !== undefined) throw new TypeError(`tls.${wrong[0]} must be a text in PEM`);
+}
+
 export function checkOneOf(name: string, value: unknown, allowed: readonly string[]): void {
   if (value === undefined || allowed.some((one) => one === value)) return;
   const names = allowed.map((one) => JSON.stringify(one)).join(" or ");

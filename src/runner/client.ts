@@ -14,11 +14,12 @@ import {
   type MessageShape,
   toBinary,
 } from "@bufbuild/protobuf";
-import { Client, credentials, Metadata } from "@grpc/grpc-js";
+import { Client, Metadata } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { checkAddress, checkObject, checkToken } from "./checks.ts";
+import { checkAddress, checkObject, checkTls, checkToken } from "./checks.ts";
 import { type Conversation, conversationOn } from "./conversation.ts";
 import { failureFrom, RpcFailure } from "./failure.ts";
+import { credentialsOf, type Tls } from "./tls.ts";
 import { metadataOf, type TokenSource } from "./token.ts";
 
 /** The methods of the contract, to be named in `call`, `watch` and `converse`. */
@@ -41,9 +42,11 @@ interface ConverseOptions {
 }
 
 export interface LedgerClientOptions {
-  /** `host:port`, without TLS. */
+  /** `host:port`. */
   readonly address: string;
   readonly token?: TokenSource | undefined;
+  /** Default: without TLS. */
+  readonly tls?: Tls | undefined;
   /**
    * Clients of one address share a connection, which one that nobody answers on would block for all
    * of them until a ping finds out. True: a connection of its own, that ends with the client.
@@ -83,11 +86,12 @@ const PING_TIMEOUT_MS = 10_000;
 
 /** Nothing is connected before the first call. Throws a TypeError when an option makes no sense. */
 export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
-  checkObject("options", options, ["address", "token", "ownConnection"]);
-  const { address, token, ownConnection = false } = options;
+  checkObject("options", options, ["address", "token", "tls", "ownConnection"]);
+  const { address, token, tls, ownConnection = false } = options;
   checkAddress(address);
   checkToken(token);
-  const client = new Client(address, credentials.createInsecure(), {
+  checkTls(tls);
+  const client = new Client(address, credentialsOf(tls), {
     "grpc.initial_reconnect_backoff_ms": RECONNECT_FIRST_MS,
     "grpc.max_reconnect_backoff_ms": RECONNECT_MAX_MS,
     "grpc.keepalive_time_ms": PING_INTERVAL_MS,

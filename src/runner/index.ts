@@ -24,6 +24,8 @@ export type {
 export type { Counts } from "./spool/spool.ts";
 /** A bearer token, or what gives one. */
 export type { TokenSource } from "./token.ts";
+/** Whom a client trusts. */
+export type { Tls, TlsOptions } from "./tls.ts";
 
 /** A session as an async iterable: what it holds, and what comes. */
 export { readSession } from "./session-reader.ts";

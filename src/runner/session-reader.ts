@@ -3,21 +3,31 @@
  * a lost connection from the last number that was given, so each row or event comes once, in order.
  * Whoever leaves the loop, by `break` or by an error, closes the connection with it.
  */
-import { checkAddress, checkObject, checkOneOf, checkToken, checkType } from "./checks.ts";
+import {
+  checkAddress,
+  checkObject,
+  checkOneOf,
+  checkTls,
+  checkToken,
+  checkType,
+} from "./checks.ts";
 import { createLedgerClient, type LedgerClient } from "./client.ts";
 import { RpcFailure } from "./failure.ts";
 import { followRows, headSeq, readRows, type ReadRequest } from "./read.ts";
 import type { RetryOptions } from "./retry.ts";
 import { isEvent, type LedgerRow } from "./rows.ts";
 import { EventItem, MessageItem } from "./session-item.ts";
+import { credentialsOf, type Tls } from "./tls.ts";
 import type { TokenSource } from "./token.ts";
 
 export interface ReadSessionOptions {
-  /** `host:port` of the service, without TLS. */
+  /** `host:port` of the service. */
   readonly address: string;
   readonly sessionId: string;
   /** Sent as `authorization: Bearer …`. A function is asked before each call and each watch. */
   readonly token?: TokenSource;
+  /** True, or authorities and a certificate of one's own; default: without TLS. */
+  readonly tls?: Tls;
   /** Begin behind this number, the `lastSeq` of the last item that was seen; default 0n: at the beginning. */
   readonly after?: bigint;
   /** Do not end at what the session holds now, but wait for what comes. */
@@ -47,6 +57,7 @@ const KNOWN: Readonly<Record<keyof ReadSessionOptions | "stream", true>> = {
   sessionId: true,
   stream: true,
   token: true,
+  tls: true,
   after: true,
   follow: true,
   signal: true,
@@ -80,6 +91,8 @@ function checkOptions(options: ReadEventsOptions | ReadMessagesOptions): void {
   checkAddress(options.address);
   if (typeof options.sessionId !== "string") throw new TypeError("sessionId must be a string");
   checkToken(options.token);
+  checkTls(options.tls);
+  credentialsOf(options.tls);
   checkType("after", options.after, "bigint");
   checkType("follow", options.follow, "boolean");
   checkType("onRetry", options.onRetry, "function");
@@ -91,8 +104,8 @@ function checkOptions(options: ReadEventsOptions | ReadMessagesOptions): void {
 async function* itemsOf(
   options: ReadEventsOptions | ReadMessagesOptions,
 ): AsyncGenerator<EventItem | MessageItem, void, undefined> {
-  const { address, token, signal } = options;
-  const client = createLedgerClient({ address, token });
+  const { address, token, tls, signal } = options;
+  const client = createLedgerClient({ address, token, tls });
   try {
     for await (const row of rowsOf(client, options)) {
       if (signal?.aborted === true) break;

@@ -31,6 +31,11 @@ const OF_ALL: Cases = [
   ["token", { ...BASE, token: 5 }],
   ["token", { ...BASE, token: " \n" }],
   ["token", { ...BASE, token: "SECRET\nX: y" }],
+  ["tls", { ...BASE, tls: "yes" }],
+  ["tls", { ...BASE, tls: { authorities: "x" } }],
+  ["tls.ca", { ...BASE, tls: { ca: Buffer.from("x") } }],
+  ["tls.cert", { ...BASE, tls: { cert: "x" } }],
+  ["tls", { ...BASE, tls: { cert: "SECRET", key: "SECRET" } }],
 ];
 
 function refused(call: () => unknown): Error {

@@ -2,6 +2,7 @@ import { setTimeout as timeout } from "node:timers/promises";
 import { type Book, reasonOf } from "./book.ts";
 import { createLedgerClient, type LedgerClient } from "../client.ts";
 import { Retries, type RetryOptions } from "../retry.ts";
+import type { Tls } from "../tls.ts";
 import type { TokenSource } from "../token.ts";
 
 /** So long after the last thing it was given, a writer that reaches nobody keeps its process alive. */
@@ -10,6 +11,7 @@ const LINGER_MS = 30_000;
 export interface ConnectionOptions {
   readonly address: string;
   readonly token: TokenSource | undefined;
+  readonly tls: Tls | undefined;
   readonly wait: RetryOptions["wait"];
   readonly random: RetryOptions["random"];
 }
@@ -26,8 +28,8 @@ export class Connection {
   }
 
   get client(): LedgerClient {
-    const { address, token } = this.#options;
-    this.#client ??= createLedgerClient({ address, token, ownConnection: true });
+    const { address, token, tls } = this.#options;
+    this.#client ??= createLedgerClient({ address, token, tls, ownConnection: true });
     return this.#client;
   }
 

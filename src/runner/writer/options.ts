@@ -5,10 +5,12 @@ import {
   checkObject,
   checkOneOf,
   checkSessionId,
+  checkTls,
   checkToken,
   checkType,
 } from "../checks.ts";
 import type { RetryOptions } from "../retry.ts";
+import { credentialsOf, type Tls } from "../tls.ts";
 import type { TokenSource } from "../token.ts";
 import type { SessionWriterOptions, WriterProblem } from "./types.ts";
 
@@ -17,6 +19,7 @@ export interface CheckedOptions {
   readonly address: string;
   readonly sessionId: string;
   readonly token: TokenSource | undefined;
+  readonly tls: Tls | undefined;
   readonly messages: "derive" | "manual";
   readonly lifecycleMessages: boolean;
   readonly epoch: bigint | undefined;
@@ -68,6 +71,7 @@ export function checkedOptions(options: SessionWriterOptions): CheckedOptions {
     address,
     sessionId,
     token: options.token,
+    tls: options.tls,
     messages: options.messages ?? "derive",
     lifecycleMessages: options.lifecycleMessages ?? true,
     epoch,
@@ -101,6 +105,7 @@ const KNOWN: Readonly<Record<keyof SessionWriterOptions, true>> = {
   address: true,
   sessionId: true,
   token: true,
+  tls: true,
   messages: true,
   lifecycleMessages: true,
   epoch: true,
@@ -124,6 +129,8 @@ function checkKinds(options: SessionWriterOptions): void {
   checkAddress(options.address);
   checkSessionId(options.sessionId);
   checkToken(options.token);
+  checkTls(options.tls);
+  credentialsOf(options.tls); // What is no PEM is to be said now, and not when the first event goes.
   checkOneOf("messages", options.messages, ["derive", "manual"]);
   checkType("lifecycleMessages", options.lifecycleMessages, "boolean");
   checkType("epoch", options.epoch, "bigint");

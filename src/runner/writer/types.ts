@@ -2,15 +2,18 @@
 import type { Clock } from "../../base/clock.ts";
 import type { RetryOptions } from "../retry.ts";
 import type { Counts } from "../spool/spool.ts";
+import type { Tls } from "../tls.ts";
 import type { TokenSource } from "../token.ts";
 
 export interface SessionWriterOptions {
-  /** `host:port` of the service, without TLS. */
+  /** `host:port` of the service. */
   readonly address: string;
   /** 1 to 128 bytes of `[A-Za-z0-9._:-]`, not `.` or `..`. */
   readonly sessionId: string;
   /** Sent as `authorization: Bearer …`. A function is asked before each call and each stream. */
   readonly token?: TokenSource;
+  /** True, or authorities and a certificate of one's own; default: without TLS. */
+  readonly tls?: Tls;
   /** `derive` (default): messages are made of the events, and `message` adds to them. `manual`: only by `message`. */
   readonly messages?: "derive" | "manual";
   /** Whether RUN_STARTED and RUN_FINISHED derive a `lifecycle` message; default true. */

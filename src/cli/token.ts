@@ -1,0 +1,38 @@
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { ledger } from "../runner/client.ts";
+import { timeText } from "../runner/json.ts";
+import { retrying } from "../runner/retry.ts";
+import { type ConnectionOptions, connected } from "./connection.ts";
+import { EXIT, type ExitCode } from "./exit.ts";
+import type { CliIo } from "./io.ts";
+import { Printer } from "./printer.ts";
+
+/** What a session token may carry; a test holds it to the service's table. */
+export const TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
+
+export interface TokenOptions extends ConnectionOptions {
+  readonly sessionId: string;
+  readonly role: (typeof TOKEN_ROLES)[number];
+  /** Undefined: the service's default. */
+  readonly ttlMs: number | undefined;
+  /** The token and its end as JSON; else the token alone, for `$(…)`. */
+  readonly json: boolean;
+}
+
+/** Has a token issued that opens one session. */
+export async function token(options: TokenOptions, io: CliIo): Promise<ExitCode> {
+  const { sessionId, role, ttlMs, json } = options;
+  const ttl = ttlMs === undefined ? {} : { ttl: durationFromMs(ttlMs) };
+  return connected(io, options, async ({ client, retry }) => {
+    const issued = await retrying(
+      () => client.call(ledger.issueSessionToken, { sessionId, role, ...ttl }),
+      // A second token does no harm: it ends like the first.
+      (failure) => failure.wasLost || failure.wasRefusedForNow,
+      retry,
+    );
+    const expiresAt = timeText(issued.expiresAt);
+    const line = json ? JSON.stringify({ token: issued.token, expiresAt }) : issued.token;
+    await new Printer(io.stdout, io.signal).print(line);
+    return EXIT.done;
+  });
+}
