@@ -1,5 +1,6 @@
 import type { Address } from "./base/address.ts";
 import { addressText, isLoopback, type Setting } from "./config-setting.ts";
+import { redactionProblems } from "./redaction/configured.ts";
 import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./config-table.ts";
 
 export { addressText };
@@ -33,6 +34,7 @@ export function loadConfig(environment: Environment = process.env): Loaded<Confi
     ...relationProblems(values, refused),
     ...wakeUpProblems(values, refused),
     ...doorProblems(values, refused),
+    ...redactionProblems(values),
   ];
   if (all.length > 0) return { ok: false, problems: all };
   const reflection = values.grpcReflection;

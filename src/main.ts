@@ -6,14 +6,19 @@
  * The service and the store are imported by the commands that need them: `push` and `tail` start
  * without them.
  */
-import type { MigrateCommand } from "./cli/io.ts";
+import type { ImportRequest, MigrateCommand } from "./cli/io.ts";
 import { runCli } from "./cli/program.ts";
 import { type Config, configForLog, loadClientConfig, loadConfig } from "./config.ts";
 import { createLog } from "./observability/log.ts";
+import type { Database } from "./store/database.ts";
+import type { ImportReport } from "./store/import/report.ts";
 import type { MigrationStatus } from "./store/migrate.ts";
+import type { RetentionOptions, RetentionSummary } from "./store/retention/pass.ts";
 
 /** 128 + SIGINT, as a shell reports it. */
 const EXIT_INTERRUPTED = 130;
+/** A command does one thing at a time, and a pool that lost a connection opens another. */
+const COMMAND_CONNECTIONS = 2;
 
 const ending = new AbortController();
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
@@ -48,19 +53,75 @@ async function serve(config: Config): Promise<number> {
   return 0;
 }
 
-async function migrate(command: MigrateCommand, config: Config): Promise<MigrationStatus> {
-  const { migrateDown, migrateUp, migrationStatus } = await import("./store/migrate.ts");
-  const run = { up: migrateUp, down: migrateDown, status: migrationStatus }[command];
-  if (config.databaseUrl !== undefined) return run(config.databaseUrl);
+/** With the URL of the service's database; an embedded one is started for it, and stopped. */
+async function withDatabaseUrl<T>(config: Config, work: (url: string) => Promise<T>): Promise<T> {
+  if (config.databaseUrl !== undefined) return work(config.databaseUrl);
   const { createEmbeddedPostgres } = await import("./store/embedded/embedded-postgres.ts");
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
   const embedded = createEmbeddedPostgres({ dataDir: config.dataDir, log });
   await embedded.start();
   try {
-    return await run(embedded.url);
+    return await work(embedded.url);
   } finally {
     await embedded.stop();
   }
+}
+
+async function migrate(command: MigrateCommand, config: Config): Promise<MigrationStatus> {
+  const { migrateDown, migrateUp, migrationStatus } = await import("./store/migrate.ts");
+  return withDatabaseUrl(
+    config,
+    { up: migrateUp, down: migrateDown, status: migrationStatus }[command],
+  );
+}
+
+async function withDatabase<T>(
+  config: Config,
+  prepare: (url: string) => Promise<unknown>,
+  work: (database: Database) => Promise<T>,
+): Promise<T> {
+  const { createDatabase } = await import("./store/database.ts");
+  return withDatabaseUrl(config, async (url) => {
+    await prepare(url);
+    const { statementTimeoutMs, lockTimeoutMs } = config;
+    const limits = { connectionsMax: COMMAND_CONNECTIONS, statementTimeoutMs, lockTimeoutMs };
+    const database = createDatabase({ url: () => url, ...limits });
+    try {
+      await database.start();
+      return await work(database);
+    } finally {
+      await database.stop();
+    }
+  });
+}
+
+async function retention(
+  options: RetentionOptions,
+  config: Config,
+): Promise<RetentionSummary | undefined> {
+  const { refuseOtherSchema } = await import("./store/migrate.ts");
+  const { retentionPass } = await import("./store/retention/pass.ts");
+  return withDatabase(config, refuseOtherSchema, (database) =>
+    retentionPass({ database }, options),
+  );
+}
+
+async function importFrom(request: ImportRequest, config: Config): Promise<ImportReport> {
+  const { importLedger } = await import("./ingest/import/import.ts");
+  const { openSource, sourceName } = await import("./store/import/source.ts");
+  const { migrateUp } = await import("./store/migrate.ts");
+  const { sourceUrl, progressed, ...options } = request;
+  return withDatabase(config, migrateUp, async (target) => {
+    const { statementTimeoutMs } = config;
+    const source = openSource({ url: sourceUrl, statementTimeoutMs });
+    try {
+      await source.start();
+      const named = { ...options, sourceName: sourceName(sourceUrl) };
+      return await importLedger({ source, target, progressed }, named);
+    } finally {
+      await source.stop();
+    }
+  });
 }
 
 const exitCode = await runCli(process.argv.slice(2), {
@@ -72,5 +133,7 @@ const exitCode = await runCli(process.argv.slice(2), {
   loadClientConfig: () => loadClientConfig(),
   serve,
   migrate,
+  retention,
+  importFrom,
 });
 process.exitCode = exitCode;

@@ -1,8 +1,8 @@
 /**
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
- *   embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► live ─► wake-ups ─► ingest
- *     ─► transcripts ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
+ *   traces (if on) ─► embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► live ─► wake-ups ─► ingest
+ *     ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
  *
  * So a stop first ends what callers see (health, watches, calls under way), then commits what waits
  * and tells the other instances of it, and closes the database last. Used by `serve` and by the
@@ -13,6 +13,8 @@ import { startAll, stopAll, together, type Unit } from "./base/lifecycle.ts";
 import { addressText, type Config } from "./config.ts";
 import { createAguiJoin } from "./handlers/agui.ts";
 import { AGUI_LIMITS } from "./handlers/agui-attach.ts";
+import { createEraseHandlers, type EraseStore } from "./handlers/erase.ts";
+import { authorisedMethods, authorisedReads, type ServedMethods } from "./handlers/authorised.ts";
 import { createExportHandlers } from "./handlers/export.ts";
 import { createListHandlers } from "./handlers/list.ts";
 import { OpenGroups } from "./handlers/push-stream/open-groups.ts";
@@ -21,6 +23,8 @@ import { createPushHandlers } from "./handlers/push.ts";
 import { createPushStreamHandlers } from "./handlers/push-stream/push-streams.ts";
 import { createRunsHandlers } from "./handlers/runs.ts";
 import { createSessionHandlers } from "./handlers/sessions.ts";
+import { createTokenHandlers } from "./handlers/tokens.ts";
+import { createTranscriptHandlers } from "./handlers/transcript-reads.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./handlers/transcripts.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
 import { createOpsServer } from "./http/ops.ts";
@@ -28,6 +32,7 @@ import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/limits.ts";
 import { createHttpServer, type HttpParts, type HttpServer } from "./http/server.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "./ingest/ingest.ts";
+import { createRateLimits } from "./ingest/rate-limits.ts";
 import type { Carrier } from "./live/carrier.ts";
 import { createExchange } from "./live/exchange.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
@@ -38,8 +43,12 @@ import { systemTimers } from "./live/timers.ts";
 import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { createReadiness } from "./observability/readiness.ts";
-import { createRpcServer } from "./rpc/server.ts";
-import { append } from "./store/append.ts";
+import { createTracing, type Tracing, type TracingDeps } from "./observability/trace.ts";
+import { redactionOptions } from "./redaction/configured.ts";
+import { createRedactor, type Redactor } from "./redaction/redactor.ts";
+import { createRpcServer, type RpcServer, type RpcServerDeps } from "./rpc/server.ts";
+import { createDoors, type Doors } from "./service-doors.ts";
+import { append, type AppendOptions } from "./store/append.ts";
 import { createDatabase, type Database } from "./store/database.ts";
 import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
 import { readKept } from "./store/kept.ts";
@@ -50,6 +59,8 @@ import type { LedgerReader } from "./store/reader.ts";
 import { createReader } from "./store/reads.ts";
 import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
+import { eraseSession } from "./store/retention/erase.ts";
+import { createRetention } from "./store/retention/retention.ts";
 import * as sessions from "./store/sessions.ts";
 import { openStream } from "./store/streams.ts";
 
@@ -63,6 +74,7 @@ export interface Service extends Unit {
 export function createService(config: Config, log: Log): Service {
   const metrics = createMetrics();
   const clock = systemClock;
+  const tracing = createTracingOf(config, { log, metrics });
   const postgres = createPostgres(config, { log, restarted: () => metrics.postgresRestarts.inc() });
   const { database } = postgres;
   const reader = createReader(database);
@@ -83,38 +95,53 @@ export function createService(config: Config, log: Log): Service {
     exchange.deleted(sessionId);
     transcripts.drop(sessionId);
   };
-  const writer = createWriter(database, { createMissing: config.sessionPolicy === "auto" });
+  const retention = createRetentionUnits(config, { database, live, transcripts, log, metrics });
+  const writer = createWriter(database, config, metrics);
   const ingest = createIngest({ writer, publish, clock, metrics }, ingestLimits(config));
+  const doors = createDoors({ database, log, metrics, clock }, config);
   const handlers = createHandlers(
-    { database, reader, live, deleted, ingest, groups, clock, metrics },
+    { database, reader, live, deleted, ingest, groups, clock, metrics, doors },
     config,
   );
-  const rpc = createRpcServer(
-    { log, metrics, clock, handlers },
-    {
-      address: addressText(config.grpcAddress),
-      reflection: config.grpcReflection,
-      logCalls: config.callLog,
-      requestBytesMax: config.requestBytesMax,
-      stopLimitMs: config.stopLimitMs,
-    },
-  );
+  const rpc = createRpc({ log, metrics, clock, handlers, ...doors, tracer: tracing }, config);
   const join = createAguiJoin(
     { live, transcripts, clock, metrics, timers: systemTimers },
     { ...AGUI_LIMITS, ...config },
   );
-  const parts = { database, reader, transcripts, join, log, metrics, clock };
+  const parts = {
+    database,
+    reader,
+    transcripts,
+    join,
+    log,
+    metrics,
+    clock,
+    tracer: tracing,
+    doors,
+  };
   const http = createHttp({ ...parts, handlers }, config);
   const readiness = createReadiness(
     () => database.ping(),
-    (isReady) => rpc.setServing(isReady),
+    (isReady) => {
+      metrics.ready.set(isReady ? 1 : 0);
+      rpc.setServing(isReady);
+    },
   );
   const ops = createOpsServer(
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
-  const behind = [...postgres.units, live, exchange, ingest, transcripts];
-  const units = [...behind, ops, together([http, rpc]), readiness];
+  const behind = [
+    ...(tracing === undefined ? [] : [tracing]),
+    ...postgres.units,
+    doors.authenticator,
+    ...(doors.tls === undefined ? [] : [doors.tls]),
+    live,
+    exchange,
+    ingest,
+    transcripts,
+  ];
+  const units = [...behind, ...retention, ops, together([http, rpc]), readiness];
   return {
     start: () => startAll(units),
     stop: () => stopAll(units),
@@ -130,6 +157,17 @@ export function createService(config: Config, log: Log): Service {
   };
 }
 
+function createRpc(parts: RpcServerDeps, config: Config): RpcServer {
+  return createRpcServer(parts, {
+    address: addressText(config.grpcAddress),
+    reflection: config.grpcReflection,
+    logCalls: config.callLog,
+    requestBytesMax: config.requestBytesMax,
+    stopLimitMs: config.stopLimitMs,
+    limits: config,
+  });
+}
+
 interface HandlerParts {
   readonly database: Database;
   readonly reader: LedgerReader;
@@ -140,23 +178,34 @@ interface HandlerParts {
   readonly groups: OpenGroups;
   readonly clock: Clock;
   readonly metrics: Metrics;
+  readonly doors: Doors;
 }
 
 /** Everything that is served; a method that is not here answers UNIMPLEMENTED. */
-function createHandlers(parts: HandlerParts, config: Config) {
-  const { database, reader, live, deleted, ingest, groups, clock, metrics } = parts;
+function createHandlers(parts: HandlerParts, config: Config): ServedMethods {
+  const { database, reader, live, deleted, ingest, groups, clock, metrics, doors } = parts;
   const order = createOrderObserver(metrics);
-  const pushed = { ingest, groups, order, clock };
+  const rates = createRateLimits({ clock, metrics }, config);
+  const redactor = createRedactorOf(config, metrics);
+  const pushed = { ingest, groups, order, clock, rates, redactor };
   const pages = {
     readPage: <S extends StreamName>(request: PageRequest<S>) => readPage(database, request),
   };
-  return {
+  return authorisedMethods(doors, {
     ...createPushHandlers(pushed, config),
-    ...createPushStreamHandlers({ ...pushed, timers: systemTimers, metrics }, config),
+    ...createPushStreamHandlers(
+      { ...pushed, timers: systemTimers, metrics },
+      { ...config, redactor },
+    ),
     ...createListHandlers({ ...reader, ...pages }),
-    ...createSessionHandlers(sessionStore(database), deleted),
+    ...createSessionHandlers(sessionStore(database), deleted, redactor),
+    ...createEraseHandlers(eraseStore(database, metrics), deleted),
     ...createWatchHandlers({ live, reader }, config),
-  };
+    ...createTokenHandlers(
+      { tokens: doors.authenticator.sessionTokens, store: sessionStore(database), ...doors },
+      config,
+    ),
+  });
 }
 
 /** Which way instances tell each other of commits; none with WAKE_UPS=poll. */
@@ -174,12 +223,14 @@ function createCarrier(
   }
 }
 
-function createWriter(
-  database: Database,
-  options: { readonly createMissing: boolean },
-): LedgerWriter {
+function createWriter(database: Database, limits: Config, { limitUse }: Metrics): LedgerWriter {
+  const options = { createMissing: limits.sessionPolicy === "auto" };
+  const onMost: AppendOptions["onMost"] = ({ rows, bytes }) => {
+    limitUse.note("session_rows", rows / limits.sessionRowsMax);
+    limitUse.note("session_bytes", bytes / limits.sessionBytesMax);
+  };
   return {
-    append: (pushes, { wait }) => append(database, pushes, { ...options, wait }),
+    append: (pushes, { wait }) => append(database, pushes, { ...options, wait, limits, onMost }),
     readKept: (addresses) => readKept(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
   };
@@ -200,19 +251,27 @@ function liveLimits(config: Config): LiveLimits {
   };
 }
 
-interface HttpServerParts extends Omit<HttpParts, "runs" | "exports"> {
+interface HttpServerParts
+  extends Omit<HttpParts, "runs" | "transcripts" | "exports" | "authenticator" | "authorizer"> {
   readonly database: Database;
   readonly reader: LedgerReader;
+  readonly transcripts: Transcripts;
+  readonly doors: Doors;
 }
 
-function createHttp({ database, reader, ...parts }: HttpServerParts, config: Config): HttpServer {
+function createHttp(
+  { database, reader, transcripts, join, doors, ...parts }: HttpServerParts,
+  config: Config,
+): HttpServer {
   const runsReader = { ...reader, ...createRunsReader(database) };
+  const reads = authorisedReads(doors, {
+    runs: createRunsHandlers({ reader: runsReader, clock: parts.clock }, config),
+    transcripts: createTranscriptHandlers(transcripts),
+    exports: createExportHandlers(reader, parts.metrics.limitUse),
+    join,
+  });
   return createHttpServer(
-    {
-      ...parts,
-      runs: createRunsHandlers({ reader: runsReader, clock: parts.clock }, config),
-      exports: createExportHandlers(reader),
-    },
+    { ...parts, ...doors, ...reads },
     {
       address: addressText(config.httpAddress),
       requestBytesMax: config.requestBytesMax,
@@ -269,4 +328,45 @@ function sessionStore(database: Database): Parameters<typeof createSessionHandle
     updateSessionStatus: (id, status) => sessions.updateSessionStatus(database, id, status),
     deleteSession: (id) => sessions.deleteSession(database, id),
   };
+}
+
+function eraseStore(database: Database, { rowsErased }: Pick<Metrics, "rowsErased">): EraseStore {
+  const counted = (stream: StreamName, rows: bigint): void =>
+    rowsErased.inc({ stream, by: "erase" }, Number(rows));
+  return { eraseSession: (id, call) => eraseSession(database, id, { ...call, counted }) };
+}
+
+/** Nothing without OTEL_EXPORTER_OTLP_ENDPOINT. Of all units the first, so that it sees the last call end. */
+function createTracingOf(config: Config, deps: TracingDeps): Tracing | undefined {
+  const { otlpEndpoint: endpoint, otelServiceName: serviceName } = config;
+  return endpoint === undefined
+    ? undefined
+    : createTracing(deps, { endpoint, serviceName, sampleRatio: config.otelSampleRatio });
+}
+
+/** Nothing with REDACTION=off. */
+function createRedactorOf(config: Config, { redactions }: Metrics): Redactor | undefined {
+  const options = redactionOptions(config);
+  return options && createRedactor(options, (kind) => redactions.inc({ kind }));
+}
+
+interface RetentionParts {
+  readonly database: Database;
+  readonly live: Live;
+  readonly transcripts: Transcripts;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** Nothing without RETENTION_AFTER. */
+function createRetentionUnits(
+  { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs }: Config,
+  { live, transcripts, ...parts }: RetentionParts,
+): readonly Unit[] {
+  if (afterMs === undefined) return [];
+  const erased = (sessionId: string): void => {
+    live.erased(sessionId);
+    transcripts.forget(sessionId);
+  };
+  return [createRetention({ ...parts, erased }, { afterMs, intervalMs })];
 }

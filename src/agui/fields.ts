@@ -55,6 +55,25 @@ export function fieldsOfType(type: string): Fields | undefined {
   return BY_TYPE.get(type);
 }
 
+/** Names that the protocol's own objects have, at any depth, in the spelling of the schemas. */
+export function protocolNames(): ReadonlySet<string> {
+  const names = new Set<string>();
+  for (const [, schema] of [...EARLIER, ...CURRENT]) addNames(schema, names);
+  return names;
+}
+
+function addNames(schema: unknown, names: Set<string>): void {
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)
+    addNames(schema.unwrap(), names);
+  else if (schema instanceof z.ZodArray) addNames(schema.element, names);
+  else if (schema instanceof z.ZodUnion) for (const one of schema.options) addNames(one, names);
+  else if (schema instanceof z.ZodObject)
+    for (const [name, field] of Object.entries<unknown>(schema.shape)) {
+      names.add(name);
+      addNames(field, names);
+    }
+}
+
 export function snakeName(field: string): string {
   return field.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }

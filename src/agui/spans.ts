@@ -87,7 +87,8 @@ export function outline(text: string): Outline {
   return { depth, commas };
 }
 
-function readKey(text: string, span: Span): string {
+/** What a string of a JSON text says. */
+export function readKey(text: string, span: Span): string {
   const raw = text.slice(span.start + 1, span.end - 1);
   return raw.includes("\\") ? String(JSON.parse(`"${raw}"`)) : raw;
 }
@@ -100,7 +101,7 @@ function skipSpace(text: string, at: number): number {
 }
 
 /** One past the closing quote of the string whose opening quote is at `at`. */
-function endOfString(text: string, at: number): number {
+export function endOfString(text: string, at: number): number {
   let quote = text.indexOf('"', at + 1);
   while (quote !== -1) {
     let backslashes = 0;

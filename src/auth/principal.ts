@@ -27,6 +27,11 @@ export const ANONYMOUS: Principal = {
   expiresAtMs: undefined,
 };
 
+/** Who is named as the writer of what it writes: nobody, when nobody was asked who it is. */
+export function actorOf({ kind, id }: Principal): string | undefined {
+  return kind === "anonymous" ? undefined : id;
+}
+
 /** It sees every session there is, and what is not there yet. */
 export function isUnscoped({ projectId, sessionId }: Principal): boolean {
   return projectId === undefined && sessionId === undefined;

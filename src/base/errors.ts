@@ -44,6 +44,8 @@ export type ErrorReason =
   | "ROW_ERASED"
   | "ADDRESS_TAKEN"
   | "SCHEMA_NEWER"
+  | "SCHEMA_OLDER"
+  | "IMPORT_REFUSED"
   | "SHUTTING_DOWN"
   | "NOT_IMPLEMENTED"
   | "UNAUTHENTICATED"

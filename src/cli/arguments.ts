@@ -28,6 +28,27 @@ export function durationArgument(text: string): number {
   return Number(digits) * unitMs;
 }
 
+const AGE_UNITS_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+const AGE_MS_MAX = 3_650 * 86_400_000;
+
+/** How long ago; at least a minute, as RETENTION_AFTER. */
+export function ageArgument(text: string): number {
+  const [, digits, unit = ""] = /^(\d{1,7})([mhd])$/.exec(text) ?? [];
+  const ageMs = Number(digits) * (AGE_UNITS_MS[unit] ?? 0);
+  if (!(ageMs > 0 && ageMs <= AGE_MS_MAX))
+    throw new InvalidArgumentError("Expected an age like 30d, 720h, 90m, up to 3650d.");
+  return ageMs;
+}
+
+const BATCH_MAX = 5_000;
+
+export function batchArgument(text: string): number {
+  const rows = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (rows < 1 || rows > BATCH_MAX)
+    throw new InvalidArgumentError(`Expected a number from 1 to ${BATCH_MAX}.`);
+  return rows;
+}
+
 /** The rules of the variable that it stands in for. */
 export function addressArgument(text: string): string {
   const loaded = loadClientConfig({ SESSION_LEDGER_ADDRESS: text });

@@ -1,8 +1,18 @@
 import type { Readable, Writable } from "node:stream";
 import type { ClientConfig, Config, Loaded } from "../config.ts";
+import type { ImportReport } from "../store/import/report.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
+import type { RetentionOptions, RetentionSummary } from "../store/retention/pass.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
+
+export interface ImportRequest {
+  readonly dryRun: boolean;
+  readonly batchRowsMax: number;
+  readonly signal: AbortSignal;
+  readonly sourceUrl: string;
+  readonly progressed: (report: ImportReport) => void;
+}
 
 /** All that a command touches outside itself, so that a test can hand it something else. */
 export interface CliIo {
@@ -16,6 +26,13 @@ export interface CliIo {
   /** Resolves with the exit code when the service has stopped. */
   readonly serve: (config: Config) => Promise<number>;
   readonly migrate: (command: MigrateCommand, config: Config) => Promise<MigrationStatus>;
+  /** On the database itself; undefined: the session that was named does not exist. */
+  readonly retention: (
+    options: RetentionOptions,
+    config: Config,
+  ) => Promise<RetentionSummary | undefined>;
+  /** Into the database itself; `progressed` is told after each page. */
+  readonly importFrom: (request: ImportRequest, config: Config) => Promise<ImportReport>;
 }
 
 /** A stream that may be a terminal. */

@@ -3,14 +3,24 @@ import { findPackageJSON } from "node:module";
 import { Command, CommanderError, Option } from "commander";
 import { configHelp } from "../config.ts";
 import type { StreamName } from "../runner/rows.ts";
-import { addressArgument, durationArgument, limitArgument, seqArgument } from "./arguments.ts";
+import {
+  addressArgument,
+  ageArgument,
+  batchArgument,
+  durationArgument,
+  limitArgument,
+  seqArgument,
+} from "./arguments.ts";
+import { erase } from "./erase.ts";
 import { EXIT, exitHelp } from "./exit.ts";
 import { explain } from "./explain.ts";
 import { exportSession } from "./export.ts";
 import { health } from "./health.ts";
+import { importDatabase } from "./import.ts";
 import { type CliIo, type MigrateCommand, tell } from "./io.ts";
 import { migrate } from "./migrate.ts";
 import { push } from "./push.ts";
+import { retention } from "./retention.ts";
 import { serve } from "./serve.ts";
 import { sessions } from "./sessions.ts";
 import { type Format, FORMATS, tail } from "./tail.ts";
@@ -60,6 +70,9 @@ function build(io: CliIo, finish: Finish): Command {
   addExport(program, io, finish);
   addSessions(program, io, finish);
   addToken(program, io, finish);
+  addErase(program, io, finish);
+  addRetention(program, io, finish);
+  addImport(program, io, finish);
   addHealth(program, io, finish);
   return program;
 }
@@ -250,6 +263,71 @@ function addToken(program: Command, io: CliIo, finish: Finish): void {
     const options = { sessionId, role, ttlMs: ttl, json, address, retryForMs: retryFor };
     finish(await token(options, io));
   });
+}
+
+function addErase(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags extends ClientFlags {
+    readonly yes?: boolean;
+    readonly json?: boolean;
+  }
+  const command = program
+    .command("erase")
+    .description("delete a session's rows and texts for good; its id and numbers stay used")
+    .argument("<session>", "the session to erase")
+    .option("-y, --yes", "required: nothing brings the session back")
+    .option("--json", "what was erased as JSON on stdout");
+  addClientOptions(command).action(async (sessionId: string, flags: Flags) => {
+    const { address, retryFor, yes = false, json = false } = flags;
+    finish(await erase({ sessionId, address, retryForMs: retryFor, yes, json }, io));
+  });
+}
+
+function addRetention(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags {
+    readonly olderThan: number;
+    readonly session?: string;
+    readonly dryRun?: boolean;
+    readonly json?: boolean;
+  }
+  program
+    .command("retention")
+    .description(
+      "erase ended runs from the beginning of their sessions, on the database; RETENTION_AFTER has the service do it",
+    )
+    .addOption(
+      new Option("--older-than <age>", "runs that ended so long ago: 30d, 720h, 90m")
+        .argParser(ageArgument)
+        .makeOptionMandatory(),
+    )
+    .option("-s, --session <id>", "of this session only")
+    .option("--dry-run", "tell what would go, and leave it")
+    .option("--json", "the summary as JSON on stdout")
+    .action(async ({ olderThan, session, dryRun = false, json = false }: Flags) =>
+      finish(await retention({ olderThanMs: olderThan, sessionId: session, dryRun, json }, io)),
+    );
+}
+
+function addImport(program: Command, io: CliIo, finish: Finish): void {
+  interface Flags {
+    readonly from: string;
+    readonly dryRun?: boolean;
+    readonly batch: number;
+    readonly json?: boolean;
+  }
+  program
+    .command("import")
+    .description("take over the sessions, messages and events of an upstream database")
+    .requiredOption("--from <url>", "the upstream database, postgres://…; it is only read")
+    .option("--dry-run", "read and judge all of it, and write nothing")
+    .addOption(
+      new Option("--batch <rows>", "rows of one transaction, 1 to 5000")
+        .argParser(batchArgument)
+        .default(500),
+    )
+    .option("--json", "the report as JSON on stdout")
+    .action(async ({ from, dryRun = false, batch, json = false }: Flags) =>
+      finish(await importDatabase({ sourceUrl: from, dryRun, batchRowsMax: batch, json }, io)),
+    );
 }
 
 function version(): string {

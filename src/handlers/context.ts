@@ -2,6 +2,7 @@ import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf"
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
 import type { Principal } from "../auth/principal.ts";
 import type { ServiceError } from "../base/errors.ts";
+import type { Span } from "../observability/trace.ts";
 
 /** What a handler knows of the call, whatever protocol it came by. */
 export interface CallContext {
@@ -10,6 +11,8 @@ export interface CallContext {
   readonly signal: AbortSignal;
   /** The same as a question: a signal is an object a call, and a push asks once. */
   readonly hasEnded: boolean;
+  /** Of its trace; undefined where none is recorded. */
+  readonly span?: Span | undefined;
 }
 
 type Unary<I extends DescMessage, O extends DescMessage> = (
@@ -55,6 +58,8 @@ export interface Conversation<M> {
   sent(): void;
   /** The caller left, its deadline passed, or the service stops. Nothing comes after it. */
   over(error: ServiceError): void;
+  /** Of the messages that were heard, what is still in memory; absent: nothing that counts. */
+  readonly keptBytes?: number;
   /** For the record of the call: its session, and counts. */
   readonly record: ConversationRecord;
 }

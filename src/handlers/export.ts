@@ -9,6 +9,7 @@
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { expand, type RawEvent } from "../compressor/expand.ts";
+import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
@@ -22,7 +23,7 @@ export interface ExportHandlers {
   readonly exportMessages: Export<SessionMessage>;
 }
 
-type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T>;
+type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, void, undefined>;
 
 /** Exports under way; each holds a page while its caller reads. */
 const EXPORTS_MAX = 64;
@@ -32,8 +33,10 @@ const RETRY_AFTER_MS = 1_000;
 
 export function createExportHandlers(
   reader: Pick<LedgerReader, "heads" | "pageAfter">,
+  limitUse: Pick<LimitUse, "watch">,
 ): ExportHandlers {
   let exports = 0;
+  limitUse.watch("exports", () => exports / EXPORTS_MAX);
 
   async function headOfLiving(sessionId: string): Promise<SessionHead> {
     const head = (await reader.heads([sessionId])).get(sessionId);

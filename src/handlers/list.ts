@@ -15,7 +15,7 @@ import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { headOf, type StreamName } from "../store/rows.ts";
 import { type Check, checkEventTypeFilter, checkText, checkTime, violationsOf } from "./checks.ts";
-import type { Handlers } from "./context.ts";
+import type { CallContext, Handlers } from "./context.ts";
 import { rawPage } from "./raw-page.ts";
 import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
 import { checkSessionId } from "./session-id.ts";
@@ -42,8 +42,16 @@ export interface EventHistory {
   readonly total: bigint;
 }
 
+export interface EventHistoryRequest {
+  readonly page: ListSessionEventsRequest;
+  readonly span: Span;
+}
+
 export interface HistoryHandlers {
-  readEventHistory(request: ListSessionEventsRequest, span: Span): Promise<EventHistory>;
+  readonly readEventHistory: (
+    request: EventHistoryRequest,
+    context: CallContext,
+  ) => Promise<EventHistory>;
 }
 
 export function createListHandlers(
@@ -62,7 +70,7 @@ export function createListHandlers(
       const { page } = await read("events", request);
       return eventsOf(page, request);
     },
-    async readEventHistory(request, span): Promise<EventHistory> {
+    async readEventHistory({ page: request, span }): Promise<EventHistory> {
       const { page, end } = await read("events", request, span);
       return { page: eventsOf(page, request), total: end };
     },

@@ -1,7 +1,7 @@
 /**
  * The two pushes: check the form, make the rows, hand them to ingest, answer with the stored row.
- * The order of the checks is the contract's: form, then under the session's lock whether it is
- * deleted, the key, the epoch.
+ * The order of the checks is the contract's: form, how much is pushed a second, then under the
+ * session's lock whether it is deleted, the key, the epoch, whether it has room.
  */
 import { hash } from "node:crypto";
 import { toBinary } from "@bufbuild/protobuf";
@@ -17,10 +17,13 @@ import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { ValidationMode } from "../agui/conform.ts";
 import { checkMessageType } from "../agui/message-types.ts";
 import { type EventRow as AguiRow, eventRows, type RowsOptions } from "../agui/rows.ts";
+import { actorOf } from "../auth/principal.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import { checkFragments } from "../compressor/fragments.ts";
 import type { Acknowledged, Ingest } from "../ingest/ingest.ts";
+import type { RateLimits } from "../ingest/rate-limits.ts";
+import type { Redactor } from "../redaction/redactor.ts";
 import type { Push } from "../store/push.ts";
 import {
   checkEpoch,
@@ -58,25 +61,39 @@ type PushHandlers = Pick<
 
 export interface PushParts {
   readonly ingest: Pick<Ingest, "push">;
+  readonly rates: Pick<RateLimits, "take">;
   readonly clock: Clock;
   readonly order: OrderObserver;
   /** Of the push streams here: an event's place is where its row commits, so what came before goes first. */
   readonly groups: Pick<OpenGroups, "close">;
+  /** Undefined: nothing is redacted. */
+  readonly redactor?: Redactor | undefined;
 }
+
+/** Who wrote it is no part of the content: a retry under another token is the same push. */
+type Unattributed = Omit<Push, "actor">;
 
 type AguiRows = readonly [AguiRow, ...AguiRow[]];
 
 export function createPushHandlers(
-  { ingest, clock, order, groups }: PushParts,
+  { ingest, rates, clock, order, groups, redactor }: PushParts,
   options: PushOptions,
 ): PushHandlers {
-  const store = (push: Push, context: CallContext): Promise<Acknowledged> =>
-    ingest.push(push, () => context.hasEnded);
+  const pay = ({ sessionId, payload }: PushRequest, { principal }: CallContext): void =>
+    rates.take(principal, sessionId, Buffer.byteLength(payload));
+  const store = (push: Unattributed, context: CallContext): Promise<Acknowledged> =>
+    ingest.push(
+      { ...push, actor: actorOf(context.principal) },
+      () => context.hasEnded,
+      context.span,
+    );
   return {
     async pushSessionMessage(request, context) {
       refuse(messageViolations(request));
       refuseLargePayload(request.payload, options.payloadBytesMax);
-      const { rows, deduplicated } = await store(messagePush(request, clock.nowMicros()), context);
+      pay(request, context);
+      const push = messagePush(request, { redactor, nowMicros: clock.nowMicros() });
+      const { rows, deduplicated } = await store(push, context);
       const [row] = rows;
       if (row?.stream !== "messages") throw new Error("a message became an event");
       return toSessionMessage(row, deduplicated);
@@ -85,8 +102,10 @@ export function createPushHandlers(
       refuse(eventViolations(request));
       refuseLargePayload(request.payload, options.payloadBytesMax);
       const mode = options.validation;
-      const accepted = acceptEvent(request, { mode, nowMicros: clock.nowMicros() });
+      const payload = redactor?.payload(request.payload) ?? request.payload;
+      const accepted = acceptEvent(request, payload, { mode, nowMicros: clock.nowMicros() });
       const push = eventPush(request, accepted);
+      pay(request, context);
       groups.close(request.sessionId);
       const { rows, deduplicated } = await store(push, context);
       if (!deduplicated) order.observe(rows, accepted);
@@ -131,7 +150,15 @@ function eventViolations(request: PushSessionEventRequest): readonly Violation[]
   ]);
 }
 
-function messagePush(request: PushSessionMessageRequest, nowMicros: bigint): Push {
+interface Kept {
+  readonly redactor: Redactor | undefined;
+  readonly nowMicros: bigint;
+}
+
+function messagePush(
+  request: PushSessionMessageRequest,
+  { redactor, nowMicros }: Kept,
+): Unattributed {
   const sender = request.sender === undefined ? undefined : senderText(request.sender);
   return {
     ...pushOf(request, [request.sentAt, sender]),
@@ -140,14 +167,14 @@ function messagePush(request: PushSessionMessageRequest, nowMicros: bigint): Pus
       {
         id: rowId(),
         eventType: request.eventType,
-        payload: request.payload,
+        payload: redactor?.text(request.payload) ?? request.payload,
         createdAtMicros: nowMicros,
         completedAtMicros: undefined,
         eventCount: 1,
         fragments: undefined,
         conformant: true,
         mark: undefined,
-        sender,
+        sender: sender && (redactor?.payload(sender) ?? sender),
         sentAtMicros: optionalMicros(request.sentAt),
       },
     ],
@@ -155,12 +182,16 @@ function messagePush(request: PushSessionMessageRequest, nowMicros: bigint): Pus
 }
 
 /** The rows that the event stands for; refused when no version of AG-UI accepts it. */
-function acceptEvent(request: PushSessionEventRequest, options: RowsOptions): AguiRows {
+function acceptEvent(
+  request: PushSessionEventRequest,
+  payload: string,
+  options: RowsOptions,
+): AguiRows {
   const { eventCount, fragments } = request;
   const accepted = eventRows(
     {
       eventType: request.eventType,
-      payload: request.payload,
+      payload,
       eventCount,
       createdAtMicros: optionalMicros(request.createdAt),
       completedAtMicros: optionalMicros(request.completedAt),
@@ -172,7 +203,7 @@ function acceptEvent(request: PushSessionEventRequest, options: RowsOptions): Ag
   return accepted.rows;
 }
 
-function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRows): Push {
+function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRows): Unattributed {
   const { eventCount, fragments } = request;
   const index = fragments === undefined ? undefined : indexOf(fragments, first);
   return {
@@ -200,9 +231,12 @@ interface PushRequest {
 
 /**
  * What both pushes share. The digest of a keyed one tells whether a retry says the same: it covers
- * the fields as received (`rest` are those that only one of the two has), key and epoch aside.
+ * the fields as received, before redaction, which may change with a release (`rest` are those that only one of the two has), key and epoch aside.
  */
-function pushOf(request: PushRequest, rest: readonly unknown[]): Omit<Push, "stream" | "rows"> {
+function pushOf(
+  request: PushRequest,
+  rest: readonly unknown[],
+): Omit<Unattributed, "stream" | "rows"> {
   const { sessionId, eventType, payload, idempotencyKey: key, producerEpoch: epoch } = request;
   return {
     sessionId,
@@ -210,7 +244,6 @@ function pushOf(request: PushRequest, rest: readonly unknown[]): Omit<Push, "str
     digest:
       key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),
     epoch,
-    actor: undefined,
     range: undefined,
   };
 }

@@ -6,9 +6,17 @@ import type {
   Session,
   SessionService,
 } from "../../gen/ambient/v1/sessions_pb.ts";
+import { actorOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
+import type { Redactor } from "../redaction/redactor.ts";
 import { sessionNotFound } from "../store/refusals.ts";
-import type { NewSession, SessionList, SessionRecord, SessionStatus } from "../store/sessions.ts";
+import type {
+  NewSession,
+  SessionList,
+  SessionRecord,
+  SessionsPage,
+  SessionStatus,
+} from "../store/sessions.ts";
 import { type Check, checkTextBytes, checkTime, violationsOf } from "./checks.ts";
 import type { Handlers } from "./context.ts";
 import { checkSessionId } from "./session-id.ts";
@@ -27,7 +35,7 @@ const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Comple
 export interface SessionStore {
   createSession(session: NewSession): Promise<SessionRecord>;
   getSession(id: string): Promise<SessionRecord | undefined>;
-  listSessions(page: { readonly page: number; readonly size: number }): Promise<SessionList>;
+  listSessions(page: SessionsPage): Promise<SessionList>;
   updateSessionStatus(id: string, status: SessionStatus): Promise<SessionRecord | undefined>;
   deleteSession(id: string): Promise<boolean>;
 }
@@ -41,26 +49,40 @@ export function createSessionHandlers(
   store: SessionStore,
   /** Told after the deletion is committed. */
   deleted: (sessionId: string) => void,
+  redactor?: Redactor,
 ): SessionHandlers {
   return {
-    async createSession(request) {
+    async createSession(request, { principal }) {
       refuse(newSessionChecks(request));
-      const { name, prompt, llmModel, parentSessionId, labels, annotations, projectId } = request;
-      const session = { id: uuidv7(), name, prompt, llmModel, parentSessionId };
-      return toSession(await store.createSession({ ...session, labels, annotations, projectId }));
+      const { llmModel, parentSessionId } = request;
+      const { name, prompt, labels, annotations } = redactor
+        ? redacted(request, redactor)
+        : request;
+      const session = {
+        id: uuidv7(),
+        name,
+        prompt,
+        llmModel,
+        parentSessionId,
+        labels,
+        annotations,
+      };
+      const projectId = principal.projectId ?? request.projectId;
+      const createdByUserId = actorOf(principal);
+      return toSession(await store.createSession({ ...session, projectId, createdByUserId }));
     },
     async getSession({ id }) {
       refuse([checkSessionId(id, "id")]);
       return toSession(found(id, await store.getSession(id)));
     },
-    async listSessions(request) {
+    async listSessions(request, { principal: scope }) {
       refuse([
         inRange("page", request.page, LIST_PAGE_MAX),
         inRange("size", request.size, LIST_SIZE_MAX),
       ]);
       const page = request.page === 0 ? 1 : request.page;
       const size = request.size === 0 ? LIST_SIZE_DEFAULT : request.size;
-      const { items, total } = await store.listSessions({ page, size });
+      const { items, total } = await store.listSessions({ page, size, scope });
       return {
         $typeName: "ambient.v1.ListSessionsResponse",
         items: items.map(toSession),
@@ -90,6 +112,19 @@ export function createSessionHandlers(
       return { $typeName: "ambient.v1.DeleteSessionResponse" };
     },
   };
+}
+
+type Texts = Pick<CreateSessionRequest, "name" | "prompt" | "labels" | "annotations">;
+
+/** What people and programs write freely; the rest are ids, and names of models. */
+function redacted({ name, prompt, labels, annotations }: Texts, redactor: Redactor): Texts {
+  const optional = given({
+    prompt: prompt ?? null,
+    labels: labels ?? null,
+    annotations: annotations ?? null,
+  });
+  const texts = Object.entries(optional).map(([field, text]) => [field, redactor.text(text)]);
+  return { name: redactor.text(name), ...Object.fromEntries(texts) };
 }
 
 function newSessionChecks(request: CreateSessionRequest): readonly Check[] {

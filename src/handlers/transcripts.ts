@@ -219,11 +219,16 @@ export class Transcripts implements Unit {
 
   /** The session is deleted. */
   drop(sessionId: string): void {
+    const entry = this.#entries.get(sessionId);
+    if (entry !== undefined) entry.isDropped = true;
+    this.forget(sessionId);
+  }
+
+  /** Rows at the beginning were erased: whoever asks next has the session folded without them. */
+  forget(sessionId: string): void {
     this.#tooLarge.forget(sessionId);
     const entry = this.#entries.get(sessionId);
-    if (entry === undefined) return;
-    entry.isDropped = true;
-    this.#forget(entry);
+    if (entry !== undefined) this.#forget(entry);
   }
 
   #entryOf(sessionId: string, seq: bigint): Entry {

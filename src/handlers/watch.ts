@@ -15,6 +15,7 @@ import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
+import type { Span } from "../observability/trace.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionNotFound } from "../store/refusals.ts";
 import {
@@ -51,6 +52,8 @@ interface Call<S extends StreamName, M> {
   readonly stream: S;
   readonly request: WatchRequest;
   readonly signal: AbortSignal;
+  /** Is told when the watch attached, and of each change of where it stands. */
+  readonly span: Span | undefined;
   /** Undefined: every row. */
   readonly passes: ((row: RowOf<S>) => boolean) | undefined;
   readonly toWire: (row: RowOf<S>) => M;
@@ -81,17 +84,19 @@ export function createWatchHandlers(
   } satisfies Partial<Call<"events", SessionEvent>>;
   const sharedEvents = new SharedEvents(events.toSharedWire, SHARED_EVENTS_LIMITS);
   return {
-    watchSessionMessages: (request, { signal }) => watch({ ...messages, request, signal }),
-    watchSessionEvents: (request, { signal }) => {
+    watchSessionMessages: (request, { signal, span }) =>
+      watch({ ...messages, request, signal, span }),
+    watchSessionEvents: (request, { signal, span }) => {
       const expanded = request.expand ? expansionOf(request, sharedEvents) : undefined;
-      return watch({ ...events, request, signal, passes: filterOf(request), expanded });
+      return watch({ ...events, request, signal, span, passes: filterOf(request), expanded });
     },
   };
 
   async function* watch<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
-    const { stream, request, signal } = call;
+    const { stream, request, signal, span } = call;
     check(request);
     const watcher = await live.attach({ stream, sessionId: request.sessionId, signal });
+    span?.event("attached");
     try {
       const { head } = watcher;
       const after = await cursorOf(stream, request, head);
@@ -101,7 +106,10 @@ export function createWatchHandlers(
         after,
         until: request.snapshotOnly ? end : undefined,
       })) {
-        if (delivery.kind === "standing") standing = delivery.standing;
+        if (delivery.kind === "standing") {
+          standing = delivery.standing;
+          span?.event(standing);
+        }
         for (const message of wireOf(call, delivery, standing)) yield message;
       }
     } finally {

@@ -37,8 +37,15 @@ const problem = (description: string) => ({
   content: { [PROBLEM_TYPE]: { schema: problemSchema } },
 });
 
+/** Of whoever may not come in, or not here. */
+export const DENIALS = {
+  401: problem("No token, or one that is not accepted or has expired."),
+  403: problem("The token's roles do not allow it."),
+} as const;
+
 /** The refusals of every route. */
 export const PROBLEMS = {
+  ...DENIALS,
   "4xx": problem("The request is at fault; `violations` names what."),
   "5xx": problem("The service is at fault, or stops; with Retry-After, try again."),
 } as const;

@@ -19,6 +19,7 @@ import {
   type ZodTypeProvider,
 } from "fastify-type-provider-zod";
 import type { ServiceError } from "../base/errors.ts";
+import type { Admission } from "./admission.ts";
 import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";
 import { checkHost } from "./host-check.ts";
 import { checkContentCoding, readJson } from "./json-body.ts";
@@ -48,6 +49,7 @@ export type App = FastifyInstance<
 export interface AppParts {
   readonly openRequests: OpenRequests;
   readonly records: RequestRecords;
+  readonly admission: Admission;
   /** Only this machine can reach the service, so a request for another name is a trick of a browser. */
   readonly isOnLoopback: boolean;
   readonly serverFactory: FastifyServerFactory;
@@ -89,12 +91,16 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
   return app;
 }
 
-function serveAll(app: App, { openRequests, records, isOnLoopback }: AppParts): void {
+function serveAll(app: App, { openRequests, records, admission, isOnLoopback }: AppParts): void {
   const routes = new KnownRoutes();
-  app.addHook("onRoute", ({ method, url }) => routes.add(method, url));
+  app.addHook("onRoute", ({ method, url }) => {
+    routes.add(method, url);
+    for (const one of [method].flat()) admission.expect(one, url);
+  });
   app.addHook("onRequest", (request, reply, done) => {
     const startedMs = records.startedMs();
     const served = new ServedRequest(() => openRequests.stopping);
+    served.span = records.span(request, request.is404 ? undefined : request.routeOptions.url);
     request.setDecorator(SERVED_REQUEST, served);
     openRequests.enter(served);
     reply.raw.once("close", () => {
@@ -107,10 +113,14 @@ function serveAll(app: App, { openRequests, records, isOnLoopback }: AppParts): 
     done(
       openRequests.stopping ??
         (isOnLoopback ? checkHost(request.raw) : undefined) ??
-        (request.is404 ? routes.refusalOf(request.method, request.url) : undefined) ??
-        checkQuery(request.url) ??
-        checkContentCoding(request.headers["content-encoding"]),
+        (request.is404 ? routes.refusalOf(request.method, request.url) : undefined),
     );
+  });
+  app.addHook("onRequest", async (request) => {
+    servedRequestOf(request).madeBy(await admission.admit(request));
+  });
+  app.addHook("onRequest", (request, _reply, done) => {
+    done(checkQuery(request.url) ?? checkContentCoding(request.headers["content-encoding"]));
   });
   app.addHook("onSend", (_request, reply, payload, done) => {
     if (openRequests.stopping !== undefined) void reply.header("connection", "close");
@@ -151,6 +161,7 @@ function record(
     route: (request.is404 ? undefined : request.routeOptions.url) ?? UNKNOWN_ROUTE,
     status: reply.raw.headersSent ? reply.raw.statusCode : CLIENT_CLOSED_REQUEST,
     isStream: served?.isStream ?? false,
+    span: served?.span,
     wasLeft,
   });
 }

@@ -6,6 +6,7 @@ import type { FastifyRequest } from "fastify";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
+import type { Span } from "../observability/trace.ts";
 
 /** Where fastify keeps it. */
 export const SERVED_REQUEST = "servedRequest";
@@ -17,6 +18,7 @@ export class ServedRequest implements CallContext {
   #hasEnded = false;
   #isStream = false;
   #principal: Principal = ANONYMOUS;
+  span: Span | undefined;
   /** Why it was refused, for the record. */
   refusedBy: ServiceError | undefined;
 
@@ -56,7 +58,7 @@ export class ServedRequest implements CallContext {
     this.#isStream = true;
   }
 
-  /** The service stops; what has an end of its own goes on to it. */
+  /** The service stops, or the caller's token did; what has an end of its own goes on to it. */
   stop(reason: ServiceError): void {
     if (this.#isStream) this.#abort(reason);
   }

@@ -5,6 +5,7 @@ import { ListSessionEventsRequestSchema } from "../../gen/ambient/v1/events_pb.t
 import type { EventHistory, HistoryHandlers } from "../handlers/list.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
+import { callContextOf } from "./call-context.ts";
 import { eventItem, eventItemSchema, jsonArray, jsonObject, seqNumber } from "./items.ts";
 import {
   countParameter,
@@ -35,7 +36,10 @@ export function historyRoutes({ handlers }: HistoryRouteParts): (app: App) => vo
         expand: query.expand,
       });
       const { start_time: startMicros, end_time: endMicros } = query;
-      const history = await handlers.readEventHistory(asked, { startMicros, endMicros });
+      const history = await handlers.readEventHistory(
+        { page: asked, span: { startMicros, endMicros } },
+        callContextOf(request),
+      );
       const isFiltered =
         query.event_type.length > 0 ||
         query.run_id !== "" ||

@@ -24,5 +24,8 @@ export const HTTP_LIMITS: HttpLimits = {
   checkIntervalMs: 1_000,
 };
 
+/** How long a stream may go on after its token has expired, or was taken away. */
+export const TOKEN_CHECK_INTERVAL_MS = 1_000;
+
 /** Streams take a connection each, and are limited as watchers; this many more are for the rest. */
 export const CONNECTIONS_BESIDE_STREAMS_MAX = 1_024;

@@ -9,8 +9,17 @@ import {
   type Server,
   type ServerResponse,
 } from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import type { Socket } from "node:net";
-import { ServiceError } from "../base/errors.ts";
+import { Server as TlsServer } from "node:tls";
+import type { Clock } from "../base/clock.ts";
+import type { ServiceError } from "../base/errors.ts";
+import type { Log } from "../observability/log.ts";
+import type { TransportMetrics } from "../observability/transport-metrics.ts";
+import { countConnections } from "../transport/connections.ts";
+import { close, listen } from "../transport/listen.ts";
+import type { TlsMaterial } from "../transport/tls-material.ts";
+import { serveTls, tlsServerOptions } from "../transport/tls-server.ts";
 import type { HttpLimits } from "./limits.ts";
 import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
 
@@ -19,35 +28,30 @@ export interface ListenerOptions {
   readonly connectionsMax: number;
 }
 
-export interface ListenerHooks {
+export interface ListenerParts {
   /** Bytes were refused before they were a request. */
   readonly refused: (error: ServiceError) => void;
+  /** Started before; without it nothing is encrypted. */
+  readonly tls?: TlsMaterial | undefined;
+  readonly log: Log;
+  readonly metrics: TransportMetrics;
+  readonly clock: Clock;
 }
 
 export class Listener {
   readonly #server: Server;
   /** The answer that each connection is in, or was in last. */
   readonly #answers = new WeakMap<Socket, ServerResponse>();
-  readonly #hooks: ListenerHooks;
+  readonly #parts: ListenerParts;
   #handle: RequestListener | undefined;
 
-  constructor(hooks: ListenerHooks, options: ListenerOptions) {
-    const { limits } = options;
-    this.#hooks = hooks;
-    this.#server = createServer(
-      {
-        maxHeaderSize: limits.headerBytesMax,
-        headersTimeout: limits.headersLimitMs,
-        requestTimeout: limits.requestLimitMs,
-        keepAliveTimeout: limits.keepAliveMs,
-        connectionsCheckingInterval: limits.checkIntervalMs,
-        requireHostHeader: false, // Node would answer without a body; a hook does, with one.
-      },
-      (request, response) => {
-        this.#answers.set(request.socket, response);
-        this.#handle?.(request, response);
-      },
-    );
+  constructor(parts: ListenerParts, options: ListenerOptions) {
+    this.#parts = parts;
+    this.#server = newServer(parts.tls, options, (request, response) => {
+      this.#answers.set(request.socket, response);
+      this.#handle?.(request, response);
+    });
+    countConnections(this.#server, "http", parts.metrics);
     this.#server.maxConnections = options.connectionsMax;
     this.#server.on("clientError", (error, socket) => this.#refuse(error, socket));
     this.#server.on("checkExpectation", (_request, response) => this.#refuseExpectation(response));
@@ -61,27 +65,16 @@ export class Listener {
 
   /** Resolves with the address that was taken. */
   async listen(address: string): Promise<string> {
-    const separator = address.lastIndexOf(":");
-    const host = address.slice(0, separator);
-    const port = Number(address.slice(separator + 1));
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#server.once("error", reject);
-    this.#server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port }, resolve);
-    try {
-      await promise;
-    } catch (cause) {
-      throw cannotListen(address, cause);
-    } finally {
-      this.#server.off("error", reject);
+    const { tls, ...parts } = this.#parts;
+    if (tls !== undefined && this.#server instanceof TlsServer) {
+      serveTls(this.#server, "http", { ...parts, material: tls });
     }
-    return `${host}:${portOf(this.#server)}`;
+    return listen(this.#server, { address, what: "HTTP" });
   }
 
   /** Takes no new connection and lets idle ones go; resolves when all are gone. */
   close(): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#server.close(() => resolve()); // Its error says that it does not listen, which is right.
-    return promise;
+    return close(this.#server);
   }
 
   /** Connections that became idle since `close`. */
@@ -103,17 +96,35 @@ export class Listener {
       socket.destroy();
       return;
     }
-    this.#hooks.refused(error);
+    this.#parts.refused(error);
     socket.end(rawAnswer(error), () => socket.destroy());
   }
 
   #refuseExpectation(response: ServerResponse): void {
     const error = new HttpRefusal(417, "Expect may only say 100-continue");
-    this.#hooks.refused(error);
+    this.#parts.refused(error);
     response.shouldKeepAlive = false;
     response.writeHead(statusOf(error), { "content-type": PROBLEM_TYPE, ...SAFE });
     response.end(bodyOf(error));
   }
+}
+
+function newServer(
+  tls: TlsMaterial | undefined,
+  { limits }: ListenerOptions,
+  handle: RequestListener,
+): Server {
+  const options = {
+    maxHeaderSize: limits.headerBytesMax,
+    headersTimeout: limits.headersLimitMs,
+    requestTimeout: limits.requestLimitMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    connectionsCheckingInterval: limits.checkIntervalMs,
+    requireHostHeader: false, // Node would answer without a body; a hook does, with one.
+  };
+  return tls === undefined
+    ? createServer(options, handle)
+    : createTlsServer({ ...options, ...tlsServerOptions(tls) }, handle);
 }
 
 /** What every answer has. */
@@ -156,17 +167,4 @@ function isReset(cause: Error): boolean {
 
 function isSocket(socket: unknown): socket is Socket {
   return typeof socket === "object" && socket !== null && "writable" in socket;
-}
-
-function portOf(server: Server): number {
-  const address = server.address();
-  if (address === null || typeof address === "string") throw new Error("not a TCP server");
-  return address.port;
-}
-
-function cannotListen(address: string, cause: unknown): ServiceError {
-  const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
-  const why = isInUse ? "the address is in use" : String(cause);
-  const message = `HTTP cannot listen on ${address}: ${why}`;
-  return new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
 }

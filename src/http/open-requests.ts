@@ -1,3 +1,4 @@
+import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { ServedRequest } from "./call-context.ts";
 
@@ -26,6 +27,15 @@ export class OpenRequests {
   leave(request: ServedRequest): void {
     this.#open.delete(request);
     this.#settle();
+  }
+
+  /** Ends the streams of those who may not go on. */
+  endRefused(refusalOf: (principal: Principal) => ServiceError | undefined): void {
+    for (const request of this.#open) {
+      if (!request.isStream) continue;
+      const refusal = refusalOf(request.principal);
+      if (refusal !== undefined) request.stop(refusal);
+    }
   }
 
   /** Ends the streams; resolves when every answer has left. */

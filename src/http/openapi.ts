@@ -2,7 +2,7 @@
 import swagger from "@fastify/swagger";
 import { createJsonSchemaTransform, jsonSchemaTransformObject } from "fastify-type-provider-zod";
 import { z } from "zod";
-import { answer, sendJson } from "./answers.ts";
+import { answer, DENIALS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
 import { NO_QUERY } from "./parameters.ts";
 
@@ -17,6 +17,9 @@ export function describeRoutes(app: App): void {
         description: "The durable record of AI-agent sessions, over HTTP.",
       },
       servers: [{ url: "/" }],
+      components: { securitySchemes: { bearer: { type: "http", scheme: "bearer" } } },
+      // A service that has no tokens asks for none.
+      security: [{ bearer: [] }, {}],
     },
     convertConstToEnum: false,
     transform: createJsonSchemaTransform({ zodToJsonConfig: { override: describe } }),
@@ -63,5 +66,5 @@ const DOCUMENT = {
   summary: "This document",
   tags: ["description"],
   querystring: NO_QUERY,
-  response: { 200: answer("OpenAPI 3.1.", z.looseObject({ openapi: z.string() })) },
+  response: { 200: answer("OpenAPI 3.1.", z.looseObject({ openapi: z.string() })), ...DENIALS },
 };

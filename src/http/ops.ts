@@ -3,11 +3,10 @@
  * no session data and needs no framework; one that every route of the API will want can come with it.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
-import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import { close, listen } from "../transport/listen.ts";
 
 interface OpsDeps {
   readonly log: Log;
@@ -74,28 +73,14 @@ class HttpOpsServer implements OpsServer {
   }
 
   async #listen(): Promise<void> {
-    const separator = this.#address.lastIndexOf(":");
-    const host = this.#address.slice(0, separator);
-    const port = Number(this.#address.slice(separator + 1));
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#server.once("error", reject);
-    this.#server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port }, resolve);
-    try {
-      await promise;
-    } catch (cause) {
-      throw cannotListen(this.#address, cause);
-    } finally {
-      this.#server.off("error", reject);
-    }
-    this.#address = `${host}:${portOf(this.#server.address())}`;
+    const what = "metrics and health";
+    this.#address = await listen(this.#server, { address: this.#address, what });
   }
 
   async #end(): Promise<void> {
     await this.#started?.catch(() => undefined);
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#server.close(() => resolve()); // Its error says that it does not listen, which is right.
     const timer = setTimeout(() => this.#server.closeAllConnections(), STOP_LIMIT_MS);
-    await promise;
+    await close(this.#server);
     clearTimeout(timer);
   }
 }
@@ -152,16 +137,4 @@ function json(status: number, body: object): Answer {
 
 function problem(status: number, title: string): Answer {
   return { ...json(status, { title, status }), contentType: "application/problem+json" };
-}
-
-function portOf(address: AddressInfo | string | null): number {
-  if (address === null || typeof address === "string") throw new Error("not a TCP server");
-  return address.port;
-}
-
-function cannotListen(address: string, cause: unknown): ServiceError {
-  const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
-  const why = isInUse ? "the address is in use" : String(cause);
-  const message = `metrics and health cannot listen on ${address}: ${why}`;
-  return new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
 }

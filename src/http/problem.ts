@@ -113,7 +113,10 @@ export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
 
 /** What goes with the answer besides its body. */
 export function problemHeaders(error: ServiceError): Readonly<Record<string, string>> {
-  const headers = error instanceof HttpRefusal ? error.headers : {};
+  const headers = {
+    ...(error instanceof HttpRefusal ? error.headers : {}),
+    ...(error.code === "unauthenticated" ? { "www-authenticate": "Bearer" } : {}),
+  };
   if (error.retryAfterMs === undefined) return headers;
   return { ...headers, "retry-after": String(Math.ceil(error.retryAfterMs / 1_000)) };
 }

@@ -1,7 +1,9 @@
+import type { IncomingHttpHeaders } from "node:http";
 import type { Clock } from "../base/clock.ts";
 import type { ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import type { Span, Tracer } from "../observability/trace.ts";
 import { problemOf, statusOf } from "./problem.ts";
 
 /** A session id is at most this long; what a caller sent in its place may be anything. */
@@ -27,17 +29,19 @@ export interface RequestEnd {
   readonly wasLeft: boolean;
   readonly sessionId: string | undefined;
   readonly error: ServiceError | undefined;
+  readonly span?: Span | undefined;
 }
 
 export interface RecordDeps {
   readonly log: Log;
   readonly metrics: Pick<Metrics, "httpRequests" | "httpSeconds" | "refused">;
   readonly clock: Clock;
+  readonly tracer?: Tracer | undefined;
 }
 
 /**
- * One record a request, in the log and in the metrics, written when its answer has left. As of gRPC
- * calls: never a payload, nor a message of an error, which may quote one, nor a path or a query.
+ * One record a request, in the log, in the metrics and at the end of its span, written when its answer
+ * has left. As of gRPC calls: never a payload, nor a message of an error, which may quote one, nor a path or a query.
  */
 export class RequestRecords {
   readonly #deps: RecordDeps;
@@ -52,8 +56,24 @@ export class RequestRecords {
     return this.#deps.clock.monotonicMs();
   }
 
+  /** Undefined where no trace is recorded; `route` is the pattern. */
+  span(
+    { method, headers }: { readonly method: string; readonly headers: IncomingHttpHeaders },
+    route: string | undefined,
+  ): Span | undefined {
+    const { tracer } = this.#deps;
+    if (tracer === undefined || route === undefined) return undefined;
+    const { traceparent } = headers;
+    return tracer.span(
+      `${method} ${route}`,
+      typeof traceparent === "string" ? traceparent : undefined,
+      { "http.request.method": method, "http.route": route },
+    );
+  }
+
   ended(end: RequestEnd): void {
     const { method, route, status, error } = end;
+    if (end.span !== undefined) endSpan(end.span, end);
     const { log, metrics, clock } = this.#deps;
     const durationMs = clock.monotonicMs() - end.startedMs;
     metrics.httpRequests.inc({ route, method, status });
@@ -90,6 +110,15 @@ export class RequestRecords {
   #okLevel({ isStream }: RequestEnd): "info" | "debug" {
     return isStream || this.#logged === "all" ? "info" : "debug";
   }
+}
+
+function endSpan(span: Span, { status, sessionId, error }: RequestEnd): void {
+  span.set({
+    "http.response.status_code": status,
+    ...(sessionId === undefined ? {} : { "session.id": sessionId }),
+    ...(error === undefined ? {} : { "session_ledger.reason": error.reason }),
+  });
+  span.end(error === undefined || levelOf(error) === "info" ? undefined : error.reason);
 }
 
 /** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */

@@ -7,6 +7,9 @@
  *                                          └─ stopLimitMs passed, connections cut ──► stopped
  */
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Authenticator } from "../auth/authenticator.ts";
+import type { Authorizer } from "../auth/authorizer.ts";
+import type { Principal } from "../auth/principal.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Handlers } from "../handlers/context.ts";
@@ -14,9 +17,12 @@ import type { AguiJoin } from "../handlers/agui.ts";
 import type { ExportHandlers } from "../handlers/export.ts";
 import type { HistoryHandlers } from "../handlers/list.ts";
 import type { RunsHandlers } from "../handlers/runs.ts";
-import type { Transcripts } from "../handlers/transcripts.ts";
+import type { TranscriptHandlers } from "../handlers/transcript-reads.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import type { Tracer } from "../observability/trace.ts";
+import type { TlsMaterial } from "../transport/tls-material.ts";
+import { createAdmission } from "./admission.ts";
 import { AguiInputs } from "./agui-input.ts";
 import { aguiRoutes } from "./agui-routes.ts";
 import { type App, createApp } from "./app.ts";
@@ -24,7 +30,7 @@ import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
 import { historyRoutes } from "./history-routes.ts";
 import { isLoopbackName } from "./host-check.ts";
-import { HTTP_LIMITS, type HttpLimits } from "./limits.ts";
+import { HTTP_LIMITS, type HttpLimits, TOKEN_CHECK_INTERVAL_MS } from "./limits.ts";
 import { Listener } from "./listener.ts";
 import { followMessages, liveRoutes } from "./live-routes.ts";
 import { messageRoutes, type StreamMessages } from "./message-routes.ts";
@@ -50,9 +56,14 @@ export interface HttpParts {
       | "watchSessionEvents"
     >;
   readonly runs: RunsHandlers;
-  readonly transcripts: Pick<Transcripts, "read">;
+  readonly transcripts: TranscriptHandlers;
   readonly join: AguiJoin;
   readonly exports: ExportHandlers;
+  readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
+  readonly authorizer: Authorizer;
+  /** Started before; without it nothing is encrypted. */
+  readonly tls?: TlsMaterial | undefined;
+  readonly tracer?: Tracer | undefined;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
@@ -86,6 +97,7 @@ export function createHttpServer(parts: HttpParts, options: HttpOptions): HttpSe
 
 class FastifyServer implements HttpServer {
   readonly #log: Log;
+  readonly #authenticator: HttpParts["authenticator"];
   readonly #stopLimitMs: number;
   readonly #openRequests = new OpenRequests();
   readonly #app: App;
@@ -93,21 +105,24 @@ class FastifyServer implements HttpServer {
   #address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
+  #tokenCheck: NodeJS.Timeout | undefined;
 
   constructor(parts: HttpParts, options: HttpOptions) {
     this.#log = parts.log;
+    this.#authenticator = parts.authenticator;
     this.#stopLimitMs = options.stopLimitMs;
     this.#address = options.address;
     const records = new RequestRecords(parts, options);
     const { limits = HTTP_LIMITS, connectionsMax } = options;
     this.#listener = new Listener(
-      { refused: (error) => records.endedEarly(error) },
+      { ...parts, refused: (error) => records.endedEarly(error) },
       { limits, connectionsMax },
     );
     this.#app = createApp(
       {
         openRequests: this.#openRequests,
         records,
+        admission: createAdmission(parts),
         isOnLoopback: isLoopbackName(hostOf(options.address)),
         serverFactory: (handle) => this.#listener.serving(handle),
       },
@@ -132,11 +147,17 @@ class FastifyServer implements HttpServer {
 
   async #listen(): Promise<void> {
     await this.#app.ready();
+    if (this.#authenticator.asks) {
+      const refusalOf = (principal: Principal) => this.#authenticator.refusalOf(principal);
+      const check = (): void => this.#openRequests.endRefused(refusalOf);
+      this.#tokenCheck = setInterval(check, TOKEN_CHECK_INTERVAL_MS);
+    }
     this.#address = await this.#listener.listen(this.#address);
   }
 
   async #end(): Promise<void> {
     await this.#started?.catch(() => undefined);
+    clearInterval(this.#tokenCheck);
     const connectionsClosed = this.#listener.close();
     const answered = this.#openRequests.close();
     if (!(await isDoneWithin(answered, this.#stopLimitMs))) {

@@ -1,6 +1,6 @@
 /** The conversation as an AG-UI client would show it, as data or to read. */
 import { z } from "zod";
-import type { Transcripts } from "../handlers/transcripts.ts";
+import type { TranscriptHandlers } from "../handlers/transcript-reads.ts";
 import { JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
 import { callContextOf } from "./call-context.ts";
@@ -8,7 +8,7 @@ import { jsonObject, seqNumber } from "./items.ts";
 import { seqParameter, sessionParams } from "./parameters.ts";
 
 export interface TranscriptRouteParts {
-  readonly transcripts: Pick<Transcripts, "read">;
+  readonly transcripts: TranscriptHandlers;
 }
 
 const READABLE = {
@@ -21,8 +21,8 @@ export function transcriptRoutes({ transcripts }: TranscriptRouteParts): (app: A
     app.get("/sessions/:id/transcript", { schema: TRANSCRIPT }, async (request, reply) => {
       const { id } = request.params;
       const { up_to_seq: upToSeq, format } = request.query;
-      const { signal } = callContextOf(request);
-      const transcript = await transcripts.read(id, { upToSeq, signal });
+      const asked = { sessionId: id, upToSeq };
+      const transcript = await transcripts.readTranscript(asked, callContextOf(request));
       if (format === "json") {
         const text = jsonObject({
           session_id: JSON.stringify(id),

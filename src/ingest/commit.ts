@@ -4,7 +4,7 @@ import type { RowAddress } from "../store/kept.ts";
 import type { Outcome, Place, Push } from "../store/push.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
-import { refusal } from "./refusal.ts";
+import { refusal, sessionFull } from "./refusal.ts";
 
 /** The store, as a batch needs it. */
 export interface BatchWriter {
@@ -54,6 +54,8 @@ export async function commitBatch(
       case "not_found":
       case "deleted":
         return { kind: "refused", error: refusal(outcome.kind, push) };
+      case "full":
+        return { kind: "refused", error: sessionFull(push.sessionId, outcome) };
     }
   });
 }

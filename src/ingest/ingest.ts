@@ -21,6 +21,7 @@ import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import type { Span } from "../observability/trace.ts";
 import { failureOf } from "../store/failure.ts";
 import type { NewRow, Push } from "../store/push.ts";
 import type { StoredRow } from "../store/rows.ts";
@@ -54,8 +55,10 @@ export interface Ingest extends Unit {
    *
    * The ranges of a stream are to be pushed in the order of their numbers, without waiting for each
    * other; once one is rejected, those after it are not stored either.
+   *
+   * `span` is told how long the push waited in the queue, and of each try to commit it.
    */
-  push(push: Push, gone: () => boolean): Promise<Acknowledged>;
+  push(push: Push, gone: () => boolean, span?: Span): Promise<Acknowledged>;
   /**
    * Opens a push stream and so ends every other one of the session. Resolves after commit; rejects as
    * `push` does. `gone` is asked before every try.
@@ -88,6 +91,7 @@ interface Item extends Waiting {
   readonly gone: () => boolean;
   /** When the push was taken, on the monotonic clock. */
   readonly sinceMs: number;
+  readonly span: Span | undefined;
   sent: boolean;
   /** A try was lost after sending: it may be committed. */
   uncertain: boolean;
@@ -139,7 +143,7 @@ class GroupCommit implements Ingest {
     while (this.#running.size > 0) await Promise.allSettled(this.#running);
   }
 
-  push(push: Push, gone: () => boolean): Promise<Acknowledged> {
+  push(push: Push, gone: () => boolean, span?: Span): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
     const bytes = push.rows.reduce((sum, row) => sum + bytesOf(row), 0);
     const { queueRowsMax, queueBytesMax } = this.#limits;
@@ -149,7 +153,7 @@ class GroupCommit implements Ingest {
     }
     return new Promise((resolve, reject) => {
       const sinceMs = this.#dependencies.clock.monotonicMs();
-      const item = { push, rows, bytes, resolve, reject, gone, sinceMs };
+      const item = { push, rows, bytes, resolve, reject, gone, sinceMs, span };
       this.#queue.add({ ...item, sent: false, uncertain: false });
       this.#schedule();
     });
@@ -226,22 +230,38 @@ class GroupCommit implements Ingest {
   ): Promise<void> {
     if (items.length === 0) return;
     const { writer, clock, metrics } = this.#dependencies;
+    const startMs = clock.monotonicMs();
     const pushes = items.map((item) => {
+      if (!item.sent) item.span?.took("queue", { fromMs: item.sinceMs, untilMs: startMs });
       item.sent = true;
       return item.push;
     });
-    const startMs = clock.monotonicMs();
     let settled: readonly Settled[];
     try {
       settled = await commitBatch(writer, pushes, options);
     } catch (error) {
+      this.#trace(items, startMs, false);
       await this.#recover(items, options, remainder, error);
       return;
     }
     this.#failures = 0;
     metrics.commitSeconds.observe((clock.monotonicMs() - startMs) / 1_000);
-    metrics.batchRows.observe(items.reduce((sum, { push }) => sum + push.rows.length, 0));
+    metrics.batchRows.observe(rowsOf(items));
+    this.#trace(items, startMs, true);
     this.#settle(items, settled, remainder);
+  }
+
+  /** One commit, in the trace of everybody in it. */
+  #trace(items: readonly Item[], fromMs: number, committed: boolean): void {
+    const traced = items.filter(({ span }) => span !== undefined);
+    if (traced.length === 0) return;
+    const elapsed = { fromMs, untilMs: this.#dependencies.clock.monotonicMs() };
+    const attributes = {
+      "session_ledger.batch_pushes": items.length,
+      "session_ledger.batch_rows": rowsOf(items),
+      "session_ledger.committed": committed,
+    };
+    for (const { span } of traced) span?.took("commit", elapsed, attributes);
   }
 
   #settle(items: readonly Item[], settled: readonly Settled[], remainder: Remainder): void {
@@ -362,6 +382,10 @@ function givenUp(item: Item, cause: unknown): ServiceError {
 function bytesOf({ payload, sender, fragments }: NewRow): number {
   const others = (sender?.length ?? 0) + (fragments?.length ?? 0);
   return Buffer.byteLength(payload) + others + ROW_OVERHEAD_BYTES;
+}
+
+function rowsOf(items: readonly Item[]): number {
+  return items.reduce((sum, { push }) => sum + push.rows.length, 0);
 }
 
 /** Still wanted. A caller that left before its push was first sent is told so, and nothing is stored. */

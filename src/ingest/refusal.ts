@@ -1,6 +1,6 @@
 /** Why a push was not stored, as its caller learns of it. */
 import { ServiceError } from "../base/errors.ts";
-import type { Push } from "../store/push.ts";
+import type { Outcome, Push } from "../store/push.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
 import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { QUEUE_FULL_RETRY_AFTER_MS, RETRY_DELAY_MAX_MS } from "./limits.ts";
@@ -88,6 +88,15 @@ function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
     `the events before number ${firstClientSeq} of this stream could not be stored; nothing from there on was stored`,
     { retryAfterMs: RETRY_DELAY_MAX_MS },
   );
+}
+
+export function sessionFull(
+  sessionId: string,
+  { of, max }: Extract<Outcome, { readonly kind: "full" }>,
+): ServiceError {
+  const what = of === "rows" ? "rows (SESSION_ROWS_MAX)" : "payload bytes (SESSION_BYTES_MAX)";
+  const message = `session ${sessionId} has no room for this: it may hold ${max} ${what}`;
+  return new ServiceError("failed_precondition", "SESSION_FULL", message);
 }
 
 export function queueFull(): ServiceError {

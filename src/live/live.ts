@@ -46,6 +46,8 @@ export interface Live extends Unit, WakeUps {
   committed(rows: readonly StoredRow[]): void;
   /** The session is deleted: its watches end with SESSION_DELETED. */
   deleted(sessionId: string): void;
+  /** Rows at its beginning were erased: no watcher gets them from memory any more. */
+  erased(sessionId: string): void;
   /**
    * A watcher that hears of every commit from here on, and knows where the session stands. Rejects
    * when there are too many, the session is deleted, the service stops, or the database is not
@@ -97,6 +99,8 @@ class LiveBook implements Live {
       memory: new WindowMemory(limits),
       othersAreLate: () => this.#poll.isLate,
     };
+    const { memory } = this.#parts;
+    metrics?.limitUse.watch("windows_bytes", () => memory.bytes / limits.windowsBytesMax);
   }
 
   async start(): Promise<void> {
@@ -135,6 +139,10 @@ class LiveBook implements Live {
 
   deleted(sessionId: string): void {
     this.#end(sessionId, sessionDeleted(sessionId));
+  }
+
+  erased(sessionId: string): void {
+    for (const tail of this.#tailsOf(sessionId)) tail.empty();
   }
 
   found(sessionId: string, head: SessionHead): void {

@@ -41,7 +41,7 @@ export interface Follow {
  * The lag is observed for watchers that were waiting; one that comes later is late by its own
  * choice.
  */
-export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds">;
+export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds" | "limitUse">;
 
 /** What all watchers share. */
 export interface WatcherParts {

@@ -1,10 +1,20 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { type AuthMetrics, authInstruments } from "./auth-metrics.ts";
+import { limitInstruments, type LimitMetrics } from "./limit-metrics.ts";
+import { redactionInstruments, type RedactionMetrics } from "./redaction-metrics.ts";
+import { retentionInstruments, type RetentionMetrics } from "./retention-metrics.ts";
+import { transportInstruments, type TransportMetrics } from "./transport-metrics.ts";
 
 /**
  * What the service counts. Names begin with `session_ledger_`; docs/operations.md says what to watch.
  * Labels have few values, all of them known here: never a session, never a text of a caller.
  */
-export interface Metrics {
+export interface Metrics
+  extends AuthMetrics,
+    LimitMetrics,
+    RedactionMetrics,
+    RetentionMetrics,
+    TransportMetrics {
   /** Prometheus text, and its content type. */
   readonly contentType: string;
   text(): Promise<string>;
@@ -51,6 +61,10 @@ export interface Metrics {
   readonly transcripts: Counter<"cache">;
   /** AG-UI events that a client was not sent as they were stored, by what was done instead. */
   readonly aguiMended: Counter<"how">;
+  /** 1 while the database answers, which is what /readyz says. */
+  readonly ready: Gauge;
+  /** `outcome`: sent, failed, or dropped, because too many were waiting. */
+  readonly traceSpans: Counter<"outcome">;
 }
 
 export interface CallMetrics {
@@ -95,6 +109,12 @@ export function createMetrics(): Metrics {
     ...wakeUpInstruments(registers),
     ...httpInstruments(registers),
     ...transcriptInstruments(registers),
+    ...authInstruments(registers),
+    ...limitInstruments(registers),
+    ...redactionInstruments(registers),
+    ...retentionInstruments(registers),
+    ...transportInstruments(registers),
+    ...processInstruments(registers),
   };
 }
 
@@ -304,6 +324,22 @@ function ingestInstruments(
       name: `${PREFIX}agui_sequence_violations_total`,
       help: "AG-UI events that were stored out of the order the protocol asks for, by rule.",
       labelNames: ["rule"],
+      registers,
+    }),
+  };
+}
+
+function processInstruments(registers: Registry[]): Pick<Metrics, "ready" | "traceSpans"> {
+  return {
+    ready: new Gauge({
+      name: `${PREFIX}ready`,
+      help: "1 while the database answers, as /readyz says it.",
+      registers,
+    }),
+    traceSpans: new Counter({
+      name: `${PREFIX}trace_spans_total`,
+      help: "Spans of traces that ended, by what became of them: sent, failed, dropped.",
+      labelNames: ["outcome"],
       registers,
     }),
   };

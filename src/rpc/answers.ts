@@ -6,16 +6,19 @@ import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../handlers/context.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import type { Tracer } from "../observability/trace.ts";
+import { admit, type Callers } from "./admit.ts";
 import { bidiStream } from "./bidi-stream.ts";
 import { CallRecords, type LoggedCalls } from "./call-records.ts";
 import { methodDefinitionOf } from "./definition.ts";
+import { type Arrived, type IncomingParts, OneRequest } from "./incoming/one-request.ts";
 import type { OpenCalls } from "./open-calls.ts";
 import { ServedCall } from "./served-call.ts";
 import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
 
 /** Takes a call over from grpc-js, from its first byte to its status. */
-type Answer = (wire: ServerInterceptingCallInterface) => void;
+type Answer = (wire: ServerInterceptingCallInterface, arrived: Arrived) => void;
 
 /** A method without a handler answers UNIMPLEMENTED. */
 export type SessionHandlers = Partial<Handlers<typeof SessionService>>;
@@ -24,7 +27,15 @@ export interface AnswerDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
+  readonly tracer?: Tracer | undefined;
   readonly openCalls: OpenCalls;
+  readonly callers: Callers;
+  readonly incoming: IncomingParts;
+}
+
+/** What is needed to answer the calls of one method. */
+export interface MethodDeps extends Pick<AnswerDeps, "openCalls" | "callers" | "incoming"> {
+  readonly records: CallRecords;
 }
 
 /** How each method of the service is answered, by its path. */
@@ -41,9 +52,10 @@ export function answersOf(
       const records = new CallRecords(deps, { method: method.name, okLevel });
       const handler = handlerOf.get(method.localName);
       const adapter = handler === undefined ? undefined : ADAPTERS[method.methodKind];
+      const { openCalls, callers, incoming } = deps;
+      const methodDeps = { openCalls, callers, incoming, records };
       const answer =
-        adapter?.adapt({ openCalls: deps.openCalls, records }, method, handler) ??
-        unimplemented(records, method);
+        adapter?.adapt(methodDeps, method, handler) ?? unimplemented(methodDeps, method);
       return [methodDefinitionOf(method).path, answer];
     }),
   );
@@ -51,11 +63,7 @@ export function answersOf(
 
 interface Adapter {
   /** The handler is one of the adapter's kind: `SessionHandlers` ties each to its method. */
-  adapt(
-    deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
-    method: DescMethod,
-    handler: unknown,
-  ): Answer;
+  adapt(deps: MethodDeps, method: DescMethod, handler: unknown): Answer;
 }
 
 const ADAPTERS: Readonly<Record<DescMethod["methodKind"], Adapter | undefined>> = {
@@ -65,17 +73,24 @@ const ADAPTERS: Readonly<Record<DescMethod["methodKind"], Adapter | undefined>> 
   client_streaming: undefined, // The contract has none.
 };
 
-function unimplemented(records: CallRecords, method: DescMethod): Answer {
-  return (wire) => {
+function unimplemented({ records, callers, incoming }: MethodDeps, method: DescMethod): Answer {
+  return (wire, arrived) => {
     const call = new ServedCall(wire, records);
+    const request = new OneRequest(incoming, arrived, call);
     const message = `${method.name} is not implemented in this version`;
     wire.start({
-      onReceiveMetadata: () => {
-        call.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", message));
+      onReceiveMetadata: (metadata) => {
+        call.tracedFrom(metadata);
+        admit(call, { callers, metadata }, () =>
+          call.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", message)),
+        );
       },
       onReceiveMessage: () => undefined,
       onReceiveHalfClose: () => undefined,
-      onCancel: () => call.wasLeft(),
+      onCancel: () => {
+        call.wasLeft();
+        request.over();
+      },
     });
   };
 }

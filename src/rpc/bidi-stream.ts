@@ -15,9 +15,12 @@ import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Caller, Conversation } from "../handlers/context.ts";
-import type { CallRecords } from "./call-records.ts";
+import { admit } from "./admit.ts";
+import type { MethodDeps } from "./answers.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
+import { ManyRequests } from "./incoming/many-requests.ts";
+import type { Arrived } from "./incoming/one-request.ts";
 import type { OpenCalls } from "./open-calls.ts";
 import { ServedCall } from "./served-call.ts";
 
@@ -30,22 +33,29 @@ interface Codec {
 
 /** Answers the calls of one method with streams both ways. */
 export function bidiStream(
-  deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
+  deps: MethodDeps,
   method: DescMethod,
   handle: BidiStreamHandler,
-): (wire: ServerInterceptingCallInterface) => void {
-  const { openCalls, records } = deps;
+): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
+  const { openCalls, records, callers, incoming } = deps;
   const codec = { decode: decoderOf(method.input), encode: encoderOf(method.output) };
-  return (wire) => {
+  return (wire, arrived) => {
     const call = new ServedCall(wire, records);
-    const talk = new Talk({ wire, call, openCalls }, codec);
+    const requests = new ManyRequests(incoming, arrived, call);
+    const talk = new Talk({ wire, call, requests, openCalls }, codec);
     wire.start({
-      onReceiveMetadata: () => talk.begin(handle),
-      onReceiveMessage: (bytes: Buffer) => talk.came(bytes),
+      onReceiveMetadata: (metadata) => {
+        call.tracedFrom(metadata);
+        admit(call, { callers, metadata }, () => talk.begin(handle));
+      },
+      onReceiveMessage: (bytes: Buffer) => requests.came(bytes, (message) => talk.came(message)),
       // Node ends the reading side of a stream that was reset before it says that it was: for a
       // moment a caller who left looks like one who has sent everything.
       onReceiveHalfClose: () => void setImmediate(() => talk.cameAll()),
-      onCancel: () => call.wasLeft(),
+      onCancel: () => {
+        call.wasLeft();
+        requests.over();
+      },
     });
   };
 }
@@ -53,6 +63,7 @@ export function bidiStream(
 class Talk implements Caller<Message> {
   readonly #wire: ServerInterceptingCallInterface;
   readonly #call: ServedCall;
+  readonly #requests: ManyRequests;
   readonly #openCalls: OpenCalls;
   readonly #codec: Codec;
   #conversation: Conversation<Message> | undefined;
@@ -66,12 +77,14 @@ class Talk implements Caller<Message> {
     parts: {
       readonly wire: ServerInterceptingCallInterface;
       readonly call: ServedCall;
+      readonly requests: ManyRequests;
       readonly openCalls: OpenCalls;
     },
     codec: Codec,
   ) {
     this.#wire = parts.wire;
     this.#call = parts.call;
+    this.#requests = parts.requests;
     this.#openCalls = parts.openCalls;
     this.#codec = codec;
   }
@@ -87,7 +100,7 @@ class Talk implements Caller<Message> {
   begin(handle: BidiStreamHandler): void {
     const { signal } = this.#call;
     try {
-      this.#openCalls.enter(this.#call);
+      this.#openCalls.enter(this);
     } catch (error) {
       return this.#call.fail(error);
     }
@@ -97,7 +110,7 @@ class Talk implements Caller<Message> {
       const conversation = handle(this);
       this.#conversation = conversation;
       this.#call.describedBy(() => conversation.record);
-      this.hearOn();
+      this.#askOn();
     });
   }
 
@@ -114,6 +127,7 @@ class Talk implements Caller<Message> {
     if (this.#isOver) return;
     const bytes = this.#codec.encode(message);
     this.#unsentBytes += bytes.length;
+    this.tick(); // What is told here may have been stored.
     this.#call.send(bytes, () => {
       this.#unsentBytes -= bytes.length;
       if (!this.#isOver) this.#guarded(() => this.#conversation?.sent());
@@ -121,7 +135,17 @@ class Talk implements Caller<Message> {
   }
 
   hearOn(): void {
-    this.#hear(this.#asked());
+    this.#requests.taken(this.#keptBytes);
+    this.#askOn();
+  }
+
+  fail(error: ServiceError): void {
+    this.#call.fail(error);
+  }
+
+  /** Nobody says when a handler keeps less than before: it is asked now and then. */
+  tick(): void {
+    this.#requests.keeps(this.#keptBytes);
   }
 
   end(error?: ServiceError): void {
@@ -131,18 +155,31 @@ class Talk implements Caller<Message> {
     else this.#call.fail(error);
   }
 
-  #hear(first: Buffer | undefined): void {
-    let bytes = first;
-    while (bytes !== undefined && !this.#isOver && this.#isHeard(bytes)) bytes = this.#asked();
+  get #keptBytes(): number {
+    return this.#conversation?.keptBytes ?? 0;
   }
 
-  /** Asks for the next message; answers it when it has come already. */
+  #hear(first: Buffer | undefined): void {
+    let bytes = first;
+    while (bytes !== undefined && !this.#isOver && this.#isHeard(bytes)) {
+      this.#requests.taken(this.#keptBytes);
+      bytes = this.#asked();
+    }
+  }
+
+  #askOn(): void {
+    this.#hear(this.#asked());
+  }
+
+  /** Asks for the next message, when there is room; answers it when it has come already. */
   #asked(): Buffer | undefined {
+    if (!this.#requests.mayAsk(() => this.#askOn())) return undefined;
     this.#isAsking = true;
     this.#wire.startRead();
     this.#isAsking = false;
     const came = this.#came;
     this.#came = undefined;
+    if (came === undefined) this.#requests.awaited();
     return came;
   }
 
@@ -185,6 +222,6 @@ class Talk implements Caller<Message> {
 
   #leave(): void {
     this.#isOver = true;
-    this.#openCalls.leave(this.#call);
+    this.#openCalls.leave(this);
   }
 }

@@ -1,8 +1,10 @@
-import { status } from "@grpc/grpc-js";
+import { type Metadata, status } from "@grpc/grpc-js";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ErrorReason, ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { CallMetrics, Metrics } from "../observability/metrics.ts";
+import type { Span, Tracer } from "../observability/trace.ts";
 import { GRPC_STATUS } from "./status.ts";
 
 /** A session id is at most this long; what a caller sent in its place may be anything. */
@@ -18,12 +20,13 @@ export interface CallEnd {
   readonly error: ServiceError | undefined;
   /** What a stream says of itself. */
   readonly counts?: Readonly<Record<string, number>> | undefined;
+  readonly span?: Span | undefined;
 }
 
 /**
- * One record a call, in the log and in the metrics, written when the call ends for its caller. It has
- * the method, the code, how long it took and the session; never a payload, nor a message of an error,
- * which may quote one.
+ * One record a call, in the log, in the metrics and at the end of its span, written when the call ends
+ * for its caller. It has the method, the code, how long it took and the session; never a payload, nor a
+ * message of an error, which may quote one.
  */
 export class CallRecords {
   readonly #log: Log;
@@ -31,9 +34,17 @@ export class CallRecords {
   readonly #refused: (reason: ErrorReason) => void;
   readonly #clock: Clock;
   readonly #okLevel: "info" | "debug";
+  readonly #tracer: Tracer | undefined;
+  readonly #spanName: string;
+  readonly #spanAttributes: Readonly<Record<string, string>>;
 
   constructor(
-    deps: { readonly log: Log; readonly metrics: Metrics; readonly clock: Clock },
+    deps: {
+      readonly log: Log;
+      readonly metrics: Metrics;
+      readonly clock: Clock;
+      readonly tracer?: Tracer | undefined;
+    },
     options: { readonly method: string; readonly okLevel: "info" | "debug" },
   ) {
     this.#log = deps.log.child({ method: options.method });
@@ -41,14 +52,30 @@ export class CallRecords {
     this.#refused = (reason) => deps.metrics.refused(reason);
     this.#clock = deps.clock;
     this.#okLevel = options.okLevel;
+    this.#tracer = deps.tracer;
+    const { typeName } = SessionService;
+    this.#spanName = `${typeName}/${options.method}`;
+    this.#spanAttributes = {
+      "rpc.system": "grpc",
+      "rpc.service": typeName,
+      "rpc.method": options.method,
+    };
   }
 
   startedMs(): number {
     return this.#clock.monotonicMs();
   }
 
+  /** Undefined where no trace is recorded, which costs a call one look. */
+  span(metadata: Metadata): Span | undefined {
+    const given = this.#tracer === undefined ? [] : metadata.get("traceparent");
+    const traceparent = given.length === 1 ? String(given[0]) : undefined;
+    return this.#tracer?.span(this.#spanName, traceparent, this.#spanAttributes);
+  }
+
   ended(end: CallEnd): void {
     const { error } = end;
+    if (end.span !== undefined) endSpan(end.span, end);
     const code = error === undefined ? "OK" : codeName(error);
     const durationMs = this.#clock.monotonicMs() - end.startedMs;
     this.#metrics.ended(code, durationMs);
@@ -66,12 +93,31 @@ export class CallRecords {
   }
 }
 
+function endSpan(span: Span, { error, request, counts }: CallEnd): void {
+  const sessionId = sessionIdOf(request);
+  span.set({
+    "rpc.grpc.status_code": error === undefined ? status.OK : GRPC_STATUS[error.code],
+    ...(sessionId === undefined ? {} : { "session.id": sessionId }),
+    ...(error === undefined ? {} : { "session_ledger.reason": error.reason }),
+    ...countsOf(counts),
+  });
+  const isOurs = error !== undefined && ["error", "warn"].includes(levelOf(error));
+  span.end(isOurs ? codeName(error) : undefined);
+}
+
+function countsOf(counts: CallEnd["counts"]): Readonly<Record<string, number>> {
+  const named = Object.entries(counts ?? {});
+  return Object.fromEntries(named.map(([name, count]) => [`session_ledger.${name}`, count]));
+}
+
 function codeName(error: ServiceError): string {
   return status[GRPC_STATUS[error.code]];
 }
 
 /** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */
-function levelOf(error: ServiceError): "error" | "warn" | "info" {
+function levelOf(error: ServiceError): "error" | "warn" | "info" | "debug" {
+  // Whoever has no token may call as often as he likes; the audit has lines of it, in bounds.
+  if (error.code === "unauthenticated") return "debug";
   if (error.code === "internal") return "error";
   const isOurs = error.code === "unavailable" || error.code === "overloaded";
   return isOurs && error.reason !== "SHUTTING_DOWN" ? "warn" : "info";

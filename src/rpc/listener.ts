@@ -1,46 +1,62 @@
-import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
-import { ServiceError } from "../base/errors.ts";
+import { createServer, type Server, type Socket } from "node:net";
+import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
+import type { Clock } from "../base/clock.ts";
+import type { Log } from "../observability/log.ts";
+import type { TransportMetrics } from "../observability/transport-metrics.ts";
+import { countConnections } from "../transport/connections.ts";
+import { close, listen } from "../transport/listen.ts";
+import type { TlsMaterial } from "../transport/tls-material.ts";
+import { serveTls, tlsServerOptions } from "../transport/tls-server.ts";
+
+export interface ListenerParts {
+  /** A connection that may begin to speak HTTP/2. */
+  readonly onConnection: (socket: Socket) => void;
+  /** Started before; without it nothing is encrypted. */
+  readonly tls: TlsMaterial | undefined;
+  readonly log: Log;
+  readonly metrics: TransportMetrics;
+  readonly clock: Clock;
+}
+
+const HTTP2 = "h2";
 
 /**
- * The TCP side of the server. It is ours because grpc-js cannot cut a connection for certain: a session
- * that was told to go waits for its peer to close, even when it is destroyed then, and a peer that
- * hangs never does.
+ * The TCP side of the server, and TLS on top of it. It is ours because grpc-js cannot cut a connection
+ * for certain: a session that was told to go waits for its peer to close, even when it is destroyed
+ * then, and a peer that hangs never does.
  */
 export class Listener {
+  readonly #parts: ListenerParts;
+  readonly #encrypted: TlsServer | undefined;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
-  constructor(onConnection: (socket: Socket) => void) {
-    this.#server = createServer({ noDelay: true }, (socket) => {
+  constructor(parts: ListenerParts, options: { readonly connectionsMax: number }) {
+    this.#parts = parts;
+    const { onConnection, tls, metrics } = parts;
+    this.#encrypted = tls === undefined ? undefined : encryptedServer(tls, onConnection);
+    this.#server = this.#encrypted ?? createServer({ noDelay: true }, onConnection);
+    this.#server.maxConnections = options.connectionsMax;
+    this.#server.on("connection", (socket) => {
       this.#sockets.add(socket);
+      socket.on("error", ignore);
       socket.once("close", () => this.#sockets.delete(socket));
-      onConnection(socket);
     });
+    countConnections(this.#server, "grpc", metrics);
   }
 
-  /** Resolves to `host:port` as it is bound; port 0 takes a free one. */
-  async listen(address: string): Promise<string> {
-    const separator = address.lastIndexOf(":");
-    const host = address.slice(0, separator);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#server.once("error", reject);
-    const port = Number(address.slice(separator + 1));
-    this.#server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port }, resolve);
-    try {
-      await promise;
-    } catch (cause) {
-      throw cannotListen(address, cause);
-    } finally {
-      this.#server.off("error", reject);
+  /** Resolves to `host:port` as it is bound. */
+  listen(address: string): Promise<string> {
+    const { tls, ...parts } = this.#parts;
+    if (tls !== undefined && this.#encrypted !== undefined) {
+      serveTls(this.#encrypted, "grpc", { ...parts, material: tls });
     }
-    return `${host}:${portOf(this.#server.address())}`;
+    return listen(this.#server, { address, what: "gRPC" });
   }
 
   /** Takes no more connections; resolves when the last one is gone. */
   close(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#server.close(() => resolve()); // Its error says that it does not listen, which is right.
-    });
+    return close(this.#server);
   }
 
   cut(): void {
@@ -48,14 +64,13 @@ export class Listener {
   }
 }
 
-function portOf(address: AddressInfo | string | null): number {
-  if (address === null || typeof address === "string") throw new Error("not a TCP server");
-  return address.port;
+function encryptedServer(tls: TlsMaterial, onConnection: ListenerParts["onConnection"]): TlsServer {
+  const options = { ...tlsServerOptions(tls), noDelay: true, ALPNProtocols: [HTTP2] };
+  return createTlsServer(options, (socket) => {
+    socket.on("error", ignore); // Its close says all there is to say; unheard it ends the process.
+    if (socket.alpnProtocol === HTTP2) onConnection(socket);
+    else socket.destroy();
+  });
 }
 
-function cannotListen(address: string, cause: unknown): ServiceError {
-  const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
-  const why = isInUse ? "the address is in use" : String(cause);
-  const message = `gRPC cannot listen on ${address}: ${why}`;
-  return new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
-}
+function ignore(): void {}

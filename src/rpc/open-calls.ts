@@ -1,9 +1,14 @@
+import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 
 /** A call that has no end of its own, so a stop has to end it. */
 interface Endless {
+  /** Undefined: anybody may make it. */
+  readonly principal?: Principal;
   /** Answers with the error, unless the call has ended already. */
   fail(error: ServiceError): void;
+  /** To be called every now and then. */
+  tick?(): void;
 }
 
 /**
@@ -37,6 +42,15 @@ export class OpenCalls {
   adopt(stream: Endless): () => void {
     this.#streams.add(stream);
     return () => this.#streams.delete(stream);
+  }
+
+  /** Ends the streams whose callers may not go on. */
+  tick(refusalOf: (principal: Principal) => ServiceError | undefined): void {
+    for (const stream of this.#streams) {
+      const error = stream.principal === undefined ? undefined : refusalOf(stream.principal);
+      if (error === undefined) stream.tick?.();
+      else stream.fail(error);
+    }
   }
 
   /** Ends the streams with UNAVAILABLE and takes no new call; resolves when no handler runs. */

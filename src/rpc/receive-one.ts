@@ -1,32 +1,51 @@
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
-import type { ServedCall } from "./served-call.ts";
+import { admit } from "./admit.ts";
+import type { MethodDeps } from "./answers.ts";
+import { type Arrived, OneRequest } from "./incoming/one-request.ts";
+import { ServedCall } from "./served-call.ts";
 
 const INCOMPLETE = { field: "", description: "the call ended before a whole request had come" };
 
-/** Starts a call that has one request, and hands its bytes over when the caller has sent all. */
+/**
+ * Starts a call that has one request, and hands its bytes over when it is known who calls and when he
+ * has sent all. The call holds what the request takes until `handle` is done.
+ */
 export function receiveOne(
-  wire: ServerInterceptingCallInterface,
-  call: ServedCall,
-  onRequest: (bytes: Buffer) => void,
+  { records, callers, incoming }: Pick<MethodDeps, "records" | "callers" | "incoming">,
+  { wire, arrived }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: Arrived },
+  handle: (call: ServedCall, bytes: Buffer) => Promise<void>,
 ): void {
-  let request: Buffer | undefined;
+  const call = new ServedCall(wire, records);
+  const request = new OneRequest(incoming, arrived, call);
+  let message: Buffer | undefined;
+  const hand = async (bytes: Buffer): Promise<void> => {
+    request.handed();
+    await handle(call, bytes);
+    request.handled();
+  };
   wire.start({
-    onReceiveMetadata: () => wire.startRead(),
+    onReceiveMetadata: (metadata) => {
+      call.tracedFrom(metadata);
+      admit(call, { callers, metadata }, () => wire.startRead());
+    },
     onReceiveMessage: (bytes: Buffer) => {
-      if (request !== undefined) {
-        const message = "the method takes one request, and a second one came";
-        return call.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", message));
+      if (message !== undefined) {
+        const why = "the method takes one request, and a second one came";
+        return call.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
       }
-      request = bytes;
+      message = bytes;
       wire.startRead(); // For the end of the requests.
     },
     onReceiveHalfClose: () => {
-      if (request !== undefined) return onRequest(request);
+      if (message !== undefined) return request.unpacked(message, (bytes) => void hand(bytes));
       // A frame that is shorter than its length says looks the same from here; and so does, for a
       // moment, a caller who left.
       setImmediate(() => call.fail(invalidArgument([INCOMPLETE])));
     },
-    onCancel: () => call.wasLeft(),
+    onCancel: () => {
+      call.wasLeft();
+      request.over();
+    },
   });
 }

@@ -17,6 +17,7 @@ import { Metadata, type ServerInterceptingCallInterface, status } from "@grpc/gr
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext, ConversationRecord } from "../handlers/context.ts";
+import type { Span } from "../observability/trace.ts";
 import type { CallRecords } from "./call-records.ts";
 import { statusOf } from "./status.ts";
 import { type OwnStatus, transportRefusal } from "./transport-refusal.ts";
@@ -29,6 +30,7 @@ export class ServedCall implements CallContext {
   readonly #records: CallRecords;
   readonly #startedMs: number;
   #principal: Principal = ANONYMOUS;
+  #span: Span | undefined;
   #request: unknown;
   #describe: (() => ConversationRecord) | undefined;
   #hasEnded = false;
@@ -50,6 +52,15 @@ export class ServedCall implements CallContext {
   /** Before the handler is asked. */
   madeBy(principal: Principal): void {
     this.#principal = principal;
+  }
+
+  /** From the first that came of the call; what is refused before has no span. */
+  tracedFrom(metadata: Metadata): void {
+    this.#span = this.#records.span(metadata);
+  }
+
+  get span(): Span | undefined {
+    return this.#span;
   }
 
   get hasEnded(): boolean {
@@ -113,8 +124,9 @@ export class ServedCall implements CallContext {
     this.#hasEnded = true;
     const record = this.#describe?.();
     const request = record ?? this.#request;
-    const end = { startedMs: this.#startedMs, request, error, counts: record?.counts };
-    this.#records.ended(end);
+    const startedMs = this.#startedMs;
+    const counts = record?.counts;
+    this.#records.ended({ startedMs, request, error, counts, span: this.#span });
   }
 
   #abort(error: ServiceError): void {

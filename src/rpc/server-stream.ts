@@ -1,13 +1,13 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallContext } from "../handlers/context.ts";
-import type { CallRecords } from "./call-records.ts";
+import type { MethodDeps } from "./answers.ts";
 import { decoderOf } from "./decode.ts";
 import { sharedEncoderOf } from "./encode.ts";
-import type { OpenCalls } from "./open-calls.ts";
+import type { Arrived } from "./incoming/one-request.ts";
 import { receiveOne } from "./receive-one.ts";
 import { sendAll } from "./send-all.ts";
-import { ServedCall } from "./served-call.ts";
+import type { ServedCall } from "./served-call.ts";
 
 export type ServerStreamHandler = (
   request: Message,
@@ -16,11 +16,11 @@ export type ServerStreamHandler = (
 
 /** Answers the calls of one method that has one request and a stream of answers. */
 export function serverStream(
-  deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
+  deps: MethodDeps,
   method: DescMethod,
   handle: ServerStreamHandler,
-): (wire: ServerInterceptingCallInterface) => void {
-  const { openCalls, records } = deps;
+): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
+  const { openCalls } = deps;
   const decode = decoderOf(method.input);
   const encode = sharedEncoderOf(method.output);
 
@@ -42,8 +42,5 @@ export function serverStream(
     }
   };
 
-  return (wire) => {
-    const call = new ServedCall(wire, records);
-    receiveOne(wire, call, (bytes) => void answer(call, bytes));
-  };
+  return (wire, arrived) => receiveOne(deps, { wire, arrived }, answer);
 }

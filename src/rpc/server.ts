@@ -8,19 +8,28 @@
  *                                          ├─ all done ───────────────────────────► stopped
  *                                          └─ stopLimitMs passed, connections cut ──► stopped
  */
+import type { Socket } from "node:net";
 import {
+  logVerbosity,
   Server,
   ServerCredentials,
   ServerInterceptingCall,
   type ServerInterceptor,
+  setLogVerbosity,
 } from "@grpc/grpc-js";
 import { file_ambient_v1_sessions, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { file_google_rpc_error_details } from "../../gen/google/rpc/error_details_pb.ts";
+import type { Authenticator } from "../auth/authenticator.ts";
 import type { Unit } from "../base/lifecycle.ts";
+import type { TlsMaterial } from "../transport/tls-material.ts";
 import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
 import type { LoggedCalls } from "./call-records.ts";
+import { Connections } from "./connections.ts";
 import { definitionOf } from "./definition.ts";
 import { Health } from "./health.ts";
+import { limitHttp2, watchHttp2 } from "./http2.ts";
+import { TICK_MS } from "./incoming/arriving.ts";
+import { ForeignRequest } from "./incoming/foreign-request.ts";
 import { Listener } from "./listener.ts";
 import { OpenCalls } from "./open-calls.ts";
 import { addReflection } from "./reflection.ts";
@@ -28,8 +37,6 @@ import { statusOf } from "./status.ts";
 
 /** One request, compressed or not, unless configured; the largest payload, 1 MiB, and its frame fit. */
 export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
-/** A connection's calls at a time, watches included; the caller's library queues what is above. */
-const CALLS_PER_CONNECTION_MAX = 1_000;
 /** Handlers get this long to notice that their calls were cut. */
 const CUT_HANDLERS_LIMIT_MS = 1_000;
 
@@ -52,7 +59,25 @@ export interface RpcServerOptions {
   /** How long calls under way may take to finish when the server stops. */
   readonly stopLimitMs: number;
   readonly keepalive?: Keepalive;
+  readonly limits?: RpcLimits;
+  /** How often it is looked after calls that take too long, and tokens that have ended. */
+  readonly tickMs?: number;
 }
+
+/** What callers may take of the service, below what any handler sees. */
+export interface RpcLimits {
+  readonly connectionsMax: number;
+  /** Of one connection at a time, watches included; the caller's library queues what is above. */
+  readonly callsPerConnectionMax: number;
+  /** Of requests that have come and are not answered, all callers together. */
+  readonly receivedBytesMax: number;
+}
+
+const LIMITS: RpcLimits = {
+  connectionsMax: 4_096,
+  callsPerConnectionMax: 1_000,
+  receivedBytesMax: 256 * 1024 * 1024,
+};
 
 export interface RpcServer extends Unit {
   /** `host:port`, once started with the port that was taken. */
@@ -61,35 +86,47 @@ export interface RpcServer extends Unit {
   setServing(isServing: boolean): void;
 }
 
-export function createRpcServer(
-  deps: Omit<AnswerDeps, "openCalls"> & { readonly handlers: SessionHandlers },
-  options: RpcServerOptions,
-): RpcServer {
+export interface RpcServerDeps extends Omit<AnswerDeps, "openCalls" | "callers" | "incoming"> {
+  readonly handlers: SessionHandlers;
+  readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
+  /** Started before; without it nothing is encrypted. */
+  readonly tls?: TlsMaterial | undefined;
+}
+
+export function createRpcServer(deps: RpcServerDeps, options: RpcServerOptions): RpcServer {
   return new GrpcServer(deps, options);
 }
 
 class GrpcServer implements RpcServer {
   readonly #log: AnswerDeps["log"];
+  readonly #callers: RpcServerDeps["authenticator"];
   readonly #options: RpcServerOptions;
   readonly #openCalls = new OpenCalls();
+  readonly #connections: Connections;
   readonly #health = new Health([SessionService.typeName]);
   readonly #server: Server;
   readonly #listener: Listener;
   #address: string;
   #started: Promise<void> | undefined;
   #stopped: Promise<void> | undefined;
+  #ticking: NodeJS.Timeout | undefined;
 
-  constructor(
-    deps: Omit<AnswerDeps, "openCalls"> & { readonly handlers: SessionHandlers },
-    options: RpcServerOptions,
-  ) {
+  constructor({ authenticator: callers, tls, ...deps }: RpcServerDeps, options: RpcServerOptions) {
+    const { requestBytesMax = REQUEST_BYTES_MAX, limits = LIMITS } = options;
     this.#log = deps.log;
+    this.#callers = callers;
     this.#options = options;
     this.#address = options.address;
-    const answers = answersOf({ ...deps, openCalls: this.#openCalls }, deps.handlers, options);
-    this.#server = newServer(options, interceptor(answers, this.#openCalls));
+    this.#connections = new Connections(deps.metrics, { ...limits, requestBytesMax });
+    const { incoming } = this.#connections;
+    const answerDeps = { ...deps, openCalls: this.#openCalls, callers, incoming };
+    const answers = answersOf(answerDeps, deps.handlers, options);
+    this.#server = newServer(options, this.#interceptor(answers));
+    limitHttp2(this.#server, limits);
     const injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
-    this.#listener = new Listener((socket) => injector.injectConnection(socket));
+    watchHttp2(this.#server, this.#connections);
+    const onConnection = (socket: Socket): void => injector.injectConnection(socket);
+    this.#listener = new Listener({ ...deps, tls, onConnection }, limits);
     this.#server.addService(definitionOf(SessionService), {});
     this.#health.addTo(this.#server);
     if (options.reflection) {
@@ -116,6 +153,7 @@ class GrpcServer implements RpcServer {
   }
 
   async #listen(): Promise<void> {
+    this.#ticking = setInterval(() => this.#tick(), this.#options.tickMs ?? TICK_MS);
     this.#address = await this.#listener.listen(this.#options.address);
     this.setServing(true);
   }
@@ -123,6 +161,7 @@ class GrpcServer implements RpcServer {
   async #end(): Promise<void> {
     this.#health.set(false);
     await this.#started?.catch(() => undefined);
+    clearInterval(this.#ticking);
     const handlersDone = this.#openCalls.close();
     const connectionsClosed = this.#listener.close();
     this.#server.tryShutdown(() => undefined); // The listener knows better when they are gone.
@@ -133,33 +172,40 @@ class GrpcServer implements RpcServer {
     if (await isDoneWithin(done, CUT_HANDLERS_LIMIT_MS)) return;
     this.#log.error({ handlers: this.#openCalls.handlersRunning }, "handlers still run after stop");
   }
+
+  #tick(): void {
+    this.#connections.tick();
+    this.#openCalls.tick((principal) => this.#callers.refusalOf(principal));
+  }
+
+  #interceptor(answers: ReturnType<typeof answersOf>): ServerInterceptor {
+    return (method, wire) => {
+      const arrived = this.#connections.taken();
+      const answer = answers.get(method.path);
+      if (answer !== undefined) {
+        return new ServerInterceptingCall(wire, { start: () => answer(wire, arrived) });
+      }
+      const isStream = method.requestStream;
+      void new ForeignRequest(this.#connections.incoming, arrived, { isStream });
+      if (!method.responseStream) return new ServerInterceptingCall(wire);
+      // Health's watches and reflection have no end of their own, and would hold a stop up to its limit.
+      const forget = this.#openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });
+      return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel: forget }) });
+    };
+  }
 }
 
 function newServer(options: RpcServerOptions, intercept: ServerInterceptor): Server {
   const { keepalive = KEEPALIVE, requestBytesMax = REQUEST_BYTES_MAX } = options;
+  // It writes to stderr by itself, only what a caller can make it do, and quotes his headers then.
+  setLogVerbosity(logVerbosity.NONE);
   return new Server({
     "grpc.max_receive_message_length": requestBytesMax,
-    "grpc.max_concurrent_streams": CALLS_PER_CONNECTION_MAX,
     "grpc.keepalive_time_ms": keepalive.intervalMs,
     "grpc.keepalive_timeout_ms": keepalive.timeoutMs,
     "grpc.enable_channelz": 0, // It counts every call and message for a service that is not offered.
     interceptors: [intercept],
   });
-}
-
-function interceptor(
-  answers: ReturnType<typeof answersOf>,
-  openCalls: OpenCalls,
-): ServerInterceptor {
-  return (method, wire) => {
-    const answer = answers.get(method.path);
-    if (answer !== undefined)
-      return new ServerInterceptingCall(wire, { start: () => answer(wire) });
-    if (!method.responseStream) return new ServerInterceptingCall(wire);
-    // Health's watches and reflection have no end of their own, and would hold a stop up to its limit.
-    const forget = openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });
-    return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel: forget }) });
-  };
 }
 
 async function isDoneWithin(done: Promise<unknown>, limitMs: number): Promise<boolean> {

@@ -1,22 +1,22 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallContext } from "../handlers/context.ts";
-import type { CallRecords } from "./call-records.ts";
+import type { MethodDeps } from "./answers.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
-import type { OpenCalls } from "./open-calls.ts";
 import { receiveOne } from "./receive-one.ts";
-import { ServedCall } from "./served-call.ts";
+import type { Arrived } from "./incoming/one-request.ts";
+import type { ServedCall } from "./served-call.ts";
 
 export type UnaryHandler = (request: Message, context: CallContext) => Promise<Message>;
 
 /** Answers the unary calls of one method. */
 export function unary(
-  deps: { readonly openCalls: OpenCalls; readonly records: CallRecords },
+  deps: MethodDeps,
   method: DescMethod,
   handle: UnaryHandler,
-): (wire: ServerInterceptingCallInterface) => void {
-  const { openCalls, records } = deps;
+): (wire: ServerInterceptingCallInterface, arrived: Arrived) => void {
+  const { openCalls } = deps;
   const decode = decoderOf(method.input);
   const encode = encoderOf(method.output);
 
@@ -37,10 +37,7 @@ export function unary(
     }
   };
 
-  return (wire) => {
-    const call = new ServedCall(wire, records);
-    receiveOne(wire, call, (bytes) => void answer(call, bytes));
-  };
+  return (wire, arrived) => receiveOne(deps, { wire, arrived }, answer);
 }
 
 function ignoreFlush(): void {}

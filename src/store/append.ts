@@ -1,13 +1,21 @@
 /**
  * Appends pushes to their sessions: many in one call, one transaction, one fsync. The rules are in
- * the function ledger_append (migrations/0002_push_streams.sql), which stores a batch whole or tells what
+ * the function ledger_append (migrations/0004_session_limits.sql), which stores a batch whole or tells what
  * of it must be refused; then the rest goes again. Each turn settles a push at least, and a batch in
  * which nothing is refused, the ordinary one, takes one.
  */
 import { sql } from "drizzle-orm";
-import { type Arranged, type Arrangement, arrange, type Base, placesOf } from "./arrange.ts";
+import {
+  type Arranged,
+  type Arrangement,
+  arrange,
+  type Base,
+  placesOf,
+  type SessionUse,
+} from "./arrange.ts";
 import type { Database } from "./database.ts";
-import type { Outcome, Push, StreamRange } from "./push.ts";
+import type { Outcome, Push, SessionLimits, StreamRange } from "./push.ts";
+import { type Amount, roomFor } from "./room.ts";
 import { isoOf } from "./times.ts";
 
 export interface AppendOptions {
@@ -15,17 +23,25 @@ export interface AppendOptions {
   readonly createMissing: boolean;
   /** Wait for sessions that somebody holds, for at most lock_timeout, instead of answering `busy`. */
   readonly wait: boolean;
+  /** Absent: a session may hold any amount. */
+  readonly limits?: SessionLimits;
+  /** Told the most that one of the sessions of a batch held, before it was stored. */
+  readonly onMost?: (held: Amount) => void;
 }
 
-/** What ledger_append answers: one of the three. */
+/** What ledger_append answers: one of the four. */
 interface Answer {
   /** Stored: session, message_seq, event_seq, open run, as they were before. */
   readonly bases?: readonly (readonly [string, string, string, string | null])[];
+  /** With `bases`: the most rows, and payload bytes, that one of these sessions held before. */
+  readonly most?: readonly [number, number];
   /** Nothing stored, because of these sessions. */
   readonly sessions?: readonly (readonly [string, "busy" | "not_found" | "deleted"])[];
   /** Nothing stored, because of these pushes: number in the batch, why, number of the kept row. */
   readonly pushes?: readonly RefusedPush[] | null;
   readonly ranges?: readonly RefusedPush[] | null;
+  /** Nothing stored, because these sessions cannot take it all: the rows and bytes that they hold. */
+  readonly full?: readonly (readonly [string, number, number])[];
 }
 type RefusedPush = readonly [number, Verdict, string | null];
 type Verdict = "stale_epoch" | "deduplicated" | "key_reused" | "stream_replaced" | "gap";
@@ -40,22 +56,33 @@ export async function append(
   options: AppendOptions,
 ): Promise<readonly Outcome[]> {
   const outcomes = new Map<Push, Outcome>();
-  let rest = pushes;
-  while (rest.length > 0) {
-    for (const [push, outcome] of await appendOnce(database, rest, options))
-      outcomes.set(push, outcome);
-    const unsettled = rest.filter((push) => !outcomes.has(push));
-    if (unsettled.length === rest.length) throw new Error("ledger_append settled nothing");
-    rest = unsettled;
+  const turns: (readonly Push[])[] = [pushes];
+  for (let rest = turns.shift(); rest !== undefined; rest = turns.shift()) {
+    if (rest.length === 0) continue;
+    const turn = await appendOnce(database, rest, options);
+    for (const [push, outcome] of turn.settled) outcomes.set(push, outcome);
+    const left = rest.filter((push) => !turn.settled.has(push));
+    const next = left.filter((push) => !turn.later.has(push));
+    if (next.length === rest.length) throw new Error("ledger_append settled nothing");
+    turns.unshift(
+      next,
+      left.filter((push) => turn.later.has(push)),
+    );
   }
   return pushes.map((push) => outcomes.get(push) ?? { kind: "busy" });
+}
+
+/** What became of a turn: what is in neither goes again at once, what goes `later` after that. */
+interface Turn {
+  readonly settled: ReadonlyMap<Push, Outcome>;
+  readonly later: ReadonlySet<Push>;
 }
 
 async function appendOnce(
   database: Database,
   pushes: readonly Push[],
   options: AppendOptions,
-): Promise<ReadonlyMap<Push, Outcome>> {
+): Promise<Turn> {
   const arrangement = arrange(pushes);
   const ids = JSON.stringify([...arrangement.sessions.keys()]);
   const [row] = await database.attempt(sql`
@@ -63,9 +90,30 @@ async function appendOnce(
       array(select json_array_elements_text(${ids}::text::json)),
       ${options.createMissing}::boolean, ${options.wait}::boolean,
       ${judgedJson(pushes)}::text::json, ${messagesJson(arrangement)}::text::json,
-      ${eventsJson(arrangement)}::text::json, ${usedJson(arrangement)}::text::json)::text as answer`);
+      ${eventsJson(arrangement)}::text::json, ${usedJson(arrangement, options.limits)}::text::json)::text as answer`);
   const answer: Answer = JSON.parse(String(row?.["answer"]));
-  return settled(pushes, arrangement, answer);
+  if (answer.most !== undefined) options.onMost?.({ rows: answer.most[0], bytes: answer.most[1] });
+  return answer.full === undefined
+    ? { settled: settled(pushes, arrangement, answer), later: NOTHING }
+    : roomInAll(pushes, answer.full, options.limits);
+}
+
+const NOTHING: ReadonlySet<Push> = new Set();
+
+function roomInAll(
+  pushes: readonly Push[],
+  full: NonNullable<Answer["full"]>,
+  limits: SessionLimits | undefined,
+): Turn {
+  if (limits === undefined) throw new Error("ledger_append kept a limit that it was not given");
+  const rooms = full.map(([sessionId, rows, bytes]) => {
+    const own = pushes.filter((push) => push.sessionId === sessionId);
+    return roomFor(own, { rows, bytes }, limits);
+  });
+  return {
+    settled: new Map(rooms.flatMap(({ refused }) => [...refused])),
+    later: new Set(rooms.flatMap(({ later }) => [...later])),
+  };
 }
 
 function settled(
@@ -186,12 +234,16 @@ function rangeOf(range: StreamRange): object {
   };
 }
 
-function usedJson({ sessions }: Arrangement): string {
+function usedJson({ sessions }: Arrangement, limits: SessionLimits | undefined): string {
+  const uses = [...sessions.values()];
   return JSON.stringify(
-    Array.from(sessions.values(), (use) => ({
+    uses.map((use, index) => ({
+      ...(index === 0 && limits !== undefined ? limitsOf(uses, limits) : undefined),
       s: use.sessionId,
       m: use.messages.toString(),
       e: use.events.toString(),
+      n: use.rows,
+      b: use.payloadBytes,
       ep: use.epoch?.toString(),
       cs: use.lastClientSeq?.toString(),
       rf: use.refused === 0 ? undefined : use.refused,
@@ -199,6 +251,20 @@ function usedJson({ sessions }: Arrangement): string {
       rid: use.runId === "" ? undefined : use.runId,
     })),
   );
+}
+
+/** The limits, and what a session may hold so that the largest part of the batch has room. */
+function limitsOf(
+  uses: readonly SessionUse[],
+  { sessionRowsMax: rx, sessionBytesMax: bx }: SessionLimits,
+): object {
+  let rows = 0;
+  let bytes = 0;
+  for (const use of uses) {
+    rows = Math.max(rows, use.rows);
+    bytes = Math.max(bytes, use.payloadBytes);
+  }
+  return { rx, bx, rr: rx - rows, br: bx - bytes };
 }
 
 function isoOrUndefined(micros: bigint | undefined): string | undefined {

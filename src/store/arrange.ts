@@ -21,6 +21,8 @@ export interface SessionUse {
   readonly sessionId: string;
   messages: bigint;
   events: bigint;
+  rows: number;
+  payloadBytes: number;
   epoch: bigint | undefined;
   /** Of the last range; undefined: there is none. */
   lastClientSeq: bigint | undefined;
@@ -61,6 +63,8 @@ export function arrange(pushes: readonly Push[]): Arrangement {
 
 function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   const first = row === push.rows[0];
+  use.rows += 1;
+  use.payloadBytes += Buffer.byteLength(row.payload);
   if (push.stream === "messages") {
     const offset = use.messages;
     use.messages += 1n;
@@ -100,6 +104,8 @@ function unused(sessionId: string): SessionUse {
     sessionId,
     messages: 0n,
     events: 0n,
+    rows: 0,
+    payloadBytes: 0,
     epoch: undefined,
     lastClientSeq: undefined,
     refused: 0,

@@ -66,6 +66,15 @@ export async function migrationStatus(url: string): Promise<MigrationStatus> {
   return locked(url, statusOf);
 }
 
+/** For commands that work on a schema that others keep: it has to be the one that this version knows. */
+export async function refuseOtherSchema(url: string): Promise<void> {
+  const status = await migrationStatus(url);
+  refuseNewer(status);
+  if (status.pending.length === 0) return;
+  const message = `the database schema is older than this version: run migrate up first (${status.pending.length} migrations pending)`;
+  throw new ServiceError("failed_precondition", "SCHEMA_OLDER", message);
+}
+
 async function locked<T>(
   url: string,
   work: (database: PostgresJsDatabase) => Promise<T>,

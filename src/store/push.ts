@@ -52,6 +52,12 @@ export interface Push {
   readonly rows: readonly NewRow[];
 }
 
+/** What one session may hold, of messages and events together. */
+export interface SessionLimits {
+  readonly sessionRowsMax: number;
+  readonly sessionBytesMax: number;
+}
+
 /** Where a stored row went. */
 export interface Place {
   readonly seq: bigint;
@@ -72,6 +78,8 @@ export type Outcome =
   | { readonly kind: "stream_replaced" }
   /** The range before this one was not stored, so this one is not either. */
   | { readonly kind: "gap" }
+  /** The session would hold more than it may of one of the two. */
+  | { readonly kind: "full"; readonly of: "rows" | "bytes"; readonly max: number }
   /** Somebody holds the session; ask again for it alone, with `wait`. */
   | { readonly kind: "busy" };
 

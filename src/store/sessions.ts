@@ -1,5 +1,5 @@
 /** The sessions themselves: made, read, listed, updated, deleted. Drizzle's query builder throughout. */
-import { and, count, desc, eq, isNull, sql } from "drizzle-orm";
+import { and, count, desc, eq, isNull, type SQL, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
@@ -33,6 +33,19 @@ export interface NewSession {
   readonly labels: string | undefined;
   readonly annotations: string | undefined;
   readonly projectId: string | undefined;
+  readonly createdByUserId: string | undefined;
+}
+
+/** Which sessions a caller sees; undefined: all, whatever they have there. */
+export interface SessionScope {
+  readonly projectId: string | undefined;
+  readonly sessionId: string | undefined;
+}
+
+export interface SessionsPage {
+  readonly page: number;
+  readonly size: number;
+  readonly scope: SessionScope;
 }
 
 /** What is undefined stays as it is. */
@@ -102,9 +115,19 @@ export async function getSession(
   return record;
 }
 
+/** Whose it is, deleted or not; undefined when there never was one. */
+export async function ownerOf(
+  database: Database,
+  id: string,
+): Promise<{ readonly projectId: string | undefined } | undefined> {
+  const [owner] = await database.query((drizzle) =>
+    drizzle.select({ projectId: sessions.projectId }).from(sessions).where(eq(sessions.id, id)),
+  );
+  return owner && { projectId: owner.projectId ?? undefined };
+}
+
 /** Texts of a page of sessions; a page with more comes without the longest ones. */
 const LIST_BYTES_MAX = 3 * 1024 * 1024;
-const listed = isNull(sessions.deletedAt);
 // As the index has it, else it is not used: descending and nulls last.
 const newestFirst = [
   sql`${desc(sessions.createdAt)} nulls last`,
@@ -117,13 +140,14 @@ const newestFirst = [
  */
 export async function listSessions(
   database: Database,
-  { page, size }: { readonly page: number; readonly size: number },
+  { page, size, scope }: SessionsPage,
 ): Promise<SessionList> {
   const offset = (page - 1) * size;
+  const listed = listedIn(scope);
   const [weights] = await database.run(sql`
     select coalesce(sum(octet_length(prompt)), 0) as prompts,
       coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels
-    from (select prompt, labels, annotations from sessions where deleted_at is null
+    from (select prompt, labels, annotations from sessions where ${listed}
       order by created_at desc nulls last, id desc nulls last limit ${size} offset ${offset}) listed`);
   const labels = Number(weights?.["labels"]) <= LIST_BYTES_MAX;
   const prompts = Number(weights?.["labels"]) + Number(weights?.["prompts"]) <= LIST_BYTES_MAX;
@@ -145,6 +169,14 @@ export async function listSessions(
     database.query((drizzle) => drizzle.select({ total: count() }).from(sessions).where(listed)),
   ]);
   return { items, total: totals[0]?.total ?? 0 };
+}
+
+function listedIn({ projectId, sessionId }: SessionScope): SQL | undefined {
+  return and(
+    isNull(sessions.deletedAt),
+    projectId === undefined ? undefined : eq(sessions.projectId, projectId),
+    sessionId === undefined ? undefined : eq(sessions.id, sessionId),
+  );
 }
 
 /** Undefined when there is none, or it was deleted. */

@@ -10,6 +10,7 @@ import type { Bench } from "./bench.ts";
 import type { Body } from "./bodies.ts";
 import { framed } from "./grpc-messages.ts";
 import { type LoadLog, readLoadLog } from "./h2load-log.ts";
+import type { Door } from "./servers.ts";
 
 /** Of the whole run, divided among its connections; or how long each of them goes on. */
 export type Amount = { readonly calls: number } | { readonly seconds: number };
@@ -27,13 +28,16 @@ export async function runH2load(
   bench: Bench,
   options: {
     readonly address: string;
+    readonly door?: Pick<Door, "token">;
     /** One a connection. */
     readonly bodies: readonly Body[];
     readonly inFlightEach: number;
     readonly amount: Amount;
   },
 ): Promise<LoadLog> {
-  const { address, bodies, inFlightEach, amount } = options;
+  const { address, door, bodies, inFlightEach, amount } = options;
+  const authorization = door === undefined ? [] : [`--header=authorization: Bearer ${door.token}`];
+  const scheme = door === undefined ? "http" : "https"; // It trusts any certificate.
   bench.signal.throwIfAborted();
   const directory = await mkdtemp(join(tmpdir(), "session-ledger-load-"));
   const pathOf = (connection: number, what: "body" | "log"): string =>
@@ -52,7 +56,8 @@ export async function runH2load(
             `--log-file=${pathOf(n, "log")}`,
             "--header=content-type: application/grpc",
             "--header=te: trailers",
-            `http://${address}${PUSH_PATH}`,
+            ...authorization,
+            `${scheme}://${address}${PUSH_PATH}`,
           ]),
         ),
       );

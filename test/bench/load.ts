@@ -3,6 +3,7 @@
  * table, because to h2load a call that failed is HTTP 200 like any other; each run writes to sessions
  * of its own, so what is in the table is of this run.
  */
+import { credentials } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench } from "./bench.ts";
@@ -92,12 +93,19 @@ async function standOf({ pid, witness }: Target, sessionIds: readonly string[]) 
 const TRY_LIMIT_MS = 10_000;
 
 /** Shows that the server takes this body, which h2load cannot tell of one that stores nothing. */
-async function tryOnce({ address }: Target, shape: Shape): Promise<void> {
-  const client = new RpcClient(address);
+async function tryOnce({ address, door }: Target, shape: Shape): Promise<void> {
+  const channel =
+    door === undefined
+      ? credentials.createInsecure()
+      : credentials.createSsl(Buffer.from(door.authority));
+  const metadata: Record<string, string> =
+    door === undefined ? {} : { authorization: `Bearer ${door.token}` };
+  const client = new RpcClient(address, {}, channel);
   try {
     const { message } = bodyOf(shape, { run: `try-${runs}`, connection: 0 });
     await client.unaryBytes(SessionService.method.pushSessionEvent, message, {
       deadlineMs: TRY_LIMIT_MS,
+      metadata,
     });
   } finally {
     client.close();

@@ -5,7 +5,9 @@
  */
 import { cleanUp } from "../support/embedded-fixture.ts";
 import type { Bench, Findings } from "./bench.ts";
+import { benchAuth } from "./auth.ts";
 import { benchCompression } from "./compression.ts";
+import { benchDoors } from "./doors.ts";
 import { benchIdle } from "./idle.ts";
 import { benchJoin } from "./join.ts";
 import { describeMachine } from "./machine.ts";
@@ -28,6 +30,8 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   compression: benchCompression,
   stream: benchStream,
   writer: benchWriter,
+  auth: benchAuth,
+  doors: benchDoors,
   "profile push": profilePush,
   "profile stream": profileStream,
 };

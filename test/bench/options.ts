@@ -11,6 +11,8 @@ const BENCHES = [
   "compression",
   "stream",
   "writer",
+  "auth",
+  "doors",
 ] as const;
 /** Of which there are profiles. */
 const PROFILED = ["push", "stream"] as const;

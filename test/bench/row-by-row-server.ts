@@ -12,6 +12,7 @@ import { createOrderObserver } from "../../src/handlers/order.ts";
 import { createPushHandlers } from "../../src/handlers/push.ts";
 import { type BatchWriter, commitBatch } from "../../src/ingest/commit.ts";
 import type { Ingest } from "../../src/ingest/ingest.ts";
+import { createRateLimits } from "../../src/ingest/rate-limits.ts";
 import { databaseUnavailable } from "../../src/ingest/refusal.ts";
 import { createLog } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -19,6 +20,7 @@ import { createRpcServer } from "../../src/rpc/server.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { readKept } from "../../src/store/kept.ts";
+import { ANYBODY } from "../support/anybody.ts";
 
 const loaded = loadConfig();
 if (!loaded.ok) throw new Error(loaded.problems.join("\n"));
@@ -60,8 +62,15 @@ const rpc = createRpcServer(
     log: createLog({ level: "info", pretty: false, to: "stderr" }),
     metrics,
     clock: systemClock,
+    authenticator: ANYBODY,
     handlers: createPushHandlers(
-      { ingest, clock: systemClock, order, groups: new OpenGroups() },
+      {
+        ingest,
+        rates: createRateLimits({ clock: systemClock, metrics }, config),
+        clock: systemClock,
+        order,
+        groups: new OpenGroups(),
+      },
       config,
     ),
   },

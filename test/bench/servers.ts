@@ -14,6 +14,14 @@ export interface Target {
   readonly pid: number;
   /** Undefined where nothing is stored. */
   readonly witness: Witness | undefined;
+  /** What callers need where there is TLS and who calls is asked. */
+  readonly door?: Door;
+}
+
+export interface Door {
+  /** PEM. */
+  readonly authority: string;
+  readonly token: string;
 }
 
 /** What a client cannot know: HTTP 200 is also the answer to a call that failed. */
@@ -46,6 +54,16 @@ const ADDRESSES = {
   OPS_ADDRESS: "127.0.0.1:0",
 } as const;
 
+/** One caller pushes as fast as it can here; `doors` measures what limits cost. */
+const UNLIMITED = {
+  PRINCIPAL_MESSAGES_PER_SECOND: "0",
+  PRINCIPAL_BYTES_PER_SECOND: "0",
+  SESSION_MESSAGES_PER_SECOND: "0",
+  SESSION_BYTES_PER_SECOND: "0",
+  SESSION_ROWS_MAX: "1000000000000",
+  SESSION_BYTES_MAX: "100000000000000",
+} as const;
+
 const startedSchema = z.object({ msg: z.literal("embedded_postgres_started"), port: z.int() });
 const servingSchema = z.object({
   msg: z.literal("serving"),
@@ -70,6 +88,7 @@ export async function startLedger(
     nodeArgs: options.nodeArgs ?? [],
     env: {
       ...ADDRESSES,
+      ...UNLIMITED,
       DATABASE_URL: "",
       DATA_DIR: dataDir,
       LOG_LEVEL: "info",
@@ -116,7 +135,13 @@ export async function startReplica(
 ): Promise<Replica> {
   const { pid, ready, ...server } = await startProcess(bench, {
     script: new URL("../../src/main.ts", import.meta.url),
-    env: { ...ADDRESSES, DATABASE_URL: ledger.databaseUrl, LOG_LEVEL: "info", ...env },
+    env: {
+      ...ADDRESSES,
+      ...UNLIMITED,
+      DATABASE_URL: ledger.databaseUrl,
+      LOG_LEVEL: "info",
+      ...env,
+    },
     readyBy: (line) => servingSchema.safeParse(line).data,
   });
   return {
@@ -171,7 +196,7 @@ export async function startNoopPush(
 export async function startRowByRow(bench: Bench, ledger: Ledger): Promise<Target> {
   const { pid, ready } = await startProcess(bench, {
     script: new URL("./row-by-row-server.ts", import.meta.url),
-    env: { ...ADDRESSES, DATABASE_URL: ledger.databaseUrl },
+    env: { ...ADDRESSES, ...UNLIMITED, DATABASE_URL: ledger.databaseUrl },
     readyBy: (line) => addressSchema.safeParse(line).data,
   });
   return { name: "row by row", address: ready.address, pid, witness: ledger.witness };

@@ -355,6 +355,8 @@ function exportHeld(sessionId: string, address: string) {
     loadClientConfig: () => loadClientConfig({}),
     serve: elsewhere,
     migrate: elsewhere,
+    retention: elsewhere,
+    importFrom: elsewhere,
   });
   return { stdout, stderr, interrupt, exitCode };
 }

@@ -14,7 +14,9 @@ import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer, type RpcServer } from "../../src/rpc/server.ts";
+import { ANYBODY } from "../support/anybody.ts";
 import { RpcClient } from "../support/grpc-client.ts";
+import { callHeaders, FLAG, FRAME, http2Frame, PREFACE } from "../support/http2-frames.ts";
 import { frame } from "../support/raw-http2.ts";
 import { conversation, startRpc } from "../support/rpc-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
@@ -25,7 +27,7 @@ const SERVICE = "ambient.v1.SessionService";
 function newServer(address: string): RpcServer {
   const log = createLogTo({ write: () => undefined }, "silent");
   return createRpcServer(
-    { log, metrics: createMetrics(), clock: systemClock, handlers: {} },
+    { log, metrics: createMetrics(), clock: systemClock, handlers: {}, authenticator: ANYBODY },
     { address, reflection: false, logCalls: "all", stopLimitMs: 1_000 },
   );
 }
@@ -382,7 +384,7 @@ test("a peer that does not answer pings is dead, and its watch ends", async () =
     { keepalive: { intervalMs: 30, timeoutMs: 30 } },
   );
   const socket = socketTo(rpc.server.address);
-  socket.write(deafWatch(rpc.server.address));
+  socket.write(deafWatch());
   await watched.promise;
   await Promise.all([cleaned.promise, once(socket.resume(), "close")]);
   expect(await rpc.recorded("call")).toMatchObject({ code: "CANCELLED" });
@@ -397,7 +399,7 @@ test("one value of authorization, or two that are the same, are no matter", asyn
     },
   });
   const socket = socketTo(rpc.server.address);
-  socket.write(deafWatch(rpc.server.address, ["Bearer a", "Bearer a"]));
+  socket.write(deafWatch(["Bearer a", "Bearer a"]));
   await watched.promise;
   expect(await rpc.recorded("call")).toMatchObject({ code: "OK" });
   socket.destroy();
@@ -405,39 +407,15 @@ test("one value of authorization, or two that are the same, are no matter", asyn
 
 const eventOf1 = create(SessionEventSchema, { sessionId: "s1", seq: 1n });
 
-/**
- * A WatchSessionEvents in HTTP/2 bytes: the preface, SETTINGS, HEADERS of literals, DATA with the end
- * of the stream. Nothing that comes back is ever answered.
- */
-function deafWatch(authority: string, authorizations: readonly string[] = []): Buffer {
-  const http2Frame = (type: number, flags: number, stream: number, payload: Buffer): Buffer => {
-    const head = Buffer.alloc(9);
-    head.writeUIntBE(payload.length, 0, 3);
-    head.writeUInt8(type, 3);
-    head.writeUInt8(flags, 4);
-    head.writeUInt32BE(stream, 5);
-    return Buffer.concat([head, payload]);
-  };
-  const literal = (name: string, value: string): Buffer =>
-    Buffer.concat([
-      Buffer.from([0, name.length]),
-      Buffer.from(name),
-      Buffer.from([value.length]),
-      Buffer.from(value),
-    ]);
-  const headers = Buffer.concat([
-    literal(":method", "POST"),
-    literal(":scheme", "http"),
-    literal(":path", `/${SERVICE}/WatchSessionEvents`),
-    literal(":authority", authority),
-    literal("content-type", "application/grpc"),
-    literal("te", "trailers"),
-    ...authorizations.map((value) => literal("authorization", value)),
-  ]);
+/** A WatchSessionEvents; nothing that comes back is ever answered. */
+function deafWatch(authorizations: readonly string[] = []): Buffer {
+  const more = authorizations.map((value) => ["authorization", value] as const);
+  const headers = callHeaders(`/${SERVICE}/WatchSessionEvents`, more);
+  const message = Buffer.from([0x0a, 2, 0x73, 0x31]);
   return Buffer.concat([
-    Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-    http2Frame(4, 0, 0, Buffer.alloc(0)),
-    http2Frame(1, 0x4, 1, headers),
-    http2Frame(0, 0x1, 1, Buffer.from([0, 0, 0, 0, 4, 0x0a, 2, 0x73, 0x31])),
+    PREFACE,
+    http2Frame({ type: FRAME.settings }),
+    http2Frame({ type: FRAME.headers, flags: FLAG.endHeaders, stream: 1 }, headers),
+    http2Frame({ type: FRAME.data, flags: FLAG.endStream, stream: 1 }, frame(message)),
   ]);
 }

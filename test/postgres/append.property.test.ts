@@ -1,12 +1,14 @@
 /**
- * Whatever batches are appended, the table is what a ledger of thirty lines says that handles one push
- * after the other: numbers, runs, repeated keys, reused keys, fencing, both streams, several sessions.
+ * Whatever batches are appended, the table is what a ledger of forty lines says that handles one push
+ * after the other: numbers, runs, repeated keys, reused keys, fencing, both streams, several sessions,
+ * how much each of them holds and may hold.
  */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import type { Outcome, Push } from "../../src/store/push.ts";
+import type { Outcome, Push, SessionLimits } from "../../src/store/push.ts";
 import { batchesOf } from "../support/batches.ts";
+import { heldBy } from "../support/held-by.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 interface Kept {
@@ -15,10 +17,16 @@ interface Kept {
 }
 
 class Model {
+  readonly held = { rows: 0, bytes: 0 };
+  readonly #limits: SessionLimits;
   readonly #next = { messages: 1n, events: 1n };
   readonly #keys = new Map<string, Kept>();
   #epoch = -1n;
   #run = "";
+
+  constructor(limits: SessionLimits) {
+    this.#limits = limits;
+  }
 
   push(push: Push): Outcome {
     const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
@@ -28,6 +36,15 @@ class Model {
       return { kind: "deduplicated", seq: kept.seq };
     }
     if (push.epoch !== undefined && push.epoch < this.#epoch) return { kind: "stale_epoch" };
+    const rows = this.held.rows + push.rows.length;
+    const bytes = push.rows.reduce(
+      (sum, row) => sum + Buffer.byteLength(row.payload),
+      this.held.bytes,
+    );
+    const { sessionRowsMax, sessionBytesMax } = this.#limits;
+    if (rows > sessionRowsMax) return { kind: "full", of: "rows", max: sessionRowsMax };
+    if (bytes > sessionBytesMax) return { kind: "full", of: "bytes", max: sessionBytesMax };
+    Object.assign(this.held, { rows, bytes });
     this.#epoch = push.epoch ?? this.#epoch;
     const places = push.rows.map((row) => {
       if (row.mark?.kind === "open") this.#run = row.mark.runId;
@@ -43,12 +60,25 @@ class Model {
   }
 }
 
+/** Of two limits that both say no, a batch may name the other one. */
+function named(outcome: Outcome): Outcome | "full" {
+  return outcome.kind === "full" ? "full" : outcome;
+}
+
 const mark = fc.oneof(
   { weight: 4, arbitrary: fc.constant(undefined) },
   fc.constantFrom("r1", "r2").map((runId) => ({ kind: "open", runId }) as const),
   fc.constant({ kind: "close" } as const),
 );
-const event = fc.record({ eventCount: fc.integer({ min: 1, max: 4 }), mark }).map(newRow);
+const payload = fc.oneof(
+  { weight: 4, arbitrary: fc.constantFrom("", "{}", "ünï ☃ 𝄞") },
+  fc.nat(120).map((length) => "é".repeat(length)),
+);
+const event = fc.record({ eventCount: fc.integer({ min: 1, max: 4 }), mark, payload }).map(newRow);
+const limits = fc.record({
+  sessionRowsMax: fc.oneof(fc.constant(2_000_000), fc.integer({ min: 1, max: 12 })),
+  sessionBytesMax: fc.oneof(fc.constant(4_294_967_296), fc.integer({ min: 1, max: 400 })),
+});
 const push = fc
   .record({
     session: fc.constantFrom("s1", "s2"),
@@ -56,7 +86,7 @@ const push = fc
     digest: fc.constantFrom(1, 2),
     epoch: fc.option(fc.bigInt({ min: 0n, max: 3n }), { nil: undefined }),
     body: fc.oneof(
-      fc.constant({ stream: "messages", rows: [newRow()] } as const),
+      payload.map((text) => ({ stream: "messages", rows: [newRow({ payload: text })] }) as const),
       fc.tuple(event).map((rows) => ({ stream: "events", rows }) as const),
       fc.tuple(event, event).map((rows) => ({ stream: "events", rows }) as const),
     ),
@@ -85,22 +115,29 @@ test("batches do what one push after the other does", async () => {
     fc.asyncProperty(
       fc.array(push, { maxLength: 30 }),
       fc.integer({ min: 1, max: 8 }),
-      async (made, size) => {
+      limits,
+      async (made, size, limit) => {
         const prefix = `${(runs += 1)}:`;
         const pushes = made.map((make) => make(prefix));
         const models = new Map<string, Model>();
         const expected = pushes.map((one) => {
-          const model = models.get(one.sessionId) ?? new Model();
+          const model = models.get(one.sessionId) ?? new Model(limit);
           models.set(one.sessionId, model);
           return model.push(one);
         });
         const outcomes: Outcome[] = [];
         for (const batch of batchesOf(pushes, size)) {
           outcomes.push(
-            ...(await append(ledger.database, batch, { createMissing: true, wait: true })),
+            ...(await append(ledger.database, batch, {
+              createMissing: true,
+              wait: true,
+              limits: limit,
+            })),
           );
         }
-        expect(outcomes).toEqual(expected);
+        expect(outcomes.map(named)).toEqual(expected.map(named));
+        for (const [sessionId, { held }] of models)
+          expect(await heldBy(ledger, sessionId)).toEqual({ kept: held, found: held });
       },
     ),
     {

@@ -8,9 +8,10 @@ import * as fc from "fast-check";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import type { Outcome, Push, StreamRange } from "../../src/store/push.ts";
+import type { Outcome, Push, SessionLimits, StreamRange } from "../../src/store/push.ts";
 import { openStream, type Opening } from "../../src/store/streams.ts";
 import { batchesOf } from "../support/batches.ts";
+import { heldBy } from "../support/held-by.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { properties } from "../support/properties.ts";
 
@@ -19,8 +20,14 @@ class Model {
   stream = 0n;
   done = 0n;
   refused = 0n;
+  readonly held = { rows: 0, bytes: 0 };
+  readonly #limits: SessionLimits;
   #next = 1n;
   readonly #seqs = new Map<string | undefined, bigint>();
+
+  constructor(limits: SessionLimits) {
+    this.#limits = limits;
+  }
 
   open(wanted: bigint): Opening {
     if (wanted !== 0n && wanted < (this.epoch ?? 0n))
@@ -42,12 +49,27 @@ class Model {
       if (range.lastClientSeq <= this.done)
         return { kind: "deduplicated", seq: this.#seqs.get(id) };
       if (range.firstClientSeq > this.done + 1n) return { kind: "gap" };
+    }
+    const full = this.#add(rows);
+    if (full !== undefined) return full;
+    if (range !== undefined) {
       this.done = range.lastClientSeq;
       this.refused += BigInt(range.refused);
     } else if (epoch !== undefined) this.#raise(epoch);
     const places = rows.map((row) => ({ seq: this.#take(row.eventCount), runId: "" }));
     if (id !== undefined) this.#seqs.set(id, places[0]?.seq ?? 0n);
     return { kind: "stored", places };
+  }
+
+  /** Nothing adds nothing, however much there is. */
+  #add(rows: Push["rows"]): Outcome | undefined {
+    const count = this.held.rows + rows.length;
+    const bytes = rows.reduce((sum, row) => sum + Buffer.byteLength(row.payload), this.held.bytes);
+    const { sessionRowsMax, sessionBytesMax } = this.#limits;
+    if (count > sessionRowsMax) return { kind: "full", of: "rows", max: sessionRowsMax };
+    if (bytes > sessionBytesMax) return { kind: "full", of: "bytes", max: sessionBytesMax };
+    Object.assign(this.held, { rows: count, bytes });
+    return undefined;
   }
 
   #raise(epoch: bigint): void {
@@ -110,9 +132,9 @@ type Act =
 /** What the steps come to, and what is to become of it. */
 function played(
   steps: readonly Step[],
-  sessionId: string,
+  { sessionId, limits }: { readonly sessionId: string; readonly limits: SessionLimits },
 ): { readonly acts: readonly Act[]; readonly model: Model } {
-  const model = new Model();
+  const model = new Model(limits);
   const clients: Client[] = [];
   const acts = steps.flatMap((one): Act[] => {
     if (one.kind === "open") {
@@ -161,12 +183,19 @@ beforeAll(async () => {
 });
 afterAll(async () => ledger[Symbol.asyncDispose]());
 
+interface Played {
+  readonly sessionId: string;
+  /** Of a batch. */
+  readonly size: number;
+  readonly limits: SessionLimits;
+}
+
 /** Pushes between two openings go in batches. */
 async function answersTo(
   acts: readonly Act[],
-  { sessionId, size }: { readonly sessionId: string; readonly size: number },
+  { sessionId, size, limits }: Played,
 ): Promise<readonly (Opening | Outcome)[]> {
-  const options = { createMissing: true, wait: true };
+  const options = { createMissing: true, wait: true, limits };
   const answers: (Opening | Outcome)[] = [];
   let waiting: Push[] = [];
   const flush = async (): Promise<void> => {
@@ -191,16 +220,20 @@ test("streams do what one push and one opening after the other does", async () =
     fc.asyncProperty(
       fc.array(step, { maxLength: 40 }),
       fc.integer({ min: 1, max: 8 }),
-      async (steps, size) => {
+      fc.oneof(fc.constant(2_000_000), fc.integer({ min: 1, max: 20 })),
+      async (steps, size, sessionRowsMax) => {
         const sessionId = `s${(runs += 1)}`;
         // The first makes the session.
-        const { acts, model } = played([{ kind: "open", epoch: 0n }, ...steps], sessionId);
-        const answers = await answersTo(acts, { sessionId, size });
+        const limits = { sessionRowsMax, sessionBytesMax: 4_294_967_296 };
+        const opening = { kind: "open", epoch: 0n } as const;
+        const { acts, model } = played([opening, ...steps], { sessionId, limits });
+        const answers = await answersTo(acts, { sessionId, size, limits });
         expect(answers).toEqual(acts.map(({ expected }) => expected));
         const [row] = await ledger.database.run(sql`
           select producer_epoch::text as epoch, producer_stream::text as stream,
             producer_client_seq::text as done, producer_refused::text as refused
           from sessions where id = ${sessionId}`);
+        expect(await heldBy(ledger, sessionId)).toEqual({ kept: model.held, found: model.held });
         const { epoch: highest, stream, done: last, refused } = model;
         expect(row).toEqual({
           epoch: `${highest}`,

@@ -11,6 +11,7 @@ import {
 } from "@bufbuild/protobuf";
 import { anyUnpack, durationMs } from "@bufbuild/protobuf/wkt";
 import {
+  type ChannelCredentials,
   Client,
   type ClientDuplexStream,
   type ClientReadableStream,
@@ -77,8 +78,12 @@ export interface MessageStream<T> extends AsyncIterableIterator<T> {
 export class RpcClient {
   readonly #client: Client;
 
-  constructor(address: string, options: ClientOptions = {}) {
-    this.#client = new Client(address, credentials.createInsecure(), {
+  constructor(
+    address: string,
+    options: ClientOptions = {},
+    channel: ChannelCredentials = credentials.createInsecure(),
+  ) {
+    this.#client = new Client(address, channel, {
       // Each client has a connection of its own; grpc-js would share one an address.
       "grpc.use_local_subchannel_pool": 1,
       ...options,

@@ -35,12 +35,17 @@ export interface Witness {
 /** More of the same tells nothing new. */
 const PROBLEMS_MAX = 20;
 
-export function problemsOf(history: History, witness: Witness): readonly string[] {
+/** `shared`: sessions in which others write as well, without a mark; what they wrote is not looked at. */
+export function problemsOf(
+  history: History,
+  witness: Witness,
+  { shared = new Set() }: { readonly shared?: ReadonlySet<string> } = {},
+): readonly string[] {
   const streams = Map.groupBy(witness.rows, streamKey);
   const byMark = Map.groupBy(witness.rows, (row) => markOf(row) ?? "");
   const problems = [
     ...history.pushes.flatMap((push) => pushProblems(push, byMark.get(push.sent.mark) ?? [])),
-    ...strangers(history, byMark),
+    ...strangers(history, byMark, shared),
     ...[...streams.values()].flatMap(streamProblems),
     ...counterProblems(witness, streams),
     ...[...Map.groupBy(history.pushes, ({ sent }) => streamKey(sent)).values()].flatMap((pushes) =>
@@ -110,12 +115,14 @@ function pushProblems(push: PushRecord, stored: readonly Row[]): readonly string
 function strangers(
   history: History,
   byMark: ReadonlyMap<string, readonly Row[]>,
+  shared: ReadonlySet<string>,
 ): readonly string[] {
   const sent = new Set(history.pushes.map((push) => push.sent.mark));
   const sessionIds = history.sessionIds();
   return [...byMark]
     .filter(([mark]) => !sent.has(mark))
     .flatMap(([, rows]) => rows.filter((row) => sessionIds.has(row.sessionId)))
+    .filter((row) => markOf(row) !== undefined || !shared.has(row.sessionId))
     .map((row) => `${nameOf(row)}: nobody sent it`);
 }
 

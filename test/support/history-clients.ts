@@ -49,12 +49,13 @@ export function send(
 
 /**
  * Follows a stream from its beginning until the signal, over all interruptions. Never rejects: what
- * ends it is the reader's failure.
+ * ends it is the reader's failure. It takes no row before `rest` has ended, where there is one.
  */
 export async function watch(
   client: LedgerClient,
   reader: Reader,
   signal: AbortSignal,
+  { rest }: { readonly rest?: () => Promise<unknown> } = {},
 ): Promise<void> {
   const retries = new Retries({ retryForMs: RETRY_FOR_MS, signal });
   while (!signal.aborted && reader.failure === undefined) {
@@ -62,6 +63,7 @@ export async function watch(
       for await (const row of openWatch(client, reader, signal)) {
         reader.saw(rowOfWire(row));
         retries.succeeded();
+        await rest?.();
       }
       throw new RpcFailure("UNAVAILABLE", "the watch ended");
     } catch (error) {

@@ -187,6 +187,9 @@ const STORES_NOTHING: ReadonlySet<string> = new Set([
   "QUEUE_FULL",
   "DATABASE_UNAVAILABLE",
   "SHUTTING_DOWN",
+  "RATE_LIMITED",
+  "SERVER_BUSY",
+  "SESSION_FULL",
 ]);
 
 function answerOf(error: unknown): Answer {

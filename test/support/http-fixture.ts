@@ -1,6 +1,8 @@
 import { connect, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
+import type { Admission } from "../../src/http/admission.ts";
 import {
   createHttpServer,
   type HttpOptions,
@@ -46,9 +48,11 @@ export function httpParts(
   };
   return {
     runs: { listRuns: notAsked },
-    transcripts: { read: notAsked },
+    transcripts: { readTranscript: notAsked },
     join: notAsked,
     exports: { exportEvents: notAsked, exportMessages: notAsked },
+    authenticator: { asks: false, authenticate: notAsked, refusalOf: notAsked },
+    authorizer: { authorize: () => undefined },
     log: createLogTo({ write: () => undefined }, "silent"),
     metrics: createMetrics(),
     clock: systemClock,
@@ -56,6 +60,9 @@ export function httpParts(
     handlers: { ...handlers, ...given.handlers },
   };
 }
+
+/** Anybody may ask for anything, also on routes that the table does not have. */
+export const OPEN: Admission = { expect: () => undefined, admit: () => ANONYMOUS };
 
 export const HTTP_OPTIONS: HttpOptions = {
   address: "127.0.0.1:0",

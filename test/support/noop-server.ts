@@ -10,6 +10,7 @@ import { systemClock } from "../../src/base/clock.ts";
 import { createLog } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer } from "../../src/rpc/server.ts";
+import { ANYBODY } from "./anybody.ts";
 
 const [, , address = "127.0.0.1:0"] = process.argv;
 
@@ -43,6 +44,7 @@ const server = createRpcServer(
     metrics: createMetrics(),
     clock: systemClock,
     handlers: { pushSessionEvent: async (request) => answerTo(request) },
+    authenticator: ANYBODY,
   },
   { address, reflection: false, logCalls: "failures", stopLimitMs: 1_000 },
 );

@@ -50,6 +50,8 @@ export async function pushLines(
     loadClientConfig: () => loadClientConfig({}),
     serve: elsewhere,
     migrate: elsewhere,
+    retention: elsewhere,
+    importFrom: elsewhere,
   });
   return pushRun({ exitCode, stdout: stdout.text, stderr: stderr.text });
 }

@@ -4,7 +4,13 @@ import { systemClock } from "../../src/base/clock.ts";
 import type { PushSessionEventsRequest } from "../../gen/ambient/v1/event_stream_pb.ts";
 import type { Conversation } from "../../src/handlers/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
-import { createRpcServer, type RpcServer, type RpcServerOptions } from "../../src/rpc/server.ts";
+import {
+  createRpcServer,
+  type RpcServer,
+  type RpcServerDeps,
+  type RpcServerOptions,
+} from "../../src/rpc/server.ts";
+import { ANYBODY } from "./anybody.ts";
 import { RpcClient } from "./grpc-client.ts";
 
 export interface LogRecord {
@@ -41,6 +47,7 @@ export function conversation(
 export async function startRpc(
   handlers: SessionHandlers,
   options: Partial<RpcServerOptions> = {},
+  parts: Partial<RpcServerDeps> = {},
 ): Promise<RpcFixture> {
   const records: LogRecord[] = [];
   let onRecord = Promise.withResolvers<void>();
@@ -53,7 +60,7 @@ export async function startRpc(
   });
   const metrics = createMetrics();
   const server = createRpcServer(
-    { log, metrics, clock: systemClock, handlers },
+    { log, metrics, clock: systemClock, handlers, authenticator: ANYBODY, ...parts },
     { address: "127.0.0.1:0", reflection: true, logCalls: "all", stopLimitMs: 5_000, ...options },
   );
   await server.start();

@@ -21,6 +21,8 @@ export interface ServiceOptions {
   readonly env?: Environment;
   /** Of a service that ran before; without it a new one. */
   readonly dataDir?: string;
+  /** Of Node, before the service's own: `--import` and a module, for example. */
+  readonly nodeArguments?: readonly string[];
 }
 
 export interface ServiceProcess {
@@ -54,7 +56,10 @@ const servingSchema = z.object({
 export async function startService(options: ServiceOptions = {}): Promise<ServiceProcess> {
   const dataDir = options.dataDir ?? (await makeDirectory());
   const env = { ...environment(), DATA_DIR: dataDir, ...options.env };
-  const child = spawn(process.execPath, [MAIN], { env, stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(process.execPath, [...(options.nodeArguments ?? []), MAIN], {
+    env,
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   running.add(child);
   const ended = once(child, "exit").then(() => {
     running.delete(child);

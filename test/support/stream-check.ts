@@ -75,17 +75,18 @@ export interface Pass {
 /** More of the same tells nothing new. */
 const PROBLEMS_MAX = 10;
 
-/** Of writers in the order in which they opened. */
+/** Of writers in the order in which they opened; `isOthers` says what somebody else has pushed. */
 export function streamProblemsOf(
   writers: readonly WriterRecord[],
   session: StoredSession,
+  isOthers: (event: StoredRow) => boolean = () => false,
 ): readonly string[] {
   const stored = session.events.map(placed);
   const byKey = Map.groupBy(stored, ({ key }) => key);
   const places = writers.map((writer) => placesOf(writer, byKey));
   return shortened([
     ...sessionProblems(session),
-    ...strangerProblems(places, stored),
+    ...strangerProblems(places, session.events.filter((event) => !isOthers(event)).map(placed)),
     ...places.flatMap((place) => [
       ...contentProblems(place, byKey),
       ...answerProblems(place),

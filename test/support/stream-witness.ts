@@ -12,7 +12,8 @@ export async function readStoredSessions(
   sessionIds: readonly string[],
 ): Promise<ReadonlyMap<string, StoredSession>> {
   const { rows, counters } = await readWitness(sql, sessionIds);
-  const bySession = Map.groupBy(rows, ({ sessionId }) => sessionId);
+  const events = rows.filter(({ stream }) => stream === "events");
+  const bySession = Map.groupBy(events, ({ sessionId }) => sessionId);
   const client = new RpcClient(address);
   const sessions = new Map<string, StoredSession>();
   for (const sessionId of sessionIds) {

@@ -1,16 +1,25 @@
 /**
- * A TCP proxy on loopback whose answers a test can keep back: what the client sent arrives, and what
- * the server says to it does not, as when a machine in between goes away.
+ * A TCP proxy on loopback on which a test can do what happens to networks: answers are kept back, as
+ * when a machine in between goes away; nothing gets through in either direction, for a while or for
+ * good; connections are reset, or fall silent each by itself.
  */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 
 export interface TcpProxy {
   readonly port: number;
-  /** From here on nothing of the server gets through, on no connection. */
+  /** From here on nothing of the server gets through, on no connection; what the client says does. */
   holdAnswers(): void;
+  /** From here on nothing gets through either way, on no connection, new ones included. */
+  hold(): void;
+  /** What was held goes on, as when packets that were lost are sent again. */
+  release(): void;
+  /** Connections that are open now stay so, and nothing is heard on them any more. New ones work. */
+  silence(): void;
   /** Ends every connection, with what was held, and lets new ones through again. */
   cut(): void;
+  /** As `cut`, and both ends are told by a RST. */
+  reset(): void;
   stop(): Promise<void>;
 }
 
@@ -30,15 +39,29 @@ export function addressOf(way: { readonly port: number }): string {
   return `127.0.0.1:${way.port}`;
 }
 
+interface Pair {
+  readonly client: Socket;
+  readonly server: Socket;
+  isSilent: boolean;
+}
+
+type Held = "nothing" | "answers" | "everything";
+
 export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
-  const pairs = new Set<{ readonly client: Socket; readonly server: Socket }>();
-  let isHolding = false;
+  const pairs = new Set<Pair>();
+  let held: Held = "nothing";
+  const flow = ({ client, server, isSilent }: Pair): void => {
+    if (isSilent) return;
+    if (held === "nothing") server.pipe(client);
+    else server.unpipe(client);
+    if (held === "everything") client.unpipe(server);
+    else client.pipe(server);
+  };
   const listener = createServer((client) => {
     const server = connect(to);
-    const pair = { client, server };
+    const pair: Pair = { client, server, isSilent: false };
     pairs.add(pair);
-    if (!isHolding) server.pipe(client);
-    client.pipe(server);
+    flow(pair);
     const end = (): void => {
       client.destroy();
       server.destroy();
@@ -51,8 +74,17 @@ export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
   const address = listener.address();
   if (address === null || typeof address === "string") throw new Error("no port");
 
+  const holdNow = (what: Held): void => {
+    // Unpiped first: a stream that is piped twice into another delivers everything twice.
+    for (const { client, server } of pairs) {
+      client.unpipe(server);
+      server.unpipe(client);
+    }
+    held = what;
+    for (const pair of pairs) flow(pair);
+  };
   const cut = (): void => {
-    isHolding = false;
+    held = "nothing";
     for (const { client, server } of pairs) {
       client.destroy();
       server.destroy();
@@ -60,11 +92,24 @@ export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
   };
   return {
     port: address.port,
-    holdAnswers: () => {
-      isHolding = true;
-      for (const { client, server } of pairs) server.unpipe(client);
+    holdAnswers: () => holdNow("answers"),
+    hold: () => holdNow("everything"),
+    release: () => holdNow("nothing"),
+    silence: () => {
+      for (const pair of pairs) {
+        pair.isSilent = true;
+        pair.client.unpipe(pair.server);
+        pair.server.unpipe(pair.client);
+      }
     },
     cut,
+    reset: () => {
+      held = "nothing";
+      for (const { client, server } of pairs) {
+        client.resetAndDestroy();
+        server.resetAndDestroy();
+      }
+    },
     stop: async () => {
       cut();
       listener.close();

@@ -148,6 +148,7 @@ test("the command line says which benchmarks, and refuses what it does not know"
     "compression",
     "stream",
     "writer",
+    "auth",
   ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);

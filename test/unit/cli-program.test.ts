@@ -21,7 +21,8 @@ class Captured extends Writable {
   }
 }
 
-interface Setup extends Partial<Pick<CliIo, "serve" | "migrate" | "stdout">> {
+interface Setup
+  extends Partial<Pick<CliIo, "serve" | "migrate" | "retention" | "importFrom" | "stdout">> {
   readonly environment?: Environment;
   readonly isTerminal?: boolean;
 }
@@ -38,6 +39,8 @@ async function run(argv: readonly string[], setup: Setup = {}) {
     loadClientConfig: () => loadClientConfig(environment),
     serve: setup.serve ?? (() => Promise.reject(new Error("not to be called"))),
     migrate: setup.migrate ?? (() => Promise.reject(new Error("not to be called"))),
+    retention: setup.retention ?? (() => Promise.reject(new Error("not to be called"))),
+    importFrom: setup.importFrom ?? (() => Promise.reject(new Error("not to be called"))),
   });
   return { exitCode, stdout: stdout.text, stderr: stderr.text };
 }

@@ -167,8 +167,16 @@ const EXAMPLES: Readonly<
   SESSION_TOKEN_TTL_MAX: { good: [["60s", 60_000]], bad: ["59s", "721h"] },
   SESSION_TOKEN_ROTATE_AFTER: { good: [["1m", 60_000]], bad: ["59s", "8761h"] },
   REDACTION: { good: [["on", "on"]], bad: ["true"] },
-  REDACTION_PATTERNS: { good: [["acme=acme_[a-z]{8}", "acme=acme_[a-z]{8}"]], bad: [] },
-  REDACTION_KEYS: { good: [["password,pin", "password,pin"]], bad: [] },
+  REDACTION_PATTERNS: {
+    good: [["acme=acme_[a-z]{8}", "acme=acme_[a-z]{8}"]],
+    bad: [], // Told part by part: redaction-settings.test.ts.
+    beside: { REDACTION: "on" },
+  },
+  REDACTION_KEYS: {
+    good: [["password,pin", "password,pin"]],
+    bad: [],
+    beside: { REDACTION: "on" },
+  },
   RETENTION_AFTER: { good: [["720h", 2_592_000_000]], bad: ["59s", "30d", "87601h"] },
   RETENTION_INTERVAL: { good: [["1s", 1_000]], bad: ["999ms", "721h"] },
   OTEL_EXPORTER_OTLP_ENDPOINT: {

@@ -15,7 +15,7 @@ import { copilotKitRoutes } from "../../src/http/copilotkit-routes.ts";
 import { OpenRequests } from "../../src/http/open-requests.ts";
 import { RequestRecords } from "../../src/http/request-records.ts";
 import { UnsentFrames } from "../../src/http/unsent-frames.ts";
-import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
+import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
 
 const WITHIN = { timeout: 20_000 };
 const AGUI = "/agui/sessions/s";
@@ -46,6 +46,7 @@ async function serving(limits: Partial<InputLimits> = {}) {
     {
       openRequests: new OpenRequests(),
       records: new RequestRecords(parts, HTTP_OPTIONS),
+      admission: OPEN,
       isOnLoopback: false,
       serverFactory: (handle) => createServer(handle),
     },

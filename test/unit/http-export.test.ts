@@ -3,6 +3,7 @@ import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/handlers/context.ts";
 import { createExportHandlers } from "../../src/handlers/export.ts";
+import { LimitUse } from "../../src/observability/limit-metrics.ts";
 import { acceptsGzip } from "../../src/http/accept-encoding.ts";
 import { SlowTable } from "../support/slow-table.ts";
 
@@ -14,7 +15,7 @@ const context: CallContext = {
 
 function exporting() {
   const table = new SlowTable();
-  return { table, ...createExportHandlers(table) };
+  return { table, ...createExportHandlers(table, new LimitUse()) };
 }
 
 async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {

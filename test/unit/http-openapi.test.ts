@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { createAdmission } from "../../src/http/admission.ts";
 import { createApp } from "../../src/http/app.ts";
 import { OpenRequests } from "../../src/http/open-requests.ts";
 import { RequestRecords } from "../../src/http/request-records.ts";
@@ -45,6 +46,7 @@ beforeAll(async () => {
     {
       openRequests: new OpenRequests(),
       records,
+      admission: createAdmission(parts),
       isOnLoopback: true,
       serverFactory: (handle) => createServer(handle),
     },
@@ -158,6 +160,19 @@ describe("the OpenAPI document", () => {
       const { "4XX": theirs, "5XX": ours } = operation.responses;
       expect(theirs, `of ${name}`).toMatchObject({ content: { "application/problem+json": {} } });
       expect(ours, `of ${name}`).toMatchObject({ content: { "application/problem+json": {} } });
+    }
+  });
+
+  test("says that a token is asked for, and of every route what becomes of a wrong one", () => {
+    expect(document).toMatchObject({
+      components: { securitySchemes: { bearer: { type: "http", scheme: "bearer" } } },
+      security: [{ bearer: [] }, {}],
+    });
+    for (const { name, operation } of operations()) {
+      const { 401: unknown, 403: refused } = operation.responses;
+      for (const denial of [unknown, refused]) {
+        expect(denial, `of ${name}`).toMatchObject({ content: { "application/problem+json": {} } });
+      }
     }
   });
 

@@ -33,6 +33,9 @@ class Bench implements Clock {
   listens = false;
   unsentBytes = 0;
   bytesASend = 0;
+  /** What was charged, by its bytes; and how long the next charge makes the stream wait. */
+  readonly charged: number[] = [];
+  waitMs = 0;
   nowMs = 1_000;
   /** How much later it is each time that somebody looks. */
   msALook = 0;
@@ -51,6 +54,12 @@ class Bench implements Clock {
             const settle = Promise.withResolvers<Acknowledged>();
             this.#settles.push(settle);
             return settle.promise;
+          },
+        },
+        rates: {
+          charge: (_payer, _sessionId, bytes) => {
+            this.charged.push(bytes);
+            return this.waitMs;
           },
         },
         groups: this.groups,
@@ -383,6 +392,7 @@ describe("limits", () => {
     const never = (): Promise<never> => new Promise(() => undefined);
     return {
       ingest: { open: never, push: never },
+      rates: { charge: () => 0 },
       groups: new OpenGroups(),
       order: { observe: () => undefined },
       clock: { nowMicros: () => 0n, monotonicMs: () => 0 },
@@ -454,4 +464,78 @@ describe("the age of a group", () => {
     bench.batch(12, fragments(["b"]));
     expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
   });
+});
+
+describe("a caller above its rate", () => {
+  test("is not read from until that is paid for; what has come is stored meanwhile", async () => {
+    const bench = await Bench.opened();
+    bench.waitMs = 70;
+    bench.batch(11, [whole(1), whole(2)]);
+    const bytes = 2 * Buffer.byteLength(whole(1).payload ?? "");
+    expect(bench.charged).toEqual([0, bytes]); // The first is for its `open`.
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 12n, 0, [1, 1]]]);
+    await bench.settle();
+    expect(bench.said.at(-1)).toMatchObject({ case: "committed", value: { lastClientSeq: 12n } });
+    expect(bench.listens).toBe(false);
+    expect(bench.timers).toMatchObject([{ delayMs: 70 }]);
+    for (const { action } of bench.timers.splice(0)) action();
+    expect(bench.listens).toBe(true);
+    bench.waitMs = 0;
+    bench.batch(13, [whole(3)]);
+    expect(bench.listens).toBe(true);
+  });
+
+  test("a flush, and a frame that says nothing new, cost a message", async () => {
+    const bench = await Bench.opened();
+    bench.batch(11, [whole(1)]);
+    bench.batch(11, [whole(1)]);
+    bench.send({ case: "flush", value: {} });
+    expect(bench.charged).toEqual([0, expect.any(Number), 0, 0]);
+  });
+
+  test("waits before its stream is opened, and is forgotten when it leaves meanwhile", async () => {
+    const bench = new Bench();
+    bench.waitMs = 30;
+    bench.send({ case: "open", value: { sessionId: "s" } });
+    await settled();
+    expect([bench.listens, bench.said]).toEqual([false, []]);
+    for (const { action } of bench.timers.splice(0)) action();
+    await settled();
+    expect([bench.listens, bench.said]).toMatchObject([true, [{ case: "opened" }]]);
+
+    const other = new Bench();
+    other.waitMs = 30;
+    other.send({ case: "open", value: { sessionId: "s" } });
+    other.call.over(new ServiceError("cancelled", "CANCELLED", "left"));
+    expect(other.timers).toEqual([]);
+  });
+
+  test("pays for the part of a frame that was taken when the stream ends in it", async () => {
+    const bench = new Bench();
+    bench.send({ case: "open", value: { sessionId: "s", stopOnRefused: true } });
+    await settled();
+    bench.batch(11, [whole(1), BAD, whole(2)]);
+    await bench.settle();
+    await bench.settle();
+    const [taken = 0] = bench.charged.slice(1);
+    expect(bench.ended).toBe("INVALID_REQUEST");
+    expect(taken).toBe(Buffer.byteLength((whole(1).payload ?? "") + (BAD.payload ?? "")));
+  });
+});
+
+test("what is committed is acknowledged before the stream ends, though its reader is slow", async () => {
+  const bench = await Bench.opened();
+  bench.bytesASend = 100;
+  bench.batch(11, [whole(1)]);
+  bench.batch(
+    12,
+    Array.from({ length: 300 }, (_, n) => whole(n)),
+  );
+  bench.send({ case: "flush", value: {} });
+  bench.unsentBytes = 100;
+  await bench.settle();
+  expect(bench.said).toEqual([]);
+  await bench.settle(new ServiceError("failed_precondition", "SESSION_FULL", "full"));
+  expect(bench.said).toMatchObject([{ case: "committed", value: { lastClientSeq: 11n } }]);
+  expect(bench.ended).toBe("SESSION_FULL");
 });

@@ -8,7 +8,7 @@ import { createApp } from "../../src/http/app.ts";
 import { exportRoutes } from "../../src/http/export-routes.ts";
 import { OpenRequests } from "../../src/http/open-requests.ts";
 import { RequestRecords } from "../../src/http/request-records.ts";
-import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
+import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
 
 test("time that has passed is given to others, and then there is some again", async () => {
   const slice = new TimeSlice({ sliceMs: 50 });
@@ -46,6 +46,7 @@ test("an export whose reader keeps up gives the others their turn", async () => 
     {
       openRequests: new OpenRequests(),
       records: new RequestRecords(parts, HTTP_OPTIONS),
+      admission: OPEN,
       isOnLoopback: false,
       serverFactory: (handle) => createServer(handle),
     },

@@ -34,6 +34,8 @@ export interface CommitParts {
 export interface CommittedStream {
   readonly sessionId: string;
   readonly opened: OpenedStream;
+  /** Who pushes. */
+  readonly actor: string | undefined;
   /** Something is committed; or, with an error, nothing more will be. */
   readonly settled: (error: ServiceError | undefined) => void;
 }
@@ -88,7 +90,7 @@ export class StreamCommits {
     if (!now && !this.#isTime()) return;
     const handover = this.numbers.take();
     if (handover === undefined) return;
-    const { sessionId, opened } = this.#stream;
+    const { sessionId, opened, actor } = this.#stream;
     const { firstClientSeq, lastClientSeq, refused } = handover;
     const { epoch, stream } = opened;
     const rows = this.#rows;
@@ -104,7 +106,7 @@ export class StreamCommits {
       key: undefined,
       digest: undefined,
       epoch: undefined,
-      actor: undefined,
+      actor,
       range: { epoch, stream, firstClientSeq, lastClientSeq, refused },
       rows,
     } as const;

@@ -10,7 +10,7 @@
  * That is the same answer, because what is done with a fragment depends on nothing that may differ
  * between two of one frame. To the versions before 1.0.0, which take whatever it takes of a fragment,
  * `delta` is any string and the time any number; neither is renamed, and normalisation rounds fractions
- * only. test/property/push-stream-intake.test.ts puts wild events to both ways.
+ * only; and what is redacted of a frame is redacted of all that have it. test/property/push-stream-intake.test.ts puts wild events to both ways.
  */
 import type { RawEvent } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { isCompressible } from "../../agui/catalogue.ts";
@@ -21,6 +21,7 @@ import type { Span } from "../../agui/spans.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
 import type { IncomingEvent } from "../../compressor/compressor.ts";
 import { Frame, type Framed, type Gaps, gapsOf, type Pieces } from "../../compressor/frame.ts";
+import type { Redactor } from "../../redaction/redactor.ts";
 import { checkText, checkTime, refuseLargePayload, violationsOf } from "../checks.ts";
 import { microsOf } from "../times.ts";
 
@@ -39,6 +40,8 @@ export interface IntakeOptions {
   readonly payloadBytesMax: number;
   /** False: each fragment is a row of its own. */
   readonly merges: boolean;
+  /** Undefined: nothing is redacted. The deltas of fragments are left to stream-rows.ts. */
+  readonly redactor: Redactor | undefined;
 }
 
 /** A fragment of a text that a version of AG-UI accepts. */
@@ -68,6 +71,12 @@ interface Known {
   /** It is the frame that the compressor would find, too. */
   readonly isMerging: boolean;
   readonly place: EventPlace | undefined;
+}
+
+interface Accepted {
+  readonly rows: readonly AguiRow[];
+  /** A `delta` is not redacted yet. */
+  readonly leavesDelta: boolean;
 }
 
 /** A payload as it is to be stored. */
@@ -109,17 +118,18 @@ export class Intake {
   }
 
   #read(event: RawEvent, nowMicros: bigint): Taken {
-    let rows: readonly AguiRow[];
+    let accepted: Accepted;
     try {
-      rows = this.#rowsOf(event, nowMicros);
+      accepted = this.#accept(event, nowMicros);
     } catch (error) {
       if (error instanceof ServiceError) return { kind: "refused", error };
       throw error;
     }
+    const { rows, leavesDelta } = accepted;
     const [row] = rows;
     // The rows of a grouped event begin with a START.
     const isFragment = row?.conformant === true && isCompressible(row.eventType);
-    if (!isFragment) return { kind: "rows", rows };
+    if (!isFragment) return { kind: "rows", rows: leavesDelta ? this.#redacted(rows) : rows };
     const known = knownOf(event, row);
     if (known !== undefined) this.#remember(known);
     const pieces = known?.stored.match(row.payload);
@@ -127,7 +137,7 @@ export class Intake {
   }
 
   /** Checked as a unary push is, in its order. */
-  #rowsOf(event: RawEvent, nowMicros: bigint): readonly AguiRow[] {
+  #accept(event: RawEvent, nowMicros: bigint): Accepted {
     const { eventType, payload, occurredAt } = event;
     const violations = violationsOf([
       checkText("event_type", eventType),
@@ -136,10 +146,18 @@ export class Intake {
     ]);
     if (violations.length > 0) throw invalidArgument(violations);
     refuseLargePayload(payload, this.#options.payloadBytesMax);
-    const raw = { eventType, payload, createdAtMicros: timeOf(event, nowMicros) };
+    const kept = this.#options.redactor?.besidesDelta(payload);
+    const createdAtMicros = timeOf(event, nowMicros);
+    const raw = { eventType, payload: kept?.payload ?? payload, createdAtMicros };
     const accepted = rawEventRows(raw, this.#options.validation);
     if (!accepted.ok) throw invalidArgument(accepted.violations);
-    return accepted.rows;
+    return { rows: accepted.rows, leavesDelta: kept?.leavesDelta === true };
+  }
+
+  /** Of events that are no fragments, whatever their `delta` is. */
+  #redacted(rows: readonly AguiRow[]): readonly AguiRow[] {
+    const { redactor } = this.#options;
+    return rows.map((row) => ({ ...row, payload: redactor?.payload(row.payload) ?? row.payload }));
   }
 
   #fragment(
@@ -195,7 +213,17 @@ function hasPlainTime(payload: string, { start, end }: Span): boolean {
   return PLAIN_INTEGER.test(payload.slice(start, end));
 }
 
-function printed(frame: Frame, { delta, timestampMs }: Pieces): string {
+/** The payload of a frame. */
+export function printed(
+  frame: Frame,
+  {
+    delta,
+    timestampMs,
+  }: {
+    readonly delta: { readonly spelled: string } | undefined;
+    readonly timestampMs: Pieces["timestampMs"];
+  },
+): string {
   return frame.print({ delta: delta?.spelled ?? "", timestamp: String(timestampMs ?? "") });
 }
 

@@ -13,6 +13,7 @@ export type StreamMetrics = Pick<
   | "pushStreamRows"
   | "pushStreamBytes"
   | "pushStreamGroups"
+  | "pushStreamPauses"
 >;
 
 /** Counts for all push streams of this replica, a hand-over at a time: an event is too often. */
@@ -33,6 +34,10 @@ export class StreamMeter {
 
   groupClosed(by: GroupClosing): void {
     this.#groups.get(by)?.inc();
+  }
+
+  paused(): void {
+    this.#metrics.pushStreamPauses.inc();
   }
 
   handedOver({ events, refused, payloadBytes }: Handover, rows: number): void {

@@ -1,9 +1,10 @@
 /**
  * Where the events of one push stream are, as counts from the first it was sent:
  *
- *   1 ………… committed ………… handed over ………… settled ………… received
- *          on disk       with ingest     rows, or refused   the open group, and what was
- *                                                           refused while it was open
+ *   1 ………… committed ………… handed over ………… settled ………… grouped ………… received
+ *          on disk       with ingest     rows, or refused   the open group,   waits for redaction,
+ *                                                           and what was      where there is one
+ *                                                           refused meanwhile
  *
  * An event has its place in this line whatever becomes of it: a refused one is committed with the rows
  * around it, in a range of numbers that says how many of them have no row. So what is on disk, what
@@ -43,6 +44,7 @@ export class StreamNumbers {
   /** From the first event of the open group on. */
   #open: Part = nothing();
   #unacknowledgedBytes = 0;
+  #heldBytes = 0;
   #refusedEvents = 0;
 
   constructor({ lastClientSeq }: Pick<OpenedStream, "lastClientSeq">) {
@@ -85,15 +87,26 @@ export class StreamNumbers {
     return this.#open.payloadBytes;
   }
 
+  /** Of what is neither accepted nor refused. */
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
   get settledBytes(): number {
     return this.#settled.payloadBytes;
+  }
+
+  /** An event came; what becomes of it is told in the order of this. */
+  receive(payloadBytes: number): void {
+    this.#received += 1;
+    this.#unacknowledgedBytes += payloadBytes;
+    this.#heldBytes += payloadBytes;
   }
 
   /** An event was accepted, and the group is now as `step` says. */
   accepted(payloadBytes: number, step: GroupStep): void {
     if (step === "began") this.groupClosed();
-    this.#received += 1;
-    this.#unacknowledgedBytes += payloadBytes;
+    this.#heldBytes -= payloadBytes;
     const part = this.#open;
     part.events += 1;
     part.payloadBytes += payloadBytes;
@@ -101,8 +114,7 @@ export class StreamNumbers {
   }
 
   refused(payloadBytes: number): void {
-    this.#received += 1;
-    this.#unacknowledgedBytes += payloadBytes;
+    this.#heldBytes -= payloadBytes;
     this.#refusedEvents += 1;
     const part = this.#open.events > 0 ? this.#open : this.#settled;
     part.events += 1;
@@ -110,7 +122,7 @@ export class StreamNumbers {
     part.payloadBytes += payloadBytes;
   }
 
-  /** Everything that came is settled. */
+  /** Everything that was accepted or refused is settled. */
   groupClosed(): void {
     const { events, refused, payloadBytes } = this.#open;
     if (events === 0) return;

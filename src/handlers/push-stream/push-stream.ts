@@ -18,54 +18,25 @@
  * The group is closed by its compressor, by its age, by a flush, by a unary push of the session, when
  * the unacknowledged bytes reach their limit (then the caller sends nothing before it is told of a
  * commit, and must not be left to wait for the age), and at the end. At most one acknowledgement waits
- * for a slow reader; a later one says all that it says.
+ * for a slow reader; a later one says all that it says. A caller above its rate is listened to later
+ * (pace.ts).
  */
 import type {
   Batch,
   PushSessionEventsRequest,
   RawEvent,
 } from "../../../gen/ambient/v1/event_stream_pb.ts";
-import type { Clock } from "../../base/clock.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
-import { Compressor } from "../../compressor/compressor.ts";
-import type { Timers } from "../../live/timers.ts";
 import type { OpenedStream } from "../../store/streams.ts";
-import type { OpenGroups, StreamOfSession } from "./open-groups.ts";
+import type { StreamOfSession } from "./open-groups.ts";
 import { knownOf, noFrame, openOnce } from "./checks.ts";
-import { type CommitParts, HANDOVER_ROWS, StreamCommits } from "./commits.ts";
+import { HANDOVER_ROWS, StreamCommits } from "./commits.ts";
 import type { StreamFrames } from "./frames.ts";
-import { type FragmentEvent, Intake, type TakenFragment } from "./intake.ts";
-import type { GroupClosing } from "./meter.ts";
-import type { GroupStep } from "./numbers.ts";
-
-/** Events that are not committed: small ones must not fill the memory below the limit of bytes. */
-const EVENTS_MAX = 65_536;
-/** Refusals and acknowledgements that a slow reader has not taken. */
-const UNSENT_BYTES_MAX = 64 * 1024;
-/** How long the other callers may have to wait for one frame; looked at after so much of it. */
-const TURN_MS = 10;
-const TURN_UNITS = 65_536;
-/** What an event costs that says nothing, in units of a payload. */
-const EVENT_UNITS = 64;
-
-export interface StreamParts extends CommitParts {
-  readonly groups: Pick<OpenGroups, "leave">;
-  readonly clock: Clock;
-  readonly timers: Timers;
-}
-
-export interface StreamOptions {
-  readonly intake: ConstructorParameters<typeof Intake>[0];
-  readonly compressor: NonNullable<ConstructorParameters<typeof Compressor>[0]>;
-  readonly stopOnRefused: boolean;
-  /** Payload bytes that are not committed; above it nothing is read. */
-  readonly bytesMax: number;
-}
-
-export interface StreamIdentity {
-  readonly sessionId: string;
-  readonly opened: OpenedStream;
-}
+import { Intake } from "./intake.ts";
+import { EVENT_UNITS, EVENTS_MAX, TURN_MS, TURN_UNITS, UNSENT_BYTES_MAX } from "./limits.ts";
+import { Pace } from "./pace.ts";
+import type { StreamIdentity, StreamOptions, StreamParts } from "./parts.ts";
+import { StreamRows } from "./stream-rows.ts";
 
 type State = "open" | "ending" | "over";
 
@@ -82,8 +53,9 @@ export class PushStream implements StreamOfSession {
   readonly #options: StreamOptions;
   readonly #frames: StreamFrames;
   readonly #intake: Intake;
-  readonly #compressor: Compressor<FragmentEvent>;
   readonly #commits: StreamCommits;
+  readonly #rows: StreamRows;
+  readonly #pace: Pace;
   #state: State = "open";
   #ending: Ending | undefined;
   /** The batch under way, and its next event. */
@@ -95,7 +67,7 @@ export class PushStream implements StreamOfSession {
   constructor(
     parts: StreamParts,
     frames: StreamFrames,
-    { sessionId, opened }: StreamIdentity,
+    { sessionId, opened, actor }: StreamIdentity,
     options: StreamOptions,
   ) {
     this.sessionId = sessionId;
@@ -104,17 +76,21 @@ export class PushStream implements StreamOfSession {
     this.#options = options;
     this.#frames = frames;
     this.#intake = new Intake(options.intake);
-    this.#compressor = new Compressor(options.compressor);
     const settled = (error: ServiceError | undefined): void =>
       this.#guarded(() => this.#settled(error));
-    this.#commits = new StreamCommits(parts, { sessionId, opened, settled });
+    this.#commits = new StreamCommits(parts, { sessionId, opened, actor, settled });
+    this.#rows = new StreamRows(this.#commits, parts.meter, options);
+    this.#pace = new Pace(parts, () => this.#guarded(() => this.#goOn()));
   }
 
   get counts(): Readonly<Record<"events" | "refused" | "rows", number>> {
     const { numbers, rowsHanded, rowsWaiting } = this.#commits;
-    const open = this.#compressor.dueAtMs === undefined ? 0 : 1;
-    const rows = rowsHanded + rowsWaiting + open;
+    const rows = rowsHanded + rowsWaiting + (this.#rows.isOpen ? 1 : 0);
     return { events: numbers.received, refused: numbers.refusedEvents, rows };
+  }
+
+  get keptBytes(): number {
+    return this.#commits.numbers.unacknowledgedBytes;
   }
 
   /** Answers whether the next frame may come now. */
@@ -124,6 +100,7 @@ export class PushStream implements StreamOfSession {
         return this.#hearBatch(frame.value);
       case "flush":
         this.#flush();
+        this.#pace.frameTaken();
         return this.#mayListen();
       case "open":
         return this.#end(openOnce());
@@ -150,14 +127,14 @@ export class PushStream implements StreamOfSession {
   /** The call is over; what was received is kept. */
   over(): void {
     if (this.#state === "over") return;
-    this.#closeGroup("end");
+    this.#rows.close("end");
     this.#commits.handOver({ now: true });
     this.#leave();
   }
 
   closeGroup(): void {
     if (this.#state === "over") return;
-    this.#closeGroup("push");
+    this.#rows.close("push");
     this.#commits.handOver({ now: true });
   }
 
@@ -199,7 +176,10 @@ export class PushStream implements StreamOfSession {
       units += event.payload.length + EVENT_UNITS;
     }
     if (this.#state !== "open") return false;
-    if (this.#next === this.#events.length) this.#events = [];
+    if (this.#next === this.#events.length) {
+      this.#events = [];
+      this.#pace.frameTaken();
+    }
     this.#commits.handOver();
     this.#acknowledge();
     this.#arm(nowMs);
@@ -211,26 +191,17 @@ export class PushStream implements StreamOfSession {
     { nowMs, nowMicros }: { readonly nowMs: number; readonly nowMicros: bigint },
   ): void {
     const payloadBytes = Buffer.byteLength(event.payload);
+    this.#pace.add(payloadBytes);
     const taken = this.#intake.take(event, nowMicros);
-    const { numbers } = this.#commits;
-    switch (taken.kind) {
-      case "fragment":
-        numbers.accepted(payloadBytes, this.#compress(taken, nowMs));
-        break;
-      case "rows":
-        this.#closeGroup("event");
-        for (const row of taken.rows) this.#commits.add(row);
-        numbers.accepted(payloadBytes, "none");
-        break;
-      case "refused":
-        if (this.#options.stopOnRefused) {
-          this.#end(taken.error, payloadBytes);
-          return;
-        }
-        this.#frames.refused(numbers.next, taken.error);
-        numbers.refused(payloadBytes);
+    if (taken.kind === "refused") {
+      if (this.#options.stopOnRefused) {
+        this.#end(taken.error, payloadBytes);
+        return;
+      }
+      this.#frames.refused(this.#commits.numbers.next, taken.error);
     }
-    if (this.#isMuch()) this.#closeGroup("bytes");
+    this.#rows.add({ taken, payloadBytes, nowMs });
+    if (this.#isMuch()) this.#rows.close("bytes");
   }
 
   /** The caller may be about to wait for an acknowledgement: what is open must not wait for its age. */
@@ -239,42 +210,24 @@ export class PushStream implements StreamOfSession {
     const { bytesMax } = this.#options;
     return (
       numbers.unacknowledgedBytes >= bytesMax ||
-      numbers.openBytes * 2 >= bytesMax ||
+      (numbers.openBytes + numbers.heldBytes) * 2 >= bytesMax ||
       numbers.unacknowledgedEvents >= EVENTS_MAX
     );
   }
 
-  #compress({ event, framed }: TakenFragment, nowMs: number): GroupStep {
-    const compressor = this.#compressor;
-    const dueMs = compressor.dueAtMs;
-    const rows = compressor.push(event, nowMs, framed);
-    for (const row of rows) this.#commits.addMerged(row);
-    if (dueMs !== undefined && rows.length > 0)
-      this.#parts.meter.groupClosed(nowMs >= dueMs ? "age" : "event");
-    if (compressor.dueAtMs === undefined) return "none";
-    return dueMs === undefined || rows.length > 0 ? "began" : "joined";
-  }
-
-  #closeGroup(by: GroupClosing): void {
-    const row = this.#compressor.flush();
-    if (row === undefined) return;
-    this.#commits.addMerged(row);
-    this.#commits.numbers.groupClosed();
-    this.#parts.meter.groupClosed(by);
-  }
-
   #flush(): void {
-    this.#closeGroup("flush");
+    this.#rows.close("flush");
     this.#commits.handOver();
     this.#frames.owe();
     this.#acknowledge();
   }
 
-  /** Something has to be committed, or taken by the connection, before the next event. */
+  /** Something has to be committed, taken by the connection, or paid for, before the next event. */
   #isFull(): boolean {
     const { numbers, rowsWaiting } = this.#commits;
     return (
       this.#state !== "open" ||
+      this.#pace.isPausing ||
       numbers.unacknowledgedBytes >= this.#options.bytesMax ||
       numbers.unacknowledgedEvents >= EVENTS_MAX ||
       rowsWaiting >= HANDOVER_ROWS ||
@@ -300,8 +253,11 @@ export class PushStream implements StreamOfSession {
 
   #settled(error: ServiceError | undefined): void {
     if (this.#state === "over") return;
-    if (error !== undefined) return this.fence(error);
     this.#acknowledge();
+    if (error !== undefined) {
+      this.#frames.acknowledgeNow();
+      return this.fence(error);
+    }
     this.#commits.handOver();
     if (this.#ending === undefined) this.#goOn();
     else this.#finish(this.#ending);
@@ -321,7 +277,7 @@ export class PushStream implements StreamOfSession {
     this.#state = "ending";
     this.#listens = false;
     this.#events = [];
-    this.#closeGroup("end");
+    this.#rows.close("end");
     this.#commits.handOver();
     this.#ending = { error, refusedBytes };
     this.#finish(this.#ending);
@@ -337,6 +293,7 @@ export class PushStream implements StreamOfSession {
     if (error !== undefined && refusedBytes !== undefined) {
       ending.refusedBytes = undefined;
       this.#frames.refused(numbers.next, error);
+      numbers.receive(refusedBytes);
       numbers.refused(refusedBytes);
       this.#commits.handOver();
       return;
@@ -348,6 +305,7 @@ export class PushStream implements StreamOfSession {
   #leave(): void {
     this.#state = "over";
     this.#events = [];
+    this.#pace.stop();
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#parts.groups.leave(this);
@@ -355,7 +313,7 @@ export class PushStream implements StreamOfSession {
 
   /** One timer, that is set again only when it has run: groups come and go much faster. */
   #arm(nowMs: number): void {
-    const { dueAtMs } = this.#compressor;
+    const { dueAtMs } = this.#rows;
     if (dueAtMs === undefined || this.#cancelTimer !== undefined) return;
     this.#cancelTimer = this.#parts.timers.after(Math.max(1, dueAtMs - nowMs), () =>
       this.#guarded(() => this.#due()),
@@ -373,12 +331,9 @@ export class PushStream implements StreamOfSession {
 
   #due(): void {
     this.#cancelTimer = undefined;
-    const { dueAtMs } = this.#compressor;
     const nowMs = this.#parts.clock.monotonicMs();
-    if (dueAtMs !== undefined && nowMs >= dueAtMs) {
-      this.#closeGroup("age");
-      this.#commits.handOver();
-    }
+    this.#rows.due(nowMs);
+    this.#commits.handOver();
     this.#arm(nowMs);
   }
 }

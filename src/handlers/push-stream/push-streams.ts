@@ -13,21 +13,27 @@ import {
   type PushSessionEventsResponse,
 } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
+import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "../../agui/conform.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
 import { COMPRESSOR_LIMITS } from "../../compressor/limits.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
+import type { RateLimits } from "../../ingest/rate-limits.ts";
+import type { Redactor } from "../../redaction/redactor.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { Caller, Conversation, ConversationRecord, Handlers } from "../context.ts";
 import type { OpenGroups } from "./open-groups.ts";
 import { checkOpen, openFirst } from "./checks.ts";
 import { StreamFrames } from "./frames.ts";
 import { StreamMeter, type StreamMetrics } from "./meter.ts";
-import { PushStream, type StreamOptions, type StreamParts } from "./push-stream.ts";
+import type { StreamOptions, StreamParts } from "./parts.ts";
+import { PushStream } from "./push-stream.ts";
 
 const TOO_MANY_RETRY_AFTER_MS = 1_000;
 
-export interface PushStreamParts extends Omit<StreamParts, "groups" | "meter" | "ingest"> {
+export interface PushStreamParts
+  extends Omit<StreamParts, "groups" | "meter" | "ingest" | "charge"> {
+  readonly rates: Pick<RateLimits, "charge">;
   readonly ingest: Pick<Ingest, "push" | "open">;
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
   readonly metrics: StreamMetrics;
@@ -40,6 +46,8 @@ export interface PushStreamOptions {
   readonly pushStreamBytesMax: number;
   /** Streams that are open at once. */
   readonly pushStreamsMax: number;
+  /** Undefined: nothing is redacted. */
+  readonly redactor?: Redactor | undefined;
 }
 
 export function createPushStreamHandlers(
@@ -75,6 +83,7 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
   #sessionId = "";
   #stream: PushStream | undefined;
   #hasEnded = false;
+  #cancelWait: (() => void) | undefined;
 
   constructor(parts: CallParts, caller: Caller<PushSessionEventsResponse>, options: CallOptions) {
     this.#parts = parts;
@@ -95,6 +104,10 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
 
   get record(): ConversationRecord {
     return { sessionId: this.#sessionId, counts: this.#stream?.counts ?? {} };
+  }
+
+  get keptBytes(): number {
+    return this.#stream?.keptBytes ?? 0;
   }
 
   heard(request: PushSessionEventsRequest): boolean {
@@ -127,7 +140,13 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
     this.#sessionId = open.sessionId;
     const violations = checkOpen(open);
     if (violations.length > 0) return this.#caller.end(invalidArgument(violations));
-    void this.#begin(open);
+    const waitMs = this.#charge(0);
+    if (waitMs === 0) void this.#begin(open);
+    else this.#cancelWait = this.#parts.timers.after(waitMs, () => void this.#begin(open));
+  }
+
+  #charge(bytes: number): number {
+    return this.#parts.rates.charge(this.#caller.principal, this.#sessionId, bytes);
   }
 
   async #begin(open: Open): Promise<void> {
@@ -142,9 +161,11 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
 
   #opened(open: Open, opened: OpenedStream): void {
     const frames = new StreamFrames(this.#caller, opened);
-    const identity = { sessionId: open.sessionId, opened };
+    const actor = actorOf(this.#caller.principal);
+    const identity = { sessionId: open.sessionId, opened, actor };
     const options = streamOptions(open, this.#options);
-    const stream = new PushStream(this.#parts, frames, identity, options);
+    const parts = { ...this.#parts, charge: (bytes: number) => this.#charge(bytes) };
+    const stream = new PushStream(parts, frames, identity, options);
     if (!this.#parts.groups.enter(stream)) return;
     this.#stream = stream;
     frames.opened(opened, options.bytesMax);
@@ -154,15 +175,18 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
   #ended(): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
+    this.#cancelWait?.();
     this.#options.ended();
   }
 }
 
 function streamOptions(open: Open, options: PushStreamOptions): StreamOptions {
   const { textBytesMax, maxAgeMs } = COMPRESSOR_LIMITS;
-  const { validation, payloadBytesMax } = options;
+  const { validation, payloadBytesMax, redactor } = options;
+  const merges = open.compression !== Compression.OFF;
   return {
-    intake: { validation, payloadBytesMax, merges: open.compression !== Compression.OFF },
+    intake: { validation, payloadBytesMax, merges, redactor },
+    redactor,
     compressor: {
       textBytesMax: open.maxTextBytes === 0 ? textBytesMax : open.maxTextBytes,
       maxAgeMs: open.maxAgeMs === 0 ? maxAgeMs : open.maxAgeMs,

@@ -1,0 +1,279 @@
+/**
+ * Who is calling, by the bearer token of the call.
+ *
+ *   no token is configured ─────────────────────► ANONYMOUS, whatever comes
+ *   a static token ─────────────────────────────► its principal
+ *   signed, and known from before ──────────────► its principal        (all of this at once)
+ *   signed, and refused a moment ago ───────────► refused again
+ *   signed, typ of its header is ours ──► verified as a session token ┐
+ *   signed, else ──► verified as a token of the OIDC issuer, if any ──┴► known, or refused
+ *
+ * The header is read before anything is verified, and only to choose who verifies; nothing else is.
+ */
+import { decodeProtectedHeader } from "jose";
+import type { Clock } from "../base/clock.ts";
+import { ServiceError } from "../base/errors.ts";
+import { startAll, stopAll, type Unit } from "../base/lifecycle.ts";
+import type { Log } from "../observability/log.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import type { Audit } from "./audit.ts";
+import { Jwks } from "./jwks.ts";
+import { JwksUrl } from "./jwks-url.ts";
+import { OidcVerifier } from "./oidc.ts";
+import { ANONYMOUS, type Principal } from "./principal.ts";
+import { RefusedToken } from "./refused-token.ts";
+import { SESSION_KEYS_READ_MS, SessionKeys, type TokenKeyStore } from "./session-keys.ts";
+import {
+  createSessionTokens,
+  SESSION_TOKEN_TYPE,
+  type SessionTokens,
+  SessionTokenVerifier,
+} from "./session-tokens.ts";
+import { digestOf } from "./static-tokens.ts";
+import { type Known, type Now, TokenCache } from "./token-cache.ts";
+import { TokenFiles } from "./token-files.ts";
+import type { TokenVerifier } from "./verifier.ts";
+import { FILE_POLL_MS, WatchedFile } from "./watched-file.ts";
+
+export interface Authenticator extends Unit {
+  /** False: no token is configured; everybody is ANONYMOUS and `authorization` is ignored. */
+  readonly asks: boolean;
+  /**
+   * Every value of `authorization`, as it came. Throws or rejects with UNAUTHENTICATED, in one text for
+   * all that is wrong with a token but its age; with a retryable error where nobody can tell now. It is
+   * synchronous when the token is known.
+   */
+  authenticate(authorization: readonly string[]): Principal | Promise<Principal>;
+  /**
+   * Why a stream of this principal may not go on: its token expired, is gone from the file, or was
+   * signed with a key that is gone; undefined: it may. Knows a principal by its identity, not by its
+   * fields: give it the object that `authenticate` gave.
+   */
+  refusalOf(principal: Principal): ServiceError | undefined;
+}
+
+/** Whose tokens it takes, it may issue some of itself. */
+export interface IssuingAuthenticator extends Authenticator {
+  readonly sessionTokens: SessionTokens;
+}
+
+export interface AuthenticatorParts {
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly clock: Clock;
+  readonly audit: Audit;
+  readonly keys: TokenKeyStore;
+}
+
+/** As the configuration has them. */
+export interface AuthOptions {
+  readonly authTokens: string | undefined;
+  readonly authTokensFile: string | undefined;
+  readonly oidcIssuer: string | undefined;
+  readonly oidcAudience: string | undefined;
+  readonly oidcJwksUrl: string | undefined;
+  readonly oidcJwksFile: string | undefined;
+  readonly oidcAlgorithms: readonly string[];
+  readonly oidcRolesClaim: string;
+  readonly oidcProjectClaim: string;
+  readonly sessionTokenTtlMaxMs: number;
+  readonly sessionTokenRotateAfterMs: number;
+}
+
+export function createAuthenticator(
+  parts: AuthenticatorParts,
+  options: AuthOptions,
+  { filePollMs } = { filePollMs: FILE_POLL_MS },
+): IssuingAuthenticator {
+  const { authTokens, authTokensFile, oidcIssuer } = options;
+  const asks = [authTokens, authTokensFile, oidcIssuer].some((one) => one !== undefined);
+  const keys = new SessionKeys(
+    { ...parts, store: parts.keys },
+    {
+      ttlMaxMs: options.sessionTokenTtlMaxMs,
+      rotateAfterMs: options.sessionTokenRotateAfterMs,
+      readMs: asks ? SESSION_KEYS_READ_MS : undefined,
+    },
+  );
+  const tokens = new TokenFiles(parts, { authTokens, authTokensFile, filePollMs });
+  const oidc = createOidc(parts, options, filePollMs);
+  return new BearerTokens(parts, {
+    asks,
+    tokens,
+    oidc: oidc?.verifier,
+    session: new SessionTokenVerifier({ ...parts, keys }),
+    sessionTokens: createSessionTokens({ ...parts, keys }),
+    units: [tokens, ...(oidc === undefined ? [] : [oidc.unit]), keys],
+  });
+}
+
+interface Oidc {
+  readonly verifier: TokenVerifier;
+  readonly unit: Unit;
+}
+
+function createOidc(
+  parts: AuthenticatorParts,
+  options: AuthOptions,
+  filePollMs: number,
+): Oidc | undefined {
+  const { oidcIssuer: issuer, oidcAudience: audience = "", oidcJwksUrl, oidcJwksFile } = options;
+  if (issuer === undefined) return undefined;
+  const jwks = new Jwks();
+  const url = oidcJwksUrl === undefined ? undefined : new JwksUrl({ ...parts, jwks }, oidcJwksUrl);
+  const file = new WatchedFile(
+    { ...parts, take: (text) => jwks.take(text) },
+    { file: "jwks", setting: "OIDC_JWKS_FILE", path: oidcJwksFile ?? "", pollMs: filePollMs },
+  );
+  const lookAgain = async (): Promise<void> => url?.lookAgain();
+  const verifier = new OidcVerifier(
+    { ...parts, jwks, lookAgain },
+    {
+      issuer,
+      audience,
+      algorithms: options.oidcAlgorithms,
+      rolesClaim: options.oidcRolesClaim,
+      projectClaim: options.oidcProjectClaim,
+    },
+  );
+  return { verifier, unit: url ?? file };
+}
+
+interface Ways {
+  readonly asks: boolean;
+  readonly tokens: TokenFiles;
+  readonly oidc: TokenVerifier | undefined;
+  readonly session: TokenVerifier;
+  readonly sessionTokens: SessionTokens;
+  readonly units: readonly Unit[];
+}
+
+/** Of the whole value, scheme and all; issuers with many groups fill 4 KiB. */
+const VALUE_CHARS_MAX = 8_192;
+const BEARER_FORM = /^Bearer +([\x21-\x7e]+)$/i;
+const SIGNED_FORM = /^[\w-]+\.[\w-]+\.[\w-]+$/;
+
+class BearerTokens implements IssuingAuthenticator {
+  readonly asks: boolean;
+  readonly sessionTokens: SessionTokens;
+  readonly #parts: AuthenticatorParts;
+  readonly #ways: Ways;
+  readonly #cache = new TokenCache();
+  /** Of the principals of signed tokens, by what they were verified. */
+  readonly #known = new WeakMap<Principal, Known>();
+
+  constructor(parts: AuthenticatorParts, ways: Ways) {
+    this.#parts = parts;
+    this.#ways = ways;
+    this.asks = ways.asks;
+    this.sessionTokens = ways.sessionTokens;
+  }
+
+  async start(): Promise<void> {
+    await startAll(this.#ways.units);
+  }
+
+  async stop(): Promise<void> {
+    await stopAll(this.#ways.units);
+  }
+
+  authenticate(authorization: readonly string[]): Principal | Promise<Principal> {
+    if (!this.asks) return ANONYMOUS;
+    try {
+      const token = tokenIn(authorization);
+      const digest = digestOf(token);
+      const principal = this.#ways.tokens.find(digest) ?? this.#recall(digest);
+      return principal === undefined ? this.#verify(token, digest) : this.#accept(principal);
+    } catch (error) {
+      throw this.#refuse(error);
+    }
+  }
+
+  refusalOf(principal: Principal): ServiceError | undefined {
+    const { kind, expiresAtMs } = principal;
+    if (kind === "anonymous") return this.asks ? new RefusedToken("missing") : undefined;
+    if (kind === "static") {
+      return this.#ways.tokens.holds(principal) ? undefined : new RefusedToken("unknown");
+    }
+    if (expiresAtMs !== undefined && this.#now().nowMs >= expiresAtMs) {
+      return new RefusedToken("expired");
+    }
+    const known = this.#known.get(principal);
+    return known?.verifier.trusts(known.key) === true ? undefined : new RefusedToken("unknown_key");
+  }
+
+  #recall(digest: string): Principal | undefined {
+    const { tokenChecks } = this.#parts.metrics;
+    try {
+      const known = this.#cache.find(digest, this.#now());
+      if (known !== undefined) tokenChecks.inc({ result: "known" });
+      return known?.principal;
+    } catch (error) {
+      tokenChecks.inc({ result: "refused" });
+      throw error;
+    }
+  }
+
+  async #verify(token: string, digest: string): Promise<Principal> {
+    try {
+      const verifier = this.#verifierOf(token);
+      const known = await this.#cache.check(
+        digest,
+        () => this.#now(),
+        async () => {
+          this.#parts.metrics.tokenChecks.inc({ result: "verified" });
+          return { ...(await verifier.verify(token)), verifier };
+        },
+      );
+      this.#known.set(known.principal, known);
+      return this.#accept(known.principal);
+    } catch (error) {
+      throw this.#refuse(error);
+    }
+  }
+
+  #verifierOf(token: string): TokenVerifier {
+    if (!SIGNED_FORM.test(token)) throw new RefusedToken("unknown");
+    const { oidc, session } = this.#ways;
+    const verifier = typeOf(token) === SESSION_TOKEN_TYPE ? session : oidc;
+    if (verifier === undefined) throw new RefusedToken("unknown");
+    return verifier;
+  }
+
+  #accept(principal: Principal): Principal {
+    this.#parts.metrics.authentications.inc({ kind: principal.kind, outcome: "accepted" });
+    return principal;
+  }
+
+  #refuse(error: unknown): unknown {
+    const { metrics, audit } = this.#parts;
+    const outcome = error instanceof RefusedToken ? error.refusal : ServiceError.from(error).reason;
+    metrics.authentications.inc({ kind: "unknown", outcome });
+    if (error instanceof RefusedToken) audit.unauthenticated(error.refusal);
+    return error;
+  }
+
+  #now(): Now {
+    const { clock } = this.#parts;
+    return { nowMs: Number(clock.nowMicros() / 1_000n), tickMs: clock.monotonicMs() };
+  }
+}
+
+/** Some clients send a header twice, which is the same as once when it says the same. */
+function tokenIn(authorization: readonly string[]): string {
+  const [value, ...more] = authorization;
+  if (value === undefined) throw new RefusedToken("missing");
+  if (more.some((another) => another !== value)) throw new RefusedToken("differing");
+  if (value.length > VALUE_CHARS_MAX) throw new RefusedToken("form");
+  const token = BEARER_FORM.exec(value)?.[1];
+  if (token === undefined) throw new RefusedToken("missing");
+  return token;
+}
+
+function typeOf(token: string): unknown {
+  try {
+    return decodeProtectedHeader(token).typ;
+  } catch {
+    throw new RefusedToken("header");
+  }
+}

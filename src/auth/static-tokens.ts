@@ -1,0 +1,173 @@
+/**
+ * Tokens that the operator hands out, `{"tokens":[{"id","token" or "tokenSha256","roles","project"?}]}`.
+ *
+ * They are compared in constant time in the sense that counts, which is that time tells nothing about
+ * a token. What comes is hashed, and looked up by its SHA-256: how far the look-up gets depends on bits
+ * of a digest that the sender cannot steer towards the digest of a token without knowing the token. Of
+ * the one that is found, all bytes are compared whatever they are. The guess that has to be made is the
+ * whole token, which is why a short one is refused.
+ */
+import { hash, timingSafeEqual } from "node:crypto";
+import { z } from "zod";
+import { type Principal, ROLES, type Role } from "./principal.ts";
+import { fileRefused } from "./watched-file.ts";
+
+export interface StaticToken {
+  readonly id: string;
+  /** As `digestOf` has it. */
+  readonly digest: string;
+  readonly roles: readonly Role[];
+  readonly projectId: string | undefined;
+}
+
+const TOKEN_CHARS_MIN = 16;
+const TOKEN_CHARS_MAX = 4_096;
+const TOKENS_MAX = 10_000;
+const PROJECT_CHARS_MAX = 256;
+/** Of what is wrong with a text, so many are told at once. */
+const PROBLEMS_MAX = 10;
+
+/** SHA-256 of a token: under it tokens are kept and looked up, so that memory holds none of them. */
+export function digestOf(token: string): string {
+  return hash("sha256", token, "hex");
+}
+
+const error = (expected: string) => ({ error: `expected ${expected}` });
+const text = (expected: string, form: RegExp) =>
+  z.string(error(expected)).regex(form, error(expected));
+
+const TOKEN_FORM = new RegExp(`^[\\x21-\\x7e]{${TOKEN_CHARS_MIN},${TOKEN_CHARS_MAX}}$`);
+const tokenSchema = z
+  .strictObject(
+    {
+      id: text("1 to 128 of A-Z, a-z, 0-9 and ._@-", /^[A-Za-z0-9._@-]{1,128}$/),
+      token: text(
+        `${TOKEN_CHARS_MIN} to ${TOKEN_CHARS_MAX} printable ASCII characters`,
+        TOKEN_FORM,
+      ).optional(),
+      tokenSha256: text("64 hexadecimal digits", /^[0-9a-fA-F]{64}$/).optional(),
+      roles: z
+        .array(z.enum(ROLES, error(`one of ${ROLES.join(", ")}`)), error("a list of roles"))
+        .min(1, error("at least one role")),
+      project: text(
+        `1 to ${PROJECT_CHARS_MAX} characters, no control characters`,
+        new RegExp(`^[^\\p{Cc}\\p{Cs}]{1,${PROJECT_CHARS_MAX}}$`, "u"),
+      ).optional(),
+    },
+    error("an object of id, token or tokenSha256, roles, project, and nothing else"),
+  )
+  .refine(
+    (one) => (one.token === undefined) !== (one.tokenSha256 === undefined),
+    error("either token or tokenSha256"),
+  );
+const fileSchema = z.strictObject(
+  { tokens: z.array(tokenSchema, error("a list")).max(TOKENS_MAX, error(`at most ${TOKENS_MAX}`)) },
+  error('an object {"tokens":[…]}, and nothing else'),
+);
+
+/** Throws a ServiceError that names what is wrong by its place, and quotes nothing that was given. */
+export function parseStaticTokens(json: string): readonly StaticToken[] {
+  const parsed = fileSchema.safeParse(jsonOf(json));
+  if (!parsed.success) {
+    const problems = parsed.error.issues.map(({ path, message }) => `${placeOf(path)}${message}`);
+    throw fileRefused(listed(problems));
+  }
+  const tokens = parsed.data.tokens.map(({ id, token, tokenSha256, roles, project }) => ({
+    id,
+    digest: token === undefined ? (tokenSha256 ?? "").toLowerCase() : digestOf(token),
+    roles: [...new Set(roles)],
+    projectId: project,
+  }));
+  refuseDuplicates(tokens);
+  return tokens;
+}
+
+/**
+ * Two of one id could not be told apart in the log, and of two with one token nobody could say who came.
+ * `others` are those of the other setting.
+ */
+export function refuseDuplicates(
+  tokens: readonly StaticToken[],
+  others: readonly StaticToken[] = [],
+): void {
+  const problems = (["id", "digest"] as const).flatMap((key) => {
+    const firsts = new Map(others.map((token) => [token[key], "one of AUTH_TOKENS"]));
+    return tokens.flatMap((token, index) => {
+      const first = firsts.get(token[key]);
+      if (first === undefined) firsts.set(token[key], `that of tokens[${index}]`);
+      const named = key === "id" ? "id" : "token";
+      return first === undefined
+        ? []
+        : [`tokens[${index}].${named}: expected another than ${first}`];
+    });
+  });
+  if (problems.length > 0) throw fileRefused(listed(problems));
+}
+
+/** The tokens in force. */
+export class StaticTokens {
+  #byDigest = new Map<string, { readonly token: StaticToken; readonly principal: Principal }>();
+  #principals = new Set<Principal>();
+
+  /** A token that is as it was keeps its principal, and so its streams. */
+  replace(tokens: readonly StaticToken[]): void {
+    const before = this.#byDigest;
+    this.#byDigest = new Map(
+      tokens.map((token) => {
+        const old = before.get(token.digest);
+        const isSame = old !== undefined && isEqual(old.token, token);
+        return [token.digest, isSame ? old : { token, principal: principalOf(token) }];
+      }),
+    );
+    this.#principals = new Set(Array.from(this.#byDigest.values(), ({ principal }) => principal));
+  }
+
+  find(digest: string): Principal | undefined {
+    const found = this.#byDigest.get(digest);
+    if (found === undefined) return undefined;
+    const isSame = timingSafeEqual(
+      Buffer.from(found.token.digest, "hex"),
+      Buffer.from(digest, "hex"),
+    );
+    return isSame ? found.principal : undefined;
+  }
+
+  /** Whether its token is still there, and means what it meant. */
+  holds(principal: Principal): boolean {
+    return this.#principals.has(principal);
+  }
+}
+
+function principalOf({ id, roles, projectId }: StaticToken): Principal {
+  return { id, kind: "static", roles, projectId, sessionId: undefined, expiresAtMs: undefined };
+}
+
+function isEqual(left: StaticToken, right: StaticToken): boolean {
+  const roles = (token: StaticToken): string => token.roles.toSorted().join();
+  return left.id === right.id && left.projectId === right.projectId && roles(left) === roles(right);
+}
+
+/** The parser's own words quote the text around the mistake, which may be a token; its place does not. */
+function jsonOf(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch (cause) {
+    const said = cause instanceof Error ? cause.message : "";
+    const place = /line \d+ column \d+|position \d+/.exec(said)?.[0];
+    throw fileRefused(`expected JSON${place === undefined ? "" : `; wrong at ${place}`}`);
+  }
+}
+
+function placeOf(path: readonly PropertyKey[]): string {
+  const place = path
+    .map((part) => (typeof part === "number" ? `[${part}]` : `.${String(part)}`))
+    .join("")
+    .replace(/^\./, "");
+  return place === "" ? "" : `${place}: `;
+}
+
+function listed(problems: readonly string[]): string {
+  const left = problems.length - PROBLEMS_MAX;
+  const more = left > 0 ? `; and ${left} more` : "";
+  return problems.slice(0, PROBLEMS_MAX).join("; ") + more;
+}

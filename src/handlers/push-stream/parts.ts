@@ -1,0 +1,29 @@
+/** What one open push stream is made of. */
+import type { Clock } from "../../base/clock.ts";
+import type { OpenedStream } from "../../store/streams.ts";
+import type { CommitParts } from "./commits.ts";
+import type { Intake } from "./intake.ts";
+import type { StreamMeter } from "./meter.ts";
+import type { OpenGroups } from "./open-groups.ts";
+import type { PaceParts } from "./pace.ts";
+import type { StreamRowsOptions } from "./stream-rows.ts";
+
+export interface StreamParts extends CommitParts, PaceParts {
+  readonly meter: StreamMeter;
+  readonly groups: Pick<OpenGroups, "leave">;
+  readonly clock: Clock;
+}
+
+export interface StreamOptions extends StreamRowsOptions {
+  readonly intake: ConstructorParameters<typeof Intake>[0];
+  readonly stopOnRefused: boolean;
+  /** Payload bytes that are not committed; above it nothing is read. */
+  readonly bytesMax: number;
+}
+
+export interface StreamIdentity {
+  readonly sessionId: string;
+  readonly opened: OpenedStream;
+  /** Who pushes. */
+  readonly actor: string | undefined;
+}

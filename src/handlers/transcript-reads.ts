@@ -1,0 +1,22 @@
+import type { CallContext } from "./context.ts";
+import type { SessionTranscript, Transcripts } from "./transcripts.ts";
+
+export interface TranscriptRequest {
+  readonly sessionId: string;
+  /** Undefined: as it is now. */
+  readonly upToSeq: bigint | undefined;
+}
+
+export interface TranscriptHandlers {
+  readTranscript(request: TranscriptRequest, context: CallContext): Promise<SessionTranscript>;
+}
+
+/** The transcripts, as calls ask for them. */
+export function createTranscriptHandlers(
+  transcripts: Pick<Transcripts, "read">,
+): TranscriptHandlers {
+  return {
+    readTranscript: ({ sessionId, upToSeq }, { signal }) =>
+      transcripts.read(sessionId, { upToSeq, signal }),
+  };
+}

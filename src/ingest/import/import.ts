@@ -1,0 +1,189 @@
+/**
+ * Takes over a database of the upstream service: its sessions, then its messages, then its events, in
+ * the order of their numbers there.
+ *
+ *   page of the source ──► convert ──► one transaction: rows, map, counts, progress ──► next page
+ *
+ * In memory is one page. A batch that fails of the database is made again from what the ledger says of
+ * the progress; so nothing is lost or doubled, by a lost answer neither.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { type Backoff, backoffMs } from "../../base/backoff.ts";
+import { ServiceError } from "../../base/errors.ts";
+import { isSessionId } from "../../base/session-id.ts";
+import type { Database } from "../../store/database.ts";
+import { type ImportReport, Tally } from "../../store/import/report.ts";
+import {
+  readColumns,
+  readDeleted,
+  readSourcePage,
+  readSourceSessions,
+  type SourceColumns,
+  type SourceRow,
+} from "../../store/import/source.ts";
+import {
+  importBatch,
+  importProgress,
+  type ImportRefusal,
+  importRefusals,
+  type ImportRow,
+  importSessions,
+} from "../../store/import/target.ts";
+import type { StreamName } from "../../store/rows.ts";
+import { convert } from "./convert.ts";
+
+const SESSIONS_MAX = 500;
+/** Of payloads: a page is held as it came, as rows, and as the JSON of a statement. */
+const PAGE_BYTES_MAX = 8 * 1024 * 1024;
+const TRIES_MAX = 8;
+const RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
+
+export interface ImportParts {
+  readonly source: Database;
+  readonly target: Database;
+  /** Told after each page. */
+  readonly progressed?: (report: ImportReport) => void;
+}
+
+export interface ImportOptions {
+  /** By which the ledger remembers how far it is. */
+  readonly sourceName: string;
+  /** Read, judge and count all that would be imported, and write nothing. */
+  readonly dryRun: boolean;
+  /** Rows of one page, and of one transaction. */
+  readonly batchRowsMax: number;
+  /** Ends the import behind the page under way. */
+  readonly signal: AbortSignal;
+}
+
+export async function importLedger(
+  parts: ImportParts,
+  options: ImportOptions,
+): Promise<ImportReport> {
+  const columns = await readColumns(parts.source);
+  refuseOther(columns);
+  const importing = new Import(parts, options, columns);
+  await importing.sessions();
+  for (const stream of ["messages", "events"] as const) await importing.stream(stream);
+  return importing.tally.report();
+}
+
+function refuseOther({ messages, events }: SourceColumns): void {
+  if (messages.size === 0 && events.size === 0) {
+    refuse("the source has neither session_messages nor session_events");
+  }
+  if (messages.has("recorded_at") || events.has("recorded_at")) {
+    refuse("the source is a database of session-ledger itself");
+  }
+  for (const [table, has] of Object.entries({ messages, events })) {
+    const missing = NEEDED.filter((column) => has.size > 0 && !has.has(column));
+    if (missing.length > 0) refuse(`session_${table} of the source has no ${missing.join(", ")}`);
+  }
+}
+
+function refuse(message: string): never {
+  throw new ServiceError("failed_precondition", "IMPORT_REFUSED", message);
+}
+
+const NEEDED = ["id", "session_id", "seq", "event_type", "payload", "created_at"];
+
+class Import {
+  readonly tally: Tally;
+  readonly #parts: ImportParts;
+  readonly #options: ImportOptions;
+  readonly #columns: SourceColumns;
+
+  constructor(parts: ImportParts, options: ImportOptions, columns: SourceColumns) {
+    this.#parts = parts;
+    this.#options = options;
+    this.#columns = columns;
+    this.tally = new Tally({ source: options.sourceName, dryRun: options.dryRun });
+  }
+
+  async sessions(): Promise<void> {
+    const { source, target } = this.#parts;
+    const { dryRun, signal } = this.#options;
+    let after = "";
+    while (!signal.aborted) {
+      const page = await readSourceSessions(source, this.#columns, {
+        after,
+        sessionsMax: SESSIONS_MAX,
+      });
+      const usable = page.filter(({ id }) => isSessionId(id));
+      const made = dryRun ? 0 : await this.#again(() => importSessions(target, usable));
+      this.tally.sessions({ read: page.length, made });
+      const last = page.at(-1);
+      if (last === undefined || page.length < SESSIONS_MAX) return;
+      after = last.id;
+    }
+  }
+
+  async stream(stream: StreamName): Promise<void> {
+    const { target } = this.#parts;
+    const { sourceName: source, signal } = this.#options;
+    let after = await importProgress(target, { source, stream });
+    while (!signal.aborted) {
+      const next = await this.#again(() => this.#page(stream, after));
+      if (next === undefined) return;
+      if (next === "moved") after = await importProgress(target, { source, stream });
+      else after = next;
+      this.#parts.progressed?.(this.tally.report());
+    }
+  }
+
+  /** The last number of the page; undefined: there is none. */
+  async #page(stream: StreamName, after: bigint): Promise<bigint | "moved" | undefined> {
+    const { source, target } = this.#parts;
+    const { sourceName, dryRun, batchRowsMax: rowsMax } = this.#options;
+    if (!dryRun) {
+      // A try before may have been committed though its answer was lost.
+      const at = await importProgress(target, { source: sourceName, stream });
+      if (at !== after) return "moved";
+    }
+    const page = { stream, after, rowsMax, bytesMax: PAGE_BYTES_MAX };
+    const read = await readSourcePage(source, this.#columns, page);
+    const upTo = read.at(-1)?.oldSeq;
+    if (upTo === undefined) return undefined;
+    const converted = read.map((row) => ({ row, ...convert(stream, row) }));
+    const usable = converted.filter(({ row }) => isSessionId(row.sessionId));
+    const rows = usable.map(({ row, rows: became }): ImportRow => {
+      const { sessionId, oldSeq } = row;
+      return { sessionId, oldSeq, rows: became };
+    });
+    const ids = [...new Set(rows.map(({ sessionId }) => sessionId))];
+    const deleted = await readDeleted(source, this.#columns, ids);
+    const outcome = dryRun
+      ? { refusals: await importRefusals(target, ids, deleted), known: new Set<ImportRow>() }
+      : await importBatch(target, { source: sourceName, stream, after, upTo, rows, deleted });
+    if (outcome === "moved") return "moved";
+    const known = new Set(
+      [...outcome.known].map(({ oldSeq, sessionId }) => `${oldSeq} ${sessionId}`),
+    );
+    for (const { row, rows: became, fault } of converted) {
+      const refusal = refusalOf(row, outcome.refusals);
+      const isKnown = known.has(`${row.oldSeq} ${row.sessionId}`);
+      this.tally.row(stream, { row, became: became.length, fault, refusal, isKnown });
+    }
+    return upTo;
+  }
+
+  async #again<T>(attempt: () => Promise<T>): Promise<T> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await attempt();
+      } catch (error) {
+        const isPassing = error instanceof ServiceError && error.code === "unavailable";
+        if (!isPassing || tries === TRIES_MAX || this.#options.signal.aborted) throw error;
+        const pauseMs = backoffMs(RETRY, tries - 1, Math.random());
+        await delay(pauseMs, undefined, { signal: this.#options.signal }).catch(() => undefined);
+      }
+    }
+  }
+}
+
+function refusalOf(
+  { sessionId }: SourceRow,
+  refusals: ReadonlyMap<string, ImportRefusal>,
+): ImportRefusal | "id_not_usable" | undefined {
+  return isSessionId(sessionId) ? refusals.get(sessionId) : "id_not_usable";
+}

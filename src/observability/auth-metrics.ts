@@ -1,0 +1,49 @@
+import { Counter, type Registry } from "prom-client";
+
+/** What is counted of who calls, and of what they may do. */
+export interface AuthMetrics {
+  /** `outcome`: accepted, or why not; `kind` is of the token, unknown when nobody can tell. */
+  readonly authentications: Counter<"kind" | "outcome">;
+  /** Of tokens that are signed; `result`: known, refused (as it was before), or verified. */
+  readonly tokenChecks: Counter<"result">;
+  /** `keys`: oidc or session; `outcome`: changed, same, failed. */
+  readonly keyRefreshes: Counter<"keys" | "outcome">;
+  /** `file`: tokens or jwks; `outcome`: changed, failed. */
+  readonly authFileReloads: Counter<"file" | "outcome">;
+  readonly denied: Counter<"action" | "reason">;
+}
+
+export function authInstruments(registers: Registry[]): AuthMetrics {
+  return {
+    authentications: new Counter({
+      name: "session_ledger_authentications_total",
+      help: "Calls that had to say who makes them, by the kind of their token and what came of it.",
+      labelNames: ["kind", "outcome"],
+      registers,
+    }),
+    tokenChecks: new Counter({
+      name: "session_ledger_token_checks_total",
+      help: "Signed tokens, by how they were checked: known, refused before, or verified.",
+      labelNames: ["result"],
+      registers,
+    }),
+    keyRefreshes: new Counter({
+      name: "session_ledger_key_refreshes_total",
+      help: "Times the keys of tokens were read again, by whose keys (oidc, session) and outcome.",
+      labelNames: ["keys", "outcome"],
+      registers,
+    }),
+    authFileReloads: new Counter({
+      name: "session_ledger_auth_file_reloads_total",
+      help: "Times a file of tokens or keys had changed, by file and outcome (changed, failed).",
+      labelNames: ["file", "outcome"],
+      registers,
+    }),
+    denied: new Counter({
+      name: "session_ledger_denied_total",
+      help: "Denials, by action and reason (role, scope; of authenticate, what was wrong).",
+      labelNames: ["action", "reason"],
+      registers,
+    }),
+  };
+}

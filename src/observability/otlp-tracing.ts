@@ -1,0 +1,211 @@
+/**
+ * Spans by OpenTelemetry's SDK, sent in batches as OTLP over HTTP in JSON. The only file that loads the
+ * SDK; trace.ts loads this one when traces are on.
+ *
+ * The SDK drops spans without telling anybody, and fails to export without telling anybody. So a gate
+ * stands before its queue, and a meter behind it:
+ *
+ *   span ends ─► gate: waiting < SPANS_WAITING_MAX ─► SDK's batches ─► meter ─► exporter
+ *                  └─ else dropped, counted                              ├─ sent, counted
+ *                                                                        └─ failed, counted, said once
+ *
+ * What waits counts until its export has ended, so a collector that does not answer fills the gate and
+ * nothing else. Nothing here is awaited by a call.
+ */
+import {
+  type Context,
+  ROOT_CONTEXT,
+  type Span as OtelSpan,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+  type Tracer as OtelTracer,
+} from "@opentelemetry/api";
+import { type ExportResult, ExportResultCode, parseTraceParent } from "@opentelemetry/core";
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
+import { resourceFromAttributes } from "@opentelemetry/resources";
+import {
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  type ReadableSpan,
+  type SpanExporter,
+  type SpanProcessor,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from "@opentelemetry/sdk-trace";
+import type { Attributes, Elapsed, Span, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
+
+/** Ended spans in memory, those on their way included. */
+export const SPANS_WAITING_MAX = 4_096;
+const SPANS_PER_EXPORT_MAX = 512;
+/** From the end of a span to its export, when there are few. */
+const EXPORT_DELAY_MS = 1_000;
+/** Of one export, its repetitions included; also the longest that a stop waits for the last ones. */
+const EXPORT_LIMIT_MS = 2_000;
+/** A session id has at most 128 characters; all other values are ours. */
+const VALUE_CHARS_MAX = 256;
+/** A watch that goes on for days tells its first moments. */
+const EVENTS_PER_SPAN_MAX = 64;
+
+export function createOtlpTracing(deps: TracingDeps, options: TracingOptions): Tracing {
+  return new OtlpTracing(deps, options);
+}
+
+class OtlpTracing implements Tracing {
+  readonly #provider: TracerProvider;
+  readonly #tracer: OtelTracer;
+  #stopped: Promise<void> | undefined;
+
+  constructor(deps: TracingDeps, { endpoint, serviceName, sampleRatio }: TracingOptions) {
+    const url = `${endpoint.replace(/\/$/, "")}/v1/traces`;
+    const exporter = new OTLPTraceExporter({ url, timeoutMillis: EXPORT_LIMIT_MS });
+    this.#provider = new TracerProvider({
+      resource: resourceFromAttributes({ "service.name": serviceName }),
+      sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(sampleRatio) }),
+      spanLimits: {
+        attributeValueLengthLimit: VALUE_CHARS_MAX,
+        eventCountLimit: EVENTS_PER_SPAN_MAX,
+      },
+      spanProcessors: [new Gate(deps, new Meter(deps, exporter))],
+    });
+    this.#tracer = this.#provider.getTracer("session-ledger");
+  }
+
+  async start(): Promise<void> {}
+
+  stop(): Promise<void> {
+    this.#stopped ??= withinLimit(this.#provider.shutdown(), EXPORT_LIMIT_MS);
+    return this.#stopped;
+  }
+
+  span(
+    name: string,
+    traceparent: string | undefined,
+    attributes: Attributes | undefined,
+  ): Span | undefined {
+    if (this.#stopped !== undefined) return undefined;
+    const options = { kind: SpanKind.SERVER, ...(attributes === undefined ? {} : { attributes }) };
+    const span = this.#tracer.startSpan(name, options, contextOf(traceparent));
+    return span.isRecording() ? new OtlpSpan(this.#tracer, span) : undefined;
+  }
+}
+
+class OtlpSpan implements Span {
+  readonly #tracer: OtelTracer;
+  readonly #span: OtelSpan;
+  readonly #context: Context;
+
+  constructor(tracer: OtelTracer, span: OtelSpan) {
+    this.#tracer = tracer;
+    this.#span = span;
+    this.#context = trace.setSpan(ROOT_CONTEXT, span);
+  }
+
+  set(attributes: Attributes): void {
+    this.#span.setAttributes(attributes);
+  }
+
+  event(name: string, attributes?: Attributes): void {
+    this.#span.addEvent(name, attributes);
+  }
+
+  /** The SDK takes a number that is not above `performance.now()` for one of that clock. */
+  took(name: string, { fromMs, untilMs }: Elapsed, attributes?: Attributes): void {
+    const options = { startTime: fromMs, ...(attributes === undefined ? {} : { attributes }) };
+    this.#tracer.startSpan(name, options, this.#context).end(untilMs);
+  }
+
+  end(failure?: string): void {
+    if (failure !== undefined) {
+      this.#span.setStatus({ code: SpanStatusCode.ERROR, message: failure });
+    }
+    this.#span.end();
+  }
+}
+
+/** What is no `traceparent` begins a trace of its own: that is what W3C asks for. */
+function contextOf(traceparent: string | undefined): Context {
+  const parent = traceparent === undefined ? null : parseTraceParent(traceparent);
+  return parent === null
+    ? ROOT_CONTEXT
+    : trace.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
+}
+
+/** Behind the SDK's queue. */
+class Meter implements SpanExporter {
+  /** Spans that were let in, and whose export has not ended. */
+  waiting = 0;
+  readonly #deps: TracingDeps;
+  readonly #exporter: SpanExporter;
+  #isFailing = false;
+
+  constructor(deps: TracingDeps, exporter: SpanExporter) {
+    this.#deps = deps;
+    this.#exporter = exporter;
+  }
+
+  export(spans: ReadableSpan[], done: (result: ExportResult) => void): void {
+    this.#exporter.export(spans, (result) => {
+      this.waiting -= spans.length;
+      this.#count(spans.length, result);
+      done(result);
+    });
+  }
+
+  shutdown(): Promise<void> {
+    return this.#exporter.shutdown();
+  }
+
+  #count(spans: number, { code, error }: ExportResult): void {
+    const { log, metrics } = this.#deps;
+    const isSent = code === ExportResultCode.SUCCESS;
+    metrics.traceSpans.inc({ outcome: isSent ? "sent" : "failed" }, spans);
+    if (isSent === !this.#isFailing) return;
+    this.#isFailing = !isSent;
+    if (isSent) log.info({}, "traces_sent_again");
+    else log.warn({ err: error }, "traces_not_sent");
+  }
+}
+
+/** Before the SDK's queue, which is made as long as this lets in. */
+class Gate implements SpanProcessor {
+  readonly #meter: Meter;
+  readonly #batches: SpanProcessor;
+  readonly #dropped: () => void;
+
+  constructor({ metrics }: TracingDeps, meter: Meter) {
+    this.#meter = meter;
+    this.#dropped = () => metrics.traceSpans.inc({ outcome: "dropped" });
+    this.#batches = new BatchSpanProcessor({
+      exporter: meter,
+      maxQueueSize: SPANS_WAITING_MAX,
+      maxExportBatchSize: SPANS_PER_EXPORT_MAX,
+      scheduledDelayMillis: EXPORT_DELAY_MS,
+      exportTimeoutMillis: EXPORT_LIMIT_MS,
+    });
+  }
+
+  onStart(): void {}
+
+  onEnd(span: ReadableSpan): void {
+    if (this.#meter.waiting >= SPANS_WAITING_MAX) return this.#dropped();
+    this.#meter.waiting += 1;
+    this.#batches.onEnd(span);
+  }
+
+  forceFlush(): Promise<void> {
+    return this.#batches.forceFlush();
+  }
+
+  shutdown(): Promise<void> {
+    return this.#batches.shutdown();
+  }
+}
+
+/** What is not sent by then is lost; a stop has more to do than to wait for a collector. */
+async function withinLimit(done: Promise<void>, limitMs: number): Promise<void> {
+  const late = Promise.withResolvers<void>();
+  const timer = setTimeout(() => late.resolve(), limitMs);
+  await Promise.race([done.catch(() => undefined), late.promise]);
+  clearTimeout(timer);
+}

@@ -1,0 +1,17 @@
+import { Counter, type Registry } from "prom-client";
+
+export interface RedactionMetrics {
+  /** Secrets that were masked, and members whose value was taken out (`key`), by kind. */
+  readonly redactions: Counter<"kind">;
+}
+
+export function redactionInstruments(registers: Registry[]): RedactionMetrics {
+  return {
+    redactions: new Counter({
+      name: "session_ledger_redactions_total",
+      help: "Secrets that were masked before anything was stored or sent, by kind; `key`: by the name of a member.",
+      labelNames: ["kind"],
+      registers,
+    }),
+  };
+}

@@ -1,0 +1,61 @@
+import { Counter, Gauge, type Registry } from "prom-client";
+
+/** The names of the servers in metrics and log lines. */
+export type ServerName = "grpc" | "http";
+
+/** Why a connection was closed by us. */
+export type ConnectionEnd = "limit" | "preface" | "flood";
+
+/** What is counted of connections, below any call. */
+export interface TransportMetrics {
+  readonly connections: Gauge<"server">;
+  /** `why`: limit, too many; preface, it never began to speak HTTP/2; flood, it said too much. */
+  readonly connectionsClosed: Counter<"server" | "why">;
+  readonly tlsHandshakesFailed: Counter<"server">;
+  /** `outcome`: changed, failed. */
+  readonly tlsReloads: Counter<"outcome">;
+  /** Seconds since the epoch; without TLS there is none. */
+  readonly tlsExpiry: Gauge<"file">;
+  /** Bytes of gRPC requests that have come and are not answered, and of events that are not stored. */
+  readonly receivedBytes: Gauge;
+}
+
+export function transportInstruments(registers: Registry[]): TransportMetrics {
+  return {
+    connections: new Gauge({
+      name: "session_ledger_connections",
+      help: "Connections that are open, by server (grpc, http).",
+      labelNames: ["server"],
+      registers,
+    }),
+    connectionsClosed: new Counter({
+      name: "session_ledger_connections_closed_total",
+      help: "Connections that the service closed, by server and why (limit, preface, flood).",
+      labelNames: ["server", "why"],
+      registers,
+    }),
+    tlsHandshakesFailed: new Counter({
+      name: "session_ledger_tls_handshakes_failed_total",
+      help: "Connections that failed or took too long to agree on TLS, by server.",
+      labelNames: ["server"],
+      registers,
+    }),
+    tlsReloads: new Counter({
+      name: "session_ledger_tls_reloads_total",
+      help: "Times the files of TLS had changed, by outcome (changed, failed).",
+      labelNames: ["outcome"],
+      registers,
+    }),
+    tlsExpiry: new Gauge({
+      name: "session_ledger_tls_certificate_expiry_timestamp_seconds",
+      help: "When the certificate that is served ends, in seconds since the epoch.",
+      labelNames: ["file"],
+      registers,
+    }),
+    receivedBytes: new Gauge({
+      name: "session_ledger_received_bytes",
+      help: "Memory of gRPC requests that came and are not answered, push streams' events included.",
+      registers,
+    }),
+  };
+}

@@ -1,0 +1,146 @@
+/**
+ * All prefixes at once: a table that says, for each state and each character, the next state, and for
+ * some states which prefixes are complete there. A state is what the last characters may be the
+ * beginning of, and whether a word goes on, so a character costs one look into the table, whatever
+ * came before. It is made once, when the service starts.
+ */
+import { type CharClass, charClassOf } from "./char-class.ts";
+import type { Part, Secret } from "./patterns.ts";
+
+export interface CompiledPart {
+  readonly joint: readonly number[];
+  readonly has: CharClass;
+  readonly least: number;
+  readonly window: number;
+  readonly isGap: boolean;
+  readonly dashes: number;
+}
+
+export interface CompiledSecret {
+  readonly kind: string;
+  readonly parts: readonly CompiledPart[];
+}
+
+export interface Automaton {
+  /** By state times `width` plus the column of the character. */
+  readonly next: Uint16Array;
+  readonly width: number;
+  /** Of an ASCII character; all others are in column 0. */
+  readonly columns: Uint8Array;
+  /** By state: the secrets that may begin here, one each. */
+  readonly begins: readonly (readonly CompiledSecret[] | undefined)[];
+}
+
+export const START = 0;
+const STATES_MAX = 0xffff;
+const ASCII = 128;
+
+export function compile(secrets: readonly Secret[]): Automaton {
+  for (const secret of secrets) assertOneEnds(secret);
+  const compiled = secrets.map(({ kind, parts }) => ({ kind, parts: parts.map(compiledPart) }));
+  const words: Word[] = secrets.flatMap(({ prefixes, startsWord = false }, secret) =>
+    prefixes.map((text) => ({ text, secret, startsWord })),
+  );
+  const beginning = Map.groupBy(words.entries(), ([, { text }]) => text.charAt(0));
+  const { columns, width, characterOf } = columnsOf(words);
+  const states: State[] = [];
+  const numbers = new Map<string, number>();
+  const numberOf = (state: State): number => {
+    const key = keyOf(state);
+    const known = numbers.get(key);
+    if (known !== undefined) return known;
+    if (states.length === STATES_MAX) throw new RangeError("too many patterns");
+    numbers.set(key, states.length);
+    return states.push(state) - 1;
+  };
+  numberOf({ partial: [], complete: [], before: "other" });
+  const next: number[] = [];
+  for (let at = 0; at < states.length; at += 1) {
+    const state = states[at];
+    if (state === undefined) break;
+    for (let column = 0; column < width; column += 1)
+      next.push(numberOf(after(state, characterOf(column), { words, beginning })));
+  }
+  const begins = states.map(({ complete }) => {
+    const found = [...new Set(complete)].flatMap((secret) => compiled[secret] ?? []);
+    return found.length > 0 ? found : undefined;
+  });
+  return { next: Uint16Array.from(next), width, columns, begins };
+}
+
+/** Else a candidate could outlive an older one of its secret, and only the older one is kept. */
+function assertOneEnds({ kind, prefixes, parts }: Secret): void {
+  const dashes = "-".repeat(parts.at(-1)?.endsAtDashes ?? 0);
+  if (!prefixes.every((prefix) => prefix.endsWith(dashes)))
+    throw new RangeError(`${kind}: what ends it must end its prefixes`);
+}
+
+interface Word {
+  readonly text: string;
+  readonly secret: number;
+  readonly startsWord: boolean;
+}
+
+interface Words {
+  readonly words: readonly Word[];
+  /** By their first character. */
+  readonly beginning: ReadonlyMap<string, readonly (readonly [index: number, word: Word])[]>;
+}
+
+const NO_WORDS: readonly never[] = [];
+
+interface State {
+  /** Words that have begun, and how much of each has come. */
+  readonly partial: readonly (readonly [word: number, units: number])[];
+  /** Secrets with a word that ends here. */
+  readonly complete: readonly number[];
+  readonly before: "word" | "backslash" | "other";
+}
+
+function keyOf({ partial, complete, before }: State): string {
+  return `${before} ${partial.join(";")} ${complete.join()}`;
+}
+
+function after({ partial, before }: State, character: string, { words, beginning }: Words): State {
+  const going: [word: number, units: number][] = [];
+  for (const [word, units] of partial)
+    if (words[word]?.text.charAt(units) === character) going.push([word, units + 1]);
+  for (const [word, { startsWord }] of beginning.get(character) ?? NO_WORDS)
+    if (!(startsWord && before === "word")) going.push([word, 1]);
+  const isWhole = ([word, units]: readonly [number, number]): boolean =>
+    words[word]?.text.length === units;
+  return {
+    partial: going.filter((one) => !isWhole(one)),
+    complete: going.filter(isWhole).flatMap(([word]) => words[word]?.secret ?? []),
+    before: kindOf(character, before),
+  };
+}
+
+/** In JSON inside JSON a line begins behind `\n`, whose letter is none of the word's. */
+function kindOf(character: string, before: State["before"]): State["before"] {
+  if (character === "\\" && before !== "backslash") return "backslash";
+  return before !== "backslash" && /^[A-Za-z0-9]$/.test(character) ? "word" : "other";
+}
+
+const ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+/** Characters that mean the same share a column: those of no prefix, and of them the word's. */
+function columnsOf(words: readonly Word[]) {
+  const own = [...new Set([...words.flatMap(({ text }) => text.split("")), "\\"])];
+  const used = new Set(own);
+  const spare = ALPHANUMERIC.split("").filter((character) => !used.has(character));
+  const characters = ["\0", spare[0] ?? "\0", ...own];
+  const columns = new Uint8Array(ASCII);
+  for (const character of spare) columns[character.charCodeAt(0)] = 1;
+  own.forEach((character, at) => (columns[character.charCodeAt(0)] = at + 2));
+  const characterOf = (column: number): string => characters[column] ?? "\0";
+  return { columns, width: characters.length, characterOf };
+}
+
+function compiledPart({ joint = "", characters, least, ...rest }: Part): CompiledPart {
+  const has = charClassOf(characters);
+  if (has === undefined) throw new RangeError(`${characters} is no class of characters`);
+  const { window = Number.POSITIVE_INFINITY, isGap = false, endsAtDashes: dashes = 0 } = rest;
+  const units = Array.from(joint, (character) => character.charCodeAt(0));
+  return { joint: units, has, least, window, isGap, dashes };
+}

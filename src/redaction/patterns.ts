@@ -1,0 +1,139 @@
+/**
+ * What a secret looks like: words that begin it, and characters of one class behind them, so many at
+ * least. That is all the language there is, so that every pattern is found in one pass over a text,
+ * whatever is in it (automaton.ts), and a text can be read piece by piece.
+ *
+ *   prefix        class{least}            sk-ant-   [A-Za-z0-9_-]{20}
+ *   prefix  gap   class{least}            SecretAccessKey   ": "   [A-Za-z0-9/+=]{40}
+ *   prefix  class{least} joint class{least}      eyJ  […]{10}  .eyJ  […]{20}
+ *
+ * What is masked begins behind the prefix. The prefix is no secret; it tells a reader what stood there;
+ * and as it stays, the beginning of one never has to be held back: else every fragment that ends with
+ * an "s" would wait for the next, because of `sk-`.
+ *
+ * The forms are those that providers document or that scanners for leaked secrets look for, with lower
+ * least lengths where providers have changed them before: what is masked by mistake is a nuisance.
+ */
+export interface Secret {
+  /** What it is counted as. */
+  readonly kind: string;
+  readonly prefixes: readonly string[];
+  /** Nothing begins in the middle of a word: `sk-` is also in `task-`. */
+  readonly startsWord?: boolean;
+  readonly parts: readonly [Part, ...Part[]];
+}
+
+export interface Part {
+  /** What is between the part before and this one; empty where their classes tell them apart. */
+  readonly joint?: string;
+  /** ASCII, as between the brackets of a regular expression. */
+  readonly characters: string;
+  readonly least: number;
+  /** Only its last units are masked; for parts that tell nothing until the next one is there. */
+  readonly window?: number;
+  /** It is between a name and its value, and stays. */
+  readonly isGap?: boolean;
+  /** So many dashes in a row end it, and so do those that end its prefix. A dash may stay or not. */
+  readonly endsAtDashes?: number;
+}
+
+const ALPHANUMERIC = "A-Za-z0-9";
+const URL_SAFE = "A-Za-z0-9_-";
+const BASE64 = "A-Za-z0-9/+=";
+
+function simple(
+  kind: string,
+  prefixes: readonly string[],
+  { characters, least, startsWord = false }: Part & { readonly startsWord?: boolean },
+): Secret {
+  return { kind, prefixes, startsWord, parts: [{ characters, least }] };
+}
+
+/** From a name to its value: `aws_secret_access_key = `, `"SecretAccessKey": "`, `\": \"`. */
+const GAP: Part = { characters: " \t\n\r\"'`:=\\\\", least: 1, isGap: true };
+
+function pemHeaders(): readonly string[] {
+  const names = ["", "RSA ", "EC ", "DSA ", "ENCRYPTED ", "OPENSSH "];
+  const headers = names.map((name) => `-----BEGIN ${name}PRIVATE KEY-----`);
+  return [...headers, "-----BEGIN PGP PRIVATE KEY BLOCK-----"];
+}
+
+export const BUILT_IN: readonly Secret[] = [
+  simple("anthropic", ["sk-ant-"], { characters: URL_SAFE, least: 20 }),
+  simple("openai", ["sk-proj-", "sk-svcacct-", "sk-admin-"], { characters: URL_SAFE, least: 20 }),
+  // Of OpenAI's first keys, and of many services that speak its protocol.
+  simple("openai", ["sk-"], { characters: ALPHANUMERIC, least: 20, startsWord: true }),
+  simple("openrouter", ["sk-or-v1-"], { characters: ALPHANUMERIC, least: 32 }),
+  simple("aws_access_key_id", ["AKIA", "ASIA"], {
+    characters: "A-Z0-9",
+    least: 16,
+    startsWord: true,
+  }),
+  {
+    kind: "aws_secret",
+    prefixes: [
+      "aws_secret_access_key",
+      "AWS_SECRET_ACCESS_KEY",
+      "SecretAccessKey",
+      "secretAccessKey",
+      "aws_session_token",
+      "AWS_SESSION_TOKEN",
+      "SessionToken",
+      "sessionToken",
+    ],
+    parts: [GAP, { characters: BASE64.replace("=", ""), least: 40 }],
+  },
+  simple("google", ["AIza"], { characters: URL_SAFE, least: 35 }),
+  simple("google", ["GOCSPX-", "ya29."], { characters: URL_SAFE, least: 20 }),
+  simple(
+    "slack",
+    ["a", "b", "c", "d", "e", "o", "p", "r", "s"].map((letter) => `xox${letter}-`),
+    {
+      characters: "A-Za-z0-9%-",
+      least: 10,
+    },
+  ),
+  simple("slack", ["xapp-", "hooks.slack.com/services/"], { characters: "A-Za-z0-9/-", least: 20 }),
+  simple("github", ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"], {
+    characters: "A-Za-z0-9_",
+    least: 36,
+  }),
+  simple(
+    "gitlab",
+    [
+      "glpat-",
+      "gldt-",
+      "glrt-",
+      "glrtr-",
+      "glcbt-",
+      "glptt-",
+      "glft-",
+      "glimt-",
+      "glagent-",
+      "gloas-",
+      "glsoat-",
+      "glffct-",
+      "GR1348941",
+    ],
+    { characters: "A-Za-z0-9_.-", least: 20 },
+  ),
+  simple("stripe", ["sk_live_", "rk_live_", "whsec_"], { characters: ALPHANUMERIC, least: 16 }),
+  simple("npm", ["npm_"], { characters: ALPHANUMERIC, least: 36, startsWord: true }),
+  simple("huggingface", ["hf_"], { characters: ALPHANUMERIC, least: 30, startsWord: true }),
+  {
+    kind: "jwt",
+    prefixes: ["eyJ"],
+    startsWord: true,
+    parts: [
+      // `{"`, as base64 has it, begins much that is no token: a header with a payload behind it is one.
+      { characters: URL_SAFE, least: 10, window: 1_024 },
+      { joint: ".eyJ", characters: "A-Za-z0-9_.-", least: 20 },
+    ],
+  },
+  {
+    kind: "private_key",
+    prefixes: pemHeaders(),
+    // Base64 and its lines, in JSON inside JSON too, and headers like `Proc-Type: 4,ENCRYPTED`.
+    parts: [{ characters: "A-Za-z0-9/+= \t\n\r\\\\:,.;()_", least: 16, endsAtDashes: 5 }],
+  },
+];

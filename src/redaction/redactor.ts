@@ -1,0 +1,75 @@
+/** What a service that redacts does with each text before anybody else sees it; pure but for counting. */
+import { readPayload } from "../agui/payload.ts";
+import { memberSpans, type Span } from "../agui/spans.ts";
+import { compile } from "./automaton.ts";
+import { maskJson } from "./json-text.ts";
+import { type Keys, keysOf, KEY_KIND, withoutValues } from "./keys.ts";
+import { maskPlain } from "./masking.ts";
+import { type LineLimits, RedactionLine, type Release } from "./line.ts";
+import type { Secret } from "./patterns.ts";
+import { type Found, TextScan } from "./text-scan.ts";
+
+export type { RedactionLine };
+
+export interface RedactionOptions {
+  readonly secrets: readonly Secret[];
+  /** Names of members of JSON objects. */
+  readonly keys: readonly string[];
+}
+
+/** A payload, and whether the text of its `delta` was left as it is. */
+export interface Besides {
+  readonly payload: string;
+  readonly leavesDelta: boolean;
+}
+
+export interface Redactor {
+  /** Any text; JSON stays JSON. */
+  readonly text: (text: string) => string;
+  /** The payload of an event, which is JSON or will be refused. */
+  readonly payload: (payload: string) => string;
+  /** The same without a `delta` that is a string, which may be a piece of a longer text. */
+  readonly besidesDelta: (payload: string) => Besides;
+  /** For texts that come in pieces. */
+  line<T>(release: Release<T>, limits: LineLimits): RedactionLine<T>;
+}
+
+export function createRedactor({ secrets, keys: names }: RedactionOptions, found: Found): Redactor {
+  const automaton = compile(secrets);
+  const scan = new TextScan(automaton, found);
+  const keys: Keys | undefined = names.length > 0 ? keysOf(names) : undefined;
+  const json = (text: string, besides?: Span): string => {
+    const masked = maskJson(text, scan, besides);
+    return keys === undefined ? masked : withoutValues(masked, keys, () => found(KEY_KIND));
+  };
+  return {
+    text(text) {
+      if (isJson(text)) return json(text);
+      scan.restart();
+      scan.readPlain(text);
+      scan.end();
+      return scan.masked.length === 0 ? text : maskPlain(text, scan.masked);
+    },
+    payload: (payload) => json(payload),
+    besidesDelta(payload) {
+      const delta = deltaOf(payload);
+      return { payload: json(payload, delta), leavesDelta: delta !== undefined };
+    },
+    line: (release, limits) => new RedactionLine(automaton, found, { release, limits }),
+  };
+}
+
+/** An object, or a list of anything: what else is JSON has no strings inside. */
+function isJson(text: string): boolean {
+  const first = /^\s*([{[])/.exec(text)?.[1];
+  if (first === "{") return readPayload(text).ok;
+  return first === "[" && readPayload(`{"list":${text}}`).ok;
+}
+
+/** Between its quotes. */
+function deltaOf(payload: string): Span | undefined {
+  if (!payload.includes("delta")) return undefined; // A key that is spelled with escapes is masked in place.
+  const span = memberSpans(payload).find(({ key }) => key === "delta")?.valueSpan;
+  if (span === undefined || payload.charAt(span.start) !== '"') return undefined;
+  return { start: span.start + 1, end: span.end - 1 };
+}

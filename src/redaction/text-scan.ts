@@ -1,0 +1,271 @@
+/**
+ * One text as it is read, in pieces of any size: which of its units are a secret's, as far as is known.
+ *
+ *   … the ke│y is ghp_│Ab3kQ…            │ where a piece ends
+ *   ────────┴─────────┘└──┘
+ *     known: stays      not known before 36 characters of the class have come, or another one
+ *
+ * Behind a prefix there is a candidate, which the following units feed, prove, or end. Of the candidates
+ * for one secret that stand in the same part of it only the oldest is kept: a younger one has fewer
+ * units, ends with it, and would mask less. So there are never more than there are parts of patterns,
+ * and a unit costs a bounded number of steps whatever the text is.
+ *
+ * Where an answer cannot wait, `letGo` masks what is not known yet: what was masked for nothing is a
+ * nuisance, what was let out stays out. The candidate lives on, so that what follows is masked too.
+ */
+import { type Automaton, type CompiledSecret, START } from "./automaton.ts";
+import { isIn } from "./char-class.ts";
+import { readEscape } from "./json-units.ts";
+
+/** Units of a text, counted from its beginning. */
+export interface Range {
+  readonly from: number;
+  /** Exclusive. */
+  readonly to: number;
+}
+
+export type Found = (kind: string) => void;
+
+interface Candidate {
+  readonly secret: CompiledSecret;
+  part: number;
+  /** Units of the part's joint that have come. */
+  jointUnits: number;
+  /** Units of the part's class. */
+  units: number;
+  dashes: number;
+  /** The first unit to be masked, once there is one. */
+  from: number;
+  isProven: boolean;
+  isCounted: boolean;
+}
+
+const NOWHERE = -1;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const DASH = 0x2d;
+const SPACE = 0x20;
+/** In no class, no prefix and no word. */
+const NO_UNIT = 0xffff;
+
+export class TextScan {
+  readonly #automaton: Automaton;
+  readonly #found: Found;
+  #state = START;
+  #position = 0;
+  #live: Candidate[] = [];
+  /** In order, with gaps between them. */
+  #masked: { from: number; to: number }[] = [];
+
+  constructor(automaton: Automaton, found: Found) {
+    this.#automaton = automaton;
+    this.#found = found;
+  }
+
+  /** Units read so far. */
+  get position(): number {
+    return this.#position;
+  }
+
+  get masked(): readonly Range[] {
+    return this.#masked;
+  }
+
+  /** Something has begun that may be a secret. */
+  get isLive(): boolean {
+    return this.#live.length > 0;
+  }
+
+  /** Up to here it is known what is masked. */
+  get settled(): number {
+    let settled = this.#position;
+    for (const { isProven, from } of this.#live)
+      if (!isProven && from !== NOWHERE && from < settled) settled = from;
+    return settled;
+  }
+
+  /** Text as it is. */
+  readPlain(text: string): void {
+    for (let at = 0; at < text.length; ) {
+      if (this.#live.length === 0) at = this.#pass(text, at, NO_UNIT);
+      if (at < text.length) this.#step(text.charCodeAt(at++));
+    }
+  }
+
+  /** The body of a JSON string, up to its closing quote, whose place is the answer, or to the end. */
+  readSpelled(text: string, start: number): number {
+    let at = start;
+    while (at < text.length) {
+      if (this.#live.length === 0) at = this.#pass(text, at, QUOTE);
+      const unit = text.charCodeAt(at);
+      if (unit === QUOTE || at >= text.length) break;
+      if (unit === BACKSLASH) {
+        const escape = readEscape(text, at);
+        at += escape.length;
+        this.#step(escape.unit);
+      } else {
+        at += 1;
+        this.#step(unit < SPACE ? NO_UNIT : unit); // A string has none: it must not become one.
+      }
+    }
+    return at;
+  }
+
+  /** A unit between two strings of a JSON text: a name and its value may be two strings. */
+  readBetween(unit: number): void {
+    this.#live = this.#live.filter((one) => {
+      const { isGap, has } = one.secret.parts[one.part] ?? NO_PART;
+      if (!isGap || !isIn(has, unit)) return false;
+      one.units += 1;
+      return true;
+    });
+  }
+
+  /** The string is over, the JSON text is not: what was to be masked is behind, or will never come. */
+  endString(): void {
+    this.#live = this.#live.filter(({ secret, part }) => secret.parts[part]?.isGap === true);
+    this.#state = START;
+  }
+
+  /** What is not a secret by now is none. */
+  end(): void {
+    this.#live = [];
+    this.#state = START;
+  }
+
+  letGo(): void {
+    for (const one of this.#live) {
+      if (one.isProven || one.from === NOWHERE || one.from === this.#position) continue;
+      this.#mask(one.from, this.#position);
+      this.#count(one);
+      one.from = this.#position;
+    }
+  }
+
+  /** Ranges that end before are not asked for any more. */
+  forget(before: number): void {
+    while ((this.#masked[0]?.to ?? before + 1) <= before) this.#masked.shift();
+  }
+
+  restart(): void {
+    this.end();
+    this.#masked = [];
+    this.#position = 0;
+  }
+
+  /** Past everything in which nothing begins; stops at the end, at `stop`, and at what has to be looked at. */
+  #pass(text: string, start: number, stop: number): number {
+    const { next, width, columns, begins } = this.#automaton;
+    let state = this.#state;
+    let at = start;
+    for (; at < text.length; at += 1) {
+      const unit = text.charCodeAt(at);
+      if (unit === stop || unit < SPACE || unit === BACKSLASH) break;
+      const entered = next[state * width + (columns[unit] ?? 0)] ?? START;
+      if (begins[entered] !== undefined) break; // #step goes there.
+      state = entered;
+    }
+    this.#state = state;
+    this.#position += at - start;
+    return at;
+  }
+
+  #step(unit: number): void {
+    if (this.#live.length > 0) this.#feed(unit);
+    this.#position += 1;
+    const { next, width, columns, begins } = this.#automaton;
+    this.#state = next[this.#state * width + (columns[unit] ?? 0)] ?? START;
+    for (const secret of begins[this.#state] ?? NONE) this.#begin(secret);
+  }
+
+  #begin(secret: CompiledSecret): void {
+    if (this.#live.some((one) => one.secret === secret && one.part === 0)) return;
+    const counts = { part: 0, jointUnits: 0, units: 0, dashes: 0, from: NOWHERE };
+    this.#live.push({ secret, ...counts, isProven: false, isCounted: false });
+  }
+
+  #feed(unit: number): void {
+    const live = this.#live;
+    let kept = 0;
+    for (let at = 0; at < live.length; at += 1) {
+      const one = live[at];
+      if (one === undefined || !this.#goesOn(one, unit, kept)) continue;
+      live[kept] = one;
+      kept += 1;
+    }
+    live.length = kept;
+  }
+
+  /** `older`: how many of the live ones are older, and have had the unit already. */
+  #goesOn(one: Candidate, unit: number, older: number): boolean {
+    const part = one.secret.parts[one.part] ?? NO_PART;
+    if (one.jointUnits < part.joint.length) {
+      if (part.joint[one.jointUnits] !== unit) return false;
+      one.jointUnits += 1;
+      this.#cover(one);
+      return true;
+    }
+    if (isIn(part.has, unit)) {
+      one.units += 1;
+      one.dashes = 0;
+      if (part.isGap) return true;
+      this.#cover(one);
+      const isLast = one.part === one.secret.parts.length - 1;
+      if (isLast && one.units >= part.least) this.#prove(one);
+      else one.from = Math.max(one.from, this.#position + 1 - part.window);
+      return true;
+    }
+    if (unit === DASH && part.dashes > 0) {
+      one.dashes += 1;
+      return one.dashes < part.dashes;
+    }
+    if (one.units < part.least || one.part + 1 === one.secret.parts.length) return false;
+    one.part += 1;
+    one.jointUnits = 0;
+    one.units = 0;
+    for (let at = 0; at < older; at += 1) {
+      const other = this.#live[at];
+      if (other?.secret === one.secret && other.part === one.part) return false;
+    }
+    return this.#goesOn(one, unit, older);
+  }
+
+  #cover(one: Candidate): void {
+    if (one.from === NOWHERE) one.from = this.#position;
+    if (one.isProven) this.#mask(this.#position, this.#position + 1);
+  }
+
+  #prove(one: Candidate): void {
+    if (one.isProven) return;
+    if (!this.#live.some(({ isProven }) => isProven)) this.#count(one);
+    one.isProven = true;
+    this.#mask(one.from, this.#position + 1);
+  }
+
+  #count(one: Candidate): void {
+    if (!one.isCounted) this.#found(one.secret.kind);
+    one.isCounted = true;
+  }
+
+  #mask(from: number, to: number): void {
+    const masked = this.#masked;
+    let last = masked.at(-1);
+    while (last !== undefined && last.from >= from) {
+      masked.pop();
+      to = Math.max(to, last.to);
+      last = masked.at(-1);
+    }
+    if (last !== undefined && last.to >= from) last.to = Math.max(last.to, to);
+    else masked.push({ from, to });
+  }
+}
+
+const NONE: readonly never[] = [];
+const NO_PART: CompiledSecret["parts"][number] = {
+  joint: [],
+  has: new Uint8Array(0),
+  least: 0,
+  window: 0,
+  isGap: false,
+  dashes: 0,
+};

@@ -1,0 +1,65 @@
+import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from "node:http2";
+import type { TransportMetrics } from "../observability/transport-metrics.ts";
+import type { Http2Hooks } from "./http2.ts";
+import { Arriving } from "./incoming/arriving.ts";
+import type { Arrived, IncomingParts } from "./incoming/one-request.ts";
+import { ReceivedBytes } from "./incoming/received-bytes.ts";
+import { preparedHeaders } from "./incoming/request-headers.ts";
+import { Unpacking } from "./incoming/unpacking.ts";
+
+/** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
+const PREFACE_LIMIT_MS = 5_000;
+
+export interface ConnectionsOptions {
+  readonly receivedBytesMax: number;
+  readonly requestBytesMax: number;
+}
+
+/** What comes by the connections of the server, before grpc-js and beside it. */
+export class Connections implements Http2Hooks {
+  readonly incoming: IncomingParts;
+  readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
+  readonly #received: ReceivedBytes;
+  readonly #arriving = new Arriving();
+  #arrived: Arrived | undefined;
+
+  constructor(
+    metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">,
+    { receivedBytesMax, requestBytesMax }: ConnectionsOptions,
+  ) {
+    this.#metrics = metrics;
+    this.#received = new ReceivedBytes({ bytesMax: receivedBytesMax });
+    const unpacking = new Unpacking({ bytesMax: requestBytesMax });
+    this.incoming = { received: this.#received, arriving: this.#arriving, unpacking };
+  }
+
+  /** Of the call that grpc-js begins in this very moment. */
+  taken(): Arrived {
+    const arrived = this.#arrived;
+    if (arrived === undefined) throw new Error("a call began without a stream");
+    this.#arrived = undefined;
+    return arrived;
+  }
+
+  tick(): void {
+    this.#arriving.tick(this.#received);
+    this.#metrics.receivedBytes.set(this.#received.heldBytes);
+  }
+
+  session(session: ServerHttp2Session): void {
+    const timer = setTimeout(() => {
+      this.#metrics.connectionsClosed.inc({ server: "grpc", why: "preface" });
+      session.destroy();
+    }, PREFACE_LIMIT_MS);
+    session.once("remoteSettings", () => clearTimeout(timer));
+    session.once("close", () => clearTimeout(timer));
+  }
+
+  stream(
+    stream: ServerHttp2Stream,
+    headers: IncomingHttpHeaders,
+    rawHeaders: readonly string[],
+  ): void {
+    this.#arrived = { stream, encoding: preparedHeaders(headers, rawHeaders) };
+  }
+}

@@ -1,0 +1,77 @@
+/**
+ * What is below grpc-js: the HTTP/2 server that it makes and does not show. Two of its private members
+ * are reached for, in this file and nowhere else, and found missing when the server is made, not later.
+ */
+import { EventEmitter } from "node:events";
+import type {
+  IncomingHttpHeaders,
+  ServerHttp2Session,
+  ServerHttp2Stream,
+  ServerOptions,
+} from "node:http2";
+import type { Server } from "@grpc/grpc-js";
+
+/** A caller's headers, all of them: as with HTTP/1.1. */
+const HEADER_BYTES_MAX = 16 * 1024;
+const HEADERS_MAX = 128;
+/** Settings of one frame; there are seven that anybody uses. */
+const SETTINGS_MAX = 16;
+/** Frames that are wrong, or streams above the limit that were told to wait, and the connection ends. */
+const INVALID_FRAMES_MAX = 100;
+const REJECTED_STREAMS_MAX = 100;
+/**
+ * Streams that their caller opens and takes back (CVE-2023-44487): so many at once, and then so many a
+ * second, before the connection ends. They are nghttp2's own, which a client that gives up watches and
+ * late calls in crowds stays below.
+ */
+const STREAM_RESETS_BURST = 1_000;
+const STREAM_RESETS_PER_SECOND = 33;
+
+export interface Http2Hooks {
+  readonly session: (session: ServerHttp2Session) => void;
+  /** Before grpc-js sees it; what is changed in `headers` is what it reads. */
+  readonly stream: (
+    stream: ServerHttp2Stream,
+    headers: IncomingHttpHeaders,
+    rawHeaders: readonly string[],
+  ) => void;
+}
+
+/** To be called before the server makes its HTTP/2 server. */
+export function limitHttp2(
+  server: Server,
+  { callsPerConnectionMax }: { readonly callsPerConnectionMax: number },
+): void {
+  const options: unknown = Reflect.get(server, "commonServerOptions");
+  if (typeof options !== "object" || options === null) throw new Error("grpc-js has no options");
+  const limits: ServerOptions = {
+    settings: {
+      maxConcurrentStreams: callsPerConnectionMax,
+      maxHeaderListSize: HEADER_BYTES_MAX,
+    },
+    maxHeaderListPairs: HEADERS_MAX,
+    maxSettings: SETTINGS_MAX,
+    maxSessionInvalidFrames: INVALID_FRAMES_MAX,
+    maxSessionRejectedStreams: REJECTED_STREAMS_MAX,
+    streamResetBurst: STREAM_RESETS_BURST,
+    streamResetRate: STREAM_RESETS_PER_SECOND,
+  };
+  Object.assign(options, limits);
+}
+
+/** To be called after that, and before any connection. */
+export function watchHttp2(server: Server, hooks: Http2Hooks): void {
+  const http2Servers: unknown = Reflect.get(server, "http2Servers");
+  const [http2] = http2Servers instanceof Map ? http2Servers.keys() : [];
+  if (!(http2 instanceof EventEmitter)) throw new Error("grpc-js has no HTTP/2 server");
+  http2.on("session", hooks.session);
+  http2.prependListener(
+    "stream",
+    (
+      stream: ServerHttp2Stream,
+      headers: IncomingHttpHeaders,
+      _flags: number,
+      rawHeaders: readonly string[],
+    ) => hooks.stream(stream, headers, rawHeaders),
+  );
+}

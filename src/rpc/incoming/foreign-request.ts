@@ -1,0 +1,42 @@
+import { constants } from "node:http2";
+import { Incoming } from "./incoming.ts";
+import type { Arrived, IncomingParts } from "./one-request.ts";
+
+/** The longest question of health or reflection is a name; a client of reflection asks many. */
+const BYTES_MAX = 64 * 1024;
+
+/**
+ * The request of a call that is answered by a package, health or reflection. Anybody may make one, so
+ * one that is large, or does not end, is cut.
+ */
+export class ForeignRequest {
+  readonly #incoming: Incoming;
+  #bytes = 0;
+
+  constructor(
+    { received, arriving }: Pick<IncomingParts, "received" | "arriving">,
+    { stream }: Arrived,
+    options: { readonly isStream: boolean },
+  ) {
+    this.#incoming = new Incoming(stream, received, {
+      came: (chunk) => this.#came(chunk),
+      ended: () => arriving.end(this),
+    });
+    if (!options.isStream) arriving.begin(this);
+    stream.once("close", () => {
+      arriving.end(this);
+      this.#incoming.share.release();
+    });
+  }
+
+  late(): void {
+    this.#incoming.stream.close(constants.NGHTTP2_CANCEL);
+  }
+
+  #came(chunk: Buffer): boolean {
+    this.#bytes += chunk.length;
+    if (this.#bytes <= BYTES_MAX) return true;
+    this.#incoming.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    return false;
+  }
+}

@@ -1,0 +1,137 @@
+/**
+ * The request side of one call, below grpc-js: every byte passes here as it comes, before anything
+ * keeps it. It is kept in three places, the buffer of the HTTP/2 stream (a window, 64 KiB), the decoder
+ * of grpc-js (what has come of a message) and the handler, and counted as one sum:
+ *
+ *   chunk ──► held ──► message whole ──► handler ──► answered, or taken and stored ──► let go
+ *               │ no room
+ *               ├─ one-request.ts: the call is refused, and the stream closed, because the decoder
+ *               │  keeps what it has until then
+ *               └─ many-requests.ts: not read on until there is room (received-bytes.ts)
+ */
+import { constants, type ServerHttp2Stream } from "node:http2";
+import type { ReceivedBytes, ReceivedShare } from "./received-bytes.ts";
+
+/** What a chunk costs beside its bytes: the objects that hold it. Many of one byte are not for free. */
+const CHUNK_COST_BYTES = 256;
+/**
+ * A chunk is a piece of what was read from the socket at once, and keeps all of that alive. The first
+ * one may; behind it, one that is less than this part of it is copied.
+ */
+const COPIED_PART = 4;
+
+/** A caller who reads slowly has this long to take the status of his call, 8 s in all. */
+const FIRST_LOOK_MS = 2;
+const LAST_LOOK_MS = 4_096;
+
+type Chunk = Buffer | null;
+
+export interface IncomingHooks {
+  /** Counted already; false: it is dropped, and so is what comes after it. */
+  readonly came: (chunk: Buffer) => boolean;
+  /** Passed on; it may have made a message whole. */
+  readonly passed?: () => void;
+  /** The caller has sent everything. */
+  readonly ended: () => void;
+}
+
+export class Incoming {
+  readonly #stream: ServerHttp2Stream;
+  readonly #share: ReceivedShare;
+  readonly #hooks: IncomingHooks;
+  readonly #push: (chunk: Chunk) => boolean;
+  #hasEnded = false;
+  #isDropping = false;
+  /** On the wire, of what no message was made of yet … */
+  #bytes = 0;
+  /** … and in how many pieces. */
+  #chunks = 0;
+  /** What else the call keeps. */
+  #keptBytes = 0;
+
+  /** To be made before anything of the request can have come. */
+  constructor(stream: ServerHttp2Stream, received: ReceivedBytes, hooks: IncomingHooks) {
+    this.#stream = stream;
+    this.#share = received.share();
+    this.#hooks = hooks;
+    this.#push = stream.push.bind(stream);
+    // What Node calls with all that comes; an event would come when it is read, which may be never.
+    stream.push = (chunk: Chunk) => this.#came(chunk);
+  }
+
+  get stream(): ServerHttp2Stream {
+    return this.#stream;
+  }
+
+  get share(): ReceivedShare {
+    return this.#share;
+  }
+
+  /** Of what no message was made of yet. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get chunks(): number {
+    return this.#chunks;
+  }
+
+  /** A message was made of so many bytes of the wire, and is kept from now on, or not. */
+  made({ wireBytes, keptBytes }: { readonly wireBytes: number; readonly keptBytes: number }): void {
+    const part = wireBytes >= this.#bytes ? 1 : wireBytes / this.#bytes;
+    this.#chunks -= Math.floor(this.#chunks * part);
+    this.#bytes = Math.max(0, this.#bytes - wireBytes);
+    this.keep(keptBytes);
+  }
+
+  keep(bytes: number): void {
+    this.#keptBytes = bytes;
+    this.#share.hold(this.#bytes + this.#chunks * CHUNK_COST_BYTES + bytes);
+  }
+
+  /**
+   * The call has ended for its caller. While he goes on sending the stream stays open, and with it what
+   * grpc-js keeps of the request; RFC 9113, 8.1, lets a server end that without an error. `then` is
+   * called when nothing of it is kept.
+   */
+  close(then: () => void): void {
+    this.#isDropping = true;
+    if (this.#hasEnded || this.#stream.destroyed) return then();
+    this.#stream.once("close", then);
+    if (!this.#stream.closed) setImmediate(() => this.#reset(FIRST_LOOK_MS));
+  }
+
+  /** A reset overtakes a status that waits behind answers, so it waits until that has left. */
+  #reset(nextLookMs: number): void {
+    const stream = this.#stream;
+    if (stream.closed || stream.destroyed) return;
+    if (stream.state.localClose === 1) return stream.close(constants.NGHTTP2_NO_ERROR);
+    if (nextLookMs > LAST_LOOK_MS) return stream.close(constants.NGHTTP2_CANCEL);
+    setTimeout(() => this.#reset(nextLookMs * 2), nextLookMs).unref();
+  }
+
+  #came(chunk: Chunk): boolean {
+    if (chunk === null) {
+      this.#hasEnded = true;
+      this.#hooks.ended();
+      return this.#push(null);
+    }
+    if (this.#isDropping) return true;
+    const isSmallPart = chunk.length * COPIED_PART < chunk.buffer.byteLength;
+    const kept = this.#bytes > 0 && isSmallPart ? copyOf(chunk) : chunk;
+    this.#bytes += chunk.length;
+    this.#chunks += 1;
+    this.keep(this.#keptBytes);
+    if (!this.#hooks.came(chunk)) return true;
+    const mayGoOn = this.#push(kept);
+    this.#hooks.passed?.();
+    return mayGoOn;
+  }
+}
+
+/** Outside of the pool, where it would keep its neighbours alive. */
+function copyOf(chunk: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(chunk.length);
+  chunk.copy(copy);
+  return copy;
+}

@@ -1,0 +1,122 @@
+import { constants } from "node:http2";
+import { Incoming } from "./incoming.ts";
+import { type Arrived, type IncomingParts, type Owner, tooLate } from "./one-request.ts";
+import { type Encoding, FRAME_HEAD_BYTES, isPacked } from "./request-headers.ts";
+
+/** Of a stream that is not read a window may be there; in more pieces than this it is an attack. */
+const UNREAD_CHUNKS_MAX = 4_096;
+
+/**
+ * The requests of a stream. What has come of the next one is held from its first byte; what was made
+ * of it, until the handler is done with it; and what the handler keeps of those before, as it says.
+ *
+ *   idle ── asked, room ──► awaited ── message ──► handed ── taken ──► idle
+ *             │ no room       │ no room: paused, until there is some
+ *             ▼               └─ half there for too long ──► the call is refused
+ *          waiting until there is some
+ */
+export class ManyRequests {
+  readonly #parts: IncomingParts;
+  readonly #encoding: Encoding | undefined;
+  readonly #owner: Owner;
+  readonly #incoming: Incoming;
+  #isAwaited = false;
+  #isPaused = false;
+  #messageBytes = 0;
+  #keptBytes = 0;
+
+  constructor(parts: IncomingParts, { stream, encoding }: Arrived, owner: Owner) {
+    this.#parts = parts;
+    this.#encoding = encoding;
+    this.#owner = owner;
+    this.#incoming = new Incoming(stream, parts.received, {
+      came: () => this.#came(),
+      passed: () => this.#watch(),
+      ended: () => parts.arriving.end(this),
+    });
+  }
+
+  late(): void {
+    this.#owner.fail(tooLate());
+  }
+
+  /** Whether the next message may be asked for; if not, `go` is called when it may. */
+  mayAsk(go: () => void): boolean {
+    if (this.#incoming.share.hasRoom) return true;
+    this.#incoming.share.wait(go);
+    return false;
+  }
+
+  /** It was asked for, and is not there. */
+  awaited(): void {
+    this.#isAwaited = true;
+    this.#watch();
+  }
+
+  /** It is there; `then` is called with what it was before it was packed, at once if it was not. */
+  came(message: Buffer, then: (bytes: Buffer) => void): void {
+    this.#isAwaited = false;
+    this.#parts.arriving.end(this);
+    this.#made(message.length + FRAME_HEAD_BYTES, message.length);
+    const encoding = this.#encoding;
+    if (encoding === undefined || !isPacked(message)) return then(message);
+    this.#parts.unpacking.unpack({
+      bytes: message,
+      encoding,
+      isUnwanted: () => this.#owner.hasEnded,
+      done: (bytes) => {
+        this.#made(0, bytes.length);
+        then(bytes);
+      },
+      failed: (error) => this.#owner.fail(error),
+    });
+  }
+
+  /** The handler has taken the message, and keeps so many bytes of all that it has taken. */
+  taken(keptBytes: number): void {
+    this.#keptBytes = keptBytes;
+    this.#made(0, 0);
+    this.#incoming.share.leave();
+  }
+
+  keeps(keptBytes: number): void {
+    if (keptBytes === this.#keptBytes) return;
+    this.#keptBytes = keptBytes;
+    this.#incoming.keep(this.#messageBytes + keptBytes);
+  }
+
+  /** What the handler still has goes on to a queue that has a limit of its own. */
+  over(): void {
+    this.#parts.arriving.end(this);
+    this.#incoming.close(() => this.#incoming.share.release());
+  }
+
+  #made(wireBytes: number, messageBytes: number): void {
+    this.#messageBytes = messageBytes;
+    this.#incoming.made({ wireBytes, keptBytes: messageBytes + this.#keptBytes });
+  }
+
+  #came(): boolean {
+    if (this.#isAwaited && !this.#isPaused) return true;
+    if (this.#incoming.chunks <= UNREAD_CHUNKS_MAX) return true;
+    this.#incoming.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    return false;
+  }
+
+  /** While a message is half there. */
+  #watch(): void {
+    if (!this.#isAwaited || this.#isPaused || this.#owner.hasEnded) return;
+    const { share, stream, bytes } = this.#incoming;
+    if (bytes > 0) this.#parts.arriving.begin(this);
+    if (share.hasRoom) return;
+    this.#isPaused = true;
+    this.#parts.arriving.end(this); // It is we who keep it waiting.
+    stream.pause();
+    share.wait(() => {
+      this.#isPaused = false;
+      if (!this.#isAwaited || this.#owner.hasEnded) return;
+      stream.resume();
+      this.#watch();
+    });
+  }
+}

@@ -1,0 +1,107 @@
+import type { ServerHttp2Stream } from "node:http2";
+import { ServiceError } from "../../base/errors.ts";
+import type { Arriving } from "./arriving.ts";
+import { Incoming } from "./incoming.ts";
+import type { ReceivedBytes } from "./received-bytes.ts";
+import { type Encoding, isPacked } from "./request-headers.ts";
+import type { Unpacking } from "./unpacking.ts";
+
+const BUSY_RETRY_AFTER_MS = 1_000;
+
+/** What all calls share. */
+export interface IncomingParts {
+  readonly received: ReceivedBytes;
+  readonly arriving: Arriving;
+  readonly unpacking: Unpacking;
+}
+
+/** A call as HTTP/2 has it, when nothing but its headers have come. */
+export interface Arrived {
+  readonly stream: ServerHttp2Stream;
+  readonly encoding: Encoding | undefined;
+}
+
+export interface Owner {
+  readonly hasEnded: boolean;
+  fail(error: ServiceError): void;
+}
+
+/** The request of a call that has one: what it takes is let go when it was handled. */
+export class OneRequest {
+  readonly #parts: IncomingParts;
+  readonly #encoding: Encoding | undefined;
+  readonly #owner: Owner;
+  readonly #incoming: Incoming;
+  #isInHand = false;
+  /** For the caller, and nothing of it is kept below. */
+  #isOver = false;
+
+  constructor(parts: IncomingParts, { stream, encoding }: Arrived, owner: Owner) {
+    this.#parts = parts;
+    this.#encoding = encoding;
+    this.#owner = owner;
+    this.#incoming = new Incoming(stream, parts.received, {
+      came: () => this.#mayStay(),
+      ended: () => parts.arriving.end(this),
+    });
+    parts.arriving.begin(this);
+  }
+
+  late(): void {
+    this.#owner.fail(tooLate());
+  }
+
+  /** The message as it was before it was packed, at once if it was not. */
+  unpacked(message: Buffer, then: (bytes: Buffer) => void): void {
+    const encoding = this.#encoding;
+    if (encoding === undefined || !isPacked(message)) return then(message);
+    this.#parts.unpacking.unpack({
+      bytes: message,
+      encoding,
+      isUnwanted: () => this.#owner.hasEnded,
+      done: (bytes) => {
+        this.#incoming.keep(bytes.length);
+        if (this.#mayStay()) then(bytes);
+      },
+      failed: (error) => this.#owner.fail(error),
+    });
+  }
+
+  /** A handler has it, and goes on with it even when the caller leaves. */
+  handed(): void {
+    this.#isInHand = true;
+  }
+
+  handled(): void {
+    this.#isInHand = false;
+    if (this.#isOver) this.#incoming.share.release();
+  }
+
+  /** The call has ended for its caller. */
+  over(): void {
+    this.#parts.arriving.end(this);
+    this.#incoming.close(() => this.#letGo());
+  }
+
+  #letGo(): void {
+    this.#isOver = true;
+    if (!this.#isInHand) this.#incoming.share.release();
+  }
+
+  #mayStay(): boolean {
+    if (this.#incoming.share.hasRoom) return true;
+    this.#owner.fail(busy());
+    return false;
+  }
+}
+
+function busy(): ServiceError {
+  const message = "the service holds as many requests as it may, and this one is large";
+  const retryAfterMs = BUSY_RETRY_AFTER_MS;
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs });
+}
+
+export function tooLate(): ServiceError {
+  const message = "the request did not arrive in time";
+  return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", message);
+}

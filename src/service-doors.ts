@@ -1,0 +1,52 @@
+import { type Audit, createAudit } from "./auth/audit.ts";
+import { createAuthenticator, type IssuingAuthenticator } from "./auth/authenticator.ts";
+import { type Authorizer, createAuthorizer } from "./auth/authorizer.ts";
+import type { Clock } from "./base/clock.ts";
+import type { Config } from "./config.ts";
+import type { Log } from "./observability/log.ts";
+import type { Metrics } from "./observability/metrics.ts";
+import type { Database } from "./store/database.ts";
+import { sessionNotFound } from "./store/refusals.ts";
+import { ownerOf } from "./store/sessions.ts";
+import { addTokenKey, readTokenKeys, removeTokenKeysMadeBefore } from "./store/token-keys.ts";
+import { TlsMaterial } from "./transport/tls-material.ts";
+
+/** Who is calling, and what may they do. Part of service.ts. */
+export interface Doors {
+  readonly authenticator: IssuingAuthenticator;
+  readonly authorizer: Authorizer;
+  readonly audit: Audit;
+  /** Undefined: neither server is encrypted. */
+  readonly tls: TlsMaterial | undefined;
+}
+
+export interface DoorParts {
+  readonly database: Database;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly clock: Clock;
+}
+
+export function createDoors({ database, ...parts }: DoorParts, config: Config): Doors {
+  const audit = createAudit(parts);
+  const keys = {
+    readKeys: (limit: Parameters<typeof readTokenKeys>[1]) => readTokenKeys(database, limit),
+    addKey: (key: Parameters<typeof addTokenKey>[1]) => addTokenKey(database, key),
+    removeKeysMadeBefore: (micros: bigint) => removeTokenKeysMadeBefore(database, micros),
+  };
+  const owners = { ownerOf: (sessionId: string) => ownerOf(database, sessionId) };
+  return {
+    tls: createTls(parts, config),
+    authenticator: createAuthenticator({ ...parts, audit, keys }, config),
+    authorizer: createAuthorizer({ owners, audit, notFound: sessionNotFound }),
+    audit,
+  };
+}
+
+function createTls(
+  parts: ConstructorParameters<typeof TlsMaterial>[0],
+  { tlsCertFile: certFile, tlsKeyFile: keyFile, tlsClientCaFile: clientCaFile }: Config,
+): TlsMaterial | undefined {
+  if (certFile === undefined || keyFile === undefined) return undefined;
+  return new TlsMaterial(parts, { certFile, keyFile, clientCaFile });
+}

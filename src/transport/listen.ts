@@ -1,0 +1,48 @@
+import type { AddressInfo, Server } from "node:net";
+import { ServiceError } from "../base/errors.ts";
+
+export interface ListenOptions {
+  /** `host:port`; port 0 takes a free one. An IPv6 address stands in brackets. */
+  readonly address: string;
+  /** What cannot listen, in the error that says so. */
+  readonly what: string;
+}
+
+/** Any server that takes TCP connections: resolves to `host:port` as it is bound. */
+export async function listen(server: Server, options: ListenOptions): Promise<string> {
+  const { address } = options;
+  const separator = address.lastIndexOf(":");
+  const host = address.slice(0, separator);
+  const port = Number(address.slice(separator + 1));
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  server.once("error", reject);
+  server.listen({ host: host.replace(/^\[(.*)\]$/, "$1"), port }, resolve);
+  try {
+    await promise;
+  } catch (cause) {
+    throw cannotListen(options, cause);
+  } finally {
+    server.off("error", reject);
+    server.off("listening", resolve);
+  }
+  return `${host}:${portOf(server.address())}`;
+}
+
+/** Takes no more connections; resolves when the last one is gone. */
+export function close(server: Server): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  server.close(() => resolve()); // Its error says that it does not listen, which is right.
+  return promise;
+}
+
+function portOf(address: AddressInfo | string | null): number {
+  if (address === null || typeof address === "string") throw new Error("not a TCP server");
+  return address.port;
+}
+
+function cannotListen({ address, what }: ListenOptions, cause: unknown): ServiceError {
+  const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
+  const why = isInUse ? "the address is in use" : String(cause);
+  const message = `${what} cannot listen on ${address}: ${why}`;
+  return new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
+}

@@ -1,0 +1,117 @@
+import type { SecureContextOptions } from "node:tls";
+import type { Clock } from "../base/clock.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Unit } from "../base/lifecycle.ts";
+import type { Log } from "../observability/log.ts";
+import type { TransportMetrics } from "../observability/transport-metrics.ts";
+import { type ReadTls, readTls, signOf, type TlsFiles } from "./tls-files.ts";
+
+export interface TlsMaterialParts {
+  readonly log: Log;
+  readonly metrics: Pick<TransportMetrics, "tlsReloads" | "tlsExpiry">;
+  readonly clock: Clock;
+}
+
+export interface TlsMaterialOptions {
+  /** How often the files are looked at. */
+  readonly pollMs: number;
+}
+
+const POLL_MS = 1_000;
+
+/**
+ * The certificate that is served, and whose certificates are asked for. The files are looked at again
+ * and again, because what Kubernetes changes is a link two steps above them, which nobody is told of:
+ *
+ *   start ── read ──► as it was ── another file ──► unsettled ── a look later still that one ──► read
+ *              │          ▲                             │ changed again ↺                         │
+ *              ▼          └── taken: those who listen are told; refused: the old one stays ───────┘
+ *            refused: the start fails
+ *
+ * A certificate and its key are two files, and are never written at one moment: hence the second look.
+ */
+export class TlsMaterial implements Unit {
+  readonly #parts: TlsMaterialParts;
+  readonly #files: TlsFiles;
+  readonly #pollMs: number;
+  readonly #listeners: (() => void)[] = [];
+  #taken = "";
+  #seen = "";
+  #context: SecureContextOptions | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #looking: Promise<void> | undefined;
+  #isStopped = false;
+
+  constructor(
+    parts: TlsMaterialParts,
+    files: TlsFiles,
+    { pollMs }: TlsMaterialOptions = { pollMs: POLL_MS },
+  ) {
+    this.#parts = parts;
+    this.#files = files;
+    this.#pollMs = pollMs;
+  }
+
+  /** What new connections are served with. */
+  get secureContextOptions(): SecureContextOptions {
+    if (this.#context === undefined) throw new Error("TLS is not started");
+    return this.#context;
+  }
+
+  get asksClients(): boolean {
+    return this.#files.clientCaFile !== undefined;
+  }
+
+  /** Called with each change, once the new one is there. */
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  async start(): Promise<void> {
+    // Before the files are read: what is written meanwhile is another set to the next look.
+    this.#taken = await signOf(this.#files);
+    this.#seen = this.#taken;
+    this.#take(await readTls(this.#files));
+    this.#wait();
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+    await this.#looking;
+  }
+
+  #wait(): void {
+    if (this.#isStopped) return;
+    this.#timer = setTimeout(() => {
+      this.#looking = this.#look().finally(() => this.#wait());
+    }, this.#pollMs);
+  }
+
+  async #look(): Promise<void> {
+    const sign = await signOf(this.#files);
+    const isSettled = sign === this.#seen;
+    this.#seen = sign;
+    if (!isSettled || sign === this.#taken) return;
+    this.#taken = sign;
+    const { log, metrics } = this.#parts;
+    try {
+      this.#take(await readTls(this.#files));
+      for (const tell of this.#listeners) tell();
+      metrics.tlsReloads.inc({ outcome: "changed" });
+      log.info({}, "TLS certificate taken");
+    } catch (error) {
+      metrics.tlsReloads.inc({ outcome: "failed" });
+      log.error({ err: ServiceError.from(error) }, "TLS certificate refused, the old one stays");
+    }
+  }
+
+  #take({ context, notBefore, notAfter }: ReadTls): void {
+    const { log, metrics, clock } = this.#parts;
+    this.#context = context;
+    metrics.tlsExpiry.set({ file: "TLS_CERT_FILE" }, notAfter.getTime() / 1_000);
+    const nowMs = Number(clock.nowMicros() / 1_000n);
+    if (notBefore.getTime() <= nowMs && nowMs <= notAfter.getTime()) return;
+    log.warn({ notBefore, notAfter }, "the TLS certificate is not valid now");
+  }
+}

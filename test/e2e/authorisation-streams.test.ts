@@ -1,0 +1,261 @@
+/**
+ * What goes on when it has begun: a stream ends when its token does, and what a token wrote says whose it
+ * was. And the one push that matters most: a runner's into the session of another.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const {
+  createSession,
+  deleteSession,
+  getSession,
+  listSessions,
+  listSessionMessages,
+  pushSessionEvents,
+  pushSessionMessage,
+  watchSessionEvents,
+  watchSessionMessages,
+} = SessionService.method;
+const API = "/api/ambient/v1";
+
+let doors: Doors;
+let service: ServiceProcess;
+let client: RpcClient;
+let root: Caller;
+let editor: Caller;
+let leaving: Caller;
+
+beforeAll(async () => {
+  doors = await Doors.make();
+  root = doors.add("root", ["admin"]);
+  editor = doors.add("editor", ["editor"], "alpha");
+  leaving = doors.add("leaving", ["viewer"], "alpha");
+  await doors.save();
+  service = await startService({ env: doors.env });
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+const as = (caller: Caller) => ({ metadata: bearer(caller) });
+
+async function newSession(projectId = "alpha"): Promise<string> {
+  const { metadata } = await client.unary(createSession, { name: "n", projectId }, as(root));
+  return metadata?.id ?? "";
+}
+
+async function messagesOf(sessionId: string): Promise<readonly string[]> {
+  const { items } = await client.unary(listSessionMessages, { sessionId }, as(root));
+  return items.map(({ payload }) => payload);
+}
+
+async function failureOf(stream: AsyncIterable<unknown>): Promise<RpcFailure> {
+  try {
+    for await (const _ of stream) continue;
+  } catch (error) {
+    if (error instanceof RpcFailure) return error;
+    throw error;
+  }
+  throw new Error("the stream ended without an error");
+}
+
+/** Audit records of a session, so far as its log has come here. */
+function recordsOf(sessionId: string, msg: "denied" | "done"): readonly unknown[] {
+  const lines = service.log.filter((line) => line.includes(sessionId) && line.includes(`"${msg}"`));
+  return lines.map((line): unknown => JSON.parse(line));
+}
+
+describe("a push with a runner's token into another session", () => {
+  test("by one call: NOT_FOUND, nothing is stored, and it is audited", async () => {
+    const [own, other] = [await newSession(), await newSession()];
+    const runner = await sessionCaller(client, root, { sessionId: own, role: "runner" });
+    const message = { eventType: "assistant", payload: "hi" };
+    const pushed = client.unary(pushSessionMessage, { ...message, sessionId: other }, as(runner));
+    await expect(pushed).rejects.toMatchObject({
+      code: "NOT_FOUND",
+      reason: "SESSION_NOT_FOUND",
+      message: `session ${other} does not exist`,
+    });
+    expect(await messagesOf(other)).toEqual([]);
+    await expect
+      .poll(() => recordsOf(other, "denied"))
+      .toMatchObject([
+        {
+          level: "warn",
+          audit: true,
+          action: "message.push.other",
+          actor: `session:${own}:runner`,
+          actorKind: "session",
+          sessionId: other,
+          reason: "scope",
+        },
+      ]);
+    await client.unary(pushSessionMessage, { ...message, sessionId: own }, as(runner));
+    expect(await messagesOf(own)).toEqual(["hi"]);
+  });
+
+  test("by a stream: the same, and the stream that is there goes on", async () => {
+    const [own, other] = [await newSession(), await newSession()];
+    const runner = await sessionCaller(client, root, { sessionId: own, role: "runner" });
+    const theirs = client.bidiStream(pushSessionEvents, as(root));
+    theirs.send({ frame: { case: "open", value: { sessionId: other } } });
+    expect(await theirs.next()).toMatchObject({ value: { frame: { case: "opened" } } });
+
+    const stream = client.bidiStream(pushSessionEvents, as(runner));
+    stream.send({ frame: { case: "open", value: { sessionId: other } } });
+    expect(await failureOf(stream)).toMatchObject({ code: "NOT_FOUND" });
+    await expect
+      .poll(() => recordsOf(other, "denied"))
+      .toMatchObject([{ action: "event.push", reason: "scope" }]);
+
+    const event = { payload: '{"type":"RAW","event":1}' };
+    theirs.send({ frame: { case: "batch", value: { firstClientSeq: 1n, events: [event] } } });
+    expect(await theirs.next()).toMatchObject({ value: { frame: { case: "committed" } } });
+    theirs.cancel();
+  });
+});
+
+describe("a stream whose token expires", () => {
+  async function expiring(): Promise<{ readonly sessionId: string; readonly caller: Caller }> {
+    const sessionId = await newSession();
+    const caller = await sessionCaller(client, root, { sessionId, role: "viewer", ttlS: 2 });
+    return { sessionId, caller };
+  }
+
+  test("ends with UNAUTHENTICATED over gRPC, and none begins after it", async () => {
+    const { sessionId, caller } = await expiring();
+    const request = { sessionId, stateFrames: true };
+    const watch = client.serverStream(watchSessionEvents, request, as(caller));
+    expect(await watch.next()).toMatchObject({ done: false });
+    expect(await failureOf(watch)).toMatchObject({
+      code: "UNAUTHENTICATED",
+      reason: "UNAUTHENTICATED",
+    });
+    const again = client.serverStream(watchSessionMessages, request, as(caller));
+    expect(await failureOf(again)).toMatchObject({ code: "UNAUTHENTICATED" });
+  });
+
+  test.each([
+    ["messages", `${API}/sessions/{id}/messages`, undefined, "event: error\ndata: "],
+    ["events", `${API}/sessions/{id}/events`, undefined, "event: error\ndata: "],
+    ["an AG-UI client", "/agui/sessions/{id}?follow=true", {}, '"code":"UNAUTHENTICATED"'],
+    [
+      "CopilotKit's client",
+      "/copilotkit/agent/default/connect",
+      { forwardedProps: { follow: true } },
+      '"code":"UNAUTHENTICATED"',
+    ],
+  ])("ends over HTTP for %s, with the reason", async (_name, path, input, last) => {
+    const { sessionId, caller } = await expiring();
+    const body = input === undefined ? undefined : { ...input, threadId: sessionId };
+    const init = {
+      method: body === undefined ? "GET" : "POST",
+      headers: {
+        ...bearer(caller),
+        accept: "text/event-stream",
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    };
+    const url = `http://${service.httpAddress}${path.replace("{id}", sessionId)}`;
+    const answer = await fetch(url, init);
+    expect(answer.status).toBe(200);
+    const text = await answer.text();
+    expect(text).toContain(last);
+    expect(text).toContain("UNAUTHENTICATED");
+    expect((await fetch(url, init)).status).toBe(401);
+  });
+});
+
+describe("a static token that is taken away", () => {
+  test("ends the streams of its caller, and no others", async () => {
+    const sessionId = await newSession();
+    const request = { sessionId, stateFrames: true };
+    const gone = client.serverStream(watchSessionMessages, request, as(leaving));
+    const stays = client.serverStream(watchSessionMessages, request, as(editor));
+    const events = await fetch(`http://${service.httpAddress}${API}/sessions/${sessionId}/events`, {
+      headers: bearer(leaving),
+    });
+    for (const watch of [gone, stays]) expect(await watch.next()).toMatchObject({ done: false });
+    doors.remove(leaving);
+    await doors.save();
+    expect(await failureOf(gone)).toMatchObject({ code: "UNAUTHENTICATED" });
+    expect(await events.text()).toContain("UNAUTHENTICATED");
+    const message = { sessionId, eventType: "user", payload: "still there" };
+    await client.unary(pushSessionMessage, message, as(editor));
+    for await (const row of stays) {
+      if (row.payload === "still there") break;
+    }
+  });
+});
+
+describe("what a token writes", () => {
+  test("a session has the project and the name of its maker", async () => {
+    for (const projectId of [undefined, "", "alpha"]) {
+      const request = { name: "n", ...(projectId === undefined ? {} : { projectId }) };
+      const session = await client.unary(createSession, request, as(editor));
+      expect(session).toMatchObject({ projectId: "alpha", createdByUserId: "editor" });
+    }
+    const elsewhere = client.unary(createSession, { name: "n", projectId: "beta" }, as(editor));
+    await expect(elsewhere).rejects.toMatchObject({
+      code: "PERMISSION_DENIED",
+      violations: [{ field: "project_id" }],
+    });
+  });
+
+  test("a list holds what is its caller's, and counts that", async () => {
+    const foreign = await newSession("beta");
+    const own = await newSession();
+    const viewer = await sessionCaller(client, root, { sessionId: own, role: "viewer" });
+    const bound = await client.unary(listSessions, {}, as(viewer));
+    expect(bound.items.map(({ metadata }) => metadata?.id)).toEqual([own]);
+    expect(bound.metadata?.total).toBe(1);
+    const answer = await fetch(`http://${service.httpAddress}${API}/sessions?size=1000`, {
+      headers: bearer(editor),
+    });
+    const text = await answer.text();
+    expect(text).toContain(own);
+    expect(text).not.toContain(foreign);
+    expect(text).not.toContain("beta");
+  });
+
+  test("a retry under another token is the same push", async () => {
+    const sessionId = await newSession();
+    const request = { sessionId, eventType: "user", payload: "once", idempotencyKey: "k" };
+    const first = await client.unary(pushSessionMessage, request, as(editor));
+    const again = await client.unary(pushSessionMessage, request, as(root));
+    expect(again).toMatchObject({ id: first.id, seq: first.seq, deduplicated: true });
+    expect(await messagesOf(sessionId)).toEqual(["once"]);
+  });
+
+  test("a session that is deleted is so to its own, and was never there to others", async () => {
+    const sessionId = await newSession("beta");
+    const viewer = await sessionCaller(client, root, { sessionId, role: "viewer" });
+    await client.unary(deleteSession, { id: sessionId }, as(root));
+    const own = client.unary(listSessionMessages, { sessionId }, as(viewer));
+    await expect(own).rejects.toMatchObject({ reason: "SESSION_DELETED" });
+    for (const call of [
+      () => client.unary(listSessionMessages, { sessionId }, as(editor)),
+      () => client.unary(getSession, { id: sessionId }, as(editor)),
+    ]) {
+      await expect(call()).rejects.toMatchObject({
+        reason: "SESSION_NOT_FOUND",
+        message: `session ${sessionId} does not exist`,
+      });
+    }
+    await expect
+      .poll(() => recordsOf(sessionId, "done"))
+      .toMatchObject([
+        { audit: true, action: "token.issue", actor: "root" },
+        { audit: true, action: "session.delete", actor: "root" },
+      ]);
+  });
+});

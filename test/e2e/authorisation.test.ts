@@ -1,0 +1,254 @@
+/**
+ * The walk: every RPC and every route, as every kind of caller, on its own session, another one of its
+ * project, a foreign one, one that was never made and one that cannot be; and what comes of it is what
+ * the table says. What there is to call is taken from the contract and from the service, so that a new method or route fails
+ * here until somebody has decided who may use it.
+ *
+ * The expectation is made by the few lines of `expected`, out of nothing but the table of roles.
+ */
+import { randomUUID } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ALLOWED, type Action, METHOD_ACTIONS, ROUTE_ACTIONS } from "../../src/auth/actions.ts";
+import { bearer, type Caller, Doors, everyCaller, sessionCaller } from "../support/callers.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { type Call, EVERY_CALL, EveryCall } from "../support/every-call.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+type Made = "own" | "of its project" | "foreign" | "of no project";
+type Place = Made | "unknown" | "impossible";
+
+const PROJECTS: Readonly<Record<Made, string | undefined>> = {
+  own: "alpha",
+  "of its project": "alpha",
+  foreign: "beta",
+  "of no project": undefined,
+};
+const MADE: readonly Made[] = ["own", "of its project", "foreign", "of no project"];
+const PLACES: readonly Place[] = [...MADE, "unknown", "impossible"];
+/** A path may say it, and no session can have it. */
+const IMPOSSIBLE = "a!b";
+const documentSchema = z.object({
+  paths: z.record(z.string(), z.record(z.string(), z.unknown())),
+});
+/** Calls at a time: more only wait for each other. */
+const CALLS_AT_ONCE = 16;
+const { createSession, pushSessionEvent } = SessionService.method;
+
+let doors: Doors;
+let service: ServiceProcess;
+let client: RpcClient;
+let calls: EveryCall;
+let root: Caller;
+let callers: readonly Caller[];
+const sessions = new Map<Place, string>();
+
+beforeAll(async () => {
+  doors = await Doors.make();
+  root = doors.add("root", ["admin"]);
+  const known = await everyCaller(doors, { project: "alpha" });
+  service = await startService({ env: { ...doors.env, LOG_LEVEL: "debug" } });
+  client = new RpcClient(service.grpcAddress);
+  calls = new EveryCall(service);
+  for (const place of MADE) sessions.set(place, await newSession(PROJECTS[place]));
+  const own = sessions.get("own") ?? "";
+  const roles = ["runner", "viewer", "editor"] as const;
+  const bound = await Promise.all(
+    roles.map((role) => sessionCaller(client, root, { sessionId: own, role })),
+  );
+  callers = [...known, ...bound];
+});
+
+afterAll(async () => {
+  calls[Symbol.dispose]();
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+/** With a run that has ended, so that whoever may see it is shown something. */
+async function newSession(projectId: string | undefined): Promise<string> {
+  const as = { metadata: bearer(root) };
+  const project = projectId === undefined ? {} : { projectId };
+  const { metadata } = await client.unary(createSession, { name: "walked", ...project }, as);
+  const sessionId = metadata?.id ?? "";
+  for (const eventType of ["RUN_STARTED", "RUN_FINISHED"]) {
+    const payload = JSON.stringify({ type: eventType, threadId: "t", runId: "r" });
+    await client.unary(pushSessionEvent, { sessionId, eventType, payload }, as);
+  }
+  return sessionId;
+}
+
+function expected(call: Call, caller: Caller, place: Place): string {
+  const served = call.of === "rpc" ? METHOD_ACTIONS[call.entry] : ROUTE_ACTIONS[call.entry];
+  if (served === undefined) return "to be in the table";
+  if (served === "unserved") return "UNIMPLEMENTED";
+  const pushed = call.messageType === "user" ? "message.push.user" : "message.push.other";
+  const action: Action = served === "by message type" ? pushed : served;
+  const mayDo = caller.roles.some((role) => ALLOWED[action].includes(role));
+  const makesAnother = action === "session.create" && caller.sessionId !== undefined;
+  if (!mayDo || makesAnother) return "PERMISSION_DENIED";
+  if (!call.hasSession) return "OK";
+  if (place === "impossible") return "INVALID_ARGUMENT";
+  const seesAll = caller.projectId === undefined && caller.sessionId === undefined;
+  if (place === "unknown" && seesAll) return call.unknown;
+  if (seesAll || place === "own") return "OK";
+  if (place === "of its project" && caller.sessionId === undefined) return "OK";
+  return call.entry.startsWith("POST /copilotkit") ? "EMPTY" : "NOT_FOUND";
+}
+
+/** What a call may destroy, or make, is nobody else's. */
+async function sessionOf(place: Place, call: Call, outcome: string): Promise<string> {
+  if (place === "impossible") return IMPOSSIBLE;
+  if (place === "unknown") return randomUUID();
+  if (call.destroys && outcome === "OK") return newSession(PROJECTS[place]);
+  return sessions.get(place) ?? "";
+}
+
+async function eachAtOnce<T>(items: readonly T[], act: (item: T) => Promise<void>): Promise<void> {
+  const rest = items.values();
+  const walk = async (): Promise<void> => {
+    for (const item of rest) await act(item);
+  };
+  await Promise.all(Array.from({ length: CALLS_AT_ONCE }, walk));
+}
+
+describe("the walk", () => {
+  test("has a request for every RPC, and every RPC has its place in the table", () => {
+    const names = SessionService.methods.map(({ name }) => name).toSorted();
+    expect(entriesOf("rpc")).toEqual(names);
+    expect(Object.keys(METHOD_ACTIONS).toSorted()).toEqual(names);
+  });
+
+  test("has a request for every route, and every route has its place in the table", async () => {
+    const answer = await fetch(`http://${service.httpAddress}/openapi.json`, {
+      headers: bearer(root),
+    });
+    const document: unknown = await answer.json();
+    expect(document).toHaveProperty("components.securitySchemes.bearer.scheme", "bearer");
+    const { paths } = documentSchema.parse(document);
+    const routes = Object.entries(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map(
+        (method) => `${method.toUpperCase()} ${path.replaceAll(/\{(\w+)\}/g, ":$1")}`,
+      ),
+    );
+    expect(routes.length).toBeGreaterThan(10);
+    expect(entriesOf("route")).toEqual(routes.toSorted());
+    expect(Object.keys(ROUTE_ACTIONS).toSorted()).toEqual(routes.toSorted());
+  });
+
+  test.each(["rpc", "route"] as const)(
+    "as every caller, on every session, by every %s",
+    async (of) => {
+      // One call after the other and not all of a kind at once: of some, few may run at a time.
+      const kinds = EVERY_CALL.filter((call) => call.of === of);
+      const steps = callers.flatMap((caller) =>
+        PLACES.flatMap((place) => kinds.map((call) => ({ call, caller, place }))),
+      );
+      const wrong: string[] = [];
+      const outcomes = new Map<string, number>();
+      await eachAtOnce(steps, async ({ call, caller, place }) => {
+        const wanted = expected(call, caller, place);
+        const id = await sessionOf(place, call, wanted);
+        const { outcome } = await calls.ask(call, id, [`Bearer ${caller.token}`]);
+        outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+        const step = `${call.name}, ${caller.name}, ${place}`;
+        if (outcome !== wanted) wrong.push(`${step}: ${outcome}, not ${wanted}`);
+      });
+      expect(wrong).toEqual([]);
+      expect(steps.length).toBeGreaterThan(1_500);
+      for (const outcome of ["OK", "PERMISSION_DENIED", "NOT_FOUND", "UNIMPLEMENTED"]) {
+        expect(outcomes.get(outcome), `calls that are ${outcome}`).toBeGreaterThan(20);
+      }
+    },
+  );
+
+  test("shows nobody whether a session is there that is not theirs", async () => {
+    const scoped = callers.filter(
+      ({ projectId, sessionId }) => projectId !== undefined || sessionId !== undefined,
+    );
+    const kinds = EVERY_CALL.filter(({ hasSession }) => hasSession);
+    const steps = scoped.flatMap((caller) => kinds.map((call) => ({ call, caller })));
+    const told: string[] = [];
+    await eachAtOnce(steps, async ({ call, caller }) => {
+      const foreign = sessions.get("foreign") ?? "";
+      const there = await calls.ask(call, foreign, [`Bearer ${caller.token}`]);
+      const never = await calls.ask(call, randomUUID(), [`Bearer ${caller.token}`]);
+      if (there.seen !== never.seen) {
+        told.push(`${call.name}, ${caller.name}: ${there.seen} or ${never.seen}`);
+      }
+    });
+    expect(told).toEqual([]);
+    expect(steps.length).toBeGreaterThan(300);
+  });
+});
+
+describe("who does not say who it is", () => {
+  test("is UNAUTHENTICATED everywhere, whatever is wrong with the token", async () => {
+    const bad = (await doors.badTokens()).map(
+      ([name, token]) => [name, [`Bearer ${token}`]] as const,
+    );
+    const [one, other] = callers;
+    const ways: readonly (readonly [string, readonly string[]])[] = [
+      ...bad,
+      ["none", []],
+      ["another scheme", [`Basic ${root.token}`]],
+      ["nothing but the scheme", ["Bearer"]],
+      ["differing ones", [`Bearer ${one?.token}`, `Bearer ${other?.token}`]],
+      ["a good one behind a bad one", ["Bearer not-a-token-of-anybody", `Bearer ${root.token}`]],
+      ["a bad one behind a good one", [`Bearer ${root.token}`, "Bearer not-a-token-of-anybody"]],
+    ];
+    const own = sessions.get("own") ?? "";
+    const steps = EVERY_CALL.flatMap((call) => ways.map((way) => ({ call, way })));
+    const let_in: string[] = [];
+    await eachAtOnce(steps, async ({ call, way: [name, authorization] }) => {
+      const { outcome } = await calls.ask(call, own, authorization);
+      if (outcome !== "UNAUTHENTICATED") let_in.push(`${call.name}, ${name}: ${outcome}`);
+    });
+    expect(let_in).toEqual([]);
+    expect(steps.length).toBeGreaterThan(500);
+  });
+
+  test("is told how to over HTTP, in a problem", async () => {
+    const answer = await fetch(`http://${service.httpAddress}/api/ambient/v1/sessions`);
+    expect(answer.status).toBe(401);
+    expect(answer.headers.get("www-authenticate")).toBe("Bearer");
+    expect(answer.headers.get("content-type")).toBe("application/problem+json");
+    expect(await answer.json()).toMatchObject({ status: 401, reason: "UNAUTHENTICATED" });
+  });
+
+  test("is told nothing of a path that is not there but that", async () => {
+    const answer = await fetch(`http://${service.httpAddress}/api/ambient/v1/secrets`);
+    expect(answer.status).toBe(404);
+  });
+});
+
+describe("a token", () => {
+  test("that is sent twice and is the same is one", async () => {
+    const own = sessions.get("own") ?? "";
+    const twice = [`Bearer ${root.token}`, `Bearer ${root.token}`];
+    const reads = EVERY_CALL.filter(({ name }) => /^(?:GetSession|GET .*:id)$/.test(name));
+    expect(reads).toHaveLength(2);
+    for (const call of reads) {
+      expect(await calls.ask(call, own, twice), `of ${call.name}`).toMatchObject({
+        outcome: "OK",
+      });
+    }
+  });
+
+  test("is in no line of the log, neither good nor bad", async () => {
+    const bad = (await doors.badTokens()).map(([, token]) => token);
+    const log = service.log.join("\n");
+    expect(log).toContain('"audit":true');
+    for (const token of [root.token, ...bad, ...callers.map((caller) => caller.token)]) {
+      expect(log.includes(token)).toBe(false);
+    }
+  });
+});
+
+function entriesOf(of: Call["of"]): readonly string[] {
+  const entries = EVERY_CALL.filter((call) => call.of === of).map(({ entry }) => entry);
+  return [...new Set(entries)].toSorted();
+}

@@ -1,0 +1,181 @@
+/**
+ * A flood of large pushes beside a runner that behaves: memory stays within what the limits say, who
+ * floods is told so and when to come again, the other hardly notices, and nothing that was
+ * acknowledged is missing.
+ *
+ *   FLOOD_SECONDS=60 FLOOD_CONNECTIONS=200 npx vitest run … test/e2e/flood.test.ts
+ */
+import { type ChildProcess, fork } from "node:child_process";
+import { once } from "node:events";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ledger } from "../../src/runner/client.ts";
+import { memoryOf } from "../bench/usage.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { type FloodOrder, type FloodReport, floodReportSchema } from "../support/flood-worker.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const WORKER = fileURLToPath(new URL("../support/flood-worker.ts", import.meta.url));
+const SECONDS = Number(process.env["FLOOD_SECONDS"] ?? "5");
+const CONNECTIONS = Number(process.env["FLOOD_CONNECTIONS"] ?? "200");
+const MIB = 1_048_576;
+/** What requests may hold, and what waits for a commit. */
+const RECEIVED_MIB = 64;
+const QUEUED_MIB = 32;
+/**
+ * Above what the process has before: the two limits, each held twice for a moment (a frame and what was
+ * decoded of it, a row and what is sent of it), and as much again that the collector has not come to.
+ */
+const GROWTH_MIB_MAX = 2 * 2 * (RECEIVED_MIB + QUEUED_MIB);
+const PUSH_P99_MS_MAX = 200;
+const PUSH_INTERVAL_MS = 20;
+
+const TOKENS = {
+  flooder: "flooder-0123456789abcdef",
+  runner: "runner-0123456789abcdef",
+} as const;
+
+let service: ServiceProcess;
+
+beforeAll(async () => {
+  service = await startService({
+    env: {
+      AUTH_TOKENS: JSON.stringify({
+        tokens: Object.entries(TOKENS).map(([id, token]) => ({ id, token, roles: ["admin"] })),
+      }),
+      RECEIVED_BYTES_MAX: String(RECEIVED_MIB * MIB),
+      QUEUE_BYTES_MAX: String(QUEUED_MIB * MIB),
+      BATCH_BYTES_MAX: String(8 * MIB),
+      PRINCIPAL_BYTES_PER_SECOND: String(16 * MIB),
+    },
+  });
+});
+
+afterAll(async () => {
+  await endService(service);
+  await cleanUp();
+});
+
+test(`${CONNECTIONS} connections flood for ${SECONDS} s`, {
+  timeout: (SECONDS + 90) * 1_000,
+}, async () => {
+  const client = new RpcClient(service.grpcAddress);
+  const runner = new Runner(client);
+  await runner.pushFor(500); // Warm, so that what grows is the flood.
+  const before = await memoryOf(service.pid);
+  runner.latenciesMs.length = 0;
+
+  const sessionIds = Array.from({ length: 10 }, (_, index) => `flood-${index}`);
+  const flood = startFlood({
+    address: service.grpcAddress,
+    token: TOKENS.flooder,
+    connections: CONNECTIONS,
+    callsAConnection: 2,
+    payloadBytes: MIB - 1_024,
+    sessionIds,
+    seconds: SECONDS,
+  });
+  await runner.pushFor(SECONDS * 1_000);
+  const report = await flood;
+  const after = await memoryOf(service.pid);
+  const p99Ms = quantile(runner.latenciesMs, 0.99);
+  const runnerFigures = { pushes: runner.latenciesMs.length, p99Ms };
+  const residentMiB = { before: before.residentMiB, peak: after.peakMiB, after: after.residentMiB };
+  const { ends, lostConnections } = report;
+  const figures = { ends, lostConnections, residentMiB, runner: runnerFigures };
+  process.stdout.write(`${JSON.stringify(figures)}\n`);
+
+  expect(report.withoutRetryInfo).toBe(0);
+  expect(refusals(report)).toBeGreaterThan(0);
+  expect(after.peakMiB - before.residentMiB).toBeLessThan(GROWTH_MIB_MAX);
+  expect(runner.failures).toEqual([]);
+  expect(p99Ms).toBeLessThan(PUSH_P99_MS_MAX);
+  for (const sessionId of sessionIds) {
+    const stored = await storedSeqs(client, sessionId);
+    const missing = (report.acknowledged[sessionId] ?? []).filter((seq) => !stored.has(seq));
+    expect(missing).toEqual([]);
+  }
+  expect(await storedSeqs(client, runner.sessionId)).toEqual(runner.acknowledged);
+});
+
+/** Pushes a small row, waits for the answer, pauses a little, as agents do. */
+class Runner {
+  readonly sessionId = "well-behaved";
+  readonly latenciesMs: number[] = [];
+  readonly failures: string[] = [];
+  readonly acknowledged = new Set<number>();
+  readonly #client: RpcClient;
+
+  constructor(client: RpcClient) {
+    this.#client = client;
+  }
+
+  async pushFor(spanMs: number): Promise<void> {
+    const endMs = performance.now() + spanMs;
+    while (performance.now() < endMs) {
+      const startMs = performance.now();
+      await this.#push();
+      this.latenciesMs.push(performance.now() - startMs);
+      await delay(PUSH_INTERVAL_MS); // The pace of an agent, not a wait for anything.
+    }
+  }
+
+  async #push(): Promise<void> {
+    const request = {
+      sessionId: this.sessionId,
+      eventType: "assistant",
+      payload: "y".repeat(1_024),
+    };
+    try {
+      const { seq } = await this.#client.unary(ledger.pushSessionMessage, request, {
+        metadata: { authorization: `Bearer ${TOKENS.runner}` },
+        deadlineMs: 5_000,
+      });
+      this.acknowledged.add(Number(seq));
+    } catch (error) {
+      this.failures.push(String(error));
+    }
+  }
+}
+
+async function startFlood(order: FloodOrder): Promise<FloodReport> {
+  const worker: ChildProcess = fork(WORKER);
+  try {
+    const said = once(worker, "message");
+    worker.send(order);
+    const [report]: readonly unknown[] = await said;
+    return floodReportSchema.parse(report);
+  } finally {
+    worker.kill("SIGKILL");
+  }
+}
+
+function refusals({ ends }: FloodReport): number {
+  return Object.entries(ends).reduce(
+    (sum, [end, count]) => (end.startsWith("8") ? sum + count : sum),
+    0,
+  );
+}
+
+/** By pages: a page ends at 3 MiB. */
+async function storedSeqs(client: RpcClient, sessionId: string): Promise<ReadonlySet<number>> {
+  const seqs = new Set<number>();
+  let afterSeq = 0n;
+  for (;;) {
+    const page = await client.unary(
+      ledger.listSessionMessages,
+      { sessionId, afterSeq, pageSize: 1_000 },
+      { metadata: { authorization: `Bearer ${TOKENS.runner}` }, deadlineMs: 30_000 },
+    );
+    for (const { seq } of page.items) seqs.add(Number(seq));
+    if (!page.hasMore) return seqs;
+    afterSeq = page.nextAfterSeq;
+  }
+}
+
+function quantile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}

@@ -1,0 +1,209 @@
+/**
+ * How much may be pushed a second, and how much a session may hold, at the border and from outside; the
+ * other limits have their tests where docs/limits.md says. One service with small limits.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { eventsOf, PushStreamClient, whole } from "../support/push-stream.ts";
+import { failureOf, newSession, push, rowsOf, STREAMS } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { observedWriter } from "../support/writing.ts";
+
+const MESSAGES_PER_SECOND = 10;
+const ROWS_MAX = 6;
+const BYTES_MAX = 1_024;
+
+let service: ServiceProcess;
+let client: RpcClient;
+/** Another one with the same limits of a session, and no limits of a rate: neither bites where the other is asked. */
+let full: ServiceProcess;
+let fullClient: RpcClient;
+
+beforeAll(async () => {
+  [service, full] = await Promise.all([
+    startService({
+      env: {
+        SESSION_MESSAGES_PER_SECOND: String(MESSAGES_PER_SECOND),
+        SESSION_BYTES_PER_SECOND: "100000",
+      },
+    }),
+    startService({
+      env: { SESSION_ROWS_MAX: String(ROWS_MAX), SESSION_BYTES_MAX: String(BYTES_MAX) },
+    }),
+  ]);
+  client = new RpcClient(service.grpcAddress);
+  fullClient = new RpcClient(full.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  fullClient.close();
+  await Promise.all([endService(service), endService(full)]);
+  await cleanUp();
+});
+
+async function metric(of: ServiceProcess, name: string): Promise<number> {
+  const text = await (await fetch(`http://${of.opsAddress}/metrics`)).text();
+  const line = text.split("\n").find((one) => one.startsWith(`session_ledger_${name} `));
+  return Number(line?.split(" ").at(-1) ?? 0);
+}
+
+const messagesUrl = (of: ServiceProcess, sessionId: string): string =>
+  `http://${of.httpAddress}/api/ambient/v1/sessions/${sessionId}/messages`;
+
+function post(of: ServiceProcess, sessionId: string, payload = "hi"): Promise<Response> {
+  return fetch(messagesUrl(of, sessionId), {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ event_type: "user", payload }),
+  });
+}
+
+describe("messages a second", () => {
+  test.each(STREAMS)(
+    "of unary %s: what is above is refused, told when, and not stored",
+    async (stream) => {
+      const sessionId = newSession();
+      const beganMs = performance.now();
+      const all = await Promise.allSettled(
+        Array.from({ length: 4 * MESSAGES_PER_SECOND }, () => push(client, stream, { sessionId })),
+      );
+      const seconds = (performance.now() - beganMs) / 1_000;
+      const stored = all.filter(({ status }) => status === "fulfilled").length;
+      expect(stored).toBeGreaterThanOrEqual(MESSAGES_PER_SECOND);
+      expect(stored).toBeLessThanOrEqual(MESSAGES_PER_SECOND * (1 + seconds));
+      for (const one of all) {
+        if (one.status === "fulfilled") continue;
+        const failure: unknown = one.reason;
+        if (!(failure instanceof RpcFailure)) throw failure;
+        expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "RATE_LIMITED" });
+        expect(failure.message).toContain("SESSION_MESSAGES_PER_SECOND");
+        expect(failure.retryAfterMs).toBeGreaterThan(0);
+        expect(failure.retryAfterMs).toBeLessThanOrEqual(1_000 / MESSAGES_PER_SECOND);
+      }
+      expect(await rowsOf(client, stream, sessionId)).toHaveLength(stored);
+      await delay(1_000 / MESSAGES_PER_SECOND); // As long as a refusal says at most.
+      await push(client, stream, { sessionId });
+    },
+  );
+
+  test("by HTTP it is 429, with the seconds to wait", async () => {
+    const sessionId = newSession();
+    const answers = await Promise.all(
+      Array.from({ length: 4 * MESSAGES_PER_SECOND }, () => post(service, sessionId)),
+    );
+    const refused = answers.find(({ status }) => status !== 201);
+    expect(refused?.status).toBe(429);
+    expect(refused?.headers.get("retry-after")).toBe("1");
+    expect(await refused?.json()).toMatchObject({ reason: "RATE_LIMITED" });
+  });
+
+  test("bytes: one push that is larger than a second's worth is taken, and owes", async () => {
+    const sessionId = newSession();
+    await push(client, "messages", { sessionId, payload: "x".repeat(300_000) });
+    const failure = await failureOf(push(client, "messages", { sessionId, payload: "x" }));
+    expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "RATE_LIMITED" });
+    expect(failure.message).toContain("SESSION_BYTES_PER_SECOND");
+    expect(failure.retryAfterMs).toBeGreaterThan(1_000);
+  });
+
+  test("a push stream is read slower, and loses nothing", async () => {
+    const sessionId = newSession();
+    const before = await metric(service, "push_stream_pauses_total");
+    const beganMs = performance.now();
+    const { stream } = await PushStreamClient.open(client, { sessionId });
+    const frames = 2 * MESSAGES_PER_SECOND;
+    for (let n = 1; n <= frames; n += 1) stream.batch(n, [whole(n)]);
+    await stream.committed(frames);
+    // Half a bucket at once, and the last frame is not waited for.
+    const secondsMin = (frames - MESSAGES_PER_SECOND / 2 - 1) / MESSAGES_PER_SECOND;
+    expect(performance.now() - beganMs).toBeGreaterThan(1_000 * secondsMin);
+    stream.end();
+    await stream.rest();
+    const events = await eventsOf(client, sessionId);
+    expect(events.map(({ seq }) => seq)).toEqual(
+      Array.from({ length: frames }, (_, n) => BigInt(n + 1)),
+    );
+    expect(await metric(service, "push_stream_pauses_total")).toBeGreaterThan(before);
+    // It leaves room for the messages of its session meanwhile.
+    const again = await PushStreamClient.open(client, { sessionId });
+    for (let n = 1; n <= frames; n += 1) again.stream.batch(n, [whole(n)]);
+    await push(client, "messages", { sessionId });
+    again.stream.cancel();
+  });
+});
+
+test("the writer of the SDK waits as long as it is told, and goes on; nothing is lost", async () => {
+  const sessionId = newSession();
+  const { writer, problems } = observedWriter({
+    address: service.grpcAddress,
+    sessionId,
+    messages: "manual",
+  });
+  const count = 2 * MESSAGES_PER_SECOND;
+  for (let n = 0; n < count; n += 1) writer.message({ type: "assistant", payload: `${n}` });
+  const { stats, complete } = await writer.close({ timeoutMs: 60_000 });
+  expect([complete, stats.messages]).toMatchObject([true, { committed: count, refused: 0 }]);
+  const told = { kind: "unreachable", stream: "messages", reason: "RATE_LIMITED" };
+  expect(problems[0]).toMatchObject(told);
+  const rows = await rowsOf(client, "messages", sessionId);
+  expect(rows.map(({ payload }) => payload)).toEqual(
+    Array.from({ length: count }, (_, n) => `${n}`),
+  );
+});
+
+const FULL = { code: "FAILED_PRECONDITION", reason: "SESSION_FULL", retryAfterMs: undefined };
+
+describe("what a session holds", () => {
+  test("rows: the last that has room is stored, the next is not; a repeated one is answered", async () => {
+    const sessionId = newSession();
+    await push(fullClient, "messages", { sessionId, idempotencyKey: "first" });
+    for (let n = 1; n < ROWS_MAX; n += 1) await push(fullClient, "events", { sessionId });
+    for (const stream of STREAMS) {
+      const failure = await failureOf(push(fullClient, stream, { sessionId }));
+      expect(failure).toMatchObject(FULL);
+      expect(failure.message).toContain(`${ROWS_MAX} rows (SESSION_ROWS_MAX)`);
+    }
+    const answer = await post(full, sessionId);
+    expect(answer.status).toBe(409);
+    expect(await answer.json()).toMatchObject({ reason: "SESSION_FULL" });
+    expect(await rowsOf(fullClient, "messages", sessionId)).toHaveLength(1);
+    expect(await rowsOf(fullClient, "events", sessionId)).toHaveLength(ROWS_MAX - 1);
+    const repeated = await push(fullClient, "messages", { sessionId, idempotencyKey: "first" });
+    expect(repeated.deduplicated).toBe(true);
+    await push(fullClient, "messages", { sessionId: newSession() });
+  });
+
+  test("bytes: up to the last one", async () => {
+    const sessionId = newSession();
+    const payload = "x".repeat(BYTES_MAX - 10);
+    await push(fullClient, "messages", { sessionId, payload });
+    const failure = await failureOf(
+      push(fullClient, "messages", { sessionId, payload: "x".repeat(11) }),
+    );
+    expect(failure).toMatchObject(FULL);
+    expect(failure.message).toContain("SESSION_BYTES_MAX");
+    await push(fullClient, "messages", { sessionId, payload: "x".repeat(10) });
+    expect(await rowsOf(fullClient, "messages", sessionId)).toHaveLength(2);
+    expect(await metric(full, 'limit_used_ratio{limit="session_bytes"}')).toBeGreaterThan(0.9);
+    expect(await metric(full, 'refused_total{reason="SESSION_FULL"}')).toBeGreaterThan(0);
+  });
+
+  test("a push stream has what is committed acknowledged, and ends", async () => {
+    const sessionId = newSession();
+    const { stream } = await PushStreamClient.open(fullClient, { sessionId });
+    for (let n = 1; n <= ROWS_MAX; n += 1) stream.batch(n, [whole(n)]);
+    await stream.committed(ROWS_MAX);
+    stream.batch(ROWS_MAX + 1, [whole("more")]);
+    expect(await stream.failure()).toMatchObject(FULL);
+    expect(await eventsOf(fullClient, sessionId)).toHaveLength(ROWS_MAX);
+    const { stream: next, opened } = await PushStreamClient.open(fullClient, {
+      sessionId,
+      producerEpoch: 1n,
+    });
+    expect(opened.lastClientSeq).toBe(BigInt(ROWS_MAX));
+    next.cancel();
+  });
+});

@@ -1,0 +1,329 @@
+/**
+ * Redaction as it is seen from outside: secrets go in by every door, and come out of none, neither
+ * whole nor in halves; and at the end there is none in any column of any table, and none in the log.
+ */
+import { randomBytes } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { type MessageStream, RpcClient } from "../support/grpc-client.ts";
+import { API, Following } from "../support/http-following.ts";
+import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts";
+import { newSession, push, type Row, rowsOf } from "../support/pushing.ts";
+import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+
+const { createSession, getSession, watchSessionEvents } = SessionService.method;
+
+let shared: SharedDatabase;
+let service: ServiceProcess;
+let client: RpcClient;
+
+beforeAll(async () => {
+  shared = await startDatabase();
+  const env = {
+    DATABASE_URL: shared.server.url,
+    REDACTION: "on",
+    REDACTION_PATTERNS: "acme=acme_[a-z0-9]{12}",
+    REDACTION_KEYS: "pin",
+    CALL_LOG: "all",
+    LOG_LEVEL: "debug",
+  };
+  service = await startService({ env });
+  client = new RpcClient(service.grpcAddress);
+});
+
+afterAll(async () => {
+  client.close();
+  await service.stop();
+  await shared.stop();
+  await cleanUp();
+});
+
+/** What no answer, no table and no log may hold: every secret that was sent, and every part that a test cut it into. */
+const never: string[] = [];
+
+/** A new one each time, and what it becomes. */
+function secret({ parts = 1 } = {}) {
+  const body = randomBytes(30).toString("hex").slice(0, 36);
+  const size = Math.ceil(body.length / parts);
+  const pieces = body.match(new RegExp(`.{1,${size}}`, "g")) ?? [];
+  never.push(body, ...pieces.filter((piece) => piece.length >= 8));
+  return { whole: `ghp_${body}`, masked: `ghp_${"*".repeat(36)}`, pieces };
+}
+
+async function take<T>(stream: MessageStream<T>, count: number): Promise<readonly T[]> {
+  const taken: T[] = [];
+  for await (const one of stream) if (taken.push(one) === count) break;
+  return taken;
+}
+
+function deltasOf(rows: readonly Row[]): readonly unknown[] {
+  return rows.map(({ payload }) => {
+    const event: { readonly delta?: unknown } = JSON.parse(payload);
+    return event.delta;
+  });
+}
+
+describe("a push stream", () => {
+  test.each([
+    ["rows of merged fragments", Compression.ON],
+    ["a row for each fragment", Compression.OFF],
+  ])(
+    "with %s: a secret over two deltas is stored masked, and no watcher sees a half",
+    async (_name, compression) => {
+      const sessionId = newSession();
+      const { masked, pieces } = secret({ parts: 2 });
+      const [first = "", second = ""] = pieces;
+      await push(client, "events", { sessionId });
+      const rows = client.serverStream(watchSessionEvents, { sessionId, afterSeq: 1n });
+      const raw = client.serverStream(watchSessionEvents, {
+        sessionId,
+        afterSeq: 1n,
+        expand: true,
+      });
+      const sse = new Following(
+        `http://${service.httpAddress}${API}/sessions/${sessionId}/events/stream?after_seq=1&expand=true`,
+      );
+      await Promise.all([rows.attached, raw.attached, sse.untilOpened()]);
+      const { stream } = await PushStreamClient.open(client, {
+        sessionId,
+        compression,
+        maxAgeMs: 5_000,
+      });
+      const deltas = ["the key ", "is gh", "p_", first, second, " as", " you see"];
+      for (const [at, event] of fragments(deltas).entries()) stream.batch(at + 1, [event]);
+      stream.end();
+      await stream.rest();
+      const stars = deltas.map((delta) =>
+        pieces.includes(delta) ? "*".repeat(delta.length) : delta,
+      );
+      expect(deltasOf(await take(raw, deltas.length))).toEqual(stars);
+      const merged = compression === Compression.ON;
+      const expected = merged ? [`the key is ${masked} as you see`] : stars;
+      expect(deltasOf(await take(rows, expected.length))).toEqual(expected);
+      await sse.until(deltas.length);
+      expect(JSON.stringify(sse.given)).not.toMatch(new RegExp(pieces.join("|")));
+      sse.close();
+      expect(deltasOf(await eventsOf(client, sessionId, { expand: true })).slice(1)).toEqual(stars);
+    },
+  );
+
+  test("that breaks off between the halves: a flush, an age, a unary push", async () => {
+    const sessionId = newSession();
+    const { stream } = await PushStreamClient.open(client, { sessionId, maxAgeMs: 20 });
+    const { whole, pieces } = secret({ parts: 4 });
+    let number = 0;
+    const send = (delta: string): void => stream.batch((number += 1), fragments([delta]));
+    send(whole.slice(0, 4));
+    send(pieces[0] ?? "");
+    stream.flush();
+    await stream.committed(2);
+    send(pieces[1] ?? "");
+    await stream.committed(3); // By its age.
+    send(pieces[2] ?? "");
+    await push(client, "events", { sessionId });
+    await stream.committed(4);
+    send(`${pieces[3]} and on`);
+    stream.end();
+    await stream.rest();
+    const deltas = deltasOf(await eventsOf(client, sessionId, { expand: true }));
+    expect(deltas.filter((delta) => delta !== undefined).join("")).toBe(
+      `ghp_${"*".repeat(36)} and on`,
+    );
+  });
+
+  test("goes on where the client has to stop and come back, on this instance", async () => {
+    const sessionId = newSession();
+    const { whole, pieces } = secret({ parts: 2 });
+    const { stream, opened } = await PushStreamClient.open(client, { sessionId });
+    stream.batch(1, fragments([whole.slice(0, 4), pieces[0] ?? ""]));
+    stream.end();
+    await stream.rest();
+    const { producerEpoch } = opened;
+    const again = await PushStreamClient.open(client, { sessionId, producerEpoch });
+    expect(again.opened.lastClientSeq).toBe(2n);
+    again.stream.batch(3, fragments([`${pieces[1]}, it says`]));
+    again.stream.end();
+    await again.stream.rest();
+    const deltas = deltasOf(await eventsOf(client, sessionId, { expand: true }));
+    expect(deltas.join("")).toBe(`ghp_${"*".repeat(36)}, it says`);
+  });
+
+  test("masks what is said beside the text, in a frame that it knows and in one that it does not", async () => {
+    const sessionId = newSession();
+    const { stream } = await PushStreamClient.open(client, { sessionId });
+    const { whole, masked } = secret();
+    const event = (delta: string, said: string, pin: unknown) =>
+      JSON.stringify({
+        type: "TEXT_MESSAGE_CONTENT",
+        messageId: "m",
+        delta,
+        rawEvent: { said, pin },
+      });
+    stream.batch(
+      1,
+      ["a", "b", "c"].map((delta) => ({ payload: event(delta, whole, 1234) })),
+    );
+    stream.batch(4, [
+      {
+        payload: JSON.stringify({
+          type: "CUSTOM",
+          name: "n",
+          value: { delta: whole },
+          delta: whole,
+        }),
+      },
+    ]);
+    stream.end();
+    await stream.rest();
+    const rows = await eventsOf(client, sessionId);
+    expect(rows.map(({ payload }) => payload)).toEqual([
+      event("abc", masked, "***"),
+      JSON.stringify({ type: "CUSTOM", name: "n", value: { delta: masked }, delta: masked }),
+    ]);
+  });
+});
+
+describe("a unary push", () => {
+  test("of an event: its strings, and a row that a runner has merged, which still expands", async () => {
+    const sessionId = newSession();
+    const { whole, masked } = secret();
+    const text = `say ${whole} twice: ${whole}`;
+    const lengths = [8, text.length - 10, 2].map((units) => units + 1);
+    const fields = {
+      sessionId,
+      eventType: "TEXT_MESSAGE_CONTENT",
+      payload: JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: text }),
+      eventCount: 3,
+      fragments: { lengths },
+      completedAt: { seconds: 2_000_000_000n, nanos: 0 },
+    };
+    const stored = await push(client, "events", fields);
+    expect(stored.payload).toContain(`say ${masked} twice: ${masked}`);
+    const deltas = deltasOf(await eventsOf(client, sessionId, { expand: true }));
+    expect(deltas.map((delta) => String(delta).length)).toEqual([8, text.length - 10, 2]);
+    expect(deltas.join("")).toBe(`say ${masked} twice: ${masked}`);
+  });
+
+  test("in the grouped form", async () => {
+    const sessionId = newSession();
+    const { whole, masked } = secret();
+    const payload = JSON.stringify({
+      messageId: "m",
+      role: "assistant",
+      accumulated_content: `it is ${whole}`,
+      fragment_count: 2,
+      end_event: { type: "TEXT_MESSAGE_END", messageId: "m" },
+    });
+    await push(client, "events", { sessionId, eventType: "TEXT_MESSAGE_START", payload });
+    const rows = await rowsOf(client, "events", sessionId);
+    expect(JSON.stringify(rows.map(({ payload: text }) => text))).toContain(`it is ${masked}`);
+  });
+
+  test("of a message, plain and JSON, and of its sender; a retry is the same push", async () => {
+    const sessionId = newSession();
+    const { whole, masked } = secret();
+    const acme = `acme_${randomBytes(6).toString("hex")}`;
+    never.push(acme.slice(5));
+    const fields = {
+      sessionId,
+      payload: `my key is ${whole} and ${acme}`,
+      sender: { id: "u", name: whole },
+      idempotencyKey: "k",
+    };
+    const stored = await push(client, "messages", fields);
+    expect(stored.payload).toBe(`my key is ${masked} and acme_${"*".repeat(12)}`);
+    expect(stored).toMatchObject({ sender: { id: "u", name: masked } });
+    expect(await push(client, "messages", fields)).toMatchObject({
+      seq: stored.seq,
+      deduplicated: true,
+    });
+    const payload = JSON.stringify({ input: { pin: 9_876_543_210, key: whole } });
+    const tool = await push(client, "messages", { sessionId, eventType: "tool_use", payload });
+    expect(JSON.parse(tool.payload)).toEqual({ input: { pin: "***", key: masked } });
+    never.push("9876543210");
+  });
+
+  test("of a run whose name is a secret: its row too", async () => {
+    const sessionId = newSession();
+    const { whole, masked } = secret();
+    const payload = JSON.stringify({ type: "RUN_STARTED", threadId: "t", runId: whole });
+    const row = await push(client, "events", { sessionId, eventType: "RUN_STARTED", payload });
+    expect(JSON.parse(row.payload)).toMatchObject({ runId: masked });
+    expect(row).toMatchObject({ runId: masked });
+  });
+});
+
+test("a session's own texts", async () => {
+  const { whole, masked } = secret();
+  const { metadata } = await client.unary(createSession, {
+    name: `for ${whole}`,
+    prompt: `use ${whole}`,
+    labels: JSON.stringify({ key: whole }),
+    annotations: whole,
+  });
+  const session = await client.unary(getSession, { id: metadata?.id ?? "" });
+  expect(session).toMatchObject({
+    name: `for ${masked}`,
+    prompt: `use ${masked}`,
+    labels: JSON.stringify({ key: masked }),
+    annotations: masked,
+  });
+  expect(session.llmModel).toBeUndefined();
+});
+
+test("what is refused says nothing of it either", async () => {
+  const { whole } = secret();
+  const payload = JSON.stringify({ type: "TEXT_MESSAGE_START", messageId: 1, role: whole });
+  const failure = await push(client, "events", {
+    sessionId: newSession(),
+    eventType: "TEXT_MESSAGE_START",
+    payload,
+  }).catch(String);
+  expect(failure).toBeTypeOf("string");
+  expect(failure).not.toContain(whole.slice(4));
+});
+
+describe("in the end", () => {
+  test("no column of any table has a secret or a part of one", async () => {
+    const { sql } = shared;
+    const tables = await sql<{ name: string }[]>`
+      select quote_ident(table_schema) || '.' || quote_ident(table_name) as name
+      from information_schema.tables
+      where table_schema not in ('pg_catalog', 'information_schema') and table_type = 'BASE TABLE'`;
+    expect(tables.map(({ name }) => name)).toContain("public.session_events");
+    let rows = 0;
+    for (const { name } of tables) {
+      const held = await sql.unsafe<{ text: string }[]>(`select t::text as text from ${name} t`);
+      rows += held.length;
+      for (const { text } of held) {
+        const hex = (part: string): string => Buffer.from(part).toString("hex");
+        const found = never.filter((part) => text.includes(part) || text.includes(hex(part)));
+        expect(found, `${name}: ${text}`).toEqual([]);
+      }
+    }
+    expect(never.length).toBeGreaterThan(10);
+    expect(rows).toBeGreaterThan(20);
+  });
+
+  test("no line of the log has", () => {
+    expect(service.log.length).toBeGreaterThan(10);
+    expect(service.log.filter((line) => never.some((part) => line.includes(part)))).toEqual([]);
+  });
+
+  test("it was counted by kind", async () => {
+    const answer = await fetch(`http://${service.opsAddress}/metrics`);
+    const metrics = await answer.text();
+    const count = (kind: string): number =>
+      Number(
+        new RegExp(`^session_ledger_redactions_total{kind="${kind}"} (\\d+)$`, "m").exec(
+          metrics,
+        )?.[1],
+      );
+    expect(count("github")).toBeGreaterThan(10);
+    expect(count("acme")).toBe(2); // The retry was looked at too.
+    expect(count("key")).toBe(2);
+  });
+});

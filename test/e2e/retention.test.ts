@@ -1,0 +1,321 @@
+/**
+ * Rows that are gone, as everybody who reads a session meets them: by the command, by the service itself,
+ * and by erasing the whole session, with two services on one PostgreSQL.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { API } from "../support/http-following.ts";
+import { mergeFragments } from "../support/merging.ts";
+import { newSession } from "../support/pushing.ts";
+import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
+import {
+  type CommandResult,
+  runCommand,
+  type ServiceProcess,
+  startService,
+} from "../support/service-process.ts";
+
+const { method } = SessionService;
+
+let shared: SharedDatabase;
+let services: readonly [ServiceProcess, ServiceProcess];
+let rpc: RpcClient;
+let other: RpcClient;
+beforeAll(async () => {
+  shared = await startDatabase();
+  const env = { DATABASE_URL: shared.server.url };
+  services = [await startService({ env }), await startService({ env })];
+  rpc = new RpcClient(services[0].grpcAddress);
+  other = new RpcClient(services[1].grpcAddress);
+});
+afterAll(async () => {
+  rpc.close();
+  other.close();
+  for (const service of services) await service.stop();
+  await shared.stop();
+  await cleanUp();
+});
+
+/** Events 7 n + 1 to 7 n + 7: 1 start, 2 opens a message, 3 to 5 are one row, 6 closes it, 7 ends. */
+async function pushRun(sessionId: string, runId: string): Promise<void> {
+  const delta = (said: string) => ({ type: "TEXT_MESSAGE_CONTENT", messageId: runId, delta: said });
+  const events = [
+    { type: "RUN_STARTED", threadId: "t", runId },
+    { type: "TEXT_MESSAGE_START", messageId: runId, role: "assistant" },
+    ...[`said in ${runId}`, ", in", " parts"].map(delta),
+    { type: "TEXT_MESSAGE_END", messageId: runId },
+    { type: "RUN_FINISHED", threadId: "t", runId },
+  ];
+  const raw = events.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) }));
+  await rpc.unary(method.pushSessionMessage, { sessionId, eventType: "user", payload: runId });
+  for (const { eventType, payload, eventCount, fragments } of mergeFragments(raw)) {
+    const merged = fragments === undefined ? {} : { eventCount, fragments };
+    await rpc.unary(method.pushSessionEvent, { sessionId, eventType, payload, ...merged });
+  }
+}
+
+/** As if the first run had been forty days ago. */
+async function age(sessionId: string): Promise<void> {
+  const { sql } = shared;
+  await sql`update session_events set recorded_at = now() - interval '40 days'
+    where session_id = ${sessionId} and seq <= 7`;
+  await sql`update session_messages set recorded_at = now() - interval '41 days'
+    where session_id = ${sessionId} and seq = 1`;
+}
+
+async function aged(): Promise<string> {
+  const sessionId = newSession();
+  for (const runId of ["r1", "r2"]) await pushRun(sessionId, runId);
+  await age(sessionId);
+  return sessionId;
+}
+
+function retention(...args: readonly string[]) {
+  const env = { DATABASE_URL: shared.server.url };
+  return runCommand(["retention", "--older-than", "30d", "--json", ...args], { env });
+}
+
+async function get(path: string, { httpAddress } = services[0]): Promise<Response> {
+  return fetch(`http://${httpAddress}${API}/sessions/${path}`);
+}
+
+const KEPT = [8n, 9n, 10n, 13n, 14n];
+const KEPT_RAW = [8n, 9n, 10n, 11n, 12n, 13n, 14n];
+
+async function watched(client: RpcClient, request: object): Promise<readonly bigint[]> {
+  const seqs: bigint[] = [];
+  const stream = client.serverStream(method.watchSessionEvents, { snapshotOnly: true, ...request });
+  for await (const { seq } of stream) seqs.push(seq);
+  return seqs;
+}
+
+async function joined(service: ServiceProcess, sessionId: string): Promise<string> {
+  const body = { threadId: "t", runId: "x", state: {}, messages: [], tools: [], context: [] };
+  const response = await fetch(`http://${service.httpAddress}/agui/sessions/${sessionId}`, {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "text/event-stream" },
+    body: JSON.stringify({ ...body, forwardedProps: {} }),
+  });
+  return response.text();
+}
+
+describe("whoever reads a session whose first run is gone begins at the first row there is", () => {
+  let sessionId: string;
+  let told: readonly CommandResult[];
+  beforeAll(async () => {
+    sessionId = await aged();
+    told = [
+      await retention("--session", sessionId, "--dry-run"),
+      await retention("--session", sessionId),
+    ];
+  });
+
+  test("a dry run says what the real one then does", () => {
+    const counts = { sessions: 1, sessionsErased: 1, sessionsBusy: 0, messages: 1, events: 5 };
+    const summaries = told.map(({ stdout }): unknown => JSON.parse(stdout));
+    expect(summaries).toMatchObject([
+      { dryRun: true, ...counts },
+      { dryRun: false, ...counts },
+    ]);
+    expect(told.map(({ exitCode }) => exitCode)).toEqual([0, 0]);
+  });
+
+  test.each([
+    ["the beginning", 0n],
+    ["a number inside a row that is gone", 4n],
+    ["the last number that is gone", 7n],
+  ])("pages and watches from %s", async (_name, afterSeq) => {
+    const list = async (expand: boolean) => {
+      const request = { sessionId, afterSeq, expand };
+      const page = await rpc.unary(method.listSessionEvents, request);
+      expect(page).toMatchObject({ nextAfterSeq: 14n, hasMore: false });
+      return page.items.map(({ seq }) => seq);
+    };
+    expect(await list(false)).toEqual(KEPT);
+    expect(await list(true)).toEqual(KEPT_RAW);
+    expect(await watched(rpc, { sessionId, afterSeq })).toEqual(KEPT);
+    expect(await watched(other, { sessionId, afterSeq, expand: true })).toEqual(KEPT_RAW);
+  });
+
+  test("pages downwards end there", async () => {
+    const { items, hasMore } = await rpc.unary(method.listSessionEvents, {
+      sessionId,
+      descending: true,
+    });
+    expect(items.map(({ seq }) => seq)).toEqual(KEPT.toReversed());
+    expect(hasMore).toBe(false);
+  });
+
+  test("messages", async () => {
+    const { items } = await rpc.unary(method.listSessionMessages, { sessionId });
+    expect(items).toMatchObject([{ seq: 2n, payload: "r2" }]);
+  });
+
+  test("runs, also behind a number that is gone", async () => {
+    for (const query of ["", "?after_seq=3"]) {
+      const page: unknown = await (await get(`${sessionId}/runs${query}`)).json();
+      expect(page).toMatchObject({
+        items: [{ run_id: "r2", status: "finished", first_seq: 8, last_seq: 14 }],
+        has_more: false,
+      });
+    }
+  });
+
+  test("the transcript, now and up to a number", async () => {
+    for (const query of ["", "?up_to_seq=14"]) {
+      const transcript: unknown = await (await get(`${sessionId}/transcript${query}`)).json();
+      expect(transcript).toMatchObject({
+        up_to_seq: 14,
+        messages: [{ id: "r2", content: "said in r2, in parts" }],
+      });
+    }
+    expect(await (await get(`${sessionId}/transcript?up_to_seq=5`)).json()).toMatchObject({
+      messages: [],
+    });
+  });
+
+  test("the export and the command line", async () => {
+    const lines = (await (await get(`${sessionId}/export`)).text()).trimEnd().split("\n");
+    expect(lines).toHaveLength(7);
+    expect(lines[0]).toContain('"r2"');
+    const address = ["--address", services[0].grpcAddress];
+    const tailed = await runCommand(["tail", "--session", sessionId, "--after", "4", ...address]);
+    expect(tailed.stdout.trimEnd().split("\n")).toHaveLength(5);
+    const exported = await runCommand(["export", sessionId, ...address]);
+    expect(exported).toMatchObject({ exitCode: 0 });
+    expect(exported.stdout.trimEnd().split("\n")).toHaveLength(7);
+  });
+
+  test("an AG-UI client, and one that has it replayed", async () => {
+    const answer = await joined(services[0], sessionId);
+    expect(answer).toContain("said in r2, in parts");
+    expect(answer).toContain("RUN_FINISHED");
+    expect(answer).not.toContain("r1");
+  });
+});
+
+test("a session that lost everything: pages, watches and joins of nothing, and then of what comes", async () => {
+  const sessionId = newSession();
+  await pushRun(sessionId, "r1");
+  await age(sessionId);
+  await retention("--session", sessionId);
+  expect(await rpc.unary(method.listSessionEvents, { sessionId })).toMatchObject({ items: [] });
+  expect(await watched(rpc, { sessionId })).toEqual([]);
+  expect(await watched(rpc, { sessionId, afterSeq: 3n, expand: true })).toEqual([]);
+  expect(await (await get(`${sessionId}/transcript`)).json()).toMatchObject({ messages: [] });
+  expect(await (await get(`${sessionId}/export`)).text()).toBe("");
+  await pushRun(sessionId, "r2");
+  expect(await watched(rpc, { sessionId, afterSeq: 3n })).toEqual(KEPT);
+});
+
+test("a service that erases by itself gives nothing of it from memory, and its watchers go on", async () => {
+  const env = { DATABASE_URL: shared.server.url };
+  const own = { RETENTION_AFTER: "720h", RETENTION_INTERVAL: "1s" };
+  const service = await startService({ env: { ...env, ...own } });
+  const client = new RpcClient(service.grpcAddress);
+  try {
+    const sessionId = newSession();
+    const seen: bigint[] = [];
+    const following = client.serverStream(method.watchSessionEvents, { sessionId });
+    const ended = (async () => {
+      for await (const { seq } of following) if (seen.push(seq) === 15) return;
+    })();
+    await following.attached;
+    for (const runId of ["r1", "r2"]) await pushRun(sessionId, runId);
+    await expect.poll(() => seen.length, { timeout: 20_000 }).toBe(10);
+    const transcript = async () => (await get(`${sessionId}/transcript`, service)).text();
+    expect(await transcript()).toContain("said in r1");
+    await age(sessionId);
+    await expect.poll(transcript, { timeout: 20_000 }).not.toContain("said in r1");
+    // The window that the watcher keeps open had all of it.
+    expect(await watched(client, { sessionId })).toEqual(KEPT);
+    await pushRun(sessionId, "r3");
+    await ended;
+    expect(seen.slice(10)).toEqual([15n, 16n, 17n, 20n, 21n]);
+    const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
+    expect(metrics).toMatch(/rows_erased_total\{stream="events",by="retention"\} \d/);
+  } finally {
+    client.close();
+    await service.stop();
+  }
+});
+
+describe("the command", () => {
+  test("works on an embedded database while no service has it, and is refused while one does", async () => {
+    const dataDir = await makeDirectory();
+    const service = await startService({ dataDir });
+    const env = { DATA_DIR: dataDir };
+    const args = ["retention", "--older-than", "30d"];
+    const refused = await runCommand(args, { env });
+    expect(refused.exitCode).toBe(4);
+    await service.stop();
+    const done = await runCommand(args, { env });
+    expect(done).toMatchObject({
+      exitCode: 0,
+      stdout: "erased 0 events and 0 messages (0 payload bytes) of 0 of 0 sessions\n",
+    });
+  });
+
+  test("says so when there is no such session, and when there is nothing to go by", async () => {
+    expect(await retention("--session", "nobody")).toMatchObject({ exitCode: 4, stdout: "" });
+    const env = { DATABASE_URL: shared.server.url };
+    expect((await runCommand(["retention"], { env })).exitCode).toBe(2);
+    const never = await runCommand(["retention", "--older-than", "0d"], { env });
+    expect(never).toMatchObject({ exitCode: 2, stdout: "" });
+  });
+});
+
+describe("erasing a session", () => {
+  test("whoever watches hears so, on both services, and nobody finds anything any more", async () => {
+    const sessionId = await aged();
+    for (const service of services)
+      expect(await joined(service, sessionId)).toContain("said in r1");
+    const ends = [rpc, other].map(async (client) => {
+      try {
+        for await (const _ of client.serverStream(method.watchSessionEvents, { sessionId }));
+      } catch (error) {
+        return error;
+      }
+      return undefined;
+    });
+    const address = ["--address", services[0].grpcAddress];
+    const without = await runCommand(["erase", sessionId, ...address]);
+    expect(without).toMatchObject({ exitCode: 2, stdout: "" });
+    const erased = await runCommand(["erase", sessionId, "--yes", "--json", ...address]);
+    expect(erased.exitCode).toBe(0);
+    expect(JSON.parse(erased.stdout)).toEqual({ sessionId, messages: 2, events: 10 });
+    for (const end of await Promise.all(ends)) {
+      expect(end).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_DELETED" });
+    }
+    const isGone = { code: "NOT_FOUND" };
+    for (const client of [rpc, other]) {
+      await expect(client.unary(method.listSessionEvents, { sessionId })).rejects.toMatchObject(
+        isGone,
+      );
+      await expect(client.unary(method.getSession, { id: sessionId })).rejects.toMatchObject(
+        isGone,
+      );
+      await expect(client.unary(method.eraseSession, { id: sessionId })).rejects.toMatchObject(
+        isGone,
+      );
+      const push = { sessionId, eventType: "user", payload: "again" };
+      await expect(client.unary(method.pushSessionMessage, push)).rejects.toMatchObject(isGone);
+    }
+    for (const service of services) {
+      expect((await get(`${sessionId}/transcript`, service)).status).toBe(404);
+      expect(await joined(service, sessionId)).not.toContain("said in r1");
+    }
+    const again = await runCommand(["erase", sessionId, "--yes", ...address]);
+    expect(again.exitCode).toBe(4);
+    expect(again.stderr).toContain("SESSION_NOT_FOUND");
+  });
+
+  test("a deleted one is erased all the same", async () => {
+    const sessionId = await aged();
+    await rpc.unary(method.deleteSession, { id: sessionId });
+    const counts = await rpc.unary(method.eraseSession, { id: sessionId });
+    expect(counts).toMatchObject({ messages: 2n, events: 10n });
+  });
+});

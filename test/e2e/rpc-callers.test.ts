@@ -1,0 +1,195 @@
+/**
+ * Who calls, by gRPC: what the authenticator is asked, what waits for its answer, and what becomes of
+ * streams whose token ends. Who may do what is tested elsewhere.
+ */
+import { create } from "@bufbuild/protobuf";
+import { credentials, makeClientConstructor } from "@grpc/grpc-js";
+import { service as healthService } from "grpc-health-check";
+import { describe, expect, test } from "vitest";
+import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Authenticator } from "../../src/auth/authenticator.ts";
+import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { callHeaders, FLAG, FRAME, http2Frame, RawConnection } from "../support/http2-frames.ts";
+import { frame } from "../support/raw-http2.ts";
+import { conversation, startRpc } from "../support/rpc-fixture.ts";
+
+const { getSession, pushSessionEvents, watchSessionEvents } = SessionService.method;
+const GET = "/ambient.v1.SessionService/GetSession";
+const RUNNER: Principal = { ...ANONYMOUS, id: "r1", kind: "static", roles: ["runner"] };
+
+/** Knows one token, `good`, and says when; what it was asked is in `asked`. */
+class Gate implements Pick<Authenticator, "asks" | "authenticate" | "refusalOf"> {
+  readonly asks = true;
+  readonly asked: (readonly string[])[] = [];
+  refusal: ServiceError | undefined;
+  readonly #isLate: boolean;
+
+  constructor({ isLate }: { readonly isLate: boolean } = { isLate: false }) {
+    this.#isLate = isLate;
+  }
+
+  authenticate(authorization: readonly string[]): Principal | Promise<Principal> {
+    this.asked.push(authorization);
+    const answer = (): Principal => {
+      if (authorization.join() !== "Bearer good") throw unauthenticated("not accepted");
+      return RUNNER;
+    };
+    return this.#isLate ? new Promise((resolve) => setImmediate(resolve)).then(answer) : answer();
+  }
+
+  refusalOf(principal: Principal): ServiceError | undefined {
+    return principal === RUNNER ? this.refusal : undefined;
+  }
+}
+
+function unauthenticated(message: string): ServiceError {
+  return new ServiceError("unauthenticated", "UNAUTHENTICATED", message);
+}
+
+const good = { metadata: { authorization: "Bearer good" } };
+
+describe.each([false, true])("a caller, with an answer that is late: %s", (isLate) => {
+  test("is known to the handler, of every kind of call", async () => {
+    const seen: Principal[] = [];
+    await using rpc = await startRpc(
+      {
+        getSession: async (_, { principal }) => {
+          seen.push(principal);
+          return create(SessionSchema);
+        },
+        async *watchSessionEvents(_, { principal }) {
+          seen.push(principal);
+          yield create(SessionEventSchema, { seq: 1n });
+        },
+        pushSessionEvents: (caller) => {
+          seen.push(caller.principal);
+          caller.end();
+          return conversation({});
+        },
+      },
+      {},
+      { authenticator: new Gate({ isLate }) },
+    );
+    await rpc.client.unary(getSession, {}, good);
+    for await (const _ of rpc.client.serverStream(watchSessionEvents, {}, good)) continue;
+    for await (const _ of rpc.client.bidiStream(pushSessionEvents, good)) continue;
+    expect(seen).toEqual([RUNNER, RUNNER, RUNNER]);
+  });
+
+  test("who is not known does not reach a handler, nor learns what there is", async () => {
+    const gate = new Gate({ isLate });
+    await using rpc = await startRpc(
+      {
+        getSession: () => Promise.reject(new Error("the handler must not see it")),
+        pushSessionEvents: () => {
+          throw new Error("the handler must not see it");
+        },
+      },
+      {},
+      { authenticator: gate },
+    );
+    const refused = { code: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" };
+    const bad = { metadata: { authorization: "Bearer bad" } };
+    await expect(rpc.client.unary(getSession, {})).rejects.toMatchObject(refused);
+    await expect(rpc.client.unary(getSession, {}, bad)).rejects.toMatchObject(refused);
+    const { listSessions } = SessionService.method; // No handler here.
+    await expect(rpc.client.unary(listSessions, {}, bad)).rejects.toMatchObject(refused);
+    const watch = rpc.client.serverStream(watchSessionEvents, {}, bad);
+    await expect(watch.next()).rejects.toMatchObject(refused);
+    const push = rpc.client.bidiStream(pushSessionEvents, bad);
+    await expect(push.next()).rejects.toMatchObject(refused);
+    expect(gate.asked).toEqual([[], ...Array.from({ length: 4 }, () => ["Bearer bad"])]);
+    // The authenticator's audit says it, as often as is good for the disk.
+    const lines = rpc.records.filter(({ msg, level }) => msg === "call" && level !== "debug");
+    expect(lines).toEqual([]);
+  });
+});
+
+describe("authorization that comes twice", () => {
+  const cases = [
+    ["the same", ["Bearer good", "Bearer good"], ["Bearer good"], "OK"],
+    ["differing", ["Bearer good", "Bearer bad"], ["Bearer good", "Bearer bad"], "UNAUTHENTICATED"],
+    [
+      "the other way",
+      ["Bearer bad", "Bearer good"],
+      ["Bearer bad", "Bearer good"],
+      "UNAUTHENTICATED",
+    ],
+    ["three", ["Bearer good", "Bearer good", "x"], ["Bearer good", "x"], "UNAUTHENTICATED"],
+    ["once", ["Bearer good"], ["Bearer good"], "OK"],
+    ["never", [], [], "UNAUTHENTICATED"],
+  ] as const;
+  test.each(cases)("%s", async (_, sent, asked, code) => {
+    const gate = new Gate();
+    await using rpc = await startRpc(
+      { getSession: async () => create(SessionSchema) },
+      {},
+      { authenticator: gate },
+    );
+    using raw = (await RawConnection.to(rpc.server.address)).begin();
+    const headers = callHeaders(
+      GET,
+      sent.map((value) => ["authorization", value]),
+    );
+    raw.write(
+      http2Frame({ type: FRAME.headers, flags: FLAG.endHeaders, stream: 1 }, headers),
+      http2Frame({ type: FRAME.data, flags: FLAG.endStream, stream: 1 }, frame(Buffer.alloc(0))),
+    );
+    expect(await rpc.recorded("call")).toMatchObject({ code });
+    expect(gate.asked).toEqual([asked]);
+  });
+});
+
+test("health and reflection are for everybody", async () => {
+  const gate = new Gate();
+  await using rpc = await startRpc({}, {}, { authenticator: gate });
+  const HealthClient = makeClientConstructor(healthService, "Health");
+  const client = new HealthClient(rpc.server.address, credentials.createInsecure());
+  const answer = await new Promise((resolve) => {
+    client["check"]?.({ service: "" }, (error: unknown, said: unknown) => resolve(error ?? said));
+  });
+  client.close();
+  expect(answer).toEqual({ status: "SERVING" });
+  expect(gate.asked).toEqual([]);
+});
+
+test("streams end when their token does, and others go on", async () => {
+  const over = Promise.withResolvers<ServiceError>();
+  const ended = Promise.withResolvers<unknown>();
+  const gate = new Gate();
+  await using rpc = await startRpc(
+    {
+      async *watchSessionEvents(_, { signal }) {
+        yield create(SessionEventSchema, { seq: 1n });
+        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        ended.resolve(signal.reason);
+      },
+      pushSessionEvents: () => conversation({ over: over.resolve }),
+    },
+    { tickMs: 5 },
+    { authenticator: gate },
+  );
+  const watch = rpc.client.serverStream(watchSessionEvents, {}, good);
+  await watch.next();
+  const push = rpc.client.bidiStream(pushSessionEvents, good);
+  await push.attached;
+  const HealthClient = makeClientConstructor(healthService, "Health");
+  const client = new HealthClient(rpc.server.address, credentials.createInsecure());
+  const health = client["watch"]?.({ service: "" });
+  let healthEnded = false;
+  health.on("error", () => {
+    healthEnded = true;
+  });
+  await new Promise((resolve) => health.once("data", resolve));
+
+  gate.refusal = unauthenticated("the bearer token has expired");
+  const refused = { code: "UNAUTHENTICATED", message: "the bearer token has expired" };
+  await expect(watch.next()).rejects.toMatchObject(refused);
+  await expect(push.next()).rejects.toMatchObject(refused);
+  expect(await over.promise).toMatchObject({ reason: "UNAUTHENTICATED" });
+  expect(await ended.promise).toMatchObject({ reason: "UNAUTHENTICATED" });
+  expect(healthEnded).toBe(false);
+  client.close();
+});

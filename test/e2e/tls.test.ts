@@ -1,0 +1,300 @@
+/** TLS of both servers, as a service has it that was started with files: who gets in, and what a change does. */
+import { once } from "node:events";
+import { Agent, request } from "node:https";
+import { connect as connectTcp } from "node:net";
+import { writeFile } from "node:fs/promises";
+import { text } from "node:stream/consumers";
+import { connect, type ConnectionOptions, type PeerCertificate } from "node:tls";
+import { credentials } from "@grpc/grpc-js";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { bearer, Doors } from "../support/callers.ts";
+import {
+  type Authority,
+  type CertificateFiles,
+  certificateFiles,
+  createAuthority,
+  expired,
+  type Identity,
+} from "../support/certificates.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { callHeaders, FLAG, FRAME, http2Frame, RawConnection } from "../support/http2-frames.ts";
+import { frame } from "../support/raw-http2.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+
+const { pushSessionMessage, watchSessionMessages, listSessions } = SessionService.method;
+const LIST = "/ambient.v1.SessionService/ListSessions";
+
+let authority: Authority;
+let stranger: Authority;
+const services: ServiceProcess[] = [];
+
+beforeAll(async () => {
+  [authority, stranger] = await Promise.all([createAuthority(), createAuthority("Stranger")]);
+});
+afterAll(async () => {
+  for (const service of services) await endService(service);
+  await cleanUp();
+});
+
+async function serving(
+  files: CertificateFiles,
+  env: Readonly<Record<string, string>> = {},
+): Promise<ServiceProcess> {
+  const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
+  const service = await startService({ env: { ...tls, ...env } });
+  services.push(service);
+  return service;
+}
+
+function clientOf(service: ServiceProcess, identity?: Identity, trusted = authority): RpcClient {
+  const ca = Buffer.from(trusted.certificate);
+  const channel =
+    identity === undefined
+      ? credentials.createSsl(ca)
+      : credentials.createSsl(ca, Buffer.from(identity.key), Buffer.from(identity.certificate));
+  return new RpcClient(service.grpcAddress, {}, channel);
+}
+
+interface Page {
+  readonly status: number | undefined;
+  readonly body: string;
+}
+
+async function get(service: ServiceProcess, path: string, identity?: Identity): Promise<Page> {
+  const agent = new Agent({
+    ca: authority.certificate,
+    ...(identity === undefined ? {} : { cert: identity.certificate, key: identity.key }),
+  });
+  try {
+    const asked = request(`https://${service.httpAddress}${path}`, { agent });
+    asked.end();
+    const [answer] = await once(asked, "response");
+    return { status: answer.statusCode, body: await text(answer) };
+  } finally {
+    agent.destroy();
+  }
+}
+
+/** What a server shows to a new connection. */
+async function shown(address: string, options: ConnectionOptions = {}): Promise<PeerCertificate> {
+  const [host = "", port] = address.split(":");
+  const socket = connect({ host, port: Number(port), ca: authority.certificate, ...options });
+  try {
+    await once(socket, "secureConnect");
+    return socket.getPeerCertificate();
+  } finally {
+    socket.destroy();
+  }
+}
+
+const SESSIONS = "/api/ambient/v1/sessions";
+const HTTP2 = { ALPNProtocols: ["h2"] } as const;
+
+async function logged(service: ServiceProcess, msg: string, since = 0): Promise<void> {
+  const isThere = (): boolean => service.log.slice(since).some((line) => line.includes(msg));
+  await expect.poll(isThere, { timeout: 20_000 }).toBe(true);
+}
+
+function messageOf(payload: string) {
+  return { sessionId: "tls", eventType: "user", payload };
+}
+
+describe("with a certificate", () => {
+  let files: CertificateFiles;
+  let service: ServiceProcess;
+  beforeAll(async () => {
+    files = await certificateFiles(await authority.server(), authority);
+    service = await serving(files);
+  });
+
+  test("both servers are reached by TLS", async () => {
+    const client = clientOf(service);
+    const pushed = await client.unary(pushSessionMessage, messageOf("hello"));
+    expect(pushed).toMatchObject({ payload: "hello" });
+    const page = await get(service, `${SESSIONS}/tls/messages`);
+    expect(page.status).toBe(200);
+    expect(page.body).toContain("hello");
+    client.close();
+  });
+
+  test("and in no other way", async () => {
+    const plain = new RpcClient(service.grpcAddress);
+    const call = plain.unary(listSessions, {}, { deadlineMs: 2_000 });
+    await expect(call).rejects.toMatchObject({ code: "UNAVAILABLE" });
+    plain.close();
+    const [host = "", port] = service.httpAddress.split(":");
+    const socket = connectTcp({ host, port: Number(port) });
+    socket.write("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let said = "";
+    socket.on("data", (chunk) => {
+      said += chunk.toString("latin1");
+    });
+    socket.on("error", () => undefined);
+    await once(socket, "close");
+    expect(said).not.toContain("HTTP/");
+    const metrics = await fetch(`http://${service.opsAddress}/metrics`).then((got) => got.text());
+    for (const server of ["grpc", "http"])
+      expect(metrics).toMatch(
+        new RegExp(`tls_handshakes_failed_total\\{server="${server}"\\} [1-9]`),
+      );
+    expect(service.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);
+  });
+
+  test("not by who trusts another authority, nor by an old TLS, nor without HTTP/2", async () => {
+    const client = clientOf(service, undefined, stranger);
+    const call = client.unary(listSessions, {}, { deadlineMs: 2_000 });
+    await expect(call).rejects.toMatchObject({ code: "UNAVAILABLE" });
+    client.close();
+    for (const address of [service.grpcAddress, service.httpAddress]) {
+      const old = {
+        maxVersion: "TLSv1.1",
+        minVersion: "TLSv1",
+        ciphers: "ALL@SECLEVEL=0",
+      } as const;
+      await expect(shown(address, old)).rejects.toMatchObject({
+        code: expect.stringMatching(/PROTOCOL|CONNRESET|ALERT/),
+      });
+      const newer = { maxVersion: "TLSv1.2", minVersion: "TLSv1.2" } as const;
+      expect(await shown(address, newer)).toHaveProperty("serialNumber");
+    }
+    const [host = "", port] = service.grpcAddress.split(":");
+    const socket = connect({ host, port: Number(port), ca: authority.certificate });
+    socket.on("error", () => undefined);
+    await once(socket.resume(), "close"); // It has no ALPN, so nobody said that it is HTTP/2.
+  });
+
+  test("a new certificate is shown to new connections, and those that are there stay", async () => {
+    const [client, other] = [clientOf(service), clientOf(service)];
+    const watch = client.serverStream(watchSessionMessages, { sessionId: "reloaded" });
+    await watch.attached;
+    const addresses = [
+      [service.grpcAddress, HTTP2],
+      [service.httpAddress, {}],
+    ] as const;
+    const serials = () =>
+      Promise.all(
+        addresses.map(([address, options]) =>
+          shown(address, options).then(({ serialNumber }) => serialNumber),
+        ),
+      );
+    const before = await serials();
+    expect(before[0]).toBe(before[1]);
+
+    const since = service.log.length;
+    await writeFile(files.certFile, "-----BEGIN CERTIFICATE-----\nnot yet\n");
+    await logged(service, "TLS certificate refused, the old one stays", since);
+    expect(await serials()).toEqual(before);
+
+    await files.write(await authority.server());
+    await logged(service, "TLS certificate taken", since);
+    const after = await serials();
+    expect(after[0]).toBe(after[1]);
+    expect(after[0]).not.toBe(before[0]);
+
+    await other.unary(pushSessionMessage, { ...messageOf("after"), sessionId: "reloaded" });
+    expect(await watch.next()).toMatchObject({ value: { payload: "after" } });
+    watch.cancel();
+    client.close();
+    other.close();
+  });
+});
+
+describe("with an authority for clients", () => {
+  let service: ServiceProcess;
+  beforeAll(async () => {
+    const files = await certificateFiles(await authority.server(), authority);
+    service = await serving(files, { TLS_CLIENT_CA_FILE: files.caFile });
+  });
+
+  test("its certificates are let in", async () => {
+    const identity = await authority.client("runner");
+    const client = clientOf(service, identity);
+    await client.unary(pushSessionMessage, messageOf("mutual"));
+    expect(await get(service, `${SESSIONS}/tls/messages`, identity)).toMatchObject({ status: 200 });
+    client.close();
+  });
+
+  test("others, and who has none, are not", async () => {
+    for (const identity of [undefined, await stranger.client("runner")]) {
+      const client = clientOf(service, identity);
+      const call = client.unary(listSessions, {}, { deadlineMs: 2_000 });
+      await expect(call).rejects.toMatchObject({ code: "UNAVAILABLE" });
+      client.close();
+      await expect(get(service, SESSIONS, identity)).rejects.toBeInstanceOf(Error);
+    }
+  });
+});
+
+describe("authorization that comes twice, as runners send it", () => {
+  test.each(["with TLS", "without"])("%s", async (way) => {
+    const doors = await Doors.make();
+    const admin = doors.add("admin", ["admin"]);
+    const other = doors.add("other", ["admin"]);
+    await doors.save();
+    const isTls = way === "with TLS";
+    const files = await certificateFiles(await authority.server(), authority);
+    const env = { ...doors.env, CALL_LOG: "all" };
+    const service = isTls ? await serving(files, env) : await startService({ env });
+    services.push(service);
+    const ask = async (tokens: readonly string[]): Promise<void> => {
+      const ca = isTls ? { ca: authority.certificate } : undefined;
+      using raw = (await RawConnection.to(service.grpcAddress, ca)).begin();
+      const headers = callHeaders(
+        LIST,
+        tokens.map((token) => ["authorization", `Bearer ${token}`] as const),
+      );
+      raw.write(
+        http2Frame({ type: FRAME.headers, flags: FLAG.endHeaders, stream: 1 }, headers),
+        http2Frame({ type: FRAME.data, flags: FLAG.endStream, stream: 1 }, frame(Buffer.alloc(0))),
+      );
+      await raw.frame(({ type, stream }) => type === FRAME.headers && stream === 1);
+    };
+    const calls = async (): Promise<string> => {
+      const answer = await fetch(`http://${service.opsAddress}/metrics`);
+      const lines = (await answer.text()).split("\n");
+      return lines.filter((line) => line.startsWith("session_ledger_calls_total")).join("\n");
+    };
+    await ask([admin.token, admin.token]);
+    expect(await calls()).toMatch(/ListSessions",code="OK"\} 1/);
+    await ask([admin.token, other.token]);
+    await ask([other.token, admin.token]);
+    await ask([admin.token, "x"]);
+    expect(await calls()).toMatch(/ListSessions",code="OK"\} 1/);
+    expect(await calls()).toMatch(/ListSessions",code="UNAUTHENTICATED"\} 3/);
+    if (!isTls) return;
+    const client = clientOf(service);
+    await client.unary(listSessions, {}, { metadata: bearer(admin) });
+    await expect(client.unary(listSessions, {})).rejects.toMatchObject({ code: "UNAUTHENTICATED" });
+    client.close();
+  });
+});
+
+describe("a start", () => {
+  test("is refused without the files, or when they do not fit, by the name of the setting", async () => {
+    const files = await certificateFiles(await authority.server(), authority);
+    const missing = { ...files, certFile: `${files.certFile}.not` };
+    await expect(serving(missing)).rejects.toThrow(/TLS_CERT_FILE/);
+    await writeFile(files.keyFile, (await authority.server()).key);
+    await expect(serving(files)).rejects.toThrow(
+      "TLS_KEY_FILE: the key is not that of the certificate in TLS_CERT_FILE",
+    );
+    const env = { TLS_KEY_FILE: files.keyFile };
+    await expect(startService({ env })).rejects.toThrow(/TLS_CERT_FILE/);
+  });
+
+  test("on another address needs TLS, or the switch", async () => {
+    const open = { GRPC_ADDRESS: "0.0.0.0:0", HTTP_ADDRESS: "0.0.0.0:0", ALLOW_ANONYMOUS: "true" };
+    await expect(startService({ env: open })).rejects.toThrow(/ALLOW_INSECURE_TRANSPORT/);
+    const files = await certificateFiles(await authority.server(), authority);
+    const service = await serving(files, open);
+    expect(service.grpcAddress).toMatch(/^0\.0\.0\.0:/);
+  });
+
+  test("with a certificate that is over is possible, and said", async () => {
+    const files = await certificateFiles(await authority.server(expired()), authority);
+    const service = await serving(files);
+    await logged(service, "the TLS certificate is not valid now");
+  });
+});

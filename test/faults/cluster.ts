@@ -1,0 +1,257 @@
+/**
+ * What is struck: an embedded PostgreSQL as a process of its own, and two replicas of the service, each
+ * with two ways to it, one for its statements and one for LISTEN.
+ *
+ *   clients ──► replica 0 ──► way, listenWay ──┐
+ *   clients ──► replica 1 ──► way, listenWay ──┴─► PostgreSQL ──► rows in a tablespace of their own
+ */
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import {
+  createEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from "../../src/store/embedded/embedded-postgres.ts";
+import {
+  cleanUp,
+  endProcess,
+  makeDirectory,
+  recordingLog,
+  runningPostmaster,
+  withSql,
+} from "../support/embedded-fixture.ts";
+import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import { makeSmallDisk, type SmallDisk } from "./small-disk.ts";
+
+const PRELOAD = fileURLToPath(new URL("./shifted-clock.ts", import.meta.url));
+/** A replica that does not come up within this has failed; whatever stands in its way heals sooner. */
+const START_LIMIT_MS = 60_000;
+const START_PAUSE_MS = 300;
+const RESTARTED = "embedded_postgres_restarted";
+
+export const REPLICAS = 2;
+
+export class Replica {
+  readonly name: string;
+  readonly way: TcpProxy;
+  readonly listenWay: TcpProxy;
+  readonly clockFile: string;
+  readonly #env: Readonly<Record<string, string>>;
+  #service: ServiceProcess | undefined;
+  /** The last one, so that the next one takes its ports. */
+  #addresses: Readonly<Record<string, string>> = {};
+  /** It is meant to run: whoever finds it gone has found a crash. */
+  isMeantToRun = false;
+
+  constructor(parts: {
+    readonly name: string;
+    readonly way: TcpProxy;
+    readonly listenWay: TcpProxy;
+    readonly clockFile: string;
+    readonly env: Readonly<Record<string, string>>;
+  }) {
+    this.name = parts.name;
+    this.way = parts.way;
+    this.listenWay = parts.listenWay;
+    this.clockFile = parts.clockFile;
+    this.#env = parts.env;
+  }
+
+  get service(): ServiceProcess {
+    if (this.#service === undefined) throw new Error(`${this.name} was never started`);
+    return this.#service;
+  }
+
+  get lastWords(): string {
+    return this.#service?.log.slice(-5).join("\n") ?? "";
+  }
+
+  /** Again and again: it does not start without its database, as an orchestrator knows. */
+  async start(): Promise<void> {
+    const untilMs = performance.now() + START_LIMIT_MS;
+    const env = { ...this.#env, ...this.#addresses, FAULTS_CLOCK_FILE: this.clockFile };
+    for (;;) {
+      try {
+        this.#service = await startService({ env, nodeArguments: ["--import", PRELOAD] });
+        break;
+      } catch (error) {
+        if (performance.now() > untilMs) throw error;
+        await delay(START_PAUSE_MS);
+      }
+    }
+    const { grpcAddress, httpAddress } = this.service;
+    this.#addresses = { GRPC_ADDRESS: grpcAddress, HTTP_ADDRESS: httpAddress };
+    this.isMeantToRun = true;
+  }
+
+  async end(signal: "SIGKILL" | "SIGTERM"): Promise<number | null> {
+    this.isMeantToRun = false;
+    return this.service.kill(signal);
+  }
+
+  signal(name: "SIGSTOP" | "SIGCONT"): void {
+    process.kill(this.service.pid, name);
+  }
+
+  async shiftClock(offsetMs: number): Promise<void> {
+    await writeFile(this.clockFile, String(offsetMs));
+  }
+}
+
+export class Cluster implements AsyncDisposable {
+  readonly replicas: readonly Replica[];
+  /** Undefined where none can be made; the reason is in `smallDiskMissing`. */
+  readonly smallDisk: SmallDisk | undefined;
+  readonly smallDiskMissing: string | undefined;
+  readonly #server: EmbeddedPostgres;
+  readonly #dataDir: string;
+  readonly #log: ReturnType<typeof recordingLog>;
+
+  private constructor(parts: {
+    readonly server: EmbeddedPostgres;
+    readonly dataDir: string;
+    readonly log: ReturnType<typeof recordingLog>;
+    readonly replicas: readonly Replica[];
+    readonly smallDisk: SmallDisk | string;
+  }) {
+    this.replicas = parts.replicas;
+    this.#server = parts.server;
+    this.#dataDir = parts.dataDir;
+    this.#log = parts.log;
+    const isThere = typeof parts.smallDisk !== "string";
+    this.smallDisk = isThere ? parts.smallDisk : undefined;
+    this.smallDiskMissing = isThere ? undefined : parts.smallDisk;
+  }
+
+  static async start(env: Readonly<Record<string, string>>): Promise<Cluster> {
+    const dataDir = await makeDirectory();
+    const log = recordingLog();
+    const server = createEmbeddedPostgres({ dataDir, log });
+    await server.start();
+    const smallDisk = await makeSmallDisk({ url: server.url, dataDir });
+    const replicas: Replica[] = [];
+    for (let at = 0; at < REPLICAS; at += 1) {
+      replicas.push(await newReplica(at, { url: server.url, dataDir, env }));
+    }
+    const cluster = new Cluster({ server, dataDir, log, replicas, smallDisk });
+    for (const replica of replicas) await replica.start();
+    return cluster;
+  }
+
+  get url(): string {
+    return this.#server.url;
+  }
+
+  get grpcAddresses(): readonly string[] {
+    return this.replicas.map(({ service }) => service.grpcAddress);
+  }
+
+  get httpAddresses(): readonly string[] {
+    return this.replicas.map(({ service }) => service.httpAddress);
+  }
+
+  replica(at: number): Replica {
+    const replica = this.replicas[at];
+    if (replica === undefined) throw new Error(`there is no replica ${at}`);
+    return replica;
+  }
+
+  /** Resolves when the server is up again. */
+  async killPostgres(): Promise<void> {
+    const before = this.#restarts;
+    endProcess(await runningPostmaster(this.#dataDir));
+    while (this.#restarts === before) await delay(START_PAUSE_MS);
+  }
+
+  /** All of its processes: of the postmaster alone no backend would notice. */
+  async signalPostgres(name: "SIGSTOP" | "SIGCONT"): Promise<void> {
+    const postmaster = await runningPostmaster(this.#dataDir);
+    for (const pid of [postmaster, ...(await childrenOf(postmaster))]) {
+      try {
+        process.kill(pid, name);
+      } catch {
+        // A backend that has ended meanwhile.
+      }
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const replica of this.replicas) {
+      replica.isMeantToRun = false;
+      try {
+        replica.signal("SIGCONT");
+        await replica.end("SIGKILL");
+      } catch {
+        // It was gone already.
+      }
+      await replica.way.stop();
+      await replica.listenWay.stop();
+    }
+    await this.smallDisk?.empty();
+    await this.signalPostgres("SIGCONT").catch(() => undefined);
+    await this.#server.stop();
+    await this.smallDisk?.remove();
+    await cleanUp();
+  }
+
+  get #restarts(): number {
+    return this.#log.entries.filter(({ event }) => event === RESTARTED).length;
+  }
+}
+
+async function newReplica(
+  at: number,
+  of: {
+    readonly url: string;
+    readonly dataDir: string;
+    readonly env: Readonly<Record<string, string>>;
+  },
+): Promise<Replica> {
+  const { hostname, port } = new URL(of.url);
+  const target = { host: hostname, port: Number(port) };
+  const [way, listenWay] = [await startTcpProxy(target), await startTcpProxy(target)];
+  const env = {
+    ...of.env,
+    DATABASE_URL: throughWay(of.url, way),
+    LISTEN_DATABASE_URL: throughWay(of.url, listenWay),
+  };
+  const clockFile = join(of.dataDir, `clock-${at}`);
+  await rm(clockFile, { force: true });
+  return new Replica({ name: `replica ${at}`, way, listenWay, clockFile, env });
+}
+
+function throughWay(databaseUrl: string, way: TcpProxy): string {
+  const url = new URL(databaseUrl);
+  url.port = String(way.port);
+  return url.href;
+}
+
+/** Of Linux: the fourth field of `stat` is the parent. */
+async function childrenOf(parent: number): Promise<readonly number[]> {
+  const children: number[] = [];
+  for (const name of await readdir("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    const stat = await readFile(`/proc/${name}/stat`, "utf8").catch(() => "");
+    const [, fields = ""] = stat.split(") ");
+    if (Number(fields.split(" ")[1]) === parent) children.push(Number(name));
+  }
+  return children;
+}
+
+/** With one connection, and once more where the server has just gone and come. */
+export async function askDatabase<T>(
+  url: string,
+  ask: Parameters<typeof withSql<T>>[1],
+): Promise<T> {
+  const untilMs = performance.now() + START_LIMIT_MS;
+  for (;;) {
+    try {
+      return await withSql(url, ask);
+    } catch (error) {
+      if (performance.now() > untilMs) throw error;
+      await delay(START_PAUSE_MS);
+    }
+  }
+}

@@ -1,0 +1,170 @@
+/**
+ * Defects that the harness has to find, as edits of the sources: small, plausible, and each against a
+ * decision that a specification tells. test/unit/faults-defects.test.ts holds that the strings are there.
+ */
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { FaultKind } from "./plan.ts";
+
+export interface Edit {
+  /** Or a pattern: then the last file with the text, which is the one that counts of migrations. */
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+  /** How often it is there. */
+  readonly times: number;
+}
+
+export interface Defect {
+  readonly name: string;
+  readonly what: string;
+  readonly edits: readonly Edit[];
+  /** What provokes it. */
+  readonly kinds: readonly FaultKind[];
+  /** A violation that names it. */
+  readonly expected: RegExp;
+}
+
+/** Of the migrations those that go up. */
+const MIGRATIONS = "src/store/migrations/*_!(*.down).sql";
+
+const KEPT_KEYS = `(SELECT array_agg(e.idempotency_key) FROM session_events e
+          JOIN json_to_recordset(pushes) AS k(s text, key text) ON e.session_id = k.s AND e.idempotency_key = k.key)
+        || (SELECT array_agg(m.idempotency_key) FROM session_messages m
+          JOIN json_to_recordset(pushes) AS k(s text, key text) ON m.session_id = k.s AND m.idempotency_key = k.key)`;
+
+export const DEFECTS: readonly Defect[] = [
+  {
+    name: "acknowledged_before_commit",
+    what: "a push is acknowledged when its rows are written, and committed afterwards",
+    edits: [
+      {
+        file: "src/store/database.ts",
+        find: "return answered((pool) => pool.client.unsafe<Fields[]>(text, values, { prepare: true }));",
+        replace: `return answered(
+      (pool) =>
+        new Promise<readonly Fields[]>((resolve, reject) => {
+          pool.client
+            .begin(async (own) => resolve(await own.unsafe<Fields[]>(text, values, { prepare: true })))
+            .catch(reject);
+        }),
+    );`,
+        times: 1,
+      },
+    ],
+    kinds: ["kill_postgres", "black_hole", "slow_disk", "connections_reset"],
+    expected:
+      /acknowledged, and not there|acknowledged \d+, opened|is lost|there is nothing more|row, which is not there|nobody sent|opened at/,
+  },
+  {
+    name: "flushed_later",
+    what: "a commit does not wait for the disk",
+    edits: [
+      {
+        file: "src/store/database.ts",
+        find: 'synchronous_commit: "on",',
+        replace: 'synchronous_commit: "off",',
+        times: 1,
+      },
+    ],
+    kinds: ["kill_postgres"],
+    expected: /acknowledged, and not there|is lost|there is nothing more|row, which is not there/,
+  },
+  {
+    name: "no_poll",
+    what: "watchers are woken by notifications alone, and nobody looks whether one was lost",
+    edits: [
+      {
+        file: "src/live/head-poll.ts",
+        find: "if (!this.#polling) void this.#poll();",
+        replace: "",
+        times: 1,
+      },
+    ],
+    kinds: ["listen_half_open", "listen_dropped"],
+    expected: /is not delivered|stands at/,
+  },
+  {
+    name: "window_with_holes",
+    what: "a row is appended to the window when its number is higher, and not only when it is the next",
+    edits: [
+      {
+        file: "src/live/window.ts",
+        find: "if (row.firstSeq !== head + 1n) continue;",
+        replace: "if (row.firstSeq <= head) continue;",
+        times: 1,
+      },
+    ],
+    kinds: ["listen_dropped", "session_locked"],
+    expected: /comes next|row \d+ after/,
+  },
+  {
+    name: "locked_and_looked_up_at_once",
+    what: "the statement that locks the session also looks for the key, with the snapshot from before it waited",
+    edits: [
+      {
+        file: MIGRATIONS,
+        find: "  held text[];",
+        replace: "  early text[];\n  held text[];",
+        times: 1,
+      },
+      {
+        file: MIGRATIONS,
+        find: "SELECT array_agg(s.id), json_agg(json_build_array(s.id,",
+        replace: `SELECT ${KEPT_KEYS}, array_agg(s.id), json_agg(json_build_array(s.id,`,
+        times: 2,
+      },
+      { file: MIGRATIONS, find: "INTO held, bases", replace: "INTO early, held, bases", times: 2 },
+      {
+        file: MIGRATIONS,
+        find: "e.idempotency_key = p.key LIMIT 1)",
+        replace: "e.idempotency_key = p.key AND e.idempotency_key = ANY (early) LIMIT 1)",
+        times: 1,
+      },
+      {
+        file: MIGRATIONS,
+        find: "m.idempotency_key = p.key LIMIT 1)",
+        replace: "m.idempotency_key = p.key AND m.idempotency_key = ANY (early) LIMIT 1)",
+        times: 1,
+      },
+      {
+        file: MIGRATIONS,
+        find: "JOIN sessions s ON s.id = r.s;",
+        replace: "JOIN sessions s ON s.id = r.s ON CONFLICT DO NOTHING;",
+        times: 2,
+      },
+    ],
+    kinds: ["session_locked", "lost_answers"],
+    expected: /answered as new more than once|does not connect|counter at/,
+  },
+  {
+    name: "unknown_commit_repeated",
+    what: "a push without a key is sent again when nobody knows whether it was committed",
+    edits: [
+      {
+        file: "src/ingest/ingest.ts",
+        find: "return key !== undefined || range !== undefined;",
+        replace: "return key !== undefined || range !== undefined || true;",
+        times: 1,
+      },
+    ],
+    kinds: ["lost_answers", "connections_reset", "slow_disk"],
+    expected: /\d+ rows, and not \d+/,
+  },
+];
+
+/** Where the edit is to be made; throws where the sources no longer hold what it looks for. */
+export function placeOf(edit: Edit, root: string): string {
+  const files = globSync(edit.file, { cwd: root }).toSorted();
+  const file = files.findLast((one) => timesIn(readFileSync(join(root, one), "utf8"), edit) > 0);
+  if (file === undefined) throw new Error(`no ${edit.file} holds ${JSON.stringify(edit.find)}`);
+  const times = timesIn(readFileSync(join(root, file), "utf8"), edit);
+  if (times !== edit.times) {
+    throw new Error(`${file} holds ${JSON.stringify(edit.find)} ${times} times, not ${edit.times}`);
+  }
+  return join(root, file);
+}
+
+function timesIn(text: string, { find }: Edit): number {
+  return text.split(find).length - 1;
+}

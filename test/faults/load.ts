@@ -1,0 +1,246 @@
+/**
+ * All the clients of a run, at work at once.
+ *
+ *   hot sessions     many unary writers, keyed and unkeyed, by both replicas
+ *   stream sessions  a raw stream writer each, and unary writers of messages and events beside it
+ *   agent sessions   the SDK's session writer, which derives its messages
+ *   quiet sessions   one push at a time, and none before everybody has seen it
+ *
+ *   readers          of each session from its beginning to its end, one of them slow; and many that
+ *                    go in anywhere: by pages, watches and server-sent events
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
+import { History, type Reader } from "../support/history.ts";
+import { watch } from "../support/history-clients.ts";
+import { PUSH_KINDS } from "../support/history-pushes.ts";
+import type { Random } from "../support/random.ts";
+import { byTurns } from "../support/replicas.ts";
+import type { StreamWriter } from "../support/stream-writer.ts";
+import { type Lockstep, watchQuietly, writeQuietly } from "./lockstep.ts";
+import { BY, type Finals, PassReader, type Target, type Ways } from "./passes.ts";
+import type { Progress } from "./progress.ts";
+import { newStreamWriter, Said, writeSession, writeStream } from "./stream-writers.ts";
+import { Heads, write, type WriterParts } from "./unary-writers.ts";
+import type { Weather } from "./weather.ts";
+
+export const LOAD = {
+  hotSessions: 3,
+  streamSessions: 4,
+  agentSessions: 2,
+  quietSessions: 2,
+  keyedWriters: 5,
+  unkeyedWriters: 4,
+  besideWriters: 2,
+  passReaders: 9,
+} as const;
+const PACE_MS = 25;
+/** A row each: it falls behind every window. */
+const SLOW_ROW_MS = 40;
+/** From the last push until nothing of any writer is open. */
+const DRAIN_LIMIT_MS = 60_000;
+/** From then on until every reader has everything. */
+const CATCH_UP_LIMIT_MS = 60_000;
+
+export class Load {
+  readonly history = new History();
+  readonly streamWriters: readonly StreamWriter[];
+  readonly said: readonly Said[];
+  readonly passReaders: readonly PassReader[];
+  readonly sessionIds: readonly string[];
+  /** What writers ended with that no writer may be told, and rows that were not delivered. */
+  readonly failures: string[] = [];
+  readonly #clients: readonly LedgerClient[];
+  readonly #ended = new AbortController();
+  /** Those that have not come to their end. */
+  readonly #writing = new Map<string, Promise<unknown>>();
+  readonly #watching: Promise<unknown>[] = [];
+  #isOver = false;
+  #isSlow = true;
+
+  constructor(parts: {
+    readonly ways: Ways;
+    readonly random: Random;
+    readonly weather: Weather;
+    readonly progress: Progress;
+  }) {
+    const { ways, random, weather, progress } = parts;
+    this.#clients = ways.grpc.map((address) =>
+      createLedgerClient({ address, ownConnection: true }),
+    );
+    const isOver = (): boolean => this.#isOver;
+    const { history } = this;
+    const heads = new Heads();
+    const writing: WriterParts = { history, clients: this.#clients, progress, heads, isOver };
+
+    const hot = names("hot", LOAD.hotSessions);
+    this.streamWriters = names("stream", LOAD.streamSessions).map((sessionId) =>
+      newStreamWriter(sessionId, { ways: ways.grpc, random }),
+    );
+    const streamed = this.streamWriters.map(({ sessionId }) => sessionId);
+    this.said = names("agent", LOAD.agentSessions).map((sessionId) => new Said(sessionId));
+    const quiet = names("quiet", LOAD.quietSessions).map((sessionId) =>
+      watchQuietly(writing, sessionId, this.#ended.signal),
+    );
+    this.sessionIds = [
+      ...hot,
+      ...streamed,
+      ...this.said.map(({ sessionId }) => sessionId),
+      ...quiet.map(({ sessionId }) => sessionId),
+    ];
+
+    this.#watchAll([...hot, ...streamed], quiet);
+    const own = (): { readonly weather: Weather; readonly random: Random } => ({
+      weather,
+      random: random.fork(),
+    });
+    this.#write([
+      ...this.#unaryWriters(writing, { hot, streamed, random }),
+      ...this.streamWriters.map((writer) => ({
+        name: `stream writer of ${writer.sessionId}`,
+        ended: writeStream({ progress, isOver }, writer, random.fork()),
+      })),
+      ...this.said.map((said, at) => ({
+        name: `session writer of ${said.sessionId}`,
+        ended: writeSession({ progress, isOver }, said, {
+          address: ways.grpc[at % ways.grpc.length] ?? "",
+          random: random.fork(),
+        }),
+      })),
+      ...quiet.map((lockstep) => ({
+        name: `quiet writer of ${lockstep.sessionId}`,
+        ended: writeQuietly(writing, lockstep, own()),
+      })),
+    ]);
+    this.passReaders = this.#startPassReaders(ways, { heads, random });
+  }
+
+  /** Nothing new is written; resolves when what was begun has come to its end, or has had its time. */
+  async stopWriting(): Promise<void> {
+    this.#isOver = true;
+    this.#isSlow = false;
+    const late = new AbortController();
+    const limit = delay(DRAIN_LIMIT_MS, undefined, { signal: late.signal }).catch(() => undefined);
+    await Promise.race([Promise.all(this.#writing.values()), limit]);
+    late.abort();
+    for (const name of this.#writing.keys()) {
+      this.failures.push(`${name} did not come to its end in ${DRAIN_LIMIT_MS} ms`);
+    }
+  }
+
+  /** Resolves when every reader has come to the end of its session, or has had its time. */
+  async finishReading(finals: Finals): Promise<void> {
+    const { readers } = this.history;
+    const late = setTimeout(() => {
+      for (const reader of readers) {
+        const head = finals.get(reader.sessionId)?.[reader.stream] ?? 0n;
+        if (reader.cursor < head) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
+      }
+      for (const reader of this.passReaders) reader.giveUp();
+    }, CATCH_UP_LIMIT_MS);
+    for (const reader of this.passReaders) reader.finish(finals);
+    for (const reader of readers) {
+      await reader.until(finals.get(reader.sessionId)?.[reader.stream] ?? 0n);
+    }
+    await Promise.all(this.passReaders.map(({ ended }) => ended));
+    clearTimeout(late);
+    this.#ended.abort();
+    await Promise.all(this.#watching);
+    for (const reader of this.passReaders) reader.close();
+    for (const client of this.#clients) client.close();
+    await Promise.allSettled(this.streamWriters.map((writer) => writer.close()));
+  }
+
+  #write(writers: readonly OpenWriter[]): void {
+    for (const { name, ended } of writers) {
+      const over = ended
+        .catch((error: unknown) => this.failures.push(`${name}: ${textOf(error)}`))
+        .finally(() => this.#writing.delete(name));
+      this.#writing.set(name, over);
+    }
+  }
+
+  #unaryWriters(
+    writing: WriterParts,
+    of: {
+      readonly hot: readonly string[];
+      readonly streamed: readonly string[];
+      readonly random: Random;
+    },
+  ): readonly OpenWriter[] {
+    const { hot, streamed } = of;
+    const writers = (name: string, count: number, keyed: boolean) =>
+      Array.from({ length: count }, (_, at) => ({ name: `${name} writer ${at}`, keyed }));
+    const many = [
+      ...writers("keyed", LOAD.keyedWriters, true),
+      ...writers("unkeyed", LOAD.unkeyedWriters, false),
+    ].map((one) => ({ ...one, sessionIds: hot, kinds: PUSH_KINDS }));
+    const beside = writers("beside", LOAD.besideWriters, true).map((one) => ({
+      ...one,
+      sessionIds: streamed,
+      kinds: ["message", "event"] as const,
+    }));
+    return [...many, ...beside].map((one) => ({
+      name: one.name,
+      ended: write(writing, { ...one, paceMs: PACE_MS, random: of.random.fork() }),
+    }));
+  }
+
+  /** From the beginning to the end, by the first replica that is there. */
+  #watchAll(sessionIds: readonly string[], quiet: readonly Lockstep[]): void {
+    const { signal } = this.#ended;
+    const { history } = this;
+    const follow = (reader: Reader, at: number, rest?: () => Promise<unknown>): void => {
+      const options = rest === undefined ? {} : { rest };
+      this.#watching.push(watch(byTurns(this.#clients, at), reader, signal, options));
+    };
+    for (const [at, sessionId] of sessionIds.entries()) {
+      for (const stream of ["messages", "events"] as const) {
+        follow(history.reader("watcher", { stream, sessionId }), at);
+      }
+    }
+    const [first = ""] = sessionIds;
+    const slow = history.reader("slow watcher", { stream: "events", sessionId: first });
+    follow(slow, 1, async () => (this.#isSlow ? delay(SLOW_ROW_MS) : undefined));
+    this.#watching.push(...quiet.map(({ watching }) => watching));
+  }
+
+  #startPassReaders(
+    ways: Ways,
+    { heads, random }: { readonly heads: Heads; readonly random: Random },
+  ): readonly PassReader[] {
+    const targets = this.sessionIds.flatMap((sessionId) =>
+      (["messages", "events"] as const).map((stream): Target & { readonly isRaw: boolean } => {
+        const writer = this.streamWriters.find((one) => one.sessionId === sessionId);
+        const inside = (own: Random): bigint => BigInt(own.below(Number(writer?.head ?? 0n) + 1));
+        const known = (own: Random): bigint => heads.pick({ sessionId, stream }, own);
+        const isStreamed = stream === "events" && writer !== undefined;
+        return {
+          sessionId,
+          stream,
+          cursor: isStreamed ? inside : known,
+          // An event that was merged by its sender comes as one, and SSE does not say of how many.
+          isRaw: stream === "messages" || !sessionId.startsWith("hot"),
+        };
+      }),
+    );
+    return Array.from({ length: LOAD.passReaders }, (_, at) => {
+      const by = BY[at % BY.length] ?? "watch";
+      const own = targets.filter(({ isRaw }) => by !== "sse" || isRaw);
+      return new PassReader({ by, ways, random: random.fork(), targets: own });
+    });
+  }
+}
+
+interface OpenWriter {
+  readonly name: string;
+  readonly ended: Promise<void>;
+}
+
+function names(of: string, count: number): readonly string[] {
+  return Array.from({ length: count }, (_, at) => `${of}-${at}`);
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+}

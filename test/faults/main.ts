@@ -1,0 +1,52 @@
+/** `npm run faults`: docs/faults.md says what it does and how to read what it says. */
+import { writeFile } from "node:fs/promises";
+import { describeMachine } from "../bench/machine.ts";
+import { runDefects } from "./defects.ts";
+import { type FaultsOptions, readOptions, USAGE } from "./options.ts";
+import { defectsReportOf, reportOf, violationLines } from "./report.ts";
+import { runFaults } from "./run.ts";
+
+const EXIT_USAGE = 2;
+/** Of one run with a planted defect. */
+const DEFECT_SECONDS_MAX = 30;
+
+const interrupted = new AbortController();
+// In order and with a verdict: to leave in the middle would leave servers behind.
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => interrupted.abort());
+
+const options = readOptions(process.argv.slice(2));
+if (options === undefined) {
+  process.stderr.write(USAGE);
+  process.exitCode = EXIT_USAGE;
+} else if (options.defects === undefined) {
+  await runOnce(options);
+} else {
+  await runAllDefects(options, options.defects);
+}
+
+function tell(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+async function runOnce({ seed, seconds, kinds, report }: FaultsOptions): Promise<void> {
+  tell(`faults: seed ${seed}, ${seconds} s`);
+  const command = ["npm run faults --", ...process.argv.slice(2)].join(" ");
+  const machine = { ...(await describeMachine()), command };
+  const result = await runFaults({ seed, seconds, kinds, tell, signal: interrupted.signal });
+  process.stdout.write(`${JSON.stringify({ machine, ...result }, undefined, 2)}\n`);
+  if (report !== undefined) await writeFile(report, reportOf(machine, result));
+  if (result.violations.length === 0) return;
+  for (const line of violationLines(result)) tell(line);
+  process.exitCode = 1;
+}
+
+async function runAllDefects(
+  { seed, seconds, report }: FaultsOptions,
+  names: readonly string[],
+): Promise<void> {
+  const limited = Math.min(seconds, DEFECT_SECONDS_MAX);
+  const results = await runDefects({ names, seed, seconds: limited, tell });
+  process.stdout.write(`${JSON.stringify(results, undefined, 2)}\n`);
+  if (report !== undefined) await writeFile(report, defectsReportOf(results));
+  if (results.some(({ isAsExpected }) => !isAsExpected)) process.exitCode = 1;
+}

@@ -1,0 +1,51 @@
+/** Each replica's memory, looked at all the time; and whether it is there at all. */
+import { readFile } from "node:fs/promises";
+import type { Replica } from "./cluster.ts";
+
+/** Of one replica under this load; the limits of the queues and windows add up to less. */
+export const RSS_MIB_MAX = 600;
+const LOOK_EVERY_MS = 500;
+
+export class MemoryWatch {
+  readonly #replicas: readonly Replica[];
+  readonly #timer: NodeJS.Timeout;
+  readonly #highestMib = new Map<string, number>();
+  readonly #problems: string[] = [];
+
+  constructor(replicas: readonly Replica[]) {
+    this.#replicas = replicas;
+    this.#timer = setInterval(() => void this.#look(), LOOK_EVERY_MS);
+  }
+
+  get highestMib(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.#highestMib);
+  }
+
+  get problems(): readonly string[] {
+    const over = [...this.#highestMib].filter(([, mib]) => mib > RSS_MIB_MAX);
+    return [
+      ...this.#problems,
+      ...over.map(([name, mib]) => `${name} took ${mib} MiB of memory, ${RSS_MIB_MAX} allowed`),
+    ];
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #look(): Promise<void> {
+    for (const replica of this.#replicas) {
+      if (!replica.isMeantToRun) continue;
+      const { pid } = replica.service;
+      const status = await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
+      const [, kib] = /^VmRSS:\s+(\d+) kB$/m.exec(status) ?? [];
+      if (kib !== undefined) {
+        const mib = Math.round(Number(kib) / 1_024);
+        this.#highestMib.set(replica.name, Math.max(mib, this.#highestMib.get(replica.name) ?? 0));
+      } else if (replica.isMeantToRun && replica.service.pid === pid) {
+        replica.isMeantToRun = false;
+        this.#problems.push(`${replica.name} ended by itself:\n${replica.lastWords}`);
+      }
+    }
+  }
+}

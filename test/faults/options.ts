@@ -1,0 +1,76 @@
+/** What the command is asked for; it prints how to ask where that makes no sense. */
+import { parseArgs } from "node:util";
+import { seedOfRun } from "../support/random.ts";
+import { DEFECTS } from "./defects-table.ts";
+import { FAULT_KINDS, type FaultKind, isFaultKind } from "./plan.ts";
+
+export const USAGE = `Usage: npm run faults -- [options]
+
+Drives two replicas on one PostgreSQL with every kind of client, breaks one thing after the other, and
+checks at the end that every promise was kept. JSON on stdout, what happens on stderr; exit 1 when a
+promise was broken.
+
+  --seconds N      how long faults strike (60)
+  --seed N         which faults strike when (SEED, or a new one); it is printed
+  --faults A,B     only these: ${FAULT_KINDS.join(", ")}
+  --report FILE    also a report in Markdown
+  --defects[=A,B]  breaks a copy of the sources on purpose, in each of these ways, and expects
+                   violations: ${DEFECTS.map(({ name }) => name).join(", ")}
+`;
+
+export interface FaultsOptions {
+  readonly seconds: number;
+  readonly seed: number;
+  readonly kinds: readonly FaultKind[];
+  readonly report: string | undefined;
+  /** Names; undefined: the tree as it is. */
+  readonly defects: readonly string[] | undefined;
+}
+
+const SECONDS_MAX = 86_400;
+
+export function readOptions(args: readonly string[]): FaultsOptions | undefined {
+  const { values } = parsed(args) ?? {};
+  if (values === undefined) return undefined;
+  const seconds = Number(values.seconds ?? "60");
+  const seed = values.seed === undefined ? seedOfRun() : Number(values.seed);
+  const kinds = values.faults === undefined ? FAULT_KINDS : values.faults.split(",");
+  const defects = defectsIn(values.defects);
+  const isSound =
+    seconds > 0 &&
+    seconds <= SECONDS_MAX &&
+    Number.isSafeInteger(seed) &&
+    seed >= 0 &&
+    kinds.length > 0 &&
+    kinds.every(isFaultKind) &&
+    defects !== "unknown";
+  if (!isSound) return undefined;
+  return { seconds, seed, kinds: kinds.filter(isFaultKind), report: values.report, defects };
+}
+
+function parsed(args: readonly string[]) {
+  // `--defects` alone means all of them, which parseArgs does not know.
+  const given = args.map((arg) => (arg === "--defects" ? "--defects=" : arg));
+  try {
+    return parseArgs({
+      args: given,
+      options: {
+        seconds: { type: "string" },
+        seed: { type: "string" },
+        faults: { type: "string" },
+        report: { type: "string" },
+        defects: { type: "string" },
+      },
+    });
+  } catch {
+    return undefined;
+  }
+}
+
+function defectsIn(given: string | undefined): readonly string[] | undefined | "unknown" {
+  if (given === undefined) return undefined;
+  const all = DEFECTS.map(({ name }) => name);
+  if (given === "") return all;
+  const names = given.split(",");
+  return names.every((name) => all.includes(name)) ? names : "unknown";
+}

@@ -1,0 +1,94 @@
+/**
+ * Which fault strikes when, drawn from a seed and from nothing else: the same seed plans the same
+ * faults in the same order, whatever the machine makes of them.
+ *
+ * Each round strikes every kind once, in an order of its own. Now and then two strike at once, where
+ * they do not need the same thing.
+ */
+import type { Random } from "../support/random.ts";
+
+/** What each kind takes hold of. Two that need the same are never together. */
+export const FAULTS = {
+  kill_replica: "replica",
+  restart_replica: "replica",
+  stop_replica: "replica",
+  clock_jump: "replica",
+  black_hole: "replica",
+  lost_answers: "replica",
+  connections_reset: "replica",
+  listen_half_open: "replica",
+  listen_dropped: "replica",
+  kill_postgres: "postgres",
+  stop_postgres: "postgres",
+  slow_disk: "disk",
+  full_disk: "disk",
+  session_locked: "session",
+} as const satisfies Readonly<Record<string, "replica" | "postgres" | "disk" | "session">>;
+
+export type FaultKind = keyof typeof FAULTS;
+
+export const FAULT_KINDS = Object.keys(FAULTS).filter(isFaultKind);
+
+export function isFaultKind(name: string): name is FaultKind {
+  return Object.hasOwn(FAULTS, name);
+}
+
+export interface PlannedFault {
+  readonly kind: FaultKind;
+  /** Which of the replicas, for those that strike one. */
+  readonly replica: number;
+  /** From its strike to its heal. */
+  readonly holdMs: number;
+  /** From 0 to 999: what else there is to choose. */
+  readonly draw: number;
+}
+
+export interface Step {
+  /** Calm before it. */
+  readonly calmMs: number;
+  /** One, or two that strike together. */
+  readonly faults: readonly PlannedFault[];
+}
+
+const CALM_MS = [300, 1_500] as const;
+const HOLD_MS: Readonly<Record<"short" | "long", readonly [number, number]>> = {
+  short: [200, 2_000],
+  long: [2_000, 6_000],
+};
+const TOGETHER_ONE_IN = 3;
+const LONG_ONE_IN = 4;
+
+/** Without end. */
+export function* planned(random: Random, kinds: readonly FaultKind[]): Generator<Step, never> {
+  for (;;) {
+    for (const kind of random.shuffled(kinds)) {
+      const first = drawn(random, kind);
+      const second = drawn(random, random.pick(kinds));
+      const together = random.oneIn(TOGETHER_ONE_IN) && mayBeTogether(first, second);
+      yield { calmMs: between(random, CALM_MS), faults: together ? [first, second] : [first] };
+    }
+  }
+}
+
+export function nameOf({ kind, replica }: PlannedFault): string {
+  return FAULTS[kind] === "replica" ? `${kind} of replica ${replica}` : kind;
+}
+
+function drawn(random: Random, kind: FaultKind): PlannedFault {
+  const hold = HOLD_MS[random.oneIn(LONG_ONE_IN) ? "long" : "short"];
+  return {
+    kind,
+    replica: random.below(2),
+    holdMs: between(random, hold),
+    draw: random.below(1_000),
+  };
+}
+
+function between(random: Random, [min, max]: readonly [number, number]): number {
+  return min + random.below(max - min);
+}
+
+function mayBeTogether(one: PlannedFault, other: PlannedFault): boolean {
+  if (FAULTS[one.kind] !== FAULTS[other.kind]) return true;
+  return FAULTS[one.kind] === "replica" && one.replica !== other.replica;
+}

@@ -1,0 +1,62 @@
+/** Who gets something through: since when, and how long each session went without. */
+import type { Weather } from "./weather.ts";
+
+export interface Gap {
+  readonly sessionId: string;
+  readonly ms: number;
+  /** What struck when it ended, or had just healed. */
+  readonly during: string;
+}
+
+interface Writer {
+  readonly sessionIds: readonly string[];
+  /** When the newest of its pushes that came through began. */
+  newestMs: number;
+}
+
+export class Progress {
+  readonly #weather: Weather;
+  readonly #writers = new Map<string, Writer>();
+  readonly #sessions = new Map<string, number>();
+  #longest: Gap | undefined;
+  #lastStriking = "";
+
+  constructor(weather: Weather) {
+    this.#weather = weather;
+  }
+
+  get longest(): Gap | undefined {
+    return this.#longest;
+  }
+
+  joins(writer: string, sessionIds: readonly string[]): void {
+    this.#writers.set(writer, { sessionIds, newestMs: performance.now() });
+  }
+
+  leaves(writer: string): void {
+    this.#writers.delete(writer);
+  }
+
+  /** A push into the session was acknowledged that began then. */
+  acknowledged(writer: string, sessionId: string, beganMs = performance.now()): void {
+    const of = this.#writers.get(writer);
+    if (of !== undefined) of.newestMs = Math.max(of.newestMs, beganMs);
+    const nowMs = performance.now();
+    const ms = nowMs - (this.#sessions.get(sessionId) ?? nowMs);
+    this.#sessions.set(sessionId, nowMs);
+    const { striking } = this.#weather;
+    const during = striking === "" ? `after ${this.#lastStriking}` : striking;
+    if (ms > (this.#longest?.ms ?? 0)) this.#longest = { sessionId, ms: Math.round(ms), during };
+  }
+
+  struck(what: string): void {
+    this.#lastStriking = what;
+  }
+
+  /** Writers of whom nothing that began later has come through. */
+  waitingSince(ms: number): readonly string[] {
+    return [...this.#writers]
+      .filter(([, { newestMs }]) => newestMs < ms)
+      .map(([name, { sessionIds }]) => `${name} (${sessionIds.join(", ")})`);
+  }
+}

@@ -1,0 +1,202 @@
+/**
+ * One run: the cluster, the load, one fault after the other until the time is over, and the verdict.
+ *
+ *   start ─► load ─► calm, strike, hold, heal, everybody gets something through ─► … ─► drain ─► verdict
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { Random } from "../support/random.ts";
+import { askDatabase, Cluster } from "./cluster.ts";
+import { excerptOf } from "./excerpt.ts";
+import { Load } from "./load.ts";
+import { MemoryWatch } from "./memory.ts";
+import { operationsOf, type Operations } from "./operations.ts";
+import {
+  FAULT_KINDS,
+  type FaultKind,
+  nameOf,
+  planned,
+  type PlannedFault,
+  type Step,
+} from "./plan.ts";
+import { type Gap, Progress } from "./progress.ts";
+import { STRIKES } from "./strike.ts";
+import { type Evidence, readEvidence, readFinals, verdictOf } from "./verdict.ts";
+import { type TimelineEntry, Weather } from "./weather.ts";
+
+export interface RunOptions {
+  readonly seed: number;
+  readonly seconds: number;
+  /** All of them, where none are named. */
+  readonly kinds?: readonly FaultKind[];
+  readonly tell: (line: string) => void;
+  /** Its abort ends the run early, in order and with a verdict. */
+  readonly signal?: AbortSignal;
+}
+
+export interface RunResult {
+  readonly seed: number;
+  readonly seconds: number;
+  readonly violations: readonly Violation[];
+  readonly operations: Operations;
+  /** How often each kind struck. */
+  readonly faults: Readonly<Record<string, number>>;
+  /** Kinds that could not strike here, and why. */
+  readonly skipped: readonly string[];
+  readonly longestUnavailable: Gap | undefined;
+  /** From the last heal of a step until every writer had got something through. */
+  readonly longestRecoveryMs: number;
+  readonly memoryMib: Readonly<Record<string, number>>;
+  readonly countsChecked: boolean;
+  readonly timeline: readonly TimelineEntry[];
+}
+
+export interface Violation {
+  readonly what: string;
+  readonly excerpt: readonly string[];
+}
+
+/** From the heal of a fault until every writer has got something new through. */
+export const RECOVERY_LIMIT_MS = 30_000;
+/** More of the same tells nothing new. */
+const VIOLATIONS_MAX = 30;
+const EXCERPTS_MAX = 5;
+
+/** The service's own defaults; what a caller may do in a second is another test's matter. */
+const SETTINGS = {
+  LOG_LEVEL: "info",
+  PRINCIPAL_MESSAGES_PER_SECOND: "0",
+  PRINCIPAL_BYTES_PER_SECOND: "0",
+  SESSION_MESSAGES_PER_SECOND: "0",
+  SESSION_BYTES_PER_SECOND: "0",
+};
+
+export async function runFaults(options: RunOptions): Promise<RunResult> {
+  await using cluster = await Cluster.start(SETTINGS);
+  return await new Run(cluster, options).toItsEnd(); // Before the cluster is disposed of.
+}
+
+class Run {
+  readonly #cluster: Cluster;
+  readonly #options: RunOptions;
+  readonly #weather: Weather;
+  readonly #progress: Progress;
+  readonly #problems: string[] = [];
+  readonly #struck = new Map<string, number>();
+  #longestRecoveryMs = 0;
+
+  constructor(cluster: Cluster, options: RunOptions) {
+    this.#cluster = cluster;
+    this.#options = options;
+    this.#weather = new Weather(({ atMs, what }) => options.tell(`${lineTime(atMs)} ${what}`));
+    this.#progress = new Progress(this.#weather);
+  }
+
+  async toItsEnd(): Promise<RunResult> {
+    const random = new Random(this.#options.seed);
+    const steps = planned(random.fork(), this.#kinds());
+    const { grpcAddresses: grpc, httpAddresses: http, url } = this.#cluster;
+    const memory = new MemoryWatch(this.#cluster.replicas);
+    const load = new Load({
+      ways: { grpc, http },
+      random: random.fork(),
+      weather: this.#weather,
+      progress: this.#progress,
+    });
+    await this.#untilAllGetThrough("the start");
+    const untilMs = performance.now() + this.#options.seconds * 1_000;
+    const isOver = (): boolean =>
+      performance.now() >= untilMs || this.#options.signal?.aborted === true;
+    while (!isOver() && !this.#isLost(load)) {
+      await this.#step(steps.next().value, load);
+    }
+    this.#weather.note("the writers stop");
+    await load.stopWriting();
+    const { sessionIds } = load;
+    const finals = await askDatabase(url, (sql) => readFinals(sql, sessionIds));
+    await load.finishReading(finals);
+    memory.stop();
+    this.#weather.note("all have come to rest");
+    const from = { address: this.#cluster.replica(0).service.grpcAddress };
+    const evidence = await askDatabase(url, (sql) => readEvidence({ sql, ...from }, sessionIds));
+    const problems = [...this.#problems, ...memory.problems, ...verdictOf(load, evidence)];
+    return this.#result({ load, evidence, problems, memoryMib: memory.highestMib });
+  }
+
+  #kinds(): readonly FaultKind[] {
+    const { kinds = FAULT_KINDS } = this.#options;
+    const { smallDiskMissing } = this.#cluster;
+    return smallDiskMissing === undefined ? kinds : kinds.filter((kind) => kind !== "full_disk");
+  }
+
+  /** Nothing more can be learnt: a writer has ended, or cannot get through. */
+  #isLost(load: Load): boolean {
+    return load.failures.length > 0 || this.#problems.length > 0;
+  }
+
+  async #step({ calmMs, faults }: Step, { sessionIds }: Load): Promise<void> {
+    await delay(calmMs);
+    const what = faults.map(nameOf).join(" + ");
+    this.#progress.struck(what);
+    // Each by itself: what one needs for its strike may be what the other has to give back.
+    await Promise.all(faults.map((fault) => this.#strike(fault, sessionIds)));
+    await this.#untilAllGetThrough(what);
+  }
+
+  async #strike(fault: PlannedFault, sessionIds: readonly string[]): Promise<void> {
+    const name = nameOf(fault);
+    this.#weather.strikes(name);
+    this.#struck.set(fault.kind, (this.#struck.get(fault.kind) ?? 0) + 1);
+    try {
+      const heal = await STRIKES[fault.kind]({ cluster: this.#cluster, sessionIds }, fault);
+      await delay(fault.holdMs);
+      await heal();
+    } catch (error) {
+      this.#problems.push(`${name}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+    this.#weather.healed(name);
+  }
+
+  async #untilAllGetThrough(what: string): Promise<void> {
+    const sinceMs = performance.now();
+    const all = (): boolean => this.#progress.waitingSince(sinceMs).length === 0;
+    const isSo = await this.#weather.untilInCalm(all, RECOVERY_LIMIT_MS);
+    this.#longestRecoveryMs = Math.max(this.#longestRecoveryMs, performance.now() - sinceMs);
+    if (isSo) return;
+    const who = this.#progress.waitingSince(sinceMs).join("; ");
+    const problem = `nothing got through ${RECOVERY_LIMIT_MS} ms after ${what}: ${who}`;
+    this.#weather.note(problem);
+    this.#problems.push(problem);
+  }
+
+  #result(of: {
+    readonly load: Load;
+    readonly evidence: Evidence;
+    readonly problems: readonly string[];
+    readonly memoryMib: Readonly<Record<string, number>>;
+  }): RunResult {
+    const { load, evidence, problems, memoryMib } = of;
+    const { smallDiskMissing } = this.#cluster;
+    const shown = problems.slice(0, VIOLATIONS_MAX).map((what, at) => ({
+      what,
+      excerpt: at < EXCERPTS_MAX ? excerptOf(what, load.history, evidence.witness) : [],
+    }));
+    const more = problems.length - shown.length;
+    return {
+      seed: this.#options.seed,
+      seconds: this.#options.seconds,
+      violations: more > 0 ? [...shown, { what: `and ${more} more`, excerpt: [] }] : shown,
+      operations: operationsOf(load, evidence),
+      faults: Object.fromEntries(this.#struck),
+      skipped: smallDiskMissing === undefined ? [] : [`full_disk: ${smallDiskMissing}`],
+      longestUnavailable: this.#progress.longest,
+      longestRecoveryMs: Math.round(this.#longestRecoveryMs),
+      memoryMib,
+      countsChecked: evidence.miscounted !== undefined,
+      timeline: this.#weather.timeline,
+    };
+  }
+}
+
+export function lineTime(atMs: number): string {
+  return `${(atMs / 1_000).toFixed(3).padStart(9)} s`;
+}

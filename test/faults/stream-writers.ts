@@ -1,0 +1,150 @@
+/** Writers of streams: raw ones that go from replica to replica, and the session writer of the SDK. */
+import { setTimeout as delay } from "node:timers/promises";
+import type { Random } from "../support/random.ts";
+import type { StoredRow } from "../support/stream-check.ts";
+import { StreamSource } from "../support/stream-source.ts";
+import { StreamWriter } from "../support/stream-writer.ts";
+import { eventsOfRun, messagesOfRun, observedWriter } from "../support/writing.ts";
+import type { Progress } from "./progress.ts";
+
+interface Parts {
+  readonly progress: Progress;
+  readonly isOver: () => boolean;
+}
+
+/** Events that are said and not acknowledged, at most. */
+const BEHIND_EVENTS_MAX = 120;
+const PIECES_MAX = 60;
+const LEAVES_ONE_IN = 6;
+const SILENCE_MS = 2_000;
+const PAUSE_MS = 150;
+/** For all that is left, once nothing strikes any more. */
+const CLOSE_LIMIT_MS = 60_000;
+const LOOK_EVERY_MS = 50;
+
+export function newStreamWriter(
+  sessionId: string,
+  { ways, random }: { readonly ways: readonly string[]; readonly random: Random },
+): StreamWriter {
+  return new StreamWriter({
+    sessionId,
+    ways,
+    random: random.fork(),
+    epoch: 1n, // It goes away from openings that are not answered yet, and these must not outdo it.
+    maxAgeMs: random.pick([0, 20, 100]),
+    maxTextBytes: random.pick([0, 64, 65_536]),
+    paceMs: 20,
+    silenceMs: SILENCE_MS,
+  });
+}
+
+/** Sentences one after the other, and now and then it leaves its replica without a word. */
+export async function writeStream(
+  { progress, isOver }: Parts,
+  writer: StreamWriter,
+  random: Random,
+): Promise<void> {
+  const source = new StreamSource(random.fork());
+  const name = `stream writer of ${writer.sessionId}`;
+  progress.joins(name, [writer.sessionId]);
+  const watched = watchProgress(writer, () =>
+    progress.acknowledged(name, writer.sessionId, performance.now()),
+  );
+  while (!isOver()) {
+    writer.queue(source.sentence(random.below(PIECES_MAX)));
+    const behind = random.below(BEHIND_EVENTS_MAX);
+    await writer.until(() => writer.events.length - writer.progress <= behind);
+    if (random.oneIn(LEAVES_ONE_IN)) writer.leave();
+    await delay(random.below(2 * PAUSE_MS));
+  }
+  progress.leaves(name);
+  watched();
+  await writer.finish();
+}
+
+function watchProgress(writer: StreamWriter, came: () => void): () => void {
+  let before = 0;
+  const timer = setInterval(() => {
+    if (writer.progress > before) came();
+    before = writer.progress;
+  }, LOOK_EVERY_MS);
+  return () => clearInterval(timer);
+}
+
+/** What the session writer was given, and what has to be there of it. */
+export class Said {
+  readonly sessionId: string;
+  readonly events: string[] = [];
+  readonly messages: string[] = [];
+  /** Of what it told, how often each kind. */
+  readonly problems = new Map<string, number>();
+
+  constructor(sessionId: string) {
+    this.sessionId = sessionId;
+  }
+
+  problemsIn(
+    events: readonly Pick<StoredRow, "payload">[],
+    messages: readonly Pick<StoredRow, "payload">[],
+  ): readonly string[] {
+    return [
+      ...differences(`${this.sessionId} events`, { said: this.events, stored: events }),
+      ...differences(`${this.sessionId} messages`, { said: this.messages, stored: messages }),
+    ];
+  }
+}
+
+function differences(
+  name: string,
+  of: {
+    readonly said: readonly string[];
+    readonly stored: readonly Pick<StoredRow, "payload">[];
+  },
+): readonly string[] {
+  const stored = of.stored.map(({ payload }) => payload);
+  const at = of.said.findIndex((payload, index) => stored[index] !== payload);
+  if (at === -1 && stored.length === of.said.length) return [];
+  const place = at === -1 ? of.said.length : at;
+  const [said, there] = [of.said[place] ?? "nothing more", stored[place] ?? "nothing more"];
+  return [`session writer of ${name} ${place + 1}: said ${said}, and there is ${there}`];
+}
+
+/** Runs of an agent, one after the other; whatever strikes, it never waits. */
+export async function writeSession(
+  { progress, isOver }: Parts,
+  said: Said,
+  { address, random }: { readonly address: string; readonly random: Random },
+): Promise<void> {
+  const { sessionId } = said;
+  const { writer, problems } = observedWriter({
+    address,
+    sessionId,
+    progressTimeoutMs: SILENCE_MS,
+    openTimeoutMs: SILENCE_MS,
+    callTimeoutMs: SILENCE_MS,
+  });
+  const name = `session writer of ${sessionId}`;
+  progress.joins(name, [sessionId]);
+  let before = 0;
+  const looking = setInterval(() => {
+    const { committed } = writer.stats.events;
+    if (committed > before) progress.acknowledged(name, sessionId);
+    before = committed;
+  }, LOOK_EVERY_MS);
+  for (let run = 1; !isOver(); run += 1) {
+    const words = 1 + random.below(PIECES_MAX); // Of no text no message is made.
+    said.messages.push(...messagesOfRun(run, words));
+    for (const event of eventsOfRun(run, words)) {
+      said.events.push(event);
+      writer.event(event);
+    }
+    await delay(random.below(4 * PAUSE_MS));
+  }
+  progress.leaves(name);
+  clearInterval(looking);
+  const { complete, events, messages, state } = await writer.close({ timeoutMs: CLOSE_LIMIT_MS });
+  for (const { kind } of problems) said.problems.set(kind, (said.problems.get(kind) ?? 0) + 1);
+  if (!complete) {
+    throw new Error(`${name}: ${events} events and ${messages} messages are left, ${state}`);
+  }
+}

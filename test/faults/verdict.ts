@@ -1,0 +1,128 @@
+/** Every promise as one question, asked when all have come to rest and with the database as witness. */
+import type postgres from "postgres";
+import { type History, markOf, reasonOf } from "../support/history.ts";
+import { problemsOf, type Witness } from "../support/history-check.ts";
+import { readWitness } from "../support/history-witness.ts";
+import { passProblemsOf, type StoredSession, streamProblemsOf } from "../support/stream-check.ts";
+import { expectationOf } from "../support/stream-source.ts";
+import { readStoredSessions } from "../support/stream-witness.ts";
+import type { Load } from "./load.ts";
+import type { Finals } from "./passes.ts";
+
+export interface Evidence {
+  readonly witness: Witness;
+  readonly stored: ReadonlyMap<string, StoredSession>;
+  /** Sessions whose counts of rows and bytes are not what they hold; undefined: nothing counts yet. */
+  readonly miscounted: readonly string[] | undefined;
+}
+
+export async function readFinals(
+  sql: postgres.Sql,
+  sessionIds: readonly string[],
+): Promise<Finals> {
+  return (await readWitness(sql, sessionIds)).counters;
+}
+
+export async function readEvidence(
+  from: { readonly sql: postgres.Sql; readonly address: string },
+  sessionIds: readonly string[],
+): Promise<Evidence> {
+  return {
+    witness: await readWitness(from.sql, sessionIds),
+    stored: await readStoredSessions(from, sessionIds),
+    miscounted: await wrongCounts(from.sql, sessionIds),
+  };
+}
+
+export function verdictOf(
+  load: Load,
+  { witness, stored, miscounted }: Evidence,
+): readonly string[] {
+  const { history, streamWriters, said, passReaders } = load;
+  const streamed = new Set(streamWriters.map(({ sessionId }) => sessionId));
+  const written = withAgents(
+    history,
+    said.map(({ sessionId }) => sessionId),
+  );
+  const pushed = witness.rows.filter(({ sessionId }) => written.has(sessionId));
+  const counters = new Map([...witness.counters].filter(([sessionId]) => written.has(sessionId)));
+  return [
+    ...load.failures.map((failure) => `a writer ended: ${failure}`),
+    ...problemsOf(history, { rows: pushed, counters }, { shared: streamed }),
+    ...streamWriters.flatMap((writer) => {
+      const session = stored.get(writer.sessionId);
+      const record = writer.record(expectationOf);
+      if (session === undefined) return [`nothing is there of ${writer.sessionId}`];
+      const isOthers = ({ payload }: { readonly payload: string }): boolean =>
+        markOf({ payload }) !== undefined;
+      return streamProblemsOf([record], session, isOthers).map(
+        (problem) => `stream ${writer.sessionId} events: ${problem}`,
+      );
+    }),
+    ...said.flatMap((one) => {
+      const messages = messagesIn(witness, one.sessionId);
+      return one.problemsIn(stored.get(one.sessionId)?.events ?? [], messages.rows);
+    }),
+    ...passReaders.flatMap((reader) => {
+      const failure = reader.failure;
+      const own = reader.passes.flatMap((pass) => {
+        const session =
+          pass.stream === "events"
+            ? stored.get(pass.sessionId)
+            : messagesIn(witness, pass.sessionId);
+        return session === undefined ? ["nothing is there"] : passProblemsOf(pass, session);
+      });
+      const name = reader.passes.at(-1)?.name ?? "a reader";
+      return failure === undefined ? own : [...own, `${name}: failed with ${reasonOf(failure)}`];
+    }),
+    ...(miscounted ?? []),
+  ];
+}
+
+/** Sessions that the history knows; those of the SDK's writer it does not. */
+function withAgents(history: History, agents: readonly string[]): ReadonlySet<string> {
+  const ids = new Set(history.sessionIds());
+  for (const agent of agents) ids.delete(agent);
+  return ids;
+}
+
+const messagesOf = new WeakMap<Witness, Map<string, StoredSession>>();
+
+function messagesIn(witness: Witness, sessionId: string): StoredSession {
+  let sessions = messagesOf.get(witness);
+  if (sessions === undefined) {
+    const messages = witness.rows.filter(({ stream }) => stream === "messages");
+    sessions = new Map(
+      [...Map.groupBy(messages, (row) => row.sessionId)].map(([id, rows]) => [
+        id,
+        { rows, events: rows, counter: witness.counters.get(id)?.messages ?? 0n },
+      ]),
+    );
+    messagesOf.set(witness, sessions);
+  }
+  return sessions.get(sessionId) ?? { rows: [], events: [], counter: 0n };
+}
+
+/** What a session says it holds, for its limits, against what it holds. */
+async function wrongCounts(
+  sql: postgres.Sql,
+  sessionIds: readonly string[],
+): Promise<readonly string[] | undefined> {
+  const [counts] = await sql<{ all: boolean | null }[]>`
+    select bool_or(prosrc like '%payload_bytes%') as all from pg_proc where proname = 'ledger_append'`;
+  if (counts?.all !== true) return undefined;
+  const wrong = await sql<{ id: string; says: string; holds: string }[]>`
+    select s.id, s.row_count || ' rows, ' || s.payload_bytes || ' bytes' as says,
+      coalesce(held.n, 0) || ' rows, ' || coalesce(held.bytes, 0) || ' bytes' as holds
+    from sessions s left join (
+      select session_id, count(*) as n, sum(octet_length(payload)) as bytes from (
+        select session_id, payload from session_messages
+        union all select session_id, payload from session_events
+      ) kept group by session_id
+    ) held on held.session_id = s.id
+    where s.id = any (${[...sessionIds]})
+      and (s.row_count <> coalesce(held.n, 0) or s.payload_bytes <> coalesce(held.bytes, 0))`;
+  return wrong.map(
+    ({ id, says, holds }) => `${id}: says that it holds ${says}, and holds ${holds}`,
+  );
+}

@@ -1,0 +1,144 @@
+/** Erasing one session: what is left of it, and what happens on the way there. */
+import { sql } from "drizzle-orm";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import { type EraseCall, eraseSession } from "../../src/store/retention/erase.ts";
+import { custom, holdingOf, message, started, storeAged } from "../support/aged.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+
+const CALL: EraseCall = {
+  marked: () => undefined,
+  counted: () => undefined,
+  signal: new AbortController().signal,
+};
+
+const NOTHING = { messages: [], events: [], rowsOff: 0, bytesOff: 0 };
+
+async function fill(sessionId: string, rows: number): Promise<void> {
+  const { database } = ledger;
+  const events = Array.from({ length: rows - 1 }, (_, at) => custom(at, 0));
+  await storeAged(database, { sessionId, stream: "events" }, [started("r", 0), ...events]);
+  await storeAged(database, { sessionId, stream: "messages" }, [
+    message("one", 0),
+    message("two", 0),
+  ]);
+}
+
+async function sessionRow(sessionId: string) {
+  const [row] = await ledger.database.run(sql`select * from sessions where id = ${sessionId}`);
+  return row ?? {};
+}
+
+test("rows and texts go, every one; the id, the numbers and the deletion stay", async () => {
+  const { database } = ledger;
+  await fill("whole", 1_234);
+  await fill("other", 3);
+  await database.run(sql`
+    update sessions set name = 'n', project_id = 'p', phase = 'Running', prompt = 'p',
+      created_by_user_id = 'u', llm_model = 'm', agent_id = 'a', parent_session_id = 's',
+      labels = 'l', annotations = 'a', producer_epoch = 7, producer_stream = 3,
+      producer_client_seq = 5, producer_refused = 1 where id = 'whole'`);
+  await database.run(sql`
+    insert into imported_rows select 'whole', 'events', n, n from generate_series(1, 700) n
+    union all select 'other', 'events', 1, 1`);
+  const told: string[] = [];
+  const erased = await eraseSession(database, "whole", {
+    ...CALL,
+    marked: () => told.push("marked"),
+    counted: (stream, rows) => told.push(`${rows} ${stream}`),
+  });
+  expect(erased).toEqual({ messages: 2n, events: 1_234n });
+  expect(told).toEqual(["marked", "2 messages", "500 events", "500 events", "234 events"]);
+  expect(await holdingOf(database, "whole")).toEqual(NOTHING);
+  expect(await sessionRow("whole")).toMatchObject({
+    message_seq: "2",
+    event_seq: "1234",
+    producer_epoch: "7",
+    producer_stream: "3",
+    producer_client_seq: "5",
+    producer_refused: "1",
+    row_count: "0",
+    payload_bytes: "0",
+    deleted_at: expect.any(String),
+    erased_at: expect.any(String),
+  });
+  const texts = await database.run(sql`
+    select column_name from information_schema.columns
+    where table_schema = 'public' and table_name = 'sessions' and data_type = 'text' and column_name <> 'id'`);
+  expect(texts.length).toBeGreaterThanOrEqual(11);
+  const row = await sessionRow("whole");
+  const left = texts.filter(({ column_name: name }) => Boolean(row[String(name)]));
+  expect(left).toEqual([]);
+  expect(await database.run(sql`select session_id from imported_rows`)).toEqual([
+    { session_id: "other" },
+  ]);
+  expect((await holdingOf(database, "other")).events).toEqual([1n, 2n, 3n]);
+});
+
+test("one that is erased, or never was, is none; one that was deleted before is erased", async () => {
+  const { database } = ledger;
+  await fill("again", 2);
+  await database.run(sql`update sessions set deleted_at = '2026-01-01' where id = 'again'`);
+  const { deleted_at: deletedAt } = await sessionRow("again");
+  expect(await eraseSession(database, "again", CALL)).toEqual({ messages: 2n, events: 2n });
+  expect((await sessionRow("again"))["deleted_at"]).toBe(deletedAt);
+  const { erased_at: erasedAt } = await sessionRow("again");
+  expect(await eraseSession(database, "again", CALL)).toBeUndefined();
+  expect((await sessionRow("again"))["erased_at"]).toBe(erasedAt);
+  expect(await eraseSession(database, "never", CALL)).toBeUndefined();
+});
+
+test("cut off half way it is deleted with exact counts, and the next call goes on", async () => {
+  const { database } = ledger;
+  await fill("half", 1_234);
+  const controller = new AbortController();
+  const erasing = eraseSession(database, "half", {
+    ...CALL,
+    signal: controller.signal,
+    counted: (stream) => {
+      if (stream === "events") controller.abort();
+    },
+  });
+  await expect(erasing).rejects.toMatchObject({ code: "cancelled" });
+  const half = await holdingOf(database, "half");
+  expect(half).toMatchObject({ messages: [], rowsOff: 0, bytesOff: 0 });
+  expect(half.events).toHaveLength(734);
+  expect(await sessionRow("half")).toMatchObject({
+    deleted_at: expect.any(String),
+    erased_at: null,
+  });
+  expect(await eraseSession(database, "half", CALL)).toEqual({ messages: 0n, events: 734n });
+  expect(await holdingOf(database, "half")).toEqual(NOTHING);
+});
+
+test("two at once while others push: nothing is left, and no push is taken any more", async () => {
+  const { database } = ledger;
+  await fill("pushed", 1_234);
+  const options = { createMissing: true, wait: true };
+  const push = () => append(database, [newPush("pushed", { rows: [newRow()] })], options);
+  const erasing = new AbortController();
+  const pushing = [1, 2, 3].map(async () => {
+    const outcomes = new Set<string>();
+    do {
+      for (const { kind } of await push()) outcomes.add(kind);
+    } while (!erasing.signal.aborted);
+    return outcomes;
+  });
+  const erased = await Promise.all([
+    eraseSession(database, "pushed", CALL),
+    eraseSession(database, "pushed", CALL),
+  ]);
+  erasing.abort();
+  for (const outcomes of await Promise.all(pushing)) expect(outcomes).toContain("deleted");
+  expect(await holdingOf(database, "pushed")).toEqual(NOTHING);
+  const { event_seq: eventSeq } = await sessionRow("pushed");
+  const counted = erased.reduce((sum, one) => sum + (one?.events ?? 0n), 0n);
+  expect(counted).toBe(BigInt(String(eventSeq)));
+  expect(await push()).toMatchObject([{ kind: "deleted" }]);
+});

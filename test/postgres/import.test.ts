@@ -1,0 +1,430 @@
+/**
+ * A database of the upstream service, taken over by the real command, which is killed twice on the way:
+ * each time while it waits for a session that somebody holds, so in the middle of a transaction. What
+ * is here then is compared with what was written down by hand (test/support/upstream-database.ts).
+ */
+import { sql } from "drizzle-orm";
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { append } from "../../src/store/append.ts";
+import { eraseSession } from "../../src/store/retention/erase.ts";
+import { createReader } from "../../src/store/reads.ts";
+import type { StreamName } from "../../src/store/rows.ts";
+import { createDatabase, type TestDatabase } from "../support/database.ts";
+import { holdSession, waitingForLocks } from "../support/held-session.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { Random, seedOfRun } from "../support/random.ts";
+import { runCommand, startCommand } from "../support/service-process.ts";
+import {
+  buildUpstream,
+  type Expected,
+  type Inserted,
+  insertEvent,
+  insertMessage,
+  MESSAGE_TYPES,
+  runOf,
+  type UpstreamRow,
+} from "../support/upstream-database.ts";
+
+/** `own` has rows of its own here, `empty` is there and has none, the last two come late. */
+const SESSIONS = ["one", "two", "gone", "own", "empty", "late-messages", "late-events"];
+const TAKEN = SESSIONS.filter((id) => id !== "own");
+
+interface Stored extends Inserted {
+  readonly becomes: readonly Expected[];
+}
+
+let upstream: TestDatabase;
+let from: postgres.Sql;
+let ledger: TestLedger;
+let into: postgres.Sql;
+const events: Stored[] = [];
+const messages: Stored[] = [];
+let malformed = 0;
+
+beforeAll(async () => {
+  upstream = await createDatabase();
+  ledger = await createLedger();
+  from = postgres(upstream.url, { max: 1, onnotice: () => undefined });
+  into = postgres(ledger.url, { max: 4, onnotice: () => undefined });
+  await buildUpstream(from);
+  for (const id of SESSIONS) {
+    await from`insert into sessions (id, name, prompt, project_id, phase, labels, created_at, updated_at, deleted_at, start_time)
+      values (${id}, ${`name of ${id}`}, 'grüße 👋', 'p', 'Running', '{"a":1}', '2026-01-01T00:00:00.000001Z',
+        '2026-01-02T00:00:00Z', ${id === "gone" ? "2026-02-01T00:00:00Z" : null}, '2026-01-01T01:00:00Z')`;
+  }
+  await fillUpstream();
+  const own = newPush("own", { rows: [newRow()] });
+  await append(ledger.database, [own], { createMissing: true, wait: true });
+  for (const id of ["empty", "late-messages", "late-events"]) {
+    await into`insert into sessions (id, name, created_at, updated_at) values (${id}, 'here before', now(), now())`;
+  }
+}, 120_000);
+afterAll(async () => {
+  await from.end();
+  await into.end();
+  await ledger[Symbol.asyncDispose]();
+  await upstream.drop();
+});
+
+/** Sessions by turns as it happens, each with its own runs in order; the late ones after half of all. */
+async function fillUpstream(): Promise<void> {
+  const seed = seedOfRun();
+  console.info(`import: SEED=${seed}`);
+  const random = new Random(seed);
+  const queues = new Map<string, UpstreamRow[]>();
+  for (const id of SESSIONS) {
+    if (id === "late-messages") continue;
+    queues.set(id, Array.from({ length: 4 }, (_, run) => runOf(`${id}-${run}`)).flat());
+  }
+  const total = [...queues.values()].flat().length;
+  for (let index = 0; queues.size > 0; index += 1) {
+    const ready = [...queues.keys()].filter((id) => id !== "late-events" || index > total / 2);
+    const sessionId = random.pick(ready.length > 0 ? ready : ["late-events"]);
+    const row = queues.get(sessionId)?.shift();
+    if (row === undefined) {
+      queues.delete(sessionId);
+      continue;
+    }
+    events.push({ ...(await insertEvent(from, { sessionId, index }, row)), becomes: row.becomes });
+    if (row.isMalformed && sessionId !== "own") malformed += 1;
+  }
+  // Messages refer to nothing: `orphan` is no session, and the ledger takes no `bad id`.
+  const ids = ["one", "two", "gone", "own", "empty", "orphan", "bad id"];
+  for (let index = 0; index < 200; index += 1) {
+    const ready = index < 100 ? ids : [...ids, "late-messages"];
+    const sessionId = random.pick(ready);
+    const eventType = MESSAGE_TYPES[index % MESSAGE_TYPES.length] ?? "user";
+    const payload = index % 9 === 0 ? "" : `message ${index} \u00e9 👋 ${"x".repeat(index)}`;
+    const inserted = await insertMessage(from, { sessionId, index }, { eventType, payload });
+    const fields = { eventType, payload, count: 1, isConformant: true, hasCompleted: false };
+    messages.push({ ...inserted, becomes: [fields] });
+  }
+}
+
+const env = () => ({ DATABASE_URL: ledger.url });
+const args = (...more: readonly string[]) => ["import", "--from", upstream.url, ...more];
+
+const countsSchema = z.object({
+  read: z.number(),
+  written: z.number(),
+  split: z.number(),
+  malformed: z.number(),
+  refused: z.number(),
+  known: z.number(),
+});
+const reportSchema = z.object({
+  dryRun: z.boolean(),
+  sessions: z.object({ read: z.number(), made: z.number(), refused: z.number() }),
+  messages: countsSchema,
+  events: countsSchema,
+  refusedSessions: z.array(z.object({ sessionId: z.string(), reason: z.string() })),
+  malformedRows: z.array(z.object({ oldSeq: z.string(), fault: z.string() }).loose()),
+});
+
+async function imported(...more: readonly string[]) {
+  const { exitCode, stdout, stderr } = await runCommand(args("--json", ...more), { env: env() });
+  if (stdout === "") throw new Error(`no report (${exitCode}): ${stderr}`);
+  return { exitCode, stderr, report: reportSchema.parse(JSON.parse(stdout)) };
+}
+
+const TABLES = ["sessions", "session_messages", "session_events", "imported_rows", "imports"];
+
+/** Every row of every table, to the byte, with the transaction that wrote it. */
+async function image(): Promise<unknown> {
+  const tables = TABLES.map(
+    (table) => into`select xmin::text, t.* from ${into(table)} t order by t`,
+  );
+  return Promise.all(tables);
+}
+
+/** What is here holds together, wherever the import was stopped. */
+async function whole(): Promise<void> {
+  for (const stream of ["messages", "events"] as const) {
+    const table = into(`session_${stream}`);
+    const [orphans] = await into`
+      select count(*)::int as count from (
+        select session_id, max(${stream === "events" ? into`seq + event_count - 1` : into`seq`}) as last
+        from ${table} where session_id <> 'own' group by session_id
+      ) held full join (
+        select session_id, max(new_seq) as last from imported_rows where stream = ${stream} group by session_id
+      ) mapped using (session_id) where held.last is distinct from mapped.last`;
+    expect(orphans).toEqual({ count: 0 });
+    const [off] = await into`
+      select count(*)::int as count from imported_rows, imports
+      where imports.stream = imported_rows.stream and imported_rows.stream = ${stream} and old_seq > last_old_seq`;
+    expect(off).toEqual({ count: 0 });
+  }
+}
+
+async function killedWhileHeld(sessionId: string): Promise<void> {
+  await using _ = await holdSession(into, sessionId);
+  const command = startCommand(args("--batch", "20"), env());
+  await expect.poll(() => waitingForLocks(into), { timeout: 30_000 }).toBeGreaterThan(0);
+  command.kill("SIGKILL");
+  await command.result;
+}
+
+/** In the words of the specification, and not by our code. */
+function expectedRows(of: readonly Stored[], sessionId: string) {
+  let [seq, run] = [1n, ""];
+  const rows = [];
+  const map: { old: bigint; next: bigint }[] = [];
+  for (const { becomes, createdAt, completedAt, oldSeq } of of.filter(
+    (one) => one.sessionId === sessionId,
+  )) {
+    for (const [index, one] of becomes.entries()) {
+      if (one.opens !== undefined) run = one.opens;
+      const isEnd = index === 2;
+      rows.push({
+        seq,
+        eventType: one.eventType,
+        payload: one.payload,
+        createdAt: isEnd ? (completedAt ?? createdAt) : createdAt,
+        completedAt: one.hasCompleted ? completedAt : null,
+        count: one.count,
+        run: run === "" ? null : run,
+        conformant: one.isConformant,
+      });
+      if (one.closes === true) run = "";
+      seq += BigInt(one.count);
+    }
+    map.push({ old: oldSeq, next: seq - 1n });
+  }
+  return { rows, map, last: seq - 1n, openRun: run === "" ? null : run };
+}
+
+test("a dry run tells what the import would do, and writes nothing", async () => {
+  const before = await image();
+  const { report, exitCode } = await imported("--dry-run");
+  expect(await image()).toEqual(before);
+  expect(exitCode).toBe(1);
+  expect(report).toMatchObject({ dryRun: true, sessions: { read: 7, made: 0, refused: 2 } });
+  const taken = events.filter(({ sessionId }) => sessionId !== "own");
+  expect(report.events).toEqual({
+    read: events.length,
+    written: taken.flatMap(({ becomes }) => becomes).length,
+    split: taken.filter(({ becomes }) => becomes.length > 1).length,
+    malformed,
+    refused: events.length - taken.length,
+    known: 0,
+  });
+  const said = messages.filter(({ sessionId }) => !["own", "bad id"].includes(sessionId));
+  expect(report.messages).toMatchObject({
+    read: messages.length,
+    written: said.length,
+    malformed: said.filter(({ becomes }) => becomes[0]?.eventType === "weird").length,
+  });
+});
+
+describe("killed twice on the way, and run to its end", () => {
+  let end: Awaited<ReturnType<typeof imported>>;
+
+  test("each time it leaves whole batches", { timeout: 120_000 }, async () => {
+    await killedWhileHeld("late-messages");
+    await whole();
+    const [half] = await into`select count(*)::int as count from session_messages`;
+    expect(half?.["count"]).toBeGreaterThan(20);
+    expect(await into`select from session_events where session_id <> 'own'`).toHaveLength(0);
+    await killedWhileHeld("late-events");
+    await whole();
+    expect((await into`select from session_events`).length).toBeGreaterThan(100);
+    end = await imported("--batch", "20");
+    await whole();
+  });
+
+  test.each(TAKEN)("session %s is what it was, in numbers of its own", async (sessionId) => {
+    const expected = expectedRows(events, sessionId);
+    const rows = await into`
+      select seq, event_type as "eventType", payload,
+        to_char(created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "createdAt",
+        to_char(completed_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "completedAt",
+        event_count as count, run_id as run, conformant
+      from session_events where session_id = ${sessionId} order by seq`;
+    expect(rows.map((row) => ({ ...row, seq: BigInt(String(row["seq"])) }))).toEqual(expected.rows);
+    const [session] = await into`select * from sessions where id = ${sessionId}`;
+    const said = expectedRows(messages, sessionId);
+    expect(session).toMatchObject({
+      event_seq: String(expected.last),
+      message_seq: String(said.last),
+      open_run_id: expected.openRun,
+      row_count: String(expected.rows.length + said.rows.length),
+    });
+    const bytes = [...expected.rows, ...said.rows].map(({ payload }) => Buffer.byteLength(payload));
+    expect(session?.["payload_bytes"]).toBe(String(bytes.reduce((sum, one) => sum + one, 0)));
+  });
+
+  test.each([...TAKEN, "orphan"])("so are the messages of %s", async (sessionId) => {
+    const rows = await into`
+      select seq, event_type as "eventType", payload,
+        to_char(created_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as "createdAt"
+      from session_messages where session_id = ${sessionId} order by seq`;
+    const expected = expectedRows(messages, sessionId).rows.map(
+      ({ seq, eventType, payload, createdAt }) => ({ seq, eventType, payload, createdAt }),
+    );
+    expect(rows.map((row) => ({ ...row, seq: BigInt(String(row["seq"])) }))).toEqual(expected);
+  });
+
+  test("the map leads each old cursor to what came behind it", async () => {
+    const reader = createReader(ledger.database);
+    let cursors = 0;
+    for (const [stream, of] of [
+      ["messages", messages],
+      ["events", events],
+    ] as const satisfies readonly (readonly [StreamName, readonly Stored[]])[]) {
+      for (const sessionId of [...TAKEN, "orphan"]) {
+        const { map, rows } = expectedRows(of, sessionId);
+        const mapped = await into`select old_seq, new_seq from imported_rows
+          where session_id = ${sessionId} and stream = ${stream} order by old_seq`;
+        expect(
+          mapped.map((row) => ({ old: BigInt(row["old_seq"]), next: BigInt(row["new_seq"]) })),
+        ).toEqual(map);
+        for (const { next } of map) {
+          const page = { stream, sessionId, after: next, rowsMax: 1, bytesMax: 1_000_000 };
+          const [behind] = await reader.pageAfter(page);
+          const wanted = rows.find(({ seq }) => seq > next);
+          expect(behind && [behind.seq, behind.payload]).toEqual(
+            wanted && [wanted.seq, wanted.payload],
+          );
+          cursors += 1;
+        }
+      }
+    }
+    expect(cursors).toBeGreaterThan(300);
+  });
+
+  test("sessions keep what upstream says of them; those that were here keep what they said", async () => {
+    const rows =
+      await into`select id, name, prompt, project_id, phase, labels, created_at::text, deleted_at is not null as deleted
+      from sessions where id in ('one', 'gone', 'empty', 'orphan') order by id`;
+    expect(rows).toMatchObject([
+      { id: "empty", name: "here before", prompt: null },
+      { id: "gone", name: "name of gone", deleted: true },
+      { id: "one", name: "name of one", prompt: "grüße 👋", project_id: "p", deleted: false },
+      { id: "orphan", name: "", deleted: false },
+    ]);
+    expect(rows[2]).toMatchObject({ phase: "Running", labels: '{"a":1}' });
+    expect(rows[2]?.["created_at"]).toMatch(/^2026-01-01 00:00:00\.000001/);
+  });
+
+  test("a session with rows of its own, and one with an id that cannot be, are refused by name", async () => {
+    expect(end.exitCode).toBe(1);
+    // The command that was not killed met what was left, and `own` is among it.
+    expect(end.report.refusedSessions).toContainEqual({
+      sessionId: "own",
+      reason: "has_rows_of_its_own",
+    });
+    expect(end.stderr).toContain("session own takes no rows of the import");
+    expect(await into`select from session_events where session_id = 'own'`).toHaveLength(1);
+    expect(await into`select from sessions where id = 'bad id'`).toHaveLength(0);
+    expect(end.report.malformedRows[0]?.fault).not.toBe("");
+  });
+
+  test("a run more writes nothing; rows that came upstream meanwhile come with the next", async () => {
+    const before = await image();
+    const again = await imported();
+    expect(again).toMatchObject({ exitCode: 0, report: { events: { read: 0, written: 0 } } });
+    expect(await image()).toEqual(before);
+    const [first] = runOf("more");
+    if (first === undefined) throw new Error("there is a first row");
+    await insertEvent(from, { sessionId: "two", index: 9_999 }, first);
+    await insertEvent(from, { sessionId: "own", index: 9_999 }, first);
+    const { last } = expectedRows(events, "two");
+    expect((await imported()).report.events).toMatchObject({ read: 2, written: 1, refused: 1 });
+    const rows =
+      await into`select seq from session_events where session_id = 'two' order by seq desc limit 1`;
+    expect(rows).toEqual([{ seq: String(last + 1n) }]);
+  });
+
+  test("under another name of the same source nothing is doubled", async () => {
+    const url = new URL(upstream.url);
+    url.hostname = url.hostname === "localhost" ? "127.0.0.1" : "localhost";
+    const before = await into`select count(*)::int as count from session_events`;
+    const { stdout } = await runCommand(["import", "--from", url.href, "--json"], { env: env() });
+    const { events: counts } = reportSchema.parse(JSON.parse(stdout));
+    expect(counts).toMatchObject({ written: 0 });
+    expect(counts.known + counts.refused).toBe(counts.read);
+    expect(await into`select count(*)::int as count from session_events`).toEqual(before);
+  });
+
+  test("what was erased here, or pushed to, takes no more", async () => {
+    const [first] = runOf("more");
+    if (first === undefined) throw new Error("there is a first row");
+    await append(ledger.database, [newPush("two", { rows: [newRow()] })], {
+      createMissing: false,
+      wait: true,
+    });
+    await eraseSession(ledger.database, "one", {
+      marked: () => undefined,
+      counted: () => undefined,
+      signal: new AbortController().signal,
+    });
+    await ledger.database.run(sql`update sessions set deleted_at = now() where id = 'empty'`);
+    for (const sessionId of ["one", "two", "empty"]) {
+      await insertEvent(from, { sessionId, index: 10_000 }, first);
+    }
+    const { report } = await imported();
+    expect(report.refusedSessions.toSorted((a, b) => (a.sessionId < b.sessionId ? -1 : 1))).toEqual(
+      [
+        { sessionId: "empty", reason: "deleted_here" },
+        { sessionId: "one", reason: "erased_here" },
+        { sessionId: "two", reason: "has_rows_of_its_own" },
+      ],
+    );
+    expect(report.events).toMatchObject({ read: 3, written: 0, refused: 3 });
+  });
+});
+
+describe("what is refused at once", () => {
+  test("a ledger as its own source, and a database that is none", async () => {
+    const own = await runCommand(["import", "--from", ledger.url], { env: env() });
+    expect(own).toMatchObject({ exitCode: 4, stdout: "" });
+    expect(own.stderr).toContain("session-ledger itself");
+    const empty = await createDatabase();
+    try {
+      const none = await runCommand(["import", "--from", empty.url], { env: env() });
+      expect(none.exitCode).toBe(4);
+      expect(none.stderr).toContain("neither session_messages nor session_events");
+    } finally {
+      await empty.drop();
+    }
+  });
+
+  test("a URL that is none, without repeating it", async () => {
+    const wrong = await runCommand(["import", "--from", "mysql://u:secret@h/d"], { env: env() });
+    expect(wrong).toMatchObject({ exitCode: 2, stdout: "" });
+    expect(wrong.stderr).not.toContain("secret");
+  });
+
+  test("a source that is not there", async () => {
+    const url = "postgres://nobody@127.0.0.1:1/none";
+    const gone = await runCommand(["import", "--from", url], { env: env() });
+    expect(gone.exitCode).toBe(3);
+  });
+});
+
+test("a draft of upstream's schema, that counts in each session: pages end between two numbers", async () => {
+  const draft = await createDatabase();
+  const client = postgres(draft.url, { max: 1, onnotice: () => undefined });
+  try {
+    await client`create table session_events (id varchar(36) primary key, session_id varchar(36) not null,
+      seq bigint not null, event_type varchar(255) not null, payload text not null, created_at timestamptz not null,
+      unique (session_id, seq))`;
+    await client`insert into session_events select s || '-' || n, 'draft-' || s, n, 'CUSTOM',
+        '{"type":"CUSTOM","name":"n","value":' || n || '}', now()
+      from generate_series(1, 7) s, generate_series(1, 9) n`;
+    const { exitCode } = await runCommand(["import", "--from", draft.url, "--batch", "5"], {
+      env: env(),
+    });
+    expect(exitCode).toBe(0);
+    const rows =
+      await into`select session_id, count(*)::int as count, max(seq) as last, min(seq) as first
+      from session_events where session_id like 'draft-%' group by session_id`;
+    expect(rows).toHaveLength(7);
+    for (const row of rows) expect(row).toMatchObject({ count: 9, last: "9", first: "1" });
+  } finally {
+    await client.end();
+    await draft.drop();
+  }
+});

@@ -1,0 +1,426 @@
+/** What retention erases, what it leaves, and what it costs those who push meanwhile. */
+import { sql } from "drizzle-orm";
+import * as fc from "fast-check";
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { append } from "../../src/store/append.ts";
+import type { Database } from "../../src/store/database.ts";
+import { deleteStatement } from "../../src/store/retention/batch.ts";
+import { candidatesStatement, endedRunsStatement } from "../../src/store/retention/ended-runs.ts";
+import { DueTimes } from "../../src/store/retention/due-times.ts";
+import {
+  type RetentionOptions,
+  type RetentionParts,
+  retentionPass,
+  type RetentionSummary,
+} from "../../src/store/retention/pass.ts";
+import { createRetention } from "../../src/store/retention/retention.ts";
+import {
+  type Aged,
+  custom,
+  finished,
+  holdingOf,
+  merged,
+  message,
+  started,
+  storeAged,
+} from "../support/aged.ts";
+import { holdSession } from "../support/held-session.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { properties } from "../support/properties.ts";
+import { describeUnitContract } from "../support/unit-contract.ts";
+
+const DAY_MS = 86_400_000;
+const log = createLogTo({ write: () => undefined }, "silent");
+
+let ledger: TestLedger;
+beforeAll(async () => {
+  ledger = await createLedger();
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+
+type Passing = Partial<RetentionOptions> & Partial<RetentionParts> & { readonly days?: number };
+
+async function pass({ days = 30, ...more }: Passing = {}): Promise<RetentionSummary> {
+  const { sessionId, dryRun = false, signal = new AbortController().signal, ...parts } = more;
+  const summary = await retentionPass(
+    { database: ledger.database, ...parts },
+    { afterMs: days * DAY_MS, sessionId, dryRun, signal },
+  );
+  if (summary === undefined) throw new Error("there is no such session");
+  return summary;
+}
+
+let sessions = 0;
+interface Rows {
+  readonly events?: readonly Aged[];
+  readonly messages?: readonly Aged[];
+}
+
+async function session({ events = [], messages = [] }: Rows): Promise<string> {
+  sessions += 1;
+  const sessionId = `s${sessions}`;
+  await storeAged(ledger.database, { sessionId, stream: "events" }, events);
+  await storeAged(ledger.database, { sessionId, stream: "messages" }, messages);
+  return sessionId;
+}
+
+const holding = (sessionId: string) => holdingOf(ledger.database, sessionId);
+const EXACT = { rowsOff: 0, bytesOff: 0 };
+
+describe("what goes", () => {
+  test("whole runs that ended long ago, with what is before them; the numbers stay", async () => {
+    const sessionId = await session({
+      events: [
+        custom("before", 60),
+        started("a", 50),
+        merged(5, 50), // 3 to 7
+        finished("a", 49),
+        custom("between", 48),
+        started("b", 45),
+        finished("b", 40, "RUN_ERROR"), // 11
+        custom("after", 39), // 12
+        started("c", 35), // 13
+        finished("c", 20),
+      ],
+      messages: [
+        message("to a", 51),
+        message("of b", 44),
+        message("to c", 36),
+        message("of c", 21),
+      ],
+    });
+    const summary = await pass({ sessionId });
+    expect(await holding(sessionId)).toEqual({
+      events: [12n, 13n, 14n],
+      messages: [3n, 4n],
+      ...EXACT,
+    });
+    expect(summary).toMatchObject({ sessionsErased: 1, sessionsBusy: 0, messages: 2n, events: 7n });
+    const [row] = await ledger.database.run(
+      sql`select message_seq, event_seq, deleted_at from sessions where id = ${sessionId}`,
+    );
+    expect(row).toEqual({ message_seq: "4", event_seq: "14", deleted_at: null });
+    expect(await pass({ sessionId })).toMatchObject({ sessionsErased: 0, events: 0n });
+  });
+
+  test("nothing of an open run, nor behind it, however old it is", async () => {
+    const open = await session({
+      events: [started("a", 90), custom(1, 80)],
+      messages: [message("m", 99)],
+    });
+    const behind = await session({
+      events: [started("x", 99), finished("x", 98), started("a", 90), custom(1, 80)],
+    });
+    await pass();
+    expect(await holding(open)).toEqual({ events: [1n, 2n], messages: [1n], ...EXACT });
+    expect(await holding(behind)).toMatchObject({ events: [3n, 4n], ...EXACT });
+  });
+
+  test.each([2, 3, 20_000])(
+    "a run that another one replaced is over since that one began, %i rows looked at",
+    async (lookedAtRowsMax) => {
+      const sessionId = await session({
+        events: [started("a", 90), custom(1, 80), started("b", 40), started("c", 20)],
+        messages: [message("to a", 91), message("to b", 41), message("to c", 21)],
+      });
+      await pass({ sessionId, lookedAtRowsMax });
+      expect(await holding(sessionId)).toEqual({ events: [3n, 4n], messages: [2n, 3n], ...EXACT });
+    },
+  );
+
+  test("an end that no version of AG-UI accepts ends nothing; rows without a run are left", async () => {
+    const malformed = newRow({ eventType: "RUN_FINISHED", payload: "{}", conformant: false });
+    const open = await session({ events: [started("a", 90), { row: malformed, days: 80 }] });
+    const none = await session({ events: [custom(1, 90), { row: malformed, days: 80 }] });
+    await pass();
+    expect((await holding(open)).events).toEqual([1n, 2n]);
+    expect((await holding(none)).events).toEqual([1n, 2n]);
+  });
+
+  test("one id in two runs: each is a run, and the open one holds back all of it", async () => {
+    const sessionId = await session({
+      events: [started("a", 90), finished("a", 89), started("a", 88), custom(1, 87)],
+    });
+    expect(await pass({ sessionId })).toMatchObject({ events: 0n });
+    await storeAged(ledger.database, { sessionId, stream: "events" }, [finished("a", 60)]);
+    expect(await pass({ sessionId })).toMatchObject({ events: 5n });
+  });
+
+  const drawnRow = fc.oneof(
+    { weight: 3, arbitrary: fc.constantFrom("started a", "started b", "started c") },
+    { weight: 3, arbitrary: fc.constantFrom("finished", "failed") },
+    { weight: 4, arbitrary: fc.constantFrom("custom", "merged", "malformed end") },
+  );
+  const drawn = fc.array(fc.record({ what: drawnRow, steps: fc.integer({ min: 0, max: 12 }) }), {
+    minLength: 1,
+    maxLength: 25,
+  });
+
+  /** In the words of the decision, over the list of rows and not by a statement. */
+  function keptOf(rows: readonly Aged[], days: number): readonly number[] {
+    let runId: string | undefined;
+    let gone = 0;
+    for (const [at, { row, days: age }] of rows.entries()) {
+      if (age <= days) break;
+      const begins = row.mark?.kind === "open" ? row.mark.runId : undefined;
+      if (begins !== undefined && runId !== undefined && begins !== runId) gone = at;
+      if (begins !== undefined) runId = begins;
+      if (row.mark?.kind === "close" && runId !== undefined) {
+        gone = at + 1;
+        runId = undefined;
+      }
+    }
+    return rows.map((_, at) => at).slice(gone);
+  }
+
+  test("any rows: as the rule says, however few are looked at in one statement", async () => {
+    const rowOf = (what: string, days: number): Aged => {
+      if (what.startsWith("started")) return started(what.slice(8), days);
+      if (what === "finished") return finished("any", days);
+      if (what === "failed") return finished("any", days, "RUN_ERROR");
+      if (what === "merged") return merged(3, days);
+      const malformed = { row: newRow({ eventType: "RUN_ERROR", conformant: false }), days };
+      return what === "custom" ? custom(1, days) : malformed;
+    };
+    await fc.assert(
+      fc.asyncProperty(drawn, fc.integer({ min: 2, max: 9 }), async (list, lookedAtRowsMax) => {
+        let days = 60.5;
+        const events = list.map(({ what, steps }) => {
+          days = Math.max(0.5, days - steps);
+          return rowOf(what, days);
+        });
+        const sessionId = await session({ events });
+        const before = await holding(sessionId);
+        // The open run may hold back an ended one of the same id: only later is it the rule's turn.
+        await ledger.database.run(
+          sql`update sessions set open_run_id = null where id = ${sessionId}`,
+        );
+        const dry = await pass({ sessionId, lookedAtRowsMax, dryRun: true });
+        expect(await holding(sessionId)).toEqual(before);
+        const real = await pass({ sessionId, lookedAtRowsMax });
+        expect(real).toEqual(dry);
+        const kept = keptOf(events, 30).map((at) => before.events[at]);
+        expect(await holding(sessionId)).toEqual({ messages: [], events: kept, ...EXACT });
+      }),
+      properties({ runs: 60 }),
+    );
+  });
+});
+
+describe("how it goes", () => {
+  const large = (): readonly Aged[] => [
+    started("a", 90),
+    ...Array.from({ length: 1_300 }, (_, at) => custom(at, 85)),
+    finished("a", 80),
+    started("b", 70),
+  ];
+
+  test("a pass that is cut off leaves a beginning that the next one goes on with", async () => {
+    const sessionId = await session({ events: large(), messages: [message("m", 99)] });
+    const controller = new AbortController();
+    const cut = await pass({
+      sessionId,
+      signal: controller.signal,
+      counted: (stream) => {
+        if (stream === "events") controller.abort();
+      },
+    });
+    expect(cut).toMatchObject({ messages: 1n, events: 500n });
+    const half = await holding(sessionId);
+    expect(half).toMatchObject({ messages: [], ...EXACT });
+    expect(half.events[0]).toBe(501n);
+    expect(await pass({ sessionId })).toMatchObject({ messages: 0n, events: 802n });
+    expect(await holding(sessionId)).toEqual({ messages: [], events: [1_303n], ...EXACT });
+  });
+
+  test("the bytes of a batch are bounded too, and one larger row goes all the same", async () => {
+    const big = (at: number) => custom("x".repeat(1_500_000) + String(at), 85);
+    const events = [started("a", 90), big(1), big(2), big(3), big(4), finished("a", 80)];
+    const sessionId = await session({ events: [...events, started("b", 1)] });
+    const batches: bigint[] = [];
+    await pass({ sessionId, counted: (_, rows) => batches.push(rows) });
+    expect(batches).toEqual([3n, 3n]);
+    expect(await holding(sessionId)).toMatchObject({ events: [7n], ...EXACT });
+  });
+
+  test("a session that somebody holds is left to the next pass, and nobody waits for it", async () => {
+    const held = await session({ events: [started("a", 90), finished("a", 80)] });
+    const free = await session({ events: [started("a", 90), finished("a", 80)] });
+    const client = postgres(ledger.url, { max: 1 });
+    try {
+      await using _ = await holdSession(client, held);
+      const summary = await pass();
+      expect(summary.sessionsBusy).toBe(1);
+      expect((await holding(held)).events).toEqual([1n, 2n]);
+      expect((await holding(free)).events).toEqual([]);
+    } finally {
+      await client.end();
+    }
+    await pass();
+    expect((await holding(held)).events).toEqual([]);
+  });
+
+  test("several passes at once while others push: each row goes once, and the counts are exact", async () => {
+    const ids = await Promise.all([1, 2, 3].map(() => session({ events: large() })));
+    const pushing = new AbortController();
+    const pushes = ids.map(async (sessionId) => {
+      let stored = 0;
+      while (!pushing.signal.aborted) {
+        const push = newPush(sessionId, { rows: [newRow()] });
+        const options = { createMissing: false, wait: true };
+        const [outcome] = await append(ledger.database, [push], options);
+        if (outcome?.kind === "stored") stored += 1;
+      }
+      return stored;
+    });
+    const counted = (await Promise.all([pass(), pass(), pass()])).map(({ events }) => events);
+    pushing.abort();
+    const stored = await Promise.all(pushes);
+    expect(counted.reduce((sum, one) => sum + one, 0n)).toBe(3n * 1_302n);
+    for (const [at, sessionId] of ids.entries()) {
+      const { events, ...rest } = await holding(sessionId);
+      expect(rest).toEqual({ messages: [], ...EXACT });
+      expect(events).toHaveLength(1 + (stored[at] ?? 0));
+      expect(events[0]).toBe(1_303n);
+    }
+  });
+
+  test("a key of a row that went is free again", async () => {
+    const key = { key: "k", digest: new Uint8Array([1]) };
+    const sessionId = await session({ events: [started("a", 90)] });
+    const push = newPush(sessionId, { ...key, rows: [newRow()] });
+    const options = { createMissing: false, wait: true };
+    expect(await append(ledger.database, [push], options)).toMatchObject([{ kind: "stored" }]);
+    expect(await append(ledger.database, [push], options)).toMatchObject([
+      { kind: "deduplicated" },
+    ]);
+    await storeAged(ledger.database, { sessionId, stream: "events" }, [finished("a", 80)]);
+    await ledger.database.run(sql`
+      update session_events set recorded_at = now() - interval '85 days'
+      where session_id = ${sessionId} and seq = 2`);
+    await pass({ sessionId });
+    const again = newPush(sessionId, { ...key, digest: new Uint8Array([2]), rows: [newRow()] });
+    expect(await append(ledger.database, [again], options)).toMatchObject([
+      { kind: "stored", places: [{ seq: 4n }] },
+    ]);
+  });
+
+  test("a long run that ended lately is looked at again when it is old, not in each pass", async () => {
+    const sessionId = await session({
+      events: [started("a", 90), custom(1, 80), finished("a", 10)],
+    });
+    const due = new DueTimes({ sessionsMax: 10 });
+    await pass({ sessionId, due });
+    const nowMicros = BigInt(Date.now()) * 1_000n;
+    const inDays = Number(due.of(sessionId) - nowMicros) / 1_000 / DAY_MS;
+    expect(inDays).toBeGreaterThan(19.9);
+    expect(inDays).toBeLessThan(20.1);
+    // Aged behind its back: only a pass that looks would see it.
+    await ledger.database.run(sql`
+      update session_events set recorded_at = now() - interval '70 days' where session_id = ${sessionId} and seq = 3`);
+    expect(await pass({ sessionId, due })).toMatchObject({ events: 0n });
+    expect(await pass({ sessionId })).toMatchObject({ events: 3n });
+  });
+
+  test("of the sessions that are due later, so many are remembered", () => {
+    const due = new DueTimes({ sessionsMax: 2 });
+    for (const id of ["a", "b", "a", "c"]) due.set(id, 5n);
+    expect(["a", "b", "c"].map((id) => due.of(id))).toEqual([5n, 0n, 5n]);
+  });
+
+  test("its statements walk primary keys", async () => {
+    const planOf = async (statement: Parameters<typeof sql>[1]): Promise<string> => {
+      const lines = await ledger.database.run(sql`explain ${statement}`);
+      return lines.map((line) => String(line["QUERY PLAN"])).join("\n");
+    };
+    await session({ events: large() });
+    await ledger.database.run(sql`analyze session_events`);
+    const sessionId = "s1";
+    const look = { sessionId, from: 1n, cutoffMicros: 0n, rowsMax: 100 };
+    const beginning = { sessionId, stream: "events", upToSeq: 9n } as const;
+    for (const statement of [
+      endedRunsStatement(look),
+      deleteStatement({ ...beginning, recordedUpToMicros: undefined }),
+      candidatesStatement(sql`select * from sessions where id > ${"a"} order by id limit 10`),
+    ]) {
+      const plan = await planOf(statement);
+      expect(plan).toMatch(/using session_events_session_id_seq_pk/);
+      expect(plan).not.toMatch(/Seq Scan on session_events/);
+    }
+  });
+});
+
+describe("in a service", () => {
+  const create = (erased: (sessionId: string) => void = () => undefined) => {
+    const metrics = createMetrics();
+    const times = { afterMs: 30 * DAY_MS, intervalMs: 60_000 };
+    const running = new Set<Promise<unknown>>();
+    const database = watched(ledger.database, running);
+    return { metrics, running, unit: createRetention({ database, log, metrics, erased }, times) };
+  };
+  const runningOf = new WeakMap<object, ReadonlySet<unknown>>();
+
+  describeUnitContract("retention", {
+    create: () => {
+      const { unit, running } = create();
+      runningOf.set(unit, running);
+      return unit;
+    },
+    isOfUse: () => true,
+    remains: (unit) => [...(runningOf.get(unit) ?? [])].map(() => "a statement"),
+  });
+
+  test("a pass begins when it starts, counts what goes, and tells whose rows went", async () => {
+    await pass(); // What the tests before left.
+    const sessionId = await session({
+      events: [started("a", 90), finished("a", 80)],
+      messages: [message("m", 99)],
+    });
+    const told = Promise.withResolvers<string>();
+    const { unit, metrics } = create((id) => told.resolve(id));
+    await unit.start();
+    expect(await told.promise).toBe(sessionId);
+    await unit.stop();
+    const text = await metrics.text();
+    expect(text).toContain('session_ledger_rows_erased_total{stream="events",by="retention"} 2');
+    expect(text).toContain('session_ledger_rows_erased_total{stream="messages",by="retention"} 1');
+  });
+
+  test("a pass that fails is counted, and the unit goes on", async () => {
+    const metrics = createMetrics();
+    const failed = Promise.withResolvers<void>();
+    const database = {
+      ...ledger.database,
+      run: () => {
+        failed.resolve();
+        return Promise.reject(new Error("down"));
+      },
+    };
+    const times = { afterMs: DAY_MS, intervalMs: 60_000 };
+    const unit = createRetention({ database, log, metrics, erased: () => undefined }, times);
+    await unit.start();
+    await failed.promise;
+    await expect.poll(() => metrics.text()).toContain("session_ledger_retention_failures_total 1");
+    await unit.stop();
+  });
+});
+
+/** The database, and what of it is under way. */
+function watched(database: Database, running: Set<Promise<unknown>>): Database {
+  const under = <T>(asked: Promise<T>): Promise<T> => {
+    running.add(asked);
+    const over = (): void => {
+      running.delete(asked);
+    };
+    asked.then(over, over);
+    return asked;
+  };
+  return {
+    ...database,
+    run: (statement) => under(database.run(statement)),
+    query: (build) => under(database.query(build)),
+  };
+}

@@ -1,0 +1,138 @@
+import postgres from "postgres";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { append } from "../../src/store/append.ts";
+import { migrateDown, migrateUp } from "../../src/store/migrate.ts";
+import type { Outcome, Push } from "../../src/store/push.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
+import { heldBy } from "../support/held-by.ts";
+
+let ledger: TestLedger;
+let client: postgres.Sql;
+beforeAll(async () => {
+  ledger = await createLedger();
+  client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
+});
+afterAll(async () => {
+  await client.end();
+  await ledger[Symbol.asyncDispose]();
+});
+
+const LIMITS = { sessionRowsMax: 3, sessionBytesMax: 1_000 };
+const OPTIONS = { createMissing: true, wait: true, limits: LIMITS };
+const kinds = (outcomes: readonly Outcome[]): string => outcomes.map(({ kind }) => kind).join(" ");
+const run = async (pushes: readonly Push[]): Promise<string> =>
+  kinds(await append(ledger.database, pushes, OPTIONS));
+const sized = (bytes: number): Partial<Push> => ({
+  rows: [newRow({ payload: "x".repeat(bytes) })],
+});
+
+describe("what a session may hold", () => {
+  test("rows: the last one that has room is stored, the next refused, by name", async () => {
+    const message = newPush("rows", { stream: "messages", rows: [newRow({ payload: "hi" })] });
+    const outcomes = await append(
+      ledger.database,
+      [newPush("rows"), message, newPush("rows"), newPush("rows")],
+      OPTIONS,
+    );
+    expect(outcomes.at(-1)).toEqual({ kind: "full", of: "rows", max: 3 });
+    expect(kinds(outcomes)).toBe("stored stored stored full");
+    const held = { rows: 3, bytes: 2 * newRow().payload.length + 2 };
+    expect(await heldBy(ledger, "rows")).toEqual({ kept: held, found: held });
+  });
+
+  test("bytes, as PostgreSQL counts them, not characters", async () => {
+    expect(await run([newPush("bytes", sized(990))])).toBe("stored");
+    const fourBytes = newPush("bytes", { rows: [newRow({ payload: "𝄞" })] });
+    expect(await run([fourBytes])).toBe("stored");
+    expect(await run([newPush("bytes", sized(7))])).toBe("full");
+    expect(await run([newPush("bytes", sized(6))])).toBe("stored");
+    const held = { rows: 3, bytes: 1_000 };
+    expect(await heldBy(ledger, "bytes")).toEqual({ kept: held, found: held });
+  });
+
+  test("the rows of one push are stored whole or not", async () => {
+    const two = { rows: [newRow(), newRow()] };
+    expect(await run([newPush("whole", two), newPush("whole", two), newPush("whole")])).toBe(
+      "stored full stored",
+    );
+  });
+
+  test("a full session does not punish the others of its batch", async () => {
+    expect(await run([newPush("full", { rows: [newRow(), newRow(), newRow()] })])).toBe("stored");
+    expect(await run([newPush("other-a"), newPush("full"), newPush("other-b")])).toBe(
+      "stored full stored",
+    );
+  });
+
+  test("key and epoch come first: a repeated push is answered as always, a fenced one as fenced", async () => {
+    const keyed = newPush("order", { key: "k", epoch: 5n, rows: [newRow(), newRow(), newRow()] });
+    expect(await run([keyed])).toBe("stored");
+    expect(await run([newPush("order", { key: "k" }), newPush("order", { epoch: 4n })])).toBe(
+      "deduplicated stale_epoch",
+    );
+    expect(await run([newPush("order", { epoch: 9n })])).toBe("full");
+    // What was refused has raised no epoch.
+    const options = { createMissing: true, wait: true };
+    const after = await append(ledger.database, [newPush("order", { epoch: 6n })], options);
+    expect(kinds(after)).toBe("stored");
+  });
+
+  test("how much the fullest one held is told", async () => {
+    await run([newPush("told-a"), newPush("told-b", sized(500))]);
+    const told: unknown[] = [];
+    const onMost = (held: unknown): number => told.push(held);
+    await append(ledger.database, [newPush("told-a"), newPush("told-b")], { ...OPTIONS, onMost });
+    expect(told).toEqual([{ rows: 1, bytes: 500 }]);
+  });
+});
+
+test("an instance of the version before, which counts nothing, is counted for and has no limit", async () => {
+  const pushOld = (id: string, n: number) => {
+    const row = {
+      s: id,
+      p: `${n}`,
+      id: newRow().id,
+      ty: "RAW",
+      pl: "é𝄞",
+      ca: "2026-01-01T00:00:00Z",
+    };
+    const event = { ...row, n: 1, w: false, cf: true };
+    const use = { s: id, m: "1", e: "1", w: false };
+    return client`select ledger_append(array[${id}], true, false, null,
+      ${JSON.stringify([row])}::text::json, ${JSON.stringify([{ ...event, id: newRow().id }])}::text::json,
+      ${JSON.stringify([use])}::text::json)`;
+  };
+  for (let n = 0; n < 4; n += 1) await pushOld("old", 0);
+  const held = { rows: 8, bytes: 8 * 6 };
+  expect(await heldBy(ledger, "old")).toEqual({ kept: held, found: held });
+  expect(await run([newPush("old")])).toBe("full");
+});
+
+test("what was pushed between a step down and the next step up is counted", async () => {
+  await run([newPush("before"), newPush("unused", { rows: [] })]);
+  await migrateDown(ledger.url);
+  const use = (id: string) => [{ s: id, m: "1", e: "0", w: false }];
+  for (const id of ["before", "between"]) {
+    const row = {
+      s: id,
+      p: "0",
+      id: newRow().id,
+      ty: "user",
+      pl: "four",
+      ca: "2026-01-01T00:00:00Z",
+    };
+    await client`select ledger_append(array[${id}], true, false, null,
+      ${JSON.stringify([row])}::text::json, null, ${JSON.stringify(use(id))}::text::json)`;
+  }
+  await migrateUp(ledger.url);
+  for (const [id, rows, bytes] of [
+    ["before", 2, newRow().payload.length + 4],
+    ["between", 1, 4],
+    ["unused", 0, 0],
+  ] as const) {
+    expect([id, await heldBy(ledger, id)]).toEqual([
+      id,
+      { kept: { rows, bytes }, found: { rows, bytes } },
+    ]);
+  }
+});

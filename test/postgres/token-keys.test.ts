@@ -1,0 +1,116 @@
+/** The keys of session tokens in a real table: instances share them, and a restart finds them again. */
+import { decodeProtectedHeader } from "jose";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { sql } from "drizzle-orm";
+import type { TokenKeyStore } from "../../src/auth/session-keys.ts";
+import {
+  addTokenKey,
+  readTokenKeys,
+  removeTokenKeysMadeBefore,
+} from "../../src/store/token-keys.ts";
+import { type AuthFixture, handClock, NOW_S, startAuth } from "../support/auth.ts";
+import { createLedger, type TestLedger } from "../support/ledger.ts";
+
+const HOUR_MS = 3_600_000;
+
+let ledger: TestLedger;
+let keys: TokenKeyStore;
+beforeAll(async () => {
+  ledger = await createLedger();
+  const { database } = ledger;
+  keys = {
+    readKeys: (limit) => readTokenKeys(database, limit),
+    addKey: (key) => addTokenKey(database, key),
+    removeKeysMadeBefore: (micros) => removeTokenKeysMadeBefore(database, micros),
+  };
+});
+afterAll(async () => ledger[Symbol.asyncDispose]());
+beforeEach(async () => {
+  await ledger.database.run(sql`delete from token_keys`);
+});
+
+function start(clock = handClock()): Promise<AuthFixture> {
+  const options = {
+    authTokens: '{"tokens":[]}',
+    sessionTokenTtlMaxMs: 2 * HOUR_MS,
+    sessionTokenRotateAfterMs: HOUR_MS,
+  };
+  return startAuth({ keys, clock, options });
+}
+
+async function issue(auth: AuthFixture): Promise<string> {
+  const of = { sessionId: "s1", role: "runner", ttlMs: 2 * HOUR_MS } as const;
+  return (await auth.authenticator.sessionTokens.issue(of)).token;
+}
+
+async function keyIds(): Promise<readonly string[]> {
+  return (await readTokenKeys(ledger.database, { keysMax: 100 })).map(({ id }) => id);
+}
+
+test("two instances take each other's tokens, also by a key that the other did not know", async () => {
+  await using one = await start();
+  await using other = await start();
+  const token = await issue(one);
+  other.clock.advance(1_000);
+  expect(await other.ask(token)).toMatchObject({ kind: "session", sessionId: "s1" });
+  expect(decodeProtectedHeader(await issue(other)).kid).toBe(decodeProtectedHeader(token).kid);
+  expect(await keyIds()).toHaveLength(1);
+});
+
+test("a restart finds the keys, and rotation goes on by the age that the table says", async () => {
+  const clock = handClock();
+  let token: string;
+  {
+    await using before = await start(clock);
+    token = await issue(before);
+  }
+  clock.advance(HOUR_MS - 1);
+  await using after = await start(clock);
+  expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
+  expect(decodeProtectedHeader(await issue(after)).kid).toBe(decodeProtectedHeader(token).kid);
+  clock.advance(1);
+  const rotated = await issue(after);
+  expect(decodeProtectedHeader(rotated).kid).not.toBe(decodeProtectedHeader(token).kid);
+  expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
+});
+
+test("the newest signs, on every instance; keys of which no token lives are deleted", async () => {
+  const clock = handClock();
+  await using one = await start(clock);
+  await using other = await start(clock);
+  const [first] = [await issue(one)].map((token) => decodeProtectedHeader(token).kid);
+  clock.advance(HOUR_MS);
+  const second = decodeProtectedHeader(await issue(one)).kid;
+  expect(decodeProtectedHeader(await issue(other)).kid).toBe(second);
+  expect(await keyIds()).toEqual([second, first]);
+  clock.advance(2 * HOUR_MS + 60_001);
+  const third = decodeProtectedHeader(await issue(other)).kid;
+  expect(await keyIds()).toEqual([third, second]);
+});
+
+test("two that make a key in the same moment make two, and both are good everywhere", async () => {
+  await using one = await start();
+  await using other = await start();
+  const tokens = await Promise.all([issue(one), issue(other)]);
+  for (const auth of [one, other]) {
+    auth.clock.advance(1_000);
+    for (const token of tokens) {
+      expect(await auth.ask(token)).toMatchObject({ sessionId: "s1" });
+      auth.clock.advance(1_000);
+    }
+  }
+});
+
+test("a key comes back as it was written, to the microsecond", async () => {
+  const key = {
+    id: "k",
+    privateJwk: '{"kty":"OKP"}',
+    createdAtMicros: BigInt(NOW_S) * 1_000_000n + 7n,
+  };
+  await keys.addKey(key);
+  expect(await keys.readKeys({ keysMax: 1 })).toEqual([key]);
+  await keys.removeKeysMadeBefore(key.createdAtMicros);
+  expect(await keyIds()).toEqual(["k"]);
+  await keys.removeKeysMadeBefore(key.createdAtMicros + 1n);
+  expect(await keyIds()).toEqual([]);
+});

@@ -1,0 +1,251 @@
+/**
+ * Texts with secrets in them, cut into deltas anywhere, woven into each other and into other events, go
+ * through the way from raw events to rows. The events that come out, put together by construct, must be
+ * the texts as they are masked as a whole; every event is there, in its order; and what is neither text
+ * nor secret has not changed. With flushes and pauses among them more may be masked, and never less.
+ */
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { z } from "zod";
+import { BUILT_IN, type Secret } from "../../src/redaction/patterns.ts";
+import { createRedactor } from "../../src/redaction/redactor.ts";
+import { properties } from "../support/properties.ts";
+import { besidesDashes, maskedWhole, withMasksOf } from "../support/redaction-oracle.ts";
+import { MAX_AGE_MS, RedactedStream } from "../support/redacted-stream.ts";
+
+const OWN: Secret = { kind: "o", prefixes: ["kk"], parts: [{ characters: "a-z", least: 6 }] };
+const SECRETS = [...BUILT_IN, OWN];
+const redactor = createRedactor({ secrets: SECRETS, keys: ["pin"] }, () => undefined);
+
+const piece = fc.oneof(
+  fc.constantFrom("sk-ant-", "ghp_", "eyJ", ".eyJ", "AKIA", "kk", "-----BEGIN PRIVATE KEY-----"),
+  fc.constantFrom(
+    "-----",
+    " ",
+    " ",
+    "\n",
+    '"',
+    "\\",
+    "é",
+    "😀",
+    "k",
+    "a key: ",
+    "SecretAccessKey =",
+  ),
+  fc.stringMatching(/^[A-Za-z0-9]{1,45}$/),
+  fc.stringMatching(/^[a-z]{1,8}$/),
+);
+const text = fc.array(piece, { maxLength: 8 }).map((pieces) => pieces.join(""));
+
+const CONSTRUCTS = [
+  {
+    content: { type: "TEXT_MESSAGE_CONTENT", messageId: "m1" },
+    end: { type: "TEXT_MESSAGE_END", messageId: "m1" },
+  },
+  {
+    content: { type: "TOOL_CALL_ARGS", toolCallId: "t1", rawEvent: { pin: 1 } },
+    end: { type: "TOOL_CALL_END", toolCallId: "t1" },
+  },
+  {
+    content: { type: "REASONING_MESSAGE_CONTENT", messageId: "m1", subagentRunId: "s" },
+    end: { type: "REASONING_MESSAGE_END", messageId: "m1", subagentRunId: "s" },
+  },
+  { content: { type: "TEXT_MESSAGE_CHUNK", messageId: "m2", timestamp: 1 }, end: undefined },
+] as const;
+
+const OTHERS = [
+  { type: "CUSTOM", name: "n", value: 1 },
+  { type: "RAW", event: { delta: "kkkkkkkk" } },
+  { type: "TEXT_MESSAGE_CONTENT" },
+];
+
+type Step =
+  | { readonly kind: "event"; readonly payload: string }
+  | { readonly kind: "flush" }
+  | { readonly kind: "pause"; readonly ms: number };
+
+/** The deltas of each text in their order, those of different texts in any. */
+const steps = (disturbing: boolean) =>
+  fc
+    .record({
+      texts: fc.tuple(...CONSTRUCTS.map(() => text)),
+      cuts: fc.array(fc.nat(12), { minLength: 1, maxLength: 30 }),
+      turns: fc.array(fc.nat(CONSTRUCTS.length + (disturbing ? 2 : 0)), { maxLength: 200 }),
+    })
+    .map(({ texts, cuts, turns }) => {
+      const at = texts.map(() => 0);
+      const drawn: Step[] = [];
+      let count = 0;
+      const next = (index: number, least = 0): void => {
+        const construct = CONSTRUCTS[index];
+        const whole = texts[index] ?? "";
+        const start = at[index] ?? 0;
+        if (construct === undefined || start > whole.length) return;
+        const end = start + Math.max(least, cuts[count++ % cuts.length] ?? 1);
+        at[index] = start === whole.length ? end + 1 : Math.min(end, whole.length);
+        const delta = whole.slice(start, end);
+        drawn.push(
+          start === whole.length && construct.end !== undefined
+            ? { kind: "event", payload: JSON.stringify(construct.end) }
+            : { kind: "event", payload: JSON.stringify({ ...construct.content, delta }) },
+        );
+      };
+      for (const turn of turns) {
+        if (turn < CONSTRUCTS.length) next(turn);
+        else if (turn === CONSTRUCTS.length)
+          drawn.push({
+            kind: "event",
+            payload: JSON.stringify(OTHERS[count++ % OTHERS.length]),
+          });
+        else if (turn === CONSTRUCTS.length + 1) drawn.push({ kind: "flush" });
+        else drawn.push({ kind: "pause", ms: (count++ % 4) * 100 });
+      }
+      for (let index = 0; index < CONSTRUCTS.length; index += 1)
+        for (let turn = 0; turn < 500 && (at[index] ?? 0) <= (texts[index] ?? "").length; turn += 1)
+          next(index, 1);
+      return { texts, drawn };
+    });
+
+const eventSchema = z.looseObject({ type: z.string(), delta: z.optional(z.string()) });
+
+function run(drawn: readonly Step[], { merges }: { readonly merges: boolean }) {
+  const stream = new RedactedStream(redactor, { merges });
+  const sent: string[] = [];
+  let refused = 0;
+  for (const step of drawn) {
+    if (step.kind === "flush") stream.rows.close("flush");
+    else if (step.kind === "pause") stream.pass(step.ms);
+    else {
+      stream.push(step.payload);
+      if (step.payload === JSON.stringify(OTHERS[2])) refused += 1;
+      else sent.push(step.payload);
+    }
+  }
+  stream.rows.close("end");
+  expect(stream.rows.isOpen).toBe(false);
+  expect(stream.numbers.next).toBe(BigInt(sent.length + refused + 1));
+  const stored = stream.events();
+  expect(stream.numbers.refusedEvents).toBe(refused);
+  return { sent, stored };
+}
+
+/** The texts of a construct, joined; and what else its events say. */
+function textOf(payloads: readonly string[], index: number): string {
+  return payloads
+    .map((payload) => eventSchema.parse(JSON.parse(payload)))
+    .filter(({ type }) => type === CONSTRUCTS[index]?.content.type)
+    .map(({ delta = "" }) => delta)
+    .join("");
+}
+
+function besidesDelta(payload: string): unknown {
+  const event = eventSchema.parse(JSON.parse(payload));
+  return { ...event, delta: event.delta?.length };
+}
+
+describe.each([[true], [false]])("merging fragments: %s", (merges) => {
+  test("what nobody hurries is masked as the whole texts are", () => {
+    let masked = 0;
+    fc.assert(
+      fc.property(steps(false), ({ texts, drawn }) => {
+        const { sent, stored } = run(drawn, { merges });
+        texts.forEach((whole, index) => {
+          expect(textOf(sent, index)).toBe(whole);
+          const expected = besidesDashes(maskedWhole(whole, SECRETS), whole);
+          const out = besidesDashes(textOf(stored, index), whole);
+          // What an END does not decide is let go at the end of the stream.
+          const isDecided = CONSTRUCTS[index]?.end !== undefined;
+          expect(out).toBe(isDecided ? expected : withMasksOf(expected, out));
+          if (expected !== whole) masked += 1;
+        });
+        expect(stored.map(besidesDelta)).toEqual(sent.map(expectedBesidesDelta));
+      }),
+      properties({ runs: 500 }),
+    );
+    expect(masked).toBeGreaterThan(0);
+  });
+
+  test("what is hurried loses no mask, and nothing but masks are put in", () => {
+    fc.assert(
+      fc.property(steps(true), ({ texts, drawn }) => {
+        const { sent, stored } = run(drawn, { merges });
+        texts.forEach((whole, index) => {
+          const expected = besidesDashes(maskedWhole(whole, SECRETS), whole);
+          const out = besidesDashes(textOf(stored, index), whole);
+          expect(out).toHaveLength(whole.length);
+          expect(out).toBe(withMasksOf(expected, out));
+        });
+        expect(stored.map(besidesDelta)).toEqual(sent.map(expectedBesidesDelta));
+      }),
+      properties({ runs: 500 }),
+    );
+  });
+});
+
+/** The frame of a fragment is redacted too: here a member by its name, and a secret in a RAW event. */
+function expectedBesidesDelta(payload: string): unknown {
+  return besidesDelta(
+    payload.replace('"pin":1', '"pin":"***"').replace('"delta":"kkkkkkkk"', '"delta":"kk******"'),
+  );
+}
+
+test("an event waits for its age at most, and what waits behind it comes with it", () => {
+  const stream = new RedactedStream(redactor);
+  const content = { type: "TEXT_MESSAGE_CONTENT", messageId: "m" };
+  const custom = JSON.stringify({ type: "CUSTOM", name: "n", value: 1 });
+  stream.push(JSON.stringify({ ...content, delta: "see ghp_" }));
+  stream.push(JSON.stringify({ ...content, delta: "abcd" }));
+  stream.push(custom);
+  stream.pass(MAX_AGE_MS - 1);
+  expect(stream.events()).toEqual([]);
+  expect(stream.numbers.heldBytes).toBeGreaterThan(0);
+  stream.pass(1);
+  expect(stream.events()).toEqual([
+    JSON.stringify({ ...content, delta: "see ghp_" }),
+    JSON.stringify({ ...content, delta: "****" }),
+    custom,
+  ]);
+  stream.push(JSON.stringify({ ...content, delta: `${"e".repeat(32)} is it` }));
+  stream.rows.close("end");
+  expect(stream.events().at(-1)).toBe(
+    JSON.stringify({ ...content, delta: `${"*".repeat(32)} is it` }),
+  );
+});
+
+test("what ends the text decides: nothing short is masked, and nothing waits any more", () => {
+  for (const end of [
+    { type: "TEXT_MESSAGE_END", messageId: "m" },
+    { type: "RUN_FINISHED", threadId: "t", runId: "r" },
+    { type: "RUN_ERROR", message: "x" },
+  ]) {
+    const stream = new RedactedStream(redactor);
+    const fragment = { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "ghp_abcd" };
+    stream.push(JSON.stringify(fragment));
+    stream.push(JSON.stringify(end));
+    expect(stream.numbers.heldBytes).toBe(0);
+    expect(stream.events()).toEqual([JSON.stringify(fragment), JSON.stringify(end)]);
+  }
+});
+
+test("a CHUNK that leaves out its message goes on with the last one's text", () => {
+  const stream = new RedactedStream(redactor);
+  const chunk = (delta: string, messageId?: string): void =>
+    stream.push(JSON.stringify({ type: "TEXT_MESSAGE_CHUNK", messageId, delta }));
+  chunk("ghp_", "m");
+  chunk("a".repeat(20));
+  chunk("b".repeat(20));
+  stream.rows.close("end");
+  expect(stream.events().join()).not.toMatch(/aa|bb/);
+});
+
+test("more events than may wait are let go", () => {
+  const stream = new RedactedStream(redactor);
+  stream.push(JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "ghp_abcd" }));
+  for (let count = 0; count < 1_022; count += 1)
+    stream.push(JSON.stringify({ type: "CUSTOM", name: "n", value: count }));
+  expect(stream.events()).toEqual([]);
+  stream.push(JSON.stringify({ type: "CUSTOM", name: "n", value: 0 }));
+  expect(stream.numbers.heldBytes).toBe(0);
+  expect(stream.events()).toHaveLength(1_024);
+  expect(stream.events()[0]).toContain('"delta":"ghp_****"');
+});

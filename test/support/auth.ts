@@ -1,0 +1,176 @@
+/** An authenticator with everything around it in the hands of the test: time, log, counters, keys. */
+import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from "jose";
+import { createAudit } from "../../src/auth/audit.ts";
+import {
+  type AuthOptions,
+  createAuthenticator,
+  type IssuingAuthenticator,
+} from "../../src/auth/authenticator.ts";
+import type { Principal } from "../../src/auth/principal.ts";
+import { RefusedToken } from "../../src/auth/refused-token.ts";
+import type { StoredTokenKey, TokenKeyStore } from "../../src/auth/session-keys.ts";
+import type { Clock } from "../../src/base/clock.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import type { LogRecord } from "./rpc-fixture.ts";
+
+/** 2026-06-01T00:00:00Z, in seconds. */
+export const NOW_S = 1_780_272_000;
+export const ISSUER = "https://issuer.example/realms/ledger";
+export const AUDIENCE = "session-ledger";
+
+export interface HandClock extends Clock {
+  advance(ms: number): void;
+}
+
+export function handClock(): HandClock {
+  let passedMs = 0;
+  return {
+    nowMicros: () => BigInt(NOW_S * 1_000 + passedMs) * 1_000n,
+    monotonicMs: () => passedMs,
+    advance: (ms) => {
+      passedMs += ms;
+    },
+  };
+}
+
+/** As the table of the database has them, in memory; several services may share one. */
+export function keyStore(): TokenKeyStore & { readonly rows: StoredTokenKey[]; reads: number } {
+  const rows: StoredTokenKey[] = [];
+  return {
+    rows,
+    reads: 0,
+    async readKeys({ keysMax }) {
+      this.reads += 1;
+      const newest = rows.toSorted((a, b) => Number(b.createdAtMicros - a.createdAtMicros));
+      return newest.slice(0, keysMax);
+    },
+    async addKey(key) {
+      rows.push(key);
+    },
+    async removeKeysMadeBefore(micros) {
+      const kept = rows.filter(({ createdAtMicros }) => createdAtMicros >= micros);
+      rows.splice(0, rows.length, ...kept);
+    },
+  };
+}
+
+export const NO_AUTH: AuthOptions = {
+  authTokens: undefined,
+  authTokensFile: undefined,
+  oidcIssuer: undefined,
+  oidcAudience: undefined,
+  oidcJwksUrl: undefined,
+  oidcJwksFile: undefined,
+  oidcAlgorithms: ["RS256", "PS256", "ES256", "EdDSA"],
+  oidcRolesClaim: "roles",
+  oidcProjectClaim: "project",
+  sessionTokenTtlMaxMs: 24 * 3_600_000,
+  sessionTokenRotateAfterMs: 24 * 3_600_000,
+};
+
+export interface AuthFixture extends AsyncDisposable {
+  readonly authenticator: IssuingAuthenticator;
+  readonly clock: HandClock;
+  readonly records: readonly LogRecord[];
+  metricsText(): Promise<string>;
+  /** The principal of a call with this token. */
+  ask(token: string): Promise<Principal>;
+  /** What the call is refused with: our word for it. */
+  refusalOf(token: string): Promise<string>;
+}
+
+export interface AuthGiven {
+  readonly options?: Partial<AuthOptions>;
+  readonly keys?: TokenKeyStore;
+  readonly clock?: HandClock;
+  readonly filePollMs?: number;
+}
+
+export async function startAuth(given: AuthGiven = {}): Promise<AuthFixture> {
+  const records: LogRecord[] = [];
+  const log = createLogTo({ write: (line) => records.push(JSON.parse(line)) });
+  const metrics = createMetrics();
+  const { clock = handClock(), keys = keyStore(), filePollMs = 5 } = given;
+  const audit = createAudit({ log, metrics, clock });
+  const authenticator = createAuthenticator(
+    { log, metrics, clock, audit, keys },
+    { ...NO_AUTH, ...given.options },
+    { filePollMs },
+  );
+  await authenticator.start();
+  const ask = async (token: string): Promise<Principal> =>
+    authenticator.authenticate([`Bearer ${token}`]);
+  return {
+    authenticator,
+    clock,
+    records,
+    metricsText: () => metrics.text(),
+    ask,
+    refusalOf: (token) => refusalOf(() => ask(token)),
+    [Symbol.asyncDispose]: () => authenticator.stop(),
+  };
+}
+
+/** Our word for what was wrong, or the reason of a refusal that is not about the token. */
+export async function refusalOf(ask: () => Promise<unknown>): Promise<string> {
+  try {
+    await ask();
+  } catch (error) {
+    if (error instanceof RefusedToken) return error.refusal;
+    if (error instanceof Error && "reason" in error) return String(error.reason);
+    throw error;
+  }
+  return "none";
+}
+
+/** An issuer of its own: keys, and tokens that are right but for what is said otherwise. */
+export class TestIssuer {
+  readonly #keys = new Map<string, { readonly alg: string; readonly privateKey: CryptoKey }>();
+  readonly #jwks: object[] = [];
+
+  static async create(kid = "one", alg = "ES256"): Promise<TestIssuer> {
+    const issuer = new TestIssuer();
+    await issuer.addKey(kid, alg);
+    return issuer;
+  }
+
+  async addKey(kid: string, alg = "ES256"): Promise<CryptoKey> {
+    const { publicKey, privateKey } = await generateKeyPair(alg, { extractable: true });
+    this.#keys.set(kid, { alg, privateKey });
+    this.#jwks.push({ ...(await exportJWK(publicKey)), kid });
+    return publicKey;
+  }
+
+  removeKey(kid: string): void {
+    const index = this.#jwks.findIndex((jwk) => "kid" in jwk && jwk.kid === kid);
+    this.#jwks.splice(index, 1);
+  }
+
+  /** What it publishes. */
+  get jwks(): string {
+    return JSON.stringify({ keys: this.#jwks });
+  }
+
+  /** An undefined claim is left out. */
+  async token(
+    claims: Readonly<Record<string, unknown>> = {},
+    header: { readonly kid?: string; readonly [name: string]: unknown } = {},
+  ): Promise<string> {
+    const { kid = "one", ...more } = header;
+    const key = this.#keys.get(kid);
+    if (key === undefined) throw new Error(`no key ${kid}`);
+    const payload: JWTPayload = {
+      iss: ISSUER,
+      aud: AUDIENCE,
+      sub: "ada",
+      iat: NOW_S,
+      exp: NOW_S + 300,
+      roles: ["editor"],
+      ...claims,
+    };
+    return new SignJWT(payload)
+      .setProtectedHeader({ alg: key.alg, kid, ...more })
+      .sign(key.privateKey);
+  }
+}

@@ -1,0 +1,196 @@
+/** Callers of every kind, with the keys and files that a service knows them by. */
+import { writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { randomBytes, randomUUID } from "node:crypto";
+import { type CryptoKey, exportJWK, exportSPKI, generateKeyPair, SignJWT } from "jose";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ROLES, type Role } from "../../src/auth/principal.ts";
+import type { RpcClient } from "./grpc-client.ts";
+
+export interface Caller {
+  readonly name: string;
+  readonly token: string;
+  readonly roles: readonly Role[];
+  readonly projectId: string | undefined;
+  readonly sessionId: string | undefined;
+}
+
+export interface IssuedClaims {
+  readonly roles?: readonly string[] | string;
+  readonly project?: unknown;
+  readonly audience?: string;
+  readonly issuer?: string;
+  readonly expiresAtS?: number;
+}
+
+const ISSUER = "https://issuer.example";
+const AUDIENCE = "ledger";
+const KID = "k1";
+const HOUR_S = 3_600;
+
+/** An OpenID Connect issuer whose keys are in a file, and static tokens in another. */
+export class Doors {
+  readonly tokensFile = join(tmpdir(), `ledger-tokens-${randomUUID()}.json`);
+  readonly #jwksFile = join(tmpdir(), `ledger-jwks-${randomUUID()}.json`);
+  readonly #keys: { readonly own: KeyPair; readonly stranger: KeyPair };
+  readonly #tokens: StaticToken[] = [];
+
+  private constructor(keys: { readonly own: KeyPair; readonly stranger: KeyPair }) {
+    this.#keys = keys;
+  }
+
+  static async make(): Promise<Doors> {
+    const [own, stranger] = await Promise.all([
+      generateKeyPair("RS256", { extractable: true }),
+      generateKeyPair("RS256", { extractable: true }),
+    ]);
+    const doors = new Doors({ own, stranger });
+    const jwk = { ...(await exportJWK(own.publicKey)), kid: KID, alg: "RS256", use: "sig" };
+    await writeFile(doors.#jwksFile, JSON.stringify({ keys: [jwk] }));
+    await doors.save();
+    return doors;
+  }
+
+  /** What a service has to be told of them. */
+  get env(): Readonly<Record<string, string>> {
+    return {
+      AUTH_TOKENS_FILE: this.tokensFile,
+      OIDC_ISSUER: ISSUER,
+      OIDC_AUDIENCE: AUDIENCE,
+      OIDC_JWKS_FILE: this.#jwksFile,
+    };
+  }
+
+  /** It is known once the file is saved, and read. */
+  add(id: string, roles: readonly Role[], projectId?: string): Caller {
+    const token = randomBytes(24).toString("base64url");
+    const project = projectId === undefined ? {} : { project: projectId };
+    this.#tokens.push({ id, token, roles, ...project });
+    return { name: `static ${id}`, token, roles, projectId, sessionId: undefined };
+  }
+
+  remove({ token }: Caller): void {
+    const at = this.#tokens.findIndex((one) => one.token === token);
+    this.#tokens.splice(at, 1);
+  }
+
+  save(): Promise<void> {
+    return writeFile(this.tokensFile, JSON.stringify({ tokens: this.#tokens }));
+  }
+
+  async signed(name: string, roles: readonly Role[], projectId?: string): Promise<Caller> {
+    const project = projectId === undefined ? {} : { project: projectId };
+    const token = await this.sign({ roles, ...project });
+    return { name: `oidc ${name}`, token, roles, projectId, sessionId: undefined };
+  }
+
+  sign(claims: IssuedClaims, key: CryptoKey = this.#keys.own.privateKey): Promise<string> {
+    return jwtOf(claims).setProtectedHeader({ alg: "RS256", kid: KID }).sign(key);
+  }
+
+  /** Every way in which a token is none. An admin's, were it one. */
+  async badTokens(): Promise<readonly (readonly [string, string])[]> {
+    const claims = { roles: ["admin"] } as const;
+    const good = await this.sign(claims);
+    const [header = "", payload = "", signature = ""] = good.split(".");
+    const unsigned = partOf({ alg: "none", kid: KID });
+    const publicKey = new TextEncoder().encode(await exportSPKI(this.#keys.own.publicKey));
+    const shared = jwtOf(claims).setProtectedHeader({ alg: "HS256", kid: KID }).sign(publicKey);
+    const other = partOf({ ...decoded(payload), roles: ["admin"], project: undefined, sub: "eve" });
+    const issued = { typ: "session-ledger+jwt", alg: "RS256", kid: KID };
+    const own = jwtOf({ ...claims, issuer: "session-ledger" }).setProtectedHeader(issued);
+    return [
+      ["expired", await this.sign({ ...claims, expiresAtS: nowS() - HOUR_S })],
+      ["for another audience", await this.sign({ ...claims, audience: "another" })],
+      ["of another issuer", await this.sign({ ...claims, issuer: "https://evil.example" })],
+      ["signed with a wrong key", await this.sign(claims, this.#keys.stranger.privateKey)],
+      ["without algorithm", `${unsigned}.${payload}.`],
+      ["without algorithm, with a signature", `${unsigned}.${payload}.${signature}`],
+      ["signed by the public key as a secret", await shared],
+      ["with other claims", `${header}.${other}.${signature}`],
+      ["as a session token, signed by another", await own.sign(this.#keys.own.privateKey)],
+      ["garbage", "not-a-token-of-anybody"],
+    ];
+  }
+}
+
+interface KeyPair {
+  readonly publicKey: CryptoKey;
+  readonly privateKey: CryptoKey;
+}
+
+interface StaticToken {
+  readonly id: string;
+  readonly token: string;
+  readonly roles: readonly Role[];
+  readonly project?: string;
+}
+
+/** Static and signed tokens of each role, of a project and of none; and of several roles, and of no role. */
+export async function everyCaller(
+  doors: Doors,
+  { project }: { readonly project: string },
+): Promise<readonly Caller[]> {
+  const callers: Caller[] = [];
+  for (const role of ROLES) {
+    for (const projectId of [undefined, project]) {
+      const name = `${role}-of-${projectId ?? "all"}`;
+      callers.push(doors.add(name, [role], projectId));
+      callers.push(await doors.signed(name, [role], projectId));
+    }
+  }
+  callers.push(doors.add("editor-and-runner", ["editor", "runner"], project));
+  callers.push(await doors.signed("nothing", []));
+  await doors.save();
+  return callers;
+}
+
+const { issueSessionToken } = SessionService.method;
+
+/** As the service issues them. */
+export async function sessionCaller(
+  client: RpcClient,
+  admin: Caller,
+  of: { readonly sessionId: string; readonly role: Role; readonly ttlS?: number },
+): Promise<Caller> {
+  const { sessionId, role, ttlS = HOUR_S } = of;
+  const { token } = await client.unary(
+    issueSessionToken,
+    { sessionId, role, ttl: { seconds: BigInt(ttlS) } },
+    { metadata: bearer(admin) },
+  );
+  return { name: `session ${role}`, token, roles: [role], projectId: undefined, sessionId };
+}
+
+export function bearer({ token }: Pick<Caller, "token">): Readonly<Record<string, string>> {
+  return { authorization: `Bearer ${token}` };
+}
+
+function jwtOf({
+  roles,
+  project,
+  audience = AUDIENCE,
+  issuer = ISSUER,
+  expiresAtS = nowS() + HOUR_S,
+}: IssuedClaims): SignJWT {
+  const claims = { roles, ...(project === undefined ? {} : { project }) };
+  return new SignJWT(claims)
+    .setSubject("somebody")
+    .setIssuer(issuer)
+    .setAudience(audience)
+    .setIssuedAt()
+    .setExpirationTime(expiresAtS);
+}
+
+function nowS(): number {
+  return Math.floor(Date.now() / 1_000);
+}
+
+function partOf(value: object): string {
+  return Buffer.from(JSON.stringify(value)).toString("base64url");
+}
+
+function decoded(part: string): object {
+  return JSON.parse(Buffer.from(part, "base64url").toString());
+}

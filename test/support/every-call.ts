@@ -1,0 +1,348 @@
+/** Every RPC and every route, called as whoever a test says; and in a word what came of it. */
+import { request as httpRequest } from "node:http";
+import { connect, type IncomingHttpHeaders } from "node:http2";
+import {
+  create,
+  type DescMethod,
+  type DescMethodBiDiStreaming,
+  type DescMethodServerStreaming,
+  type DescMethodUnary,
+  toBinary,
+} from "@bufbuild/protobuf";
+import type { ServiceError as GrpcError } from "@grpc/grpc-js";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RpcClient, RpcFailure } from "./grpc-client.ts";
+import { frame } from "./raw-http2.ts";
+
+export interface Answer {
+  /** OK, the name of a gRPC status, or EMPTY: a stream without an event, which ended. */
+  readonly outcome: string;
+  /** All that a caller can see of a refusal, the session's id left out. */
+  readonly seen: string;
+}
+
+export interface Call {
+  /** As the table calls it, and what of it is asked for. */
+  readonly name: string;
+  readonly of: "rpc" | "route";
+  /** As the table calls it. */
+  readonly entry: string;
+  readonly messageType: "user" | "assistant" | undefined;
+  /** It is about the one session that it is given. */
+  readonly hasSession: boolean;
+  /** The session is not there afterwards. */
+  readonly destroys: boolean;
+  /** Without the session being there: what whoever sees everything is answered. */
+  readonly unknown: "OK" | "EMPTY" | "NOT_FOUND";
+}
+
+type Request = Readonly<Record<string, unknown>>;
+
+const JSON_HEADERS = { "content-type": "application/json" };
+const API = "/api/ambient/v1";
+const RUN = {
+  threadId: "t",
+  runId: "r",
+  state: {},
+  messages: [],
+  tools: [],
+  context: [],
+  forwardedProps: {},
+};
+
+/** A request of each method. The name behind a space is of the variant. */
+const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
+  GetSession: (id) => ({ id }),
+  CreateSession: () => ({ name: "walked" }),
+  UpdateSession: (id) => ({ id }),
+  UpdateSessionStatus: (id) => ({ id, phase: "Running" }),
+  DeleteSession: (id) => ({ id }),
+  ListSessions: () => ({ size: 1 }),
+  WatchSessions: () => ({}),
+  "PushSessionMessage user": (sessionId) => ({ sessionId, eventType: "user", payload: "hi" }),
+  "PushSessionMessage assistant": (sessionId) => ({
+    sessionId,
+    eventType: "assistant",
+    payload: "hi",
+  }),
+  WatchSessionMessages: (sessionId) => ({ sessionId, stateFrames: true }),
+  PushSessionEvent: (sessionId) => ({
+    sessionId,
+    eventType: "RAW",
+    payload: '{"type":"RAW","event":1}',
+  }),
+  WatchSessionEvents: (sessionId) => ({ sessionId, stateFrames: true }),
+  ListSessionMessages: (sessionId) => ({ sessionId }),
+  ListSessionEvents: (sessionId) => ({ sessionId }),
+  PushSessionEvents: (sessionId) => ({ frame: { case: "open", value: { sessionId } } }),
+  IssueSessionToken: (sessionId) => ({ sessionId, role: "viewer" }),
+  EraseSession: (id) => ({ id }),
+};
+
+interface Route {
+  readonly path: (id: string) => string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: (id: string) => unknown;
+}
+
+const session = (rest: string): Route => ({ path: (id) => `${API}/sessions/${id}${rest}` });
+const connectBody = (threadId: string): object => ({ ...RUN, threadId });
+
+/** As in the table; the name behind two spaces is of the variant. */
+const ROUTES: Readonly<Record<string, Route>> = {
+  "GET /openapi.json": { path: () => "/openapi.json" },
+  "GET /api/ambient/v1/sessions": { path: () => `${API}/sessions?size=1` },
+  "GET /api/ambient/v1/sessions/:id": session(""),
+  "DELETE /api/ambient/v1/sessions/:id": session(""),
+  "GET /api/ambient/v1/sessions/:id/messages": session("/messages"),
+  "GET /api/ambient/v1/sessions/:id/messages  stream": {
+    ...session("/messages"),
+    headers: { accept: "text/event-stream" },
+  },
+  "POST /api/ambient/v1/sessions/:id/messages  user": {
+    ...session("/messages"),
+    body: () => ({ payload: "hi" }),
+  },
+  "POST /api/ambient/v1/sessions/:id/messages  assistant": {
+    ...session("/messages"),
+    body: () => ({ payload: "hi", event_type: "assistant" }),
+  },
+  "GET /api/ambient/v1/sessions/:id/events": session("/events"),
+  "GET /api/ambient/v1/sessions/:id/events/history": session("/events/history"),
+  "GET /api/ambient/v1/sessions/:id/runs": session("/runs"),
+  "GET /api/ambient/v1/sessions/:id/transcript": session("/transcript"),
+  "GET /api/ambient/v1/sessions/:id/export": session("/export"),
+  "GET /api/ambient/v1/sessions/:id/export  messages": session("/export?stream=messages"),
+  "POST /agui/sessions/:id": { path: (id) => `/agui/sessions/${id}`, body: () => RUN },
+  "POST /agui/sessions/:id  replay": {
+    path: (id) => `/agui/sessions/${id}?replay=events`,
+    body: () => RUN,
+  },
+  "GET /copilotkit/info": { path: () => "/copilotkit/info" },
+  "POST /copilotkit/agent/:agent/connect": {
+    path: () => "/copilotkit/agent/default/connect",
+    body: connectBody,
+  },
+  "POST /copilotkit/agent/:agent/run": {
+    path: () => "/copilotkit/agent/default/run",
+    body: connectBody,
+  },
+  "POST /copilotkit/agent/:agent/stop/:thread": {
+    path: (id) => `/copilotkit/agent/default/stop/${id}`,
+    body: () => ({}),
+  },
+  "POST /copilotkit": {
+    path: () => "/copilotkit",
+    body: (id) => ({ method: "agent/connect", params: {}, body: connectBody(id) }),
+  },
+};
+
+const WITHOUT_SESSION = new Set([
+  "CreateSession",
+  "ListSessions",
+  "GET /openapi.json",
+  "GET /api/ambient/v1/sessions",
+  "GET /copilotkit/info",
+]);
+const DESTROYS = /^(?:DeleteSession|EraseSession|DELETE .*)$/;
+const WAITS_OR_MAKES =
+  /^(?:Push|Watch)|^POST .*messages|\/events$|messages {2}stream$|^POST \/agui/;
+
+export const EVERY_CALL: readonly Call[] = [
+  ...Object.keys(REQUESTS).map((name) => callOf("rpc", name, / /)),
+  ...Object.keys(ROUTES).map((name) => callOf("route", name, / {2}/)),
+];
+
+function callOf(of: "rpc" | "route", name: string, separator: RegExp): Call {
+  const [entry = "", variant] = name.split(separator);
+  const makes = WAITS_OR_MAKES.test(name) ? "OK" : "NOT_FOUND";
+  return {
+    name,
+    of,
+    entry,
+    messageType: variant === "user" || variant === "assistant" ? variant : undefined,
+    hasSession: !WITHOUT_SESSION.has(name),
+    destroys: DESTROYS.test(name),
+    unknown: entry.startsWith("POST /copilotkit") ? "EMPTY" : makes,
+  };
+}
+
+export interface Addresses {
+  readonly grpcAddress: string;
+  readonly httpAddress: string;
+}
+
+/** Calls of one service; `authorization` is sent as it is, as often as it is there. */
+export class EveryCall implements Disposable {
+  readonly #addresses: Addresses;
+  readonly #client: RpcClient;
+
+  constructor(addresses: Addresses) {
+    this.#addresses = addresses;
+    this.#client = new RpcClient(addresses.grpcAddress);
+  }
+
+  async ask(call: Call, id: string, authorization: readonly string[]): Promise<Answer> {
+    const answer = await this.#ask(call, id, authorization);
+    return { outcome: answer.outcome, seen: answer.seen.replaceAll(id, "{id}") };
+  }
+
+  [Symbol.dispose](): void {
+    this.#client.close();
+  }
+
+  #ask(call: Call, id: string, authorization: readonly string[]): Promise<Answer> {
+    const [value, ...more] = authorization;
+    if (call.of === "route") return this.#askRoute(call.name, id, authorization);
+    if (more.length > 0) return this.#askRaw(call, id, authorization);
+    return this.#askMethod(call, id, value === undefined ? {} : { authorization: value });
+  }
+
+  async #askMethod(
+    { name, entry }: Call,
+    id: string,
+    metadata: Readonly<Record<string, string>>,
+  ): Promise<Answer> {
+    const method = methodOf(entry);
+    const request = REQUESTS[name]?.(id) ?? {};
+    try {
+      if (isUnary(method)) {
+        await this.#client.unary(method, request, { metadata });
+      } else if (isServerStream(method)) {
+        for await (const _ of this.#client.serverStream(method, request, { metadata })) break;
+      } else if (isBidiStream(method)) {
+        const stream = this.#client.bidiStream(method, { metadata });
+        stream.send(request);
+        for await (const _ of stream) break;
+      }
+      return { outcome: "OK", seen: "" };
+    } catch (error) {
+      if (!(error instanceof RpcFailure)) throw error;
+      return { outcome: error.code, seen: seenOf(error) };
+    }
+  }
+
+  /** No gRPC client sends a header twice. */
+  async #askRaw({ name, entry }: Call, id: string, values: readonly string[]): Promise<Answer> {
+    const method = methodOf(entry);
+    const body = toBinary(method.input, create(method.input, REQUESTS[name]?.(id)));
+    const options = { protocol: "http:", strictSingleValueFields: false } as const;
+    const connection = connect(`http://${this.#addresses.grpcAddress}`, options);
+    try {
+      const path = `/${method.parent.typeName}/${method.name}`;
+      const headers = [
+        [":method", "POST", ":path", path, "te", "trailers", "content-type", "application/grpc"],
+        ...values.map((value) => ["authorization", value]),
+      ];
+      const stream = connection.request(headers.flat(), { endStream: false });
+      const status = new Promise<unknown>((resolve) => {
+        for (const event of ["response", "trailers"]) {
+          stream.on(event, ({ "grpc-status": code }: IncomingHttpHeaders) => {
+            if (code !== undefined) resolve(code);
+          });
+        }
+        stream.once("data", () => resolve("0"));
+        stream.once("error", () => resolve("reset"));
+      });
+      stream.write(frame(body));
+      if (method.methodKind !== "bidi_streaming") stream.end();
+      const outcome = { "0": "OK", "16": "UNAUTHENTICATED" }[String(await status)];
+      stream.close();
+      return { outcome: outcome ?? String(await status), seen: "" };
+    } finally {
+      connection.destroy();
+    }
+  }
+
+  #askRoute(name: string, id: string, values: readonly string[]): Promise<Answer> {
+    const method = name.slice(0, name.indexOf(" "));
+    const { path, headers = {}, body } = ROUTES[name] ?? { path: () => "/" };
+    const [host = "", port] = this.#addresses.httpAddress.split(":");
+    const sent = { ...headers, ...(body === undefined ? {} : JSON_HEADERS) };
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+    const request = httpRequest({
+      host,
+      port,
+      method,
+      path: path(id),
+      headers: [
+        "host",
+        this.#addresses.httpAddress,
+        ...Object.entries(sent).flat(),
+        ...values.flatMap((value) => ["authorization", value]),
+        ...(body === undefined ? [] : ["transfer-encoding", "chunked"]),
+      ],
+    });
+    request.once("error", reject);
+    request.once("response", (response) => {
+      const { statusCode = 0, headers: given } = response;
+      const isStream = given["content-type"]?.startsWith("text/event-stream") === true;
+      const { date: _, "content-length": __, ...kept } = given;
+      let text = "";
+      const answer = (): void => {
+        const outcome = outcomeOf(statusCode, isStream && !text.includes("data:"));
+        resolve({ outcome, seen: JSON.stringify([statusCode, kept, withoutChance(text)]) });
+      };
+      response.setEncoding("utf8");
+      response.on("data", (chunk: string) => {
+        text += chunk;
+        // It may have no end of its own: what it is is known from its first frame.
+        if (!isStream || !/^(?:data:|: watch_state)/m.test(text)) return;
+        request.destroy();
+        resolve({ outcome: "OK", seen: "" });
+      });
+      response.once("end", answer);
+      response.once("error", reject);
+    });
+    if (body !== undefined) request.write(JSON.stringify(body(id)));
+    request.end();
+    return promise;
+  }
+}
+
+function isUnary(method: DescMethod): method is DescMethodUnary {
+  return method.methodKind === "unary";
+}
+
+function isServerStream(method: DescMethod): method is DescMethodServerStreaming {
+  return method.methodKind === "server_streaming";
+}
+
+function isBidiStream(method: DescMethod): method is DescMethodBiDiStreaming {
+  return method.methodKind === "bidi_streaming";
+}
+
+function methodOf(entry: string): DescMethod {
+  const method = SessionService.methods.find(({ name }) => name === entry);
+  if (method === undefined) throw new Error(`there is no RPC ${entry}`);
+  return method;
+}
+
+/** When to come back is drawn for each stream. */
+function withoutChance(text: string): string {
+  return text.replace(/^retry: \d+\n\n/, "");
+}
+
+function seenOf(failure: RpcFailure): string {
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- RpcFailure is made of one.
+  const { metadata } = failure.cause as GrpcError;
+  const trailers = Object.entries(metadata.getMap()).filter(([name]) => name !== "date");
+  const texts = trailers.map(([name, value]) => [
+    name,
+    Buffer.isBuffer(value) ? value.toString("latin1") : value,
+  ]);
+  return JSON.stringify([failure.code, failure.message, texts]);
+}
+
+const OUTCOMES: Readonly<Record<number, string>> = {
+  400: "INVALID_ARGUMENT",
+  401: "UNAUTHENTICATED",
+  403: "PERMISSION_DENIED",
+  404: "NOT_FOUND",
+  501: "UNIMPLEMENTED",
+};
+
+function outcomeOf(status: number, isEmpty: boolean): string {
+  if (status >= 200 && status < 300) return isEmpty ? "EMPTY" : "OK";
+  return OUTCOMES[status] ?? `HTTP ${status}`;
+}

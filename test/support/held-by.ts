@@ -1,0 +1,26 @@
+import { sql } from "drizzle-orm";
+import type { TestLedger } from "./ledger.ts";
+
+interface Held {
+  readonly rows: number;
+  readonly bytes: number;
+}
+
+/** How much a session holds: as its row keeps it, and as it is found in the tables. */
+export async function heldBy(
+  { database }: Pick<TestLedger, "database">,
+  sessionId: string,
+): Promise<{ readonly kept: Held; readonly found: Held }> {
+  const [row] = await database.run(sql`
+    select s.row_count::int as kept_rows, s.payload_bytes::int as kept_bytes,
+      count(r.payload)::int as found_rows, coalesce(sum(octet_length(r.payload)), 0)::int as found_bytes
+    from sessions s left join (
+      select session_id, payload from session_messages union all select session_id, payload from session_events
+    ) r on r.session_id = s.id
+    where s.id = ${sessionId} group by s.id`);
+  const number = (name: string): number => Number(row?.[name]);
+  return {
+    kept: { rows: number("kept_rows"), bytes: number("kept_bytes") },
+    found: { rows: number("found_rows"), bytes: number("found_bytes") },
+  };
+}

@@ -1,0 +1,89 @@
+/**
+ * What queries of Prometheus say about the service's metrics, held against what the service counts.
+ * Reads PromQL no deeper than that: `.ci/check-operations` has promtool parse it.
+ */
+import { readFileSync } from "node:fs";
+import { Registry } from "prom-client";
+import { vi } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+
+/** Of the scrape and of histograms, not of a metric. */
+const LABELS_BESIDE = ["instance", "job", "le"];
+
+/** By name, the labels of every metric, with those of the Node.js process. */
+export function knownMetrics(): ReadonlyMap<string, readonly string[]> {
+  const known = new Map<string, readonly string[]>();
+  const registered = vi.spyOn(Registry.prototype, "registerMetric");
+  try {
+    createMetrics();
+    for (const [metric] of registered.mock.calls) {
+      const { name, labelNames, type } = fieldsOf(metric);
+      const series = type === "histogram" ? ["_bucket", "_sum", "_count"] : [""];
+      for (const suffix of series) known.set(`${name}${suffix}`, labelNames);
+    }
+  } finally {
+    registered.mockRestore();
+  }
+  return known;
+}
+
+/** prom-client's types keep them to themselves. */
+function fieldsOf(metric: object): { name: string; labelNames: readonly string[]; type: string } {
+  const name: unknown = Reflect.get(metric, "name");
+  const labelNames: unknown = Reflect.get(metric, "labelNames");
+  if (typeof name !== "string" || !Array.isArray(labelNames)) throw new Error("not a metric");
+  return { name, labelNames: labelNames.map(String), type: metric.constructor.name.toLowerCase() };
+}
+
+/** Everything in a query that the service does not have, in words. */
+export function strangersIn(
+  query: string,
+  known: ReadonlyMap<string, readonly string[]>,
+): readonly string[] {
+  const uses = [...query.matchAll(/\b(session_ledger_\w+)(?:\{([^}]*)\})?/g)];
+  const labelsOfAll = uses.flatMap(([, name = ""]) => known.get(name) ?? []);
+  const grouped = [...query.matchAll(/\b(?:by|on|without)\s*\(([^)]*)\)/g)]
+    .flatMap(([, list = ""]) => list.split(","))
+    .map((label) => label.trim())
+    .filter((label) => !labelsOfAll.includes(label) && !LABELS_BESIDE.includes(label))
+    .map((label) => `no metric has the label ${label}: ${query}`);
+  const selected = uses.flatMap(([, name = "", selector = ""]) => {
+    const labels = known.get(name);
+    if (labels === undefined) return [`there is no ${name}`];
+    return [...selector.matchAll(/(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"/g)].flatMap(
+      ([, label = "", value = ""]) =>
+        labels.includes(label) || LABELS_BESIDE.includes(label)
+          ? strangeValues(label, value)
+          : [`${name} has no label ${label}`],
+    );
+  });
+  const isOurs = uses.length > 0 || /\bup\{/.test(query);
+  return [...grouped, ...selected, ...(isOurs ? [] : [`nothing of the service: ${query}`])];
+}
+
+/** Of src/base/errors.ts, with what the audit says of a token or of a call that may not be made. */
+const REASONS = new Set([
+  ...wordsOf("src/base/errors.ts", /(?<=\| ")[A-Z_]+(?=")/g),
+  ...wordsOf("src/auth/refused-token.ts", /(?<=\| ")[a-z_]+(?=")/g),
+  "role",
+  "scope",
+]);
+
+function wordsOf(path: string, pattern: RegExp): readonly string[] {
+  return readFileSync(new URL(`../../${path}`, import.meta.url), "utf8").match(pattern) ?? [];
+}
+
+/** Values of labels whose values are known beforehand. */
+function strangeValues(label: string, value: string): readonly string[] {
+  if (label === "reason") {
+    const reasons = value.split("|");
+    return reasons.filter((one) => !REASONS.has(one)).map((one) => `there is no reason ${one}`);
+  }
+  if (label === "method") {
+    const pattern = new RegExp(`^(?:${value})$`);
+    const isOne = SessionService.methods.some(({ name }) => pattern.test(name));
+    return isOne ? [] : [`no method is ${value}`];
+  }
+  return [];
+}

@@ -1,0 +1,76 @@
+/** A push stream's way from raw events to rows, with redaction, and without a database or a clock. */
+import { create } from "@bufbuild/protobuf";
+import { RawEventSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { decodeFragments } from "../../src/compressor/fragments.ts";
+import { expand } from "../../src/compressor/expand.ts";
+import { StreamCommits } from "../../src/handlers/push-stream/commits.ts";
+import { Intake } from "../../src/handlers/push-stream/intake.ts";
+import { StreamMeter } from "../../src/handlers/push-stream/meter.ts";
+import { StreamRows } from "../../src/handlers/push-stream/stream-rows.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import type { Redactor } from "../../src/redaction/redactor.ts";
+import type { NewRow } from "../../src/store/push.ts";
+
+export const MAX_AGE_MS = 250;
+
+export class RedactedStream {
+  readonly rows: StreamRows;
+  readonly #intake: Intake;
+  readonly #commits: StreamCommits;
+  readonly #stored: NewRow[] = [];
+  nowMs = 1_000;
+
+  constructor(redactor: Redactor | undefined, { merges = true } = {}) {
+    const meter = new StreamMeter(createMetrics());
+    this.#intake = new Intake({
+      validation: "strict",
+      payloadBytesMax: 1_048_576,
+      merges,
+      redactor,
+    });
+    this.#commits = new StreamCommits(
+      {
+        ingest: {
+          push: ({ rows }) => {
+            this.#stored.push(...rows);
+            return new Promise(() => undefined);
+          },
+        },
+        order: { observe: () => undefined },
+        meter,
+      },
+      {
+        sessionId: "s",
+        opened: { epoch: 1n, stream: 1n, lastClientSeq: 0n, refused: 0n },
+        actor: undefined,
+        settled: () => undefined,
+      },
+    );
+    const compressor = { maxAgeMs: MAX_AGE_MS };
+    this.rows = new StreamRows(this.#commits, meter, { compressor, redactor });
+  }
+
+  get numbers() {
+    return this.#commits.numbers;
+  }
+
+  push(payload: string): void {
+    const taken = this.#intake.take(create(RawEventSchema, { payload }), 1n);
+    this.rows.add({ taken, payloadBytes: payload.length, nowMs: this.nowMs });
+  }
+
+  /** Time passes, and what is due is done, as a timer would. */
+  pass(ms: number): void {
+    this.nowMs += ms;
+    if (this.nowMs >= (this.rows.dueAtMs ?? Number.POSITIVE_INFINITY)) this.rows.due(this.nowMs);
+  }
+
+  /** Payloads of all events that are rows by now, in order. */
+  events(): readonly string[] {
+    this.#commits.handOver({ now: true });
+    return this.#stored.flatMap((row) => {
+      const fragments = row.fragments && decodeFragments(row.fragments);
+      return [...expand({ ...row, seq: 1n, fragments })].map(({ payload }) => payload);
+    });
+  }
+}

@@ -1,0 +1,66 @@
+/**
+ * What is to be masked of a whole text, found the plain way: from each place at which a prefix stands,
+ * by itself, as far as the pattern goes. No automaton, no state, no pieces.
+ */
+import type { Part, Secret } from "../../src/redaction/patterns.ts";
+
+/** The text with a `*` for each unit of a secret. */
+export function maskedWhole(text: string, secrets: readonly Secret[]): string {
+  const isMasked = new Set<number>();
+  for (const { prefixes, parts, startsWord = false } of secrets) {
+    for (const prefix of prefixes) {
+      for (let at = text.indexOf(prefix); at !== -1; at = text.indexOf(prefix, at + 1)) {
+        if (startsWord && isInWord(text, at)) continue;
+        for (const unit of secretFrom(text, at + prefix.length, parts)) isMasked.add(unit);
+      }
+    }
+  }
+  return text.replaceAll(/[^]/g, (unit, at: number) => (isMasked.has(at) ? "*" : unit));
+}
+
+/** Dashes aside: those in a private key are masked or not, as they tell nothing. */
+export function besidesDashes(masked: string, text: string): string {
+  return masked.replaceAll(/[^]/g, (unit, at: number) => (text.charAt(at) === "-" ? "-" : unit));
+}
+
+/** The text with the other's masks beside its own: what may be masked too early, and not too little. */
+export function withMasksOf(text: string, other: string): string {
+  return text.replaceAll(/[^]/g, (unit, at: number) => (other.charAt(at) === "*" ? "*" : unit));
+}
+
+/** A letter or digit is before, unless it is the letter of an escape. */
+function isInWord(text: string, at: number): boolean {
+  const before = /(\\*)([A-Za-z0-9])$/.exec(text.slice(Math.max(0, at - 100), at));
+  return before !== null && (before[1] ?? "").length % 2 === 0;
+}
+
+/** The units that are masked; none where it is no secret. */
+function secretFrom(text: string, start: number, parts: readonly Part[]): readonly number[] {
+  let at = start;
+  const units: number[] = [];
+  for (const [index, part] of parts.entries()) {
+    const { joint = "", characters, least, isGap = false, window, endsAtDashes = 0 } = part;
+    if (text.slice(at, at + joint.length) !== joint) return [];
+    for (let next = 0; next < joint.length; next += 1) units.push(at + next);
+    at += joint.length;
+    const isIn = new RegExp(`^[${characters}]$`);
+    let count = 0;
+    let dashes = 0;
+    const own: number[] = [];
+    for (; at < text.length; at += 1) {
+      const unit = text.charAt(at);
+      if (isIn.test(unit)) {
+        dashes = 0;
+        count += 1;
+        own.push(at);
+      } else if (unit === "-" && dashes + 1 < endsAtDashes) {
+        dashes += 1;
+      } else break;
+    }
+    if (count < least) return [];
+    if (isGap) continue;
+    const isLast = index === parts.length - 1;
+    units.push(...(window === undefined || isLast ? own : own.slice(-window)));
+  }
+  return units;
+}

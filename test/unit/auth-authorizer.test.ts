@@ -1,0 +1,215 @@
+import { describe, expect, test } from "vitest";
+import { type Action, ALLOWED, REACH } from "../../src/auth/actions.ts";
+import type { Act, Audit } from "../../src/auth/audit.ts";
+import { type Authorizer, createAuthorizer } from "../../src/auth/authorizer.ts";
+import { ANONYMOUS, type Principal, ROLES } from "../../src/auth/principal.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { sessionNotFound } from "../../src/store/refusals.ts";
+
+const ACTIONS = Object.entries(REACH).flatMap(([action]) => (isAction(action) ? [action] : []));
+
+function isAction(action: string): action is Action {
+  return Object.hasOwn(ALLOWED, action);
+}
+
+function principal(given: Partial<Principal>): Principal {
+  return { ...ANONYMOUS, id: "ada", kind: "static", ...given };
+}
+
+interface Fixture {
+  readonly authorizer: Authorizer;
+  /** Sessions whose owner was looked up. */
+  readonly asked: string[];
+  readonly denied: (Act & { readonly reason: string })[];
+  /** OK, or the reason. */
+  readonly ask: (who: Principal, action: Action, sessionId?: string) => Promise<string>;
+}
+
+const OWNERS: Readonly<Record<string, string | undefined>> = {
+  mine: "p1",
+  alsoMine: "p1",
+  theirs: "p2",
+  nobodys: undefined,
+};
+
+function fixture(limits?: { readonly ownersMax: number }): Fixture {
+  const asked: string[] = [];
+  const denied: (Act & { readonly reason: string })[] = [];
+  const audit: Audit = {
+    denied: (act, reason) => denied.push({ ...act, reason }),
+    unauthenticated: () => undefined,
+    done: () => undefined,
+  };
+  const owners = {
+    async ownerOf(sessionId: string) {
+      asked.push(sessionId);
+      return Object.hasOwn(OWNERS, sessionId) ? { projectId: OWNERS[sessionId] } : undefined;
+    },
+  };
+  const authorizer = createAuthorizer({ owners, audit, notFound: sessionNotFound }, limits);
+  return {
+    authorizer,
+    asked,
+    denied,
+    async ask(who, action, sessionId) {
+      try {
+        await authorizer.authorize(who, action, sessionId);
+        return "OK";
+      } catch (error) {
+        return ServiceError.from(error).reason;
+      }
+    },
+  };
+}
+
+describe("roles", () => {
+  test.each(ROLES)("%s may do what the table says, and nothing else", async (role) => {
+    const { ask, denied } = fixture();
+    for (const action of ACTIONS) {
+      const expected = ALLOWED[action].includes(role) ? "OK" : "PERMISSION_DENIED";
+      const answer = await ask(principal({ roles: [role] }), action, "mine");
+      expect([action, answer]).toEqual([action, expected]);
+    }
+    const may = ACTIONS.filter((action) => ALLOWED[action].includes(role));
+    expect(denied).toHaveLength(ACTIONS.length - may.length);
+  });
+
+  test("roles add up; without one nothing is allowed", async () => {
+    const { ask } = fixture();
+    const both = principal({ roles: ["viewer", "runner"] });
+    expect(await ask(both, "event.push", "mine")).toBe("OK");
+    expect(await ask(both, "session.delete", "mine")).toBe("PERMISSION_DENIED");
+    for (const action of ACTIONS) {
+      expect(await ask(principal({ roles: [] }), action, "mine")).toBe("PERMISSION_DENIED");
+    }
+  });
+
+  test("the refusal of a role is the same for a session of others, and for none", async () => {
+    const { authorizer, asked } = fixture();
+    const viewer = principal({ roles: ["viewer"], projectId: "p1" });
+    const messages = ["mine", "theirs", "unknown"].map((sessionId) => {
+      try {
+        void authorizer.authorize(viewer, "session.delete", sessionId);
+      } catch (error) {
+        return String(error);
+      }
+      return "none";
+    });
+    expect(new Set(messages).size).toBe(1);
+    expect(messages[0]).toContain("session.delete");
+    expect(asked).toEqual([]);
+  });
+});
+
+describe("the scope of a project", () => {
+  const admin = principal({ projectId: "p1" });
+  const onSessions = ACTIONS.filter((action) => REACH[action] === "session");
+
+  test.each(onSessions)("%s: its own sessions, and the rest is not there", async (action) => {
+    const { ask } = fixture();
+    expect(await ask(admin, action, "mine")).toBe("OK");
+    for (const sessionId of ["theirs", "nobodys", "unknown"]) {
+      expect(await ask(admin, action, sessionId)).toBe("SESSION_NOT_FOUND");
+    }
+  });
+
+  test("a session of others and one that never was are refused in the same words", async () => {
+    const { authorizer } = fixture();
+    const error = async (sessionId: string): Promise<unknown> => {
+      try {
+        await authorizer.authorize(admin, "session.read", sessionId);
+      } catch (thrown) {
+        const { code, reason, message, violations } = ServiceError.from(thrown);
+        return { code, reason, violations, message: message.replace(sessionId, "…") };
+      }
+      return undefined;
+    };
+    expect(await error("theirs")).toEqual(await error("unknown"));
+    expect(await error("theirs")).toMatchObject({ code: "not_found" });
+  });
+
+  test("a session that its owners use is looked up for others all the same: time tells nothing", async () => {
+    const { ask, asked } = fixture();
+    await ask(principal({ projectId: "p2" }), "session.read", "theirs");
+    await ask(principal({ projectId: "p2" }), "session.read", "theirs");
+    expect(asked).toEqual(["theirs"]);
+    await ask(admin, "session.read", "theirs");
+    await ask(admin, "session.read", "theirs");
+    await ask(admin, "session.read", "unknown");
+    expect(asked).toEqual(["theirs", "theirs", "theirs", "unknown"]);
+  });
+
+  test("what is known is at once, and the longest unused is forgotten first", async () => {
+    const { authorizer, ask, asked } = fixture({ ownersMax: 2 });
+    const other = principal({ projectId: "p2" });
+    await ask(admin, "session.read", "mine");
+    await ask(admin, "session.read", "alsoMine");
+    expect(authorizer.authorize(admin, "session.read", "mine")).toBeUndefined();
+    await ask(other, "session.read", "theirs");
+    expect(authorizer.authorize(admin, "session.read", "mine")).toBeUndefined();
+    expect(authorizer.authorize(admin, "session.read", "alsoMine")).toBeInstanceOf(Promise);
+    expect(asked).toEqual(["mine", "alsoMine", "theirs", "alsoMine"]);
+  });
+
+  test("it makes and lists sessions; which, is not asked here", async () => {
+    const { ask, asked } = fixture();
+    expect(await ask(admin, "session.create")).toBe("OK");
+    expect(await ask(admin, "session.list")).toBe("OK");
+    expect(asked).toEqual([]);
+  });
+});
+
+describe("the scope of a session", () => {
+  const runner = principal({ kind: "session", roles: ["runner", "editor"], sessionId: "mine" });
+
+  test("that one and no other, without looking anything up", async () => {
+    const { authorizer, ask, asked } = fixture();
+    expect(authorizer.authorize(runner, "event.push", "mine")).toBeUndefined();
+    for (const sessionId of ["alsoMine", "unknown"]) {
+      expect(await ask(runner, "event.push", sessionId)).toBe("SESSION_NOT_FOUND");
+    }
+    expect(asked).toEqual([]);
+  });
+
+  test("it makes no session", async () => {
+    const { ask, denied } = fixture();
+    expect(await ask(runner, "session.create")).toBe("PERMISSION_DENIED");
+    expect(denied).toMatchObject([{ action: "session.create", reason: "scope" }]);
+  });
+
+  test("with a project too, both have to be right", async () => {
+    const { ask } = fixture();
+    const both = principal({ sessionId: "theirs", projectId: "p1" });
+    expect(await ask(both, "session.read", "theirs")).toBe("SESSION_NOT_FOUND");
+  });
+});
+
+test("for the unscoped, nothing is looked up and nothing waited for", () => {
+  const { authorizer, asked } = fixture();
+  expect(authorizer.authorize(ANONYMOUS, "session.erase", "unknown")).toBeUndefined();
+  expect(asked).toEqual([]);
+});
+
+test("every denial is audited: who, what, where, why", async () => {
+  const { ask, denied } = fixture();
+  const viewer = principal({ roles: ["viewer"], projectId: "p1" });
+  await ask(viewer, "event.push", "mine");
+  await ask(viewer, "session.read", "theirs");
+  expect(denied).toEqual([
+    { principal: viewer, action: "event.push", sessionId: "mine", reason: "role" },
+    { principal: viewer, action: "session.read", sessionId: "theirs", reason: "scope" },
+  ]);
+});
+
+test("when nobody can say whose it is, nobody is let in", async () => {
+  const failure = new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down");
+  const audit: Audit = {
+    denied: () => undefined,
+    unauthenticated: () => undefined,
+    done: () => undefined,
+  };
+  const owners = { ownerOf: () => Promise.reject(failure) };
+  const authorizer = createAuthorizer({ owners, audit, notFound: sessionNotFound });
+  const asked = authorizer.authorize(principal({ projectId: "p1" }), "session.read", "mine");
+  await expect(asked).rejects.toBe(failure);
+});

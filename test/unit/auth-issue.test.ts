@@ -1,0 +1,148 @@
+import { create } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { IssueSessionTokenRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Act, Audit } from "../../src/auth/audit.ts";
+import { ANONYMOUS } from "../../src/auth/principal.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { createTokenHandlers } from "../../src/handlers/tokens.ts";
+
+const HOUR_MS = 3_600_000;
+const EXPIRES_AT_MS = 1_780_272_060_000;
+
+interface Issued {
+  readonly sessionId: string;
+  readonly role: string;
+  readonly ttlMs: number;
+}
+
+function fixture(ttlMaxMs = 24 * HOUR_MS) {
+  const issued: Issued[] = [];
+  const done: { readonly act: Act; readonly fields: object | undefined }[] = [];
+  const audit: Audit = {
+    denied: () => undefined,
+    unauthenticated: () => undefined,
+    done: (act, fields) => done.push({ act, fields }),
+  };
+  const tokens = {
+    async issue(of: Issued) {
+      issued.push(of);
+      return { id: "jti", token: "secret", expiresAtMs: EXPIRES_AT_MS };
+    },
+  };
+  const record = {
+    id: "s1",
+    name: "",
+    projectId: null,
+    phase: null,
+    prompt: null,
+    createdByUserId: null,
+    llmModel: null,
+    agentId: null,
+    parentSessionId: null,
+    labels: null,
+    annotations: null,
+    startTimeMicros: null,
+    completionTimeMicros: null,
+    createdAtMicros: 0n,
+    updatedAtMicros: 0n,
+    lastActivityAtMicros: null,
+  };
+  const store = { getSession: async (id: string) => (id === "s1" ? record : undefined) };
+  const handlers = createTokenHandlers(
+    { tokens, store, audit },
+    { sessionTokenTtlMaxMs: ttlMaxMs },
+  );
+  const context = { principal: ANONYMOUS, signal: new AbortController().signal, hasEnded: false };
+  const ask = (given: {
+    readonly sessionId?: string;
+    readonly role?: string;
+    readonly ttl?: { readonly seconds?: bigint; readonly nanos?: number };
+  }) => {
+    const request = create(IssueSessionTokenRequestSchema, { sessionId: "s1", ...given });
+    return handlers.issueSessionToken(request, context);
+  };
+  return { ask, issued, done };
+}
+
+async function violationsOf(answer: Promise<unknown>): Promise<readonly string[]> {
+  try {
+    await answer;
+  } catch (error) {
+    const { code, violations } = ServiceError.from(error);
+    return code === "invalid_argument" ? violations.map(({ field }) => field) : [code];
+  }
+  return [];
+}
+
+describe("IssueSessionToken", () => {
+  test("is for an hour and a runner unless it is said otherwise", async () => {
+    const { ask, issued } = fixture();
+    expect(await ask({})).toMatchObject({
+      token: "secret",
+      expiresAt: { seconds: BigInt(EXPIRES_AT_MS / 1_000), nanos: 0 },
+    });
+    await ask({ role: "viewer", ttl: { seconds: 90n, nanos: 500_000_000 } });
+    expect(issued).toEqual([
+      { sessionId: "s1", role: "runner", ttlMs: HOUR_MS },
+      { sessionId: "s1", role: "viewer", ttlMs: 90_500 },
+    ]);
+  });
+
+  test("an hour is no more than the longest that is allowed", async () => {
+    const { ask, issued } = fixture(60_000);
+    await ask({});
+    expect(issued).toMatchObject([{ ttlMs: 60_000 }]);
+  });
+
+  test.each(["admin", "Runner", "nobody"])("the role %s is refused", async (role) => {
+    const { ask, issued } = fixture();
+    expect(await violationsOf(ask({ role }))).toEqual(["role"]);
+    expect(issued).toEqual([]);
+  });
+
+  test.each([
+    ["nothing", {}],
+    ["less than nothing", { seconds: -1n }],
+    ["nanoseconds less than nothing", { nanos: -1 }],
+    ["a nanosecond over the longest", { seconds: 86_400n, nanos: 1_000_000 }],
+    ["all the seconds there are", { seconds: 2n ** 63n - 1n }],
+  ])("a life of %s is refused", async (_what, ttl) => {
+    const { ask } = fixture();
+    expect(await violationsOf(ask({ ttl }))).toEqual(["ttl"]);
+  });
+
+  test("the longest life is allowed, and the shortest", async () => {
+    const { ask, issued } = fixture();
+    await ask({ ttl: { seconds: 86_400n } });
+    await ask({ ttl: { nanos: 1 } });
+    expect(issued.map(({ ttlMs }) => ttlMs)).toEqual([24 * HOUR_MS, 0.000_001]);
+  });
+
+  test("everything that is wrong is told at once", async () => {
+    const { ask } = fixture();
+    const answer = ask({ sessionId: "", role: "admin", ttl: {} });
+    expect(await violationsOf(answer)).toEqual(["session_id", "role", "ttl"]);
+  });
+
+  test("without the session there is no token", async () => {
+    const { ask, issued, done } = fixture();
+    await expect(ask({ sessionId: "s2" })).rejects.toMatchObject({ reason: "SESSION_NOT_FOUND" });
+    expect([issued, done]).toEqual([[], []]);
+  });
+
+  test("is audited by the token's id, and never by the token", async () => {
+    const { ask, done } = fixture();
+    await ask({});
+    expect(done).toEqual([
+      {
+        act: { principal: ANONYMOUS, action: "token.issue", sessionId: "s1" },
+        fields: {
+          tokenId: "jti",
+          role: "runner",
+          expiresAt: new Date(EXPIRES_AT_MS).toISOString(),
+        },
+      },
+    ]);
+    expect(JSON.stringify(done)).not.toContain("secret");
+  });
+});

@@ -1,0 +1,257 @@
+/** Tokens that the service issues: two instances share the keys, as they do by the database. */
+import { decodeJwt, decodeProtectedHeader, SignJWT } from "jose";
+import { describe, expect, test } from "vitest";
+import { SESSION_TOKEN_TYPE } from "../../src/auth/session-tokens.ts";
+import {
+  type AuthFixture,
+  type AuthGiven,
+  handClock,
+  keyStore,
+  NOW_S,
+  startAuth,
+} from "../support/auth.ts";
+
+const HOUR_MS = 3_600_000;
+const ASKS = { authTokens: '{"tokens":[]}' };
+
+async function start(given: AuthGiven = {}): Promise<AuthFixture> {
+  return startAuth({ ...given, options: { ...ASKS, ...given.options } });
+}
+
+async function issue(auth: AuthFixture, given: { readonly ttlMs?: number } = {}): Promise<string> {
+  const of = { sessionId: "s1", role: "runner", ttlMs: HOUR_MS, ...given } as const;
+  return (await auth.authenticator.sessionTokens.issue(of)).token;
+}
+
+describe("a session token", () => {
+  test("is for one session and one role, and ends when it said it would", async () => {
+    await using auth = await start();
+    const { sessionTokens } = auth.authenticator;
+    const issued = await sessionTokens.issue({ sessionId: "s1", role: "viewer", ttlMs: 90_000 });
+    expect(issued.expiresAtMs).toBe((NOW_S + 90) * 1_000);
+    const principal = await auth.ask(issued.token);
+    expect(principal).toEqual({
+      id: "session:s1:viewer",
+      kind: "session",
+      roles: ["viewer"],
+      projectId: undefined,
+      sessionId: "s1",
+      expiresAtMs: issued.expiresAtMs,
+    });
+    auth.clock.advance(89_999);
+    expect(await auth.ask(issued.token)).toBe(principal);
+    expect(auth.authenticator.refusalOf(principal)).toBeUndefined();
+    auth.clock.advance(1);
+    expect(await auth.refusalOf(issued.token)).toBe("expired");
+    expect(auth.authenticator.refusalOf(principal)?.message).toBe("the bearer token has expired");
+  });
+
+  test("says what it is, and what it is for", async () => {
+    await using auth = await start();
+    const issued = await auth.authenticator.sessionTokens.issue({
+      sessionId: "s1",
+      role: "runner",
+      ttlMs: 1,
+    });
+    expect(decodeProtectedHeader(issued.token)).toEqual({
+      alg: "EdDSA",
+      typ: SESSION_TOKEN_TYPE,
+      kid: expect.any(String),
+    });
+    expect(decodeJwt(issued.token)).toEqual({
+      iss: "session-ledger",
+      sub: "session:s1:runner",
+      sid: "s1",
+      role: "runner",
+      iat: NOW_S,
+      exp: NOW_S + 1,
+      jti: issued.id,
+    });
+  });
+
+  test("is refused by a service on another database", async () => {
+    await using ours = await start();
+    await using theirs = await start();
+    expect(await theirs.refusalOf(await issue(ours))).toBe("unknown_key");
+  });
+
+  test("cannot be made of another key, nor be anything but what it is", async () => {
+    const keys = keyStore();
+    await using auth = await start({ keys });
+    const own = await issue(auth);
+    const { kid = "" } = decodeProtectedHeader(own);
+    const { generateKeyPair, importJWK } = await import("jose");
+    const [row] = keys.rows;
+    const rightKey = await importJWK(JSON.parse(row?.privateJwk ?? ""), "EdDSA");
+    const { privateKey: wrongKey } = await generateKeyPair("EdDSA");
+    const claims = { sub: "x", sid: "s1", role: "runner", exp: NOW_S + 60, iss: "session-ledger" };
+    const make = (
+      given: Readonly<Record<string, unknown>>,
+      { typ = SESSION_TOKEN_TYPE, key = rightKey } = {},
+    ): Promise<string> =>
+      new SignJWT({ ...claims, ...given }).setProtectedHeader({ alg: "EdDSA", typ, kid }).sign(key);
+    expect(await auth.ask(await make({}))).toMatchObject({ roles: ["runner"] });
+    expect(await auth.refusalOf(await make({}, { key: wrongKey }))).toBe("signature");
+    for (const [given, expected] of [
+      [{ role: "admin" }, "claims"],
+      [{ role: ["runner"] }, "claims"],
+      [{ sid: "" }, "claims"],
+      [{ sid: undefined }, "claims"],
+      [{ sub: undefined }, "claims"],
+      [{ exp: undefined }, "claims"],
+      [{ iss: "https://issuer.example" }, "issuer"],
+      [{ iss: undefined }, "issuer"],
+      // No tolerance: the answer said when it ends.
+      [{ exp: NOW_S }, "expired"],
+    ] as const) {
+      expect([given, await auth.refusalOf(await make(given))]).toEqual([given, expected]);
+    }
+    // Of another type it is the issuer's, and there is none.
+    expect(await auth.refusalOf(await make({}, { typ: "JWT" }))).toBe("unknown");
+  });
+
+  test("is taken from no one's word for its algorithm", async () => {
+    await using auth = await start();
+    const { kid } = decodeProtectedHeader(await issue(auth));
+    const header = (alg: string): string =>
+      Buffer.from(JSON.stringify({ alg, typ: SESSION_TOKEN_TYPE, kid })).toString("base64url");
+    const payload = Buffer.from("{}").toString("base64url");
+    for (const alg of ["none", "HS256", "RS256", "ES256"]) {
+      expect(await auth.refusalOf(`${header(alg)}.${payload}.AAAA`)).toBe("algorithm");
+    }
+  });
+
+  test("is ignored, and none of the keys read, where nobody is asked", async () => {
+    const keys = keyStore();
+    await using auth = await startAuth({ keys });
+    expect(keys.reads).toBe(0);
+    expect(await auth.ask(await issue(auth))).toMatchObject({ kind: "anonymous" });
+  });
+});
+
+describe("the keys", () => {
+  test("are made with the first token, and shared: each instance takes the other's tokens", async () => {
+    const keys = keyStore();
+    await using one = await start({ keys });
+    await using other = await start({ keys });
+    expect(keys.rows).toHaveLength(0);
+    const token = await issue(one);
+    expect(keys.rows).toHaveLength(1);
+    other.clock.advance(1_000);
+    expect(await other.ask(token)).toMatchObject({ sessionId: "s1" });
+    await issue(other);
+    expect(keys.rows).toHaveLength(1);
+  });
+
+  test("are kept over a restart", async () => {
+    const keys = keyStore();
+    const before = await start({ keys });
+    const token = await issue(before);
+    await before[Symbol.asyncDispose]();
+    await using after = await start({ keys });
+    expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
+  });
+
+  test("rotate by age; the old one verifies as long as a token of its may live, and is deleted then", async () => {
+    const keys = keyStore();
+    const clock = handClock();
+    const options = { sessionTokenTtlMaxMs: 4 * HOUR_MS, sessionTokenRotateAfterMs: 2 * HOUR_MS };
+    await using auth = await start({ keys, clock, options });
+    const kidOf = (token: string) => decodeProtectedHeader(token).kid;
+    const first = await issue(auth);
+    clock.advance(2 * HOUR_MS - 1);
+    const last = await issue(auth, { ttlMs: 4 * HOUR_MS });
+    expect(kidOf(last)).toBe(kidOf(first));
+    clock.advance(1);
+    const second = await issue(auth);
+    expect(kidOf(second)).not.toBe(kidOf(first));
+    // Its last moment: 1 ms before the token of the old key ends, others are made meanwhile.
+    clock.advance(4 * HOUR_MS - 1_001);
+    await issue(auth);
+    expect(await auth.refusalOf(last)).toBe("none");
+    expect(keys.rows.map(({ id }) => id)).toContain(kidOf(first));
+    clock.advance(2 * HOUR_MS + 60_000);
+    await issue(auth);
+    expect(keys.rows.map(({ id }) => id)).not.toContain(kidOf(first));
+  });
+
+  test("rotate no faster than so many can be kept", async () => {
+    const keys = keyStore();
+    const clock = handClock();
+    const options = { sessionTokenTtlMaxMs: 500 * HOUR_MS, sessionTokenRotateAfterMs: 60_000 };
+    await using auth = await start({ keys, clock, options });
+    await issue(auth);
+    clock.advance(HOUR_MS - 1);
+    await issue(auth);
+    expect(keys.rows).toHaveLength(1);
+    clock.advance(1);
+    await issue(auth);
+    expect(keys.rows).toHaveLength(2);
+  });
+
+  test("are one, however many ask for the first token at once", async () => {
+    const keys = keyStore();
+    await using auth = await start({ keys });
+    await Promise.all(Array.from({ length: 20 }, () => issue(auth)));
+    expect(keys.rows).toHaveLength(1);
+  });
+
+  test("that nobody has are looked for once a second, whoever asks", async () => {
+    const keys = keyStore();
+    await using auth = await start({ keys });
+    await using theirs = await start();
+    auth.clock.advance(1_000);
+    const before = keys.reads;
+    for (let n = 0; n < 50; n += 1) {
+      expect(await auth.refusalOf(await issue(theirs, { ttlMs: n + 1 }))).toBe("unknown_key");
+    }
+    expect(keys.reads).toBe(before + 1);
+  });
+
+  test("that somebody deleted are out of force at the next look, and so are their streams", async () => {
+    const keys = keyStore();
+    await using auth = await start({ keys });
+    const token = await issue(auth);
+    const principal = await auth.ask(token);
+    keys.rows.pop();
+    auth.clock.advance(1_000);
+    await using theirs = await start();
+    await auth.refusalOf(await issue(theirs)); // Makes it look again.
+    expect(await auth.refusalOf(token)).toBe("unknown_key");
+    expect(auth.authenticator.refusalOf(principal)?.code).toBe("unauthenticated");
+  });
+
+  test("that cannot be read are no reason to do without the others", async () => {
+    const keys = keyStore();
+    await using auth = await start({ keys });
+    const token = await issue(auth);
+    const micros = BigInt(NOW_S) * 1_000_000n;
+    for (const [id, privateJwk] of [
+      ["text", "{"],
+      ["secret", '{"kty":"oct","k":"AAAA"}'],
+      ["short", '{"kty":"OKP","crv":"Ed25519","x":"AA","d":"AA"}'],
+    ] as const) {
+      keys.rows.push({ id, privateJwk, createdAtMicros: micros - 1n });
+    }
+    await using after = await start({ keys });
+    expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
+    const unread = after.records.filter(({ msg }) => msg.endsWith("cannot be read"));
+    expect(unread.map(({ keyId }) => String(keyId)).toSorted()).toEqual([
+      "secret",
+      "short",
+      "text",
+    ]);
+    expect(JSON.stringify(after.records)).not.toContain("AAAA");
+  });
+
+  test("that cannot be read from the database are told of as that, not as a bad token", async () => {
+    const keys = keyStore();
+    await using theirs = await start();
+    await using auth = await start({ keys });
+    const { ServiceError } = await import("../../src/base/errors.ts");
+    keys.readKeys = () =>
+      Promise.reject(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down"));
+    auth.clock.advance(1_000);
+    expect(await auth.refusalOf(await issue(theirs))).toBe("DATABASE_UNAVAILABLE");
+  });
+});

@@ -1,0 +1,149 @@
+import { describe, expect, test } from "vitest";
+import { ANONYMOUS } from "../../src/auth/principal.ts";
+import { type Refusal, RefusedToken } from "../../src/auth/refused-token.ts";
+import { type Known, TOKEN_CACHE_LIMITS, TokenCache } from "../../src/auth/token-cache.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+
+const NOW = { nowMs: 1_000, tickMs: 0 };
+const now = () => NOW;
+
+function known(
+  given: { readonly expiresAtMs?: number; readonly trusted?: Set<object> } = {},
+): Known {
+  const key = {};
+  const { expiresAtMs = 2_000, trusted } = given;
+  trusted?.add(key);
+  return {
+    key,
+    principal: { ...ANONYMOUS, expiresAtMs },
+    verifier: {
+      kind: "oidc",
+      verify: () => Promise.reject(new Error("nobody should ask for this")),
+      trusts: (one) => trusted?.has(one) ?? true,
+    },
+  };
+}
+
+function small(limits: Partial<typeof TOKEN_CACHE_LIMITS> = {}): TokenCache {
+  return new TokenCache({ ...TOKEN_CACHE_LIMITS, ...limits });
+}
+
+describe("what is known", () => {
+  test("is found until it expires, to the millisecond; then it is refused as expired", async () => {
+    const cache = small();
+    const one = known();
+    await cache.check("a", now, async () => one);
+    expect(cache.find("a", { nowMs: 1_999, tickMs: 0 })).toBe(one);
+    expect(() => cache.find("a", { nowMs: 2_000, tickMs: 0 })).toThrow("expired");
+    // Whoever asks again is verified again, which says the same.
+    expect(cache.find("a", { nowMs: 2_000, tickMs: 0 })).toBeUndefined();
+  });
+
+  test("is not known any more when its key is gone", async () => {
+    const cache = small();
+    const trusted = new Set<object>();
+    await cache.check("a", now, async () => known({ trusted }));
+    expect(cache.find("a", NOW)).toBeDefined();
+    trusted.clear();
+    expect(cache.find("a", NOW)).toBeUndefined();
+  });
+
+  test("is bounded: the longest unused goes first", async () => {
+    const cache = small({ knownMax: 2 });
+    await cache.check("a", now, async () => known());
+    await cache.check("b", now, async () => known());
+    cache.find("a", NOW);
+    await cache.check("c", now, async () => known());
+    expect(["a", "b", "c"].map((one) => cache.find(one, NOW) !== undefined)).toEqual([
+      true,
+      false,
+      true,
+    ]);
+  });
+});
+
+describe("what was refused", () => {
+  const refusing = (refusal: Refusal) => () => Promise.reject(new RefusedToken(refusal));
+
+  test("is refused again without a look, for ten seconds", async () => {
+    const cache = small();
+    await expect(cache.check("a", now, refusing("signature"))).rejects.toThrow("not accepted");
+    expect(() => cache.find("a", { nowMs: 0, tickMs: 9_999 })).toThrow("not accepted");
+    expect(cache.find("a", { nowMs: 0, tickMs: 10_000 })).toBeUndefined();
+  });
+
+  test.each(["unknown_key", "not_yet_valid"] as const)(
+    "may be right later: %s",
+    async (refusal) => {
+      const cache = small();
+      await expect(cache.check("a", now, refusing(refusal))).rejects.toThrow("not accepted");
+      expect(cache.find("a", NOW)).toBeUndefined();
+    },
+  );
+
+  test("is not what nobody could tell", async () => {
+    const cache = small();
+    const failure = new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down");
+    await expect(cache.check("a", now, () => Promise.reject(failure))).rejects.toBe(failure);
+    expect(cache.find("a", NOW)).toBeUndefined();
+  });
+
+  test("is bounded, and pushes out nothing that is known", async () => {
+    const cache = small({ refusedMax: 10, knownMax: 1 });
+    await cache.check("good", now, async () => known());
+    for (let n = 0; n < 100; n += 1) {
+      await cache.check(`bad${n}`, now, refusing("signature")).catch(() => undefined);
+    }
+    expect(cache.find("good", NOW)).toBeDefined();
+    expect(cache.find("bad89", NOW)).toBeUndefined();
+    expect(() => cache.find("bad90", NOW)).toThrow("not accepted");
+  });
+});
+
+describe("checks", () => {
+  test("of one token are one, whoever waits for it", async () => {
+    const cache = small();
+    let checks = 0;
+    const answer = Promise.withResolvers<Known>();
+    const verify = (): Promise<Known> => {
+      checks += 1;
+      return answer.promise;
+    };
+    const waiting = Array.from({ length: 100 }, () => cache.check("a", now, verify));
+    answer.resolve(known());
+    expect(new Set(await Promise.all(waiting)).size).toBe(1);
+    expect(checks).toBe(1);
+  });
+
+  test("are so many at a time, then they wait in order, then they are told to come again", async () => {
+    const cache = small({ checksMax: 2, waitingMax: 3 });
+    const begun: string[] = [];
+    const answers = new Map<string, (one: Known) => void>();
+    const ask = (digest: string): Promise<Known> =>
+      cache.check(digest, now, () => {
+        begun.push(digest);
+        return new Promise((resolve) => answers.set(digest, resolve));
+      });
+    const waiting = ["a", "b", "c", "d", "e"].map(ask);
+    await Promise.resolve();
+    expect(begun).toEqual(["a", "b"]);
+    expect(() => ask("f")).toThrow(
+      expect.objectContaining({ reason: "SERVER_BUSY", code: "overloaded", retryAfterMs: 1_000 }),
+    );
+    // One of those that wait is asked for again: nobody has to wait twice.
+    void ask("e");
+    for (const one of ["b", "a", "c", "d", "e"]) {
+      answers.get(one)?.(known());
+      await waiting["abcde".indexOf(one)];
+      await Promise.resolve();
+    }
+    expect(begun).toEqual(["a", "b", "c", "d", "e"]);
+    await Promise.all(waiting);
+    // All places are free again.
+    const more = ["g", "h"].map(ask);
+    await Promise.resolve();
+    expect(begun.slice(5)).toEqual(["g", "h"]);
+    for (const one of ["g", "h"]) answers.get(one)?.(known());
+    await Promise.all(more);
+  });
+});

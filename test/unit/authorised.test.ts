@@ -1,0 +1,289 @@
+/**
+ * What stands between callers and handlers: asked before the handler, in no more time than it takes.
+ * Who may do what is the table's, and its test's; here it is a stub that answers what a test says.
+ */
+import { create } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import {
+  type PushSessionEventsRequest,
+  PushSessionEventsRequestSchema,
+} from "../../gen/ambient/v1/event_stream_pb.ts";
+import {
+  PushSessionMessageRequestSchema,
+  WatchSessionMessagesRequestSchema,
+} from "../../gen/ambient/v1/messages_pb.ts";
+import { CreateSessionRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Act, Denial } from "../../src/auth/audit.ts";
+import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import {
+  authorisedMethods,
+  authorisedReads,
+  type ServedMethods,
+} from "../../src/handlers/authorised.ts";
+import type { CallContext, Caller } from "../../src/handlers/context.ts";
+import { sessionNotFound } from "../../src/store/refusals.ts";
+import { conversation } from "../support/rpc-fixture.ts";
+
+const SCOPED: Principal = { ...ANONYMOUS, id: "ci", kind: "static", projectId: "alpha" };
+
+type Answer = (sessionId: string | undefined) => void | Promise<void>;
+
+function behindThe(table: Answer, handlers: Partial<ServedMethods>) {
+  const asked: (string | undefined)[] = [];
+  const denied: (Act & { reason: Denial })[] = [];
+  const notAsked = (): never => {
+    throw new Error("nobody should ask for this");
+  };
+  const served = new Proxy(handlers, {
+    get: (given, name, receiver) => Reflect.get(given, name, receiver) ?? notAsked,
+  });
+  const parts = {
+    authorizer: {
+      authorize: (_principal: Principal, action: string, sessionId: string | undefined) => {
+        asked.push(`${action} ${sessionId ?? "-"}`);
+        return table(sessionId);
+      },
+    },
+    audit: {
+      denied: (act: Act, reason: Denial) => void denied.push({ ...act, reason }),
+      unauthenticated: notAsked,
+      done: () => undefined,
+    },
+  };
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- The proxy has the others.
+  return { methods: authorisedMethods(parts, served as ServedMethods), parts, asked, denied };
+}
+
+function contextOf(principal: Principal): CallContext {
+  return { principal, signal: new AbortController().signal, hasEnded: false };
+}
+
+const pushing = (sessionId: string, eventType = "assistant") =>
+  create(PushSessionMessageRequestSchema, { sessionId, eventType, payload: "hi" });
+
+describe("a call", () => {
+  test("that is allowed at once reaches its handler in the same turn", () => {
+    let reached = false;
+    const { methods } = behindThe(() => undefined, {
+      pushSessionMessage: () => {
+        reached = true;
+        return new Promise(() => undefined);
+      },
+    });
+    void methods.pushSessionMessage(pushing("s1"), contextOf(ANONYMOUS));
+    expect(reached).toBe(true);
+  });
+
+  test("that has to be looked up reaches it after, and one that is refused never", async () => {
+    const reached: string[] = [];
+    const { promise: known, resolve } = Promise.withResolvers<void>();
+    const { methods } = behindThe(
+      async (sessionId) => {
+        await known;
+        if (sessionId === "foreign") throw sessionNotFound(sessionId);
+      },
+      {
+        pushSessionMessage: async ({ sessionId }) => {
+          reached.push(sessionId);
+          throw new ServiceError("aborted", "CANCELLED", "enough");
+        },
+      },
+    );
+    const own = methods.pushSessionMessage(pushing("own"), contextOf(SCOPED));
+    const foreign = methods.pushSessionMessage(pushing("foreign"), contextOf(SCOPED));
+    expect(reached).toEqual([]);
+    resolve();
+    await expect(own).rejects.toMatchObject({ code: "aborted" });
+    await expect(foreign).rejects.toMatchObject({ reason: "SESSION_NOT_FOUND" });
+    expect(reached).toEqual(["own"]);
+  });
+
+  test("is another one by what is pushed: a user's message or an agent's", async () => {
+    const refuse = (): never => {
+      throw sessionNotFound("s1");
+    };
+    const { methods, asked } = behindThe(refuse, {});
+    for (const type of ["user", "assistant", "", "shout"]) {
+      expect(() => methods.pushSessionMessage(pushing("s1", type), contextOf(SCOPED))).toThrow(
+        "does not exist",
+      );
+    }
+    const other = "message.push.other s1";
+    expect(asked).toEqual(["message.push.user s1", other, other, other]);
+  });
+
+  test("with an id that no session has is held against the roles, and left to the handler", () => {
+    const { methods, asked } = behindThe(() => undefined, {
+      pushSessionMessage: () => new Promise(() => undefined),
+    });
+    for (const id of ["", "..", "a b", "x".repeat(129)]) {
+      void methods.pushSessionMessage(pushing(id), contextOf(SCOPED));
+    }
+    expect(new Set(asked)).toEqual(new Set(["message.push.other -"]));
+  });
+
+  test("that streams is not begun before it is allowed", async () => {
+    let begun = 0;
+    const allowed = Promise.withResolvers<void>();
+    const { methods } = behindThe(() => allowed.promise, {
+      async *watchSessionMessages() {
+        begun += 1;
+        yield* [];
+      },
+    });
+    const request = create(WatchSessionMessagesRequestSchema, { sessionId: "s1" });
+    const rows = methods.watchSessionMessages(request, contextOf(SCOPED));
+    const first = rows[Symbol.asyncIterator]().next();
+    expect(begun).toBe(0);
+    allowed.resolve();
+    expect(await first).toEqual({ done: true, value: undefined });
+    expect(begun).toBe(1);
+  });
+
+  test("that only HTTP has a way to is held against the table too", async () => {
+    const refuse = (): never => {
+      throw sessionNotFound("s1");
+    };
+    const { parts, asked } = behindThe(refuse, {});
+    const notReached = (): never => {
+      throw new Error("reached");
+    };
+    const reads = authorisedReads(parts, {
+      runs: { listRuns: notReached },
+      transcripts: { readTranscript: notReached },
+      exports: { exportEvents: notReached, exportMessages: notReached },
+      join: notReached,
+    });
+    const context = contextOf(SCOPED);
+    const of = { sessionId: "s1" };
+    const join = { ...of, protocolVersion: undefined, messages: [], follow: false, waits: false };
+    const calls = [
+      () => reads.runs.listRuns({ ...of, afterSeq: 0n, runsMax: 1 }, context),
+      () => reads.transcripts.readTranscript({ ...of, upToSeq: undefined }, context),
+      () => reads.exports.exportEvents("s1", context),
+      () => reads.exports.exportMessages("s1", context),
+      () => reads.join({ ...join, replay: "snapshot", speed: undefined }, context),
+    ];
+    for (const call of calls) expect(call).toThrow("session s1 does not exist");
+    expect(asked).toEqual(Array.from(calls, () => "session.read s1"));
+  });
+});
+
+describe("a session that is made", () => {
+  test.each([undefined, "", "alpha"])("by a project's caller may name %j", (projectId) => {
+    let made = false;
+    const { methods } = behindThe(() => undefined, {
+      createSession: () => {
+        made = true;
+        return new Promise(() => undefined);
+      },
+    });
+    const request = create(CreateSessionRequestSchema, {
+      name: "n",
+      ...(projectId === undefined ? {} : { projectId }),
+    });
+    void methods.createSession(request, contextOf(SCOPED));
+    expect(made).toBe(true);
+  });
+
+  test("may not name another project, which is audited", () => {
+    const { methods, denied } = behindThe(() => undefined, {});
+    const request = create(CreateSessionRequestSchema, { name: "n", projectId: "beta" });
+    expect(() => methods.createSession(request, contextOf(SCOPED))).toThrow(
+      expect.objectContaining({
+        code: "permission_denied",
+        violations: [expect.objectContaining({ field: "project_id" })],
+      }),
+    );
+    expect(denied).toMatchObject([{ action: "session.create", reason: "scope" }]);
+  });
+});
+
+describe("a push stream", () => {
+  const open = (sessionId: string): PushSessionEventsRequest =>
+    create(PushSessionEventsRequestSchema, { frame: { case: "open", value: { sessionId } } });
+  const flush = create(PushSessionEventsRequestSchema, { frame: { case: "flush", value: {} } });
+
+  function begun(principal: Principal, table: Answer) {
+    const events: string[] = [];
+    const behind = conversation({
+      heard: ({ frame }) => {
+        events.push(`heard ${frame.case}`);
+        return frame.case === "open";
+      },
+      over: ({ reason }) => void events.push(`over ${reason}`),
+      heardAll: () => void events.push("heard all"),
+      record: { sessionId: "", counts: {} },
+    });
+    const caller: Caller<unknown> = {
+      principal,
+      send: () => undefined,
+      unsentBytes: 0,
+      hearOn: () => void events.push("hear on"),
+      end: (error) => void events.push(`end ${error?.reason}`),
+    };
+    const { methods } = behindThe(table, { pushSessionEvents: () => behind });
+    return { events, behind, talk: methods.pushSessionEvents(caller) };
+  }
+
+  test("of a caller who sees everything has nothing in front of it", () => {
+    const { talk, behind } = begun(ANONYMOUS, () => undefined);
+    expect(talk).toBe(behind);
+  });
+
+  test("is not there for whoever may not push at all", () => {
+    const refuse = (): never => {
+      throw new ServiceError("permission_denied", "PERMISSION_DENIED", "no");
+    };
+    expect(() => begun(SCOPED, refuse)).toThrow("no");
+  });
+
+  test("to a session that is known goes on at once", () => {
+    const { talk, events } = begun(SCOPED, () => undefined);
+    expect(talk.heard(open("s1"))).toBe(true);
+    expect(talk.heard(flush)).toBe(false);
+    expect(events).toEqual(["heard open", "heard flush"]);
+  });
+
+  test("to one that has to be looked up goes on when it is known", async () => {
+    const looked = Promise.withResolvers<void>();
+    const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
+    expect(talk.heard(open("s1"))).toBe(false);
+    expect(events).toEqual([]);
+    expect(talk.record.sessionId).toBe("s1");
+    looked.resolve();
+    await looked.promise;
+    await Promise.resolve();
+    expect(events).toEqual(["heard open", "hear on"]);
+    expect(talk.heard(flush)).toBe(false);
+    expect(events.at(-1)).toBe("heard flush");
+  });
+
+  test.each(["at once", "later"])("to a foreign session ends unopened, %s", async (when) => {
+    const { talk, events } = begun(SCOPED, (id) => {
+      if (id === undefined) return;
+      if (when === "at once") throw sessionNotFound(id);
+      return Promise.reject(sessionNotFound(id));
+    });
+    expect(talk.heard(open("foreign"))).toBe(false);
+    await new Promise(setImmediate);
+    expect(events).toEqual(["over SESSION_NOT_FOUND", "end SESSION_NOT_FOUND"]);
+  });
+
+  test("whose caller leaves while it is looked up is not opened", async () => {
+    const looked = Promise.withResolvers<void>();
+    const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
+    talk.heard(open("s1"));
+    talk.over(new ServiceError("cancelled", "CANCELLED", "the caller left"));
+    looked.resolve();
+    await new Promise(setImmediate);
+    expect(events).toEqual(["over CANCELLED"]);
+  });
+
+  test("that does not begin with a session is told so by the stream itself", () => {
+    const { talk, events } = begun(SCOPED, () => undefined);
+    talk.heard(flush);
+    expect(events).toEqual(["heard flush"]);
+  });
+});

@@ -1,0 +1,47 @@
+/** Every record of a decision is in the index, has its parts, and names tests and records that are there. */
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const FOLDER = `${ROOT}/docs/decisions`;
+const records = readdirSync(FOLDER).filter((name) => /^\d{3}-/.test(name));
+const text = (name: string): string => readFileSync(`${FOLDER}/${name}`, "utf8");
+
+/** A heading as it reads in a list: names and code keep their spelling. */
+function listed(name: string): string {
+  const [, title = ""] = /^# \d{3} (.+)$/m.exec(text(name)) ?? [];
+  const isName = /^(?:[A-Z]{2}|`)/.test(title);
+  const words = isName ? title : `${title.charAt(0).toLowerCase()}${title.slice(1)}`;
+  return `- [${name.slice(0, 3)}](${name}) ${words}`;
+}
+
+/** With UPDATE_DOCS=1 this writes the list; without it, it holds the document against the records. */
+test("the index lists every record, and numbers are given once", () => {
+  const index = text("README.md");
+  const list = records.toSorted().map(listed).join("\n");
+  const updated = index.replace(/(## By number\n\n)[^]*$/, (_, head: string) => `${head}${list}\n`);
+  if (process.env["UPDATE_DOCS"] === "1") writeFileSync(`${FOLDER}/README.md`, updated);
+  expect(text("README.md")).toBe(updated);
+  const numbers = records.map((name) => name.slice(0, 3));
+  expect(new Set(numbers).size).toBe(numbers.length);
+});
+
+describe.each(["README.md", ...records])("%s", (name) => {
+  const page = text(name);
+
+  test("its links lead somewhere", () => {
+    const links = [...page.matchAll(/\]\(([\w./-]+)(?:#[\w-]+)?\)/g)].map(([, path = ""]) => path);
+    expect(links.filter((path) => !existsSync(`${FOLDER}/${path}`))).toEqual([]);
+  });
+
+  test("the tests that it names are there", () => {
+    const named = page.match(/(?<=`)test\/[\w/.-]+\.ts(?=`)/g) ?? [];
+    expect(named.filter((path) => !existsSync(`${ROOT}/${path}`))).toEqual([]);
+  });
+
+  test.skipIf(name === "README.md")("it has what a record has", () => {
+    expect(page).toMatch(new RegExp(`^# ${name.slice(0, 3)} `));
+    for (const part of ["Context", "Decision", "Evidence"]) expect(page).toContain(`**${part}.**`);
+  });
+});

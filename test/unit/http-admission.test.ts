@@ -1,0 +1,172 @@
+/** Who asks is looked at first, then whether they may, and only then what else the request says. */
+import { request as httpRequest } from "node:http";
+import { afterEach, describe, expect, test } from "vitest";
+import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { createAdmission } from "../../src/http/admission.ts";
+import { createHttpServer, type HttpParts } from "../../src/http/server.ts";
+import { sessionNotFound } from "../../src/store/refusals.ts";
+import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
+
+const SESSIONS = "/api/ambient/v1/sessions";
+const CI: Principal = { ...ANONYMOUS, id: "ci", kind: "static" };
+
+const ended: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const end of ended.splice(0)) await end();
+});
+
+async function serving(parts: Parameters<typeof httpParts>[0]) {
+  const server = createHttpServer(httpParts(parts), HTTP_OPTIONS);
+  await server.start();
+  ended.push(() => server.stop());
+  return (path: string, init?: RequestInit) => fetch(`http://${server.address}${path}`, init);
+}
+
+function asking(
+  authenticate: HttpParts["authenticator"]["authenticate"],
+): Pick<HttpParts, "authenticator"> {
+  return { authenticator: { asks: true, authenticate, refusalOf: () => undefined } };
+}
+
+const unknown = (): never => {
+  throw new ServiceError("unauthenticated", "UNAUTHENTICATED", "who?");
+};
+const forbidden = (): never => {
+  throw new ServiceError("permission_denied", "PERMISSION_DENIED", "no");
+};
+
+describe("a request", () => {
+  test("of nobody is 401, whatever else is wrong with it", async () => {
+    const ask = await serving(asking(unknown));
+    for (const path of [SESSIONS, `${SESSIONS}?nonsense=1`, `${SESSIONS}/a%20b`, "/openapi.json"]) {
+      const answer = await ask(path);
+      expect(answer.status, `of ${path}`).toBe(401);
+      expect(answer.headers.get("www-authenticate")).toBe("Bearer");
+    }
+    const wrong = { method: "POST", body: "{", headers: { "content-type": "text/plain" } };
+    expect((await ask(`${SESSIONS}/s1/messages`, wrong)).status).toBe(401);
+  });
+
+  test("of whom nobody can tell now is 503, not 401", async () => {
+    const reason = "DATABASE_UNAVAILABLE";
+    const later = new ServiceError("unavailable", reason, "ask again", { retryAfterMs: 1_000 });
+    const ask = await serving(asking(() => Promise.reject(later)));
+    const answer = await ask(SESSIONS);
+    expect(answer.status).toBe(503);
+    expect(answer.headers.get("retry-after")).toBe("1");
+  });
+
+  test("that its caller may not make is 403, whatever else is wrong with it", async () => {
+    const ask = await serving({ ...asking(() => CI), authorizer: { authorize: forbidden } });
+    for (const path of [SESSIONS, `${SESSIONS}?nonsense=1`, `${SESSIONS}/a%20b`, "/openapi.json"]) {
+      expect((await ask(path)).status, `of ${path}`).toBe(403);
+    }
+    expect((await ask(`${SESSIONS}/s1`, { method: "HEAD" })).status).toBe(403);
+  });
+
+  test("of somebody who had to be looked up reaches its handler as theirs", async () => {
+    const made: Principal[] = [];
+    const ask = await serving({
+      ...asking(() => Promise.resolve(CI)),
+      handlers: {
+        getSession: (_request, { principal }) => {
+          made.push(principal);
+          throw sessionNotFound("s1");
+        },
+      },
+    });
+    expect((await ask(`${SESSIONS}/s1`)).status).toBe(404);
+    expect(made).toEqual([CI]);
+  });
+
+  test("is held against the table by its route and its session", async () => {
+    const asked: string[] = [];
+    const ask = await serving({
+      ...asking(() => CI),
+      authorizer: {
+        authorize: ({ id }, action, sessionId) => {
+          asked.push(`${id} ${action} ${sessionId ?? "-"}`);
+          forbidden();
+        },
+      },
+    });
+    await ask(`${SESSIONS}/s1`, { method: "DELETE" });
+    await ask(`${SESSIONS}/a%20b/runs`);
+    await ask("/openapi.json");
+    expect(asked).toEqual(["ci session.delete s1", "ci session.read -", "ci contract.read -"]);
+  });
+
+  test("of which only the message tells what it is goes to its handler", async () => {
+    const ask = await serving({
+      ...asking(() => CI),
+      authorizer: { authorize: forbidden },
+      handlers: {
+        pushSessionMessage: () => {
+          throw sessionNotFound("s1");
+        },
+      },
+    });
+    const body = JSON.stringify({ payload: "hi" });
+    const headers = { "content-type": "application/json" };
+    const init = { method: "POST", headers, body };
+    expect((await ask(`${SESSIONS}/s1/messages`, init)).status).toBe(404);
+    expect((await ask("/copilotkit/agent/a/run", { ...init, body: "{}" })).status).toBe(501);
+  });
+
+  test("for what is not there is told so, and no token is asked for", async () => {
+    const ask = await serving(asking(unknown));
+    expect((await ask("/nothing")).status).toBe(404);
+    expect((await ask(SESSIONS, { method: "PUT" })).status).toBe(405);
+  });
+
+  test("has all its tokens looked at, of which Node keeps the first", async () => {
+    const given: (readonly string[])[] = [];
+    const server = createHttpServer(
+      httpParts(
+        asking((values) => {
+          given.push(values);
+          return unknown();
+        }),
+      ),
+      HTTP_OPTIONS,
+    );
+    await server.start();
+    ended.push(() => server.stop());
+    const [host = "", port] = server.address.split(":");
+    const tokens = ["Authorization", "Bearer a", "AUTHORIZATION", "Bearer b"];
+    const headers = ["host", server.address, "x-authorization", "no", ...tokens];
+    const status = await new Promise((resolve) => {
+      httpRequest({ host, port, path: SESSIONS, headers }, ({ statusCode }) =>
+        resolve(statusCode),
+      ).end();
+    });
+    expect(status).toBe(401);
+    expect(given).toEqual([["Bearer a", "Bearer b"]]);
+  });
+});
+
+describe("a service without tokens", () => {
+  test("asks nobody, and knows everybody as nobody", async () => {
+    const made: Principal[] = [];
+    const ask = await serving({
+      authenticator: { asks: false, authenticate: unknown, refusalOf: unknown },
+      handlers: {
+        getSession: (_request, { principal }) => {
+          made.push(principal);
+          throw sessionNotFound("s1");
+        },
+      },
+    });
+    const headers = { authorization: "Bearer nonsense" };
+    expect((await ask(`${SESSIONS}/s1`, { headers })).status).toBe(404);
+    expect(made).toEqual([ANONYMOUS]);
+  });
+});
+
+test("a route that the table does not have is not served", () => {
+  const admission = createAdmission(httpParts());
+  expect(() => admission.expect("GET", `${SESSIONS}/:id`)).not.toThrow();
+  expect(() => admission.expect("HEAD", `${SESSIONS}/:id`)).not.toThrow();
+  expect(() => admission.expect("PATCH", `${SESSIONS}/:id`)).toThrow("the table does not say");
+});

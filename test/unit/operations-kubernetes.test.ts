@@ -1,0 +1,224 @@
+/**
+ * The example manifests start the service that is here: their environment is one it takes, their ports
+ * and paths are its own, and they give it the time that it needs to stop. `.ci/check-operations` holds
+ * them against the schemas of Kubernetes.
+ */
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname } from "node:path/posix";
+import { expect, test } from "vitest";
+import { parse, parseAllDocuments } from "yaml";
+import { z } from "zod";
+import { parseStaticTokens } from "../../src/auth/static-tokens.ts";
+import { loadConfig } from "../../src/config.ts";
+import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config-table.ts";
+
+const FOLDER = new URL("../../docs/operations/kubernetes/", import.meta.url);
+const EXAMPLE = "secret.example.yaml";
+/** What is closed behind the calls: queue, database, traces. */
+const CLOSING_MS = 5_000;
+
+const names = z.record(z.string(), z.string());
+const manifestSchema = z.looseObject({
+  kind: z.string(),
+  metadata: z.looseObject({ name: z.string(), labels: names.optional() }),
+});
+
+const probeSchema = z.object({ httpGet: z.object({ path: z.string(), port: z.string() }) });
+const containerSchema = z.looseObject({
+  image: z.string(),
+  envFrom: z.array(z.object({ configMapRef: z.object({ name: z.string() }) })),
+  env: z.array(
+    z.object({
+      name: z.string(),
+      valueFrom: z.object({ secretKeyRef: z.object({ name: z.string(), key: z.string() }) }),
+    }),
+  ),
+  ports: z.array(z.object({ name: z.string(), containerPort: z.int() })),
+  startupProbe: probeSchema,
+  livenessProbe: probeSchema,
+  readinessProbe: probeSchema,
+  lifecycle: z.object({ preStop: z.object({ exec: z.object({ command: z.array(z.string()) }) }) }),
+  resources: z.object({ requests: names, limits: names }),
+  securityContext: z.looseObject({
+    allowPrivilegeEscalation: z.literal(false),
+    readOnlyRootFilesystem: z.literal(true),
+    capabilities: z.object({ drop: z.tuple([z.literal("ALL")]) }),
+  }),
+  volumeMounts: z.array(
+    z.object({
+      name: z.string(),
+      mountPath: z.string(),
+      readOnly: z.boolean().optional(),
+      // A file that is mounted by subPath is never renewed.
+      subPath: z.undefined().optional(),
+    }),
+  ),
+});
+const deploymentSchema = z.object({
+  spec: z.looseObject({
+    replicas: z.literal(2),
+    selector: z.object({ matchLabels: names }),
+    template: z.object({
+      metadata: z.looseObject({ labels: names }),
+      spec: z.looseObject({
+        terminationGracePeriodSeconds: z.int(),
+        securityContext: z.looseObject({
+          runAsNonRoot: z.literal(true),
+          seccompProfile: z.object({ type: z.literal("RuntimeDefault") }),
+        }),
+        containers: z.tuple([containerSchema]),
+        volumes: z.array(
+          z.looseObject({
+            name: z.string(),
+            secret: z.object({ secretName: z.string() }).loose().optional(),
+          }),
+        ),
+      }),
+    }),
+  }),
+});
+
+const files = readdirSync(FOLDER).filter(
+  (name) => name.endsWith(".yaml") && name !== "secret.yaml",
+);
+const text = (name: string): string => readFileSync(new URL(name, FOLDER), "utf8");
+const manifests = files
+  .filter((name) => name !== "kustomization.yaml")
+  .flatMap((name) => parseAllDocuments(text(name)))
+  .map((document) => manifestSchema.parse(document.toJS()));
+
+function manifest(kind: string, name = "session-ledger"): z.infer<typeof manifestSchema> {
+  const found = manifests.find((one) => one.kind === kind && one.metadata.name === name);
+  if (found === undefined) throw new Error(`no ${kind} ${name}`);
+  return found;
+}
+
+function configMap(): Readonly<Record<string, string>> {
+  return z.object({ data: names }).parse(manifest("ConfigMap")).data;
+}
+
+function secret(name: string): Readonly<Record<string, string>> {
+  return z.object({ stringData: names }).parse(manifest("Secret", name)).stringData;
+}
+
+const { spec } = deploymentSchema.parse(manifest("Deployment"));
+const pod = spec.template.spec;
+const [container] = pod.containers;
+
+function environment(): Readonly<Record<string, string>> {
+  const fromSecrets = container.env.map(({ name, valueFrom: { secretKeyRef } }) => {
+    const value = secret(secretKeyRef.name)[secretKeyRef.key];
+    if (value === undefined) throw new Error(`${secretKeyRef.name} has no ${secretKeyRef.key}`);
+    return [name, value] as const;
+  });
+  return { ...configMap(), ...Object.fromEntries(fromSecrets) };
+}
+
+function loaded() {
+  const result = loadConfig(environment());
+  if (!result.ok) throw new Error(result.problems.join("\n"));
+  return result;
+}
+
+test("every variable is a setting, and the service takes them together", () => {
+  const settings: readonly string[] = [
+    ...Object.values(SERVICE_SETTINGS),
+    ...Object.values(CLIENT_SETTINGS),
+  ].map(({ name }) => name);
+  expect(Object.keys(environment()).filter((name) => !settings.includes(name))).toEqual([]);
+  expect(loaded().warnings).toEqual([]);
+  expect(container.envFrom.map(({ configMapRef }) => configMapRef.name)).toEqual([
+    manifest("ConfigMap").metadata.name,
+  ]);
+});
+
+test("without its TLS or its tokens the service would not start", () => {
+  for (const name of ["TLS_CERT_FILE", "AUTH_TOKENS_FILE"]) {
+    expect(loadConfig({ ...environment(), [name]: "" })).toMatchObject({ ok: false });
+  }
+});
+
+test("every file that a setting names is mounted from a secret that has it", () => {
+  const paths = Object.entries(configMap()).filter(([name]) => name.endsWith("_FILE"));
+  expect(paths.length).toBeGreaterThan(0);
+  for (const [, path] of paths) {
+    const mount = container.volumeMounts.find(({ mountPath }) => mountPath === dirname(path));
+    const volume = pod.volumes.find((one) => one.name === mount?.name);
+    const keys = Object.keys(secret(volume?.secret?.secretName ?? ""));
+    expect(keys).toContain(path.slice(path.lastIndexOf("/") + 1));
+    expect(mount?.readOnly).toBe(true);
+  }
+});
+
+test("the example of a file of tokens is one", () => {
+  const [only, ...others] = parseStaticTokens(secret("session-ledger-tokens")["tokens.json"] ?? "");
+  expect(others).toEqual([]);
+  expect(only).toMatchObject({ id: "platform", roles: ["admin"] });
+});
+
+test("ports are the addresses', probes ask the ops port, and services lead to them", () => {
+  const { config } = loaded();
+  const ports = Object.fromEntries(container.ports.map((one) => [one.name, one.containerPort]));
+  expect(ports).toEqual({
+    grpc: config.grpcAddress.port,
+    http: config.httpAddress.port,
+    ops: config.opsAddress.port,
+  });
+  const probes = [container.startupProbe, container.livenessProbe, container.readinessProbe];
+  expect(probes.map(({ httpGet }) => `${httpGet.port}${httpGet.path}`)).toEqual([
+    "ops/healthz",
+    "ops/healthz",
+    "ops/readyz",
+  ]);
+  const portSchema = z.array(z.object({ targetPort: z.string(), port: z.int() }).loose());
+  const serviceSchema = z.object({ spec: z.looseObject({ selector: names, ports: portSchema }) });
+  const services = manifests.filter(({ kind }) => kind === "Service");
+  expect(services).toHaveLength(2);
+  for (const { spec: of } of services.map((one) => serviceSchema.parse(one))) {
+    expect(of.selector).toEqual(spec.template.metadata.labels);
+    for (const { port, targetPort } of of.ports) expect(ports[targetPort]).toBe(port);
+  }
+});
+
+test("everything that selects pods selects these", () => {
+  const { labels } = spec.template.metadata;
+  expect(spec.selector.matchLabels).toEqual(labels);
+  const budget = z.object({ spec: z.looseObject({ selector: z.object({ matchLabels: names }) }) });
+  const { matchLabels } = budget.parse(manifest("PodDisruptionBudget")).spec.selector;
+  expect(matchLabels).toEqual(labels);
+  const policy = z.object({
+    spec: z.looseObject({ podSelector: z.object({ matchLabels: names }) }),
+  });
+  expect(policy.parse(manifest("NetworkPolicy")).spec.podSelector.matchLabels).toEqual(labels);
+});
+
+test("a pod has longer than its pause and its stop take", () => {
+  const pause = container.lifecycle.preStop.exec.command.join(" ");
+  const pauseMs = Number(/(\d[\d_]*)\)$/.exec(pause)?.[1]?.replaceAll("_", ""));
+  const { stopLimitMs } = loaded().config;
+  const graceMs = pod.terminationGracePeriodSeconds * 1_000;
+  expect(pauseMs).toBeGreaterThan(0);
+  expect(graceMs).toBeGreaterThanOrEqual(pauseMs + stopLimitMs + CLOSING_MS);
+});
+
+test("the alert for memory knows the limit of the container", () => {
+  const [, gib = ""] = /^(\d+)Gi$/.exec(container.resources.limits["memory"] ?? "") ?? [];
+  const alerts = readFileSync(new URL("../alerts.yaml", FOLDER), "utf8");
+  expect(alerts).toContain(`0.9 * ${gib} * 1024 * 1024 * 1024`);
+});
+
+test("the kustomization has every file, and the secret under the name that is not committed", () => {
+  const image = z.strictObject({ name: z.string(), newName: z.string(), newTag: z.string() });
+  const kustomization = z
+    .strictObject({
+      apiVersion: z.literal("kustomize.config.k8s.io/v1beta1"),
+      kind: z.literal("Kustomization"),
+      namespace: z.literal(manifest("Namespace").metadata.name),
+      resources: z.array(z.string()),
+      images: z.array(image),
+    })
+    .parse(parse(text("kustomization.yaml")));
+  expect(kustomization.images.map(({ name }) => name)).toEqual([container.image]);
+  const others = files.filter((name) => name !== "kustomization.yaml" && name !== EXAMPLE);
+  expect(kustomization.resources.toSorted()).toEqual([...others, "secret.yaml"].toSorted());
+});

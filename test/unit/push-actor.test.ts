@@ -1,0 +1,47 @@
+/** Whose a row is: the caller's by its token, and nobody's where nobody was asked who it is. */
+import { create } from "@bufbuild/protobuf";
+import { expect, test } from "vitest";
+import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
+import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
+import { systemClock } from "../../src/base/clock.ts";
+import { createPushHandlers } from "../../src/handlers/push.ts";
+import type { Push } from "../../src/store/push.ts";
+
+const RUNNER: Principal = { ...ANONYMOUS, id: "runner-7", kind: "static", roles: ["runner"] };
+
+async function pushesOf(principal: Principal): Promise<readonly Push[]> {
+  const pushes: Push[] = [];
+  const handlers = createPushHandlers(
+    {
+      ingest: {
+        push: (push) => {
+          pushes.push(push);
+          return Promise.reject(new Error("enough"));
+        },
+      },
+      rates: { take: () => undefined },
+      clock: systemClock,
+      order: { observe: () => undefined },
+      groups: { close: () => undefined },
+    },
+    { validation: "strict", payloadBytesMax: 1_000 },
+  );
+  const context = { principal, signal: new AbortController().signal, hasEnded: false };
+  const of = { sessionId: "s1", idempotencyKey: "k" };
+  const message = { ...of, eventType: "assistant", payload: "hi" };
+  const event = { ...of, eventType: "RAW", payload: '{"type":"RAW","event":1}' };
+  await Promise.allSettled([
+    handlers.pushSessionMessage(create(PushSessionMessageRequestSchema, message), context),
+    handlers.pushSessionEvent(create(PushSessionEventRequestSchema, event), context),
+  ]);
+  return pushes;
+}
+
+test("what is pushed is its caller's, and is the same content whoever pushes it", async () => {
+  const [named, unnamed] = await Promise.all([pushesOf(RUNNER), pushesOf(ANONYMOUS)]);
+  expect(named.map(({ actor }) => actor)).toEqual(["runner-7", "runner-7"]);
+  expect(unnamed.map(({ actor }) => actor)).toEqual([undefined, undefined]);
+  expect(named.map(({ digest }) => digest)).toEqual(unnamed.map(({ digest }) => digest));
+  expect(named[0]?.digest).toBeDefined();
+});

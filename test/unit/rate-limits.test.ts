@@ -1,0 +1,175 @@
+import { describe, expect, test } from "vitest";
+import type { Clock } from "../../src/base/clock.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { createRateLimits, type RateOptions } from "../../src/ingest/rate-limits.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+
+const ANY: RateOptions = {
+  principalMessagesPerSecondMax: 0,
+  principalBytesPerSecondMax: 0,
+  sessionMessagesPerSecondMax: 0,
+  sessionBytesPerSecondMax: 0,
+};
+const ANN = { kind: "static", id: "ann" };
+const BOB = { kind: "static", id: "bob" };
+
+class Bench implements Clock {
+  nowMs = 1_000;
+  readonly metrics = createMetrics();
+  readonly limits;
+
+  constructor(options: Partial<RateOptions>, bucketsMax?: number) {
+    const parts = { clock: this, metrics: this.metrics };
+    this.limits = createRateLimits(bucketsMax === undefined ? parts : { ...parts, bucketsMax }, {
+      ...ANY,
+      ...options,
+    });
+  }
+
+  monotonicMs(): number {
+    return this.nowMs;
+  }
+
+  nowMicros(): bigint {
+    return 0n;
+  }
+
+  /** "taken", or the setting that refused it and after how long it can be taken. */
+  take(payer = ANN, sessionId = "s1", bytes = 10): string {
+    try {
+      this.limits.take(payer, sessionId, bytes);
+      return "taken";
+    } catch (error) {
+      if (!(error instanceof ServiceError)) throw error;
+      expect([error.code, error.reason]).toEqual(["overloaded", "RATE_LIMITED"]);
+      return `${/\((\w+)\)$/.exec(error.message)?.[1]} ${error.retryAfterMs}`;
+    }
+  }
+
+  /** How many of so many pushes are taken. */
+  taken(pushes: number, payer = ANN, sessionId = "s1", bytes = 10): number {
+    let taken = 0;
+    for (let n = 0; n < pushes; n += 1)
+      taken += this.take(payer, sessionId, bytes) === "taken" ? 1 : 0;
+    return taken;
+  }
+
+  async metric(line: RegExp): Promise<string | undefined> {
+    return (await this.metrics.text()).split("\n").find((text) => line.test(text));
+  }
+}
+
+describe("at the border", () => {
+  test.each([
+    ["principalMessagesPerSecondMax", "PRINCIPAL_MESSAGES_PER_SECOND", 5, 200],
+    ["sessionMessagesPerSecondMax", "SESSION_MESSAGES_PER_SECOND", 5, 200],
+    ["principalBytesPerSecondMax", "PRINCIPAL_BYTES_PER_SECOND", 50, 200],
+    ["sessionBytesPerSecondMax", "SESSION_BYTES_PER_SECOND", 50, 200],
+  ] as const)("%s: five are taken, the sixth is told when", (option, setting, max, waitMs) => {
+    const bench = new Bench({ [option]: max });
+    expect(bench.taken(5)).toBe(5);
+    expect(bench.take()).toBe(`${setting} ${waitMs}`);
+    bench.nowMs += waitMs - 1;
+    expect(bench.take()).toBe(`${setting} 1`);
+    bench.nowMs += 1;
+    expect(bench.take()).toBe("taken");
+    expect(bench.take()).toBe(`${setting} ${waitMs}`);
+  });
+
+  test("0 is no limit", () => {
+    expect(new Bench({}).taken(1_000, ANN, "s1", 1_000_000)).toBe(1_000);
+  });
+
+  test("what is larger than a second's worth is taken when nothing else was, and leaves a debt", () => {
+    const bench = new Bench({ sessionBytesPerSecondMax: 100 });
+    expect(bench.take(ANN, "s1", 300)).toBe("taken");
+    expect(bench.take(ANN, "s1", 10)).toBe("SESSION_BYTES_PER_SECOND 2100");
+    bench.nowMs += 2_100;
+    expect(bench.take(ANN, "s1", 10)).toBe("taken");
+    expect(bench.take(ANN, "s1", 300)).toBe("SESSION_BYTES_PER_SECOND 1000");
+  });
+});
+
+describe("each by itself", () => {
+  test("callers and sessions have buckets of their own; one id of two kinds is two callers", () => {
+    const bench = new Bench({ principalMessagesPerSecondMax: 2, sessionMessagesPerSecondMax: 3 });
+    expect(bench.taken(9, ANN, "s1")).toBe(2);
+    expect(bench.taken(9, BOB, "s1")).toBe(1); // The session's third.
+    expect(bench.taken(9, BOB, "s2")).toBe(1); // Bob's second.
+    expect(bench.taken(9, { kind: "oidc", id: "ann" }, "s2")).toBe(2);
+  });
+
+  test("what one of the four refuses is taken from none", () => {
+    const bench = new Bench({ principalMessagesPerSecondMax: 4, sessionMessagesPerSecondMax: 2 });
+    expect(bench.taken(100, ANN, "s1")).toBe(2);
+    expect(bench.taken(100, ANN, "s2")).toBe(2);
+  });
+
+  test("the longest wait is told", () => {
+    const bench = new Bench({ principalMessagesPerSecondMax: 10, sessionMessagesPerSecondMax: 2 });
+    expect(bench.taken(10, ANN, "s1")).toBe(2);
+    expect(bench.taken(10, ANN, "s2")).toBe(2);
+    expect(bench.taken(10, ANN, "s3")).toBe(2);
+    expect(bench.taken(10, ANN, "s4")).toBe(2);
+    expect(bench.taken(10, ANN, "s5")).toBe(2);
+    expect(bench.take(ANN, "s1")).toBe("SESSION_MESSAGES_PER_SECOND 500");
+    expect(bench.take(ANN, "s6")).toBe("PRINCIPAL_MESSAGES_PER_SECOND 100");
+  });
+});
+
+describe("streams", () => {
+  test("are charged whatever there is, and wait until half is there again", () => {
+    const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
+    const waits = Array.from({ length: 8 }, () => bench.limits.charge(ANN, "s1", 0));
+    expect(waits.map(Math.round)).toEqual([0, 0, 0, 0, 0, 100, 200, 300]);
+    expect(bench.taken(5)).toBe(2); // What streams leave, less their debt, is for pushes.
+  });
+
+  test("the longest of the four is waited for", () => {
+    const bench = new Bench({ principalBytesPerSecondMax: 1_000, sessionBytesPerSecondMax: 500 });
+    expect(bench.limits.charge(ANN, "s1", 1_000)).toBe(1_500);
+  });
+});
+
+describe("the number of buckets", () => {
+  test("full ones are forgotten when others are made", async () => {
+    const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
+    for (let n = 0; n < 1_000; n += 1) {
+      expect(bench.take(ANN, `s${n}`)).toBe("taken");
+      bench.nowMs += 10; // Each is full again after ten more.
+    }
+    const line = await bench.metric(/^session_ledger_rate_buckets\{of="session"\}/);
+    expect(Number(line?.split(" ").at(-1))).toBeLessThan(20);
+  });
+
+  test("a flood of session ids does not wash away what a busy session, or a caller, owes", () => {
+    const bench = new Bench(
+      { principalMessagesPerSecondMax: 50, sessionMessagesPerSecondMax: 2 },
+      8,
+    );
+    expect(bench.taken(2, BOB, "busy")).toBe(2);
+    let taken = 0;
+    for (let n = 0; n < 1_000; n += 1) taken += bench.taken(1, ANN, `flood-${n}`);
+    // Seven had room for a bucket, and all the others share one.
+    expect(taken).toBe(7 + 2);
+    expect(bench.take(BOB, "busy")).toBe("SESSION_MESSAGES_PER_SECOND 500");
+    expect(bench.take(ANN, "new")).toBe("SESSION_MESSAGES_PER_SECOND 500");
+    bench.nowMs += 1_000; // They are full now, and make room.
+    expect(bench.taken(3, ANN, "new")).toBe(2);
+  });
+
+  test("who is refused leaves no bucket behind", async () => {
+    const bench = new Bench({ principalMessagesPerSecondMax: 3, sessionMessagesPerSecondMax: 3 });
+    for (let n = 0; n < 100; n += 1) bench.take(ANN, `s${n}`);
+    expect(await bench.metric(/^session_ledger_rate_buckets\{of="session"\}/)).toMatch(/ 3$/);
+  });
+});
+
+test("the highest share that was used is told once", async () => {
+  const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
+  bench.taken(4, ANN, "s1");
+  bench.taken(3, ANN, "s2");
+  const line = /^session_ledger_limit_used_ratio\{limit="session_messages_per_second"\}/;
+  expect(await bench.metric(line)).toMatch(/ 0\.4$/);
+  expect(await bench.metric(line)).toMatch(/ 0$/);
+});

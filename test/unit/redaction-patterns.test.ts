@@ -1,0 +1,216 @@
+/** What is masked of a text that is there as a whole, pattern by pattern, and what it costs. */
+import { describe, expect, test } from "vitest";
+import { compile } from "../../src/redaction/automaton.ts";
+import { BUILT_IN } from "../../src/redaction/patterns.ts";
+import { createRedactor } from "../../src/redaction/redactor.ts";
+import { TextScan } from "../../src/redaction/text-scan.ts";
+import { maskedWhole } from "../support/redaction-oracle.ts";
+
+/** Letters, digits and nothing else that a class would not have; no secret of anybody. */
+function body(length: number, alphabet = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0z"): string {
+  return alphabet.repeat(Math.ceil(length / alphabet.length)).slice(0, length);
+}
+
+const UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const stars = (length: number): string => "*".repeat(length);
+
+/** Made up, in the forms that the providers give out: what stays, and how much behind it goes. */
+const SECRETS: readonly (readonly [kind: string, prefix: string, secret: string])[] = [
+  ["anthropic", "sk-ant-", `api03-${body(93)}AA`],
+  ["openai", "sk-proj-", `${body(74)}T3BlbkFJ${body(74)}`],
+  ["openai", "sk-svcacct-", `${body(58)}_T3BlbkFJ-${body(58)}`],
+  ["openai", "sk-", body(48)],
+  ["openrouter", "sk-or-v1-", body(64, "0123456789abcdef")],
+  ["aws_access_key_id", "AKIA", body(16, UPPER)],
+  ["aws_access_key_id", "ASIA", body(16, UPPER)],
+  ["google", "AIza", `Sy${body(33)}`],
+  ["google", "GOCSPX-", body(28)],
+  ["slack", "xoxb-", `781236542736-2364535789652-${body(24)}`],
+  ["slack", "xoxp-", `41684372915-1320496754-45609968301-${body(32)}`],
+  ["slack", "hooks.slack.com/services/", `T00000000/B00000000/${body(24)}`],
+  ["github", "ghp_", body(36)],
+  ["github", "ghs_", body(36)],
+  ["github", "github_pat_", `${body(22)}_${body(59)}`],
+  ["gitlab", "glpat-", `${body(18)}-_`],
+  ["gitlab", "glpat-", `${body(27)}.01.${body(9)}`],
+  ["gitlab", "glcbt-", `64_${body(20)}`],
+  ["stripe", "sk_live_", body(24)],
+  ["stripe", "rk_live_", body(99)],
+  ["npm", "npm_", body(36)],
+  ["huggingface", "hf_", body(34)],
+  ["jwt", "eyJ", `hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.${body(43)}`],
+];
+
+function redacting() {
+  const found: string[] = [];
+  const redactor = createRedactor({ secrets: BUILT_IN, keys: [] }, (kind) => found.push(kind));
+  return { redactor, found };
+}
+
+describe("the built-in patterns", () => {
+  test.each(SECRETS)("%s: %s…", (kind, prefix, secret) => {
+    const { redactor, found } = redacting();
+    const text = `The key is ${prefix}${secret}, "${prefix}${secret}" é ${prefix}`;
+    const gone = prefix + stars(secret.length);
+    expect(redactor.text(text)).toBe(`The key is ${gone}, "${gone}" é ${prefix}`);
+    expect(found).toEqual([kind, kind]);
+    expect(maskedWhole(text, BUILT_IN)).toBe(redactor.text(text));
+  });
+
+  test.each(SECRETS)("%s: %s… too short is none", (_kind, prefix, secret) => {
+    const { redactor, found } = redacting();
+    const text = `The key is ${prefix}${secret.slice(0, 8)} as you know`;
+    expect(redactor.text(text)).toBe(text);
+    expect(found).toEqual([]);
+  });
+
+  test.each([
+    "aws_secret_access_key = ",
+    "AWS_SECRET_ACCESS_KEY=",
+    'SecretAccessKey": "',
+    '\\"secretAccessKey\\": \\"',
+    "export AWS_SESSION_TOKEN='",
+  ])("the secret half of an AWS key is known by its name: %s", (name) => {
+    const { redactor, found } = redacting();
+    const secret = `${body(19)}/${body(19)}+`;
+    expect(redactor.text(`${name}${secret}"`)).toBe(`${name}${stars(40)}"`);
+    expect(found).toEqual(["aws_secret"]);
+    expect(redactor.text(`digest: ${secret}`)).toBe(`digest: ${secret}`);
+  });
+
+  test("a name and its value may be two strings of a JSON text", () => {
+    const { redactor } = redacting();
+    const secret = body(40);
+    const json = `{ "SecretAccessKey" : "${secret}", "n": 1.0 }`;
+    expect(redactor.payload(json)).toBe(json.replace(secret, stars(40)));
+    const other = `{"SecretAccessKey":1,"digest":"${secret}"}`;
+    expect(redactor.payload(other)).toBe(other);
+  });
+
+  test.each(["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])(
+    "a private key: %sPRIVATE KEY",
+    (name) => {
+      const { redactor, found } = redacting();
+      const lines = `Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0A1B\n\n${body(64)}\n${body(20)}==\n`;
+      const begin = `-----BEGIN ${name}PRIVATE KEY-----`;
+      const end = `-----END ${name}PRIVATE KEY-----\nThat was it.`;
+      const masked = redactor.text(`${begin}\n${lines}${end}`);
+      expect(masked.startsWith(begin)).toBe(true);
+      expect(masked.endsWith(end)).toBe(true);
+      expect(masked.slice(begin.length, -end.length)).toMatch(/^[*-]{100,}$/);
+      expect(masked).toHaveLength(begin.length + 1 + lines.length + end.length);
+      expect(found).toEqual(["private_key"]);
+    },
+  );
+
+  test("a private key with its lines as escapes, in JSON and in JSON inside JSON, and without an end", () => {
+    const { redactor } = redacting();
+    const pem = `-----BEGIN PRIVATE KEY-----\n${body(64)}\n${body(64)}\n-----END PRIVATE KEY-----\n`;
+    for (const text of [pem, pem.slice(0, 120)]) {
+      const inner = JSON.stringify({ pem: text });
+      for (const json of [inner, JSON.stringify({ args: inner })]) {
+        const masked = redactor.payload(json);
+        const value: unknown = JSON.parse(masked);
+        expect(value).toBeDefined();
+        expect(masked).not.toContain(body(12));
+        expect(masked).toContain("-----BEGIN PRIVATE KEY-----**");
+      }
+    }
+  });
+});
+
+describe("what is no secret", () => {
+  test.each([
+    "a task-management-for-developers-of-large-systems is no key",
+    "risk-0123456789abcdef0123456789abcdef and desk-aaaaaaaaaaaaaaaaaaaaaaaa",
+    "from huggingface_hub import hf_hub_download_with_a_rather_long_name",
+    "EURASIAPACIFICREGIONALOFFICES",
+    "npm_config_registry_of_the_company_that_is_rather_long",
+    "cursor eyJvZmZzZXQiOjEyMywibGltaXQiOjEwMCwic29ydCI6ImNyZWF0ZWRBdCJ9 next",
+    "sk-learn, sk-…, ghp_, AKIA, xoxb-, eyJ, glpat-",
+    "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
+    "-----BEGIN CERTIFICATE-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A\n-----END CERTIFICATE-----",
+    "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A\n-----END PUBLIC KEY-----",
+    "😀 ünïcödé 日本語",
+  ])("%s", (text) => {
+    const { redactor, found } = redacting();
+    expect(redactor.text(text)).toBe(text);
+    expect(redactor.payload(JSON.stringify({ text }))).toBe(JSON.stringify({ text }));
+    expect(found).toEqual([]);
+  });
+
+  test("a line inside JSON inside JSON begins with a word of its own", () => {
+    const { redactor } = redacting();
+    const inner = JSON.stringify(`a\nsk-${body(48)}`);
+    expect(redactor.text(`args: ${inner}`)).toContain(`\\nsk-${stars(48)}`);
+  });
+});
+
+describe("JSON", () => {
+  const { redactor } = redacting();
+  const key = `ghp_${body(36)}`;
+  const gone = `ghp_${stars(36)}`;
+
+  test("strings at any depth and names of members; nothing else changes a byte", () => {
+    const text = (secret: string): string =>
+      ` { "a" : 1.0, "b":[1e5,"${secret}",{"${secret}":"x\\u00e9\\/"}],\n"n":12345678901234567890 }`;
+    expect(redactor.payload(text(key))).toBe(text(gone));
+  });
+
+  test("an escape is one character, however it is spelled", () => {
+    const spelled = `\\u0067hp_${body(10)}\\u0041${body(25)}`;
+    expect(redactor.payload(`{"a":"${spelled}"}`)).toBe(`{"a":"\\u0067hp_${stars(36)}"}`);
+  });
+
+  test("a secret does not go on in the next string", () => {
+    const text = JSON.stringify([key.slice(0, 20), key.slice(20)]);
+    expect(redactor.payload(text)).toBe(text);
+  });
+
+  test.each(["{", '{"a', '"', '{"a":"\\', '{"a":"\\u12', "[1,", "", '{"a":"b\nc"}'])(
+    "text that is no JSON stays none: %j",
+    (text) => expect(redactor.payload(text)).toBe(text),
+  );
+
+  test("half a surrogate pair, raw or as an escape, stays what it was", () => {
+    for (const half of ["\\ud83d", "\ud83d", "\\ude00"]) {
+      const text = `{"a":"${half}${key}${half}"}`;
+      expect(redactor.payload(text)).toBe(text.replace(key, gone));
+    }
+  });
+});
+
+test.each([
+  ["sk-ant-".repeat(100_000)],
+  ["eyJ".repeat(100_000)],
+  ["eyJaaaaaaaaaa.".repeat(30_000)],
+  ["ghp_ghp_".repeat(50_000)],
+  ["-----BEGIN PRIVATE KEY-----".repeat(10_000)],
+  ["SecretAccessKey = ".repeat(20_000)],
+  ["xoxb-AKIAglpat-sk-hf_npm_eyJ".repeat(20_000)],
+  ["\\".repeat(300_000)],
+])("no text costs more than so many steps a character: %#", (text) => {
+  let steps = 0;
+  const counted = <T extends object>(of: T): T =>
+    new Proxy(of, {
+      get(target, key) {
+        steps += 1;
+        const value: unknown = Reflect.get(target, key);
+        return value;
+      },
+    });
+  const { next, begins, ...rest } = compile(BUILT_IN);
+  const seen = new Map(begins.flatMap((secrets = []) => secrets.map((one) => [one, counted(one)])));
+  const scan = new TextScan(
+    {
+      ...rest,
+      next: counted(next),
+      begins: begins.map((secrets) => secrets?.map((one) => seen.get(one) ?? one)),
+    },
+    () => undefined,
+  );
+  scan.readPlain(text);
+  // Two looks into the table, and for each part of a pattern that may be under way a few at the pattern.
+  const parts = BUILT_IN.reduce((sum, secret) => sum + secret.parts.length, 0);
+  expect(steps).toBeLessThanOrEqual((2 + 4 * parts) * text.length);
+});

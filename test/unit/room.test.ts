@@ -1,0 +1,52 @@
+import { describe, expect, test } from "vitest";
+import { roomFor } from "../../src/store/room.ts";
+import type { Push } from "../../src/store/push.ts";
+import { newPush, newRow } from "../support/ledger.ts";
+
+const LIMITS = { sessionRowsMax: 10, sessionBytesMax: 1_000 };
+const pushOf = (rows: number, bytes = 1, push: Partial<Push> = {}): Push =>
+  newPush("s", {
+    rows: Array.from({ length: rows }, () => newRow({ payload: "x".repeat(bytes) })),
+    ...push,
+  });
+const rangeOf = (rows: number, firstClientSeq: bigint): Push => {
+  const lastClientSeq = firstClientSeq + BigInt(Math.max(1, rows)) - 1n;
+  const range = { epoch: 1n, stream: 1n, firstClientSeq, lastClientSeq, refused: 0 };
+  return pushOf(rows, 1, { range });
+};
+
+/** One letter a push: goes now, later, or is refused because of rows or bytes. */
+function fates(pushes: readonly Push[], held: { rows: number; bytes: number }): string {
+  const { refused, later } = roomFor(pushes, held, LIMITS);
+  return pushes
+    .map((push) => {
+      const outcome = refused.get(push);
+      if (outcome?.kind === "full") return outcome.of === "rows" ? "R" : "B";
+      return later.has(push) ? "l" : "n";
+    })
+    .join("");
+}
+
+describe("room", () => {
+  test("up to the limit there is room, above it not, for rows and for bytes", () => {
+    expect(fates([pushOf(1)], { rows: 9, bytes: 0 })).toBe("n");
+    expect(fates([pushOf(1)], { rows: 10, bytes: 0 })).toBe("R");
+    expect(fates([pushOf(1, 100)], { rows: 0, bytes: 900 })).toBe("n");
+    expect(fates([pushOf(1, 101)], { rows: 0, bytes: 900 })).toBe("B");
+  });
+
+  test("what has room but for those before it is asked again, and all behind it that has room", () => {
+    expect(fates([pushOf(2), pushOf(2), pushOf(1), pushOf(4)], { rows: 7, bytes: 0 })).toBe("nllR");
+  });
+
+  test("a push that adds nothing has room in a session that holds too much", () => {
+    expect(fates([pushOf(0), pushOf(1)], { rows: 11, bytes: 0 })).toBe("lR");
+  });
+
+  test("of ranges only the first is refused: the others have a gap before them", () => {
+    expect(fates([rangeOf(2, 1n), rangeOf(2, 3n), pushOf(1)], { rows: 9, bytes: 0 })).toBe("Rll");
+    expect(fates([rangeOf(2, 1n), rangeOf(3, 3n), rangeOf(4, 6n)], { rows: 7, bytes: 0 })).toBe(
+      "nll",
+    );
+  });
+});

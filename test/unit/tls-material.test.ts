@@ -1,0 +1,214 @@
+/** The files of TLS: what is refused at the start and by which name, and what happens when they change. */
+import { generateKeyPairSync } from "node:crypto";
+import { mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import type { TlsFiles } from "../../src/transport/tls-files.ts";
+import { TlsMaterial } from "../../src/transport/tls-material.ts";
+import {
+  type Authority,
+  type CertificateFiles,
+  certificateFiles,
+  createAuthority,
+  expired,
+} from "../support/certificates.ts";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { describeUnitContract } from "../support/unit-contract.ts";
+
+let authority: Authority;
+beforeAll(async () => {
+  authority = await createAuthority();
+});
+afterAll(cleanUp);
+
+const POLL_MS = 5;
+
+function material(files: Pick<TlsFiles, "certFile" | "keyFile"> & Partial<TlsFiles>) {
+  const lines: { readonly level: string; readonly msg: string }[] = [];
+  let said = Promise.withResolvers<void>();
+  const log = createLogTo({
+    write: (line) => {
+      lines.push(JSON.parse(line));
+      said.resolve();
+      said = Promise.withResolvers();
+    },
+  });
+  const metrics = createMetrics();
+  const unit = new TlsMaterial(
+    { log, metrics, clock: systemClock },
+    { clientCaFile: undefined, ...files },
+    { pollMs: POLL_MS },
+  );
+  const heard = async (msg: string): Promise<void> => {
+    while (!lines.some((line) => line.msg === msg)) await said.promise;
+  };
+  return { unit, lines, metrics, heard };
+}
+
+async function newFiles(): Promise<CertificateFiles> {
+  return certificateFiles(await authority.server(), authority);
+}
+
+describeUnitContract("TLS material", {
+  create: async () => material(await newFiles()).unit,
+  isOfUse: (unit) => unit.secureContextOptions.cert !== undefined,
+  remains: () => [], // A timer that is left keeps the test's process from its end.
+  broken: {
+    create: () => material({ certFile: "/nowhere/tls.crt", keyFile: "/nowhere/tls.key" }).unit,
+    failure: /TLS_CERT_FILE: the file cannot be read \(ENOENT\)/,
+  },
+});
+
+describe("what cannot be used is refused at the start, by the name of its setting", () => {
+  const cases: readonly (readonly [
+    string,
+    (files: CertificateFiles) => Promise<TlsFiles>,
+    string,
+  ])[] = [
+    [
+      "a key file that is not there",
+      async (files) => ({ ...files, keyFile: `${files.keyFile}.not`, clientCaFile: undefined }),
+      "TLS_KEY_FILE: the file cannot be read (ENOENT)",
+    ],
+    [
+      "a directory",
+      async (files) => ({ ...files, certFile: dirname(files.certFile), clientCaFile: undefined }),
+      "TLS_CERT_FILE: the file cannot be read (EISDIR)",
+    ],
+    [
+      "a key in place of the certificate",
+      async (files) => ({ ...files, certFile: files.keyFile, clientCaFile: undefined }),
+      "TLS_CERT_FILE: expected a certificate in PEM",
+    ],
+    [
+      "a certificate in place of the key",
+      async (files) => ({ ...files, keyFile: files.certFile, clientCaFile: undefined }),
+      "TLS_KEY_FILE: expected a private key in PEM",
+    ],
+    [
+      "a key of another certificate",
+      async (files) => {
+        await writeFile(files.keyFile, (await authority.server()).key);
+        return { ...files, clientCaFile: undefined };
+      },
+      "TLS_KEY_FILE: the key is not that of the certificate in TLS_CERT_FILE",
+    ],
+    [
+      "a key with a password",
+      async (files) => {
+        const { privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+        const locked = { cipher: "aes-256-cbc", passphrase: "x" } as const;
+        const key = privateKey.export({ type: "pkcs8", format: "pem", ...locked });
+        await writeFile(files.keyFile, key);
+        return { ...files, clientCaFile: undefined };
+      },
+      "TLS_KEY_FILE: expected a private key without password",
+    ],
+    [
+      "a file of authorities without any",
+      async (files) => ({ ...files, clientCaFile: files.keyFile }),
+      "TLS_CLIENT_CA_FILE: expected a certificate in PEM",
+    ],
+    [
+      "what looks like a certificate",
+      async (files) => {
+        const text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        await writeFile(files.certFile, text);
+        return { ...files, clientCaFile: undefined };
+      },
+      "TLS_CERT_FILE: expected a certificate in PEM",
+    ],
+  ];
+  test.each(cases)("%s", async (_, prepare, message) => {
+    const { unit } = material(await prepare(await newFiles()));
+    await expect(unit.start()).rejects.toMatchObject({ name: "ServiceError", message });
+    await unit.stop();
+  });
+});
+
+test("an expired certificate is served, and said to be expired", async () => {
+  const files = await certificateFiles(await authority.server(expired()), authority);
+  const { unit, lines, metrics } = material(files);
+  await unit.start();
+  expect(lines).toMatchObject([{ level: "warn", msg: "the TLS certificate is not valid now" }]);
+  const [, seconds] = /expiry_timestamp_seconds\{file="TLS_CERT_FILE"\} (\d+)/.exec(
+    await metrics.text(),
+  ) ?? ["", "0"];
+  expect(Number(seconds) * 1_000).toBeLessThan(Date.now());
+  expect(Number(seconds) * 1_000).toBeGreaterThan(Date.now() - 86_400_000);
+  await unit.stop();
+});
+
+describe("files that change", () => {
+  test("are taken, and whoever listens is told when the new one is there", async () => {
+    const files = await newFiles();
+    const { unit, metrics, heard } = material(files);
+    await unit.start();
+    const before = unit.secureContextOptions;
+    const other = await authority.server();
+    const told = new Promise<unknown>((resolve) =>
+      unit.onChange(() => resolve(unit.secureContextOptions.cert)),
+    );
+    await files.write(other);
+    expect(await told).toBe(other.certificate);
+    expect(unit.secureContextOptions.ticketKeys).not.toEqual(before.ticketKeys);
+    await heard("TLS certificate taken");
+    expect(await metrics.text()).toContain('tls_reloads_total{outcome="changed"} 1');
+    await unit.stop();
+  });
+
+  test("stay as they were when the new ones are refused, until they are right", async () => {
+    const files = await newFiles();
+    const { unit, metrics, lines, heard } = material(files);
+    await unit.start();
+    const { cert } = unit.secureContextOptions;
+    const other = await authority.server();
+    await writeFile(files.certFile, other.certificate); // And its key comes later.
+    await heard("TLS certificate refused, the old one stays");
+    expect(unit.secureContextOptions.cert).toBe(cert);
+    expect(lines.at(-1)).toMatchObject({
+      level: "error",
+      err: { message: "TLS_KEY_FILE: the key is not that of the certificate in TLS_CERT_FILE" },
+    });
+    await writeFile(files.keyFile, other.key);
+    await heard("TLS certificate taken");
+    expect(unit.secureContextOptions.cert).toBe(other.certificate);
+    expect(await metrics.text()).toContain('tls_reloads_total{outcome="failed"} 1');
+    lines.length = 0;
+    await rm(files.certFile);
+    await heard("TLS certificate refused, the old one stays");
+    expect(unit.secureContextOptions.cert).toBe(other.certificate);
+    await unit.stop();
+  });
+
+  test("as Kubernetes changes them: a link to the directory is put in another's place", async () => {
+    const root = await makeDirectory();
+    const put = async (version: string, { certificate, key }: Identity): Promise<void> => {
+      await mkdir(join(root, version));
+      await writeFile(join(root, version, "tls.crt"), certificate);
+      await writeFile(join(root, version, "tls.key"), key);
+      await symlink(version, join(root, "..data.new"));
+      await rename(join(root, "..data.new"), join(root, "..data"));
+    };
+    const [one, other] = [await authority.server(), await authority.server()];
+    await put("1", one);
+    await symlink("..data/tls.crt", join(root, "tls.crt"));
+    await symlink("..data/tls.key", join(root, "tls.key"));
+    const { unit, heard, lines } = material({
+      certFile: join(root, "tls.crt"),
+      keyFile: join(root, "tls.key"),
+    });
+    await unit.start();
+    expect(unit.secureContextOptions.cert).toBe(one.certificate);
+    await put("2", other);
+    await heard("TLS certificate taken");
+    expect(unit.secureContextOptions.cert).toBe(other.certificate);
+    expect(lines.map(({ level }) => level)).not.toContain("error");
+    await unit.stop();
+  });
+});
+
+type Identity = Awaited<ReturnType<Authority["server"]>>;
