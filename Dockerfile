@@ -23,14 +23,18 @@ WORKDIR /app
 COPY --from=dependencies /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY package.json LICENSE ./
-# The embedded PostgreSQL keeps its files here; with DATABASE_URL nothing is written.
+# The embedded PostgreSQL keeps its files here; with DATABASE_URL nothing is written, and the root may
+# be read-only in either case.
 RUN install -d -o node -g node -m 0700 /data
 VOLUME /data
-USER node
+# By number, so that Kubernetes can see that it is not root. What is mounted of TLS_CERT_FILE,
+# TLS_KEY_FILE and AUTH_TOKENS_FILE has to be readable by it.
+USER 1000:1000
 EXPOSE 9000 8000 8083
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
     CMD ["node", "dist/src/main.js", "health"]
 STOPSIGNAL SIGTERM
-# No address is set: without TLS and tokens the service listens on loopback only, unless told twice.
+# No address is set: without TLS and tokens the service listens on loopback only, unless told twice
+# (ALLOW_INSECURE_TRANSPORT, ALLOW_ANONYMOUS). docs/operations.md, "Container", has a trial and the rest.
 ENTRYPOINT ["node", "dist/src/main.js"]
 CMD ["serve"]

@@ -8,7 +8,12 @@ import type { Metrics } from "./observability/metrics.ts";
 import type { Database } from "./store/database.ts";
 import { sessionNotFound } from "./store/refusals.ts";
 import { ownerOf } from "./store/sessions.ts";
-import { addTokenKey, readTokenKeys, removeTokenKeysMadeBefore } from "./store/token-keys.ts";
+import {
+  addTokenKey,
+  readTokenKeys,
+  removeTokenKeysMadeBefore,
+  type TokenKeyRecord,
+} from "./store/token-keys.ts";
 import { TlsMaterial } from "./transport/tls-material.ts";
 
 /** Who is calling, and what may they do. Part of service.ts. */
@@ -30,8 +35,8 @@ export interface DoorParts {
 export function createDoors({ database, ...parts }: DoorParts, config: Config): Doors {
   const audit = createAudit(parts);
   const keys = {
-    readKeys: (limit: Parameters<typeof readTokenKeys>[1]) => readTokenKeys(database, limit),
-    addKey: (key: Parameters<typeof addTokenKey>[1]) => addTokenKey(database, key),
+    readKeys: (limit: { readonly keysMax: number }) => readTokenKeys(database, limit),
+    addKey: (key: TokenKeyRecord) => addTokenKey(database, key),
     removeKeysMadeBefore: (micros: bigint) => removeTokenKeysMadeBefore(database, micros),
   };
   const owners = { ownerOf: (sessionId: string) => ownerOf(database, sessionId) };

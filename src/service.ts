@@ -1,7 +1,7 @@
 /**
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
- *   traces (if on) ─► embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► live ─► wake-ups ─► ingest
+ *   traces (if on) ─► embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest
  *     ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
  *
  * So a stop first ends what callers see (health, watches, calls under way), then commits what waits

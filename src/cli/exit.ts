@@ -14,7 +14,7 @@ export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 const MEANINGS: Record<keyof typeof EXIT, string> = {
   done: "Done. `tail` also ends with it on Ctrl-C, and `tail` and `export` at the next line when their reader is gone.",
   incomplete:
-    "Done, but not all of it: `push` had lines refused, `migrate status` found pending migrations.",
+    "Done, but not all of it: `push` had lines refused, `import` sessions, `retention` met sessions that others held, `migrate status` found pending migrations.",
   usage:
     "Nothing was done: a wrong option, a wrong setting in the environment, or a file that cannot be read or written.",
   unavailable:
@@ -23,7 +23,7 @@ const MEANINGS: Record<keyof typeof EXIT, string> = {
     "Refused for a reason that waiting does not change: no such session, a port or a DATA_DIR that is in use, a schema newer than this version.",
   failed: "Something that should not happen. What is known of it is on stderr.",
   interrupted:
-    "`push` or `export` was interrupted. The same command goes on where `push` stopped; `export` begins anew.",
+    "`push`, `export`, `retention` or `import` was interrupted. The same command goes on where it stopped; `export` begins anew.",
 };
 
 export function exitHelp(): string {

@@ -15,7 +15,7 @@ import type { LimitMetrics } from "../observability/limit-metrics.ts";
 import { BURST_MS, fullAfter, pushWaitMs, streamWaitMs } from "./token-bucket.ts";
 
 /** Callers, and sessions, whose last second is remembered. */
-export const RATE_BUCKETS_MAX = 65_536;
+const RATE_BUCKETS_MAX = 65_536;
 /** Buckets that are looked at when one is made; more than one, so that full ones get fewer. */
 const LOOKED_AT = 4;
 

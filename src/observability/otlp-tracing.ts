@@ -84,20 +84,30 @@ class OtlpTracing implements Tracing {
     attributes: Attributes | undefined,
   ): Span | undefined {
     if (this.#stopped !== undefined) return undefined;
-    const options = { kind: SpanKind.SERVER, ...(attributes === undefined ? {} : { attributes }) };
+    const startTime = Date.now();
+    const epochMs = startTime - performance.now();
+    const kind = SpanKind.SERVER;
+    const options = { kind, startTime, ...(attributes === undefined ? {} : { attributes }) };
     const span = this.#tracer.startSpan(name, options, contextOf(traceparent));
-    return span.isRecording() ? new OtlpSpan(this.#tracer, span) : undefined;
+    return span.isRecording() ? new OtlpSpan(this.#tracer, span, epochMs) : undefined;
   }
 }
 
+/**
+ * Its times, and those of its parts, go by the monotonic clock from one look at the wall clock. Left to
+ * itself the SDK looks once a span, to the millisecond, and parts may seem to begin before the whole.
+ */
 class OtlpSpan implements Span {
   readonly #tracer: OtelTracer;
   readonly #span: OtelSpan;
+  /** Where the monotonic clock's zero is on the wall clock. */
+  readonly #epochMs: number;
   readonly #context: Context;
 
-  constructor(tracer: OtelTracer, span: OtelSpan) {
+  constructor(tracer: OtelTracer, span: OtelSpan, epochMs: number) {
     this.#tracer = tracer;
     this.#span = span;
+    this.#epochMs = epochMs;
     this.#context = trace.setSpan(ROOT_CONTEXT, span);
   }
 
@@ -106,20 +116,24 @@ class OtlpSpan implements Span {
   }
 
   event(name: string, attributes?: Attributes): void {
-    this.#span.addEvent(name, attributes);
+    this.#span.addEvent(name, attributes, this.#nowMs);
   }
 
-  /** The SDK takes a number that is not above `performance.now()` for one of that clock. */
   took(name: string, { fromMs, untilMs }: Elapsed, attributes?: Attributes): void {
-    const options = { startTime: fromMs, ...(attributes === undefined ? {} : { attributes }) };
-    this.#tracer.startSpan(name, options, this.#context).end(untilMs);
+    const startTime = this.#epochMs + fromMs;
+    const options = { startTime, ...(attributes === undefined ? {} : { attributes }) };
+    this.#tracer.startSpan(name, options, this.#context).end(this.#epochMs + untilMs);
   }
 
   end(failure?: string): void {
     if (failure !== undefined) {
       this.#span.setStatus({ code: SpanStatusCode.ERROR, message: failure });
     }
-    this.#span.end();
+    this.#span.end(this.#nowMs);
+  }
+
+  get #nowMs(): number {
+    return this.#epochMs + performance.now();
   }
 }
 

@@ -29,6 +29,8 @@ export interface Automaton {
   readonly columns: Uint8Array;
   /** By state: the secrets that may begin here, one each. */
   readonly begins: readonly (readonly CompiledSecret[] | undefined)[];
+  /** By state: no prefix is under way. */
+  readonly rests: readonly boolean[];
 }
 
 export const START = 0;
@@ -65,7 +67,8 @@ export function compile(secrets: readonly Secret[]): Automaton {
     const found = [...new Set(complete)].flatMap((secret) => compiled[secret] ?? []);
     return found.length > 0 ? found : undefined;
   });
-  return { next: Uint16Array.from(next), width, columns, begins };
+  const rests = states.map(({ partial }) => partial.length === 0);
+  return { next: Uint16Array.from(next), width, columns, begins, rests };
 }
 
 /** Else a candidate could outlive an older one of its secret, and only the older one is kept. */

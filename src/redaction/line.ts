@@ -19,10 +19,15 @@ import { type Found, TextScan } from "./text-scan.ts";
 /** `delta` is the masked text, as it is spelled; undefined where nothing was to be masked. */
 export type Release<T> = (event: T, delta: string | undefined) => void;
 
-export interface LineLimits {
+export interface LineOptions {
   /** How long an event waits; on the clock of `take`. */
   readonly maxAgeMs: number;
+  /** Of the stream that this one goes on with; this line takes them over. */
+  readonly texts?: Texts | undefined;
 }
+
+/** Texts that are not over, by the names of their constructs. */
+export type Texts = Map<string, TextScan>;
 
 /** Events that wait. A pattern needs fewer, one character each; others that come between wait as well. */
 const WAITING_MAX = 1_024;
@@ -44,7 +49,7 @@ export class RedactionLine<T> {
   readonly #found: Found;
   readonly #release: Release<T>;
   readonly #maxAgeMs: number;
-  readonly #texts = new Map<string, TextScan>();
+  readonly #texts: Texts;
   /** By its place, which all fragments of one frame share: so that most need no name. */
   #last: { readonly place: EventPlace; readonly scan: TextScan } | undefined;
   /** Of CHUNK events, which may leave out whose text goes on. */
@@ -55,18 +60,25 @@ export class RedactionLine<T> {
   constructor(
     automaton: Automaton,
     found: Found,
-    { release, limits }: { readonly release: Release<T>; readonly limits: LineLimits },
+    { release, maxAgeMs, texts = new Map() }: LineOptions & { readonly release: Release<T> },
   ) {
     this.#automaton = automaton;
     this.#found = found;
     this.#release = release;
-    this.#maxAgeMs = limits.maxAgeMs;
+    this.#maxAgeMs = maxAgeMs;
+    this.#texts = texts;
   }
 
   /** When the first that waits has waited long enough. */
   get dueAtMs(): number | undefined {
     const first = this.#waiting[this.#first];
     return first && first.atMs + this.#maxAgeMs;
+  }
+
+  /** Those that a secret has begun in; undefined: there is none, or it is no longer known. */
+  get openTexts(): Texts | undefined {
+    const open = [...this.#texts].filter(([, scan]) => !scan.isAtRest);
+    return open.length > 0 ? new Map(open) : undefined;
   }
 
   /** The next piece of the text of `place`: the body of a JSON string. */

@@ -5,11 +5,11 @@ import { compile } from "./automaton.ts";
 import { maskJson } from "./json-text.ts";
 import { type Keys, keysOf, KEY_KIND, withoutValues } from "./keys.ts";
 import { maskPlain } from "./masking.ts";
-import { type LineLimits, RedactionLine, type Release } from "./line.ts";
+import { type LineOptions, RedactionLine, type Release, type Texts } from "./line.ts";
 import type { Secret } from "./patterns.ts";
 import { type Found, TextScan } from "./text-scan.ts";
 
-export type { RedactionLine };
+export type { RedactionLine, Texts };
 
 export interface RedactionOptions {
   readonly secrets: readonly Secret[];
@@ -31,7 +31,7 @@ export interface Redactor {
   /** The same without a `delta` that is a string, which may be a piece of a longer text. */
   readonly besidesDelta: (payload: string) => Besides;
   /** For texts that come in pieces. */
-  line<T>(release: Release<T>, limits: LineLimits): RedactionLine<T>;
+  line<T>(release: Release<T>, options: LineOptions): RedactionLine<T>;
 }
 
 export function createRedactor({ secrets, keys: names }: RedactionOptions, found: Found): Redactor {
@@ -55,7 +55,7 @@ export function createRedactor({ secrets, keys: names }: RedactionOptions, found
       const delta = deltaOf(payload);
       return { payload: json(payload, delta), leavesDelta: delta !== undefined };
     },
-    line: (release, limits) => new RedactionLine(automaton, found, { release, limits }),
+    line: (release, options) => new RedactionLine(automaton, found, { release, ...options }),
   };
 }
 

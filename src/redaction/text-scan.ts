@@ -76,6 +76,11 @@ export class TextScan {
     return this.#live.length > 0;
   }
 
+  /** What comes next is masked, or not, whatever came before. */
+  get isAtRest(): boolean {
+    return this.#live.length === 0 && this.#automaton.rests[this.#state] === true;
+  }
+
   /** Up to here it is known what is masked. */
   get settled(): number {
     let settled = this.#position;

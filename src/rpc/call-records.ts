@@ -68,9 +68,10 @@ export class CallRecords {
 
   /** Undefined where no trace is recorded, which costs a call one look. */
   span(metadata: Metadata): Span | undefined {
-    const given = this.#tracer === undefined ? [] : metadata.get("traceparent");
+    if (this.#tracer === undefined) return undefined;
+    const given = metadata.get("traceparent");
     const traceparent = given.length === 1 ? String(given[0]) : undefined;
-    return this.#tracer?.span(this.#spanName, traceparent, this.#spanAttributes);
+    return this.#tracer.span(this.#spanName, traceparent, this.#spanAttributes);
   }
 
   ended(end: CallEnd): void {

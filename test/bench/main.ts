@@ -15,6 +15,7 @@ import { benchMemory } from "./memory.ts";
 import { type BenchName, type BenchOptions, readOptions, USAGE } from "./options.ts";
 import { profilePush, profileStream } from "./profile.ts";
 import { benchPush } from "./push.ts";
+import { benchRedaction } from "./redaction.ts";
 import { benchRead } from "./read.ts";
 import { benchStream } from "./stream.ts";
 import { benchWatch } from "./watch.ts";
@@ -28,6 +29,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   watch: benchWatch,
   join: benchJoin,
   compression: benchCompression,
+  redaction: benchRedaction,
   stream: benchStream,
   writer: benchWriter,
   auth: benchAuth,

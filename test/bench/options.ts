@@ -9,6 +9,7 @@ const BENCHES = [
   "watch",
   "join",
   "compression",
+  "redaction",
   "stream",
   "writer",
   "auth",
@@ -39,7 +40,7 @@ export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
   --calls N     how many calls (rows, for read) it has instead
   --rounds N    how often each server gets its turn
   --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow
-  --corpus DIR  recorded streams, for compression and stream
+  --corpus DIR  recorded streams, for compression, redaction and stream
   --quick       everything small: shows that it works, its figures mean nothing
 
 One JSON document on stdout, progress on stderr.

@@ -12,6 +12,7 @@ import { endService, type ServiceProcess, startService } from "../support/servic
 import { observedWriter } from "../support/writing.ts";
 
 const MESSAGES_PER_SECOND = 10;
+const BYTES_PER_SECOND = 100_000;
 const ROWS_MAX = 6;
 const BYTES_MAX = 1_024;
 
@@ -26,7 +27,7 @@ beforeAll(async () => {
     startService({
       env: {
         SESSION_MESSAGES_PER_SECOND: String(MESSAGES_PER_SECOND),
-        SESSION_BYTES_PER_SECOND: "100000",
+        SESSION_BYTES_PER_SECOND: String(BYTES_PER_SECOND),
       },
     }),
     startService({
@@ -142,16 +143,15 @@ test("the writer of the SDK waits as long as it is told, and goes on; nothing is
     sessionId,
     messages: "manual",
   });
-  const count = 2 * MESSAGES_PER_SECOND;
-  for (let n = 0; n < count; n += 1) writer.message({ type: "assistant", payload: `${n}` });
+  // A second's worth each.
+  const payloads = ["1", "2", "3"].map((digit) => digit.repeat(BYTES_PER_SECOND));
+  for (const payload of payloads) writer.message({ type: "assistant", payload });
   const { stats, complete } = await writer.close({ timeoutMs: 60_000 });
-  expect([complete, stats.messages]).toMatchObject([true, { committed: count, refused: 0 }]);
+  expect([complete, stats.messages]).toMatchObject([true, { committed: 3, refused: 0 }]);
   const told = { kind: "unreachable", stream: "messages", reason: "RATE_LIMITED" };
   expect(problems[0]).toMatchObject(told);
   const rows = await rowsOf(client, "messages", sessionId);
-  expect(rows.map(({ payload }) => payload)).toEqual(
-    Array.from({ length: count }, (_, n) => `${n}`),
-  );
+  expect(rows.map(({ payload }) => payload)).toEqual(payloads);
 });
 
 const FULL = { code: "FAILED_PRECONDITION", reason: "SESSION_FULL", retryAfterMs: undefined };

@@ -156,7 +156,7 @@ describe("with a certificate", () => {
       await expect(shown(address, old)).rejects.toMatchObject({
         code: expect.stringMatching(/PROTOCOL|CONNRESET|ALERT/),
       });
-      const newer = { maxVersion: "TLSv1.2", minVersion: "TLSv1.2" } as const;
+      const newer = { maxVersion: "TLSv1.2", minVersion: "TLSv1.2", ...HTTP2 } as const;
       expect(await shown(address, newer)).toHaveProperty("serialNumber");
     }
     const [host = "", port] = service.grpcAddress.split(":");
@@ -296,5 +296,6 @@ describe("a start", () => {
     const files = await certificateFiles(await authority.server(expired()), authority);
     const service = await serving(files);
     await logged(service, "the TLS certificate is not valid now");
+    await expect(shown(service.grpcAddress, HTTP2)).rejects.toThrow("certificate has expired");
   });
 });

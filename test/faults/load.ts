@@ -37,10 +37,8 @@ export const LOAD = {
 const PACE_MS = 25;
 /** A row each: it falls behind every window. */
 const SLOW_ROW_MS = 40;
-/** From the last push until nothing of any writer is open. */
-const DRAIN_LIMIT_MS = 60_000;
-/** From then on until every reader has everything. */
-const CATCH_UP_LIMIT_MS = 60_000;
+/** From the last push until nothing of any writer is open, and from then on until all is read. */
+export const REST_LIMIT_MS = 60_000;
 
 export class Load {
   readonly history = new History();
@@ -116,20 +114,20 @@ export class Load {
   }
 
   /** Nothing new is written; resolves when what was begun has come to its end, or has had its time. */
-  async stopWriting(): Promise<void> {
+  async stopWriting(limitMs: number): Promise<void> {
     this.#isOver = true;
     this.#isSlow = false;
     const late = new AbortController();
-    const limit = delay(DRAIN_LIMIT_MS, undefined, { signal: late.signal }).catch(() => undefined);
+    const limit = delay(limitMs, undefined, { signal: late.signal }).catch(() => undefined);
     await Promise.race([Promise.all(this.#writing.values()), limit]);
     late.abort();
     for (const name of this.#writing.keys()) {
-      this.failures.push(`${name} did not come to its end in ${DRAIN_LIMIT_MS} ms`);
+      this.failures.push(`${name} did not come to its end in ${limitMs} ms`);
     }
   }
 
   /** Resolves when every reader has come to the end of its session, or has had its time. */
-  async finishReading(finals: Finals): Promise<void> {
+  async finishReading(finals: Finals, limitMs: number): Promise<void> {
     const { readers } = this.history;
     const late = setTimeout(() => {
       for (const reader of readers) {
@@ -137,7 +135,7 @@ export class Load {
         if (reader.cursor < head) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
       }
       for (const reader of this.passReaders) reader.giveUp();
-    }, CATCH_UP_LIMIT_MS);
+    }, limitMs);
     for (const reader of this.passReaders) reader.finish(finals);
     for (const reader of readers) {
       await reader.until(finals.get(reader.sessionId)?.[reader.stream] ?? 0n);

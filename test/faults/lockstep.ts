@@ -63,7 +63,7 @@ export async function writeQuietly(
     const beganMs = performance.now();
     const row = await send({ history, client }, push, options);
     heads.knows(row);
-    progress.acknowledged(name, sessionId, beganMs);
+    progress.came(name, beganMs);
     const waiting = readers.filter(({ stream }) => stream === row.stream);
     const isSeen = (): boolean =>
       waiting.every(({ cursor, failure }) => cursor >= lastSeqOf(row) || failure !== undefined);

@@ -23,6 +23,8 @@ if (options === undefined) {
 } else {
   await runAllDefects(options, options.defects);
 }
+// Of a run that failed, writers may still try; all that they tried it on is gone.
+process.exit();
 
 function tell(line: string): void {
   process.stderr.write(`${line}\n`);

@@ -37,10 +37,15 @@ export class Progress {
     this.#writers.delete(writer);
   }
 
-  /** A push into the session was acknowledged that began then. */
-  acknowledged(writer: string, sessionId: string, beganMs = performance.now()): void {
+  /** Something of the writer came through that began then. */
+  came(writer: string, beganMs = performance.now()): void {
     const of = this.#writers.get(writer);
     if (of !== undefined) of.newestMs = Math.max(of.newestMs, beganMs);
+  }
+
+  /** The same, of a writer that waits for nothing but its answers: silence of its session is a gap. */
+  acknowledged(writer: string, sessionId: string, beganMs = performance.now()): void {
+    this.came(writer, beganMs);
     const nowMs = performance.now();
     const ms = nowMs - (this.#sessions.get(sessionId) ?? nowMs);
     this.#sessions.set(sessionId, nowMs);

@@ -7,7 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Random } from "../support/random.ts";
 import { askDatabase, Cluster } from "./cluster.ts";
 import { excerptOf } from "./excerpt.ts";
-import { Load } from "./load.ts";
+import { Load, REST_LIMIT_MS } from "./load.ts";
 import { MemoryWatch } from "./memory.ts";
 import { operationsOf, type Operations } from "./operations.ts";
 import {
@@ -57,6 +57,8 @@ export interface Violation {
 
 /** From the heal of a fault until every writer has got something new through. */
 export const RECOVERY_LIMIT_MS = 30_000;
+/** Where something stands still, whoever waits for it is not waited for. */
+const REST_LIMIT_AFTER_PROBLEM_MS = 5_000;
 /** More of the same tells nothing new. */
 const VIOLATIONS_MAX = 30;
 const EXCERPTS_MAX = 5;
@@ -106,14 +108,18 @@ class Run {
     const untilMs = performance.now() + this.#options.seconds * 1_000;
     const isOver = (): boolean =>
       performance.now() >= untilMs || this.#options.signal?.aborted === true;
-    while (!isOver() && !this.#isLost(load)) {
+    while (!isOver() && !this.#isLost(load, memory)) {
       await this.#step(steps.next().value, load);
     }
     this.#weather.note("the writers stop");
-    await load.stopWriting();
+    const isLost = this.#isLost(load, memory);
+    const limitMs = isLost ? REST_LIMIT_AFTER_PROBLEM_MS : REST_LIMIT_MS;
+    await load.stopWriting(limitMs);
+    // One that has ended by itself is needed to read what there is.
+    for (const replica of this.#cluster.replicas) if (!replica.isMeantToRun) await replica.start();
     const { sessionIds } = load;
     const finals = await askDatabase(url, (sql) => readFinals(sql, sessionIds));
-    await load.finishReading(finals);
+    await load.finishReading(finals, limitMs);
     memory.stop();
     this.#weather.note("all have come to rest");
     const from = { address: this.#cluster.replica(0).service.grpcAddress };
@@ -128,9 +134,9 @@ class Run {
     return smallDiskMissing === undefined ? kinds : kinds.filter((kind) => kind !== "full_disk");
   }
 
-  /** Nothing more can be learnt: a writer has ended, or cannot get through. */
-  #isLost(load: Load): boolean {
-    return load.failures.length > 0 || this.#problems.length > 0;
+  /** Nothing more can be learnt: a writer or a replica has ended, or somebody cannot get through. */
+  #isLost(load: Load, memory: MemoryWatch): boolean {
+    return load.failures.length + this.#problems.length + memory.problems.length > 0;
   }
 
   async #step({ calmMs, faults }: Step, { sessionIds }: Load): Promise<void> {

@@ -35,6 +35,7 @@ interface Stored extends Inserted {
   readonly becomes: readonly Expected[];
 }
 
+const seed = seedOfRun();
 let upstream: TestDatabase;
 let from: postgres.Sql;
 let ledger: TestLedger;
@@ -70,8 +71,6 @@ afterAll(async () => {
 
 /** Sessions by turns as it happens, each with its own runs in order; the late ones after half of all. */
 async function fillUpstream(): Promise<void> {
-  const seed = seedOfRun();
-  console.info(`import: SEED=${seed}`);
   const random = new Random(seed);
   const queues = new Map<string, UpstreamRow[]>();
   for (const id of SESSIONS) {
@@ -218,7 +217,7 @@ test("a dry run tells what the import would do, and writes nothing", async () =>
   });
 });
 
-describe("killed twice on the way, and run to its end", () => {
+describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
   let end: Awaited<ReturnType<typeof imported>>;
 
   test("each time it leaves whole batches", { timeout: 120_000 }, async () => {

@@ -238,6 +238,13 @@ test("a CHUNK that leaves out its message goes on with the last one's text", () 
   expect(stream.events().join()).not.toMatch(/aa|bb/);
 });
 
+test("a `delta` that is no fragment's is masked with its event, valid or not", () => {
+  const stream = new RedactedStream(redactor);
+  for (const delta of ["kkaaaaaa", ["kkaaaaaa"]])
+    stream.push(JSON.stringify({ type: "CUSTOM", name: "n", value: 1, delta }));
+  expect(stream.events().join()).not.toContain("aa");
+});
+
 test("more events than may wait are let go", () => {
   const stream = new RedactedStream(redactor);
   stream.push(JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "ghp_abcd" }));

@@ -62,8 +62,9 @@ test("a push is granted after what it is told to wait, and not a millisecond ear
       for (const [pause, cost] of pushes) {
         nowMs += pause;
         const waitMs = Math.ceil(pushWaitMs(fullAtMs, cost, nowMs));
-        if (waitMs > 1)
-          expect(pushWaitMs(fullAtMs, cost, nowMs + waitMs - 1.01)).toBeGreaterThan(0);
+        // Times round: looked at a hundredth of a millisecond before the whole one.
+        const earlierMs = pushWaitMs(fullAtMs, cost, nowMs + waitMs - 1.01);
+        expect(earlierMs > 0 || waitMs <= 1).toBe(true);
         nowMs += waitMs;
         expect(pushWaitMs(fullAtMs, cost, nowMs)).toBe(0);
         fullAtMs = fullAfter(fullAtMs, cost, nowMs);
@@ -106,7 +107,8 @@ test("of streams: what flows in, a bucket, and a frame of each; none waits for e
         const total = granted.reduce((sum, { costMs: cost }) => sum + cost, 0);
         expect(total).toBeLessThanOrEqual(6_000 + BURST_MS + oneEach + ROUNDING_MS);
         for (const { sent } of streams) expect(sent).toBeGreaterThan(1);
-        if (oneEach <= BURST_MS / 4) expect(waiting).toEqual([]);
+        // Where the frames of all streams together leave room beside half a bucket.
+        expect(oneEach > BURST_MS / 4 || waiting.length === 0).toBe(true);
       },
     ),
     properties({ runs: 60 }),

@@ -137,7 +137,7 @@ describe("what is wrong with a token", () => {
     expect(await auth.refusalOf(`${other}.${payload}.${signature}`)).toBe("signature");
   });
 
-  test("the payload is no JSON, or no object", async () => {
+  test("the payload is no JSON, or no object, or its end is never", async () => {
     const { CompactSign, generateKeyPair, exportJWK } = await import("jose");
     const { publicKey, privateKey } = await generateKeyPair("ES256");
     writeFileSync(
@@ -147,7 +147,8 @@ describe("what is wrong with a token", () => {
     await using own = await startAuth({
       options: { ...OPTIONS, oidcJwksFile: join(folder, "own.json") },
     });
-    for (const payload of ["text", "[]", "null", ""]) {
+    const endless = JSON.stringify({ ...CLAIMS, exp: 0 }).replace('"exp":0', '"exp":1e999');
+    for (const payload of ["text", "[]", "null", "", endless]) {
       const signed = await new CompactSign(Buffer.from(payload))
         .setProtectedHeader({ alg: "ES256", kid: "own" })
         .sign(privateKey);

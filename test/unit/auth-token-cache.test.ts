@@ -140,10 +140,13 @@ describe("checks", () => {
     expect(begun).toEqual(["a", "b", "c", "d", "e"]);
     await Promise.all(waiting);
     // All places are free again.
-    const more = ["g", "h"].map(ask);
+    const more = ["g", "h", "i"].map(ask);
     await Promise.resolve();
     expect(begun.slice(5)).toEqual(["g", "h"]);
     for (const one of ["g", "h"]) answers.get(one)?.(known());
+    await Promise.all(more.slice(0, 2));
+    await Promise.resolve();
+    answers.get("i")?.(known());
     await Promise.all(more);
   });
 });

@@ -8,6 +8,7 @@ import {
   type PushSessionEventsRequest,
   PushSessionEventsRequestSchema,
 } from "../../gen/ambient/v1/event_stream_pb.ts";
+import { ListSessionEventsRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
 import {
   PushSessionMessageRequestSchema,
   WatchSessionMessagesRequestSchema,
@@ -145,7 +146,7 @@ describe("a call", () => {
     const refuse = (): never => {
       throw sessionNotFound("s1");
     };
-    const { parts, asked } = behindThe(refuse, {});
+    const { methods, parts, asked } = behindThe(refuse, {});
     const notReached = (): never => {
       throw new Error("reached");
     };
@@ -158,7 +159,10 @@ describe("a call", () => {
     const context = contextOf(SCOPED);
     const of = { sessionId: "s1" };
     const join = { ...of, protocolVersion: undefined, messages: [], follow: false, waits: false };
+    const page = create(ListSessionEventsRequestSchema, of);
+    const span = { startMicros: undefined, endMicros: undefined };
     const calls = [
+      () => methods.readEventHistory({ page, span }, context),
       () => reads.runs.listRuns({ ...of, afterSeq: 0n, runsMax: 1 }, context),
       () => reads.transcripts.readTranscript({ ...of, upToSeq: undefined }, context),
       () => reads.exports.exportEvents("s1", context),

@@ -146,6 +146,7 @@ test("the command line says which benchmarks, and refuses what it does not know"
     "watch",
     "join",
     "compression",
+    "redaction",
     "stream",
     "writer",
     "auth",

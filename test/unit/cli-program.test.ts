@@ -53,7 +53,7 @@ describe("help", () => {
     expect(stdout).toContain(exitHelp());
   });
 
-  test.each(["push", "tail", "export", "sessions", "migrate"])(
+  test.each(["push", "tail", "export", "sessions", "erase", "retention", "import", "migrate"])(
     "of %s has the exit codes",
     async (command) => {
       const { exitCode, stdout } = await run([command, "--help"]);
@@ -184,4 +184,68 @@ describe("migrate", () => {
     const answered = await run(["migrate", "down", "--yes"], { isTerminal: true, migrate });
     expect(answered.exitCode).toBe(0);
   });
+});
+
+describe("retention", () => {
+  const summary = {
+    sessions: 3,
+    sessionsErased: 1,
+    sessionsBusy: 0,
+    messages: 2n,
+    events: 5n,
+    payloadBytes: 70n,
+  };
+  const erasing = (given: Partial<typeof summary> = {}) => ({
+    retention: () => Promise.resolve({ ...summary, ...given }),
+  });
+
+  test("says what went, to a person and to a program", async () => {
+    const args = ["retention", "--older-than", "30d"];
+    expect((await run(args, erasing())).stdout).toBe(
+      "erased 5 events and 2 messages (70 payload bytes) of 1 of 3 sessions\n",
+    );
+    expect((await run([...args, "--dry-run"], erasing())).stdout).toMatch(/^would erase 5 events/);
+    const json = await run([...args, "--json"], erasing());
+    expect(JSON.parse(json.stdout)).toEqual({
+      ...summary,
+      dryRun: false,
+      messages: 2,
+      events: 5,
+      payloadBytes: 70,
+    });
+  });
+
+  test("sessions that others held are left: exit code 1", async () => {
+    const args = ["retention", "--older-than", "30d"];
+    const { exitCode, stderr } = await run(args, erasing({ sessionsBusy: 2 }));
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain("2 sessions were held");
+  });
+
+  test.each([
+    ["30d", 30 * 86_400_000],
+    ["720h", 720 * 3_600_000],
+    ["90m", 90 * 60_000],
+  ])("%s", async (age, afterMs) => {
+    let asked = 0;
+    const retention: CliIo["retention"] = (options) => {
+      asked = options.afterMs;
+      return Promise.resolve(summary);
+    };
+    await run(["retention", "--older-than", age], { retention });
+    expect(asked).toBe(afterMs);
+  });
+
+  test.each(["", "0d", "30", "30s", "-1d", "4000d", "1.5d"])("not %j", async (age) => {
+    expect((await run(["retention", `--older-than=${age}`])).exitCode).toBe(2);
+  });
+});
+
+test("erase asks to be told twice, and import does not repeat a URL that is none", async () => {
+  const erased = await run(["erase", "s"]);
+  expect(erased).toMatchObject({ exitCode: 2, stdout: "" });
+  expect(erased.stderr).toContain("--yes");
+  const imported = await run(["import", "--from", "http://u:secret@h/d"]);
+  expect(imported).toMatchObject({ exitCode: 2, stdout: "" });
+  expect(imported.stderr).not.toContain("secret");
 });

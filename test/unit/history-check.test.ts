@@ -77,6 +77,18 @@ test("what agrees has no problem, whatever was retried, refused or lost", async 
   expect(problemsOf(history, witness)).toEqual([]);
 });
 
+test("what others write into a session that is shared is not looked at, and still counted", async () => {
+  const { history, rows, witness } = await written(KINDS);
+  const last = rows.findLast(({ stream }) => stream === "events");
+  if (last === undefined) throw new Error("nothing was written");
+  const other: Row = { ...last, seq: last.seq + 1n, id: "another", payload: '{"type":"RAW"}' };
+  const shared = new Set(["s"]);
+  expect(problemsOf(history, holding([...rows, other]), { shared })).toEqual([]);
+  expect(problemsOf(history, holding([...rows, other]))).toEqual(["s events 11: nobody sent it"]);
+  const uncounted = { ...witness, rows: [...rows, other] };
+  expect(problemsOf(history, uncounted, { shared })).toHaveLength(1);
+});
+
 describe("names", () => {
   test("an acknowledged push that is not there", async () => {
     const { history, rows } = await written([{}, {}]);

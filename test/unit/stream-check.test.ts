@@ -62,6 +62,14 @@ function writing(names: readonly string[], changes: Partial<WriterRecord> = {}):
   };
 }
 
+test("what others push into the session is theirs, and takes numbers", () => {
+  const session = holding(["a", "theirs", "b"]);
+  const writer = writing(["a", "b"], { acknowledged: [] });
+  const isOthers = ({ payload }: StoredRow): boolean => payload.includes("theirs");
+  expect(streamProblemsOf([writer], session, isOthers)).toEqual([]);
+  expect(streamProblemsOf([writer], session)).toEqual(["seq 2: nobody sent it"]);
+});
+
 test("what agrees has no problem, in rows of any size", () => {
   for (const counts of [[1, 1, 1, 1, 1, 1], [6], [1, 4, 1]]) {
     expect(streamProblemsOf([writing(EVENTS)], holding(EVENTS, counts))).toEqual([]);

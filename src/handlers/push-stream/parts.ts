@@ -5,12 +5,14 @@ import type { CommitParts } from "./commits.ts";
 import type { Intake } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
 import type { OpenGroups } from "./open-groups.ts";
+import type { OpenTexts } from "./open-texts.ts";
 import type { PaceParts } from "./pace.ts";
 import type { StreamRowsOptions } from "./stream-rows.ts";
 
 export interface StreamParts extends CommitParts, PaceParts {
   readonly meter: StreamMeter;
   readonly groups: Pick<OpenGroups, "leave">;
+  readonly openTexts: OpenTexts;
   readonly clock: Clock;
 }
 

@@ -79,7 +79,8 @@ export class PushStream implements StreamOfSession {
     const settled = (error: ServiceError | undefined): void =>
       this.#guarded(() => this.#settled(error));
     this.#commits = new StreamCommits(parts, { sessionId, opened, actor, settled });
-    this.#rows = new StreamRows(this.#commits, parts.meter, options);
+    const texts = parts.openTexts.take(sessionId, opened);
+    this.#rows = new StreamRows(this.#commits, parts.meter, { ...options, texts });
     this.#pace = new Pace(parts, () => this.#guarded(() => this.#goOn()));
   }
 
@@ -309,6 +310,9 @@ export class PushStream implements StreamOfSession {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#parts.groups.leave(this);
+    const { epoch } = this.opened;
+    const left = { epoch, lastClientSeq: this.#commits.numbers.next - 1n };
+    this.#parts.openTexts.leave(this.sessionId, left, this.#rows.openTexts);
   }
 
   /** One timer, that is set again only when it has run: groups come and go much faster. */

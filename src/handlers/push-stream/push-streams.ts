@@ -23,6 +23,7 @@ import type { Redactor } from "../../redaction/redactor.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { Caller, Conversation, ConversationRecord, Handlers } from "../context.ts";
 import type { OpenGroups } from "./open-groups.ts";
+import { OpenTexts } from "./open-texts.ts";
 import { checkOpen, openFirst } from "./checks.ts";
 import { StreamFrames } from "./frames.ts";
 import { StreamMeter, type StreamMetrics } from "./meter.ts";
@@ -32,7 +33,7 @@ import { PushStream } from "./push-stream.ts";
 const TOO_MANY_RETRY_AFTER_MS = 1_000;
 
 export interface PushStreamParts
-  extends Omit<StreamParts, "groups" | "meter" | "ingest" | "charge"> {
+  extends Omit<StreamParts, "groups" | "meter" | "openTexts" | "ingest" | "charge"> {
   readonly rates: Pick<RateLimits, "charge">;
   readonly ingest: Pick<Ingest, "push" | "open">;
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
@@ -55,6 +56,7 @@ export function createPushStreamHandlers(
   options: PushStreamOptions,
 ): Pick<Handlers<typeof SessionService>, "pushSessionEvents"> {
   const meter = new StreamMeter(metrics);
+  const openTexts = new OpenTexts();
   let open = 0;
   const ended = (): void => {
     open -= 1;
@@ -65,12 +67,12 @@ export function createPushStreamHandlers(
       if (open >= options.pushStreamsMax) throw tooManyStreams();
       open += 1;
       meter.streams(open);
-      return new PushStreamCall({ ...parts, meter }, caller, { ...options, ended });
+      return new PushStreamCall({ ...parts, meter, openTexts }, caller, { ...options, ended });
     },
   };
 }
 
-type CallParts = Omit<PushStreamParts, "metrics"> & { readonly meter: StreamMeter };
+type CallParts = Omit<PushStreamParts, "metrics"> & Pick<StreamParts, "meter" | "openTexts">;
 
 interface CallOptions extends PushStreamOptions {
   readonly ended: () => void;

@@ -10,7 +10,7 @@
 import { Compressor } from "../../compressor/compressor.ts";
 import type { CompressorLimits } from "../../compressor/limits.ts";
 import { gapsOf } from "../../compressor/frame.ts";
-import type { RedactionLine, Redactor } from "../../redaction/redactor.ts";
+import type { RedactionLine, Redactor, Texts } from "../../redaction/redactor.ts";
 import type { StreamCommits } from "./commits.ts";
 import { type FragmentEvent, printed, type Taken, type TakenFragment } from "./intake.ts";
 import type { GroupClosing, StreamMeter } from "./meter.ts";
@@ -20,6 +20,8 @@ export interface StreamRowsOptions {
   readonly compressor: Pick<CompressorLimits, "maxAgeMs"> & Partial<CompressorLimits>;
   /** Undefined: nothing is redacted. */
   readonly redactor: Redactor | undefined;
+  /** Secrets that had begun in the stream before. */
+  readonly texts?: Texts | undefined;
 }
 
 /** An event, and what it is to the stream. */
@@ -38,20 +40,25 @@ export class StreamRows {
   constructor(
     commits: StreamCommits,
     meter: Pick<StreamMeter, "groupClosed">,
-    { compressor, redactor }: StreamRowsOptions,
+    { compressor, redactor, texts }: StreamRowsOptions,
   ) {
     this.#commits = commits;
     this.#meter = meter;
     this.#compressor = new Compressor(compressor);
     this.#line = redactor?.line<Arrival>(
       (arrival, delta) => this.#settle(delta === undefined ? arrival : withDelta(arrival, delta)),
-      { maxAgeMs: compressor.maxAgeMs },
+      { maxAgeMs: compressor.maxAgeMs, texts },
     );
   }
 
   /** Events that are no rows yet, if there are any. */
   get isOpen(): boolean {
     return this.#compressor.dueAtMs !== undefined || this.#line?.dueAtMs !== undefined;
+  }
+
+  /** Secrets that have begun, for the stream that goes on. */
+  get openTexts(): Texts | undefined {
+    return this.#line?.openTexts;
   }
 
   /** When `due` is to be called. */

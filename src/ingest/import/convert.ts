@@ -33,7 +33,7 @@ function convertEvent(row: SourceRow): Converted {
     eventType,
     payload,
     // Upstream's default is 1, which of a group says nothing.
-    eventCount: row.eventCount,
+    eventCount: row.eventCount === 1 ? 0 : row.eventCount,
     createdAtMicros,
     completedAtMicros: isBackwards ? createdAtMicros : completedAtMicros,
     hasFragments: false,

@@ -1,18 +1,18 @@
-/** Ticks a request may take to be whole … */
-const ARRIVAL_TICKS_MAX = 60;
-/** … and when there is no room for others. */
-const PRESSED_TICKS_MAX = 5;
-
-/** A second: the limits are long, and a clock a chunk would be asked more often than all that. */
+/** Ticks of the server's clock: the limits are long, and a chunk is too often to look at a real one. */
 export const TICK_MS = 1_000;
 
-/** A request that is not whole. */
+/** A request may take so many to be whole, and a message of a stream. */
+const WHOLE_TICKS_MAX = 60;
+/** When the memory is needed by others, a request has so many, and a message may stand still so long. */
+const PRESSED_TICKS_MAX = 5;
+
+/** Something that is not whole. */
 export interface Arrival {
   late(): void;
 }
 
-/** The requests that are not whole, in the order they began. */
-export class Arriving {
+/** What is not whole, by the time since it began. */
+class Waiting {
   readonly #began = new Map<Arrival, number>();
   #tick = 0;
 
@@ -24,14 +24,38 @@ export class Arriving {
     this.#began.delete(arrival);
   }
 
-  /** Tells those that are late; `isPressed`: they take memory that others need. */
-  tick({ isPressed }: { readonly isPressed: boolean }): void {
+  tick(ticksMax: number): void {
     this.#tick += 1;
-    const ticksMax = isPressed ? PRESSED_TICKS_MAX : ARRIVAL_TICKS_MAX;
     for (const [arrival, began] of this.#began) {
-      if (this.#tick - began <= ticksMax) return;
+      if (this.#tick - began <= ticksMax) return; // Those behind it began later.
       this.#began.delete(arrival);
       arrival.late();
     }
+  }
+}
+
+/** Requests and messages that are not whole, of all calls. */
+export class Arriving {
+  readonly requests = new Waiting();
+  readonly #messages = new Waiting();
+  readonly #still = new Waiting();
+
+  /** Something of a message came, and it is not whole. */
+  grew(message: Arrival): void {
+    this.#messages.begin(message);
+    this.#still.end(message);
+    this.#still.begin(message);
+  }
+
+  /** It is whole, or it is we who keep it waiting. */
+  ended(message: Arrival): void {
+    this.#messages.end(message);
+    this.#still.end(message);
+  }
+
+  tick({ isPressed }: { readonly isPressed: boolean }): void {
+    this.requests.tick(isPressed ? PRESSED_TICKS_MAX : WHOLE_TICKS_MAX);
+    this.#messages.tick(WHOLE_TICKS_MAX);
+    this.#still.tick(isPressed ? PRESSED_TICKS_MAX : WHOLE_TICKS_MAX);
   }
 }

@@ -20,11 +20,11 @@ export class ForeignRequest {
   ) {
     this.#incoming = new Incoming(stream, received, {
       came: (chunk) => this.#came(chunk),
-      ended: () => arriving.end(this),
+      ended: () => arriving.requests.end(this),
     });
-    if (!options.isStream) arriving.begin(this);
+    if (!options.isStream) arriving.requests.begin(this);
     stream.once("close", () => {
-      arriving.end(this);
+      arriving.requests.end(this);
       this.#incoming.share.release();
     });
   }

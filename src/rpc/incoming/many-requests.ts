@@ -32,7 +32,7 @@ export class ManyRequests {
     this.#incoming = new Incoming(stream, parts.received, {
       came: () => this.#came(),
       passed: () => this.#watch(),
-      ended: () => parts.arriving.end(this),
+      ended: () => parts.arriving.ended(this),
     });
   }
 
@@ -56,7 +56,7 @@ export class ManyRequests {
   /** It is there; `then` is called with what it was before it was packed, at once if it was not. */
   came(message: Buffer, then: (bytes: Buffer) => void): void {
     this.#isAwaited = false;
-    this.#parts.arriving.end(this);
+    this.#parts.arriving.ended(this);
     this.#made(message.length + FRAME_HEAD_BYTES, message.length);
     const encoding = this.#encoding;
     if (encoding === undefined || !isPacked(message)) return then(message);
@@ -87,7 +87,7 @@ export class ManyRequests {
 
   /** What the handler still has goes on to a queue that has a limit of its own. */
   over(): void {
-    this.#parts.arriving.end(this);
+    this.#parts.arriving.ended(this);
     this.#incoming.close(() => this.#incoming.share.release());
   }
 
@@ -107,10 +107,10 @@ export class ManyRequests {
   #watch(): void {
     if (!this.#isAwaited || this.#isPaused || this.#owner.hasEnded) return;
     const { share, stream, bytes } = this.#incoming;
-    if (bytes > 0) this.#parts.arriving.begin(this);
+    if (bytes > 0) this.#parts.arriving.grew(this);
     if (share.hasRoom) return;
     this.#isPaused = true;
-    this.#parts.arriving.end(this); // It is we who keep it waiting.
+    this.#parts.arriving.ended(this); // It is we who keep it waiting.
     stream.pause();
     share.wait(() => {
       this.#isPaused = false;

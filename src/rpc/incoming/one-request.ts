@@ -42,9 +42,9 @@ export class OneRequest {
     this.#owner = owner;
     this.#incoming = new Incoming(stream, parts.received, {
       came: () => this.#mayStay(),
-      ended: () => parts.arriving.end(this),
+      ended: () => parts.arriving.requests.end(this),
     });
-    parts.arriving.begin(this);
+    parts.arriving.requests.begin(this);
   }
 
   late(): void {
@@ -79,7 +79,7 @@ export class OneRequest {
 
   /** The call has ended for its caller. */
   over(): void {
-    this.#parts.arriving.end(this);
+    this.#parts.arriving.requests.end(this);
     this.#incoming.close(() => this.#letGo());
   }
 

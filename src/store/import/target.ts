@@ -13,6 +13,7 @@ import type { PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import type { Database, Fields } from "../database.ts";
 import type { NewRow } from "../push.ts";
 import type { StreamName } from "../rows.ts";
+import { importedRows, imports } from "../schema.ts";
 import { isoOf } from "../times.ts";
 import { SESSION_TEXTS, SESSION_TIMES, type SourceSession } from "./source.ts";
 import { writeRows } from "./write.ts";
@@ -56,7 +57,7 @@ export async function importProgress(
   { source, stream }: Pick<ImportBatch, "source" | "stream">,
 ): Promise<bigint> {
   const [row] = await database.run(sql`
-    select last_old_seq from imports where source = ${source} and stream = ${stream}`);
+    select last_old_seq from ${imports} where source = ${source} and stream = ${stream}`);
   return BigInt(String(row?.["last_old_seq"] ?? 0));
 }
 
@@ -108,7 +109,7 @@ export async function importBatch(database: Database, batch: ImportBatch): Promi
       const taken = batch.rows.filter((row) => !refusals.has(row.sessionId) && !known.has(row));
       await writeRows(transaction, batch.stream, { rows: taken, states });
       await transaction.execute(sql`
-        update imports set last_old_seq = ${batch.upTo.toString()}::bigint, updated_at = clock_timestamp()
+        update ${imports} set last_old_seq = ${batch.upTo.toString()}::bigint, updated_at = clock_timestamp()
         where source = ${batch.source} and stream = ${batch.stream}`);
       return { refusals, known };
     }),
@@ -124,7 +125,7 @@ async function knownRows(
   );
   const known = await transaction.execute<Fields>(sql`
     select r.at from json_to_recordset(${list}::text::json) as r(s text, o bigint, at int)
-    where exists (select from imported_rows
+    where exists (select from ${importedRows}
       where session_id = r.s and stream = ${stream} and old_seq = r.o)`);
   const places = new Set(known.map((row) => Number(row["at"])));
   return new Set(rows.filter((_, at) => places.has(at)));
@@ -136,10 +137,10 @@ async function holdProgress(
   { source, stream, after }: ImportBatch,
 ): Promise<boolean> {
   await transaction.execute(sql`
-    insert into imports (source, stream, last_old_seq, updated_at)
+    insert into ${imports} (source, stream, last_old_seq, updated_at)
     values (${source}, ${stream}, 0, clock_timestamp()) on conflict do nothing`);
   const [row] = await transaction.execute<Fields>(sql`
-    select last_old_seq from imports where source = ${source} and stream = ${stream} for update`);
+    select last_old_seq from ${imports} where source = ${source} and stream = ${stream} for update`);
   return BigInt(String(row?.["last_old_seq"])) === after;
 }
 
@@ -176,7 +177,7 @@ function statesStatement(sessionIds: readonly string[]): SQL {
 }
 
 function lastImported(stream: StreamName): SQL {
-  return sql`coalesce((select new_seq from imported_rows
+  return sql`coalesce((select new_seq from ${importedRows}
     where session_id = s.id and stream = ${stream} order by old_seq desc limit 1), 0)`;
 }
 

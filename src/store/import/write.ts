@@ -4,6 +4,7 @@ import { arrange, placesOf } from "../arrange.ts";
 import type { Fields } from "../database.ts";
 import type { Place, Push } from "../push.ts";
 import type { StreamName } from "../rows.ts";
+import { importedRows } from "../schema.ts";
 import { isoOf } from "../times.ts";
 import type { ImportRow, Transaction } from "./target.ts";
 
@@ -114,7 +115,7 @@ async function insertMap(
     return { s: push.sessionId, o: oldSeq.toString(), n: (last + events - 1n).toString() };
   });
   await transaction.execute(sql`
-    insert into imported_rows (session_id, stream, old_seq, new_seq)
+    insert into ${importedRows} (session_id, stream, old_seq, new_seq)
     select s, ${stream}, o, n
     from json_to_recordset(${JSON.stringify(map)}::text::json) as r(s text, o bigint, n bigint)`);
 }

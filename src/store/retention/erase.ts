@@ -9,6 +9,7 @@ import { sql } from "drizzle-orm";
 import { ServiceError } from "../../base/errors.ts";
 import type { Database } from "../database.ts";
 import type { StreamName } from "../rows.ts";
+import { importedRows } from "../schema.ts";
 import { eraseBatch, ERASED_ROWS_MAX } from "./batch.ts";
 import { pauseAfter } from "./pause.ts";
 
@@ -75,8 +76,8 @@ async function eraseStream(
 /** Where its rows were in a database that was imported. */
 async function forgetImported(database: Database, sessionId: string): Promise<number> {
   const forgotten = await database.run(sql`
-    delete from imported_rows where (session_id, stream, old_seq) in (
-      select session_id, stream, old_seq from imported_rows
+    delete from ${importedRows} where (session_id, stream, old_seq) in (
+      select session_id, stream, old_seq from ${importedRows}
       where session_id = ${sessionId} limit ${ERASED_ROWS_MAX})
     returning 1`);
   return forgotten.length;

@@ -1,0 +1,413 @@
+/**
+ * What requests may take of the memory, and of the time: how bytes are counted from the first to the
+ * answer, who is refused and who waits when there is no room, and what becomes of those that never end.
+ */
+import { once } from "node:events";
+import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
+import { setInterval } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { afterEach, describe, expect, test } from "vitest";
+import {
+  PushSessionEventsRequestSchema,
+  type PushSessionEventsRequest,
+} from "../../gen/ambient/v1/event_stream_pb.ts";
+import {
+  PushSessionEventRequestSchema,
+  SessionEventSchema,
+} from "../../gen/ambient/v1/events_pb.ts";
+import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Caller } from "../../src/handlers/context.ts";
+import type { SessionHandlers } from "../../src/rpc/answers.ts";
+import { FLAG, FRAME, http2Frame, callHeaders, RawConnection } from "../support/http2-frames.ts";
+import { frame } from "../support/raw-http2.ts";
+import { conversation, type RpcFixture, startRpc } from "../support/rpc-fixture.ts";
+
+const MIB = 1_048_576;
+const SERVICE = "/ambient.v1.SessionService";
+const { pushSessionEvent, getSession } = SessionService.method;
+const LIMITS = { connectionsMax: 100, callsPerConnectionMax: 1_000, receivedBytesMax: 8 * MIB };
+/** Of a second: what is late after a minute is so after the sixtieth of these. */
+const TICK = { tickMs: 5 };
+const SLOW_TICK = { tickMs: 500 };
+
+const sessions: ClientHttp2Session[] = [];
+afterEach(() => {
+  for (const session of sessions.splice(0)) session.destroy();
+});
+
+function sessionTo(rpc: RpcFixture): ClientHttp2Session {
+  const session = connect(`http://${rpc.server.address}`);
+  session.on("error", () => undefined);
+  sessions.push(session);
+  return session;
+}
+
+/** A call that says what it is told to, when it is. */
+function begin(
+  session: ClientHttp2Session,
+  method: string,
+  headers: Readonly<Record<string, string>> = {},
+): ClientHttp2Stream {
+  const stream = session.request(
+    {
+      ":method": "POST",
+      ":path": method.startsWith("/") ? method : `${SERVICE}/${method}`,
+      "content-type": "application/grpc",
+      te: "trailers",
+      ...headers,
+    },
+    { endStream: false },
+  );
+  stream.on("error", () => undefined);
+  return stream;
+}
+
+interface End {
+  readonly status: string | undefined;
+  readonly rstCode: number;
+}
+
+async function endOf(stream: ClientHttp2Stream): Promise<End> {
+  let status: string | undefined;
+  stream.on("response", (headers) => {
+    status = headers["grpc-status"]?.toString();
+  });
+  stream.on("trailers", (headers) => {
+    status = headers["grpc-status"]?.toString();
+  });
+  await new Promise((resolve) => stream.resume().once("close", resolve));
+  return { status, rstCode: stream.rstCode ?? -1 };
+}
+
+function pushBytes(payload: string): Uint8Array {
+  const request = { sessionId: "s1", eventType: "RAW", payload };
+  return toBinary(PushSessionEventRequestSchema, create(PushSessionEventRequestSchema, request));
+}
+
+function batchBytes(payload: string): Uint8Array {
+  const value = { firstClientSeq: 1n, events: [{ eventType: "RAW", payload }] };
+  const request = { frame: { case: "batch", value } } as const;
+  return toBinary(PushSessionEventsRequestSchema, create(PushSessionEventsRequestSchema, request));
+}
+
+const echo: SessionHandlers = {
+  pushSessionEvent: async ({ payload }) =>
+    create(SessionEventSchema, { seq: BigInt(payload.length) }),
+  getSession: async () => create(SessionSchema, { name: "there" }),
+};
+
+async function gauge(rpc: RpcFixture, name: string): Promise<number> {
+  const found = new RegExp(`^session_ledger_${name} (\\S+)`, "m").exec(await rpc.metrics.text());
+  return Number(found?.[1]);
+}
+
+async function heldBytes(rpc: RpcFixture, isRight: (bytes: number) => boolean): Promise<void> {
+  const look = async (): Promise<boolean> => isRight(await gauge(rpc, "received_bytes"));
+  await expect.poll(look, { timeout: 10_000 }).toBe(true);
+}
+
+describe("unary requests", () => {
+  test("that are half there are counted, refused when there is no room, and let go", async () => {
+    await using rpc = await startRpc(echo, { limits: LIMITS, ...SLOW_TICK });
+    const session = sessionTo(rpc);
+    const whole = frame(pushBytes("x".repeat(3 * MIB)));
+    const half = whole.subarray(0, 2 * MIB);
+    const held = [1, 2, 3, 4].map(() => begin(session, "PushSessionEvent"));
+    for (const stream of held) stream.write(half);
+    await heldBytes(rpc, (bytes) => bytes >= 8 * MIB);
+
+    // One more does not fit; what it has brought does not stay, though its caller goes on.
+    const more = begin(sessionTo(rpc), "PushSessionEvent");
+    more.write(half);
+    expect(await endOf(more)).toEqual({ status: "8", rstCode: constants.NGHTTP2_NO_ERROR });
+    const { client } = rpc;
+    await expect(
+      client.unary(pushSessionEvent, { payload: "y".repeat(MIB) }),
+    ).rejects.toMatchObject({
+      code: "RESOURCE_EXHAUSTED",
+      reason: "SERVER_BUSY",
+      retryAfterMs: 1_000,
+    });
+    await heldBytes(rpc, (bytes) => bytes < 9 * MIB);
+    expect(await gauge(rpc, 'refused_total{reason="SERVER_BUSY"}')).toBe(2);
+
+    // A small one is never refused for that.
+    const small = await client.unary(pushSessionEvent, { payload: "y".repeat(60_000) });
+    expect(small).toMatchObject({ seq: 60_000n });
+
+    // And those that were there go on as soon as others are gone.
+    const [first, ...others] = held;
+    for (const stream of others) stream.close(constants.NGHTTP2_CANCEL);
+    await heldBytes(rpc, (bytes) => bytes < 3 * MIB);
+    first?.end(whole.subarray(2 * MIB));
+    expect(first === undefined ? undefined : await endOf(first)).toMatchObject({ status: "0" });
+    await heldBytes(rpc, (bytes) => bytes === 0);
+    await client.unary(pushSessionEvent, { payload: "y".repeat(MIB) });
+  });
+
+  test("are held until they are answered, even when their caller has left", async () => {
+    const may = Promise.withResolvers<void>();
+    const all = Promise.withResolvers<void>();
+    let entered = 0;
+    await using rpc = await startRpc(
+      {
+        pushSessionEvent: async () => {
+          entered += 1;
+          if (entered === 2) all.resolve();
+          await may.promise;
+          return create(SessionEventSchema);
+        },
+      },
+      { limits: LIMITS, ...TICK },
+    );
+    const session = sessionTo(rpc);
+    const left = [1, 2].map(() => begin(session, "PushSessionEvent"));
+    for (const stream of left) stream.end(frame(pushBytes("x".repeat(3.9 * MIB))));
+    await all.promise;
+    for (const stream of left) stream.close(constants.NGHTTP2_CANCEL);
+    await rpc.recorded("call"); // That they left is known.
+    const another = rpc.client.unary(pushSessionEvent, { payload: "y".repeat(MIB) });
+    await expect(another).rejects.toMatchObject({ reason: "SERVER_BUSY" });
+    may.resolve();
+    await heldBytes(rpc, (bytes) => bytes === 0);
+  });
+
+  test("in pieces of one byte are counted as what they take", async () => {
+    await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
+    using raw = (await RawConnection.to(rpc.server.address)).begin();
+    const headers = callHeaders(`${SERVICE}/PushSessionEvent`);
+    raw.write(http2Frame({ type: FRAME.headers, flags: FLAG.endHeaders, stream: 1 }, headers));
+    const whole = frame(pushBytes("x".repeat(MIB)));
+    const pieces = [...whole.subarray(0, 60_000)].map((byte) =>
+      http2Frame({ type: FRAME.data, stream: 1 }, Buffer.from([byte])),
+    );
+    raw.write(...pieces);
+    expect(await rpc.recorded("call")).toMatchObject({ reason: "SERVER_BUSY" });
+  });
+
+  test("that are packed are counted as what they become, and unpacked two at a time", async () => {
+    await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
+    const session = sessionTo(rpc);
+    const packed = frame(gzipSync(pushBytes("x".repeat(3 * MIB))), true);
+    expect(packed.length).toBeLessThan(8_192);
+    const calls = Array.from({ length: 50 }, () => {
+      const stream = begin(session, "PushSessionEvent", { "grpc-encoding": "gzip" });
+      stream.end(packed);
+      return endOf(stream);
+    });
+    const ends = await Promise.all(calls);
+    expect(ends.every(({ status }) => status === "0" || status === "8")).toBe(true);
+    expect(ends.some(({ status }) => status === "0")).toBe(true);
+    await heldBytes(rpc, (bytes) => bytes === 0);
+  });
+
+  test("that are packed and some that are not, in one call's encoding", async () => {
+    await using rpc = await startRpc(echo);
+    for (const isPacked of [true, false]) {
+      const bytes = pushBytes("é");
+      const stream = begin(sessionTo(rpc), "PushSessionEvent", { "grpc-encoding": "gzip" });
+      stream.end(isPacked ? frame(gzipSync(bytes), true) : frame(bytes));
+      expect(await endOf(stream)).toMatchObject({ status: "0" });
+    }
+  });
+
+  test("that do not end are DEADLINE_EXCEEDED after a while", async () => {
+    await using rpc = await startRpc(echo, TICK);
+    const session = sessionTo(rpc);
+    const nothing = begin(session, "PushSessionEvent");
+    const half = begin(session, "PushSessionEvent");
+    half.write(frame(pushBytes("hello")).subarray(0, 7));
+    const whole = begin(session, "PushSessionEvent");
+    whole.write(frame(pushBytes("hello"))); // And no end of the stream.
+    const ends = await Promise.all([nothing, half, whole].map(endOf));
+    expect(ends).toEqual(
+      Array.from({ length: 3 }, () => ({ status: "4", rstCode: constants.NGHTTP2_NO_ERROR })),
+    );
+    expect(await rpc.recorded("call")).toMatchObject({ reason: "DEADLINE_EXCEEDED" });
+  });
+});
+
+describe("requests of a stream", () => {
+  test("of many streams together have the room of all, and each of them is read", async () => {
+    let mostBytes = 0;
+    let heard = 0;
+    const open = new Set<Caller<unknown>>();
+    await using rpc = await startRpc(
+      {
+        pushSessionEvents: (caller) => {
+          open.add(caller);
+          return conversation({
+            heard: (request: PushSessionEventsRequest) => {
+              const value = request.frame.case === "batch" ? request.frame.value : undefined;
+              expect(value?.events[0]?.payload).toHaveLength(3 * MIB);
+              heard += 1;
+              caller.end();
+              return false;
+            },
+          });
+        },
+      },
+      { limits: LIMITS, ...TICK },
+    );
+    const done = new AbortController();
+    const look = async (): Promise<void> => {
+      for await (const _ of setInterval(1, undefined, { signal: done.signal })) {
+        mostBytes = Math.max(mostBytes, await gauge(rpc, "received_bytes"));
+      }
+    };
+    const looking = look().catch(() => undefined);
+    const whole = frame(batchBytes("x".repeat(3 * MIB)));
+    const streams = Array.from({ length: 20 }, () => begin(sessionTo(rpc), "PushSessionEvents"));
+    for (const stream of streams) stream.write(whole);
+    const ends = await Promise.all(streams.map(endOf));
+    done.abort();
+    await looking;
+    expect(ends.map(({ status }) => status)).toEqual(streams.map(() => "0"));
+    expect(heard).toBe(20);
+    // The limit, one frame more, and for each of them a window with what it holds for free.
+    expect(mostBytes).toBeLessThan(8 * MIB + 4 * MIB + 20 * 4 * 65_536);
+    expect(mostBytes).toBeGreaterThan(8 * MIB);
+    await heldBytes(rpc, (bytes) => bytes === 0);
+  });
+
+  test("that a handler keeps are counted, until it says that it does not", async () => {
+    let kept = 0;
+    const heard = Promise.withResolvers<void>();
+    await using rpc = await startRpc(
+      {
+        pushSessionEvents: () => ({
+          ...conversation({
+            heard: () => {
+              kept = 5 * MIB;
+              heard.resolve();
+              return true;
+            },
+          }),
+          get keptBytes() {
+            return kept;
+          },
+        }),
+      },
+      { limits: LIMITS, ...TICK },
+    );
+    const stream = begin(sessionTo(rpc), "PushSessionEvents");
+    stream.write(frame(batchBytes("x")));
+    await heard.promise;
+    await heldBytes(rpc, (bytes) => bytes === 5 * MIB);
+    kept = 0;
+    await heldBytes(rpc, (bytes) => bytes === 0);
+    stream.write(frame(batchBytes("x")));
+    await heldBytes(rpc, (bytes) => bytes === 5 * MIB);
+    stream.close();
+    await heldBytes(rpc, (bytes) => bytes === 0);
+    expect(kept).toBe(5 * MIB); // It did not have to say so.
+  });
+
+  test("a handler that does not listen holds one message and a window of its caller", async () => {
+    const heard = Promise.withResolvers<void>();
+    await using rpc = await startRpc(
+      {
+        pushSessionEvents: () =>
+          conversation({
+            heard: () => {
+              heard.resolve();
+              return false;
+            },
+          }),
+      },
+      TICK,
+    );
+    const stream = begin(sessionTo(rpc), "PushSessionEvents");
+    const whole = frame(batchBytes("x".repeat(MIB)));
+    for (let count = 0; count < 20; count += 1) stream.write(whole);
+    await heard.promise;
+    await heldBytes(rpc, (bytes) => bytes > MIB);
+    await rpc.client.unary(getSession, {}).catch(() => undefined);
+    expect(await gauge(rpc, "received_bytes")).toBeLessThan(MIB + 4 * 65_536);
+  });
+
+  test("packed ones are unpacked one after the other", async () => {
+    const lengths: number[] = [];
+    await using rpc = await startRpc(
+      {
+        pushSessionEvents: (caller) =>
+          conversation({
+            heard: (request: PushSessionEventsRequest) => {
+              const value = request.frame.case === "batch" ? request.frame.value : undefined;
+              lengths.push(value?.events[0]?.payload.length ?? -1);
+              return true;
+            },
+            heardAll: () => caller.end(),
+          }),
+      },
+      { limits: LIMITS, ...TICK },
+    );
+    const stream = begin(sessionTo(rpc), "PushSessionEvents", { "grpc-encoding": "gzip" });
+    const sizes = [3 * MIB, 1, 2 * MIB, 5];
+    const frames = sizes.map((size, at) => {
+      const bytes = batchBytes("x".repeat(size));
+      return at === 3 ? frame(bytes) : frame(gzipSync(bytes), true);
+    });
+    stream.end(Buffer.concat(frames));
+    expect(await endOf(stream)).toMatchObject({ status: "0" });
+    expect(lengths).toEqual(sizes);
+    await heldBytes(rpc, (bytes) => bytes === 0);
+  });
+
+  test("one that is half there for too long ends the stream", async () => {
+    const over = Promise.withResolvers<unknown>();
+    await using rpc = await startRpc(
+      { pushSessionEvents: () => conversation({ over: over.resolve }) },
+      TICK,
+    );
+    const [idle, stuck] = [1, 2].map(() => begin(sessionTo(rpc), "PushSessionEvents"));
+    stuck?.write(frame(batchBytes("x".repeat(100))).subarray(0, 20));
+    expect(stuck === undefined ? undefined : await endOf(stuck)).toMatchObject({ status: "4" });
+    expect(await over.promise).toMatchObject({ reason: "DEADLINE_EXCEEDED" });
+    expect(idle?.closed).toBe(false); // It owes nothing.
+  });
+});
+
+describe("calls that are not of the service", () => {
+  const HEALTH = "/grpc.health.v1.Health/Check";
+
+  test("may not send much, nor take long", async () => {
+    await using rpc = await startRpc({}, TICK);
+    const large = begin(sessionTo(rpc), HEALTH);
+    large.write(frame(Buffer.alloc(MIB)));
+    expect(await endOf(large)).toMatchObject({ rstCode: constants.NGHTTP2_ENHANCE_YOUR_CALM });
+    const slow = begin(sessionTo(rpc), HEALTH);
+    slow.write(Buffer.from([0]));
+    expect(await endOf(slow)).toMatchObject({ rstCode: constants.NGHTTP2_CANCEL });
+    const packed = begin(sessionTo(rpc), HEALTH, { "grpc-encoding": "gzip" });
+    packed.end(frame(gzipSync(Buffer.alloc(4 * MIB)), true));
+    expect((await endOf(packed)).status).not.toBe("0");
+    await heldBytes(rpc, (bytes) => bytes === 0);
+  });
+
+  test("of methods that are not there do not stay open for their bodies", async () => {
+    await using rpc = await startRpc({}, TICK);
+    const stream = begin(sessionTo(rpc), `${SERVICE}/Nothing`);
+    stream.write(Buffer.alloc(100));
+    expect(await endOf(stream)).toMatchObject({ status: "12" });
+  });
+});
+
+test("connections above the limit are closed", async () => {
+  await using rpc = await startRpc(echo, { limits: { ...LIMITS, connectionsMax: 1 } });
+  await rpc.client.unary(getSession, {});
+  using other = await RawConnection.to(rpc.server.address);
+  await other.closed;
+  expect(await rpc.metrics.text()).toContain(
+    'connections_closed_total{server="grpc",why="limit"} 1',
+  );
+  await rpc.client.unary(getSession, {});
+});
+
+test("calls above the limit of a connection wait with their caller", async () => {
+  await using rpc = await startRpc(echo, { limits: { ...LIMITS, callsPerConnectionMax: 2 } });
+  const session = sessionTo(rpc);
+  const [settings] = await once(session, "remoteSettings");
+  expect(settings).toMatchObject({ maxConcurrentStreams: 2, maxHeaderListSize: 16_384 });
+});
