@@ -1,8 +1,8 @@
 /**
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
- *   traces (if on) ─► embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest
- *     ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
+ *   traces (if on) ─► embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► tokens ─► TLS
+ *     ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
  *
  * So a stop first ends what callers see (health, watches, calls under way), then commits what waits
  * and tells the other instances of it, and closes the database last. Used by `serve` and by the
@@ -13,7 +13,7 @@ import { startAll, stopAll, together, type Unit } from "./base/lifecycle.ts";
 import { addressText, type Config } from "./config.ts";
 import { createAguiJoin } from "./handlers/agui.ts";
 import { AGUI_LIMITS } from "./handlers/agui-attach.ts";
-import { createEraseHandlers, type EraseStore } from "./handlers/erase.ts";
+import { createEraseHandlers } from "./handlers/erase.ts";
 import { authorisedMethods, authorisedReads, type ServedMethods } from "./handlers/authorised.ts";
 import { createExportHandlers } from "./handlers/export.ts";
 import { createListHandlers } from "./handlers/list.ts";
@@ -27,10 +27,9 @@ import { createTokenHandlers } from "./handlers/tokens.ts";
 import { createTranscriptHandlers } from "./handlers/transcript-reads.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./handlers/transcripts.ts";
 import { createWatchHandlers } from "./handlers/watch.ts";
-import { createOpsServer } from "./http/ops.ts";
+import { createOpsServer, type OpsServer } from "./http/ops.ts";
 import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/limits.ts";
 import { createHttpServer, type HttpParts, type HttpServer } from "./http/server.ts";
-import type { LedgerWriter } from "./ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "./ingest/ingest.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
 import type { Carrier } from "./live/carrier.ts";
@@ -48,21 +47,21 @@ import { redactionOptions } from "./redaction/configured.ts";
 import { createRedactor, type Redactor } from "./redaction/redactor.ts";
 import { createRpcServer, type RpcServer, type RpcServerDeps } from "./rpc/server.ts";
 import { createDoors, type Doors } from "./service-doors.ts";
-import { append, type AppendOptions } from "./store/append.ts";
-import { createDatabase, type Database } from "./store/database.ts";
-import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
-import { readKept } from "./store/kept.ts";
+import {
+  createPostgres,
+  createRetentionUnits,
+  createWriter,
+  eraseStore,
+  type Postgres,
+  sessionStore,
+} from "./service-store.ts";
+import type { Database } from "./store/database.ts";
 import { readLogged } from "./store/logged.ts";
-import { migrateUp } from "./store/migrate.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { LedgerReader } from "./store/reader.ts";
 import { createReader } from "./store/reads.ts";
 import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
-import { eraseSession } from "./store/retention/erase.ts";
-import { createRetention } from "./store/retention/retention.ts";
-import * as sessions from "./store/sessions.ts";
-import { openStream } from "./store/streams.ts";
 
 export interface Service extends Unit {
   /** `host:port`, valid after start. */
@@ -84,10 +83,7 @@ export function createService(config: Config, log: Log): Service {
     live.committed(rows);
     exchange.committed(rows);
   };
-  const transcripts = new Transcripts(
-    { reader: { ...reader, loggedAfter: (page) => readLogged(database, page) }, metrics },
-    { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
-  );
+  const transcripts = createTranscripts({ database, reader, metrics }, config);
   const groups = new OpenGroups();
   const deleted = (sessionId: string): void => {
     groups.deleted(sessionId);
@@ -120,6 +116,78 @@ export function createService(config: Config, log: Log): Service {
     doors,
   };
   const http = createHttp({ ...parts, handlers }, config);
+  const { ops, readiness } = createReadinessUnits({ database, rpc, log, metrics }, config);
+  const units = [
+    tracing,
+    ...postgres.units,
+    doors.authenticator,
+    doors.tls,
+    live,
+    exchange,
+    ingest,
+    transcripts,
+    ...retention,
+    ops,
+    together([http, rpc]),
+    readiness,
+  ].filter((unit) => unit !== undefined);
+  return new BuiltService(units, { rpc, http, ops });
+}
+
+type Servers = Readonly<Record<"rpc" | "http" | "ops", { readonly address: string }>>;
+
+class BuiltService implements Service {
+  readonly #units: readonly Unit[];
+  readonly #servers: Servers;
+
+  constructor(units: readonly Unit[], servers: Servers) {
+    this.#units = units;
+    this.#servers = servers;
+  }
+
+  start(): Promise<void> {
+    return startAll(this.#units);
+  }
+
+  stop(): Promise<void> {
+    return stopAll(this.#units);
+  }
+
+  get grpcAddress(): string {
+    return this.#servers.rpc.address;
+  }
+
+  get httpAddress(): string {
+    return this.#servers.http.address;
+  }
+
+  get opsAddress(): string {
+    return this.#servers.ops.address;
+  }
+}
+
+function createTranscripts(
+  parts: { readonly database: Database; readonly reader: LedgerReader; readonly metrics: Metrics },
+  { transcriptsBytesMax: bytesMax }: Config,
+): Transcripts {
+  const { database, reader, metrics } = parts;
+  return new Transcripts(
+    { reader: { ...reader, loggedAfter: (page) => readLogged(database, page) }, metrics },
+    { ...TRANSCRIPT_LIMITS, bytesMax },
+  );
+}
+
+/** What tells others whether the service is of use: the ops port, and gRPC's health. */
+function createReadinessUnits(
+  parts: {
+    readonly database: Database;
+    readonly rpc: RpcServer;
+    readonly log: Log;
+    readonly metrics: Metrics;
+  },
+  config: Config,
+): { readonly ops: OpsServer; readonly readiness: Unit } {
+  const { database, rpc, log, metrics } = parts;
   const readiness = createReadiness(
     () => database.ping(),
     (isReady) => {
@@ -131,30 +199,7 @@ export function createService(config: Config, log: Log): Service {
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },
   );
-  const behind = [
-    ...(tracing === undefined ? [] : [tracing]),
-    ...postgres.units,
-    doors.authenticator,
-    ...(doors.tls === undefined ? [] : [doors.tls]),
-    live,
-    exchange,
-    ingest,
-    transcripts,
-  ];
-  const units = [...behind, ...retention, ops, together([http, rpc]), readiness];
-  return {
-    start: () => startAll(units),
-    stop: () => stopAll(units),
-    get grpcAddress() {
-      return rpc.address;
-    },
-    get httpAddress() {
-      return http.address;
-    },
-    get opsAddress() {
-      return ops.address;
-    },
-  };
+  return { ops, readiness };
 }
 
 function createRpc(parts: RpcServerDeps, config: Config): RpcServer {
@@ -223,19 +268,6 @@ function createCarrier(
   }
 }
 
-function createWriter(database: Database, limits: Config, { limitUse }: Metrics): LedgerWriter {
-  const options = { createMissing: limits.sessionPolicy === "auto" };
-  const onMost: AppendOptions["onMost"] = ({ rows, bytes }) => {
-    limitUse.note("session_rows", rows / limits.sessionRowsMax);
-    limitUse.note("session_bytes", bytes / limits.sessionBytesMax);
-  };
-  return {
-    append: (pushes, { wait }) => append(database, pushes, { ...options, wait, limits, onMost }),
-    readKept: (addresses) => readKept(database, addresses),
-    openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
-  };
-}
-
 function liveLimits(config: Config): LiveLimits {
   return {
     ...LIVE_LIMITS,
@@ -288,54 +320,6 @@ function ingestLimits(config: Config): IngestLimits {
   return { ...config, batch: { rowsMax, bytesMax } };
 }
 
-interface Postgres {
-  readonly database: Database;
-  readonly url: () => string;
-  readonly units: readonly Unit[];
-}
-
-/** The database and what has to be up before it: the embedded server, unless there is another, and the schema. */
-function createPostgres(
-  config: Config,
-  hooks: { readonly log: Log; readonly restarted: () => void },
-): Postgres {
-  const { databaseUrl, dataDir } = config;
-  const embedded =
-    databaseUrl === undefined ? createEmbeddedPostgres({ dataDir, ...hooks }) : undefined;
-  const url = (): string => databaseUrl ?? embedded?.url ?? "";
-  const database = createDatabase({
-    url,
-    connectionsMax: config.databaseConnections,
-    statementTimeoutMs: config.statementTimeoutMs,
-    lockTimeoutMs: config.lockTimeoutMs,
-  });
-  const schema: Unit = {
-    async start() {
-      const { applied } = await migrateUp(url());
-      hooks.log.info({ schema: applied.at(-1) }, "schema is up to date");
-    },
-    stop: () => Promise.resolve(),
-  };
-  const units = [...(embedded === undefined ? [] : [embedded]), schema, database];
-  return { database, url, units };
-}
-
-function sessionStore(database: Database): Parameters<typeof createSessionHandlers>[0] {
-  return {
-    createSession: (session) => sessions.createSession(database, session),
-    getSession: (id) => sessions.getSession(database, id),
-    listSessions: (page) => sessions.listSessions(database, page),
-    updateSessionStatus: (id, status) => sessions.updateSessionStatus(database, id, status),
-    deleteSession: (id) => sessions.deleteSession(database, id),
-  };
-}
-
-function eraseStore(database: Database, { rowsErased }: Pick<Metrics, "rowsErased">): EraseStore {
-  const counted = (stream: StreamName, rows: bigint): void =>
-    rowsErased.inc({ stream, by: "erase" }, Number(rows));
-  return { eraseSession: (id, call) => eraseSession(database, id, { ...call, counted }) };
-}
-
 /** Nothing without OTEL_EXPORTER_OTLP_ENDPOINT. Of all units the first, so that it sees the last call end. */
 function createTracingOf(config: Config, deps: TracingDeps): Tracing | undefined {
   const { otlpEndpoint: endpoint, otelServiceName: serviceName } = config;
@@ -348,25 +332,4 @@ function createTracingOf(config: Config, deps: TracingDeps): Tracing | undefined
 function createRedactorOf(config: Config, { redactions }: Metrics): Redactor | undefined {
   const options = redactionOptions(config);
   return options && createRedactor(options, (kind) => redactions.inc({ kind }));
-}
-
-interface RetentionParts {
-  readonly database: Database;
-  readonly live: Live;
-  readonly transcripts: Transcripts;
-  readonly log: Log;
-  readonly metrics: Metrics;
-}
-
-/** Nothing without RETENTION_AFTER. */
-function createRetentionUnits(
-  { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs }: Config,
-  { live, transcripts, ...parts }: RetentionParts,
-): readonly Unit[] {
-  if (afterMs === undefined) return [];
-  const erased = (sessionId: string): void => {
-    live.erased(sessionId);
-    transcripts.forget(sessionId);
-  };
-  return [createRetention({ ...parts, erased }, { afterMs, intervalMs })];
 }

@@ -52,6 +52,9 @@ function configOf(io: CliIo): ClientConfig {
 }
 
 function clientOf(address: string, config: ClientConfig): LedgerClient {
+  // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. Nobody who types a
+  // command can do anything about it.
+  process.noDeprecation = true;
   try {
     return createLedgerClient({ address, token: tokenOf(config), tls: tlsOf(config) });
   } catch (error) {

@@ -1,5 +1,6 @@
 import { ServiceError } from "../base/errors.ts";
 import { RpcFailure } from "../runner/failure.ts";
+import { type NoConnection, noConnectionOf } from "../runner/no-connection.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
 import { visible } from "./visible.ts";
 
@@ -40,11 +41,25 @@ function withCauses(error: unknown, causesMax = CAUSES_MAX): string {
   return `${own}\ncaused by: ${withCauses(error.cause, causesMax - 1)}`;
 }
 
+/** What the caller can do about a connection that is not made. */
+const ADVICE: Readonly<Record<NoConnection, string>> = {
+  untrusted: "SESSION_LEDGER_TLS_CA_FILE names whom to trust",
+  out_of_date: "it has to be renewed, or a clock is wrong",
+  other_name: "--address has to name the service as its certificate does",
+  asks: "SESSION_LEDGER_TLS_CERT_FILE and SESSION_LEDGER_TLS_KEY_FILE name one",
+  refuses: "SESSION_LEDGER_TLS_CERT_FILE has to be of an authority that the service trusts",
+  no_tls: "without SESSION_LEDGER_TLS and SESSION_LEDGER_TLS_CA_FILE there is none here either",
+  closed: "the SESSION_LEDGER_TLS settings say what is expected of it",
+};
+
 /** One line: the reason, what the service says of it, and the fields it names. */
-export function explainCall({ code, reason, message, violations }: RpcFailure): string {
+export function explainCall(failure: RpcFailure): string {
+  const { code, reason, message, violations } = failure;
   const fields = violations.map(({ field, description }) => `${field}: ${description}`);
   const [only] = violations;
   // With one violation the message repeats its description.
   const said = only?.description === message && fields.length === 1 ? fields : [message, ...fields];
+  const kind = noConnectionOf(failure);
+  if (kind !== undefined) said.push(ADVICE[kind]);
   return visible(`${reason ?? code}: ${said.join("; ")}`);
 }

@@ -36,7 +36,10 @@ export async function commitBatch(
       ? [{ stream: push.stream, sessionId: push.sessionId, seq: outcome.seq }]
       : [];
   });
-  const kept = addresses.length === 0 ? [] : await writer.readKept(addresses);
+  // What was new is committed by now, so a look-up that fails is not the batch's failure: whoever waits
+  // for it goes again, and nobody else, or a push without a key would be stored a second time.
+  const kept =
+    addresses.length === 0 ? [] : await writer.readKept(addresses).catch(() => undefined);
   let repeated = 0;
   return pushes.map((push, index): Settled => {
     const outcome = outcomes[index] ?? { kind: "busy" };
@@ -46,7 +49,8 @@ export async function commitBatch(
       case "stored":
         return { kind: "stored", rows: storedRows(push, outcome.places) };
       case "deduplicated":
-        return repeatedRow(push, outcome.seq === undefined ? undefined : kept[repeated++]);
+        if (outcome.seq === undefined) return repeatedRow(push, undefined);
+        return kept === undefined ? { kind: "busy" } : repeatedRow(push, kept[repeated++]);
       case "key_reused":
       case "stale_epoch":
       case "stream_replaced":

@@ -11,7 +11,7 @@ import { admit, type Callers } from "./admit.ts";
 import { bidiStream } from "./bidi-stream.ts";
 import { CallRecords, type LoggedCalls } from "./call-records.ts";
 import { methodDefinitionOf } from "./definition.ts";
-import { type Arrived, type IncomingParts, OneRequest } from "./incoming/one-request.ts";
+import { type Arrived, type RequestParts, OneRequest } from "./incoming/one-request.ts";
 import type { OpenCalls } from "./open-calls.ts";
 import { ServedCall } from "./served-call.ts";
 import { serverStream } from "./server-stream.ts";
@@ -30,7 +30,7 @@ export interface AnswerDeps {
   readonly tracer?: Tracer | undefined;
   readonly openCalls: OpenCalls;
   readonly callers: Callers;
-  readonly incoming: IncomingParts;
+  readonly incoming: RequestParts;
 }
 
 /** What is needed to answer the calls of one method. */

@@ -1,8 +1,13 @@
-import type { IncomingHttpHeaders, ServerHttp2Session, ServerHttp2Stream } from "node:http2";
+import {
+  constants,
+  type IncomingHttpHeaders,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from "node:http2";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
 import type { Http2Hooks } from "./http2.ts";
 import { Arriving } from "./incoming/arriving.ts";
-import type { Arrived, IncomingParts } from "./incoming/one-request.ts";
+import type { Arrived, RequestParts } from "./incoming/one-request.ts";
 import { ReceivedBytes } from "./incoming/received-bytes.ts";
 import { preparedHeaders } from "./incoming/request-headers.ts";
 import { Unpacking } from "./incoming/unpacking.ts";
@@ -17,7 +22,7 @@ export interface ConnectionsOptions {
 
 /** What comes by the connections of the server, before grpc-js and beside it. */
 export class Connections implements Http2Hooks {
-  readonly incoming: IncomingParts;
+  readonly incoming: RequestParts;
   readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
   readonly #received: ReceivedBytes;
   readonly #arriving = new Arriving();
@@ -30,7 +35,12 @@ export class Connections implements Http2Hooks {
     this.#metrics = metrics;
     this.#received = new ReceivedBytes({ bytesMax: receivedBytesMax });
     const unpacking = new Unpacking({ bytesMax: requestBytesMax });
-    this.incoming = { received: this.#received, arriving: this.#arriving, unpacking };
+    this.incoming = {
+      received: this.#received,
+      arriving: this.#arriving,
+      unpacking,
+      cut: (stream) => this.#cut(stream),
+    };
   }
 
   /** Of the call that grpc-js begins in this very moment. */
@@ -61,5 +71,11 @@ export class Connections implements Http2Hooks {
     rawHeaders: readonly string[],
   ): void {
     this.#arrived = { stream, encoding: preparedHeaders(headers, rawHeaders) };
+  }
+
+  #cut({ session }: ServerHttp2Stream): void {
+    if (session === undefined || session.destroyed) return;
+    this.#metrics.connectionsClosed.inc({ server: "grpc", why: "flood" });
+    session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
 }

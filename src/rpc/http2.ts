@@ -28,13 +28,13 @@ const STREAM_RESETS_BURST = 1_000;
 const STREAM_RESETS_PER_SECOND = 33;
 
 export interface Http2Hooks {
-  readonly session: (session: ServerHttp2Session) => void;
+  session(session: ServerHttp2Session): void;
   /** Before grpc-js sees it; what is changed in `headers` is what it reads. */
-  readonly stream: (
+  stream(
     stream: ServerHttp2Stream,
     headers: IncomingHttpHeaders,
     rawHeaders: readonly string[],
-  ) => void;
+  ): void;
 }
 
 /** To be called before the server makes its HTTP/2 server. */
@@ -64,7 +64,7 @@ export function watchHttp2(server: Server, hooks: Http2Hooks): void {
   const http2Servers: unknown = Reflect.get(server, "http2Servers");
   const [http2] = http2Servers instanceof Map ? http2Servers.keys() : [];
   if (!(http2 instanceof EventEmitter)) throw new Error("grpc-js has no HTTP/2 server");
-  http2.on("session", hooks.session);
+  http2.on("session", (session: ServerHttp2Session) => hooks.session(session));
   http2.prependListener(
     "stream",
     (

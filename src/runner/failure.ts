@@ -2,6 +2,7 @@ import { status } from "@grpc/grpc-js";
 import { fromBinary } from "@bufbuild/protobuf";
 import { anyUnpack, durationMs } from "@bufbuild/protobuf/wkt";
 import type { Violation } from "../base/errors.ts";
+import { connectionText } from "./no-connection.ts";
 import {
   BadRequestSchema,
   ErrorInfoSchema,
@@ -80,15 +81,10 @@ export function failureFrom(cause: unknown): unknown {
   if (!isGrpcFailure(cause)) return cause;
   const [encoded] = cause.metadata.get("grpc-status-details-bin");
   const code = codeName(cause.code);
-  return new RpcFailure(code, withoutEmptyNote(cause.details) || code, {
+  return new RpcFailure(code, connectionText(cause.details) || code, {
     ...decodeDetails(encoded),
     cause,
   });
-}
-
-/** grpc-js says why no address could be resolved, also when one could. */
-function withoutEmptyNote(details: string): string {
-  return details.replace(/\.?\s*Resolution note:\s*$/, "");
 }
 
 function isGrpcFailure(cause: unknown): cause is GrpcFailure {

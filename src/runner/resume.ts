@@ -16,8 +16,9 @@ const STEADY_MS = 5_000;
 /**
  * One watch without end over connections that end: each row after the cursor once, in order, through
  * restarts of the service. A watch that ends without a failure was ended by something in between, so
- * it is opened again like one that failed. Other failures (no such session, a cursor above the head)
- * do not pass by waiting and are the caller's.
+ * it is opened again like one that failed, and so is one whose token ended while it was held. Other
+ * failures (no such session, a cursor above the head, a token that is refused from the start) do not
+ * pass by waiting and are the caller's.
  */
 export async function* resume<Row>(
   { open, afterSeq, cursorOf }: Resumable<Row>,
@@ -27,7 +28,7 @@ export async function* resume<Row>(
   const retries = new Retries(options);
   let cursor = afterSeq;
   for (;;) {
-    let attachedMs = Number.POSITIVE_INFINITY;
+    let attachedMs: number | undefined;
     try {
       for await (const row of open(cursor, () => (attachedMs = clock.monotonicMs()))) {
         const next = cursorOf(row);
@@ -39,8 +40,12 @@ export async function* resume<Row>(
       }
       throw new RpcFailure("UNAVAILABLE", "the watch ended");
     } catch (error) {
-      if (!(error instanceof RpcFailure) || !(error.wasLost || error.wasRefusedForNow)) throw error;
-      if (clock.monotonicMs() - attachedMs >= STEADY_MS) retries.succeeded();
+      if (!(error instanceof RpcFailure)) throw error;
+      // A token that was accepted has ended since; its source may have another by now.
+      const isOver = error.code === "UNAUTHENTICATED" && attachedMs !== undefined;
+      if (!(error.wasLost || error.wasRefusedForNow || isOver)) throw error;
+      if (attachedMs !== undefined && clock.monotonicMs() - attachedMs >= STEADY_MS)
+        retries.succeeded();
       await retries.pauseAfter(error);
     }
   }

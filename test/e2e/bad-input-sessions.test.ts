@@ -18,7 +18,6 @@ const {
   createSession,
   deleteSession,
   getSession,
-  issueSessionToken,
   listSessionEvents,
   listSessions,
   updateSession,
@@ -301,7 +300,6 @@ describe("with SESSION_POLICY=strict", () => {
 describe("not served yet", () => {
   test.each([
     ["UpdateSession", () => client.unary(updateSession, { id: "s" })],
-    ["IssueSessionToken", () => client.unary(issueSessionToken, { sessionId: "s" })],
     ["WatchSessions", () => client.serverStream(watchSessions, {}).next()],
   ])("%s is UNIMPLEMENTED", async (name, call) => {
     const failure = await failureOf(call());

@@ -320,7 +320,7 @@ describe("requests of a stream", () => {
     );
     const stream = begin(sessionTo(rpc), "PushSessionEvents");
     const whole = frame(batchBytes("x".repeat(MIB)));
-    for (let count = 0; count < 20; count += 1) stream.write(whole);
+    for (let count = 0; count < 6; count += 1) stream.write(whole);
     await heard.promise;
     await heldBytes(rpc, (bytes) => bytes > MIB);
     await rpc.client.unary(getSession, {}).catch(() => undefined);

@@ -31,7 +31,7 @@ const START_LIMIT_MS = 60_000;
 const START_PAUSE_MS = 300;
 const RESTARTED = "embedded_postgres_restarted";
 
-export const REPLICAS = 2;
+const REPLICAS = 2;
 
 export class Replica {
   readonly name: string;

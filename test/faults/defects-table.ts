@@ -52,7 +52,7 @@ export const DEFECTS: readonly Defect[] = [
         times: 1,
       },
     ],
-    kinds: ["kill_postgres", "black_hole", "slow_disk", "connections_reset"],
+    kinds: ["kill_postgres", "slow_disk"],
     expected:
       /acknowledged, and not there|acknowledged \d+, opened|is lost|there is nothing more|row, which is not there|nobody sent|opened at/,
   },

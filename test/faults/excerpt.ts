@@ -9,7 +9,8 @@ const PAYLOAD_CHARS = 80;
 export function excerptOf(problem: string, history: History, witness: Witness): readonly string[] {
   const mark = /mark-\d+\./.exec(problem)?.[0];
   const push = history.pushes.find(({ sent }) => sent.mark === mark);
-  const row = rowNamedIn(problem, witness) ?? witness.rows.find((one) => markOf(one) === mark);
+  const marked = witness.rows.find((one) => mark !== undefined && markOf(one) === mark);
+  const row = marked ?? (mark === undefined ? rowNamedIn(problem, witness) : undefined);
   const pushes = push === undefined ? [] : [push];
   const around = row === undefined ? [] : neighboursOf(row, witness);
   const of = around.flatMap(

@@ -24,7 +24,7 @@ import { newStreamWriter, Said, writeSession, writeStream } from "./stream-write
 import { Heads, write, type WriterParts } from "./unary-writers.ts";
 import type { Weather } from "./weather.ts";
 
-export const LOAD = {
+const LOAD = {
   hotSessions: 3,
   streamSessions: 4,
   agentSessions: 2,

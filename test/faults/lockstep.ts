@@ -13,7 +13,7 @@ import type { WriterParts } from "./unary-writers.ts";
 import type { Weather } from "./weather.ts";
 
 /** From the acknowledgement, or from the heal of the last fault, to a watcher of any replica. */
-export const DELIVERY_LIMIT_MS = 15_000;
+const DELIVERY_LIMIT_MS = 15_000;
 const PAUSE_MS = 60;
 const DEADLINE_MS = 4_000;
 const RETRY_FOR_MS = 90_000;

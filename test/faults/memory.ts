@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import type { Replica } from "./cluster.ts";
 
 /** Of one replica under this load; the limits of the queues and windows add up to less. */
-export const RSS_MIB_MAX = 600;
+const RSS_MIB_MAX = 600;
 const LOOK_EVERY_MS = 500;
 
 export class MemoryWatch {

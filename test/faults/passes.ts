@@ -213,7 +213,7 @@ function seenOf(row: WireRow | (WireRow & { readonly eventCount: number })): Sto
 }
 
 /** With which it goes on. */
-export function cursorOf({ after, seen }: Pick<OpenPass, "after" | "seen">): bigint {
+function cursorOf({ after, seen }: Pick<OpenPass, "after" | "seen">): bigint {
   const last = seen.at(-1);
   return last === undefined ? after : lastSeqOf(last);
 }

@@ -55,7 +55,7 @@ const HOLD_MS: Readonly<Record<"short" | "long", readonly [number, number]>> = {
   short: [200, 2_000],
   long: [2_000, 6_000],
 };
-const TOGETHER_ONE_IN = 3;
+const TOGETHER_ONE_IN = 2;
 const LONG_ONE_IN = 4;
 
 /** Without end. */

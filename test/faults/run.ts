@@ -56,7 +56,7 @@ export interface Violation {
 }
 
 /** From the heal of a fault until every writer has got something new through. */
-export const RECOVERY_LIMIT_MS = 30_000;
+const RECOVERY_LIMIT_MS = 30_000;
 /** Where something stands still, whoever waits for it is not waited for. */
 const REST_LIMIT_AFTER_PROBLEM_MS = 5_000;
 /** More of the same tells nothing new. */

@@ -94,6 +94,6 @@ async function pushOnce(
 }
 
 /** What passes, and is the caller's to repeat or to leave. */
-export function mayBeTold(error: unknown): boolean {
+function mayBeTold(error: unknown): boolean {
   return error instanceof RpcFailure && (error.wasLost || error.wasRefusedForNow);
 }

@@ -13,6 +13,9 @@ import type { NewRow } from "../../src/store/push.ts";
 
 export const MAX_AGE_MS = 250;
 
+/** Of all streams: each registry watches the process, for good. */
+const meter = new StreamMeter(createMetrics());
+
 export class RedactedStream {
   readonly rows: StreamRows;
   readonly #intake: Intake;
@@ -21,7 +24,6 @@ export class RedactedStream {
   nowMs = 1_000;
 
   constructor(redactor: Redactor | undefined, { merges = true } = {}) {
-    const meter = new StreamMeter(createMetrics());
     this.#intake = new Intake({
       validation: "strict",
       payloadBytesMax: 1_048_576,

@@ -150,6 +150,7 @@ test("the command line says which benchmarks, and refuses what it does not know"
     "stream",
     "writer",
     "auth",
+    "doors",
   ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);

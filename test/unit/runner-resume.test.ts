@@ -68,6 +68,28 @@ test("each row once, in order, whenever connections end", async () => {
   );
 });
 
+test("a token that ends is replaced: the watch is opened again, and ends when that is refused too", async () => {
+  const refused = new RpcFailure("UNAUTHENTICATED", "the bearer token is not accepted");
+  let opened = 0;
+  async function* open(cursor: bigint, onAttached: () => void): AsyncGenerator<Row> {
+    opened += 1;
+    if (opened > 3) throw refused;
+    onAttached();
+    yield { lastSeq: cursor + 1n };
+    throw refused;
+  }
+  const rows = resume<Row>(
+    { open, afterSeq: 0n, cursorOf: ({ lastSeq }) => lastSeq },
+    { retryForMs: 60_000, ...noPause },
+  );
+  expect(await take(rows, 3)).toEqual([1n, 2n, 3n].map((lastSeq) => ({ lastSeq })));
+  const more = resume<Row>(
+    { open, afterSeq: 0n, cursorOf: ({ lastSeq }) => lastSeq },
+    { retryForMs: 60_000, ...noPause },
+  );
+  await expect(take(more, 1)).rejects.toBe(refused);
+});
+
 describe("a watch gives up", () => {
   async function* broken(failure: RpcFailure): AsyncGenerator<Row, void, undefined> {
     yield* [];

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../../src/runner/failure.ts";
 import { fateOfRecord, fateOfStream, REPLACED_MAX } from "../../src/runner/writer/fate.ts";
 
-const ONCE = { replaced: 1, unauthenticated: 1, epochGiven: false };
+const ONCE = { replaced: 1, unauthenticated: 1, epochGiven: false, stream: "events" } as const;
 
 function failure(
   code: RpcFailure["code"],
@@ -61,9 +61,15 @@ describe("a record that was not taken", () => {
     [failure("FAILED_PRECONDITION", { reason: "STALE_EPOCH" }), "fenced"],
     [failure("NOT_FOUND"), "ended"],
     [failure("UNIMPLEMENTED"), "ended"],
+    [failure("PERMISSION_DENIED"), "ended"],
     [failure("UNAUTHENTICATED"), "renew"],
   ])("%s: %s", (refused, fate) => {
     expect(fateOfRecord(refused, ONCE)).toBe(fate);
+  });
+
+  test("a message that the token may not push is one of a type; others may be", () => {
+    const denied = failure("PERMISSION_DENIED");
+    expect(fateOfRecord(denied, { ...ONCE, stream: "messages" })).toBe("refused");
   });
 
   test("the transport's own limit speaks without a reason", () => {

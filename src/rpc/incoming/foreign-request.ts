@@ -1,6 +1,6 @@
 import { constants } from "node:http2";
 import { Incoming } from "./incoming.ts";
-import type { Arrived, IncomingParts } from "./one-request.ts";
+import type { Arrived, RequestParts } from "./one-request.ts";
 
 /** The longest question of health or reflection is a name; a client of reflection asks many. */
 const BYTES_MAX = 64 * 1024;
@@ -13,18 +13,14 @@ export class ForeignRequest {
   readonly #incoming: Incoming;
   #bytes = 0;
 
-  constructor(
-    { received, arriving }: Pick<IncomingParts, "received" | "arriving">,
-    { stream }: Arrived,
-    options: { readonly isStream: boolean },
-  ) {
-    this.#incoming = new Incoming(stream, received, {
+  constructor(parts: RequestParts, { stream }: Arrived, options: { readonly isStream: boolean }) {
+    this.#incoming = new Incoming(parts, stream, {
       came: (chunk) => this.#came(chunk),
-      ended: () => arriving.requests.end(this),
+      ended: () => parts.arriving.requests.end(this),
     });
-    if (!options.isStream) arriving.requests.begin(this);
+    if (!options.isStream) parts.arriving.requests.begin(this);
     stream.once("close", () => {
-      arriving.requests.end(this);
+      parts.arriving.requests.end(this);
       this.#incoming.share.release();
     });
   }

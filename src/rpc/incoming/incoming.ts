@@ -16,15 +16,29 @@ import type { ReceivedBytes, ReceivedShare } from "./received-bytes.ts";
 const CHUNK_COST_BYTES = 256;
 /**
  * A chunk is a piece of what was read from the socket at once, and keeps all of that alive. The first
- * one may; behind it, one that is less than this part of it is copied.
+ * one may; behind it, one that is less than this part of it is copied to others of its stream.
  */
 const COPIED_PART = 4;
+const SLAB_BYTES = 4_096;
+/**
+ * A message in so many pieces, of so few bytes on average, is an attack, and not a slow network: a
+ * client packs what it has into frames. A stream that is not read has a window of 64 KiB, which no
+ * event of AG-UI is small enough to fill with as many.
+ */
+const CHUNKS_MAX = 1_024;
+const CHUNK_BYTES_MIN = 64;
 
 /** A caller who reads slowly has this long to take the status of his call, 8 s in all. */
 const FIRST_LOOK_MS = 2;
 const LAST_LOOK_MS = 4_096;
 
 type Chunk = Buffer | null;
+
+export interface IncomingParts {
+  readonly received: ReceivedBytes;
+  /** Ends the connection of a caller who attacks. */
+  readonly cut: (stream: ServerHttp2Stream) => void;
+}
 
 export interface IncomingHooks {
   /** Counted already; false: it is dropped, and so is what comes after it. */
@@ -37,6 +51,7 @@ export interface IncomingHooks {
 
 export class Incoming {
   readonly #stream: ServerHttp2Stream;
+  readonly #parts: IncomingParts;
   readonly #share: ReceivedShare;
   readonly #hooks: IncomingHooks;
   readonly #push: (chunk: Chunk) => boolean;
@@ -48,11 +63,14 @@ export class Incoming {
   #chunks = 0;
   /** What else the call keeps. */
   #keptBytes = 0;
+  /** Room for small chunks. */
+  #slab: Buffer | undefined;
 
   /** To be made before anything of the request can have come. */
-  constructor(stream: ServerHttp2Stream, received: ReceivedBytes, hooks: IncomingHooks) {
+  constructor(parts: IncomingParts, stream: ServerHttp2Stream, hooks: IncomingHooks) {
     this.#stream = stream;
-    this.#share = received.share();
+    this.#parts = parts;
+    this.#share = parts.received.share();
     this.#hooks = hooks;
     this.#push = stream.push.bind(stream);
     // What Node calls with all that comes; an event would come when it is read, which may be never.
@@ -70,10 +88,6 @@ export class Incoming {
   /** Of what no message was made of yet. */
   get bytes(): number {
     return this.#bytes;
-  }
-
-  get chunks(): number {
-    return this.#chunks;
   }
 
   /** A message was made of so many bytes of the wire, and is kept from now on, or not. */
@@ -118,20 +132,31 @@ export class Incoming {
     }
     if (this.#isDropping) return true;
     const isSmallPart = chunk.length * COPIED_PART < chunk.buffer.byteLength;
-    const kept = this.#bytes > 0 && isSmallPart ? copyOf(chunk) : chunk;
+    const kept = this.#bytes > 0 && isSmallPart ? this.#copied(chunk) : chunk;
     this.#bytes += chunk.length;
     this.#chunks += 1;
     this.keep(this.#keptBytes);
+    if (this.#chunks > CHUNKS_MAX && this.#bytes < this.#chunks * CHUNK_BYTES_MIN) {
+      this.#isDropping = true;
+      this.#parts.cut(this.#stream);
+      return true;
+    }
     if (!this.#hooks.came(chunk)) return true;
     const mayGoOn = this.#push(kept);
     this.#hooks.passed?.();
     return mayGoOn;
   }
-}
 
-/** Outside of the pool, where it would keep its neighbours alive. */
-function copyOf(chunk: Buffer): Buffer {
-  const copy = Buffer.allocUnsafeSlow(chunk.length);
-  chunk.copy(copy);
-  return copy;
+  /** Not in the pool of all, where it would keep its neighbours alive. */
+  #copied(chunk: Buffer): Buffer {
+    const { length } = chunk;
+    if (length > SLAB_BYTES) return Buffer.from(chunk);
+    if (this.#slab === undefined || this.#slab.length < length) {
+      this.#slab = Buffer.allocUnsafeSlow(SLAB_BYTES);
+    }
+    const copy = this.#slab.subarray(0, length);
+    this.#slab = this.#slab.subarray(length);
+    chunk.copy(copy);
+    return copy;
+  }
 }

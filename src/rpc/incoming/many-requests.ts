@@ -1,10 +1,6 @@
-import { constants } from "node:http2";
 import { Incoming } from "./incoming.ts";
-import { type Arrived, type IncomingParts, type Owner, tooLate } from "./one-request.ts";
+import { type Arrived, type Owner, type RequestParts, tooLate } from "./one-request.ts";
 import { type Encoding, FRAME_HEAD_BYTES, isPacked } from "./request-headers.ts";
-
-/** Of a stream that is not read a window may be there; in more pieces than this it is an attack. */
-const UNREAD_CHUNKS_MAX = 4_096;
 
 /**
  * The requests of a stream. What has come of the next one is held from its first byte; what was made
@@ -16,7 +12,7 @@ const UNREAD_CHUNKS_MAX = 4_096;
  *          waiting until there is some
  */
 export class ManyRequests {
-  readonly #parts: IncomingParts;
+  readonly #parts: RequestParts;
   readonly #encoding: Encoding | undefined;
   readonly #owner: Owner;
   readonly #incoming: Incoming;
@@ -25,12 +21,12 @@ export class ManyRequests {
   #messageBytes = 0;
   #keptBytes = 0;
 
-  constructor(parts: IncomingParts, { stream, encoding }: Arrived, owner: Owner) {
+  constructor(parts: RequestParts, { stream, encoding }: Arrived, owner: Owner) {
     this.#parts = parts;
     this.#encoding = encoding;
     this.#owner = owner;
-    this.#incoming = new Incoming(stream, parts.received, {
-      came: () => this.#came(),
+    this.#incoming = new Incoming(parts, stream, {
+      came: () => true, // What is not asked for stays with the stream, and is a window at most.
       passed: () => this.#watch(),
       ended: () => parts.arriving.ended(this),
     });
@@ -94,13 +90,6 @@ export class ManyRequests {
   #made(wireBytes: number, messageBytes: number): void {
     this.#messageBytes = messageBytes;
     this.#incoming.made({ wireBytes, keptBytes: messageBytes + this.#keptBytes });
-  }
-
-  #came(): boolean {
-    if (this.#isAwaited && !this.#isPaused) return true;
-    if (this.#incoming.chunks <= UNREAD_CHUNKS_MAX) return true;
-    this.#incoming.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    return false;
   }
 
   /** While a message is half there. */

@@ -1,16 +1,14 @@
 import type { ServerHttp2Stream } from "node:http2";
 import { ServiceError } from "../../base/errors.ts";
 import type { Arriving } from "./arriving.ts";
-import { Incoming } from "./incoming.ts";
-import type { ReceivedBytes } from "./received-bytes.ts";
+import { Incoming, type IncomingParts } from "./incoming.ts";
 import { type Encoding, isPacked } from "./request-headers.ts";
 import type { Unpacking } from "./unpacking.ts";
 
 const BUSY_RETRY_AFTER_MS = 1_000;
 
 /** What all calls share. */
-export interface IncomingParts {
-  readonly received: ReceivedBytes;
+export interface RequestParts extends IncomingParts {
   readonly arriving: Arriving;
   readonly unpacking: Unpacking;
 }
@@ -28,7 +26,7 @@ export interface Owner {
 
 /** The request of a call that has one: what it takes is let go when it was handled. */
 export class OneRequest {
-  readonly #parts: IncomingParts;
+  readonly #parts: RequestParts;
   readonly #encoding: Encoding | undefined;
   readonly #owner: Owner;
   readonly #incoming: Incoming;
@@ -36,11 +34,11 @@ export class OneRequest {
   /** For the caller, and nothing of it is kept below. */
   #isOver = false;
 
-  constructor(parts: IncomingParts, { stream, encoding }: Arrived, owner: Owner) {
+  constructor(parts: RequestParts, { stream, encoding }: Arrived, owner: Owner) {
     this.#parts = parts;
     this.#encoding = encoding;
     this.#owner = owner;
-    this.#incoming = new Incoming(stream, parts.received, {
+    this.#incoming = new Incoming(parts, stream, {
       came: () => this.#mayStay(),
       ended: () => parts.arriving.requests.end(this),
     });

@@ -40,8 +40,13 @@ export function fateOfStream(
 const REFUSED_CODES: ReadonlySet<RpcCode> = new Set(["ALREADY_EXISTS", "OUT_OF_RANGE"]);
 
 /** Of a unary push. */
-export function fateOfRecord(failure: RpcFailure, { unauthenticated }: InARow): RecordFate {
+export function fateOfRecord(
+  failure: RpcFailure,
+  { unauthenticated, stream }: InARow & { readonly stream: "events" | "messages" },
+): RecordFate {
   const { code, violations } = failure;
+  // A runner's token may push every type of message but one, that of the user; events, all or none.
+  if (code === "PERMISSION_DENIED" && stream === "messages") return "refused";
   if (code === "INVALID_ARGUMENT")
     return violations.some(({ field }) => field === "session_id") ? "ended" : "refused";
   if (REFUSED_CODES.has(code) || isTooLarge(failure)) return "refused";

@@ -15,12 +15,14 @@ export type Pushed<T> =
 export class Pusher {
   readonly #book: Book;
   readonly #connection: Connection;
+  readonly #stream: "events" | "messages";
   readonly #retries: Retries;
   #unauthenticated = 0;
 
   constructor(book: Book, connection: Connection, stream: "events" | "messages") {
     this.#book = book;
     this.#connection = connection;
+    this.#stream = stream;
     this.#retries = connection.retries(stream);
   }
 
@@ -35,7 +37,8 @@ export class Pusher {
         const failure = asRpcFailure(error);
         this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
         const unauthenticated = this.#unauthenticated;
-        const fate = fateOfRecord(failure, { replaced: 0, unauthenticated });
+        const stream = this.#stream;
+        const fate = fateOfRecord(failure, { replaced: 0, unauthenticated, stream });
         if (fate === "again") await this.#pauseAfter(failure);
         else if (fate !== "renew") {
           this.#answered();

@@ -1,0 +1,74 @@
+/**
+ * Why there is no connection, in words that say what to look at. grpc-js passes on what OpenSSL or the
+ * socket said, with times and names of source files; a handshake that failed reads like a service that
+ * is away. Pure.
+ */
+
+/**
+ * untrusted    the service's certificate is of no authority that is trusted here
+ * out_of_date  it is over, or not valid yet
+ * other_name   it is for another host
+ * asks         the service asks for a certificate of the client's own
+ * refuses      it does not accept the one that it got
+ * no_tls       it answers without TLS
+ * closed       it hung up before a word of HTTP/2, and did not say why
+ */
+export type NoConnection =
+  | "untrusted"
+  | "out_of_date"
+  | "other_name"
+  | "asks"
+  | "refuses"
+  | "no_tls"
+  | "closed";
+
+const SAYS: Readonly<Record<NoConnection, string>> = {
+  untrusted: "the service's certificate is of no authority that is trusted here",
+  out_of_date: "the service's certificate is not valid now",
+  other_name: "the service's certificate is for another name",
+  asks: "the service asks for a certificate of the client's own",
+  refuses: "the service does not accept the client's certificate",
+  no_tls: "the service answers without TLS",
+  closed:
+    "the service hung up at once, as one does that expects TLS, or another certificate of the client",
+};
+
+/** As Node 24 (OpenSSL 3) and grpc-js 1.14 say it; test/e2e/runner-doors.test.ts has them say it. */
+const SIGNS: readonly (readonly [RegExp, NoConnection])[] = [
+  [/unable to (?:verify|get)|self[- ]signed/i, "untrusted"],
+  [/certificate (?:has expired|is not yet valid)/i, "out_of_date"],
+  [/does not match certificate/i, "other_name"],
+  [/alert certificate required/i, "asks"],
+  [/alert (?:unknown ca|bad certificate|certificate (?:unknown|expired|revoked))/i, "refuses"],
+  [/wrong version number|packet length too long/i, "no_tls"],
+  [/Failed to connect|Connection closed before|socket disconnected before/i, "closed"],
+];
+
+const NONE = "No connection established";
+
+/** Undefined: there was one, or what is wrong needs no other words (ECONNREFUSED). */
+export function noConnectionOf({ cause }: Error): NoConnection | undefined {
+  const isGrpcs = cause instanceof Error && "details" in cause;
+  return isGrpcs && typeof cause.details === "string" ? kindOf(cause.details) : undefined;
+}
+
+function kindOf(details: string): NoConnection | undefined {
+  if (!details.startsWith(NONE)) return undefined;
+  return SIGNS.find(([sign]) => sign.test(details))?.[1];
+}
+
+/** One line for people; what is of no connection comes back as it is, but for an empty note. */
+export function connectionText(details: string): string {
+  // grpc-js says why no address could be resolved, also when one could.
+  const said = details.replace(/\.?\s*Resolution note:\s*$/, "");
+  const kind = kindOf(said);
+  if (kind === undefined) return said;
+  const original = said
+    .slice(NONE.length)
+    .replace(/^\. Last error: (?:Error: )?/, "")
+    .replace(/\s*\(\d{4}-[^)]*Z\)\s*$/, "")
+    .replace(/; if the root CA is installed locally.*$/s, "")
+    .replace(/^.*:SSL routines:[^:]*:([^:]*):.*$/s, "$1")
+    .trim();
+  return `${NONE}: ${SAYS[kind]} (${original})`;
+}

@@ -1,0 +1,109 @@
+/** The database, and what the rest of the service is given of the store. Part of service.ts. */
+import type { Unit } from "./base/lifecycle.ts";
+import type { Config } from "./config.ts";
+import type { EraseStore } from "./handlers/erase.ts";
+import type { SessionStore } from "./handlers/sessions.ts";
+import type { Transcripts } from "./handlers/transcripts.ts";
+import type { LedgerWriter } from "./ingest/commit.ts";
+import type { Live } from "./live/live.ts";
+import type { Log } from "./observability/log.ts";
+import type { Metrics } from "./observability/metrics.ts";
+import { append, type AppendOptions } from "./store/append.ts";
+import { createDatabase, type Database } from "./store/database.ts";
+import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
+import { readKept } from "./store/kept.ts";
+import { migrateUp } from "./store/migrate.ts";
+import { eraseSession } from "./store/retention/erase.ts";
+import { createRetention } from "./store/retention/retention.ts";
+import type { StreamName } from "./store/rows.ts";
+import * as sessions from "./store/sessions.ts";
+import { openStream } from "./store/streams.ts";
+
+export interface Postgres {
+  readonly database: Database;
+  readonly url: () => string;
+  readonly units: readonly Unit[];
+}
+
+/** The database and what has to be up before it: the embedded server, unless there is another, and the schema. */
+export function createPostgres(
+  config: Config,
+  hooks: { readonly log: Log; readonly restarted: () => void },
+): Postgres {
+  const { databaseUrl, dataDir } = config;
+  const embedded =
+    databaseUrl === undefined ? createEmbeddedPostgres({ dataDir, ...hooks }) : undefined;
+  const url = (): string => databaseUrl ?? embedded?.url ?? "";
+  const database = createDatabase({
+    url,
+    connectionsMax: config.databaseConnections,
+    statementTimeoutMs: config.statementTimeoutMs,
+    lockTimeoutMs: config.lockTimeoutMs,
+  });
+  const schema: Unit = {
+    async start() {
+      const { applied } = await migrateUp(url());
+      hooks.log.info({ schema: applied.at(-1) }, "schema is up to date");
+    },
+    stop: () => Promise.resolve(),
+  };
+  const units = [...(embedded === undefined ? [] : [embedded]), schema, database];
+  return { database, url, units };
+}
+
+export function sessionStore(database: Database): SessionStore {
+  return {
+    createSession: (session) => sessions.createSession(database, session),
+    getSession: (id) => sessions.getSession(database, id),
+    listSessions: (page) => sessions.listSessions(database, page),
+    updateSessionStatus: (id, status) => sessions.updateSessionStatus(database, id, status),
+    deleteSession: (id) => sessions.deleteSession(database, id),
+  };
+}
+
+export function eraseStore(
+  database: Database,
+  { rowsErased }: Pick<Metrics, "rowsErased">,
+): EraseStore {
+  const counted = (stream: StreamName, rows: bigint): void =>
+    rowsErased.inc({ stream, by: "erase" }, Number(rows));
+  return { eraseSession: (id, call) => eraseSession(database, id, { ...call, counted }) };
+}
+
+export function createWriter(
+  database: Database,
+  limits: Config,
+  { limitUse }: Metrics,
+): LedgerWriter {
+  const options = { createMissing: limits.sessionPolicy === "auto" };
+  const onMost: AppendOptions["onMost"] = ({ rows, bytes }) => {
+    limitUse.note("session_rows", rows / limits.sessionRowsMax);
+    limitUse.note("session_bytes", bytes / limits.sessionBytesMax);
+  };
+  return {
+    append: (pushes, { wait }) => append(database, pushes, { ...options, wait, limits, onMost }),
+    readKept: (addresses) => readKept(database, addresses),
+    openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
+  };
+}
+
+interface RetentionParts {
+  readonly database: Database;
+  readonly live: Live;
+  readonly transcripts: Transcripts;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** Nothing without RETENTION_AFTER. */
+export function createRetentionUnits(
+  { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs }: Config,
+  { live, transcripts, ...parts }: RetentionParts,
+): readonly Unit[] {
+  if (afterMs === undefined) return [];
+  const erased = (sessionId: string): void => {
+    live.erased(sessionId);
+    transcripts.forget(sessionId);
+  };
+  return [createRetention({ ...parts, erased }, { afterMs, intervalMs })];
+}

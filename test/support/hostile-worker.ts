@@ -1,0 +1,242 @@
+/**
+ * One attack on a gRPC server, in a thread of its own, so that who measures the service meanwhile is not
+ * slowed down by it. Ends after its time, or when the server has closed all its connections.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
+import { parentPort, workerData } from "node:worker_threads";
+import { callHeaders, FLAG, FRAME, headerBlock, http2Frame, PREFACE, RawConnection } from "./http2-frames.ts";
+import { frame } from "./raw-http2.ts";
+
+export interface AttackOrder {
+  readonly address: string;
+  readonly attack: AttackName;
+  readonly lastsMs: number;
+}
+
+export interface AttackReport {
+  /** What the attacker got rid of, … */
+  readonly sentBytes: number;
+  /** … and how many of his connections the server closed. */
+  readonly connections: number;
+  readonly closed: number;
+}
+
+export type AttackName = keyof typeof ATTACKS;
+
+const PUSH = "/ambient.v1.SessionService/PushSessionEvent";
+const SETTINGS = http2Frame({ type: FRAME.settings });
+const BURST = 1_000;
+
+type Attack = (attacker: Attacker) => Promise<void>;
+
+class Attacker {
+  readonly #address: string;
+  readonly #untilMs: number;
+  readonly #connections: RawConnection[] = [];
+  sentBytes = 0;
+  closed = 0;
+
+  constructor({ address, lastsMs }: AttackOrder) {
+    this.#address = address;
+    this.#untilMs = performance.now() + lastsMs;
+  }
+
+  get isOver(): boolean {
+    return performance.now() > this.#untilMs;
+  }
+
+  get connections(): number {
+    return this.#connections.length;
+  }
+
+  async connect(): Promise<RawConnection> {
+    const connection = await RawConnection.to(this.#address);
+    this.#connections.push(connection);
+    void connection.closed.then(() => {
+      this.closed += 1;
+    });
+    return connection;
+  }
+
+  /** Waits for the socket where it is full; false: the connection or the time is over. */
+  async send(connection: RawConnection, bytes: Buffer): Promise<boolean> {
+    this.sentBytes += bytes.length;
+    if (!connection.write(bytes) && !connection.socket.destroyed) {
+      const drained = new Promise((resolve) => connection.socket.once("drain", resolve));
+      await Promise.race([drained, connection.closed, this.end()]);
+    } else {
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    return !connection.socket.destroyed && !this.isOver;
+  }
+
+  /** Sends the same again and again. */
+  async flood(connection: RawConnection, bytes: Buffer): Promise<void> {
+    while (await this.send(connection, bytes)) continue;
+  }
+
+  /** Until the time is over, or the connections are. */
+  async wait(): Promise<void> {
+    const all = this.#connections.map(({ closed }) => closed);
+    await Promise.race([Promise.all(all), this.end()]);
+  }
+
+  end(): Promise<void> {
+    return delay(Math.max(0, this.#untilMs - performance.now()), undefined, { ref: false });
+  }
+
+  close(): void {
+    for (const connection of this.#connections) connection.socket.destroy();
+  }
+}
+
+function headers(stream: number, more: readonly (readonly [string, string])[] = []): Buffer {
+  return http2Frame(
+    { type: FRAME.headers, flags: FLAG.endHeaders, stream },
+    callHeaders(PUSH, more),
+  );
+}
+
+function reset(stream: number, code = 8): Buffer {
+  const payload = Buffer.alloc(4);
+  payload.writeUInt32BE(code);
+  return http2Frame({ type: FRAME.reset, stream }, payload);
+}
+
+/** Streams as a client numbers them, in bursts. */
+async function inBursts(
+  attacker: Attacker,
+  connection: RawConnection,
+  bytesOf: (stream: number) => Buffer,
+): Promise<void> {
+  let stream = 1;
+  const next = (): Buffer => {
+    const bytes = bytesOf(stream);
+    stream += 2;
+    return bytes;
+  };
+  while (await attacker.send(connection, Buffer.concat(Array.from({ length: 200 }, next)))) continue;
+}
+
+function floodOf(bytes: Buffer, options: { readonly reads: boolean } = { reads: true }): Attack {
+  const burst = Buffer.concat(Array.from({ length: BURST }, () => bytes));
+  return async (attacker) => {
+    const connection = (await attacker.connect()).begin();
+    if (!options.reads) connection.socket.pause();
+    await attacker.flood(connection, burst);
+  };
+}
+
+const ATTACKS = {
+  async "connections that say nothing"(attacker) {
+    for (let count = 0; count < 200; count += 1) await attacker.connect();
+    await attacker.wait();
+  },
+  async "half a preface"(attacker) {
+    for (let count = 0; count < 200; count += 1) {
+      (await attacker.connect()).write(PREFACE.subarray(0, 10));
+    }
+    await attacker.wait();
+  },
+  async "headers that do not end"(attacker) {
+    for (let count = 0; count < 50; count += 1) {
+      const connection = (await attacker.connect()).begin();
+      connection.write(http2Frame({ type: FRAME.headers, stream: 1 }, callHeaders(PUSH)));
+    }
+    await attacker.wait();
+  },
+  async "continuations without end"(attacker) {
+    const connection = (await attacker.connect()).begin();
+    connection.write(http2Frame({ type: FRAME.headers, stream: 1 }, callHeaders(PUSH)));
+    const more = headerBlock([["x", "y".repeat(1_000)]]);
+    await attacker.flood(connection, http2Frame({ type: FRAME.continuation, stream: 1 }, more));
+  },
+  async "headers that are too large"(attacker) {
+    const connection = (await attacker.connect()).begin();
+    await inBursts(attacker, connection, (stream) =>
+      headers(stream, [["x-large", "y".repeat(15_000)], ["x-larger", "y".repeat(1_000)]]),
+    );
+  },
+  "pings": floodOf(http2Frame({ type: FRAME.ping }, Buffer.alloc(8))),
+  "pings whose answers are not read": floodOf(http2Frame({ type: FRAME.ping }, Buffer.alloc(8)), {
+    reads: false,
+  }),
+  "settings": floodOf(SETTINGS),
+  "settings whose answers are not read": floodOf(SETTINGS, { reads: false }),
+  "unknown frames": floodOf(http2Frame({ type: 0xbb }, Buffer.alloc(16))),
+  async "streams that are taken back"(attacker) {
+    const connection = (await attacker.connect()).begin();
+    await inBursts(attacker, connection, (stream) => Buffer.concat([headers(stream), reset(stream)]));
+  },
+  async "streams that make the server take them back"(attacker) {
+    const connection = (await attacker.connect()).begin();
+    const zero = Buffer.alloc(4);
+    await inBursts(attacker, connection, (stream) =>
+      Buffer.concat([headers(stream), http2Frame({ type: FRAME.windowUpdate, stream }, zero)]),
+    );
+  },
+  async "ten thousand streams at once"(attacker) {
+    const connection = (await attacker.connect()).begin();
+    for (let stream = 1; stream < 20_000; stream += 2) {
+      if (!(await attacker.send(connection, headers(stream)))) return;
+    }
+    await attacker.wait();
+  },
+  async "empty data"(attacker) {
+    const connection = (await attacker.connect()).begin();
+    connection.write(headers(1));
+    const empty = http2Frame({ type: FRAME.data, stream: 1 });
+    await attacker.flood(connection, Buffer.concat(Array.from({ length: BURST }, () => empty)));
+  },
+  async "data in pieces of one byte"(attacker) {
+    const connection = (await attacker.connect()).begin();
+    const head = Buffer.from([0, 0, 0x3f, 0xff, 0xff]);
+    for (let stream = 1; stream < 400; stream += 2) {
+      connection.write(headers(stream), http2Frame({ type: FRAME.data, stream }, head));
+    }
+    const piece = Buffer.from([0]);
+    for (let round = 0; round < 60; round += 1) {
+      for (let stream = 1; stream < 400; stream += 2) {
+        const one = http2Frame({ type: FRAME.data, stream }, piece);
+        const many = Buffer.concat(Array.from({ length: BURST }, () => one));
+        if (!(await attacker.send(connection, many))) return;
+      }
+    }
+    await attacker.wait();
+  },
+  async "messages that unpack to a thousand times their size"(attacker) {
+    const bomb = frame(gzipSync(Buffer.alloc(64 * 1_048_576)), true);
+    const connection = (await attacker.connect()).begin();
+    const pieces: Buffer[] = [];
+    for (let at = 0; at < bomb.length; at += 16_384) pieces.push(bomb.subarray(at, at + 16_384));
+    await inBursts(attacker, connection, (stream) =>
+      Buffer.concat([
+        headers(stream, [["grpc-encoding", "gzip"]]),
+        ...pieces.map((piece, at) => {
+          const flags = at === pieces.length - 1 ? FLAG.endStream : 0;
+          return http2Frame({ type: FRAME.data, flags, stream }, piece);
+        }),
+      ]),
+    );
+  },
+  async "garbage"(attacker) {
+    const noise = Buffer.from(Array.from({ length: 65_536 }, (_, at) => (at * 7919) % 251));
+    for (let count = 0; count < 50; count += 1) {
+      const connection = await attacker.connect();
+      await attacker.send(connection, count % 2 === 0 ? noise : Buffer.concat([PREFACE, noise]));
+    }
+    await attacker.wait();
+  },
+} satisfies Record<string, Attack>;
+
+async function run(order: AttackOrder): Promise<AttackReport> {
+  const attacker = new Attacker(order);
+  await ATTACKS[order.attack](attacker);
+  await delay(50); // What the server says last is on its way.
+  const { sentBytes, connections, closed } = attacker;
+  attacker.close();
+  return { sentBytes, connections, closed };
+}
+
+if (parentPort !== null) parentPort.postMessage(await run(workerData));

@@ -1,0 +1,24 @@
+/** A batch in which one push is a repetition, and the look-up of its row fails after the commit. */
+import { expect, test } from "vitest";
+import { commitBatch } from "../../src/ingest/commit.ts";
+import { newPush, newRow } from "../support/ledger.ts";
+
+// Bug, found by the faults harness: the failure was taken for the batch's, and when it was one of those
+// that are tried again (PostgreSQL had been killed), the push without a key was stored a second time.
+test("what was new is answered, and only the repetition goes again", async () => {
+  const fresh = newPush("s", { rows: [newRow()] });
+  const repeated = newPush("s", { key: "k" });
+  const settled = await commitBatch(
+    {
+      append: () =>
+        Promise.resolve([
+          { kind: "stored", places: [{ seq: 5n, runId: "" }] },
+          { kind: "deduplicated", seq: 4n },
+        ]),
+      readKept: () => Promise.reject(Object.assign(new Error("down"), { code: "ECONNREFUSED" })),
+    },
+    [fresh, repeated],
+    { wait: false },
+  );
+  expect(settled.map(({ kind }) => kind)).toEqual(["stored", "busy"]);
+});
