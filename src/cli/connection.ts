@@ -89,6 +89,11 @@ function tlsOf({ tls, tlsCaFile, tlsClientCertFile, tlsClientKeyFile }: ClientCo
     cert: pem("SESSION_LEDGER_TLS_CERT_FILE", tlsClientCertFile),
     key: pem("SESSION_LEDGER_TLS_KEY_FILE", tlsClientKeyFile),
   };
+  if ((files.cert === undefined) !== (files.key === undefined)) {
+    throw new UsageError(
+      "SESSION_LEDGER_TLS_CERT_FILE and SESSION_LEDGER_TLS_KEY_FILE: expected both or neither",
+    );
+  }
   const given = Object.entries(files).filter(([, text]) => text !== undefined);
   return given.length === 0 ? tls === "on" : Object.fromEntries(given);
 }

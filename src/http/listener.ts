@@ -23,6 +23,9 @@ import { serveTls, tlsServerOptions } from "../transport/tls-server.ts";
 import type { HttpLimits } from "./limits.ts";
 import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
 
+/** Requests of one connection that wait for their answers. Hardly any client sends a second one. */
+const UNANSWERED_MAX = 16;
+
 export interface ListenerOptions {
   readonly limits: HttpLimits;
   readonly connectionsMax: number;
@@ -42,6 +45,7 @@ export class Listener {
   readonly #server: Server;
   /** The answer that each connection is in, or was in last. */
   readonly #answers = new WeakMap<Socket, ServerResponse>();
+  readonly #unanswered = new WeakMap<Socket, number>();
   readonly #parts: ListenerParts;
   #handle: RequestListener | undefined;
 
@@ -49,7 +53,7 @@ export class Listener {
     this.#parts = parts;
     this.#server = newServer(parts.tls, options, (request, response) => {
       this.#answers.set(request.socket, response);
-      this.#handle?.(request, response);
+      if (this.#mayAsk(request.socket, response)) this.#handle?.(request, response);
     });
     countConnections(this.#server, "http", parts.metrics);
     this.#server.maxConnections = options.connectionsMax;
@@ -84,6 +88,21 @@ export class Listener {
 
   cut(): void {
     this.#server.closeAllConnections();
+  }
+
+  /** Node hands over what is in a packet, a thousand requests if they are there, and waits for none. */
+  #mayAsk(socket: Socket, response: ServerResponse): boolean {
+    const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
+    this.#unanswered.set(socket, unanswered);
+    response.once("close", () => {
+      this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 0) - 1);
+    });
+    if (unanswered <= UNANSWERED_MAX) return true;
+    if (!socket.destroyed) {
+      this.#parts.metrics.connectionsClosed.inc({ server: "http", why: "flood" });
+      socket.destroy();
+    }
+    return false;
   }
 
   #refuse(cause: Error, socket: unknown): void {

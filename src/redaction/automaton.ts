@@ -21,21 +21,21 @@ export interface CompiledSecret {
   readonly parts: readonly CompiledPart[];
 }
 
+/** A state is the number of its row in the table, times the width of a row. */
 export interface Automaton {
-  /** By state times `width` plus the column of the character. */
-  readonly next: Uint16Array;
-  readonly width: number;
-  /** Of an ASCII character; all others are in column 0. */
+  /** By state and column: the next state, or where a secret may begin the complement of it. */
+  readonly next: Int32Array;
+  /** Of each unit its column. */
   readonly columns: Uint8Array;
-  /** By state: the secrets that may begin here, one each. */
-  readonly begins: readonly (readonly CompiledSecret[] | undefined)[];
-  /** By state: no prefix is under way. */
-  readonly rests: readonly boolean[];
+  /** The secrets that may begin where a state is entered, one each. */
+  readonly begins: ReadonlyMap<number, readonly CompiledSecret[]>;
+  /** States in which no prefix is under way. */
+  readonly rests: ReadonlySet<number>;
 }
 
 export const START = 0;
 const STATES_MAX = 0xffff;
-const ASCII = 128;
+const UNITS = 0x10000;
 
 export function compile(secrets: readonly Secret[]): Automaton {
   for (const secret of secrets) assertOneEnds(secret);
@@ -63,12 +63,15 @@ export function compile(secrets: readonly Secret[]): Automaton {
     for (let column = 0; column < width; column += 1)
       next.push(numberOf(after(state, characterOf(column), { words, beginning })));
   }
-  const begins = states.map(({ complete }) => {
+  const begins = new Map<number, readonly CompiledSecret[]>();
+  for (const [at, { complete }] of states.entries()) {
     const found = [...new Set(complete)].flatMap((secret) => compiled[secret] ?? []);
-    return found.length > 0 ? found : undefined;
-  });
-  const rests = states.map(({ partial }) => partial.length === 0);
-  return { next: Uint16Array.from(next), width, columns, begins, rests };
+    if (found.length > 0) begins.set(at * width, found);
+  }
+  const entered = next.map((at) => (begins.has(at * width) ? ~(at * width) : at * width));
+  const resting = [...states.keys()].filter((at) => states[at]?.partial.length === 0);
+  const rests = new Set(resting.map((at) => at * width));
+  return { next: Int32Array.from(entered), columns, begins, rests };
 }
 
 /** Else a candidate could outlive an older one of its secret, and only the older one is kept. */
@@ -133,7 +136,7 @@ function columnsOf(words: readonly Word[]) {
   const used = new Set(own);
   const spare = ALPHANUMERIC.split("").filter((character) => !used.has(character));
   const characters = ["\0", spare[0] ?? "\0", ...own];
-  const columns = new Uint8Array(ASCII);
+  const columns = new Uint8Array(UNITS);
   for (const character of spare) columns[character.charCodeAt(0)] = 1;
   own.forEach((character, at) => (columns[character.charCodeAt(0)] = at + 2));
   const characterOf = (column: number): string => characters[column] ?? "\0";

@@ -78,7 +78,7 @@ export class TextScan {
 
   /** What comes next is masked, or not, whatever came before. */
   get isAtRest(): boolean {
-    return this.#live.length === 0 && this.#automaton.rests[this.#state] === true;
+    return this.#live.length === 0 && this.#automaton.rests.has(this.#state);
   }
 
   /** Up to here it is known what is masked. */
@@ -128,14 +128,15 @@ export class TextScan {
 
   /** The string is over, the JSON text is not: what was to be masked is behind, or will never come. */
   endString(): void {
-    this.#live = this.#live.filter(({ secret, part }) => secret.parts[part]?.isGap === true);
     this.#state = START;
+    if (this.#live.length === 0) return;
+    this.#live = this.#live.filter(({ secret, part }) => secret.parts[part]?.isGap === true);
   }
 
   /** What is not a secret by now is none. */
   end(): void {
-    this.#live = [];
     this.#state = START;
+    if (this.#live.length > 0) this.#live = [];
   }
 
   letGo(): void {
@@ -154,20 +155,20 @@ export class TextScan {
 
   restart(): void {
     this.end();
-    this.#masked = [];
+    if (this.#masked.length > 0) this.#masked = [];
     this.#position = 0;
   }
 
   /** Past everything in which nothing begins; stops at the end, at `stop`, and at what has to be looked at. */
   #pass(text: string, start: number, stop: number): number {
-    const { next, width, columns, begins } = this.#automaton;
+    const { next, columns } = this.#automaton;
     let state = this.#state;
     let at = start;
     for (; at < text.length; at += 1) {
       const unit = text.charCodeAt(at);
       if (unit === stop || unit < SPACE || unit === BACKSLASH) break;
-      const entered = next[state * width + (columns[unit] ?? 0)] ?? START;
-      if (begins[entered] !== undefined) break; // #step goes there.
+      const entered = next[state + (columns[unit] ?? 0)] ?? START;
+      if (entered < 0) break; // #step goes there.
       state = entered;
     }
     this.#state = state;
@@ -178,9 +179,10 @@ export class TextScan {
   #step(unit: number): void {
     if (this.#live.length > 0) this.#feed(unit);
     this.#position += 1;
-    const { next, width, columns, begins } = this.#automaton;
-    this.#state = next[this.#state * width + (columns[unit] ?? 0)] ?? START;
-    for (const secret of begins[this.#state] ?? NONE) this.#begin(secret);
+    const { next, columns, begins } = this.#automaton;
+    const entered = next[this.#state + (columns[unit] ?? 0)] ?? START;
+    this.#state = entered < 0 ? ~entered : entered;
+    if (entered < 0) for (const secret of begins.get(this.#state) ?? NONE) this.#begin(secret);
   }
 
   #begin(secret: CompiledSecret): void {

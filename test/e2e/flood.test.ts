@@ -13,7 +13,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { ledger } from "../../src/runner/client.ts";
 import { memoryOf } from "../bench/usage.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { type FloodOrder, type FloodReport, floodReportSchema } from "../support/flood-worker.ts";
+import { type FloodOrder, type FloodReport, floodReportSchema } from "../support/flood.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 

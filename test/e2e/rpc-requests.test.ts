@@ -173,17 +173,37 @@ describe("unary requests", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("in pieces of one byte are counted as what they take", async () => {
-    await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
-    using raw = (await RawConnection.to(rpc.server.address)).begin();
+  /** A request in pieces of so many bytes. */
+  async function inPieces(rpc: RpcFixture, pieceBytes: number): Promise<RawConnection> {
+    const raw = (await RawConnection.to(rpc.server.address)).begin();
     const headers = callHeaders(`${SERVICE}/PushSessionEvent`);
     raw.write(http2Frame({ type: FRAME.headers, flags: FLAG.endHeaders, stream: 1 }, headers));
-    const whole = frame(pushBytes("x".repeat(MIB)));
-    const pieces = [...whole.subarray(0, 60_000)].map((byte) =>
-      http2Frame({ type: FRAME.data, stream: 1 }, Buffer.from([byte])),
-    );
+    const whole = frame(pushBytes("x".repeat(3 * MIB)));
+    const pieces: Buffer[] = [];
+    for (let at = 0; at < 60_000; at += pieceBytes) {
+      const piece = whole.subarray(at, at + pieceBytes);
+      pieces.push(http2Frame({ type: FRAME.data, stream: 1 }, piece));
+    }
     raw.write(...pieces);
-    expect(await rpc.recorded("call")).toMatchObject({ reason: "SERVER_BUSY" });
+    return raw;
+  }
+
+  test("in small pieces are counted as what they take, which is more than they say", async () => {
+    await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
+    using _ = await inPieces(rpc, 80);
+    await heldBytes(rpc, (bytes) => bytes > 60_000 + 700 * 256);
+    expect(await rpc.metrics.text()).not.toContain('why="flood"');
+  });
+
+  test("in pieces of a few bytes end the connection", async () => {
+    await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
+    using raw = await inPieces(rpc, 10);
+    await raw.closed;
+    expect(raw.frames.filter(({ type }) => type === FRAME.goAway)).toHaveLength(1);
+    expect(await rpc.metrics.text()).toContain(
+      'connections_closed_total{server="grpc",why="flood"} 1',
+    );
+    await rpc.client.unary(getSession, {}); // Another one is as it was.
   });
 
   test("that are packed are counted as what they become, and unpacked two at a time", async () => {

@@ -136,8 +136,13 @@ export class Cluster implements AsyncDisposable {
       replicas.push(await newReplica(at, { url: server.url, dataDir, env }));
     }
     const cluster = new Cluster({ server, dataDir, log, replicas, smallDisk });
-    for (const replica of replicas) await replica.start();
-    return cluster;
+    try {
+      for (const replica of replicas) await replica.start();
+      return cluster;
+    } catch (error) {
+      await cluster[Symbol.asyncDispose]();
+      throw error;
+    }
   }
 
   get url(): string {

@@ -6,37 +6,14 @@
 import { type ClientHttp2Session, connect, constants } from "node:http2";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
-import { z } from "zod";
 import {
   PushSessionMessageRequestSchema,
   SessionMessageSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import { ErrorInfoSchema, RetryInfoSchema } from "../../gen/google/rpc/error_details_pb.ts";
 import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
+import { type FloodOrder, floodOrderSchema, type FloodReport } from "./flood.ts";
 import { frame } from "./raw-http2.ts";
-
-export const floodOrderSchema = z.object({
-  address: z.string(),
-  token: z.string(),
-  connections: z.number(),
-  /** Calls that each connection has under way. */
-  callsAConnection: z.number(),
-  payloadBytes: z.number(),
-  sessionIds: z.array(z.string()),
-  seconds: z.number(),
-});
-export type FloodOrder = z.infer<typeof floodOrderSchema>;
-
-export const floodReportSchema = z.object({
-  /** Acknowledged rows, by session: their numbers. */
-  acknowledged: z.record(z.string(), z.array(z.number())),
-  /** Calls by gRPC status and reason. */
-  ends: z.record(z.string(), z.number()),
-  /** Refusals by RESOURCE_EXHAUSTED that did not say when to come again. */
-  withoutRetryInfo: z.number(),
-  lostConnections: z.number(),
-});
-export type FloodReport = z.infer<typeof floodReportSchema>;
 
 /** So long after its time is over a call may still be answered. */
 const LAST_ANSWERS_MS = 10_000;

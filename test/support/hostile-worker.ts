@@ -1,11 +1,19 @@
 /**
- * One attack on a gRPC server, in a thread of its own, so that who measures the service meanwhile is not
+ * One attack on a server, gRPC's or HTTP's, in a thread of its own, so that who measures the service meanwhile is not
  * slowed down by it. Ends after its time, or when the server has closed all its connections.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { parentPort, workerData } from "node:worker_threads";
-import { callHeaders, FLAG, FRAME, headerBlock, http2Frame, PREFACE, RawConnection } from "./http2-frames.ts";
+import {
+  callHeaders,
+  FLAG,
+  FRAME,
+  headerBlock,
+  http2Frame,
+  PREFACE,
+  RawConnection,
+} from "./http2-frames.ts";
 import { frame } from "./raw-http2.ts";
 
 export interface AttackOrder {
@@ -53,7 +61,7 @@ class Attacker {
   async connect(): Promise<RawConnection> {
     const connection = await RawConnection.to(this.#address);
     this.#connections.push(connection);
-    void connection.closed.then(() => {
+    connection.socket.once("close", () => {
       this.closed += 1;
     });
     return connection;
@@ -116,7 +124,8 @@ async function inBursts(
     stream += 2;
     return bytes;
   };
-  while (await attacker.send(connection, Buffer.concat(Array.from({ length: 200 }, next)))) continue;
+  while (await attacker.send(connection, Buffer.concat(Array.from({ length: 200 }, next))))
+    continue;
 }
 
 function floodOf(bytes: Buffer, options: { readonly reads: boolean } = { reads: true }): Attack {
@@ -155,19 +164,24 @@ const ATTACKS = {
   async "headers that are too large"(attacker) {
     const connection = (await attacker.connect()).begin();
     await inBursts(attacker, connection, (stream) =>
-      headers(stream, [["x-large", "y".repeat(15_000)], ["x-larger", "y".repeat(1_000)]]),
+      headers(stream, [
+        ["x-large", "y".repeat(15_000)],
+        ["x-larger", "y".repeat(1_000)],
+      ]),
     );
   },
-  "pings": floodOf(http2Frame({ type: FRAME.ping }, Buffer.alloc(8))),
+  pings: floodOf(http2Frame({ type: FRAME.ping }, Buffer.alloc(8))),
   "pings whose answers are not read": floodOf(http2Frame({ type: FRAME.ping }, Buffer.alloc(8)), {
     reads: false,
   }),
-  "settings": floodOf(SETTINGS),
+  settings: floodOf(SETTINGS),
   "settings whose answers are not read": floodOf(SETTINGS, { reads: false }),
   "unknown frames": floodOf(http2Frame({ type: 0xbb }, Buffer.alloc(16))),
   async "streams that are taken back"(attacker) {
     const connection = (await attacker.connect()).begin();
-    await inBursts(attacker, connection, (stream) => Buffer.concat([headers(stream), reset(stream)]));
+    await inBursts(attacker, connection, (stream) =>
+      Buffer.concat([headers(stream), reset(stream)]),
+    );
   },
   async "streams that make the server take them back"(attacker) {
     const connection = (await attacker.connect()).begin();
@@ -220,7 +234,7 @@ const ATTACKS = {
       ]),
     );
   },
-  async "garbage"(attacker) {
+  async garbage(attacker) {
     const noise = Buffer.from(Array.from({ length: 65_536 }, (_, at) => (at * 7919) % 251));
     for (let count = 0; count < 50; count += 1) {
       const connection = await attacker.connect();
@@ -228,7 +242,63 @@ const ATTACKS = {
     }
     await attacker.wait();
   },
+  async "http: requests that come a byte at a time"(attacker) {
+    const lines = Buffer.from(`GET / HTTP/1.1\r\nhost: localhost\r\nx: ${"y".repeat(10_000)}`);
+    const all = Array.from({ length: 100 }, () => attacker.connect());
+    const connections = await Promise.all(all);
+    for (let at = 0; at < lines.length && !attacker.isOver; at += 1) {
+      for (const connection of connections) connection.write(lines.subarray(at, at + 1));
+      await delay(100);
+    }
+  },
+  async "http: headers without end"(attacker) {
+    for (let count = 0; count < 50; count += 1) {
+      const connection = await attacker.connect();
+      connection.write(Buffer.from("GET / HTTP/1.1\r\nhost: localhost\r\n"));
+      const line = Buffer.from("x-more: and more\r\n".repeat(100));
+      await attacker.flood(connection, line);
+    }
+  },
+  async "http: a body in chunks without end"(attacker) {
+    for (let count = 0; count < 20; count += 1) {
+      const connection = await attacker.connect();
+      connection.write(post("transfer-encoding: chunked"));
+      const chunk = Buffer.from(`10000\r\n${"x".repeat(65_536)}\r\n`);
+      await attacker.flood(connection, chunk);
+    }
+  },
+  async "http: chunks that are nearly all extension"(attacker) {
+    const connection = await attacker.connect();
+    connection.write(post("transfer-encoding: chunked"));
+    await attacker.flood(connection, Buffer.from(`1;${"e".repeat(10_000)}\r\nx\r\n`));
+  },
+  async "http: packed bodies"(attacker) {
+    const bomb = gzipSync(Buffer.alloc(64 * 1_048_576));
+    const connection = await attacker.connect();
+    const request = Buffer.concat([
+      post(`content-encoding: gzip\r\ncontent-length: ${bomb.length}`),
+      bomb,
+    ]);
+    await attacker.flood(connection, request);
+  },
+  async "http: requests one behind the other, whose answers are not read"(attacker) {
+    const connection = await attacker.connect();
+    connection.socket.pause();
+    const request = "GET /api/ambient/v1/sessions HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    await attacker.flood(connection, Buffer.from(request.repeat(BURST)));
+  },
+  async "http: garbage"(attacker) {
+    const noise = Buffer.from(Array.from({ length: 65_536 }, (_, at) => (at * 7919) % 251));
+    for (let count = 0; count < 50; count += 1)
+      await attacker.send(await attacker.connect(), noise);
+    await attacker.wait();
+  },
 } satisfies Record<string, Attack>;
+
+function post(more: string): Buffer {
+  const head = "POST /api/ambient/v1/sessions/s1/messages HTTP/1.1\r\nhost: localhost\r\n";
+  return Buffer.from(`${head}content-type: application/json\r\n${more}\r\n\r\n`);
+}
 
 async function run(order: AttackOrder): Promise<AttackReport> {
   const attacker = new Attacker(order);

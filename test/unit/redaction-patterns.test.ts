@@ -200,12 +200,14 @@ test.each([
       },
     });
   const { next, begins, ...rest } = compile(BUILT_IN);
-  const seen = new Map(begins.flatMap((secrets = []) => secrets.map((one) => [one, counted(one)])));
+  const seen = new Map([...begins.values()].flat().map((one) => [one, counted(one)]));
   const scan = new TextScan(
     {
       ...rest,
       next: counted(next),
-      begins: begins.map((secrets) => secrets?.map((one) => seen.get(one) ?? one)),
+      begins: new Map(
+        [...begins].map(([at, secrets]) => [at, secrets.map((one) => seen.get(one) ?? one)]),
+      ),
     },
     () => undefined,
   );

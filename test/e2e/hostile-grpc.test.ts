@@ -1,0 +1,88 @@
+/**
+ * Callers who mean harm, on the connections of gRPC. While each of them does his worst, an honest caller
+ * is answered in time and the service takes no more memory than it may; and most of them lose their
+ * connections. What single requests may take is in rpc-requests.test.ts.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import type { AttackName } from "../support/hostile-worker.ts";
+import { push } from "../support/pushing.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { attacked } from "../support/under-attack.ts";
+
+const LASTS_MS = 8_000;
+
+let service: ServiceProcess;
+let client: RpcClient;
+beforeAll(async () => {
+  service = await startService({ env: { CALL_LOG: "failures" } });
+  client = new RpcClient(service.grpcAddress);
+});
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+const CLOSED: readonly AttackName[] = [
+  "connections that say nothing",
+  "half a preface",
+  "continuations without end",
+  "headers that are too large",
+  "pings",
+  "pings whose answers are not read",
+  "settings",
+  "settings whose answers are not read",
+  "unknown frames",
+  "streams that are taken back",
+  "streams that make the server take them back",
+  "ten thousand streams at once",
+  "empty data",
+  "data in pieces of one byte",
+  "garbage",
+];
+
+test.each(CLOSED)("%s: the connections are closed", async (attack) => {
+  const order = { address: service.grpcAddress, attack, lastsMs: LASTS_MS };
+  const report = await attacked(service, client, order);
+  expect(report.closed).toBe(report.connections);
+  expect(report.pushes).toBeGreaterThan(0);
+});
+
+test("messages that unpack to a thousand times their size are refused one by one", async () => {
+  const attack = "messages that unpack to a thousand times their size";
+  const order = { address: service.grpcAddress, attack, lastsMs: 3_000 } as const;
+  const report = await attacked(service, client, order);
+  expect(report.pushes).toBeGreaterThan(0);
+});
+
+test("headers that do not end: nobody waits longer than for the answer to a ping", async () => {
+  const attack = "headers that do not end";
+  const order = { address: service.grpcAddress, attack, lastsMs: 60_000 } as const;
+  const report = await attacked(service, client, order);
+  expect(report.closed).toBe(report.connections);
+});
+
+test("after all of that everything works, and nothing was a defect", async () => {
+  const sessionId = "after";
+  const watch = client.serverStream(SessionService.method.watchSessionEvents, { sessionId });
+  await watch.attached;
+  await push(client, "events", { sessionId });
+  expect(await watch.next()).toMatchObject({ value: { sessionId } });
+  watch.cancel();
+  const answer = await fetch(`http://${service.opsAddress}/metrics`);
+  const metrics = await answer.text();
+  expect(metrics).toMatch(/connections_closed_total\{server="grpc",why="preface"\} 400/);
+  await expect
+    .poll(
+      async () => {
+        const now = await fetch(`http://${service.opsAddress}/metrics`);
+        return /^session_ledger_received_bytes (\d+)/m.exec(await now.text())?.[1];
+      },
+      { timeout: 10_000 },
+    )
+    .toBe("0");
+  expect(service.log.filter((line) => /"level":"(error|fatal)"/.test(line))).toEqual([]);
+});

@@ -1,0 +1,50 @@
+/** Callers who mean harm, over HTTP/1.1, as hostile-grpc.test.ts has them over gRPC. */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import type { AttackName } from "../support/hostile-worker.ts";
+import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { attacked } from "../support/under-attack.ts";
+
+let service: ServiceProcess;
+let client: RpcClient;
+beforeAll(async () => {
+  service = await startService({ env: { CALL_LOG: "failures" } });
+  client = new RpcClient(service.grpcAddress);
+});
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+const CLOSED: readonly (readonly [AttackName, number])[] = [
+  ["http: requests that come a byte at a time", 15_000],
+  ["http: headers without end", 8_000],
+  ["http: a body in chunks without end", 8_000],
+  ["http: chunks that are nearly all extension", 8_000],
+  ["http: garbage", 8_000],
+];
+
+test.each(CLOSED)("%s: the connections are closed", async (attack, lastsMs) => {
+  const report = await attacked(service, client, { address: service.httpAddress, attack, lastsMs });
+  expect(report.closed).toBe(report.connections);
+  expect(report.pushes).toBeGreaterThan(0);
+});
+
+const BORNE: readonly AttackName[] = [
+  "http: packed bodies",
+  "http: requests one behind the other, whose answers are not read",
+];
+
+test.each(BORNE)("%s: nobody else notices", async (attack) => {
+  const order = { address: service.httpAddress, attack, lastsMs: 3_000 };
+  const report = await attacked(service, client, order);
+  expect(report.pushes).toBeGreaterThan(0);
+});
+
+test("after all of that everything works, and nothing was a defect", async () => {
+  const answer = await fetch(`http://${service.httpAddress}/api/ambient/v1/sessions`);
+  expect(answer.status).toBe(200);
+  expect(service.log.filter((line) => /"level":"(error|fatal)"/.test(line))).toEqual([]);
+});

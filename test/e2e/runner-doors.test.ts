@@ -1,0 +1,403 @@
+/**
+ * The runner's SDK and the command line at a service that has doors: TLS, and tokens that are given,
+ * wrong, withdrawn or over. The service and the commands are processes.
+ */
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import { readSession } from "../../src/runner/session-reader.ts";
+import type { SessionWriterOptions } from "../../src/runner/writer/types.ts";
+import { type Caller, Doors } from "../support/callers.ts";
+import {
+  type Authority,
+  type CertificateFiles,
+  certificateFiles,
+  createAuthority,
+} from "../support/certificates.ts";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { newSession } from "../support/pushing.ts";
+import {
+  endService,
+  runCommand,
+  type ServiceProcess,
+  startCommand,
+  startService,
+} from "../support/service-process.ts";
+import { eventsOfRun, messagesOfRun, observedWriter } from "../support/writing.ts";
+
+const POLL = { interval: 20, timeout: 60_000 };
+
+let authority: Authority;
+let stranger: Authority;
+let files: CertificateFiles;
+let doors: Doors;
+let service: ServiceProcess;
+let admin: Caller;
+let viewer: Caller;
+let directory: string;
+let client: LedgerClient;
+
+beforeAll(async () => {
+  [authority, stranger, doors] = await Promise.all([
+    createAuthority(),
+    createAuthority("Stranger"),
+    Doors.make(),
+  ]);
+  admin = doors.add("admin", ["admin"]);
+  viewer = doors.add("viewer", ["viewer"]);
+  await doors.save();
+  files = await certificateFiles(await authority.server(), authority);
+  directory = await makeDirectory();
+  service = await startService({
+    env: { ...doors.env, TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile },
+  });
+  client = createLedgerClient({ ...way(), token: admin.token });
+});
+
+afterAll(async () => {
+  client.close();
+  await endService(service);
+  await cleanUp();
+});
+
+function way() {
+  return { address: service.grpcAddress, tls: { ca: authority.certificate } };
+}
+
+async function made(): Promise<string> {
+  const { metadata } = await client.call(ledger.createSession, { name: "doors" });
+  return metadata?.id ?? "";
+}
+
+/** A service's own file, with the token in it and the end of a line behind it. */
+async function tokenFile(token: string): Promise<string> {
+  const path = join(directory, `${newSession()}.token`);
+  await writeFile(path, `${token}\n`);
+  return path;
+}
+
+async function payloads(sessionId: string, stream: "events" | "messages") {
+  const expand = stream === "events" ? { expand: true } : {};
+  const items: string[] = [];
+  const options = { ...way(), token: admin.token, sessionId, stream, ...expand };
+  for await (const { payload } of readSession(options)) items.push(payload);
+  return items;
+}
+
+describe("the command line", () => {
+  const environment = async (token: string) => ({
+    SESSION_LEDGER_ADDRESS: service.grpcAddress,
+    SESSION_LEDGER_TLS_CA_FILE: files.caFile,
+    SESSION_LEDGER_TOKEN_FILE: await tokenFile(token),
+  });
+
+  test("does all it does by TLS, with a token from a file, and says nothing more", async () => {
+    const env = await environment(admin.token);
+    const sessionId = newSession();
+    const lines = eventsOfRun(1, 5);
+    const well = { exitCode: 0, stderr: "" };
+    const pushed = await runCommand(["push", "-s", sessionId, "--json"], {
+      env,
+      input: lines.join("\n"),
+    });
+    expect(pushed).toMatchObject({
+      exitCode: 0,
+      stderr: expect.stringMatching(/^session-ledger: 9 pushed[^\n]*\n$/),
+    });
+    const tail = await runCommand(["tail", "-s", sessionId, "--format", "payload", "--expand"], {
+      env,
+    });
+    expect(tail).toEqual({ ...well, stdout: lines.map((line) => `${line}\n`).join("") });
+    const listed = await runCommand(["sessions", "--limit", "1", "--json"], { env });
+    expect(listed).toMatchObject({ ...well, stdout: expect.stringContaining(sessionId) });
+    const exported = await runCommand(["export", "-s", sessionId, "-o", "-"], { env });
+    expect(exported).toMatchObject({ exitCode: 0, stdout: tail.stdout });
+
+    const asked = ["token", sessionId, "--role", "viewer", "--ttl", "5m"];
+    const issued = await runCommand(asked, { env });
+    expect(issued).toMatchObject(well);
+    const opened = await environment(issued.stdout);
+    const again = await runCommand(["tail", "-s", sessionId, "--format", "payload", "--expand"], {
+      env: opened,
+    });
+    expect(again).toEqual(tail);
+    const own = await runCommand(["sessions", "--json"], { env: opened });
+    expect(own.stdout.trim().split("\n")).toHaveLength(1);
+    const json = await runCommand([...asked, "--json"], { env });
+    const { expiresAt } = z
+      .object({ token: z.string(), expiresAt: z.iso.datetime() })
+      .parse(JSON.parse(json.stdout));
+    expect(Math.abs(Date.parse(expiresAt) - Date.now() - 300_000)).toBeLessThan(60_000);
+  });
+
+  test("ends with 4 and one line where the token is wrong, or may not", async () => {
+    const sessionId = await made();
+    const { SESSION_LEDGER_TOKEN_FILE: _, ...without } = await environment("");
+    const refused = async (args: readonly string[], env: Readonly<Record<string, string>>) => {
+      const { exitCode, stderr } = await runCommand(args, {
+        env,
+        input: eventsOfRun(1, 1)[0] ?? "",
+      });
+      expect(exitCode).toBe(4);
+      return stderr;
+    };
+    const list = ["sessions", "--json"];
+    expect(await refused(list, await environment("garbage"))).toBe(
+      "session-ledger: UNAUTHENTICATED: the bearer token is not accepted\n",
+    );
+    expect(await refused(list, without)).toMatch(
+      /^session-ledger: UNAUTHENTICATED: .*token is required.*\n$/,
+    );
+    const only = await environment(viewer.token);
+    const denied = /^session-ledger: (?:line 1: )?PERMISSION_DENIED: [^\n]*\n/;
+    expect(await refused(["token", sessionId], only)).toMatch(denied);
+    expect(await refused(["push", "-s", sessionId], only)).toMatch(denied);
+    // A tail with a token for another session: as for one that is not there.
+    const { token } = await client.call(ledger.issueSessionToken, { sessionId: await made() });
+    const other = await refused(["tail", "-s", sessionId], await environment(token));
+    expect(other).toMatch(/^session-ledger: SESSION_NOT_FOUND: [^\n]*\n$/);
+  });
+
+  test("ends with 3 and one line where there is no connection by TLS", async () => {
+    const trusted = await environment(admin.token);
+    const { SESSION_LEDGER_TLS_CA_FILE: _, ...without } = trusted;
+    const other = await certificateFiles(await stranger.server(), stranger);
+    const ended = async (env: Readonly<Record<string, string>>) => {
+      const args = ["sessions", "--json", "--retry-for", "0s"];
+      const { exitCode, stderr } = await runCommand(args, { env });
+      expect(stderr).toMatch(/^session-ledger: UNAVAILABLE: [^\n]*\n$/);
+      expect(exitCode).toBe(3);
+      return stderr;
+    };
+    const untrusted = "of no authority that is trusted here (unable to verify the first";
+    expect(await ended({ ...trusted, SESSION_LEDGER_TLS_CA_FILE: other.caFile })).toContain(
+      untrusted,
+    );
+    expect(await ended({ ...without, SESSION_LEDGER_TLS: "on" })).toContain(untrusted);
+    expect(await ended(without)).toContain("hung up at once, as one does that expects TLS");
+  });
+
+  test("trusts whom the system trusts", async () => {
+    const { SESSION_LEDGER_TLS_CA_FILE: _, ...without } = await environment(admin.token);
+    const env = { ...without, SESSION_LEDGER_TLS: "on", SSL_CERT_FILE: files.caFile };
+    const listed = await runCommand(["sessions", "--json"], { env });
+    expect(listed).toMatchObject({ exitCode: 0, stderr: "" });
+  });
+
+  test("follows through a token that is replaced in its file", async () => {
+    const sessionId = await made();
+    const [first, second] = [doors.add("first", ["viewer"]), doors.add("second", ["viewer"])];
+    await doors.save();
+    await expect.poll(() => acceptedBy(second), POLL).toBe(true);
+    const env = await environment(first.token);
+    const tail = startCommand(
+      [
+        "tail",
+        "-s",
+        sessionId,
+        "--follow",
+        "--limit",
+        "2",
+        "--format",
+        "payload",
+        "--retry-for=60s",
+      ],
+      env,
+    );
+    const lines = tail.stdout[Symbol.asyncIterator]();
+    const [one, two] = [1, 2].map((value) => JSON.stringify({ type: "CUSTOM", name: "n", value }));
+    const push = (payload = "") =>
+      client.call(ledger.pushSessionEvent, { sessionId, eventType: "CUSTOM", payload });
+    await push(one);
+    expect(await lines.next()).toMatchObject({ value: one });
+    await writeFile(env.SESSION_LEDGER_TOKEN_FILE, second.token);
+    doors.remove(first);
+    await doors.save();
+    await expect.poll(() => acceptedBy(first), POLL).toBe(false);
+    await push(two);
+    expect(await lines.next()).toMatchObject({ value: two });
+    expect((await tail.result).exitCode).toBe(0);
+  });
+});
+
+/** The service reads the file of tokens each second. */
+async function acceptedBy({ token }: Caller): Promise<boolean> {
+  const asking = createLedgerClient({ ...way(), token });
+  const isAccepted = asking.call(ledger.listSessions, {}).then(
+    () => true,
+    () => false,
+  );
+  return isAccepted.finally(() => asking.close());
+}
+
+describe("a session writer", () => {
+  function writing(options: Partial<SessionWriterOptions> & { readonly sessionId: string }) {
+    return observedWriter({ ...way(), ...options });
+  }
+
+  test("with the token that `session-ledger token` gave", async () => {
+    const sessionId = await made();
+    const env = {
+      SESSION_LEDGER_ADDRESS: service.grpcAddress,
+      SESSION_LEDGER_TLS_CA_FILE: files.caFile,
+      SESSION_LEDGER_TOKEN: admin.token,
+    };
+    const { stdout: token } = await runCommand(["token", sessionId], { env });
+    const { writer, problems } = writing({ sessionId, token });
+    for (const payload of eventsOfRun(1, 40)) writer.event(payload);
+    expect(await writer.close()).toMatchObject({ complete: true });
+    expect(problems).toEqual([]);
+    expect(await payloads(sessionId, "events")).toEqual(eventsOfRun(1, 40));
+    expect(await payloads(sessionId, "messages")).toEqual(messagesOfRun(1, 40));
+  });
+
+  test("loses and doubles nothing while its tokens end, one after the other", async () => {
+    const sessionId = await made();
+    let issued = 0;
+    let held = { token: "", untilMs: 0 };
+    const token = async () => {
+      if (Date.now() < held.untilMs) return held.token;
+      const ttl = { seconds: 2n, nanos: 0 };
+      const answer = await client.call(ledger.issueSessionToken, { sessionId, ttl });
+      issued += 1;
+      const expiresAtS = Number(answer.expiresAt?.seconds ?? 0n);
+      held = { token: answer.token, untilMs: expiresAtS * 1_000 - 500 };
+      return held.token;
+    };
+    const { writer, problems } = writing({ sessionId, token });
+    const said: string[] = [];
+    const heard: string[] = [];
+    for (let run = 1; issued < 4; run += 1) {
+      for (const payload of eventsOfRun(run, 20)) {
+        writer.event(payload);
+        said.push(payload);
+        await setImmediate();
+      }
+      heard.push(...messagesOfRun(run, 20));
+      await writer.flush({ timeoutMs: 60_000 });
+    }
+    const closed = await writer.close({ timeoutMs: 60_000 });
+    expect(closed).toMatchObject({ complete: true, state: "closed" });
+    expect(closed.stats.events).toMatchObject({ committed: said.length, refused: 0, dropped: 0 });
+    expect(await payloads(sessionId, "events")).toEqual(said);
+    expect(await payloads(sessionId, "messages")).toEqual(heard);
+    // On a machine that stands still for long a new token may be over before it arrives.
+    for (const one of problems)
+      expect(one).toMatchObject({ kind: "unreachable", reason: "UNAUTHENTICATED" });
+  });
+
+  test("whose token is withdrawn waits for one that is accepted, and then goes on", async () => {
+    const sessionId = await made();
+    const [before, after] = [doors.add("before", ["runner"]), doors.add("after", ["runner"])];
+    await doors.save();
+    let token = before.token;
+    const { writer, problem, problems } = writing({ sessionId, token: () => token });
+    const [first, second] = [eventsOfRun(1, 30), eventsOfRun(2, 30)];
+    await expect.poll(() => acceptedBy(before), POLL).toBe(true);
+    for (const payload of first) writer.event(payload);
+    expect(await writer.flush({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
+    doors.remove(before);
+    await doors.save();
+    await expect.poll(() => acceptedBy(before), POLL).toBe(false);
+    for (const payload of second) writer.event(payload);
+    expect(await problem("unreachable")).toMatchObject({
+      reason: "UNAUTHENTICATED",
+      message: "the bearer token is not accepted",
+    });
+    expect(await writer.flush({ timeoutMs: 0 })).toMatchObject({ complete: false });
+    expect(["connecting", "streaming"]).toContain(writer.stats.state);
+    token = after.token;
+    expect(await writer.close({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
+    expect(await payloads(sessionId, "events")).toEqual([...first, ...second]);
+    expect(new Set(problems.map(({ kind }) => kind))).toEqual(new Set(["unreachable"]));
+  });
+
+  test("with the token of another session ends", async () => {
+    const { token } = await client.call(ledger.issueSessionToken, { sessionId: await made() });
+    const sessionId = await made();
+    const { writer, problem } = writing({ sessionId, token });
+    for (const payload of eventsOfRun(1, 3)) writer.event(payload);
+    expect(await problem("ended")).toMatchObject({ reason: "SESSION_NOT_FOUND" });
+    expect(await writer.close()).toMatchObject({
+      state: "refused",
+      stats: { events: { committed: 0 } },
+    });
+    expect(await payloads(sessionId, "events")).toEqual([]);
+  });
+
+  test("of a runner cannot speak for the user, and goes on", async () => {
+    const sessionId = await made();
+    const { token } = await client.call(ledger.issueSessionToken, { sessionId });
+    const { writer, problems } = writing({ sessionId, token });
+    writer.message({ type: "user", payload: "Transfer it all." });
+    for (const payload of eventsOfRun(1, 3)) writer.event(payload);
+    expect(await writer.close()).toMatchObject({ complete: true });
+    expect(problems).toEqual([
+      expect.objectContaining({ kind: "refused", stream: "messages", reason: "PERMISSION_DENIED" }),
+    ]);
+    expect(await payloads(sessionId, "messages")).toEqual(messagesOfRun(1, 3));
+  });
+
+  test("that trusts another authority says so, and waits", async () => {
+    const tls = { ca: stranger.certificate };
+    const { writer, problem } = writing({ sessionId: await made(), token: admin.token, tls });
+    writer.event(eventsOfRun(1, 1)[0] ?? "");
+    expect(await problem("unreachable")).toMatchObject({
+      reason: "UNAVAILABLE",
+      message: expect.stringContaining("of no authority that is trusted here"),
+    });
+    expect(await writer.close({ timeoutMs: 0 })).toMatchObject({ complete: false, events: 1 });
+  });
+});
+
+describe("a service that asks for certificates", () => {
+  let mutual: ServiceProcess;
+  beforeAll(async () => {
+    mutual = await startService({
+      env: {
+        ...doors.env,
+        TLS_CERT_FILE: files.certFile,
+        TLS_KEY_FILE: files.keyFile,
+        TLS_CLIENT_CA_FILE: files.caFile,
+      },
+    });
+  });
+  afterAll(() => endService(mutual));
+
+  test("has the writer with one, and its token", async () => {
+    const { certificate: cert, key } = await authority.client("runner");
+    const tls = { ca: authority.certificate, cert, key };
+    const address = mutual.grpcAddress;
+    const { writer } = observedWriter({ address, tls, token: admin.token, sessionId: "mutual" });
+    for (const payload of eventsOfRun(1, 3)) writer.event(payload);
+    expect(await writer.close({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
+  });
+
+  test("has the command line with one; the others are told what they lack", async () => {
+    const env = {
+      SESSION_LEDGER_ADDRESS: mutual.grpcAddress,
+      SESSION_LEDGER_TOKEN: admin.token,
+      SESSION_LEDGER_TLS_CA_FILE: files.caFile,
+    };
+    const list = async (more: Readonly<Record<string, string>>) =>
+      runCommand(["sessions", "--json", "--retry-for", "0s"], { env: { ...env, ...more } });
+    const own = await certificateFiles(await authority.client("cli"), authority);
+    const its = {
+      SESSION_LEDGER_TLS_CERT_FILE: own.certFile,
+      SESSION_LEDGER_TLS_KEY_FILE: own.keyFile,
+    };
+    expect(await list(its)).toMatchObject({ exitCode: 0, stderr: "" });
+    const without = await list({});
+    expect(without.exitCode).toBe(3);
+    // Which of the two it is depends on whether the alert or the end of the connection is read first.
+    expect(without.stderr).toMatch(
+      /^session-ledger: UNAVAILABLE: .*(?:asks for a certificate|hung up at once).*SESSION_LEDGER_TLS.*\n$/,
+    );
+    const half = await list({ SESSION_LEDGER_TLS_CERT_FILE: own.certFile });
+    expect(half).toMatchObject({ exitCode: 2, stdout: "" });
+    expect(half.stderr).toContain("SESSION_LEDGER_TLS_KEY_FILE");
+  });
+});

@@ -1,0 +1,63 @@
+/** A service and an honest caller, and what becomes of both while somebody attacks. */
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { Worker } from "node:worker_threads";
+import { expect } from "vitest";
+import { z } from "zod";
+import type { RpcClient } from "./grpc-client.ts";
+import type { AttackName, AttackOrder } from "./hostile-worker.ts";
+import { push } from "./pushing.ts";
+import type { ServiceProcess } from "./service-process.ts";
+
+/** What runners wait for an answer; no attack may make it longer. */
+const DEADLINE_MS = 5_000;
+const PAUSE_MS = 10;
+/** What the service may take more than before; the requests it may hold are 256 MiB. */
+const MORE_BYTES_MAX = 400 * 1_048_576;
+
+const reportSchema = z.object({
+  sentBytes: z.number(),
+  connections: z.number(),
+  closed: z.number(),
+});
+
+export interface Attacked extends z.infer<typeof reportSchema> {
+  /** Pushes of the honest caller, each of them acknowledged in time. */
+  readonly pushes: number;
+}
+
+/** Fails when the honest caller is refused or late, or the service takes more memory than it may. */
+export async function attacked(
+  { pid }: Pick<ServiceProcess, "pid">,
+  client: RpcClient,
+  order: AttackOrder & { readonly attack: AttackName },
+): Promise<Attacked> {
+  const sessionId = "honest";
+  await push(client, "events", { sessionId });
+  const before = await residentBytes(pid);
+  let mostBytes = before;
+  let pushes = 0;
+  const worker = new Worker(new URL("hostile-worker.ts", import.meta.url), { workerData: order });
+  const reported = once(worker, "message");
+  const over = new AbortController();
+  worker.once("message", () => over.abort());
+  try {
+    do {
+      await push(client, "events", { sessionId }, { deadlineMs: DEADLINE_MS });
+      pushes += 1;
+      mostBytes = Math.max(mostBytes, await residentBytes(pid));
+      await delay(PAUSE_MS);
+    } while (!over.signal.aborted);
+    const [report] = await reported;
+    expect(mostBytes - before).toBeLessThan(MORE_BYTES_MAX);
+    return { ...reportSchema.parse(report), pushes };
+  } finally {
+    await worker.terminate();
+  }
+}
+
+async function residentBytes(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, "utf8");
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1_024;
+}
