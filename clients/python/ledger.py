@@ -25,6 +25,9 @@ from ambient.v1.event_stream_pb2 import (
 from ambient.v1.events_pb2 import SessionEvent, WatchSessionEventsRequest
 from ambient.v1.sessions_pb2_grpc import SessionServiceStub
 
+# A stream that lived longer had a token that was accepted, and has ended since.
+ACCEPTED_AFTER_S = 1
+
 PASSING = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -42,13 +45,36 @@ CHANNEL_OPTIONS = [
 ]
 
 
+def connect(
+    address: str, token: Callable[[], str] | None = None, roots: bytes | None = None
+) -> grpc.Channel:
+    """A connection; the token is asked for before each call and each stream.
+
+    With neither token nor roots it is without TLS, which is for one's own machine: gRPC sends no token
+    without. Roots are authorities to trust, in PEM; without them those that gRPC brings along.
+    """
+    if token is None and roots is None:
+        return grpc.insecure_channel(address, CHANNEL_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(roots)
+    if token is not None:
+
+        def send(_: grpc.AuthMetadataContext, metadata: grpc.AuthMetadataPluginCallback) -> None:
+            metadata((("authorization", f"Bearer {token()}"),), None)
+
+        credentials = grpc.composite_channel_credentials(
+            credentials, grpc.metadata_call_credentials(send)
+        )
+    return grpc.secure_channel(address, credentials, CHANNEL_OPTIONS)
+
+
 def push(method: Callable[..., Row], request: Message) -> Row:
     """Appends one row. Its idempotency key makes it safe to repeat what was not answered."""
     while True:
+        began = time.monotonic()
         try:
             return method(request, timeout=10, wait_for_ready=True)
         except grpc.RpcError as error:
-            pause_or_raise(error)
+            pause_or_raise(error, began)
 
 
 def stream_events(
@@ -78,6 +104,7 @@ def stream_events(
 
     while True:
         opened: SimpleQueue[int | None] = SimpleQueue()
+        began = time.monotonic()
         try:
             for answer in ledger.PushSessionEvents(frames(opened), wait_for_ready=True):
                 if answer.HasField("opened"):
@@ -86,7 +113,7 @@ def stream_events(
                 yield answer
             return
         except grpc.RpcError as error:
-            pause_or_raise(error)
+            pause_or_raise(error, began)
         finally:
             opened.put(None)  # The frames of this call need not wait any longer.
 
@@ -96,21 +123,24 @@ def watch_events(
 ) -> Iterator[SessionEvent]:
     """Every row after a number, once and in order, without end."""
     while True:
+        began = time.monotonic()
         try:
             request = WatchSessionEventsRequest(session_id=session_id, after_seq=after_seq)
             for row in ledger.WatchSessionEvents(request, wait_for_ready=True):
                 after_seq = row.seq + row.event_count - 1
                 yield row
         except grpc.RpcError as error:
-            pause_or_raise(error)
+            pause_or_raise(error, began)
 
 
-def pause_or_raise(error: grpc.RpcError) -> None:
+def pause_or_raise(error: grpc.RpcError, began: float) -> None:
     """Waits until it is time to try again; where that is no use, the error goes on."""
+    accepted = time.monotonic() - began > ACCEPTED_AFTER_S
+    is_over = error.code() is grpc.StatusCode.UNAUTHENTICATED and accepted
     trailers = {one.key: one.value for one in error.trailing_metadata() or ()}
     details = Status.FromString(trailers.get("grpc-status-details-bin", b"")).details
     asked = RetryInfo()  # The service sends one where the same call can succeed later.
     is_asked = any(detail.Unpack(asked) for detail in details)
-    if not is_asked and error.code() not in PASSING:
+    if not (is_asked or is_over or error.code() in PASSING):
         raise error
     time.sleep(asked.retry_delay.ToMilliseconds() / 1000 + random.uniform(0.05, 0.5))

@@ -111,16 +111,20 @@ function asList(claim: unknown): readonly unknown[] {
 
 /** Absent: every project. What cannot be read must not mean the same. */
 function projectIn(claim: unknown): string | undefined {
-  if (claim === undefined || claim === null) return undefined;
+  if (claim === undefined) return undefined;
   if (typeof claim === "string" && PROJECT_FORM.test(claim)) return claim;
   throw new RefusedToken("claims");
 }
 
-/** By its whole name first, because some issuers name claims by URLs; else each dot goes into an object. */
+/**
+ * By its whole name first, because some issuers name claims by URLs; else each dot goes into an object.
+ * Undefined: it is not there; null, where a dot meets no object: what is there cannot be read.
+ */
 function claimAt(claims: JWTPayload, path: string): unknown {
   if (Object.hasOwn(claims, path)) return claims[path];
   return path.split(".").reduce<unknown>((value, name) => {
-    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-    return isObject && Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
+    if (value === undefined || value === null) return value;
+    if (typeof value !== "object" || Array.isArray(value)) return null;
+    return Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
   }, claims);
 }

@@ -43,9 +43,9 @@ export class RefusedToken extends ServiceError {
   }
 }
 
-/** No word on the token: whoever asks again may be let in. */
+/** No word on the token, whose keys are not there: whoever asks again may be let in. */
 export function cannotTell(message: string, retryAfterMs: number): ServiceError {
-  return new ServiceError("unavailable", "SERVER_BUSY", message, { retryAfterMs });
+  return new ServiceError("unavailable", "KEYS_UNAVAILABLE", message, { retryAfterMs });
 }
 
 const BY_CLAIM: Readonly<Record<string, Refusal>> = {

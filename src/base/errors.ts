@@ -34,6 +34,7 @@ export type ErrorReason =
   | "QUEUE_FULL"
   | "RATE_LIMITED"
   | "SERVER_BUSY"
+  | "KEYS_UNAVAILABLE"
   | "TRANSCRIPT_TOO_LARGE"
   | "TOO_MANY_WATCHERS"
   | "TOO_MANY_STREAMS"

@@ -25,6 +25,10 @@ export function explain(error: unknown): Explained {
     };
   }
   if (error instanceof ServiceError) {
+    // In this process nobody sends requests: it is a setting, or a file that one names, and says which.
+    if (error.code === "invalid_argument") {
+      return { exitCode: EXIT.usage, message: error.message };
+    }
     const exitCode = error.code === "unavailable" ? EXIT.unavailable : EXIT.refused;
     return { exitCode, message: `${error.reason}: ${error.message}` };
   }

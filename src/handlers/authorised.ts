@@ -136,7 +136,10 @@ function unary<R, A>(
   };
 }
 
-/** What only admins do, and cannot be taken back. */
+/**
+ * What only admins do, and cannot be taken back. One that was cut short may be done in part: an erasure
+ * whose caller left has deleted its session, and some of the rows.
+ */
 function recorded<R extends { readonly id: string }, A>(
   audit: Audit,
   action: Action,
@@ -144,9 +147,17 @@ function recorded<R extends { readonly id: string }, A>(
   fieldsOf: (answer: A) => Readonly<Record<string, string>>,
 ): (request: R, context: CallContext) => Promise<A> {
   return async (request, context) => {
-    const answer = await handle(request, context);
-    audit.done({ principal: context.principal, action, sessionId: request.id }, fieldsOf(answer));
-    return answer;
+    const act = { principal: context.principal, action, sessionId: request.id };
+    try {
+      const answer = await handle(request, context);
+      audit.done(act, fieldsOf(answer));
+      return answer;
+    } catch (error) {
+      const { code, reason } = ServiceError.from(error);
+      const isRefused = code === "invalid_argument" || code === "not_found";
+      if (!isRefused) audit.done(act, { unfinished: reason });
+      throw error;
+    }
   };
 }
 

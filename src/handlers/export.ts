@@ -94,5 +94,5 @@ function erased(sessionId: string): ServiceError {
 
 function tooMany(): ServiceError {
   const message = `${EXPORTS_MAX} exports are under way, and no more are taken`;
-  return new ServiceError("overloaded", "RATE_LIMITED", message, { retryAfterMs: RETRY_AFTER_MS });
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: RETRY_AFTER_MS });
 }

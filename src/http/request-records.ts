@@ -118,11 +118,14 @@ function endSpan(span: Span, { status, sessionId, error }: RequestEnd): void {
     ...(sessionId === undefined ? {} : { "session.id": sessionId }),
     ...(error === undefined ? {} : { "session_ledger.reason": error.reason }),
   });
-  span.end(error === undefined || levelOf(error) === "info" ? undefined : error.reason);
+  const isOurs = error !== undefined && ["error", "warn"].includes(levelOf(error));
+  span.end(isOurs ? error.reason : undefined);
 }
 
 /** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */
-function levelOf(error: ServiceError): "error" | "warn" | "info" {
+function levelOf(error: ServiceError): "error" | "warn" | "info" | "debug" {
+  // Whoever has no token may ask as often as he likes; the audit has lines of it, in bounds.
+  if (error.code === "unauthenticated") return "debug";
   if (error.code === "internal") return "error";
   const isOurs = error.code === "unavailable" || error.code === "overloaded";
   return isOurs && error.reason !== "SHUTTING_DOWN" ? "warn" : "info";

@@ -48,7 +48,7 @@ export function bidiStream(
         call.tracedFrom(metadata);
         admit(call, { callers, metadata }, () => talk.begin(handle));
       },
-      onReceiveMessage: (bytes: Buffer) => requests.came(bytes, (message) => talk.came(message)),
+      onReceiveMessage: (bytes: Buffer) => requests.read(bytes, (message) => talk.came(message)),
       // Node ends the reading side of a stream that was reset before it says that it was: for a
       // moment a caller who left looks like one who has sent everything.
       onReceiveHalfClose: () => void setImmediate(() => talk.cameAll()),

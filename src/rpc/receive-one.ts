@@ -9,21 +9,17 @@ const INCOMPLETE = { field: "", description: "the call ended before a whole requ
 
 /**
  * Starts a call that has one request, and hands its bytes over when it is known who calls and when he
- * has sent all. The call holds what the request takes until `handle` is done.
+ * has sent all. What the request takes is held until `handle` says that it was handled.
  */
 export function receiveOne(
   { records, callers, incoming }: Pick<MethodDeps, "records" | "callers" | "incoming">,
   { wire, arrived }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: Arrived },
-  handle: (call: ServedCall, bytes: Buffer) => Promise<void>,
+  handle: (call: ServedCall, request: OneRequest, bytes: Buffer) => Promise<void>,
 ): void {
   const call = new ServedCall(wire, records);
   const request = new OneRequest(incoming, arrived, call);
   let message: Buffer | undefined;
-  const hand = async (bytes: Buffer): Promise<void> => {
-    request.handed();
-    await handle(call, bytes);
-    request.handled();
-  };
+  const hand = (bytes: Buffer): void => void handle(call, request, bytes);
   wire.start({
     onReceiveMetadata: (metadata) => {
       call.tracedFrom(metadata);
@@ -38,7 +34,7 @@ export function receiveOne(
       wire.startRead(); // For the end of the requests.
     },
     onReceiveHalfClose: () => {
-      if (message !== undefined) return request.unpacked(message, (bytes) => void hand(bytes));
+      if (message !== undefined) return request.unpacked(message, hand);
       // A frame that is shorter than its length says looks the same from here; and so does, for a
       // moment, a caller who left.
       setImmediate(() => call.fail(invalidArgument([INCOMPLETE])));

@@ -4,7 +4,7 @@ import type { CallContext } from "../handlers/context.ts";
 import type { MethodDeps } from "./answers.ts";
 import { decoderOf } from "./decode.ts";
 import { sharedEncoderOf } from "./encode.ts";
-import type { Arrived } from "./incoming/one-request.ts";
+import type { Arrived, OneRequest } from "./incoming/one-request.ts";
 import { receiveOne } from "./receive-one.ts";
 import { sendAll } from "./send-all.ts";
 import type { ServedCall } from "./served-call.ts";
@@ -24,12 +24,13 @@ export function serverStream(
   const decode = decoderOf(method.input);
   const encode = sharedEncoderOf(method.output);
 
-  const answer = async (call: ServedCall, bytes: Buffer): Promise<void> => {
+  const answer = async (call: ServedCall, from: OneRequest, bytes: Buffer): Promise<void> => {
     try {
       openCalls.enter(call);
     } catch (error) {
       return call.fail(error);
     }
+    from.handed();
     try {
       const request = call.accept(decode(bytes));
       call.sendHeaders(); // At once: a watcher knows by them that it is attached.
@@ -39,6 +40,7 @@ export function serverStream(
       call.fail(error);
     } finally {
       openCalls.leave(call);
+      from.handled();
     }
   };
 

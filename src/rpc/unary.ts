@@ -5,7 +5,7 @@ import type { MethodDeps } from "./answers.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
 import { receiveOne } from "./receive-one.ts";
-import type { Arrived } from "./incoming/one-request.ts";
+import type { Arrived, OneRequest } from "./incoming/one-request.ts";
 import type { ServedCall } from "./served-call.ts";
 
 export type UnaryHandler = (request: Message, context: CallContext) => Promise<Message>;
@@ -20,12 +20,13 @@ export function unary(
   const decode = decoderOf(method.input);
   const encode = encoderOf(method.output);
 
-  const answer = async (call: ServedCall, bytes: Buffer): Promise<void> => {
+  const answer = async (call: ServedCall, from: OneRequest, bytes: Buffer): Promise<void> => {
     try {
       openCalls.enter();
     } catch (error) {
       return call.fail(error);
     }
+    from.handed();
     try {
       const response = await handle(call.accept(decode(bytes)), call);
       call.send(encode(response), ignoreFlush);
@@ -34,6 +35,7 @@ export function unary(
       call.fail(error);
     } finally {
       openCalls.leave();
+      from.handled();
     }
   };
 

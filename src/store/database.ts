@@ -13,6 +13,7 @@ import postgres from "postgres";
 import type { Unit } from "../base/lifecycle.ts";
 import { drizzleError, errorOfDriver, failureOf, storeError } from "./failure.ts";
 import { type Pool, Pools } from "./pools.ts";
+import { inTransaction, parameterOf, type Transaction } from "./transaction.ts";
 
 export interface DatabaseOptions {
   /** postgres:// URL; asked for at start, because an embedded server has its port only then. */
@@ -34,6 +35,8 @@ export interface Database extends Unit {
   run(statement: SQL): Promise<readonly Fields[]>;
   /** As `run`, with the driver's error as it is, for callers that decide on a retry by it. */
   attempt(statement: SQL): Promise<readonly Fields[]>;
+  /** Runs several on a connection of their own; for commands, not for what serves (transaction.ts). */
+  transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
   /** Resolves when the database answers. */
   ping(): Promise<void>;
 }
@@ -77,6 +80,17 @@ export function createDatabase(options: DatabaseOptions): Database {
     async run(statement) {
       try {
         return await attempt(statement);
+      } catch (error) {
+        throw storeError(error);
+      }
+    },
+    async transaction(work) {
+      const one = { ...options, connectionsMax: 1 };
+      const open = (lost: () => void): postgres.Sql => connect(one, lost).client;
+      const answeredInTime = <T>(answer: PromiseLike<T>): Promise<T> =>
+        within(answerLimitMs, answer);
+      try {
+        return await inTransaction({ connect: open, answered: answeredInTime }, work);
       } catch (error) {
         throw storeError(error);
       }
@@ -129,12 +143,4 @@ function connect(options: DatabaseOptions, lost: () => void): Pool {
     },
   });
   return { client, drizzle: drizzle(client) };
-}
-
-/** Our statements bind these and no others; what PostgreSQL makes of the text is cast in the statement. */
-function parameterOf(value: unknown): string | number | boolean | null {
-  if (value === null) return value;
-  if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
-    return value;
-  throw new TypeError(`a statement binds a ${typeof value}`);
 }

@@ -1,7 +1,11 @@
 /**
- * Brings the schema up, one step down, or tells where it is. Drizzle applies what is pending; the
- * steps down are hand-written files beside its own. An advisory lock (here, never in the write path)
- * lets two instances that start at once migrate once: the second waits and finds nothing to do.
+ * Brings the schema up, one step down, or tells where it is. Drizzle makes the migrations and says what
+ * is in them; the steps down are hand-written files beside its own. Each call is one transaction, which
+ * an advisory lock begins (here, never in the write path): of two instances that start at once one
+ * migrates, the other waits and finds nothing to do.
+ *
+ * They are applied here and not by Drizzle's migrator, into the table that one would keep: it is made of
+ * the driver's transactions, which end the process when they lose their connection (transaction.ts).
  *
  * A schema with a migration that this version does not know is newer than the code: nothing is
  * touched and the service refuses to start, because it cannot know what the newer one relies on.
@@ -10,11 +14,10 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import { readMigrationFiles } from "drizzle-orm/migrator";
-import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
-import { migrate as applyPending } from "drizzle-orm/postgres-js/migrator";
 import postgres from "postgres";
 import { ServiceError } from "../base/errors.ts";
-import { drizzleError } from "./failure.ts";
+import { storeError } from "./failure.ts";
+import { inTransaction, type Transaction } from "./transaction.ts";
 
 const FOLDER = join(import.meta.dirname, "migrations");
 /** Any number, the same in every version: "sledger" read as a number. */
@@ -24,6 +27,8 @@ const CONNECT_TIMEOUT_S = 10;
 interface Migration {
   readonly tag: string;
   readonly appliedAs: number;
+  readonly hash: string;
+  readonly statements: readonly string[];
 }
 
 export interface MigrationStatus {
@@ -34,31 +39,32 @@ export interface MigrationStatus {
 }
 
 export async function migrateUp(url: string): Promise<MigrationStatus> {
-  return locked(url, async (database) => {
-    refuseNewer(await statusOf(database));
-    await applyPending(database, { migrationsFolder: FOLDER });
-    return statusOf(database);
+  return locked(url, async (transaction) => {
+    const { pending } = refuseNewer(await statusOf(transaction));
+    await makeTable(transaction);
+    for (const { tag, appliedAs, hash, statements } of known()) {
+      if (!pending.includes(tag)) continue;
+      await executeAll(transaction, statements);
+      await transaction.execute(sql`
+        insert into drizzle.__drizzle_migrations (hash, created_at) values (${hash}, ${appliedAs})`);
+    }
+    return statusOf(transaction);
   });
 }
 
 /** Takes back the newest migration, with its rows: the tables go with the first. */
 export async function migrateDown(url: string): Promise<MigrationStatus> {
-  return locked(url, async (database) => {
-    const status = await statusOf(database);
-    refuseNewer(status);
+  return locked(url, async (transaction) => {
+    const status = refuseNewer(await statusOf(transaction));
     const tag = status.applied.at(-1);
     const migration = known().find((entry) => entry.tag === tag);
     if (migration === undefined) return status;
     const statements = readFileSync(join(FOLDER, `${migration.tag}.down.sql`), "utf8");
-    await database.transaction(async (transaction) => {
-      for (const statement of statements.split("--> statement-breakpoint")) {
-        await transaction.execute(sql.raw(statement));
-      }
-      await transaction.execute(
-        sql`delete from drizzle.__drizzle_migrations where created_at = ${migration.appliedAs}`,
-      );
-    });
-    return statusOf(database);
+    await executeAll(transaction, statements.split("--> statement-breakpoint"));
+    await transaction.execute(
+      sql`delete from drizzle.__drizzle_migrations where created_at = ${migration.appliedAs}`,
+    );
+    return statusOf(transaction);
   });
 }
 
@@ -68,55 +74,69 @@ export async function migrationStatus(url: string): Promise<MigrationStatus> {
 
 /** For commands that work on a schema that others keep: it has to be the one that this version knows. */
 export async function refuseOtherSchema(url: string): Promise<void> {
-  const status = await migrationStatus(url);
-  refuseNewer(status);
+  const status = refuseNewer(await migrationStatus(url));
   if (status.pending.length === 0) return;
   const message = `the database schema is older than this version: run migrate up first (${status.pending.length} migrations pending)`;
   throw new ServiceError("failed_precondition", "SCHEMA_OLDER", message);
 }
 
-async function locked<T>(
-  url: string,
-  work: (database: PostgresJsDatabase) => Promise<T>,
-): Promise<T> {
-  const client = postgres(url, {
-    max: 1,
-    onnotice: () => undefined,
-    connect_timeout: CONNECT_TIMEOUT_S,
+function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>): Promise<T> {
+  const connect = (lost: () => void): postgres.Sql =>
+    postgres(url, {
+      max: 1,
+      onnotice: () => undefined,
+      onclose: lost,
+      connect_timeout: CONNECT_TIMEOUT_S,
+      // A connection that is lost while it asks for types rejects nowhere.
+      fetch_types: false,
+      max_lifetime: null,
+    });
+  // No deadline: the lock is waited for, and a migration may take its time.
+  const parts = { connect, answered: <A>(answer: PromiseLike<A>) => answer };
+  return inTransaction(parts, async (transaction) => {
+    await transaction.execute(sql`select pg_advisory_xact_lock(${LOCK})`);
+    return work(transaction);
+  }).catch((error: unknown) => {
+    throw storeError(error);
   });
-  const database = drizzle(client);
-  try {
-    await database.execute(sql`select pg_advisory_lock(${LOCK})`);
-    return await work(database);
-  } catch (error) {
-    throw drizzleError(error);
-  } finally {
-    await client.end({ timeout: CONNECT_TIMEOUT_S }); // The lock ends with its connection.
-  }
+}
+
+/** As Drizzle's migrator makes it. */
+async function makeTable(transaction: Transaction): Promise<void> {
+  await executeAll(transaction, [
+    "create schema if not exists drizzle",
+    `create table if not exists drizzle.__drizzle_migrations (
+      id serial primary key, hash text not null, created_at bigint)`,
+  ]);
+}
+
+async function executeAll(transaction: Transaction, statements: readonly string[]): Promise<void> {
+  for (const statement of statements) await transaction.execute(sql.raw(statement));
 }
 
 function known(): readonly Migration[] {
-  const journal: { entries: { tag: string; when: number }[] } = JSON.parse(
+  const journal: { entries: { tag: string }[] } = JSON.parse(
     readFileSync(join(FOLDER, "meta", "_journal.json"), "utf8"),
   );
   const files = readMigrationFiles({ migrationsFolder: FOLDER });
-  return journal.entries.map((entry, index) => ({
-    tag: entry.tag,
-    appliedAs: files[index]?.folderMillis ?? entry.when,
-  }));
+  return files.map(({ folderMillis: appliedAs, hash, sql: statements }, index) => {
+    const tag = journal.entries[index]?.tag;
+    if (tag === undefined) throw new Error("a migration is not in the journal");
+    return { tag, appliedAs, hash, statements };
+  });
 }
 
-async function statusOf(database: PostgresJsDatabase): Promise<MigrationStatus> {
-  const [table] = await database.execute<{ name: string | null }>(
+async function statusOf(transaction: Transaction): Promise<MigrationStatus> {
+  const [table] = await transaction.execute(
     sql`select to_regclass('drizzle.__drizzle_migrations')::text as name`,
   );
   const rows =
-    typeof table?.name !== "string"
+    typeof table?.["name"] !== "string"
       ? []
-      : await database.execute<{ at: string }>(
+      : await transaction.execute(
           sql`select created_at::text as at from drizzle.__drizzle_migrations`,
         );
-  const applied = new Set(rows.map((row) => Number(row.at)));
+  const applied = new Set(rows.map((row) => Number(row["at"])));
   const migrations = known();
   const here = migrations.filter((migration) => applied.has(migration.appliedAs));
   return {
@@ -126,8 +146,8 @@ async function statusOf(database: PostgresJsDatabase): Promise<MigrationStatus> 
   };
 }
 
-function refuseNewer(status: MigrationStatus): void {
-  if (status.unknown === 0) return;
+function refuseNewer(status: MigrationStatus): MigrationStatus {
+  if (status.unknown === 0) return status;
   throw new ServiceError(
     "failed_precondition",
     "SCHEMA_NEWER",

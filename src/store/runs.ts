@@ -1,6 +1,7 @@
 /**
  * The runs of a session, told from its rows. A row carries the run that was open when it came, so a run
- * is a stretch of rows with one run id, and begins anew where a RUN_STARTED follows an end. There is no
+ * is a stretch of rows with one run id, and begins anew where a RUN_STARTED follows an end; what does not
+ * conform begins and ends nothing, as in the mark of the open run (agui/rows.ts) and for retention. There is no
  * table of runs and no index by run: a statement walks the primary key from its cursor over a bounded
  * number of rows, and adds up what it passes. A stretch that is cut by that bound comes in parts, with
  * the next statement, and the caller joins them (`joined`).
@@ -84,6 +85,9 @@ export function createRunsReader(
   };
 }
 
+const ENDS = sql`conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')`;
+const STARTS = sql`conformant and event_type = 'RUN_STARTED'`;
+
 /** Exported for the plan test. One row: a run goes on behind any row of it that is no end. */
 export function runOpenAtStatement({
   sessionId,
@@ -93,7 +97,7 @@ export function runOpenAtStatement({
   readonly seq: bigint;
 }): SQL {
   return sql`
-    select case when event_type in ('RUN_FINISHED', 'RUN_ERROR') then null else run_id end as run_id
+    select case when ${ENDS} then null else run_id end as run_id
     from ${sessionEvents}
     where session_id = ${sessionId} and seq <= ${seq.toString()}::bigint
     order by seq desc limit 1`;
@@ -112,27 +116,24 @@ export function runsStatement({
   return sql`
     with seen as (
       select seq, event_type, event_count, run_id, created_at, completed_at, recorded_at,
-        octet_length(payload) as bytes
+        octet_length(payload) as bytes, ${ENDS} as ends, ${STARTS} as starts
       from ${sessionEvents}
       where session_id = ${sessionId} and seq > ${after.toString()}::bigint
       order by seq limit ${rowsMax}
     ), bordered as (
       select *, case
           when run_id is distinct from lag(run_id) over upwards then 1
-          when event_type = 'RUN_STARTED'
-            and lag(event_type) over upwards in ('RUN_FINISHED', 'RUN_ERROR') then 1
+          when starts and lag(ends) over upwards then 1
           else 0 end as begins
       from seen window upwards as (order by seq)
     ), stretched as (
-      select *, sum(begins) over (order by seq) as stretch,
-        event_type in ('RUN_FINISHED', 'RUN_ERROR') as ends
-      from bordered
+      select *, sum(begins) over (order by seq) as stretch from bordered
     )
     select run_id, min(seq) as first_seq, max(seq + event_count - 1) as last_seq,
       ${microsColumn(sql`(array_agg(created_at order by seq))[1]`)} as started_at,
       ${microsColumn(sql`max(recorded_at)`)} as recorded_at,
       sum(event_count)::bigint as raw_events, count(*) as rows, sum(bytes)::bigint as bytes,
-      (array_agg(event_type order by seq))[1] = 'RUN_STARTED' as has_start,
+      (array_agg(starts order by seq))[1] as has_start,
       max(seq) filter (where ends) as end_seq,
       (array_agg(event_type order by seq desc) filter (where ends))[1] as end_type,
       ${microsColumn(sql`(array_agg(coalesce(completed_at, created_at) order by seq desc) filter (where ends))[1]`)} as end_at,

@@ -137,7 +137,7 @@ describe("keys from a URL", () => {
     await fixture.unit.lookAgain();
     expect(await fixture.refusalOf(token)).toBe("none");
     fixture.clock.advance(1);
-    await vi.waitFor(async () => expect(await fixture.refusalOf(token)).toBe("SERVER_BUSY"));
+    await vi.waitFor(async () => expect(await fixture.refusalOf(token)).toBe("KEYS_UNAVAILABLE"));
     const failed = fixture.records.filter(({ msg }) => msg === "keys of the issuer not read");
     expect(failed).toHaveLength(1); // Not one a try.
     expect(fixture.records.map(({ msg }) => msg)).toContain("keys of the issuer dropped");
@@ -182,7 +182,7 @@ describe("keys from a URL", () => {
   ])("are not waited for when the issuer %s", async (_what, silent) => {
     answer = silent;
     await using fixture = await start({ fetchMs: 100 });
-    expect(await fixture.refusalOf(await issuer.token())).toBe("SERVER_BUSY");
+    expect(await fixture.refusalOf(await issuer.token())).toBe("KEYS_UNAVAILABLE");
     expect(await fixture.refreshes()).toContain(
       'session_ledger_key_refreshes_total{keys="oidc",outcome="failed"} 1',
     );
@@ -201,7 +201,7 @@ test("a service starts without its issuer, and its other tokens work", async () 
     },
   });
   expect(await auth.ask(token)).toMatchObject({ id: "ci" });
-  expect(await auth.refusalOf(await issuer.token())).toBe("SERVER_BUSY");
+  expect(await auth.refusalOf(await issuer.token())).toBe("KEYS_UNAVAILABLE");
 });
 
 describeUnitContract("the keys at a URL", {

@@ -268,6 +268,33 @@ describe("serve and migrate", () => {
     for (const name of Object.keys(env)) expect(stderr).toContain(`${name}: expected`);
   });
 
+  // Once it was 4, which is for what somebody else has.
+  test.each([
+    ["AUTH_TOKENS_FILE", { AUTH_TOKENS_FILE: "{}" }],
+    ["AUTH_TOKENS_FILE", { AUTH_TOKENS_FILE: undefined }],
+    ["AUTH_TOKENS", { AUTH_TOKENS: "{}" }],
+    ["TLS_CERT_FILE", { TLS_CERT_FILE: "none", TLS_KEY_FILE: "none" }],
+    [
+      "OIDC_JWKS_FILE",
+      { OIDC_JWKS_FILE: "{}", OIDC_ISSUER: "https://issuer.example", OIDC_AUDIENCE: "a" },
+    ],
+  ])(
+    "a bad %s ends with 2, in one line that names it, and nothing is left running",
+    async (setting, given) => {
+      const dataDir = await makeDirectory();
+      const env: Record<string, string> = { DATA_DIR: dataDir };
+      for (const [name, text] of Object.entries(given)) {
+        const isFile = name.endsWith("_FILE");
+        env[name] = isFile ? join(directory, `${name}-${text}.txt`) : (text ?? "");
+        if (isFile && text !== undefined) await writeFile(env[name], text);
+      }
+      const { exitCode, stderr } = await runCommand(["serve"], { env });
+      expect(exitCode).toBe(2);
+      expect(stderr).toMatch(new RegExp(`^session-ledger: ${setting}: [^\n]+\n$`));
+      expect(await remainsIn(dataDir)).toEqual([]);
+    },
+  );
+
   test("a port that is taken ends with 4, and nothing is left running", async () => {
     const dataDir = await makeDirectory();
     const env = { GRPC_ADDRESS: service.grpcAddress, DATA_DIR: dataDir };

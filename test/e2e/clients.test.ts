@@ -1,14 +1,17 @@
 /**
  * The clients in Python and Go as a person runs them, whatever breaks meanwhile: what they sent is in
  * the tables once, what they were told of is what is there, and they have no compressor of their own.
+ * Once each also through the doors: by TLS, with a token that is withdrawn in the middle.
  */
 import { type ChildProcessByStdio, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { text } from "node:stream/consumers";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import postgres from "postgres";
@@ -20,6 +23,8 @@ import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
 } from "../../src/store/embedded/embedded-postgres.ts";
+import { Doors } from "../support/callers.ts";
+import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
@@ -67,6 +72,9 @@ let server: EmbeddedPostgres;
 let sql: postgres.Sql;
 let environment: Readonly<Record<string, string>>;
 let service: ServiceProcess;
+let guarded: ServiceProcess;
+let doors: Doors;
+let caFile: string;
 let client: RpcClient;
 
 beforeAll(async () => {
@@ -77,11 +85,19 @@ beforeAll(async () => {
   environment = { DATABASE_URL: server.url, WATCHERS_PER_SESSION_MAX: "1" };
   service = await startService({ env: environment });
   client = new RpcClient(service.grpcAddress);
+  const authority = await createAuthority();
+  const files = await certificateFiles(await authority.server(), authority);
+  doors = await Doors.make();
+  doors.add("somebody", ["admin"]); // So that it asks from the start.
+  await doors.save();
+  const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
+  guarded = await startService({ env: { ...environment, ...tls, ...doors.env } });
+  ({ caFile } = files);
 });
 
 afterAll(async () => {
   client.close();
-  await service.kill("SIGKILL");
+  await Promise.all([service, guarded].map((one) => one.kill("SIGKILL")));
   await sql.end({ timeout: 1 });
   await server.stop();
   await cleanUp();
@@ -118,6 +134,44 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     expect(stderr).toMatch(/invalid.?argument/i);
     expect(stderr).toContain("session_id must be");
   });
+
+  test("by TLS, and its token is replaced by another", needs(example.tool), async (context) => {
+    const before = doors.add(`${example.language}-before`, ["editor", "runner"]);
+    const after = doors.add(`${example.language}-after`, ["editor", "runner"]);
+    const since = reloads();
+    await doors.save();
+    await expect.poll(reloads, POLL).toBeGreaterThan(since);
+    const tokenFile = join(await makeDirectory(), "token");
+    await writeFile(tokenFile, `${before.token}\n`);
+    const env = { LEDGER_CA_FILE: caFile, LEDGER_TOKEN_FILE: tokenFile };
+    const run = await start(example, context, { address: guarded.grpcAddress, env });
+    run.say(EVENTS.slice(0, 300));
+    await expect.poll(() => run.committed, POLL).toBe(300n);
+    // A stream that lived for less than a second is not known to have had a token that was accepted.
+    await delay(1_100);
+    await writeFile(tokenFile, `${after.token}\n`);
+    doors.remove(before);
+    await doors.save();
+    await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
+    run.say(EVENTS.slice(300));
+    run.hangUp();
+    expect(await run.ended).toEqual(WELL);
+    await expectOnceIn(run);
+  });
+
+  test(
+    "without a token that is accepted it ends, and says so",
+    needs(example.tool),
+    async (context) => {
+      const tokenFile = join(await makeDirectory(), "token");
+      await writeFile(tokenFile, "not-a-token-of-anybody\n");
+      const env = { LEDGER_CA_FILE: caFile, LEDGER_TOKEN_FILE: tokenFile };
+      const run = await start(example, context, { address: guarded.grpcAddress, env });
+      const { exitCode, stderr } = await run.ended;
+      expect(exitCode).toBe(1);
+      expect(stderr).toContain("the bearer token is not accepted");
+    },
+  );
 
   test("answers are lost and the connection is cut", needs(example.tool), async (context) => {
     const proxy = await startTcpProxy(hostAndPort(service.grpcAddress));
@@ -245,7 +299,7 @@ class Run {
 async function start(
   example: Example,
   { skip, onTestFinished }: TestContext,
-  { address = service.grpcAddress, sessionId = newSession() } = {},
+  { address = service.grpcAddress, sessionId = newSession(), env = {} } = {},
 ): Promise<Run> {
   const { folder, generated } = example;
   if (!existsSync(join(ROOT, folder, generated))) {
@@ -256,6 +310,7 @@ async function start(
   const [command = "", ...args] = await example.prepare();
   const child = spawn(command, [...args, address, sessionId], {
     cwd: join(ROOT, folder),
+    env: { ...process.env, ...env },
     stdio: ["pipe", "pipe", "pipe"],
   });
   onTestFinished(() => void child.kill("SIGKILL"));
@@ -305,6 +360,11 @@ async function headOf(sessionId: string): Promise<bigint> {
   const request = { sessionId, pageSize: 1, descending: true, expand: true };
   const { items } = await client.unary(SessionService.method.listSessionEvents, request);
   return items[0]?.seq ?? 0n;
+}
+
+/** How often the guarded service has taken the file of tokens anew. */
+function reloads(): number {
+  return guarded.log.filter((line) => line.includes(doors.tokensFile)).length;
 }
 
 function hostAndPort(address: string): { readonly host: string; readonly port: number } {

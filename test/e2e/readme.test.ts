@@ -13,7 +13,7 @@ import { SERVICE_SETTINGS } from "../../src/config-table.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { push, rowsOf, watch } from "../support/pushing.ts";
-import { blocksOf, comparable, examplesOf, tableRowsOf } from "../support/readme.ts";
+import { blocksOf, comparable, examplesOf, sectionOf, tableRowsOf } from "../support/readme.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
@@ -37,7 +37,8 @@ afterAll(async () => {
   await cleanUp();
 });
 
-const EXAMPLES = examplesOf(README).map(({ block, command, output }) => ({
+const NETWORK = sectionOf(README, "On a network");
+const EXAMPLES = examplesOf(README.replace(NETWORK, "")).map(({ block, command, output }) => ({
   isGrpcurls: block.includes("grpcurl "),
   shown: { command, output: comparable(output) },
 }));
@@ -59,13 +60,58 @@ test(
   },
 );
 
+describe("on a network", () => {
+  /** The settings that the last line of the block starts the service with. */
+  const [block = ""] = blocksOf(NETWORK, "sh");
+  const [, before = "", settings = ""] =
+    /^([^]*?)(GRPC_ADDRESS=[^]*)npm start\n$/.exec(block) ?? [];
+  let home: string;
+  let guarded: ServiceProcess;
+
+  test("a certificate and tokens are made, and it starts with them", needs("openssl"), async () => {
+    home = await makeDirectory();
+    const shell = { cwd: home, env: { ...process.env, HOME: home } };
+    await execute("bash", ["-c", `set -e\n${before}`], shell);
+    const { stdout } = await execute("bash", ["-c", `${settings} env -0`], shell);
+    const names = [...settings.matchAll(/([A-Z_]+)=/g)].map(([, name = ""]) => name);
+    const given = stdout.split("\0").map((line) => /^(\w+)=([^]*)$/.exec(line) ?? []);
+    const env = given.flatMap(([, name = "", value = ""]) =>
+      names.includes(name) ? [[name, value.replace(/:[89]000$/, ":0")] as const] : [],
+    );
+    expect(env).toHaveLength(5);
+    guarded = await startService({ env: Object.fromEntries(env) });
+    expect(guarded.grpcAddress).toMatch(/^0\.0\.0\.0:/);
+  });
+
+  test("its examples give what they show (openssl)", needs("grpcurl"), async ({ skip }) => {
+    if (needs("openssl").skip) skip("openssl is not installed");
+    const examples = examplesOf(NETWORK);
+    expect(examples.length).toBeGreaterThan(2);
+    const folder = dirname(toolPath("grpcurl"));
+    const address = guarded.grpcAddress.replace("0.0.0.0", "127.0.0.1");
+    const on = { ...guarded, grpcAddress: address, home };
+    for (const { command, output } of examples)
+      expect(await run(command, folder, on)).toEqual({ command, output: comparable(output) });
+  });
+
+  afterAll(() => (guarded === undefined ? undefined : endService(guarded)));
+});
+
+interface Where extends Pick<ServiceProcess, "grpcAddress" | "httpAddress"> {
+  /** What `~` is. */
+  readonly home?: string;
+}
+
 /** On the service of this test, in place of the one that the README starts. */
-async function run(command: string, folder: string): Promise<{ command: string; output: string }> {
+async function run(
+  command: string,
+  folder: string,
+  { grpcAddress, httpAddress, home }: Where = service,
+): Promise<{ command: string; output: string }> {
   const path = [folder, process.env["PATH"]].filter(Boolean).join(delimiter);
-  const env = { ...process.env, PATH: path, SESSION_LEDGER_ADDRESS: service.grpcAddress };
-  const script = command
-    .replaceAll(ADDRESS, service.grpcAddress)
-    .replaceAll(HTTP_ADDRESS, service.httpAddress);
+  const own = home === undefined ? {} : { HOME: home };
+  const env = { ...process.env, ...own, PATH: path, SESSION_LEDGER_ADDRESS: grpcAddress };
+  const script = command.replaceAll(ADDRESS, grpcAddress).replaceAll(HTTP_ADDRESS, httpAddress);
   const { stdout, stderr } = await execute("bash", ["-c", script], { cwd: ROOT, env }).catch(
     (error: { readonly stdout: string; readonly stderr: string }) => error,
   );

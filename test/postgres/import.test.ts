@@ -1,7 +1,7 @@
 /**
  * A database of the upstream service, taken over by the real command, which is killed twice on the way:
- * each time while it waits for a session that somebody holds, so in the middle of a transaction. What
- * is here then is compared with what was written down by hand (test/support/upstream-database.ts).
+ * each time while it waits for a session that somebody holds, so in the middle of a transaction. The
+ * third loses its connections, between two statements or in one, and goes on. What is here then is compared with what was written down by hand (test/support/upstream-database.ts).
  */
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
@@ -165,6 +165,23 @@ async function killedWhileHeld(sessionId: string): Promise<void> {
   await command.result;
 }
 
+/** Less than it takes until a batch is given up. */
+const ENDED_MAX = 6;
+
+/** Ends connections of the command in the middle of their transactions; resolves with how many. */
+async function endTransactions(until: AbortSignal): Promise<number> {
+  let ended = 0;
+  while (ended < ENDED_MAX && !until.aborted) {
+    const rows = await into`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where application_name = 'session-ledger' and datname = current_database()
+        and (state = 'idle in transaction' or (state = 'active' and query ~ 'insert into (session|import)'))
+      limit 1`;
+    ended += rows.length;
+  }
+  return ended;
+}
+
 /** In the words of the specification, and not by our code. */
 function expectedRows(of: readonly Stored[], sessionId: string) {
   let [seq, run] = [1n, ""];
@@ -229,7 +246,12 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     await killedWhileHeld("late-events");
     await whole();
     expect((await into`select from session_events`).length).toBeGreaterThan(100);
+    // Bug: the driver's transactions end the process when they lose their connection (transaction.ts).
+    const over = new AbortController();
+    const ending = endTransactions(over.signal);
     end = await imported("--batch", "20");
+    over.abort();
+    expect(await ending).toBe(ENDED_MAX);
     await whole();
   });
 

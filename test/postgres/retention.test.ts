@@ -7,7 +7,7 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
-import { deleteStatement } from "../../src/store/retention/batch.ts";
+import { eraseStatement } from "../../src/store/retention/batch.ts";
 import { candidatesStatement, endedRunsStatement } from "../../src/store/retention/ended-runs.ts";
 import { DueTimes } from "../../src/store/retention/due-times.ts";
 import {
@@ -343,7 +343,7 @@ describe("how it goes", () => {
     const beginning = { sessionId, stream: "events", upToSeq: 9n } as const;
     for (const statement of [
       endedRunsStatement(look),
-      deleteStatement({ ...beginning, recordedUpToMicros: undefined }),
+      eraseStatement({ ...beginning, recordedUpToMicros: undefined }),
       candidatesStatement(sql`select * from sessions where id > ${"a"} order by id limit 10`),
     ]) {
       const plan = await planOf(statement);

@@ -209,13 +209,34 @@ test("regression: a cursor inside a run gives no rest of it", async () => {
   }
 });
 
+// Bug: the list of runs took a RUN_FINISHED and a RUN_ERROR that no version of AG-UI accepts for the end.
+test("regression: an end that does not conform ends nothing, a start that does not begins nothing", async () => {
+  const sessionId = "not-conformant";
+  await store(sessionId, [
+    started("a"),
+    finished({}, NOT_CONFORMANT),
+    started("b", {}, NOT_CONFORMANT),
+    newRow(),
+    finished(),
+    started("b", {}, NOT_CONFORMANT),
+  ]);
+  const seen = { runId: "a", status: "finished", firstSeq: 1n, lastSeq: 5n, rows: 5n };
+  for (const rowsMax of [1, 2, 100]) {
+    expect(await listAll(sessionId, { rowsMax })).toMatchObject([seen]);
+    expect(await listAll(sessionId, { rowsMax, afterSeq: 2n })).toEqual([]);
+  }
+});
+
 /**
  * Any order of starts, ends and other events, also those that no runner should send, against a model
  * that goes through the rows one by one. However few rows a statement looks at and however few runs
  * a page has, following the cursors gives the same runs, and a cursor anywhere those that begin behind it.
  */
 test("property: pages of any size, read in parts of any size, are the runs of the rows", async () => {
-  const step = fc.constantFrom("start a", "start b", "finish", "fail", "other", "merged");
+  const step = fc.constantFrom(
+    ...(["start a", "start b", "finish", "fail", "other", "merged"] as const),
+    ...(["bad start", "bad finish", "bad fail"] as const),
+  );
   let sessions = 0;
   await fc.assert(
     fc.asyncProperty(
@@ -239,7 +260,17 @@ test("property: pages of any size, read in parts of any size, are the runs of th
   );
 });
 
-type Step = "start a" | "start b" | "finish" | "fail" | "other" | "merged";
+type Step =
+  | "start a"
+  | "start b"
+  | "finish"
+  | "fail"
+  | "other"
+  | "merged"
+  | "bad start"
+  | "bad finish"
+  | "bad fail";
+const NOT_CONFORMANT = { conformant: false, mark: undefined } as const;
 type Seen = Pick<Run, "runId" | "status" | "firstSeq" | "lastSeq" | "rawEvents" | "rows">;
 
 function rowOf(step: Step): NewRow {
@@ -247,6 +278,10 @@ function rowOf(step: Step): NewRow {
   if (step === "start b") return started("b");
   if (step === "finish") return finished();
   if (step === "fail") return failed();
+  // As lenient mode stores them: what does not conform begins and ends nothing.
+  if (step === "bad start") return started("c", {}, NOT_CONFORMANT);
+  if (step === "bad finish") return finished({}, NOT_CONFORMANT);
+  if (step === "bad fail") return { ...failed(), ...NOT_CONFORMANT };
   return step === "merged" ? newRow({ eventCount: 3 }) : newRow();
 }
 

@@ -189,6 +189,7 @@ const STORES_NOTHING: ReadonlySet<string> = new Set([
   "SHUTTING_DOWN",
   "RATE_LIMITED",
   "SERVER_BUSY",
+  "KEYS_UNAVAILABLE",
   "SESSION_FULL",
 ]);
 

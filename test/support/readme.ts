@@ -14,6 +14,12 @@ export function blocksOf(markdown: string, language: string): readonly string[] 
   return [...blocks].filter(([, found]) => found === language).map(([, , text = ""]) => text);
 }
 
+/** From a heading of the second level up to the next one. */
+export function sectionOf(markdown: string, heading: string): string {
+  const [, section = ""] = markdown.split(`\n## ${heading}\n`);
+  return section.split(/^## /m)[0] ?? "";
+}
+
 /** Commands begin with `$ ` and go on in lines that are indented; what follows is their output. */
 export function examplesOf(markdown: string): readonly Example[] {
   return blocksOf(markdown, "console").flatMap((block) =>

@@ -143,6 +143,7 @@ describe("serve", () => {
   test.each([
     [new ServiceError("failed_precondition", "INVALID_REQUEST", "the port is in use"), 4],
     [new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "no database"), 3],
+    [new ServiceError("invalid_argument", "INVALID_REQUEST", "AUTH_TOKENS: expected JSON"), 2],
     [new TypeError("a defect", { cause: new Error("what is behind it") }), 5],
   ])("that fails with %s ends with %i", async (failure, code) => {
     const { exitCode, stderr } = await run([], { serve: () => Promise.reject(failure) });

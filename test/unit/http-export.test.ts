@@ -93,7 +93,11 @@ describe("an export", () => {
     const running = Array.from({ length: 64 }, () => exportEvents("s", context));
     await Promise.all(running.map((rows) => rows.next()));
     const more = () => seqsOf(exportEvents("s", context));
-    await expect(more()).rejects.toMatchObject({ code: "overloaded", retryAfterMs: 1_000 });
+    await expect(more()).rejects.toMatchObject({
+      code: "overloaded",
+      reason: "SERVER_BUSY", // Nobody's rate is exceeded.
+      retryAfterMs: 1_000,
+    });
     await running[0]?.return(undefined);
     expect(await more()).toEqual([1n, 2n]);
   });

@@ -4,17 +4,24 @@
 //
 // Takes AG-UI events as JSON lines, the last of them RUN_FINISHED, and sends each as soon as it is
 // there. Prints the answers of the service, and the rows that the watch delivers, as JSON lines.
+//
+// LEDGER_TOKEN_FILE names a file with a bearer token, which is read for each call; LEDGER_CA_FILE one
+// with the authorities to trust, in place of the system's. Without both it speaks without TLS.
 package main
 
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log"
 	"os"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -30,8 +37,11 @@ func main() {
 }
 
 func run(ctx context.Context, address, sessionID string) error {
-	credentials := grpc.WithTransportCredentials(insecure.NewCredentials())
-	connection, err := grpc.NewClient(address, append(ledger.DialOptions(), credentials)...)
+	doors, err := doorOptions(os.Getenv("LEDGER_TOKEN_FILE"), os.Getenv("LEDGER_CA_FILE"))
+	if err != nil {
+		return err
+	}
+	connection, err := grpc.NewClient(address, append(ledger.DialOptions(), doors...)...)
 	if err != nil {
 		return err
 	}
@@ -66,6 +76,33 @@ func run(ctx context.Context, address, sessionID string) error {
 		})
 	})
 	return group.Wait()
+}
+
+// doorOptions are TLS and a token, or neither.
+func doorOptions(tokenFile, caFile string) ([]grpc.DialOption, error) {
+	if tokenFile == "" && caFile == "" {
+		return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, nil
+	}
+	var options []grpc.DialOption
+	if tokenFile != "" {
+		token := ledger.Token(func(context.Context) (string, error) {
+			text, err := os.ReadFile(tokenFile)
+			return strings.TrimSpace(string(text)), err
+		})
+		options = append(options, grpc.WithPerRPCCredentials(token))
+	}
+	config := &tls.Config{}
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", caFile)
+		}
+	}
+	return append(options, grpc.WithTransportCredentials(credentials.NewTLS(config))), nil
 }
 
 // lines of the standard input, each as soon as it is there.

@@ -32,6 +32,22 @@ func DialOptions() []grpc.DialOption {
 	}
 }
 
+// Token is asked for a bearer token before each call and each stream; grpc.WithPerRPCCredentials takes
+// it. gRPC sends none without TLS.
+type Token func(context.Context) (string, error)
+
+// GetRequestMetadata is what gRPC asks. A source that fails is one to ask again.
+func (token Token) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	bearer, err := token(ctx)
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "the source of tokens failed: %v", err)
+	}
+	return map[string]string{"authorization": "Bearer " + bearer}, nil
+}
+
+// RequireTransportSecurity keeps tokens off the wire where it has no TLS.
+func (Token) RequireTransportSecurity() bool { return true }
+
 // Push appends one row. Its idempotency key makes it safe to repeat what was not answered.
 func Push[Request, Row any](
 	ctx context.Context,
@@ -39,10 +55,11 @@ func Push[Request, Row any](
 	request Request,
 ) (Row, error) {
 	for {
+		began := time.Now()
 		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 		row, err := method(attempt, request)
 		cancel()
-		if !pause(ctx, err) {
+		if !pause(ctx, err, began) {
 			return row, err
 		}
 	}
@@ -59,8 +76,9 @@ func StreamEvents(
 ) error {
 	stream := eventStream{client: client, sessionID: sessionID, payloads: payloads}
 	for {
+		began := time.Now()
 		err := stream.attempt(ctx, answered)
-		if !pause(ctx, err) {
+		if !pause(ctx, err, began) {
 			return err
 		}
 	}
@@ -78,6 +96,7 @@ func WatchEvents(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for {
+		began := time.Now()
 		request := &ambient.WatchSessionEventsRequest{SessionId: sessionID, AfterSeq: afterSeq}
 		watch, err := client.WatchSessionEvents(ctx, request)
 		for err == nil {
@@ -89,7 +108,7 @@ func WatchEvents(
 				}
 			}
 		}
-		if !pause(ctx, err) {
+		if !pause(ctx, err, began) {
 			return err
 		}
 	}
@@ -157,8 +176,11 @@ func (s *eventStream) send(call ambient.SessionService_PushSessionEventsClient, 
 	}
 }
 
+// A stream that lived longer had a token that was accepted, and has ended since.
+const acceptedAfter = time.Second
+
 // pause waits until it is time to try again, or says that this is no use.
-func pause(ctx context.Context, err error) (again bool) {
+func pause(ctx context.Context, err error, began time.Time) (again bool) {
 	failure := status.Convert(err)
 	switch failure.Code() {
 	case codes.Unavailable, codes.DeadlineExceeded:
@@ -166,6 +188,8 @@ func pause(ctx context.Context, err error) (again bool) {
 	case codes.Aborted:
 		// A stream was replaced. Only we know its epoch, so it was by a call of ours that came late.
 		again = true
+	case codes.Unauthenticated:
+		again = time.Since(began) > acceptedAfter
 	}
 	delay := 50*time.Millisecond + rand.N(450*time.Millisecond)
 	for _, detail := range failure.Details() {

@@ -41,12 +41,14 @@ export interface IncomingParts {
 }
 
 export interface IncomingHooks {
-  /** Counted already; false: it is dropped, and so is what comes after it. */
-  readonly came: (chunk: Buffer) => boolean;
+  /** Counted already; false: it is dropped. */
+  came(chunk: Buffer): boolean;
   /** Passed on; it may have made a message whole. */
-  readonly passed?: () => void;
+  passed?(): void;
   /** The caller has sent everything. */
-  readonly ended: () => void;
+  ended(): void;
+  /** After `close`, when nothing of it is kept. */
+  closed?(): void;
 }
 
 export class Incoming {
@@ -54,7 +56,7 @@ export class Incoming {
   readonly #parts: IncomingParts;
   readonly #share: ReceivedShare;
   readonly #hooks: IncomingHooks;
-  readonly #push: (chunk: Chunk) => boolean;
+  readonly #push: ServerHttp2Stream["push"];
   #hasEnded = false;
   #isDropping = false;
   /** On the wire, of what no message was made of yet … */
@@ -72,7 +74,8 @@ export class Incoming {
     this.#parts = parts;
     this.#share = parts.received.share();
     this.#hooks = hooks;
-    this.#push = stream.push.bind(stream);
+    // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
+    this.#push = stream.push;
     // What Node calls with all that comes; an event would come when it is read, which may be never.
     stream.push = (chunk: Chunk) => this.#came(chunk);
   }
@@ -105,13 +108,12 @@ export class Incoming {
 
   /**
    * The call has ended for its caller. While he goes on sending the stream stays open, and with it what
-   * grpc-js keeps of the request; RFC 9113, 8.1, lets a server end that without an error. `then` is
-   * called when nothing of it is kept.
+   * grpc-js keeps of the request; RFC 9113, 8.1, lets a server end that without an error.
    */
-  close(then: () => void): void {
+  close(): void {
     this.#isDropping = true;
-    if (this.#hasEnded || this.#stream.destroyed) return then();
-    this.#stream.once("close", then);
+    if (this.#hasEnded || this.#stream.destroyed) return this.#hooks.closed?.();
+    this.#stream.once("close", () => this.#hooks.closed?.());
     if (!this.#stream.closed) setImmediate(() => this.#reset(FIRST_LOOK_MS));
   }
 
@@ -128,7 +130,7 @@ export class Incoming {
     if (chunk === null) {
       this.#hasEnded = true;
       this.#hooks.ended();
-      return this.#push(null);
+      return this.#push.call(this.#stream, null);
     }
     if (this.#isDropping) return true;
     const isSmallPart = chunk.length * COPIED_PART < chunk.buffer.byteLength;
@@ -142,7 +144,7 @@ export class Incoming {
       return true;
     }
     if (!this.#hooks.came(chunk)) return true;
-    const mayGoOn = this.#push(kept);
+    const mayGoOn = this.#push.call(this.#stream, kept);
     this.#hooks.passed?.();
     return mayGoOn;
   }

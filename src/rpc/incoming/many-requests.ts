@@ -1,4 +1,4 @@
-import { Incoming } from "./incoming.ts";
+import { Incoming, type IncomingHooks } from "./incoming.ts";
 import { type Arrived, type Owner, type RequestParts, tooLate } from "./one-request.ts";
 import { type Encoding, FRAME_HEAD_BYTES, isPacked } from "./request-headers.ts";
 
@@ -11,7 +11,7 @@ import { type Encoding, FRAME_HEAD_BYTES, isPacked } from "./request-headers.ts"
  *             ▼               └─ half there for too long ──► the call is refused
  *          waiting until there is some
  */
-export class ManyRequests {
+export class ManyRequests implements IncomingHooks {
   readonly #parts: RequestParts;
   readonly #encoding: Encoding | undefined;
   readonly #owner: Owner;
@@ -25,11 +25,24 @@ export class ManyRequests {
     this.#parts = parts;
     this.#encoding = encoding;
     this.#owner = owner;
-    this.#incoming = new Incoming(parts, stream, {
-      came: () => true, // What is not asked for stays with the stream, and is a window at most.
-      passed: () => this.#watch(),
-      ended: () => parts.arriving.ended(this),
-    });
+    this.#incoming = new Incoming(parts, stream, this);
+  }
+
+  /** What is not asked for stays with the stream, and is a window at most. */
+  came(): boolean {
+    return true;
+  }
+
+  passed(): void {
+    this.#watch();
+  }
+
+  ended(): void {
+    this.#parts.arriving.ended(this);
+  }
+
+  closed(): void {
+    this.#incoming.share.release();
   }
 
   late(): void {
@@ -50,7 +63,7 @@ export class ManyRequests {
   }
 
   /** It is there; `then` is called with what it was before it was packed, at once if it was not. */
-  came(message: Buffer, then: (bytes: Buffer) => void): void {
+  read(message: Buffer, then: (bytes: Buffer) => void): void {
     this.#isAwaited = false;
     this.#parts.arriving.ended(this);
     this.#made(message.length + FRAME_HEAD_BYTES, message.length);
@@ -68,7 +81,7 @@ export class ManyRequests {
     });
   }
 
-  /** The handler has taken the message, and keeps so many bytes of all that it has taken. */
+  /** The handler has taken the message, if there was one, and keeps so many bytes of all that it has taken. */
   taken(keptBytes: number): void {
     this.#keptBytes = keptBytes;
     this.#made(0, 0);
@@ -84,7 +97,7 @@ export class ManyRequests {
   /** What the handler still has goes on to a queue that has a limit of its own. */
   over(): void {
     this.#parts.arriving.ended(this);
-    this.#incoming.close(() => this.#incoming.share.release());
+    this.#incoming.close();
   }
 
   #made(wireBytes: number, messageBytes: number): void {

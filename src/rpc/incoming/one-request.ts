@@ -1,7 +1,7 @@
 import type { ServerHttp2Stream } from "node:http2";
 import { ServiceError } from "../../base/errors.ts";
 import type { Arriving } from "./arriving.ts";
-import { Incoming, type IncomingParts } from "./incoming.ts";
+import { Incoming, type IncomingHooks, type IncomingParts } from "./incoming.ts";
 import { type Encoding, isPacked } from "./request-headers.ts";
 import type { Unpacking } from "./unpacking.ts";
 
@@ -25,7 +25,7 @@ export interface Owner {
 }
 
 /** The request of a call that has one: what it takes is let go when it was handled. */
-export class OneRequest {
+export class OneRequest implements IncomingHooks {
   readonly #parts: RequestParts;
   readonly #encoding: Encoding | undefined;
   readonly #owner: Owner;
@@ -38,11 +38,16 @@ export class OneRequest {
     this.#parts = parts;
     this.#encoding = encoding;
     this.#owner = owner;
-    this.#incoming = new Incoming(parts, stream, {
-      came: () => this.#mayStay(),
-      ended: () => parts.arriving.requests.end(this),
-    });
+    this.#incoming = new Incoming(parts, stream, this);
     parts.arriving.requests.begin(this);
+  }
+
+  came(): boolean {
+    return this.#mayStay();
+  }
+
+  ended(): void {
+    this.#parts.arriving.requests.end(this);
   }
 
   late(): void {
@@ -78,10 +83,10 @@ export class OneRequest {
   /** The call has ended for its caller. */
   over(): void {
     this.#parts.arriving.requests.end(this);
-    this.#incoming.close(() => this.#letGo());
+    this.#incoming.close();
   }
 
-  #letGo(): void {
+  closed(): void {
     this.#isOver = true;
     if (!this.#isInHand) this.#incoming.share.release();
   }

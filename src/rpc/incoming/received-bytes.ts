@@ -39,7 +39,7 @@ export class ReceivedBytes {
   changed(before: number, after: number): void {
     this.#heldBytes += after - before;
     this.#countedBytes += Math.max(0, after - FREE_BYTES) - Math.max(0, before - FREE_BYTES);
-    if (after < before) this.#letGo();
+    if (after < before && this.#waiting.size > 0) this.#letGo();
   }
 
   hasRoom(share: ReceivedShare): boolean {

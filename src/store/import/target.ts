@@ -9,16 +9,14 @@
  * Rows are numbered and put into runs as a push is (`arrange`).
  */
 import { type SQL, sql } from "drizzle-orm";
-import type { PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import type { Database, Fields } from "../database.ts";
 import type { NewRow } from "../push.ts";
 import type { StreamName } from "../rows.ts";
 import { importedRows, imports } from "../schema.ts";
 import { isoOf } from "../times.ts";
+import type { Transaction } from "../transaction.ts";
 import { SESSION_TEXTS, SESSION_TIMES, type SourceSession } from "./source.ts";
 import { writeRows } from "./write.ts";
-
-export type Transaction = Parameters<Parameters<PostgresJsDatabase["transaction"]>[0]>[0];
 
 /** What a row of the source has become: more than one where it was a group. */
 export interface ImportRow {
@@ -100,20 +98,18 @@ export async function importRefusals(
 }
 
 export async function importBatch(database: Database, batch: ImportBatch): Promise<ImportOutcome> {
-  return database.query((drizzle) =>
-    drizzle.transaction(async (transaction) => {
-      if (!(await holdProgress(transaction, batch))) return "moved";
-      const states = await holdSessions(transaction, batch);
-      const refusals = refusalsOf(states, batch.deleted);
-      const known = await knownRows(transaction, batch);
-      const taken = batch.rows.filter((row) => !refusals.has(row.sessionId) && !known.has(row));
-      await writeRows(transaction, batch.stream, { rows: taken, states });
-      await transaction.execute(sql`
-        update ${imports} set last_old_seq = ${batch.upTo.toString()}::bigint, updated_at = clock_timestamp()
-        where source = ${batch.source} and stream = ${batch.stream}`);
-      return { refusals, known };
-    }),
-  );
+  return database.transaction(async (transaction) => {
+    if (!(await holdProgress(transaction, batch))) return "moved";
+    const states = await holdSessions(transaction, batch);
+    const refusals = refusalsOf(states, batch.deleted);
+    const known = await knownRows(transaction, batch);
+    const taken = batch.rows.filter((row) => !refusals.has(row.sessionId) && !known.has(row));
+    await writeRows(transaction, batch.stream, { rows: taken, states });
+    await transaction.execute(sql`
+      update ${imports} set last_old_seq = ${batch.upTo.toString()}::bigint, updated_at = clock_timestamp()
+      where source = ${batch.source} and stream = ${batch.stream}`);
+    return { refusals, known };
+  });
 }
 
 async function knownRows(
@@ -123,7 +119,7 @@ async function knownRows(
   const list = JSON.stringify(
     rows.map(({ sessionId, oldSeq }, at) => ({ s: sessionId, o: oldSeq.toString(), at })),
   );
-  const known = await transaction.execute<Fields>(sql`
+  const known = await transaction.execute(sql`
     select r.at from json_to_recordset(${list}::text::json) as r(s text, o bigint, at int)
     where exists (select from ${importedRows}
       where session_id = r.s and stream = ${stream} and old_seq = r.o)`);
@@ -139,7 +135,7 @@ async function holdProgress(
   await transaction.execute(sql`
     insert into ${imports} (source, stream, last_old_seq, updated_at)
     values (${source}, ${stream}, 0, clock_timestamp()) on conflict do nothing`);
-  const [row] = await transaction.execute<Fields>(sql`
+  const [row] = await transaction.execute(sql`
     select last_old_seq from ${imports} where source = ${source} and stream = ${stream} for update`);
   return BigInt(String(row?.["last_old_seq"])) === after;
 }
@@ -164,7 +160,7 @@ async function holdSessions(
   const ids = [...first.keys()];
   await transaction.execute(sql`
     select from sessions where id = any (${idsOf(ids)}) order by id for no key update`);
-  return transaction.execute<Fields>(statesStatement(ids));
+  return transaction.execute(statesStatement(ids));
 }
 
 /** A statement of its own, behind the lock: what was committed before it is seen. */

@@ -6,7 +6,8 @@ import type { Place, Push } from "../push.ts";
 import type { StreamName } from "../rows.ts";
 import { importedRows } from "../schema.ts";
 import { isoOf } from "../times.ts";
-import type { ImportRow, Transaction } from "./target.ts";
+import type { Transaction } from "../transaction.ts";
+import type { ImportRow } from "./target.ts";
 
 interface Placed {
   readonly push: Push;

@@ -1,11 +1,18 @@
 /**
- * Deletes the first rows of a stream of one session, one bounded batch a transaction: the session's
- * lock, the rows, what the session holds less by just those. A batch holds one session, and a session
- * that somebody else holds is left for later, so that it waits for nobody and can be in no deadlock
- * with ledger_append; and it is small, because a push of that session waits for it.
+ * Deletes the first rows of a stream of one session, one bounded batch a statement: the session's lock,
+ * the rows, what the session holds less by just those, all of it or nothing. A batch holds one session,
+ * and a session that somebody else holds is left for later, so that it waits for nobody and can be in no
+ * deadlock with ledger_append; and it is small, because a push of that session waits for it.
  *
- * Lock and look are different statements, as in ledger_append: rows that another batch deleted before
- * the lock was ours are not seen, and so not counted twice.
+ *   held: lock, or skip ──► cut: how far ──► gone: delete ──► counted ──► kept: the session's counts
+ *
+ * It is one statement because a transaction of several ends the process when it loses its connection
+ * between two of them (transaction.ts). Its snapshot is then older than its lock, other than in
+ * ledger_append, and that is right here: rows at the beginning of a stream never change and none is added
+ * in front of one, so the snapshot can err in one way only. Another batch may have deleted rows that it
+ * still shows. Such a row is not deleted again, so not counted; when all of them are, the session was
+ * held by somebody a moment ago, and the answer is `busy`, never that nothing is left. The counts are
+ * subtracted from the row as it is under the lock: PostgreSQL follows it to its newest version.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "../columns.ts";
@@ -38,25 +45,18 @@ export interface ErasedRows {
   readonly bytes: bigint;
 }
 
-/** `busy`: somebody holds the session. No rows: nothing of the beginning is left. */
-export function eraseBatch(database: Database, beginning: Beginning): Promise<ErasedRows | "busy"> {
-  const { sessionId } = beginning;
-  return database.query((drizzle) =>
-    drizzle.transaction(async (transaction) => {
-      const held = await transaction.execute(
-        sql`select from sessions where id = ${sessionId} for no key update skip locked`,
-      );
-      if (held.length === 0) return "busy";
-      const [gone] = await transaction.execute<Fields>(deleteStatement(beginning));
-      const erased = erasedOf(gone);
-      if (erased.rows === 0n) return erased;
-      await transaction.execute(sql`
-        update sessions set row_count = row_count - ${erased.rows.toString()}::bigint,
-          payload_bytes = payload_bytes - ${erased.bytes.toString()}::bigint
-        where id = ${sessionId}`);
-      return erased;
-    }),
+/** `busy`: somebody holds the session, or did. No rows: nothing of the beginning is left. */
+export async function eraseBatch(
+  database: Database,
+  beginning: Beginning,
+): Promise<ErasedRows | "busy"> {
+  // Not prepared: a plan made while the tables were small would scan them when they are large.
+  const [fields] = await database.query((drizzle) =>
+    drizzle.execute<Fields>(eraseStatement(beginning)),
   );
+  const erased = erasedOf(fields);
+  if (fields?.["is_held"] !== true) return "busy";
+  return erased.rows === 0n && fields["saw_rows"] === true ? "busy" : erased;
 }
 
 /** A part of what `eraseBatch` would delete, and where to go on. */
@@ -79,18 +79,28 @@ export async function countRows(
 }
 
 /** Exported for the plan test. */
-export function deleteStatement(beginning: Beginning): SQL {
+export function eraseStatement(beginning: Beginning): SQL {
+  const { sessionId, stream } = beginning;
   return sql`
-    with cut as (
+    with held as materialized (
+      select id from sessions where id = ${sessionId} for no key update skip locked
+    ), cut as materialized (
       select max(seq) as seq
       from (${beginningOf(beginning, { after: 0n, rowsMax: ERASED_ROWS_MAX })}) counted
-      where is_old and (bytes <= ${ERASED_BYTES_MAX} or place = 1)
+      where is_old and (bytes <= ${ERASED_BYTES_MAX} or place = 1) and exists (select from held)
     ), gone as (
-      delete from ${TABLE[beginning.stream]}
-      where session_id = ${beginning.sessionId} and seq <= (select seq from cut)
+      delete from ${TABLE[stream]}
+      where session_id = ${sessionId} and seq <= (select seq from cut)
       returning octet_length(payload) as size
+    ), counted as materialized (
+      select count(*) as rows, coalesce(sum(size), 0) as bytes from gone
+    ), kept as (
+      update sessions set row_count = row_count - counted.rows,
+        payload_bytes = payload_bytes - counted.bytes
+      from counted where id = ${sessionId} and counted.rows > 0
     )
-    select count(*) as rows, coalesce(sum(size), 0) as bytes from gone`;
+    select exists (select from held) as is_held, (select seq from cut) is not null as saw_rows,
+      rows, bytes from counted`;
 }
 
 function beginningOf(

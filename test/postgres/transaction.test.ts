@@ -1,0 +1,78 @@
+/** A transaction of several statements that loses its connection: all of it or nothing, and no more said. */
+import { sql } from "drizzle-orm";
+import postgres from "postgres";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Transaction } from "../../src/store/transaction.ts";
+import { createLedger, type TestLedger } from "../support/ledger.ts";
+
+let ledger: TestLedger;
+let client: postgres.Sql;
+beforeAll(async () => {
+  ledger = await createLedger();
+  client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
+  await client`create table told (word text)`;
+});
+afterAll(async () => {
+  await client.end();
+  await ledger[Symbol.asyncDispose]();
+});
+
+const words = async () =>
+  (await client`select word from told order by word`).map((row) => row["word"]);
+const tell = (transaction: Transaction, word: string) =>
+  transaction.execute(sql`insert into told values (${word})`);
+
+async function pidOf(transaction: Transaction): Promise<number> {
+  const [row] = await transaction.execute(sql`select pg_backend_pid() as pid`);
+  return Number(row?.["pid"]);
+}
+
+const isThere = async (pid: number) =>
+  (await client`select from pg_stat_activity where pid = ${pid}`).length > 0;
+
+test("is kept whole, and its connection ends with it", async () => {
+  const pid = await ledger.database.transaction(async (transaction) => {
+    await tell(transaction, "a");
+    await tell(transaction, "b");
+    return pidOf(transaction);
+  });
+  expect(await words()).toEqual(["a", "b"]);
+  await expect.poll(() => isThere(pid)).toBe(false);
+});
+
+test("is not kept when its work fails, and its locks are free soon", async () => {
+  const failing = ledger.database.transaction(async (transaction) => {
+    await transaction.execute(sql`lock table told in access exclusive mode`);
+    await tell(transaction, "failed");
+    throw new Error("of the work");
+  });
+  await expect(failing).rejects.toThrow("of the work");
+  expect(await words()).toEqual(["a", "b"]);
+});
+
+// Bug: postgres.js 3.4.9 sent what came next to a socket that was gone, outside of every promise.
+test.each(["between two statements", "in a statement"])(
+  "lost %s: nothing of it is kept, nothing more is sent, and whoever asked is told",
+  async (when) => {
+    const losing = ledger.database.transaction(async (transaction) => {
+      await tell(transaction, "lost");
+      const pid = await pidOf(transaction);
+      const end = () => client`select pg_terminate_backend(${pid})`;
+      if (when === "in a statement") {
+        const asleep = transaction.execute(sql`select pg_sleep(4)`);
+        const [slept] = await Promise.allSettled([asleep, end()]);
+        expect(slept).toMatchObject({ status: "rejected" });
+      } else {
+        await end();
+        await expect.poll(() => isThere(pid)).toBe(false);
+      }
+      // Whoever does not listen to the first failure hears it again, and says nothing elsewhere.
+      for (const word of ["after", "later"]) {
+        await expect(tell(transaction, word)).rejects.toThrow();
+      }
+      await tell(transaction, "end");
+    });
+    await expect(losing).rejects.toMatchObject({ reason: "DATABASE_UNAVAILABLE" });
+    expect(await words()).toEqual(["a", "b"]);
+  },
+);

@@ -1,0 +1,37 @@
+import { describe, expect, test } from "vitest";
+import { isPacked, preparedHeaders } from "../../src/rpc/incoming/request-headers.ts";
+
+describe("the headers of a call", () => {
+  test.each([
+    [["authorization", "a"], "a"],
+    [["authorization", "a", "te", "trailers", "authorization", "a"], "a"],
+    [
+      ["authorization", "a", "authorization", "b", "authorization", "a"],
+      ["a", "b"],
+    ],
+    [["te", "authorization"], undefined],
+  ] as const)("authorization of %j is %j", (raw, expected) => {
+    const first = raw[0] === "authorization" ? { authorization: raw[1] } : {};
+    const headers = { ...first };
+    preparedHeaders(headers, raw);
+    expect(Reflect.get(headers, "authorization")).toEqual(expected);
+  });
+
+  test.each([
+    ["gzip", "gzip", "identity"],
+    ["deflate", "deflate", "identity"],
+    ["identity", undefined, "identity"],
+    ["br", undefined, "br"],
+  ])("an encoding of %s is %s, and %s to grpc-js", (given, expected, left) => {
+    const headers = { "grpc-encoding": given };
+    expect(preparedHeaders(headers, [])).toBe(expected);
+    expect(headers["grpc-encoding"]).toBe(left);
+  });
+
+  test("a message is packed when the frame that it stands in says so", () => {
+    for (const flag of [0, 1]) {
+      const frame = Buffer.concat([Buffer.from([flag, 0, 0, 0, 1]), Buffer.from("x")]);
+      expect(isPacked(frame.subarray(5))).toBe(flag === 1);
+    }
+  });
+});
