@@ -1,4 +1,5 @@
 import type { Clock } from "../base/clock.ts";
+import { LineBudget, LINES_PER_KIND_MAX } from "../observability/line-budget.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Action } from "./actions.ts";
@@ -22,9 +23,10 @@ export interface Audit {
   done(act: Act, fields?: Readonly<Record<string, string | number>>): void;
 }
 
-/** Records a second, of denials and of failed authentications each; a flood must not fill the disk. */
-const RECORDS_PER_SECOND_MAX = 20;
-const SPAN_MS = 1_000;
+// Apart, because anybody can make the second kind by the thousand, and hide the first among it.
+const KINDS = ["denied", "authenticate"] as const;
+type Kind = (typeof KINDS)[number];
+
 /** As long as the form of an id allows; whoever asks may have sent anything. */
 const SESSION_ID_CHARS_MAX = 128;
 
@@ -33,18 +35,24 @@ export function createAudit(parts: {
   readonly metrics: Metrics;
   readonly clock: Clock;
 }): Audit {
-  const { log, metrics } = parts;
-  // Apart, because anybody can make the second kind by the thousand, and hide the first among it.
-  const denials = new Budget(parts, "denied");
-  const failures = new Budget(parts, "authenticate");
+  const { log, metrics, clock } = parts;
+  const tell = (leftOut: ReadonlyMap<string, number>): void => {
+    for (const [kind, records] of leftOut) {
+      log.warn({ audit: true, kind, records }, "audit records left out");
+    }
+  };
+  const limits = { perKindMax: LINES_PER_KIND_MAX, allMax: KINDS.length * LINES_PER_KIND_MAX };
+  const budget = new LineBudget({ clock, tell }, limits);
+  const hasRecord = (kind: Kind): boolean => budget.take(kind);
   return {
     denied(act, reason) {
       metrics.denied.inc({ action: act.action, reason });
-      if (denials.take()) log.warn({ ...fieldsOf(act), reason }, "denied");
+      if (hasRecord("denied")) log.warn({ ...fieldsOf(act), reason }, "denied");
     },
     unauthenticated(reason) {
       metrics.denied.inc({ action: "authenticate", reason });
-      if (failures.take()) log.warn({ audit: true, action: "authenticate", reason }, "denied");
+      if (hasRecord("authenticate"))
+        log.warn({ audit: true, action: "authenticate", reason }, "denied");
     },
     done(act, fields = {}) {
       log.info({ ...fields, ...fieldsOf(act) }, "done");
@@ -60,40 +68,4 @@ function fieldsOf({ principal, action, sessionId }: Act): object {
     action,
     sessionId: sessionId?.slice(0, SESSION_ID_CHARS_MAX),
   };
-}
-
-/** So many records in a span that begins with its first; and, after it, how many were left out. */
-class Budget {
-  readonly #parts: { readonly log: Log; readonly clock: Clock };
-  readonly #kind: string;
-  #beganMs = Number.NEGATIVE_INFINITY;
-  #taken = 0;
-  #leftOut = 0;
-
-  constructor(parts: { readonly log: Log; readonly clock: Clock }, kind: string) {
-    this.#parts = parts;
-    this.#kind = kind;
-  }
-
-  take(): boolean {
-    const nowMs = this.#parts.clock.monotonicMs();
-    if (nowMs - this.#beganMs >= SPAN_MS) {
-      this.#beganMs = nowMs;
-      this.#taken = 0;
-    }
-    if (this.#taken < RECORDS_PER_SECOND_MAX) {
-      this.#taken += 1;
-      return true;
-    }
-    // By a timer, because the flood may end here, and then no record comes that could say it.
-    if (this.#leftOut === 0) setTimeout(() => this.#tell(), SPAN_MS).unref();
-    this.#leftOut += 1;
-    return false;
-  }
-
-  #tell(): void {
-    const { log } = this.#parts;
-    log.warn({ audit: true, kind: this.#kind, records: this.#leftOut }, "audit records left out");
-    this.#leftOut = 0;
-  }
 }

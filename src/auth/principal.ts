@@ -5,7 +5,10 @@ export const ROLES = ["admin", "editor", "viewer", "runner"] as const;
 export type Role = (typeof ROLES)[number];
 
 export interface Principal {
-  /** Of the token: stored as the actor of what it writes, and named in audit records. */
+  /**
+   * Of the token, and named in audit records. Only one of its kind has it: what an issuer writes as `sub`
+   * may be the id of a static token.
+   */
   readonly id: string;
   readonly kind: "anonymous" | "static" | "oidc" | "session";
   readonly roles: readonly Role[];
@@ -27,8 +30,17 @@ export const ANONYMOUS: Principal = {
   expiresAtMs: undefined,
 };
 
-/** Who is named as the writer of what it writes: nobody, when nobody was asked who it is. */
+/**
+ * Who is named as the writer of what it writes, kind and all: `static:ops`, `oidc:f81d4fae`,
+ * `session:ID:runner`. Nobody, when nobody was asked who it is.
+ */
 export function actorOf({ kind, id }: Principal): string | undefined {
+  if (kind === "anonymous") return undefined;
+  return kind === "session" ? id : `${kind}:${id}`; // The id of a session token begins so.
+}
+
+/** Who is named as the maker of a session: by the id alone, which is what clients know their users by. */
+export function userIdOf({ kind, id }: Principal): string | undefined {
   return kind === "anonymous" ? undefined : id;
 }
 

@@ -1,16 +1,21 @@
 /**
  * The keys that sign session tokens, which all instances on one database share.
  *
- *   asked to sign ──► the newest is young ─────────────────────────────► it signs
- *                     it is rotateAfterMs old, or there is none ──► read again ──► another made one ──► it signs
- *                                                                             └──► make one, write it ──► it signs
+ *   made, in the table ── KEY_AHEAD_MS ──► signs, being the newest that is so old ──► the next one signs
+ *          │ every instance reads it within READ_MS, and verifies by it          │ its last token ends
+ *          └─ there is no older one: it signs at once                            ▼
+ *                                                                             deleted
+ *   asked to sign, or READ_MS passed: the newest is rotateAfterMs old ──► read again ──► another made one
+ *                                                                              └──► make one, write it
  *   a token names a key that is not here ──► read again, once in COOL_DOWN_MS
  *   READ_MS passed ──► read again: a row that somebody deleted is out of force then
  *
- * A key verifies for as long as a token of its may live, rotateAfterMs + ttlMaxMs from its making; then it
- * is deleted. When two instances make one at the same time there are two, and both are good.
+ * A key is made so long before it signs because of the COOL_DOWN: anybody can keep it running by tokens
+ * that name keys nobody has, and a key that signed as soon as it was made would be looked for in vain
+ * until it is over. The first key of all is such a one; nobody waits for it to be read.
  *
- * Keys are made when the first token is issued: a service that issues none has none.
+ * When two instances make one at the same time there are two, and both are good. Keys are made when the
+ * first token is issued: a service that issues none has none.
  */
 import {
   calculateJwkThumbprint,
@@ -69,6 +74,11 @@ export const SESSION_KEYS_READ_MS = 30_000;
 const COOL_DOWN_MS = 1_000;
 /** Clocks of two instances may be so far apart, and a token be signed while its key is rotated. */
 const MARGIN_MS = 60_000;
+/**
+ * How long a key is in the table before it signs: every instance has read it, also when one reading in
+ * between failed, and when the clock of its maker is ahead.
+ */
+export const KEY_AHEAD_MS = 2 * SESSION_KEYS_READ_MS + MARGIN_MS;
 /** Keys that are read; a limit that is never met, because of the next. */
 const KEYS_MAX = 2_000;
 /** However short SESSION_TOKEN_ROTATE_AFTER is, a token's longest life holds so many rotations at most. */
@@ -83,6 +93,7 @@ export class SessionKeys implements Unit {
   #timer: NodeJS.Timeout | undefined;
   #reading: Promise<void> | undefined;
   #making: Promise<SessionKey> | undefined;
+  #ticking: Promise<void> | undefined;
   #triedMs = Number.NEGATIVE_INFINITY;
   #isStopped = false;
 
@@ -102,7 +113,7 @@ export class SessionKeys implements Unit {
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearTimeout(this.#timer);
-    await Promise.allSettled([this.#reading, this.#making]);
+    await Promise.allSettled([this.#ticking, this.#reading, this.#making]);
   }
 
   trusts(key: object): boolean {
@@ -119,25 +130,34 @@ export class SessionKeys implements Unit {
   }
 
   /** The one to sign with. */
-  async newest(): Promise<SessionKey> {
-    const young = this.#young();
-    if (young !== undefined) return young;
+  async signer(): Promise<SessionKey> {
+    return this.#current() ?? this.#renewed();
+  }
+
+  /** Undefined: there is none, or the newest is so old that the next one has to be made. */
+  #current(): SessionKey | undefined {
+    const [newest] = this.#keys.values();
+    const isDue = newest === undefined || this.#ageMs(newest) >= this.#options.rotateAfterMs;
+    return isDue ? undefined : this.#signing();
+  }
+
+  /** Of keys that are all too young the oldest, which most have read. */
+  #signing(): SessionKey | undefined {
+    const keys = [...this.#keys.values()];
+    return keys.find((key) => this.#ageMs(key) >= KEY_AHEAD_MS) ?? keys.at(-1);
+  }
+
+  #renewed(): Promise<SessionKey> {
     this.#making ??= this.#make().finally(() => {
       this.#making = undefined;
     });
     return this.#making;
   }
 
-  #young(): SessionKey | undefined {
-    const [newest] = this.#keys.values();
-    const youngMs = this.#nowMs() - this.#options.rotateAfterMs;
-    return newest !== undefined && newest.createdAtMs > youngMs ? newest : undefined;
-  }
-
   async #make(): Promise<SessionKey> {
     await this.#read();
-    const young = this.#young();
-    if (young !== undefined) return young;
+    const current = this.#current();
+    if (current !== undefined) return current;
     const { store, log } = this.#parts;
     const made = await newKey(this.#nowMs());
     await store.addKey(stored(made));
@@ -146,16 +166,18 @@ export class SessionKeys implements Unit {
     this.#inForce = new Set([...this.#inForce, made]);
     this.#keys = new Map([[made.id, made], ...this.#keys]);
     await this.#removeOld();
-    return made;
+    return this.#signing() ?? made;
   }
 
-  /** What is left over is removed with the next key that is made. */
+  /** Of those before a key that signs for so long no token is alive. */
   async #removeOld(): Promise<void> {
     const { store, log } = this.#parts;
-    const { ttlMaxMs, rotateAfterMs } = this.#options;
-    const keptMs = rotateAfterMs + ttlMaxMs + MARGIN_MS;
+    const overMs = KEY_AHEAD_MS + this.#options.ttlMaxMs + MARGIN_MS;
+    const keys = [...this.#keys.values()];
+    const successor = keys.find((key) => this.#ageMs(key) >= overMs);
+    if (successor === undefined || successor === keys.at(-1)) return;
     try {
-      await store.removeKeysMadeBefore(BigInt(this.#nowMs() - keptMs) * 1_000n);
+      await store.removeKeysMadeBefore(BigInt(successor.createdAtMs) * 1_000n);
     } catch (error) {
       log.warn({ err: error }, "old keys for session tokens not removed");
     }
@@ -205,12 +227,24 @@ export class SessionKeys implements Unit {
   #wait(readMs: number): void {
     if (this.#isStopped) return;
     this.#timer = setTimeout(() => {
-      this.#read()
-        .catch((error: unknown) => {
-          this.#parts.log.warn({ err: error }, "keys for session tokens not read");
-        })
-        .finally(() => this.#wait(readMs));
+      this.#ticking = this.#tick().finally(() => this.#wait(readMs));
     }, readMs);
+  }
+
+  /** Also while nobody asks for a token, so that no key is in force for longer than was promised. */
+  async #tick(): Promise<void> {
+    try {
+      await this.#read();
+      if (this.#isStopped || this.#keys.size === 0) return;
+      if (this.#current() === undefined) await this.#renewed();
+      else await this.#removeOld();
+    } catch (error) {
+      this.#parts.log.warn({ err: error }, "keys for session tokens not read");
+    }
+  }
+
+  #ageMs({ createdAtMs }: SessionKey): number {
+    return this.#nowMs() - createdAtMs;
   }
 
   #nowMs(): number {

@@ -47,7 +47,7 @@ interface Parts {
 export function createSessionTokens({ keys, clock }: Parts): SessionTokens {
   return {
     async issue({ sessionId, role, ttlMs }) {
-      const key = await keys.newest();
+      const key = await keys.signer();
       const nowMs = nowMsOf(clock);
       // Whole seconds, as some readers expect, and never less than was asked for.
       const expiresAtS = Math.ceil((nowMs + ttlMs) / 1_000);

@@ -6,7 +6,7 @@ import type {
   Session,
   SessionService,
 } from "../../gen/ambient/v1/sessions_pb.ts";
-import { actorOf } from "../auth/principal.ts";
+import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import type { Redactor } from "../redaction/redactor.ts";
 import { sessionNotFound } from "../store/refusals.ts";
@@ -68,7 +68,7 @@ export function createSessionHandlers(
         annotations,
       };
       const projectId = principal.projectId ?? request.projectId;
-      const createdByUserId = actorOf(principal);
+      const createdByUserId = userIdOf(principal);
       return toSession(await store.createSession({ ...session, projectId, createdByUserId }));
     },
     async getSession({ id }) {

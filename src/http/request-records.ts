@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Clock } from "../base/clock.ts";
 import type { ServiceError } from "../base/errors.ts";
+import { FailureLines } from "../observability/line-budget.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Span, Tracer } from "../observability/trace.ts";
@@ -41,15 +42,20 @@ export interface RecordDeps {
 
 /**
  * One record a request, in the log, in the metrics and at the end of its span, written when its answer
- * has left. As of gRPC calls: never a payload, nor a message of an error, which may quote one, nor a path or a query.
+ * has left. As of gRPC calls: never a payload, nor a message of an error, which may quote one, nor a path
+ * or a query; and of failures so many a second.
  */
 export class RequestRecords {
   readonly #deps: RecordDeps;
   readonly #logged: LoggedRequests;
+  /** Undefined: every failure is written. */
+  readonly #failureLines: FailureLines | undefined;
 
   constructor(deps: RecordDeps, options: { readonly logRequests: LoggedRequests }) {
     this.#deps = deps;
     this.#logged = options.logRequests;
+    this.#failureLines =
+      options.logRequests === "all" ? undefined : new FailureLines(deps, "request");
   }
 
   startedMs(): number {
@@ -79,8 +85,8 @@ export class RequestRecords {
     metrics.httpRequests.inc({ route, method, status });
     metrics.httpSeconds.observe({ route }, durationMs / 1_000);
     if (error !== undefined) metrics.refused(error.reason);
-    const level = error === undefined ? this.#okLevel(end) : levelOf(error);
-    if (!log.isLevelEnabled(level)) return;
+    const level = error === undefined ? this.#okLevel(end) : this.#failureLevel(end, error);
+    if (!log.isLevelEnabled(level) || !this.#hasLine(level, end)) return;
     const record = {
       method,
       route,
@@ -107,8 +113,20 @@ export class RequestRecords {
     });
   }
 
-  #okLevel({ isStream }: RequestEnd): "info" | "debug" {
+  #okLevel({ isStream }: RequestEnd): Level {
     return isStream || this.#logged === "all" ? "info" : "debug";
+  }
+
+  /** Whoever reaches the port can ask for what there is not, or send noise; no token is needed for it. */
+  #failureLevel({ route }: RequestEnd, error: ServiceError): Level {
+    const level = levelOf(error);
+    const isNoise = level === "info" && route === UNKNOWN_ROUTE && this.#logged === "failures";
+    return isNoise ? "debug" : level;
+  }
+
+  #hasLine(level: Level, { route, error }: RequestEnd): boolean {
+    if (error === undefined || this.#failureLines === undefined) return true;
+    return this.#failureLines.take(level, { where: route, reason: error.reason });
   }
 }
 
@@ -122,8 +140,10 @@ function endSpan(span: Span, { status, sessionId, error }: RequestEnd): void {
   span.end(isOurs ? error.reason : undefined);
 }
 
+type Level = "error" | "warn" | "info" | "debug";
+
 /** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */
-function levelOf(error: ServiceError): "error" | "warn" | "info" | "debug" {
+function levelOf(error: ServiceError): Level {
   // Whoever has no token may ask as often as he likes; the audit has lines of it, in bounds.
   if (error.code === "unauthenticated") return "debug";
   if (error.code === "internal") return "error";

@@ -1,4 +1,5 @@
 /** What committing a batch means: append it, make the rows that are now stored, find the repeated ones. */
+import { failureOf } from "../store/failure.ts";
 import type { StoredRow } from "../store/rows.ts";
 import type { RowAddress } from "../store/kept.ts";
 import type { Outcome, Place, Push } from "../store/push.ts";
@@ -37,9 +38,9 @@ export async function commitBatch(
       : [];
   });
   // What was new is committed by now, so a look-up that fails is not the batch's failure: whoever waits
-  // for it goes again, and nobody else, or a push without a key would be stored a second time.
-  const kept =
-    addresses.length === 0 ? [] : await writer.readKept(addresses).catch(() => undefined);
+  // for it goes again, and nobody else, or a push without a key would be stored a second time. The next
+  // try pauses by itself, when it finds the database away.
+  const kept = addresses.length === 0 ? [] : await writer.readKept(addresses).catch(unread);
   let repeated = 0;
   return pushes.map((push, index): Settled => {
     const outcome = outcomes[index] ?? { kind: "busy" };
@@ -50,7 +51,7 @@ export async function commitBatch(
         return { kind: "stored", rows: storedRows(push, outcome.places) };
       case "deduplicated":
         if (outcome.seq === undefined) return repeatedRow(push, undefined);
-        return kept === undefined ? { kind: "busy" } : repeatedRow(push, kept[repeated++]);
+        return "kind" in kept ? kept : repeatedRow(push, kept[repeated++]);
       case "key_reused":
       case "stale_epoch":
       case "stream_replaced":
@@ -62,6 +63,12 @@ export async function commitBatch(
         return { kind: "refused", error: sessionFull(push.sessionId, outcome) };
     }
   });
+}
+
+/** A defect would only be met again. */
+function unread(error: unknown): Settled {
+  if (failureOf(error) !== "defect") return { kind: "busy" };
+  return { kind: "refused", error: ServiceError.from(error) };
 }
 
 function repeatedRow(push: Push, row: StoredRow | undefined): Settled {

@@ -3,13 +3,13 @@ import { Counter, Gauge, type Registry } from "prom-client";
 /** The names of the servers in metrics and log lines. */
 export type ServerName = "grpc" | "http";
 
-/** Why a connection was closed by us. */
-export type ConnectionEnd = "limit" | "preface" | "flood";
-
 /** What is counted of connections, below any call. */
 export interface TransportMetrics {
   readonly connections: Gauge<"server">;
-  /** `why`: limit, too many; preface, it never began to speak HTTP/2; flood, it said too much. */
+  /**
+   * `why`: limit, too many; preface, it never began to speak HTTP/2; flood, a request in pieces of a few
+   * bytes, or HTTP requests that did not wait for answers.
+   */
   readonly connectionsClosed: Counter<"server" | "why">;
   readonly tlsHandshakesFailed: Counter<"server">;
   /** `outcome`: changed, failed. */

@@ -29,7 +29,7 @@ export interface Automaton {
   readonly columns: Uint8Array;
   /** The secrets that may begin where a state is entered, one each. */
   readonly begins: ReadonlyMap<number, readonly CompiledSecret[]>;
-  /** States in which no prefix is under way. */
+  /** States in which no prefix is under way, and no escape. */
   readonly rests: ReadonlySet<number>;
 }
 
@@ -69,7 +69,10 @@ export function compile(secrets: readonly Secret[]): Automaton {
     if (found.length > 0) begins.set(at * width, found);
   }
   const entered = next.map((at) => (begins.has(at * width) ? ~(at * width) : at * width));
-  const resting = [...states.keys()].filter((at) => states[at]?.partial.length === 0);
+  const resting = [...states.keys()].filter((at) => {
+    const { partial = [], before } = states[at] ?? {};
+    return partial.length === 0 && before !== "backslash";
+  });
   const rests = new Set(resting.map((at) => at * width));
   return { next: Int32Array.from(entered), columns, begins, rests };
 }

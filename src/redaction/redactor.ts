@@ -5,9 +5,10 @@ import { compile } from "./automaton.ts";
 import { maskJson } from "./json-text.ts";
 import { type Keys, keysOf, KEY_KIND, withoutValues } from "./keys.ts";
 import { maskPlain } from "./masking.ts";
-import { type LineOptions, RedactionLine, type Release, type Texts } from "./line.ts";
+import { type LineOptions, RedactionLine, type Release } from "./line.ts";
 import type { Secret } from "./patterns.ts";
 import { type Found, TextScan } from "./text-scan.ts";
+import type { Texts } from "./texts.ts";
 
 export type { RedactionLine, Texts };
 

@@ -76,7 +76,7 @@ export class TextScan {
     return this.#live.length > 0;
   }
 
-  /** What comes next is masked, or not, whatever came before. */
+  /** What comes next is masked whatever came before; a word that goes on may be taken for a new one. */
   get isAtRest(): boolean {
     return this.#live.length === 0 && this.#automaton.rests.has(this.#state);
   }
@@ -151,6 +151,15 @@ export class TextScan {
   /** Ranges that end before are not asked for any more. */
   forget(before: number): void {
     while ((this.#masked[0]?.to ?? before + 1) <= before) this.#masked.shift();
+  }
+
+  /** Another text, which has begun as this one and goes on by itself; what is masked of this is this one's. */
+  goOn(): TextScan {
+    const other = new TextScan(this.#automaton, this.#found);
+    other.#state = this.#state;
+    other.#position = this.#position;
+    other.#live = this.#live.map((one) => ({ ...one }));
+    return other;
   }
 
   restart(): void {

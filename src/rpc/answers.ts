@@ -4,6 +4,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../handlers/context.ts";
+import { FailureLines } from "../observability/line-budget.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
@@ -45,11 +46,12 @@ export function answersOf(
   options: { readonly logCalls: LoggedCalls },
 ): ReadonlyMap<string, Answer> {
   const handlerOf = new Map<string, unknown>(Object.entries(handlers));
+  const failureLines = options.logCalls === "all" ? undefined : new FailureLines(deps, "call");
   return new Map(
     SessionService.methods.map((method) => {
       const isUnary = method.methodKind === "unary";
       const okLevel = isUnary && options.logCalls === "failures" ? "debug" : "info";
-      const records = new CallRecords(deps, { method: method.name, okLevel });
+      const records = new CallRecords({ ...deps, failureLines }, { method: method.name, okLevel });
       const handler = handlerOf.get(method.localName);
       const adapter = handler === undefined ? undefined : ADAPTERS[method.methodKind];
       const { openCalls, callers, incoming } = deps;

@@ -2,6 +2,7 @@ import { type Metadata, status } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Clock } from "../base/clock.ts";
 import type { ErrorReason, ServiceError } from "../base/errors.ts";
+import type { FailureLines } from "../observability/line-budget.ts";
 import type { Log } from "../observability/log.ts";
 import type { CallMetrics, Metrics } from "../observability/metrics.ts";
 import type { Span, Tracer } from "../observability/trace.ts";
@@ -26,12 +27,15 @@ export interface CallEnd {
 /**
  * One record a call, in the log, in the metrics and at the end of its span, written when the call ends
  * for its caller. It has the method, the code, how long it took and the session; never a payload, nor a
- * message of an error, which may quote one.
+ * message of an error, which may quote one. Of failures that callers can bring about the log has so many
+ * a second, unless it was asked for all; the metrics and the spans have them all.
  */
 export class CallRecords {
   readonly #log: Log;
   readonly #metrics: CallMetrics;
   readonly #refused: (reason: ErrorReason) => void;
+  readonly #failureLines: FailureLines | undefined;
+  readonly #method: string;
   readonly #clock: Clock;
   readonly #okLevel: "info" | "debug";
   readonly #tracer: Tracer | undefined;
@@ -43,6 +47,8 @@ export class CallRecords {
       readonly log: Log;
       readonly metrics: Metrics;
       readonly clock: Clock;
+      /** Of all methods together; undefined: every failure is written. */
+      readonly failureLines: FailureLines | undefined;
       readonly tracer?: Tracer | undefined;
     },
     options: { readonly method: string; readonly okLevel: "info" | "debug" },
@@ -50,6 +56,8 @@ export class CallRecords {
     this.#log = deps.log.child({ method: options.method });
     this.#metrics = deps.metrics.callsOf(options.method);
     this.#refused = (reason) => deps.metrics.refused(reason);
+    this.#failureLines = deps.failureLines;
+    this.#method = options.method;
     this.#clock = deps.clock;
     this.#okLevel = options.okLevel;
     this.#tracer = deps.tracer;
@@ -82,10 +90,15 @@ export class CallRecords {
     this.#metrics.ended(code, durationMs);
     if (error !== undefined) this.#refused(error.reason);
     const level = error === undefined ? this.#okLevel : levelOf(error);
-    if (!this.#log.isLevelEnabled(level)) return;
+    if (!this.#log.isLevelEnabled(level) || !this.#hasLine(level, error)) return;
     const sessionId = sessionIdOf(end.request);
     const record = { code, durationMs: rounded(durationMs), sessionId, ...end.counts };
     this.#log[level](error === undefined ? record : { ...record, ...whyOf(error) }, "call");
+  }
+
+  #hasLine(level: Level, error: ServiceError | undefined): boolean {
+    if (error === undefined || this.#failureLines === undefined) return true;
+    return this.#failureLines.take(level, { where: this.#method, reason: error.reason });
   }
 
   /** A handler failed when its call was over; nobody is told but the log. */
@@ -115,8 +128,10 @@ function codeName(error: ServiceError): string {
   return status[GRPC_STATUS[error.code]];
 }
 
+type Level = "error" | "warn" | "info" | "debug";
+
 /** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */
-function levelOf(error: ServiceError): "error" | "warn" | "info" | "debug" {
+function levelOf(error: ServiceError): Level {
   // Whoever has no token may call as often as he likes; the audit has lines of it, in bounds.
   if (error.code === "unauthenticated") return "debug";
   if (error.code === "internal") return "error";

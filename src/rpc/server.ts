@@ -29,6 +29,7 @@ import { definitionOf } from "./definition.ts";
 import { Health } from "./health.ts";
 import { limitHttp2, watchHttp2 } from "./http2.ts";
 import { TICK_MS } from "./incoming/arriving.ts";
+import { ForeignCalls } from "./incoming/foreign-calls.ts";
 import { ForeignRequest } from "./incoming/foreign-request.ts";
 import { Listener } from "./listener.ts";
 import { OpenCalls } from "./open-calls.ts";
@@ -103,6 +104,7 @@ class GrpcServer implements RpcServer {
   readonly #options: RpcServerOptions;
   readonly #openCalls = new OpenCalls();
   readonly #connections: Connections;
+  readonly #foreignCalls: ForeignCalls;
   readonly #health = new Health([SessionService.typeName]);
   readonly #server: Server;
   readonly #listener: Listener;
@@ -118,6 +120,7 @@ class GrpcServer implements RpcServer {
     this.#options = options;
     this.#address = options.address;
     this.#connections = new Connections(deps.metrics, { ...limits, requestBytesMax });
+    this.#foreignCalls = new ForeignCalls({ callsMax: limits.connectionsMax });
     const { incoming } = this.#connections;
     const answerDeps = { ...deps, openCalls: this.#openCalls, callers, incoming };
     const answers = answersOf(answerDeps, deps.handlers, options);
@@ -185,8 +188,12 @@ class GrpcServer implements RpcServer {
       if (answer !== undefined) {
         return new ServerInterceptingCall(wire, { start: () => answer(wire, arrived) });
       }
-      const isStream = method.requestStream;
-      void new ForeignRequest(this.#connections.incoming, arrived, { isStream });
+      const refusal = this.#foreignCalls.refusalOf(arrived.stream);
+      if (refusal !== undefined) {
+        const refuse = (): void => wire.sendStatus(statusOf(refusal));
+        return new ServerInterceptingCall(wire, { start: refuse });
+      }
+      void new ForeignRequest(this.#connections.incoming, arrived);
       if (!method.responseStream) return new ServerInterceptingCall(wire);
       // Health's watches and reflection have no end of their own, and would hold a stop up to its limit.
       const forget = this.#openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });

@@ -13,7 +13,7 @@ import postgres from "postgres";
 import type { Unit } from "../base/lifecycle.ts";
 import { drizzleError, errorOfDriver, failureOf, storeError } from "./failure.ts";
 import { type Pool, Pools } from "./pools.ts";
-import { inTransaction, parameterOf, type Transaction } from "./transaction.ts";
+import { inTransaction, parameterOf, type Transaction, within } from "./transaction.ts";
 
 export interface DatabaseOptions {
   /** postgres:// URL; asked for at start, because an embedded server has its port only then. */
@@ -87,10 +87,8 @@ export function createDatabase(options: DatabaseOptions): Database {
     async transaction(work) {
       const one = { ...options, connectionsMax: 1 };
       const open = (lost: () => void): postgres.Sql => connect(one, lost).client;
-      const answeredInTime = <T>(answer: PromiseLike<T>): Promise<T> =>
-        within(answerLimitMs, answer);
       try {
-        return await inTransaction({ connect: open, answered: answeredInTime }, work);
+        return await inTransaction({ connect: open, answerLimitMs }, work);
       } catch (error) {
         throw storeError(error);
       }
@@ -104,19 +102,6 @@ export function createDatabase(options: DatabaseOptions): Database {
     },
     stop: () => pools.close(),
   };
-}
-
-/** Rejects after the limit; what was asked may still be done, and nobody will know. */
-async function within<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    reject(Object.assign(new Error(`no answer within ${limitMs} ms`), { code: "ETIMEDOUT" }));
-  }, limitMs);
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 function connect(options: DatabaseOptions, lost: () => void): Pool {

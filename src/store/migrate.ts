@@ -91,9 +91,7 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
       fetch_types: false,
       max_lifetime: null,
     });
-  // No deadline: the lock is waited for, and a migration may take its time.
-  const parts = { connect, answered: <A>(answer: PromiseLike<A>) => answer };
-  return inTransaction(parts, async (transaction) => {
+  return inTransaction({ connect, answerLimitMs: undefined }, async (transaction) => {
     await transaction.execute(sql`select pg_advisory_xact_lock(${LOCK})`);
     return work(transaction);
   }).catch((error: unknown) => {

@@ -6,7 +6,9 @@
  * statements or in one of them, the next one, be it the ROLLBACK, is written to a socket that is gone: a
  * TypeError outside of every promise, which ends the process (`nextWrite` in connection.js). A pool of
  * one connection makes another one instead, on which the rest would run outside of the transaction; so
- * after a loss nothing more is sent. Nor is a ROLLBACK: the connection ends, and PostgreSQL does it.
+ * after the first failure, or a loss, nothing more is sent. Nor is a ROLLBACK: the connection ends, and
+ * PostgreSQL does it. Whoever waits is told of a loss by us: what was sent between the error of a socket
+ * and its end, the driver forgets.
  *
  *   begin ──► statements ──► commit ──► end
  *     └───────────┴─ failed, or lost ────►│
@@ -24,8 +26,8 @@ export interface Transaction {
 export interface TransactionParts {
   /** A client of one connection; `lost` is called when the connection is gone, before anybody learns of it. */
   readonly connect: (lost: () => void) => postgres.Sql;
-  /** Every statement goes through it, for a deadline. */
-  readonly answered: <T>(answer: PromiseLike<T>) => PromiseLike<T>;
+  /** Of each statement; undefined: it may wait, and take its time. */
+  readonly answerLimitMs: number | undefined;
 }
 
 /** To say good-bye to the server takes no longer; then the socket is closed. */
@@ -33,19 +35,31 @@ const END_TIMEOUT_S = 1;
 
 /** Rejects with the driver's error, or with that of `work`; of a lost COMMIT nobody knows what it did. */
 export async function inTransaction<T>(
-  { connect, answered }: TransactionParts,
+  { connect, answerLimitMs }: TransactionParts,
   work: (transaction: Transaction) => Promise<T>,
 ): Promise<T> {
   const dialect = new PgDialect();
-  let isLost = false;
-  const client = connect(() => {
-    isLost = true;
-  });
+  const broken = Promise.withResolvers<never>();
+  let isBroken = false;
+  const end = (error: unknown): void => {
+    isBroken = true;
+    broken.reject(error);
+  };
+  broken.promise.catch(() => undefined); // It may break when nobody waits.
+  const client = connect(() => end(lostError()));
   const execute = async (statement: SQL): Promise<readonly Fields[]> => {
-    if (isLost) throw lostError();
+    if (isBroken) return broken.promise;
     const { sql: text, params } = dialect.sqlToQuery(statement);
-    const values = params.map(parameterOf);
-    return answered(client.unsafe<Fields[]>(text, values));
+    const answer = Promise.race([
+      client.unsafe<Fields[]>(text, params.map(parameterOf)),
+      broken.promise,
+    ]);
+    try {
+      return await (answerLimitMs === undefined ? answer : within(answerLimitMs, answer));
+    } catch (error) {
+      end(error);
+      throw error;
+    }
   };
   try {
     await execute(sql`begin`);
@@ -54,6 +68,19 @@ export async function inTransaction<T>(
     return result;
   } finally {
     await client.end({ timeout: END_TIMEOUT_S });
+  }
+}
+
+/** Rejects after the limit; what was asked may still be done, and nobody will know. */
+export async function within<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => {
+    reject(Object.assign(new Error(`no answer within ${limitMs} ms`), { code: "ETIMEDOUT" }));
+  }, limitMs);
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -406,6 +406,32 @@ describe("calls that are not of the service", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
+  test("a conversation with reflection ends, though its client does not", async () => {
+    await using rpc = await startRpc({}, TICK);
+    const path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    const stream = begin(sessionTo(rpc), path);
+    stream.write(frame(Buffer.alloc(60_000)).subarray(0, 30_000)); // For ever half there.
+    expect(await endOf(stream)).toMatchObject({ rstCode: constants.NGHTTP2_CANCEL });
+    await heldBytes(rpc, (bytes) => bytes === 0);
+  });
+
+  test("one connection has a few, and nothing of their requests is held", async () => {
+    await using rpc = await startRpc({}, TICK);
+    const session = sessionTo(rpc);
+    const watches = Array.from({ length: 17 }, () =>
+      begin(session, "/grpc.health.v1.Health/Watch"),
+    );
+    for (const watch of watches) watch.end(frame(Buffer.alloc(0)));
+    const [seventeenth] = watches.slice(16);
+    expect(seventeenth && (await endOf(seventeenth))).toMatchObject({ status: "8" });
+    expect(watches.slice(0, 16).filter(({ closed }) => closed)).toEqual([]);
+    await heldBytes(rpc, (bytes) => bytes === 0);
+    watches[0]?.close();
+    const next = begin(sessionTo(rpc), "/grpc.health.v1.Health/Check");
+    next.end(frame(Buffer.alloc(0)));
+    expect(await endOf(next)).toMatchObject({ status: "0" });
+  });
+
   test("of methods that are not there do not stay open for their bodies", async () => {
     await using rpc = await startRpc({}, TICK);
     const stream = begin(sessionTo(rpc), `${SERVICE}/Nothing`);

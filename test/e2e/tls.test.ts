@@ -147,7 +147,10 @@ describe("with a certificate", () => {
     const call = client.unary(listSessions, {}, { deadlineMs: 2_000 });
     await expect(call).rejects.toMatchObject({ code: "UNAVAILABLE" });
     client.close();
-    for (const address of [service.grpcAddress, service.httpAddress]) {
+    for (const [address, options] of [
+      [service.grpcAddress, HTTP2],
+      [service.httpAddress, {}],
+    ] as const) {
       const old = {
         maxVersion: "TLSv1.1",
         minVersion: "TLSv1",
@@ -156,7 +159,7 @@ describe("with a certificate", () => {
       await expect(shown(address, old)).rejects.toMatchObject({
         code: expect.stringMatching(/PROTOCOL|CONNRESET|ALERT/),
       });
-      const newer = { maxVersion: "TLSv1.2", minVersion: "TLSv1.2", ...HTTP2 } as const;
+      const newer = { maxVersion: "TLSv1.2", minVersion: "TLSv1.2", ...options } as const;
       expect(await shown(address, newer)).toHaveProperty("serialNumber");
     }
     const [host = "", port] = service.grpcAddress.split(":");

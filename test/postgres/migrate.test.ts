@@ -6,6 +6,7 @@ import { append } from "../../src/store/append.ts";
 import { createDatabase as openDatabase } from "../../src/store/database.ts";
 import { migrateDown, migrateUp, migrationStatus } from "../../src/store/migrate.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
+import { holdSession } from "../support/held-session.ts";
 import { newPush } from "../support/ledger.ts";
 import { runCommand } from "../support/service-process.ts";
 import { addressOf, startTcpProxy } from "../support/tcp-proxy.ts";
@@ -100,30 +101,24 @@ describe("migrations", () => {
       const url = new URL(created.url);
       const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
       url.host = addressOf(proxy);
-      const held = Promise.withResolvers<void>();
-      const over = Promise.withResolvers<void>();
-      const holding = client.begin(async (silent) => {
-        await silent`lock table sessions in access exclusive mode`;
-        held.resolve();
-        await over.promise;
-      });
-      await held.promise;
-      const down = runCommand(["migrate", "down", "--yes"], { env: { DATABASE_URL: url.href } });
       const watching = postgres(created.url, { max: 1 });
-      const waiting = () => watching`
-        select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
-      await expect.poll(waiting, { timeout: 20_000 }).toHaveLength(1);
-      proxy[how]();
-      const { exitCode, stderr } = await down;
-      expect({ exitCode, stderr }).toEqual({
-        exitCode: 3,
-        stderr: "session-ledger: DATABASE_UNAVAILABLE: the database is not available\n",
-      });
-      over.resolve();
-      await holding;
+      await pushOne();
+      try {
+        await using _ = await holdSession(client, "s");
+        const down = runCommand(["migrate", "down", "--yes"], { env: { DATABASE_URL: url.href } });
+        const waiting = () => watching`
+          select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+        await expect.poll(waiting, { timeout: 20_000 }).toHaveLength(1);
+        proxy[how]();
+        expect(await down).toMatchObject({
+          exitCode: 3,
+          stderr: "session-ledger: DATABASE_UNAVAILABLE: the database is not available\n",
+        });
+      } finally {
+        await watching.end();
+        await proxy.stop();
+      }
       expect((await migrationStatus(created.url)).applied).toEqual(applied);
-      await watching.end();
-      await proxy.stop();
     },
   );
 

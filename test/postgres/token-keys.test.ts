@@ -2,7 +2,7 @@
 import { decodeProtectedHeader } from "jose";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { sql } from "drizzle-orm";
-import type { TokenKeyStore } from "../../src/auth/session-keys.ts";
+import { KEY_AHEAD_MS, type TokenKeyStore } from "../../src/auth/session-keys.ts";
 import {
   addTokenKey,
   readTokenKeys,
@@ -69,23 +69,48 @@ test("a restart finds the keys, and rotation goes on by the age that the table s
   expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
   expect(decodeProtectedHeader(await issue(after)).kid).toBe(decodeProtectedHeader(token).kid);
   clock.advance(1);
+  expect(decodeProtectedHeader(await issue(after)).kid).toBe(decodeProtectedHeader(token).kid);
+  clock.advance(KEY_AHEAD_MS);
   const rotated = await issue(after);
   expect(decodeProtectedHeader(rotated).kid).not.toBe(decodeProtectedHeader(token).kid);
   expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
 });
 
-test("the newest signs, on every instance; keys of which no token lives are deleted", async () => {
+test("the newest that all have read signs, on every instance; keys of which no token lives are deleted", async () => {
   const clock = handClock();
   await using one = await start(clock);
   await using other = await start(clock);
   const [first] = [await issue(one)].map((token) => decodeProtectedHeader(token).kid);
   clock.advance(HOUR_MS);
-  const second = decodeProtectedHeader(await issue(one)).kid;
+  expect(decodeProtectedHeader(await issue(one)).kid).toBe(first);
+  expect(decodeProtectedHeader(await issue(other)).kid).toBe(first);
+  const [second, ...older] = await keyIds();
+  expect(older).toEqual([first]);
+  clock.advance(KEY_AHEAD_MS);
+  for (const auth of [one, other]) {
+    expect(decodeProtectedHeader(await issue(auth)).kid).toBe(second);
+  }
+  clock.advance(2 * HOUR_MS + 60_000);
   expect(decodeProtectedHeader(await issue(other)).kid).toBe(second);
-  expect(await keyIds()).toEqual([second, first]);
-  clock.advance(2 * HOUR_MS + 60_001);
-  const third = decodeProtectedHeader(await issue(other)).kid;
-  expect(await keyIds()).toEqual([third, second]);
+  const [, ...kept] = await keyIds();
+  expect(kept).toEqual([second]);
+});
+
+test("regression: a forged token made another instance refuse the first tokens of a new key", async () => {
+  const clock = handClock();
+  await using one = await start(clock);
+  await using other = await start(clock);
+  await using theirs = await startAuth({
+    options: { authTokens: '{"tokens":[]}', sessionTokenTtlMaxMs: 2 * HOUR_MS },
+  });
+  const first = decodeProtectedHeader(await issue(one)).kid;
+  clock.advance(HOUR_MS);
+  // It looks for the key that nobody has, and does not look again for a second.
+  expect(await other.refusalOf(await issue(theirs))).toBe("unknown_key");
+  const token = await issue(one);
+  expect(await keyIds()).toHaveLength(2);
+  expect(await other.refusalOf(token)).toBe("none");
+  expect(decodeProtectedHeader(token).kid).toBe(first);
 });
 
 test("two that make a key in the same moment make two, and both are good everywhere", async () => {

@@ -1,6 +1,7 @@
 /** Tokens that the service issues: two instances share the keys, as they do by the database. */
 import { decodeJwt, decodeProtectedHeader, SignJWT } from "jose";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
+import { KEY_AHEAD_MS } from "../../src/auth/session-keys.ts";
 import { SESSION_TOKEN_TYPE } from "../../src/auth/session-tokens.ts";
 import {
   type AuthFixture,
@@ -12,6 +13,8 @@ import {
 } from "../support/auth.ts";
 
 const HOUR_MS = 3_600_000;
+/** How often an instance reads the keys again. */
+const READ_MS = 30_000;
 const ASKS = { authTokens: '{"tokens":[]}' };
 
 async function start(given: AuthGiven = {}): Promise<AuthFixture> {
@@ -163,16 +166,71 @@ describe("the keys", () => {
     const last = await issue(auth, { ttlMs: 4 * HOUR_MS });
     expect(kidOf(last)).toBe(kidOf(first));
     clock.advance(1);
-    const second = await issue(auth);
-    expect(kidOf(second)).not.toBe(kidOf(first));
-    // Its last moment: 1 ms before the token of the old key ends, others are made meanwhile.
+    expect(kidOf(await issue(auth))).toBe(kidOf(first));
+    expect(keys.rows).toHaveLength(2);
+    clock.advance(KEY_AHEAD_MS - 1);
+    const lastOfFirst = await issue(auth, { ttlMs: 4 * HOUR_MS });
+    expect(kidOf(lastOfFirst)).toBe(kidOf(first));
+    clock.advance(1);
+    expect(kidOf(await issue(auth))).not.toBe(kidOf(first));
+    // Its last moment: before the token of the old key ends, others are made meanwhile.
     clock.advance(4 * HOUR_MS - 1_001);
     await issue(auth);
-    expect(await auth.refusalOf(last)).toBe("none");
+    expect(await auth.refusalOf(lastOfFirst)).toBe("none");
     expect(keys.rows.map(({ id }) => id)).toContain(kidOf(first));
     clock.advance(2 * HOUR_MS + 60_000);
     await issue(auth);
     expect(keys.rows.map(({ id }) => id)).not.toContain(kidOf(first));
+  });
+
+  test("regression: a forged token made other instances refuse the first tokens of a new key", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      const keys = keyStore();
+      const clock = handClock();
+      const options = { sessionTokenRotateAfterMs: HOUR_MS, sessionTokenTtlMaxMs: HOUR_MS };
+      await using one = await start({ keys, clock, options });
+      await using other = await start({ keys, clock, options });
+      await using theirs = await start();
+      const passes = async (ms: number): Promise<void> => {
+        clock.advance(ms);
+        await vi.advanceTimersByTimeAsync(ms);
+      };
+      await issue(one);
+      const kids = new Set<unknown>();
+      for (let n = 1; n <= 200; n += 1) {
+        await passes(READ_MS);
+        // Nothing that is not there is looked for within a second of this.
+        expect(await other.refusalOf(await issue(theirs, { ttlMs: n }))).toBe("unknown_key");
+        const token = await issue(one, { ttlMs: n });
+        kids.add(decodeProtectedHeader(token).kid);
+        expect([n, await other.refusalOf(token)]).toEqual([n, "none"]);
+      }
+      expect(kids.size).toBe(2);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test("are renewed while nobody asks for a token, so that an old one does not stay in force", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      const keys = keyStore();
+      const clock = handClock();
+      const options = { sessionTokenRotateAfterMs: HOUR_MS, sessionTokenTtlMaxMs: HOUR_MS };
+      await using auth = await start({ keys, clock, options });
+      await vi.advanceTimersByTimeAsync(READ_MS);
+      expect(keys.rows).toHaveLength(0);
+      const kid = decodeProtectedHeader(await issue(auth)).kid;
+      for (const _ of [1, 2, 3]) {
+        clock.advance(HOUR_MS);
+        await vi.advanceTimersByTimeAsync(READ_MS);
+        await vi.waitFor(() => expect(keys.rows[keys.rows.length - 1]?.id).not.toBe(kid));
+      }
+      await vi.waitFor(() => expect(keys.rows.map(({ id }) => id)).not.toContain(kid));
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test("rotate no faster than so many can be kept", async () => {

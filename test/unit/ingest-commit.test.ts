@@ -22,3 +22,19 @@ test("what was new is answered, and only the repetition goes again", async () =>
   );
   expect(settled.map(({ kind }) => kind)).toEqual(["stored", "busy"]);
 });
+
+test.each([
+  ["a database that is away is asked again", { code: "ECONNREFUSED" }, { kind: "busy" }],
+  [
+    "a defect is told, not met again and again",
+    {},
+    { kind: "refused", error: { reason: "INTERNAL" } },
+  ],
+])("of the look-up: %s", async (_, failure, expected) => {
+  const writer = {
+    append: () => Promise.resolve([{ kind: "deduplicated", seq: 4n } as const]),
+    readKept: () => Promise.reject(Object.assign(new Error("failed"), failure)),
+  };
+  const settled = await commitBatch(writer, [newPush("s", { key: "k" })], { wait: false });
+  expect(settled).toMatchObject([expected]);
+});

@@ -3,7 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
-import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
+import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createPushHandlers } from "../../src/handlers/push.ts";
 import type { Push } from "../../src/store/push.ts";
@@ -40,8 +40,23 @@ async function pushesOf(principal: Principal): Promise<readonly Push[]> {
 
 test("what is pushed is its caller's, and is the same content whoever pushes it", async () => {
   const [named, unnamed] = await Promise.all([pushesOf(RUNNER), pushesOf(ANONYMOUS)]);
-  expect(named.map(({ actor }) => actor)).toEqual(["runner-7", "runner-7"]);
+  expect(named.map(({ actor }) => actor)).toEqual(["static:runner-7", "static:runner-7"]);
   expect(unnamed.map(({ actor }) => actor)).toEqual([undefined, undefined]);
   expect(named.map(({ digest }) => digest)).toEqual(unnamed.map(({ digest }) => digest));
   expect(named[0]?.digest).toBeDefined();
+});
+
+test("regression: a person whose `sub` is the id of a static token wrote in its name", () => {
+  const of = (kind: Principal["kind"], id: string): Principal => ({ ...ANONYMOUS, kind, id });
+  expect(actorOf(of("static", "ops"))).toBe("static:ops");
+  expect(actorOf(of("oidc", "ops"))).toBe("oidc:ops");
+  expect(actorOf(of("oidc", "static:ops"))).toBe("oidc:static:ops");
+  expect(actorOf(of("oidc", "session:s1:runner"))).toBe("oidc:session:s1:runner");
+  expect(actorOf(of("session", "session:s1:runner"))).toBe("session:s1:runner");
+  expect(actorOf(ANONYMOUS)).toBeUndefined();
+});
+
+test("the maker of a session is named as clients know their users: by the id alone", () => {
+  expect(userIdOf({ ...ANONYMOUS, kind: "oidc", id: "f81d4fae" })).toBe("f81d4fae");
+  expect(userIdOf(ANONYMOUS)).toBeUndefined();
 });

@@ -93,7 +93,7 @@ export class StreamRows {
       const spelled = deltaOf(taken);
       if (place !== undefined && spelled !== undefined)
         line.takeText(arrival, { place, spelled }, nowMs);
-      else line.take(arrival, NO_PLACES, nowMs);
+      else line.take(arrival, [place], nowMs); // A CHUNK without text says whose the next one goes on with.
     } else {
       const places = taken.kind === "rows" ? taken.rows.map(({ place }) => place) : NO_PLACES;
       line.take(arrival, places, nowMs);

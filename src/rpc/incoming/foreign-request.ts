@@ -7,18 +7,22 @@ const BYTES_MAX = 64 * 1024;
 
 /**
  * The request of a call that is answered by a package, health or reflection. Anybody may make one, so
- * one that is large, or does not end, is cut.
+ * one that is large, or does not end, is cut; a conversation with reflection too, whose client can begin
+ * another. What it held is let go with the end of the request: a watch of health may stay for days.
  */
 export class ForeignRequest {
   readonly #incoming: Incoming;
   #bytes = 0;
 
-  constructor(parts: RequestParts, { stream }: Arrived, options: { readonly isStream: boolean }) {
+  constructor(parts: RequestParts, { stream }: Arrived) {
     this.#incoming = new Incoming(parts, stream, {
       came: (chunk) => this.#came(chunk),
-      ended: () => parts.arriving.requests.end(this),
+      ended: () => {
+        parts.arriving.requests.end(this);
+        this.#incoming.share.release();
+      },
     });
-    if (!options.isStream) parts.arriving.requests.begin(this);
+    parts.arriving.requests.begin(this);
     stream.once("close", () => {
       parts.arriving.requests.end(this);
       this.#incoming.share.release();

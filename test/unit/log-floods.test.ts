@@ -1,0 +1,144 @@
+/**
+ * Whoever may call may also be refused as often as it likes. The log is written synchronously, so what
+ * such a flood leaves there is bounded, and what is left out is counted.
+ */
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { ServiceError } from "../../src/base/errors.ts";
+import { type RequestEnd, RequestRecords, UNKNOWN_ROUTE } from "../../src/http/request-records.ts";
+import { FailureLines } from "../../src/observability/line-budget.ts";
+import { createLogTo } from "../../src/observability/log.ts";
+import { createMetrics } from "../../src/observability/metrics.ts";
+import { CallRecords } from "../../src/rpc/call-records.ts";
+import { handClock } from "../support/auth.ts";
+import type { LogRecord } from "../support/rpc-fixture.ts";
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ["setTimeout"] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+const FLOOD = 2_000;
+const NOT_FOUND = new ServiceError("not_found", "SESSION_NOT_FOUND", "secret");
+const INVALID = new ServiceError("invalid_argument", "INVALID_REQUEST", "secret");
+const RATE_LIMITED = new ServiceError("overloaded", "RATE_LIMITED", "secret");
+const DEFECT = ServiceError.from(new Error("why"));
+
+function recording() {
+  const lines: LogRecord[] = [];
+  const log = createLogTo({ write: (line) => lines.push(JSON.parse(line)) }, "info");
+  return { lines, log, metrics: createMetrics(), clock: handClock() };
+}
+
+type Fail = (error: ServiceError, where?: string) => void;
+
+/** The same by both protocols; `where` is a method or a route. */
+const PROTOCOLS = {
+  gRPC(logged: "all" | "failures") {
+    const parts = recording();
+    const failureLines = logged === "all" ? undefined : new FailureLines(parts, "call");
+    const records = new Map<string, CallRecords>();
+    const fail: Fail = (error, method = "GetSession") => {
+      const options = { method, okLevel: logged === "all" ? "info" : "debug" } as const;
+      const of = records.get(method) ?? new CallRecords({ ...parts, failureLines }, options);
+      records.set(method, of);
+      of.ended({ startedMs: 0, request: { id: "s1" }, error });
+    };
+    return { ...parts, fail, msg: "call", where: "GetSession" };
+  },
+  HTTP(logged: "all" | "failures") {
+    const parts = recording();
+    const records = new RequestRecords(parts, { logRequests: logged });
+    const fail: Fail = (error, route = "/sessions/:id") => {
+      records.ended({ ...END, route, error });
+    };
+    return { ...parts, fail, msg: "request", where: "/sessions/:id" };
+  },
+};
+
+const END: RequestEnd = {
+  method: "GET",
+  route: "/sessions/:id",
+  status: 400,
+  startedMs: 0,
+  isStream: false,
+  wasLeft: false,
+  sessionId: "s1",
+  error: NOT_FOUND,
+};
+
+describe.each(Object.entries(PROTOCOLS))(
+  "regression: %s wrote a line for each refusal",
+  (_, of) => {
+    test("twenty a second of a kind are written, and one line says how many were not", async () => {
+      const { lines, fail, msg, where, clock, metrics } = of("failures");
+      for (let n = 0; n < FLOOD; n += 1) fail(NOT_FOUND);
+      expect(lines).toHaveLength(20);
+      expect(lines.at(-1)).toMatchObject({ level: "info", msg, reason: "SESSION_NOT_FOUND" });
+      vi.advanceTimersByTime(1_000);
+      expect(lines.slice(20)).toMatchObject([
+        {
+          level: "info",
+          msg: `${msg} lines left out`,
+          lines: FLOOD - 20,
+          of: { [`${where} SESSION_NOT_FOUND`]: FLOOD - 20 },
+        },
+      ]);
+      clock.advance(1_000);
+      fail(NOT_FOUND);
+      expect(lines).toHaveLength(22);
+      expect(await metrics.text()).toContain(`refused_total{reason="SESSION_NOT_FOUND"} 2001`);
+    });
+
+    test("one kind hides no other, nor what callers do what the service does", () => {
+      const { lines, fail } = of("failures");
+      const reasons = (reason: string): number =>
+        lines.filter((line) => line["reason"] === reason).length;
+      for (let n = 0; n < FLOOD; n += 1) fail(NOT_FOUND);
+      fail(INVALID);
+      expect(reasons("INVALID_REQUEST")).toBe(1);
+      for (let n = 0; n < FLOOD; n += 1) fail(INVALID, `w${n % 50}`);
+      for (let n = 0; n < FLOOD; n += 1) fail(RATE_LIMITED);
+      expect(lines.filter(({ level }) => level === "info")).toHaveLength(100);
+      expect(reasons("RATE_LIMITED")).toBe(20);
+      const before = lines.length;
+      vi.advanceTimersByTime(1_000);
+      const told = lines.slice(before);
+      expect(told.map(({ level }) => level).toSorted()).toEqual(["info", "warn"]);
+      expect(told.map((line) => line["lines"])).toContain(FLOOD - 20);
+    });
+
+    test("a defect is written always", () => {
+      const { lines, fail } = of("failures");
+      for (let n = 0; n < FLOOD; n += 1) fail(NOT_FOUND);
+      for (let n = 0; n < 200; n += 1) fail(DEFECT);
+      expect(lines.filter(({ level }) => level === "error")).toHaveLength(200);
+    });
+
+    test("with CALL_LOG=all every one is written, as was asked for", () => {
+      const { lines, fail } = of("all");
+      for (let n = 0; n < 100; n += 1) fail(NOT_FOUND);
+      expect(lines).toHaveLength(100);
+    });
+  },
+);
+
+describe("regression: what fits no route, and bytes that are no request, wrote a line each", () => {
+  test("they are for debugging, and counted", async () => {
+    const parts = recording();
+    const records = new RequestRecords(parts, { logRequests: "failures" });
+    for (let n = 0; n < 100; n += 1) {
+      records.ended({ ...END, route: UNKNOWN_ROUTE, status: 404 });
+      records.endedEarly(INVALID);
+    }
+    expect(parts.lines).toEqual([]);
+    const text = await parts.metrics.text();
+    expect(text).toContain('refused_total{reason="INVALID_REQUEST"} 100');
+    expect(text).toContain('refused_total{reason="SESSION_NOT_FOUND"} 100');
+    // What the service itself cannot do is told wherever it happens.
+    records.ended({ ...END, route: UNKNOWN_ROUTE, error: DEFECT });
+    records.ended({ ...END, route: UNKNOWN_ROUTE, error: RATE_LIMITED });
+    expect(parts.lines.map(({ level }) => level)).toEqual(["error", "warn"]);
+  });
+});
