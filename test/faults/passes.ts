@@ -120,7 +120,11 @@ export class PassReader {
       try {
         await this.#read(pass);
       } catch (error) {
-        const passes = error instanceof SseBroken || isBreak(error) || isNotThereYet(error, pass);
+        const passes =
+          error instanceof SseBroken ||
+          isBreak(error) ||
+          isLate(error) ||
+          isNotThereYet(error, pass);
         if (!passes) throw error;
         this.breaks += 1;
         await delay(PAUSE_MS);
@@ -194,6 +198,11 @@ export class PassReader {
       if (this.#isThrough(pass) || this.#random.oneIn(STAYS_ROWS)) return;
     }
   }
+}
+
+/** Of a page, the only one with a deadline: whoever it was asked of stands still, or is cut off. */
+function isLate(error: unknown): boolean {
+  return error instanceof RpcFailure && error.code === "DEADLINE_EXCEEDED";
 }
 
 /** A session is there from its first push on, which may be waiting for something to heal. */
