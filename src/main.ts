@@ -110,6 +110,7 @@ async function importFrom(request: ImportRequest, config: Config): Promise<Impor
   const { importLedger } = await import("./ingest/import/import.ts");
   const { openSource, sourceName } = await import("./store/import/source.ts");
   const { migrateUp } = await import("./store/migrate.ts");
+  const redaction = await redactionOf(config);
   const { sourceUrl, progressed, ...options } = request;
   return withDatabase(config, migrateUp, async (target) => {
     const { statementTimeoutMs } = config;
@@ -117,11 +118,19 @@ async function importFrom(request: ImportRequest, config: Config): Promise<Impor
     try {
       await source.start();
       const named = { ...options, sourceName: sourceName(sourceUrl) };
-      return await importLedger({ source, target, progressed }, named);
+      return await importLedger({ source, target, progressed, redaction }, named);
     } finally {
       await source.stop();
     }
   });
+}
+
+/** Undefined with REDACTION=off. Nobody scrapes a command: what it finds is not counted. */
+async function redactionOf(config: Config) {
+  const { redactionOptions } = await import("./redaction/configured.ts");
+  const { createRedactor } = await import("./redaction/redactor.ts");
+  const options = redactionOptions(config);
+  return options && createRedactor(options, () => undefined);
 }
 
 const exitCode = await runCli(process.argv.slice(2), {

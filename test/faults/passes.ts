@@ -5,7 +5,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { reasonOf } from "../support/history.ts";
 import type { Random } from "../support/random.ts";
 import { lastSeqOf, type Pass, type StoredRow } from "../support/stream-check.ts";

@@ -449,3 +449,48 @@ test("a draft of upstream's schema, that counts in each session: pages end betwe
     await draft.drop();
   }
 });
+
+test("with REDACTION=on an import is redacted as a push is, row by row", async () => {
+  const source = await createDatabase();
+  const client = postgres(source.url, { max: 1, onnotice: () => undefined });
+  const [sessionId, body] = ["redacted", "aB3d".repeat(9)];
+  const said = (type: string, more: object) =>
+    JSON.stringify({ type, messageId: "m", pin: 1234, ...more });
+  try {
+    await buildUpstream(client);
+    await client`insert into sessions (id, name, prompt, labels, annotations, created_at, updated_at)
+      values (${sessionId}, ${`of ghp_${body}`}, ${`use ghp_${body}`}, ${`{"key":"ghp_${body}","pin":1234}`},
+        ${`ghp_${body}`}, now(), now())`;
+    const group = { accumulated_content: `is ghp_${body}`, fragment_count: 2, role: "assistant" };
+    for (const [index, [eventType, payload]] of [
+      ["TEXT_MESSAGE_CONTENT", said("TEXT_MESSAGE_CONTENT", { delta: `it is ghp_${body}` })],
+      ["TEXT_MESSAGE_START", said("TEXT_MESSAGE_START", group)],
+      ["TEXT_MESSAGE_CONTENT", `no JSON: ghp_${body}`],
+    ].entries()) {
+      const row = { eventType, payload, count: 1, isCompleted: false, becomes: [] };
+      await insertEvent(client, { sessionId, index }, row);
+    }
+    const message = { eventType: "user", payload: `mine is ghp_${body}` };
+    await insertMessage(client, { sessionId, index: 0 }, message);
+    const redacting = { ...env(), REDACTION: "on", REDACTION_KEYS: "pin" };
+    const done = await runCommand(["import", "--from", source.url], { env: redacting });
+    expect(done.exitCode).toBe(0);
+    expect(done.stdout + done.stderr).not.toContain(body);
+    const [session] = await into`select name, prompt, labels, annotations from sessions
+      where id = ${sessionId}`;
+    const masked = `ghp_${"*".repeat(body.length)}`;
+    const labels = `{"key":"${masked}","pin":"***"}`;
+    const texts = { name: `of ${masked}`, prompt: `use ${masked}`, annotations: masked };
+    expect(session).toEqual({ ...texts, labels });
+    const rows = await into`select payload from session_events where session_id = ${sessionId}
+      union all select payload from session_messages where session_id = ${sessionId}`;
+    const payloads = rows.map(({ payload }) => String(payload));
+    expect(payloads).toContain(`no JSON: ${masked}`);
+    expect(payloads).toContain(`mine is ${masked}`);
+    expect(payloads.filter((payload) => payload.includes(`is ${masked}`))).toHaveLength(3);
+    expect(payloads.join()).not.toMatch(/aB3d|1234/);
+  } finally {
+    await client.end();
+    await source.drop();
+  }
+});

@@ -1,7 +1,7 @@
 /**
  * A row of an upstream database as the rows it becomes here: what a lenient push would make of it. A row
  * that even such a push would refuse is kept as it is and marked as non-conformant: in a log that is
- * taken over nobody is left to be told.
+ * taken over nobody is left to be told. Where a push would be redacted, so is each row, by itself.
  */
 import { v7 as uuidv7, validate as isUuid } from "uuid";
 import { checkEventCount } from "../../agui/event-count.ts";
@@ -17,16 +17,26 @@ export interface Converted {
   readonly fault: string | undefined;
 }
 
-export function convert(stream: StreamName, row: SourceRow): Converted {
-  return stream === "messages" ? convertMessage(row) : convertEvent(row);
+/** What becomes of texts before anything else does. */
+export interface Redaction {
+  /** The payload of an event. */
+  readonly payload: (json: string) => string;
+  /** Any other text, JSON or not. */
+  readonly text: (text: string) => string;
 }
 
-function convertMessage(row: SourceRow): Converted {
+export function convert(stream: StreamName, row: SourceRow, redaction?: Redaction): Converted {
+  return stream === "messages" ? convertMessage(row, redaction) : convertEvent(row, redaction);
+}
+
+function convertMessage(source: SourceRow, redaction: Redaction | undefined): Converted {
+  const row = redaction ? { ...source, payload: redaction.text(source.payload) } : source;
   const fault = checkMessageType(row.eventType)?.description;
   return { rows: [newRow(row, asItIs(row, { eventCount: 1, conformant: true }), true)], fault };
 }
 
-function convertEvent(row: SourceRow): Converted {
+function convertEvent(source: SourceRow, redaction: Redaction | undefined): Converted {
+  const row = redaction ? { ...source, payload: redaction.payload(source.payload) } : source;
   const { createdAtMicros, completedAtMicros, eventType, payload } = row;
   const isBackwards = completedAtMicros !== undefined && completedAtMicros < createdAtMicros;
   const push = {
@@ -45,7 +55,9 @@ function convertEvent(row: SourceRow): Converted {
   if (!lenient.ok) {
     const isCountable = checkEventCount(eventType, row.eventCount) === undefined;
     const eventCount = isCountable && row.eventCount > 0 ? row.eventCount : 1;
-    return { rows: [newRow(row, asItIs(row, { eventCount, conformant: false }), true)], fault };
+    // It need not be JSON, of which only strings are looked at.
+    const kept = redaction ? { ...row, payload: redaction.text(payload) } : row;
+    return { rows: [newRow(kept, asItIs(kept, { eventCount, conformant: false }), true)], fault };
   }
   const [first, ...others] = lenient.rows;
   // A clock that stepped back is no fault of the row: a single one keeps both of its times.

@@ -20,6 +20,7 @@ import {
   readSourceSessions,
   type SourceColumns,
   type SourceRow,
+  type SourceSession,
 } from "../../store/import/source.ts";
 import {
   importBatch,
@@ -30,7 +31,7 @@ import {
   importSessions,
 } from "../../store/import/target.ts";
 import type { StreamName } from "../../store/rows.ts";
-import { convert } from "./convert.ts";
+import { convert, type Redaction } from "./convert.ts";
 
 const SESSIONS_MAX = 500;
 /** Of payloads: a page is held as it came, as rows, and as the JSON of a statement. */
@@ -41,6 +42,8 @@ const RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
 export interface ImportParts {
   readonly source: Database;
   readonly target: Database;
+  /** Absent: nothing is redacted. */
+  readonly redaction?: Redaction | undefined;
   /** Told after each page. */
   readonly progressed?: (report: ImportReport) => void;
 }
@@ -101,7 +104,7 @@ class Import {
   }
 
   async sessions(): Promise<void> {
-    const { source, target } = this.#parts;
+    const { source, target, redaction } = this.#parts;
     const { dryRun, signal } = this.#options;
     let after = "";
     while (!signal.aborted) {
@@ -109,7 +112,9 @@ class Import {
         after,
         sessionsMax: SESSIONS_MAX,
       });
-      const usable = page.filter(({ id }) => isSessionId(id));
+      const usable = page
+        .filter(({ id }) => isSessionId(id))
+        .map((session) => (redaction ? redacted(session, redaction) : session));
       const made = dryRun ? 0 : await this.#again(() => importSessions(target, usable));
       this.tally.sessions({ read: page.length, made });
       const last = page.at(-1);
@@ -133,7 +138,7 @@ class Import {
 
   /** The last number of the page; undefined: there is none. */
   async #page(stream: StreamName, after: bigint): Promise<bigint | "moved" | undefined> {
-    const { source, target } = this.#parts;
+    const { source, target, redaction } = this.#parts;
     const { sourceName, dryRun, batchRowsMax: rowsMax } = this.#options;
     if (!dryRun) {
       // A try before may have been committed though its answer was lost.
@@ -144,7 +149,7 @@ class Import {
     const read = await readSourcePage(source, this.#columns, page);
     const upTo = read.at(-1)?.oldSeq;
     if (upTo === undefined) return undefined;
-    const converted = read.map((row) => ({ row, ...convert(stream, row) }));
+    const converted = read.map((row) => ({ row, ...convert(stream, row, redaction) }));
     const usable = converted.filter(({ row }) => isSessionId(row.sessionId));
     const rows = usable.map(({ row, rows: became }): ImportRow => {
       const { sessionId, oldSeq } = row;
@@ -179,6 +184,19 @@ class Import {
       }
     }
   }
+}
+
+/** The texts that CreateSession would redact. */
+function redacted(session: SourceSession, { text }: Redaction): SourceSession {
+  const of = (value: string | undefined): string | undefined => value && text(value);
+  const { name, prompt, labels, annotations } = session;
+  return {
+    ...session,
+    name: of(name),
+    prompt: of(prompt),
+    labels: of(labels),
+    annotations: of(annotations),
+  };
 }
 
 function refusalOf(
