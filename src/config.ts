@@ -160,12 +160,12 @@ type Doors = Pick<
   "tlsCertFile" | "tlsKeyFile" | "authTokens" | "authTokensFile" | "oidcIssuer"
 >;
 
-export function servesTls({ tlsCertFile, tlsKeyFile }: Doors): boolean {
+function servesTls({ tlsCertFile, tlsKeyFile }: Doors): boolean {
   return tlsCertFile !== undefined && tlsKeyFile !== undefined;
 }
 
 /** Without any token configured everybody is let in as an admin. */
-export function asksForTokens({ authTokens, authTokensFile, oidcIssuer }: Doors): boolean {
+function asksForTokens({ authTokens, authTokensFile, oidcIssuer }: Doors): boolean {
   return authTokens !== undefined || authTokensFile !== undefined || oidcIssuer !== undefined;
 }
 

@@ -4,7 +4,8 @@
  * two pieces. So a text is never over, and where a secret has begun in it, that is kept by its id.
  *
  *   CONTENT, ARGS ──► its kind and id
- *   CHUNK ──────────► what agui/chunk-lanes.ts says that it goes on with, or else something new
+ *   CHUNK ──────────► what agui/chunk-lanes.ts says that it goes on with, or else something new; where
+ *                     it has no id, it is read as going on with the last CHUNK of its kind as well
  *   TEXT_MESSAGE_ and REASONING_MESSAGE_ of one id ──► each by itself, and both as one
  *   THINKING_TEXT_MESSAGE_, which has no id ──► a new one from each START, and behind each END
  *
@@ -33,6 +34,8 @@ export class Texts {
   #run: "unknown" | "open" | "finished" | "failed" = "unknown";
   /** CHUNKs that began something without saying its id. */
   #nameless = 0;
+  /** Of each kind, what its last CHUNK was of. */
+  readonly #chunked = new Map<ConstructKind | undefined, string>();
   /** By its place, which all fragments of one frame share: so that most need no name. */
   #last: { readonly place: EventPlace; readonly scans: readonly TextScan[] } | undefined;
 
@@ -45,9 +48,12 @@ export class Texts {
   scansOf(place: EventPlace): readonly TextScan[] {
     if (this.#last?.place === place) return this.#last.scans;
     const kind = lookup(place.type)?.kind;
+    const before = this.#nameless;
     const id = this.#follow(place);
     const own = kind === "thinking_message" ? THOUGHT : `${kind} ${id}`;
-    const scans = [this.#scan(own), ...this.#together(kind, id)];
+    if (this.#nameless > before) this.#beginBehind(own, this.#chunked.get(kind));
+    const scans = [this.#scan(own), ...this.#together(kind, id), ...this.#behind(own)];
+    if (EFFECTS.get(place.type)?.does === "chunk") this.#chunked.set(kind, own);
     while (this.#scans.size > TEXTS_MAX) this.#forgetOldest();
     this.#last = { place, scans };
     return scans;
@@ -120,6 +126,18 @@ export class Texts {
     return [this.#scan(both)];
   }
 
+  /** To clients a nameless CHUNK behind CUSTOM is a new message; whoever reads rows may think otherwise. */
+  #beginBehind(name: string, chunked: string | undefined): void {
+    const last = this.#scans.get(behind(chunked)) ?? this.#scans.get(chunked ?? "");
+    if (last === undefined || last.isAtRest) return;
+    last.letGo();
+    this.#scans.set(behind(name), last.goOn());
+  }
+
+  #behind(name: string): readonly TextScan[] {
+    return this.#scans.has(behind(name)) ? [this.#scan(behind(name))] : [];
+  }
+
   #interrupt(name: string): void {
     const scan = this.#scans.get(name);
     scan?.letGo();
@@ -143,6 +161,11 @@ const RUNS = { open_run: "open", finish_run: "finished", fail_run: "failed" } as
 
 function isMessage(kind: ConstructKind | undefined): kind is "text" | "reasoning_message" {
   return kind === "text" || kind === "reasoning_message";
+}
+
+/** What goes on with the text before, for some. */
+function behind(name = ""): string {
+  return `behind ${name}`;
 }
 
 function bothOf(id: string): string {

@@ -1,7 +1,7 @@
 /** Keys from a URL: an issuer that answers, rotates, is slow, lies, or is gone. */
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { Jwks } from "../../src/auth/jwks.ts";
 import { JWKS_URL_LIMITS, JwksUrl, type JwksUrlLimits } from "../../src/auth/jwks-url.ts";
 import { OidcVerifier } from "../../src/auth/oidc.ts";
@@ -18,6 +18,7 @@ import {
 } from "../support/auth.ts";
 import type { LogRecord } from "../support/rpc-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
+import { eventually } from "../support/eventually.ts";
 
 let issuer: TestIssuer;
 let server: Server;
@@ -125,7 +126,7 @@ describe("keys from a URL", () => {
     expect(await fixture.refusalOf(token)).toBe("none");
     await issuer.addKey("two");
     issuer.removeKey("one");
-    await vi.waitFor(async () => expect(await fixture.refusalOf(token)).toBe("unknown_key"));
+    await eventually(async () => expect(await fixture.refusalOf(token)).toBe("unknown_key"));
     expect(await fixture.refusalOf(await issuer.token({}, { kid: "two" }))).toBe("none");
   });
 
@@ -137,14 +138,14 @@ describe("keys from a URL", () => {
     await fixture.unit.lookAgain();
     expect(await fixture.refusalOf(token)).toBe("none");
     fixture.clock.advance(1);
-    await vi.waitFor(async () => expect(await fixture.refusalOf(token)).toBe("KEYS_UNAVAILABLE"));
+    await eventually(async () => expect(await fixture.refusalOf(token)).toBe("KEYS_UNAVAILABLE"));
     const failed = fixture.records.filter(({ msg }) => msg === "keys of the issuer not read");
     expect(failed).toHaveLength(1); // Not one a try.
     expect(fixture.records.map(({ msg }) => msg)).toContain("keys of the issuer dropped");
     // It comes back, on the same port, and the service finds it by itself.
     server = createServer(publish);
     await listen(Number(new URL(url).port));
-    await vi.waitFor(async () => expect(await fixture.refusalOf(token)).toBe("none"));
+    await eventually(async () => expect(await fixture.refusalOf(token)).toBe("none"));
   });
 
   test.each<[string, RequestListener, RegExp]>([

@@ -150,6 +150,61 @@ describe("a push stream", () => {
     expect(deltas.join("")).toBe(`ghp_${"*".repeat(36)}, it says`);
   });
 
+  test("so does a CHUNK that does not say whose text it goes on with", async () => {
+    const sessionId = newSession();
+    const { pieces } = secret({ parts: 2 });
+    const chunk = (delta: string, messageId?: string) => ({
+      payload: JSON.stringify({ type: "TEXT_MESSAGE_CHUNK", messageId, delta }),
+    });
+    const { stream, opened } = await PushStreamClient.open(client, { sessionId });
+    stream.batch(1, [chunk("it is", "m")]);
+    stream.end();
+    await stream.rest();
+    const { producerEpoch } = opened;
+    const again = await PushStreamClient.open(client, { sessionId, producerEpoch });
+    again.stream.batch(2, [chunk(" ghp_"), chunk(pieces[0] ?? "", "m"), chunk(pieces[1] ?? "")]);
+    again.stream.end();
+    await again.stream.rest();
+    const deltas = deltasOf(await eventsOf(client, sessionId, { expand: true }));
+    expect(deltas.join("")).toBe(`it is ghp_${"*".repeat(36)}`);
+  });
+
+  const text = { type: "TEXT_MESSAGE_CONTENT", messageId: "m" };
+  const start = { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" };
+  const run = { type: "RUN_STARTED", threadId: "t", runId: "r" };
+  test.each<[string, object, readonly object[], object]>([
+    ["another subagent", text, [], { ...text, subagentRunId: "s" }],
+    [
+      "a chunk of nobody's",
+      { type: "TEXT_MESSAGE_CHUNK", messageId: "m", subagentRunId: "s" },
+      [],
+      { type: "TEXT_MESSAGE_CHUNK" },
+    ],
+    ["an END", text, [{ type: "TEXT_MESSAGE_END", messageId: "m" }], text],
+    ["a START", text, [start], text],
+    ["another run", text, [{ ...run, type: "RUN_FINISHED" }, run], text],
+    ["the other kind of message", { ...text, type: "REASONING_MESSAGE_CONTENT" }, [], text],
+  ])("leaves nothing for the transcript to join: over %s", async (_over, one, between, other) => {
+    const sessionId = newSession();
+    const { whole } = secret();
+    const { stream } = await PushStreamClient.open(client, { sessionId });
+    const events = [
+      run,
+      { ...one, delta: whole.slice(0, 10) },
+      ...between,
+      { ...other, delta: whole.slice(10) },
+    ];
+    stream.batch(
+      1,
+      events.map((event) => ({ payload: JSON.stringify(event) })),
+    );
+    stream.end();
+    await stream.rest();
+    const url = `http://${service.httpAddress}${API}/sessions/${sessionId}/transcript`;
+    const transcript = await (await fetch(url)).text();
+    expect(transcript).toContain(`ghp_${"*".repeat(36)}`);
+  });
+
   test("masks what is said beside the text, in a frame that it knows and in one that it does not", async () => {
     const sessionId = newSession();
     const { stream } = await PushStreamClient.open(client, { sessionId });

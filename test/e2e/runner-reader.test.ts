@@ -4,7 +4,7 @@
  */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { expand } from "../../src/compressor/index.ts";
 import {
   createLedgerClient,
@@ -21,6 +21,7 @@ import { fragments, pushMerged } from "../support/merged-pushes.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams } from "../support/streams.ts";
 import { hostAndPort, startTcpProxy } from "../support/tcp-proxy.ts";
+import { eventually } from "../support/eventually.ts";
 
 let service: ServiceProcess;
 let client: LedgerClient;
@@ -217,7 +218,7 @@ describe("reading", () => {
         expect(sockets.size).toBe(1);
         if (seq === 2n) break;
       }
-      await vi.waitFor(() => expect(sockets.size).toBe(0));
+      await eventually(() => expect(sockets.size).toBe(0));
     }
     counted.close();
   });

@@ -17,8 +17,11 @@ export interface SseRequest {
 
 const API = "/api/ambient/v1";
 
-/** What passes: too many requests, and whatever a server says that is not well. */
-const PASSES = new Set([429, 500, 502, 503, 504]);
+/**
+ * What passes: too many requests, whatever a server says that is not well, and 408, which a server that
+ * stood still says of a request that came meanwhile.
+ */
+const PASSES = new Set([408, 429, 500, 502, 503, 504]);
 
 const messageSchema = z.object({ seq: z.number(), event_type: z.string(), payload: z.string() });
 const eventSchema = z.looseObject({ type: z.string() });

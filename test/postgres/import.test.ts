@@ -462,13 +462,17 @@ test("with REDACTION=on an import is redacted as a push is, row by row", async (
       values (${sessionId}, ${`of ghp_${body}`}, ${`use ghp_${body}`}, ${`{"key":"ghp_${body}","pin":1234}`},
         ${`ghp_${body}`}, now(), now())`;
     const group = { accumulated_content: `is ghp_${body}`, fragment_count: 2, role: "assistant" };
-    for (const [index, [eventType, payload]] of [
-      ["TEXT_MESSAGE_CONTENT", said("TEXT_MESSAGE_CONTENT", { delta: `it is ghp_${body}` })],
-      ["TEXT_MESSAGE_START", said("TEXT_MESSAGE_START", group)],
-      ["TEXT_MESSAGE_CONTENT", `no JSON: ghp_${body}`],
-    ].entries()) {
-      const row = { eventType, payload, count: 1, isCompleted: false, becomes: [] };
-      await insertEvent(client, { sessionId, index }, row);
+    const rowsThere = [
+      {
+        eventType: "TEXT_MESSAGE_CONTENT",
+        payload: said("TEXT_MESSAGE_CONTENT", { delta: `it is ghp_${body}` }),
+      },
+      { eventType: "TEXT_MESSAGE_START", payload: said("TEXT_MESSAGE_START", group) },
+      { eventType: "TEXT_MESSAGE_CONTENT", payload: `no JSON: ghp_${body}` },
+    ];
+    const asUpstream = { count: 1, isCompleted: false, isMalformed: false, becomes: [] };
+    for (const [index, row] of rowsThere.entries()) {
+      await insertEvent(client, { sessionId, index }, { ...row, ...asUpstream });
     }
     const message = { eventType: "user", payload: `mine is ghp_${body}` };
     await insertMessage(client, { sessionId, index: 0 }, message);

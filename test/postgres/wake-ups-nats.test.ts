@@ -3,7 +3,7 @@
  * noticed and mended, and that a stop ends in the middle of it. What a carrier has in common with any
  * other is test/unit/exchange.test.ts. No database is needed; it is here because ports are.
  */
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createNatsCarrier } from "../../src/live/nats-wake-ups.ts";
 import { breakableWay } from "../support/breakable.ts";
 import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
@@ -12,6 +12,7 @@ import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { needs } from "../support/tools.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 import { WakeUpInstance } from "../support/wake-up-instance.ts";
+import { eventually } from "../support/eventually.ts";
 
 const NATS = { openLimitMs: 500, pingIntervalMs: 100 };
 
@@ -68,7 +69,7 @@ test(
     expect(await one.hears(1)).toEqual(["lost"]);
     one.commit("s");
     one.commit("t");
-    await vi.waitFor(() => expect(one.logged).toContain("wake_ups_not_sent"));
+    await eventually(() => expect(one.logged).toContain("wake_ups_not_sent"));
     await way.mend();
     expect(await one.hears(1)).toEqual(["regained"]);
     expect(await other.hears(1)).toEqual(["missed"]);
@@ -117,7 +118,7 @@ test("somebody who takes connections and says nothing is left, with no socket ke
   const one = await WakeUpInstance.started(createNatsCarrier({ url, subject: "s" }, limits));
   expect(await one.hears(1)).toEqual(["lost"]);
   await one.exchange.stop();
-  await vi.waitFor(() => expect(nobody.open).toBe(0));
+  await eventually(() => expect(nobody.open).toBe(0));
   await nobody.stop();
 });
 

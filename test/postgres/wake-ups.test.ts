@@ -16,6 +16,7 @@ import { startNobody } from "../support/nobody.ts";
 import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 import { WakeUpInstance } from "../support/wake-up-instance.ts";
+import { eventually } from "../support/eventually.ts";
 
 const CHANNEL = "session_ledger";
 const LISTEN = { openLimitMs: 1_000, beatIntervalMs: 50, beatLimitMs: 400, closeLimitMs: 500 };
@@ -88,7 +89,7 @@ describe("by PostgreSQL", () => {
     };
     const way = { database, url: () => ledger.url };
     await using counted = await WakeUpInstance.started(createPostgresCarrier(way, LISTEN));
-    await vi.waitFor(() => expect(beats.mock.calls.length).toBeGreaterThan(5));
+    await eventually(() => expect(beats.mock.calls.length).toBeGreaterThan(5));
     expect(await backends()).toEqual(expect.arrayContaining([...before]));
     expect(await one.hears(1)).toEqual(["regained"]);
     expect(await counted.hears(1)).toEqual(["regained"]);
@@ -202,7 +203,7 @@ describe("by PostgreSQL", () => {
     const one = await WakeUpInstance.started(carrier);
     await way.cut();
     one.commit("s");
-    await vi.waitFor(() => expect(one.logged).toContain("wake_ups_not_sent"));
+    await eventually(() => expect(one.logged).toContain("wake_ups_not_sent"));
     await way.mend();
     expect(await other.hears(1)).toEqual(["missed"]);
     await one.exchange.stop();
@@ -216,10 +217,10 @@ describe("by PostgreSQL", () => {
     const url = (): string => throughPort(ledger.url, nobody.port);
     const one = new WakeUpInstance(createPostgresCarrier({ database: ledger.database, url }, slow));
     const starting = one.exchange.start();
-    await vi.waitFor(() => expect(nobody.open).toBe(1));
+    await eventually(() => expect(nobody.open).toBe(1));
     await one.exchange.stop();
     await starting;
-    await vi.waitFor(() => expect(nobody.open).toBe(0));
+    await eventually(() => expect(nobody.open).toBe(0));
     expect(await one.hears(0)).toEqual([]);
     await nobody.stop();
   });
@@ -231,7 +232,7 @@ describe("by PostgreSQL", () => {
     expect(await backends()).toHaveLength(1);
     proxy.holdAnswers();
     await one.exchange.stop();
-    await vi.waitFor(async () => expect(await backends()).toEqual([]));
+    await eventually(async () => expect(await backends()).toEqual([]));
     await proxy.stop();
   });
 

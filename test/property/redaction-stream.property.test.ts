@@ -245,6 +245,20 @@ test("a CHUNK that leaves out its message goes on with the last one's text", () 
   expect(stream.events().join()).not.toMatch(/aa|bb/);
 });
 
+test("so it is read where clients would begin another message, and as that message as well", () => {
+  const stream = new RedactedStream(redactor);
+  const push = (event: object): void => stream.push(JSON.stringify(event));
+  const custom = { type: "CUSTOM", name: "n", value: 1 };
+  push({ type: "TEXT_MESSAGE_CHUNK", messageId: "m", delta: "a gh" });
+  for (const delta of ["p_", "a".repeat(18), `${"b".repeat(18)}g`, `AKIA${"C".repeat(16)} it is`]) {
+    push(custom);
+    push({ type: "TEXT_MESSAGE_CHUNK", delta });
+  }
+  stream.rows.close("end");
+  expect(stream.events().join()).not.toMatch(/aa|bb|CC/);
+  expect(stream.events().join()).toContain("p_");
+});
+
 test("a `delta` that is no fragment's is masked with its event, valid or not", () => {
   const stream = new RedactedStream(redactor);
   for (const delta of ["kkaaaaaa", ["kkaaaaaa"]])

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { exportSPKI } from "jose";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type AuthFixture,
   AUDIENCE,
@@ -13,6 +13,7 @@ import {
   startAuth,
   TestIssuer,
 } from "../support/auth.ts";
+import { eventually } from "../support/eventually.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "jwks-"));
 const path = join(folder, "jwks.json");
@@ -242,13 +243,13 @@ describe("the file of keys", () => {
     const fresh = await changing.token({}, { kid: "new" });
     expect(await fixture.refusalOf(fresh)).toBe("unknown_key");
     writeFileSync(own, changing.jwks);
-    await vi.waitFor(async () => expect(await fixture.refusalOf(fresh)).toBe("none"));
+    await eventually(async () => expect(await fixture.refusalOf(fresh)).toBe("none"));
     // The old one is as it was: not even verified again.
     expect(await fixture.ask(old)).toBe(principal);
     expect(fixture.authenticator.refusalOf(principal)).toBeUndefined();
     changing.removeKey("old");
     writeFileSync(own, changing.jwks);
-    await vi.waitFor(async () => expect(await fixture.refusalOf(old)).toBe("unknown_key"));
+    await eventually(async () => expect(await fixture.refusalOf(old)).toBe("unknown_key"));
     expect(fixture.authenticator.refusalOf(principal)?.code).toBe("unauthenticated");
     expect(await fixture.refusalOf(fresh)).toBe("none");
   });

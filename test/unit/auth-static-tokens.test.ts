@@ -5,6 +5,7 @@ import { afterEach, describe, expect, test, vi } from "vitest";
 import { digestOf, parseStaticTokens } from "../../src/auth/static-tokens.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { type AuthFixture, startAuth } from "../support/auth.ts";
+import { eventually } from "../support/eventually.ts";
 
 const SECRET = "correct-horse-battery";
 const OTHER = "another-horse-battery";
@@ -182,7 +183,7 @@ describe("a file of tokens", () => {
     const [ci, ops] = [await auth.ask(SECRET), await auth.ask(OTHER)];
     expect(auth.authenticator.refusalOf(ci)).toBeUndefined();
     writeFileSync(path, json(entry({ id: "ops", token: OTHER })));
-    await vi.waitFor(async () => expect(await auth.refusalOf(SECRET)).toBe("unknown"));
+    await eventually(async () => expect(await auth.refusalOf(SECRET)).toBe("unknown"));
     expect(auth.authenticator.refusalOf(ci)?.code).toBe("unauthenticated");
     // Who is still there, as before, goes on.
     expect(await auth.ask(OTHER)).toBe(ops);
@@ -198,7 +199,7 @@ describe("a file of tokens", () => {
       path,
       json(entry({ roles: ["viewer"] }), entry({ id: "ops", token: `${OTHER}!` })),
     );
-    await vi.waitFor(() => expect(auth.authenticator.refusalOf(ci)).toBeDefined());
+    await eventually(() => expect(auth.authenticator.refusalOf(ci)).toBeDefined());
     expect(auth.authenticator.refusalOf(ops)).toBeDefined();
     expect(await auth.ask(SECRET)).toMatchObject({ roles: ["viewer"] });
   });
@@ -213,10 +214,10 @@ describe("a file of tokens", () => {
       json(entry({ roles: [] })),
     ].entries()) {
       writeFileSync(path, bad);
-      await vi.waitFor(() => expect(refusals()).toHaveLength(index + 1));
+      await eventually(() => expect(refusals()).toHaveLength(index + 1));
     }
     unlinkSync(path);
-    await vi.waitFor(() => expect(refusals()).toHaveLength(3));
+    await eventually(() => expect(refusals()).toHaveLength(3));
     expect(refusals().map(({ problem }) => problem)).toEqual([
       expect.stringContaining("expected JSON"),
       "tokens[0].roles: expected at least one role",
@@ -228,7 +229,7 @@ describe("a file of tokens", () => {
       'session_ledger_auth_file_reloads_total{file="tokens",outcome="failed"} 3',
     );
     writeFileSync(path, json(entry({ id: "new" })));
-    await vi.waitFor(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "new" }));
+    await eventually(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "new" }));
   });
 
   test("may be changed as Kubernetes does it, by a link two steps above", async () => {
@@ -251,7 +252,7 @@ describe("a file of tokens", () => {
     expect(await auth.ask(SECRET)).toMatchObject({ id: "one" });
     symlinkSync(two, `${current}_tmp`);
     renameSync(`${current}_tmp`, current);
-    await vi.waitFor(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "two" }));
+    await eventually(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "two" }));
   });
 
   test("and the environment share no id and no token", async () => {
@@ -268,7 +269,7 @@ describe("a file of tokens", () => {
     expect([(await auth.ask(SECRET)).id, (await auth.ask(OTHER)).id]).toEqual(["ci", "b"]);
     // A change of the file leaves those of the environment.
     writeFileSync(path, json());
-    await vi.waitFor(async () => expect(await auth.refusalOf(OTHER)).toBe("unknown"));
+    await eventually(async () => expect(await auth.refusalOf(OTHER)).toBe("unknown"));
     expect(await auth.ask(SECRET)).toMatchObject({ id: "ci" });
     rmSync(folder, { recursive: true });
   });
