@@ -123,7 +123,7 @@ export function postgresUrl(described: Described): Setting<string | undefined> {
   };
 }
 
-/** A span of time as people write it: `30s`, `10m`; the value is in milliseconds. */
+/** A span of time as people write it: `30s`, `10m`, `30d`; the value is in milliseconds. */
 export function duration(
   described: Described & {
     readonly fallback?: string;
@@ -135,10 +135,10 @@ export function duration(
   return {
     fallback: undefined,
     ...described,
-    expected: `a number and ms, s, m or h, from ${minMs}ms to ${maxMs / UNIT_MS.h}h`,
+    expected: `a number and ms, s, m, h or d, from ${minMs}ms to ${maxMs / UNIT_MS.h}h`,
     secret: false,
     parse: (text) => {
-      const [, digits = "", unit = ""] = /^(\d{1,9})(ms|s|m|h)$/.exec(text) ?? [];
+      const [, digits = "", unit = ""] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(text) ?? [];
       const valueMs = Number(digits) * (UNIT_MS[unit] ?? Number.NaN);
       return valueMs >= minMs && valueMs <= maxMs ? { value: valueMs } : undefined;
     },
@@ -222,6 +222,7 @@ const UNIT_MS: Readonly<Record<string, number>> & { readonly h: number } = {
   s: 1_000,
   m: 60_000,
   h: 3_600_000,
+  d: 86_400_000,
 };
 
 /** Absent: not used. */

@@ -24,7 +24,12 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 export type Loaded<C> =
   | { readonly ok: true; readonly config: C; readonly warnings: readonly string[] }
   /** Every problem, not only the first: each names its variable and what was expected. */
-  | { readonly ok: false; readonly problems: readonly string[] };
+  | {
+      readonly ok: false;
+      readonly problems: readonly string[];
+      /** A name that was misspelt is often why. */
+      readonly warnings: readonly string[];
+    };
 
 export function loadConfig(environment: Environment = process.env): Loaded<Config> {
   const { values, problems, refused } = readAll(SERVICE_SETTINGS, environment);
@@ -36,16 +41,19 @@ export function loadConfig(environment: Environment = process.env): Loaded<Confi
     ...doorProblems(values, refused),
     ...redactionProblems(values),
   ];
-  if (all.length > 0) return { ok: false, problems: all };
+  const warnings = misspellings(environment);
+  if (all.length > 0) return { ok: false, problems: all, warnings };
   const reflection = values.grpcReflection;
   const grpcReflection =
     reflection === "auto" ? isLoopback(values.grpcAddress) : reflection === "on";
-  return { ok: true, config: { ...values, grpcReflection }, warnings: misspellings(environment) };
+  return { ok: true, config: { ...values, grpcReflection }, warnings };
 }
 
 export function loadClientConfig(environment: Environment = process.env): Loaded<ClientConfig> {
   const { values, problems } = readAll(CLIENT_SETTINGS, environment);
-  return problems.length > 0 ? { ok: false, problems } : { ok: true, config: values, warnings: [] };
+  return problems.length > 0
+    ? { ok: false, problems, warnings: [] }
+    : { ok: true, config: values, warnings: [] };
 }
 
 /** What a log line may say of the configuration: all of it but the password. */

@@ -55,7 +55,11 @@ async function serve(config: Config): Promise<number> {
 
 /** With the URL of the service's database; an embedded one is started for it, and stopped. */
 async function withDatabaseUrl<T>(config: Config, work: (url: string) => Promise<T>): Promise<T> {
-  if (config.databaseUrl !== undefined) return work(config.databaseUrl);
+  if (config.databaseUrl !== undefined) {
+    const { databaseUrl: url } = config;
+    const { naming } = await import("./store/failure.ts");
+    return naming({ setting: "DATABASE_URL", url }, () => work(url));
+  }
   const { createEmbeddedPostgres } = await import("./store/embedded/embedded-postgres.ts");
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
   const embedded = createEmbeddedPostgres({ dataDir: config.dataDir, log });

@@ -2,6 +2,7 @@ import { type Audit, createAudit } from "./auth/audit.ts";
 import { createAuthenticator, type IssuingAuthenticator } from "./auth/authenticator.ts";
 import { type Authorizer, createAuthorizer } from "./auth/authorizer.ts";
 import type { Clock } from "./base/clock.ts";
+import type { Unit } from "./base/lifecycle.ts";
 import type { Config } from "./config.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
@@ -46,6 +47,11 @@ export function createDoors({ database, ...parts }: DoorParts, config: Config): 
     authorizer: createAuthorizer({ owners, audit, notFound: sessionNotFound }),
     audit,
   };
+}
+
+/** No database is made or migrated for a service whose files keep it from starting. */
+export function checked({ authenticator }: Doors): Unit {
+  return { start: () => authenticator.check(), stop: () => Promise.resolve() };
 }
 
 function createTls(

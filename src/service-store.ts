@@ -11,6 +11,7 @@ import type { Metrics } from "./observability/metrics.ts";
 import { append, type AppendOptions } from "./store/append.ts";
 import { createDatabase, type Database } from "./store/database.ts";
 import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
+import { naming } from "./store/failure.ts";
 import { readKept } from "./store/kept.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./store/retention/erase.ts";
@@ -42,7 +43,9 @@ export function createPostgres(
   });
   const schema: Unit = {
     async start() {
-      const { applied } = await migrateUp(url());
+      const { applied } = await (databaseUrl === undefined
+        ? migrateUp(url())
+        : naming({ setting: "DATABASE_URL", url: databaseUrl }, () => migrateUp(databaseUrl)));
       hooks.log.info({ schema: applied.at(-1) }, "schema is up to date");
     },
     stop: () => Promise.resolve(),

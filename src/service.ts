@@ -1,8 +1,8 @@
 /**
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
- *   traces (if on) ─► embedded PostgreSQL (without DATABASE_URL) ─► schema ─► pool ─► tokens ─► TLS
- *     ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
+ *   traces (if on) ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
+ *     ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
  *
  * So a stop first ends what callers see (health, watches, calls under way), then commits what waits
  * and tells the other instances of it, and closes the database last. Used by `serve` and by the
@@ -46,7 +46,7 @@ import { createTracing, type Tracing, type TracingDeps } from "./observability/t
 import { redactionOptions } from "./redaction/configured.ts";
 import { createRedactor, type Redactor } from "./redaction/redactor.ts";
 import { createRpcServer, type RpcServer, type RpcServerDeps } from "./rpc/server.ts";
-import { createDoors, type Doors } from "./service-doors.ts";
+import { checked, createDoors, type Doors } from "./service-doors.ts";
 import {
   createPostgres,
   createRetentionUnits,
@@ -119,9 +119,10 @@ export function createService(config: Config, log: Log): Service {
   const { ops, readiness } = createReadinessUnits({ database, rpc, log, metrics }, config);
   const units = [
     tracing,
+    doors.tls,
+    checked(doors),
     ...postgres.units,
     doors.authenticator,
-    doors.tls,
     live,
     exchange,
     ingest,

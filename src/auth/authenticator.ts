@@ -54,6 +54,11 @@ export interface Authenticator extends Unit {
 
 /** Whose tokens it takes, it may issue some of itself. */
 export interface IssuingAuthenticator extends Authenticator {
+  /**
+   * Reads all files and rejects as a start does, without a database: before one is made for a service
+   * that cannot start.
+   */
+  check(): Promise<void>;
   readonly sessionTokens: SessionTokens;
 }
 
@@ -103,6 +108,7 @@ export function createAuthenticator(
     oidc: oidc?.verifier,
     session: new SessionTokenVerifier({ ...parts, keys }),
     sessionTokens: createSessionTokens({ ...parts, keys }),
+    checks: [tokens, ...(oidc?.file === undefined ? [] : [oidc.file])],
     units: [tokens, ...(oidc === undefined ? [] : [oidc.unit]), keys],
   });
 }
@@ -110,6 +116,8 @@ export function createAuthenticator(
 interface Oidc {
   readonly verifier: TokenVerifier;
   readonly unit: Unit;
+  /** Undefined: the keys come from a URL. */
+  readonly file: WatchedFile | undefined;
 }
 
 function createOidc(
@@ -136,7 +144,7 @@ function createOidc(
       projectClaim: options.oidcProjectClaim,
     },
   );
-  return { verifier, unit: url ?? file };
+  return { verifier, unit: url ?? file, file: url === undefined ? file : undefined };
 }
 
 interface Ways {
@@ -145,6 +153,7 @@ interface Ways {
   readonly oidc: TokenVerifier | undefined;
   readonly session: TokenVerifier;
   readonly sessionTokens: SessionTokens;
+  readonly checks: readonly Pick<WatchedFile, "check">[];
   readonly units: readonly Unit[];
 }
 
@@ -170,7 +179,17 @@ class BearerTokens implements IssuingAuthenticator {
   }
 
   async start(): Promise<void> {
-    await startAll(this.#ways.units);
+    const { units, tokens, oidc } = this.#ways;
+    await startAll(units);
+    if (!this.asks || oidc !== undefined || !tokens.isEmpty) return;
+    this.#parts.log.warn(
+      {},
+      "no tokens in AUTH_TOKENS and AUTH_TOKENS_FILE, and no OIDC_ISSUER: nobody can come in",
+    );
+  }
+
+  async check(): Promise<void> {
+    for (const one of this.#ways.checks) await one.check();
   }
 
   async stop(): Promise<void> {

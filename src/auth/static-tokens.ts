@@ -122,6 +122,10 @@ export class StaticTokens {
     this.#principals = new Set(Array.from(this.#byDigest.values(), ({ principal }) => principal));
   }
 
+  get isEmpty(): boolean {
+    return this.#byDigest.size === 0;
+  }
+
   find(digest: string): Principal | undefined {
     const found = this.#byDigest.get(digest);
     if (found === undefined) return undefined;

@@ -34,13 +34,28 @@ export class TokenFiles implements Unit {
   }
 
   async start(): Promise<void> {
+    this.#takeEnvironment();
+    await this.#file?.start();
+  }
+
+  /** Reads both settings and rejects as a start does. */
+  async check(): Promise<void> {
+    this.#takeEnvironment();
+    await this.#file?.check();
+  }
+
+  /** Whether there is no token at all. */
+  get isEmpty(): boolean {
+    return this.#inForce.isEmpty;
+  }
+
+  #takeEnvironment(): void {
     try {
       if (this.#authTokens !== undefined) this.#ofEnvironment = parseStaticTokens(this.#authTokens);
     } catch (error) {
       throw error instanceof ServiceError ? fileRefused(`AUTH_TOKENS: ${error.message}`) : error;
     }
     this.#inForce.replace(this.#ofEnvironment);
-    await this.#file?.start();
   }
 
   async stop(): Promise<void> {

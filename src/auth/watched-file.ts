@@ -44,14 +44,20 @@ export class WatchedFile implements Unit {
   }
 
   async start(): Promise<void> {
-    const { setting } = this.#options;
+    await this.check();
+    this.#wait();
+  }
+
+  /** Takes the file as a start does, and rejects as one; nothing runs after it. */
+  async check(): Promise<void> {
+    const { setting, path } = this.#options;
     this.#seen = await this.#sign();
     try {
       await this.#take();
     } catch (cause) {
-      throw new ServiceError("invalid_argument", "INVALID_REQUEST", `${setting}: ${said(cause)}`);
+      const isText = cause instanceof ServiceError;
+      throw fileRefused(`${setting}: ${isText ? "" : `${JSON.stringify(path)} `}${said(cause)}`);
     }
-    this.#wait();
   }
 
   async stop(): Promise<void> {

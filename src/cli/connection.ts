@@ -1,6 +1,9 @@
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { addressText, type ClientConfig } from "../config.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
+import type { RpcFailure } from "../runner/failure.ts";
+import { noConnectionOf } from "../runner/no-connection.ts";
 import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
 import type { RetryOptions } from "../runner/retry.ts";
 import type { Tls } from "../runner/tls.ts";
@@ -32,17 +35,42 @@ export async function connected<T>(
   const retry: RetryOptions = {
     retryForMs: options.retryForMs,
     signal: io.signal,
-    onRetry: (failure, count) => {
-      if (count > 1) return; // The first says it all; the last is told when there is no more.
-      const forSeconds = Math.round(options.retryForMs / 1_000);
-      tell(io, `${address}: ${explainCall(failure)}; trying again for ${forSeconds} s`);
-    },
+    passes,
+    onRetry: retryTeller({ ...options, address }, (line) => tell(io, line)),
   };
   try {
     return await work({ client, retry });
   } finally {
     client.close();
   }
+}
+
+/** A service that restarts hangs up too; for the others somebody has to do something. */
+function passes(failure: RpcFailure): boolean {
+  const kind = noConnectionOf(failure);
+  return kind === undefined || kind === "closed";
+}
+
+/** Each line of a push that is limited fails anew: what was told a moment ago is not told again. */
+const TOLD_AGAIN_MS = 10_000;
+
+/** Tells of the first failure of a row: it says it all, and the last is told when there is no more. */
+export function retryTeller(
+  { address, retryForMs }: { readonly address: string; readonly retryForMs: number },
+  say: (line: string) => void,
+  clock: Pick<Clock, "monotonicMs"> = systemClock,
+): (failure: RpcFailure, count: number) => void {
+  const toldMs = new Map<string, number>();
+  return (failure, count) => {
+    const kind = failure.reason ?? failure.code;
+    const nowMs = clock.monotonicMs();
+    if (count > 1 || nowMs - (toldMs.get(kind) ?? Number.NEGATIVE_INFINITY) < TOLD_AGAIN_MS) return;
+    toldMs.set(kind, nowMs);
+    // The next token is refused for good, unless there is another by then.
+    const isRefused = failure.code === "UNAUTHENTICATED";
+    const forHow = isRefused ? "once more" : `again for ${Math.round(retryForMs / 1_000)} s`;
+    say(`${address}: ${explainCall(failure)}; trying ${forHow}`);
+  };
 }
 
 function configOf(io: CliIo): ClientConfig {

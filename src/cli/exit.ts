@@ -16,7 +16,7 @@ const MEANINGS: Record<keyof typeof EXIT, string> = {
   incomplete:
     "Done, but not all of it: `push` had lines refused, `import` sessions, `retention` met sessions that others held, `migrate status` found pending migrations.",
   usage:
-    "Nothing was done: a wrong option, a wrong setting in the environment, or a file, also one that a setting names, that cannot be read or written or does not hold what it has to.",
+    "Nothing was done: a wrong option, a wrong setting in the environment, a database that refuses what its URL says, or a file, also one that a setting names, that cannot be read or written or does not hold what it has to.",
   unavailable:
     "The service or the database could not be reached for as long as `--retry-for` allows. The same command can succeed later, and `push` goes on where it stopped.",
   refused:

@@ -9,7 +9,7 @@ export async function serve(io: CliIo): Promise<number> {
 /** The configuration, or every problem with it at once. */
 export function configOf(io: CliIo): Config {
   const loaded = io.loadConfig();
-  if (!loaded.ok) throw new UsageError(loaded.problems.join("\nsession-ledger: "));
   for (const warning of loaded.warnings) tell(io, `warning: ${warning}`);
+  if (!loaded.ok) throw new UsageError(loaded.problems.join("\nsession-ledger: "));
   return loaded.config;
 }

@@ -73,7 +73,7 @@ export class Listener {
     if (tls !== undefined && this.#server instanceof TlsServer) {
       serveTls(this.#server, "http", { ...parts, material: tls });
     }
-    return listen(this.#server, { address, what: "HTTP" });
+    return listen(this.#server, { address, what: "HTTP (HTTP_ADDRESS)" });
   }
 
   /** Takes no new connection and lets idle ones go; resolves when all are gone. */

@@ -73,7 +73,7 @@ class HttpOpsServer implements OpsServer {
   }
 
   async #listen(): Promise<void> {
-    const what = "metrics and health";
+    const what = "metrics and health (OPS_ADDRESS)";
     this.#address = await listen(this.#server, { address: this.#address, what });
   }
 

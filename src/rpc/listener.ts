@@ -51,7 +51,7 @@ export class Listener {
     if (tls !== undefined && this.#encrypted !== undefined) {
       serveTls(this.#encrypted, "grpc", { ...parts, material: tls });
     }
-    return listen(this.#server, { address, what: "gRPC" });
+    return listen(this.#server, { address, what: "gRPC (GRPC_ADDRESS)" });
   }
 
   /** Takes no more connections; resolves when the last one is gone. */

@@ -10,6 +10,8 @@ export interface RetryOptions {
   readonly retryForMs: number;
   /** Ends a pause at once; the failure before it then counts. */
   readonly signal?: AbortSignal;
+  /** False: this failure does not pass by waiting, and counts at once. */
+  readonly passes?: (failure: RpcFailure) => boolean;
   /** Called before each pause; `count` is 1 at the first failure in a row. */
   readonly onRetry?: (failure: RpcFailure, count: number) => void;
   readonly clock?: Clock;
@@ -41,6 +43,7 @@ export class Retries {
 
   /** Resolves when it is time to try again, and rejects with the failure when there is no more. */
   async pauseAfter(failure: RpcFailure): Promise<void> {
+    if (this.#options.passes?.(failure) === false) throw failure;
     const nowMs = this.#clock.monotonicMs();
     this.#sinceMs ??= nowMs;
     const { retryForMs, signal, onRetry, wait = sleep, random = Math.random } = this.#options;

@@ -62,10 +62,67 @@ export function failureOf(error: unknown): Failure {
 export function storeError(cause: unknown): unknown {
   const failure = failureOf(cause);
   if (cause instanceof ServiceError || failure === "defect") return cause;
-  return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "the database is not available", {
-    cause,
-    retryAfterMs: 1_000,
-  });
+  return new DatabaseAway(cause);
+}
+
+class DatabaseAway extends ServiceError {
+  constructor(cause: unknown) {
+    const message = "the database is not available";
+    super("unavailable", "DATABASE_UNAVAILABLE", message, { cause, retryAfterMs: 1_000 });
+  }
+}
+
+export interface NamedDatabase {
+  /** What names it: a variable or an option. */
+  readonly setting: string;
+  readonly url: string;
+}
+
+/** For whoever starts something on a database: a failure says which one, and what was heard of it. */
+export async function naming<T>(database: NamedDatabase, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw namedError(error, database);
+  }
+}
+
+/** Of the URL it shows host and port alone: there may be a password in it. */
+export function namedError(error: unknown, { setting, url }: NamedDatabase): unknown {
+  if (error instanceof DatabaseAway) {
+    const { code, reason, cause } = error;
+    const message = `the database of ${setting} at ${placeOf(url)} is not available (${saidOf(cause)})`;
+    return new ServiceError(code, reason, message, { cause, retryAfterMs: 1_000 });
+  }
+  const refusal = error instanceof ServiceError ? undefined : refusalIn(error);
+  if (refusal === undefined) return error;
+  const message = `${setting}: ${placeOf(url)} cannot be used: ${refusal}`;
+  return new ServiceError("invalid_argument", "INVALID_REQUEST", message, { cause: error });
+}
+
+/** invalid_authorization_specification, invalid_password; invalid_catalog_name: there is no such database. */
+const REFUSED = /^28|^3D000$/;
+/** As Node has them, of a certificate that is not trusted or a handshake that failed. */
+const NO_TLS = /CERT|^ERR_(?:TLS|SSL)_|^UNABLE_TO_/;
+
+function refusalIn(error: unknown): string | undefined {
+  const code = codeOf(error);
+  if (code === undefined || !(error instanceof Error)) return undefined;
+  const said = `${error.message.split("\n", 1)[0]} (${code})`;
+  if (REFUSED.test(code)) return `PostgreSQL says ${said}`;
+  return NO_TLS.test(code) ? `TLS failed: ${said}` : undefined;
+}
+
+function saidOf(cause: unknown): string {
+  const code = codeOf(cause) ?? "no code";
+  const isHandshake = cause instanceof Error && cause.message.includes("before secure TLS");
+  return isHandshake ? `${code} in the TLS handshake: it may not support TLS` : code;
+}
+
+function placeOf(text: string): string {
+  const url = URL.parse(text);
+  const host = url?.hostname || url?.searchParams.get("host") || "localhost";
+  return host.startsWith("/") ? host : `${host}:${url?.port || "5432"}`;
 }
 
 /** The same for what comes through Drizzle. */

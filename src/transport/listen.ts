@@ -44,5 +44,6 @@ function cannotListen({ address, what }: ListenOptions, cause: unknown): Service
   const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
   const why = isInUse ? "the address is in use" : String(cause);
   const message = `${what} cannot listen on ${address}: ${why}`;
-  return new ServiceError("failed_precondition", "INVALID_REQUEST", message, { cause });
+  const reason = isInUse ? "ADDRESS_TAKEN" : "INVALID_REQUEST";
+  return new ServiceError("failed_precondition", reason, message, { cause });
 }

@@ -85,7 +85,7 @@ async function read(file: keyof TlsFiles, path: string): Promise<string> {
   } catch (cause) {
     if (cause instanceof ServiceError) throw cause;
     const code = cause instanceof Error && "code" in cause ? String(cause.code) : "unknown";
-    throw refused(file, `the file cannot be read (${code})`, cause);
+    throw refused(file, `${JSON.stringify(path)} cannot be read (${code})`, cause);
   }
 }
 

@@ -1,5 +1,5 @@
 /** The command line against a real service, both as processes: what a shell script can rely on. */
-import { appendFile, writeFile } from "node:fs/promises";
+import { readdir, appendFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { once } from "node:events";
 import { join } from "node:path";
@@ -292,6 +292,8 @@ describe("serve and migrate", () => {
       expect(exitCode).toBe(2);
       expect(stderr).toMatch(new RegExp(`^session-ledger: ${setting}: [^\n]+\n$`));
       expect(await remainsIn(dataDir)).toEqual([]);
+      // Bug: a database was made and migrated before the files were read.
+      expect(await readdir(dataDir)).toEqual([]);
     },
   );
 

@@ -69,7 +69,7 @@ describeUnitContract("the HTTP server", {
     !address.endsWith(":0") && (await isListening(address)) ? ["the listener"] : [],
   broken: {
     create: () => newServer({ address: "192.0.2.1:1" }),
-    failure: /HTTP cannot listen on 192\.0\.2\.1:1/,
+    failure: /HTTP \(HTTP_ADDRESS\) cannot listen on 192\.0\.2\.1:1/,
   },
 });
 
@@ -77,8 +77,8 @@ test("a port that is taken is named", async () => {
   await using first = await startHttp();
   const { address } = first.server;
   const second = newServer({ address });
-  const why = `HTTP cannot listen on ${address}: the address is in use`;
-  await expect(second.start()).rejects.toMatchObject({ name: "ServiceError", message: why });
+  const why = `HTTP (HTTP_ADDRESS) cannot listen on ${address}: the address is in use`;
+  await expect(second.start()).rejects.toMatchObject({ reason: "ADDRESS_TAKEN", message: why });
   await second.stop();
 });
 

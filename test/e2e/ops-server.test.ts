@@ -51,7 +51,7 @@ describeUnitContract("the ops server", {
 test("a port that is taken is named", async () => {
   await using first = await started();
   const second = newOps(undefined, first.ops.address);
-  const message = `metrics and health cannot listen on ${first.ops.address}: the address is in use`;
+  const message = `metrics and health (OPS_ADDRESS) cannot listen on ${first.ops.address}: the address is in use`;
   await expect(second.start()).rejects.toMatchObject({ name: "ServiceError", message });
 });
 

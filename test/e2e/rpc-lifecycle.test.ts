@@ -62,7 +62,7 @@ test("a port that is taken is named", async () => {
   await using first = await startRpc({});
   await expect(newServer(first.server.address).start()).rejects.toMatchObject({
     name: "ServiceError",
-    message: `gRPC cannot listen on ${first.server.address}: the address is in use`,
+    message: `gRPC (GRPC_ADDRESS) cannot listen on ${first.server.address}: the address is in use`,
   });
 });
 

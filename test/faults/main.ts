@@ -37,9 +37,10 @@ async function runOnce({ seed, seconds, kinds, report }: FaultsOptions): Promise
   const result = await runFaults({ seed, seconds, kinds, tell, signal: interrupted.signal });
   process.stdout.write(`${JSON.stringify({ machine, ...result }, undefined, 2)}\n`);
   if (report !== undefined) await writeFile(report, reportOf(machine, result));
-  if (result.violations.length === 0) return;
-  for (const line of violationLines(result)) tell(line);
-  process.exitCode = 1;
+  const { length } = result.violations;
+  if (length > 0) process.exitCode = 1;
+  for (const line of length > 0 ? violationLines(result) : []) tell(line);
+  tell(`faults: ${length === 0 ? "every promise was kept" : `${length} violations`}`);
 }
 
 async function runAllDefects(
@@ -50,5 +51,7 @@ async function runAllDefects(
   const results = await runDefects({ names, seed, seconds: limited, tell });
   process.stdout.write(`${JSON.stringify(results, undefined, 2)}\n`);
   if (report !== undefined) await writeFile(report, defectsReportOf(results));
-  if (results.some(({ isAsExpected }) => !isAsExpected)) process.exitCode = 1;
+  const { length } = results.filter(({ isAsExpected }) => !isAsExpected);
+  if (length > 0) process.exitCode = 1;
+  tell(`faults: ${length === 0 ? "all as expected" : `${length} not as expected`}`);
 }

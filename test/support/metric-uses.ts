@@ -44,8 +44,7 @@ export function strangersIn(
   const uses = [...query.matchAll(/\b(session_ledger_\w+)(?:\{([^}]*)\})?/g)];
   const labelsOfAll = uses.flatMap(([, name = ""]) => known.get(name) ?? []);
   const grouped = [...query.matchAll(/\b(?:by|on|without)\s*\(([^)]*)\)/g)]
-    .flatMap(([, list = ""]) => list.split(","))
-    .map((label) => label.trim())
+    .flatMap(([, list = ""]) => list.match(/[^\s,]+/g) ?? [])
     .filter((label) => !labelsOfAll.includes(label) && !LABELS_BESIDE.includes(label))
     .map((label) => `no metric has the label ${label}: ${query}`);
   const selected = uses.flatMap(([, name = "", selector = ""]) => {

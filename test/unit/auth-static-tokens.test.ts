@@ -147,6 +147,15 @@ describe("a token of the environment", () => {
   });
 });
 
+test("a list without tokens is told of: nobody can come in", async () => {
+  await using auth = await startAuth({ options: { authTokens: json() } });
+  expect(auth.records).toContainEqual(
+    expect.objectContaining({ level: "warn", msg: expect.stringContaining("nobody can come in") }),
+  );
+  await using other = await startAuth({ options: { authTokens: json(entry()) } });
+  expect(other.records.map(({ msg }) => msg).join()).not.toContain("nobody");
+});
+
 describe("a file of tokens", () => {
   const folder = mkdtempSync(join(tmpdir(), "tokens-"));
   let count = 0;
@@ -158,7 +167,7 @@ describe("a file of tokens", () => {
   }
 
   test.each([
-    ["is not there", undefined, /AUTH_TOKENS_FILE: cannot be read \(ENOENT\)/],
+    ["is not there", undefined, /AUTH_TOKENS_FILE: ".*tokens-\d+\.json" cannot be read \(ENOENT\)/],
     ["is not JSON", "{", /AUTH_TOKENS_FILE: expected JSON/],
     [
       "has a wrong role",

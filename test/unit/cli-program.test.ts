@@ -250,3 +250,11 @@ test("erase asks to be told twice, and import does not repeat a URL that is none
   expect(imported).toMatchObject({ exitCode: 2, stdout: "" });
   expect(imported.stderr).not.toContain("secret");
 });
+
+test("a refused configuration comes with the name that was misspelt", async () => {
+  const environment = { GRPC_ADDRESS: "0.0.0.0:9000", AUTH_TOKEN_FILE: "/tokens.json" };
+  const { exitCode, stderr } = await run(["serve"], { environment });
+  expect(exitCode).toBe(2);
+  expect(stderr).toContain("did you mean AUTH_TOKENS_FILE?");
+  expect(stderr).toContain("GRPC_ADDRESS: expected");
+});

@@ -93,8 +93,9 @@ const EXAMPLES: Readonly<
       ["90s", 90_000],
       ["10m", 600_000],
       ["720h", 2_592_000_000],
+      ["1d", 86_400_000],
     ],
-    bad: ["10", "999ms", "0.5h", "721h", "10 m", "1d"],
+    bad: ["10", "999ms", "0.5h", "721h", "10 m", "31d", "1w"],
   },
   SESSION_POLICY: {
     good: [
@@ -177,7 +178,13 @@ const EXAMPLES: Readonly<
     bad: [],
     beside: { REDACTION: "on" },
   },
-  RETENTION_AFTER: { good: [["720h", 2_592_000_000]], bad: ["59s", "30d", "87601h"] },
+  RETENTION_AFTER: {
+    good: [
+      ["720h", 2_592_000_000],
+      ["30d", 2_592_000_000],
+    ],
+    bad: ["59s", "30w", "87601h", "3651d"],
+  },
   RETENTION_INTERVAL: { good: [["1s", 1_000]], bad: ["999ms", "721h"] },
   OTEL_EXPORTER_OTLP_ENDPOINT: {
     good: [["http://collector:4318", "http://collector:4318"]],

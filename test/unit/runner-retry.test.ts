@@ -55,6 +55,13 @@ describe("retrying", () => {
     expect(pauses).toEqual([100, 200, 400, 300]);
   });
 
+  test("waits for nothing that does not pass", async () => {
+    const { pauses, retry } = clockwork({ retryForMs: 60_000 });
+    const options = { ...retry, passes: (failure: RpcFailure) => failure !== lost };
+    await expect(retrying(failing([full, lost]), () => true, options)).rejects.toBe(lost);
+    expect(pauses).toEqual([9_000]);
+  });
+
   test("does not wait for a service that asks for more time than there is", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 1_000 });
     await expect(retrying(failing([full, full]), () => true, retry)).rejects.toBe(full);

@@ -16,19 +16,21 @@ import { type ImportReport, Tally } from "../../store/import/report.ts";
 import {
   readColumns,
   readDeleted,
+  readSessionsUpTo,
   readSourcePage,
   readSourceSessions,
   type SourceColumns,
-  type SourceRow,
   type SourceSession,
 } from "../../store/import/source.ts";
 import {
+  countMissing,
   importBatch,
   importProgress,
   type ImportRefusal,
-  importRefusals,
   type ImportRow,
   importSessions,
+  previewBatch,
+  stillRefused,
 } from "../../store/import/target.ts";
 import type { StreamName } from "../../store/rows.ts";
 import { convert, type Redaction } from "./convert.ts";
@@ -115,7 +117,14 @@ class Import {
       const usable = page
         .filter(({ id }) => isSessionId(id))
         .map((session) => (redaction ? redacted(session, redaction) : session));
-      const made = dryRun ? 0 : await this.#again(() => importSessions(target, usable));
+      const made = await this.#again(() =>
+        dryRun
+          ? countMissing(
+              target,
+              usable.map(({ id }) => id),
+            )
+          : importSessions(target, usable),
+      );
       this.tally.sessions({ read: page.length, made });
       const last = page.at(-1);
       if (last === undefined || page.length < SESSIONS_MAX) return;
@@ -127,12 +136,36 @@ class Import {
     const { target } = this.#parts;
     const { sourceName: source, signal } = this.#options;
     let after = await importProgress(target, { source, stream });
+    if (after > 0n) await this.#passedOver(stream, after);
     while (!signal.aborted) {
       const next = await this.#again(() => this.#page(stream, after));
       if (next === undefined) return;
       if (next === "moved") after = await importProgress(target, { source, stream });
       else after = next;
       this.#parts.progressed?.(this.tally.report());
+    }
+  }
+
+  /** The sessions that earlier runs have refused are refused in the report of this one too. */
+  async #passedOver(stream: StreamName, upTo: bigint): Promise<void> {
+    const { source, target } = this.#parts;
+    let after = "";
+    while (!this.#options.signal.aborted) {
+      const from = { stream, upTo, after, sessionsMax: SESSIONS_MAX };
+      const page = await this.#again(() => readSessionsUpTo(source, this.#columns, from));
+      const passed = page.filter(({ sessionId }) => isSessionId(sessionId));
+      const ids = passed.map(({ sessionId }) => sessionId);
+      const refusals = await this.#again(async () => {
+        const deleted = await readDeleted(source, this.#columns, ids);
+        return stillRefused(target, { stream, passed, deleted });
+      });
+      for (const { sessionId } of page) {
+        const refusal = refusalOf(sessionId, refusals);
+        if (refusal !== undefined) this.tally.refuse(sessionId, refusal);
+      }
+      const last = page.at(-1);
+      if (last === undefined || page.length < SESSIONS_MAX) return;
+      after = last.sessionId;
     }
   }
 
@@ -158,14 +191,14 @@ class Import {
     const ids = [...new Set(rows.map(({ sessionId }) => sessionId))];
     const deleted = await readDeleted(source, this.#columns, ids);
     const outcome = dryRun
-      ? { refusals: await importRefusals(target, ids, deleted), known: new Set<ImportRow>() }
+      ? await previewBatch(target, { stream, rows, deleted })
       : await importBatch(target, { source: sourceName, stream, after, upTo, rows, deleted });
     if (outcome === "moved") return "moved";
     const known = new Set(
       [...outcome.known].map(({ oldSeq, sessionId }) => `${oldSeq} ${sessionId}`),
     );
     for (const { row, rows: became, fault } of converted) {
-      const refusal = refusalOf(row, outcome.refusals);
+      const refusal = refusalOf(row.sessionId, outcome.refusals);
       const isKnown = known.has(`${row.oldSeq} ${row.sessionId}`);
       this.tally.row(stream, { row, became: became.length, fault, refusal, isKnown });
     }
@@ -200,7 +233,7 @@ function redacted(session: SourceSession, { text }: Redaction): SourceSession {
 }
 
 function refusalOf(
-  { sessionId }: SourceRow,
+  sessionId: string,
   refusals: ReadonlyMap<string, ImportRefusal>,
 ): ImportRefusal | "id_not_usable" | undefined {
   return isSessionId(sessionId) ? refusals.get(sessionId) : "id_not_usable";

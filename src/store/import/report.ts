@@ -73,13 +73,18 @@ export class Tally {
     this.#sessions.made += made;
   }
 
+  /** Also of a session whose rows an earlier run has passed over. */
+  refuse(sessionId: string, refusal: Refusal): void {
+    if (this.#refused.size < REFUSED_SESSIONS_MAX) this.#refused.set(sessionId, refusal);
+  }
+
   row(stream: StreamName, { row, became, fault, refusal, isKnown }: RowFate): void {
     const counts = this.#counts[stream];
     const { sessionId } = row;
     counts.read += 1;
     if (refusal !== undefined) {
       counts.refused += 1;
-      if (this.#refused.size < REFUSED_SESSIONS_MAX) this.#refused.set(sessionId, refusal);
+      this.refuse(sessionId, refusal);
       return;
     }
     if (isKnown) {

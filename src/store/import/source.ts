@@ -8,6 +8,7 @@
  */
 import { type SQL, sql } from "drizzle-orm";
 import { createDatabase, type Database, type Fields } from "../database.ts";
+import { naming } from "../failure.ts";
 import type { StreamName } from "../rows.ts";
 import { microsColumn } from "../times.ts";
 
@@ -68,12 +69,15 @@ export interface SourceOptions {
 export function openSource({ url, statementTimeoutMs }: SourceOptions): Database {
   const readOnly = new URL(url);
   readOnly.searchParams.set("default_transaction_read_only", "on");
-  return createDatabase({
+  const database = createDatabase({
     url: () => readOnly.href,
     connectionsMax: 1,
     statementTimeoutMs,
     lockTimeoutMs: statementTimeoutMs,
   });
+  // The other database of an import fails in the same words.
+  const named = { setting: "--from", url };
+  return { ...database, run: (statement) => naming(named, () => database.run(statement)) };
 }
 
 /** How a source is remembered: where it is, and not who asked. */
@@ -129,6 +133,33 @@ export async function readSourcePage(
     where bytes_so_far <= ${bytesMax} or place = 1
     order by seq, id`);
   return rows.map(rowOf);
+}
+
+/** The next sessions behind an id that have rows up to a number, with the last of those. */
+export async function readSessionsUpTo(
+  source: Database,
+  columns: SourceColumns,
+  {
+    stream,
+    upTo,
+    after,
+    sessionsMax,
+  }: {
+    readonly stream: StreamName;
+    readonly upTo: bigint;
+    readonly after: string;
+    readonly sessionsMax: number;
+  },
+): Promise<readonly { readonly sessionId: string; readonly lastOldSeq: bigint }[]> {
+  if (columns[stream].size === 0) return [];
+  const rows = await source.run(sql`
+    select session_id, max(seq)::text as last from ${sql.identifier(TABLES[stream])}
+    where seq <= ${upTo.toString()}::bigint and session_id > ${after}
+    group by session_id order by session_id limit ${sessionsMax}`);
+  return rows.map((row) => ({
+    sessionId: String(row["session_id"]),
+    lastOldSeq: BigInt(String(row["last"])),
+  }));
 }
 
 function rowOf(row: Fields): SourceRow {

@@ -87,13 +87,55 @@ export async function importSessions(
   return made.length;
 }
 
-/** What an import would be refused for, without a lock and without writing; for a dry run. */
-export async function importRefusals(
+/** How many of the sessions are not there yet; for a dry run. */
+export async function countMissing(
   database: Database,
   sessionIds: readonly string[],
-  deleted: ReadonlySet<string>,
+): Promise<number> {
+  const present = await database.run(sql`
+    select from sessions where id = any (${idsOf(sessionIds)})`);
+  return sessionIds.length - present.length;
+}
+
+/** What would become of a batch, without a lock and without writing; for a dry run. */
+export async function previewBatch(
+  database: Database,
+  { stream, rows, deleted }: Pick<ImportBatch, "stream" | "rows" | "deleted">,
+): Promise<ImportedBatch> {
+  const ids = [...new Set(rows.map(({ sessionId }) => sessionId))];
+  const states = await database.run(statesStatement(ids));
+  const known = await knownRows((statement) => database.run(statement), { stream, rows });
+  return { refusals: refusalsOf(states, deleted), known };
+}
+
+export interface PassedSession {
+  readonly sessionId: string;
+  /** Its last number up to where the import is. */
+  readonly lastOldSeq: bigint;
+}
+
+/** Those of the sessions whose rows are behind the import and not here, and why they still take none. */
+export async function stillRefused(
+  database: Database,
+  {
+    stream,
+    passed,
+    deleted,
+  }: {
+    readonly stream: StreamName;
+    readonly passed: readonly PassedSession[];
+    readonly deleted: ReadonlySet<string>;
+  },
 ): Promise<ReadonlyMap<string, ImportRefusal>> {
-  const states = await database.run(statesStatement(sessionIds));
+  const list = JSON.stringify(
+    passed.map(({ sessionId, lastOldSeq }) => ({ s: sessionId, o: lastOldSeq.toString() })),
+  );
+  const left = await database.run(sql`
+    select r.s from json_to_recordset(${list}::text::json) as r(s text, o bigint)
+    where not exists (select from ${importedRows}
+      where session_id = r.s and stream = ${stream} and old_seq >= r.o)`);
+  if (left.length === 0) return new Map();
+  const states = await database.run(statesStatement(left.map((row) => String(row["s"]))));
   return refusalsOf(states, deleted);
 }
 
@@ -102,7 +144,7 @@ export async function importBatch(database: Database, batch: ImportBatch): Promi
     if (!(await holdProgress(transaction, batch))) return "moved";
     const states = await holdSessions(transaction, batch);
     const refusals = refusalsOf(states, batch.deleted);
-    const known = await knownRows(transaction, batch);
+    const known = await knownRows((statement) => transaction.execute(statement), batch);
     const taken = batch.rows.filter((row) => !refusals.has(row.sessionId) && !known.has(row));
     await writeRows(transaction, batch.stream, { rows: taken, states });
     await transaction.execute(sql`
@@ -113,13 +155,13 @@ export async function importBatch(database: Database, batch: ImportBatch): Promi
 }
 
 async function knownRows(
-  transaction: Transaction,
-  { stream, rows }: ImportBatch,
+  execute: (statement: SQL) => Promise<readonly Fields[]>,
+  { stream, rows }: Pick<ImportBatch, "stream" | "rows">,
 ): Promise<ReadonlySet<ImportRow>> {
   const list = JSON.stringify(
     rows.map(({ sessionId, oldSeq }, at) => ({ s: sessionId, o: oldSeq.toString(), at })),
   );
-  const known = await transaction.execute(sql`
+  const known = await execute(sql`
     select r.at from json_to_recordset(${list}::text::json) as r(s text, o bigint, at int)
     where exists (select from ${importedRows}
       where session_id = r.s and stream = ${stream} and old_seq = r.o)`);
