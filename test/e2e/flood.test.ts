@@ -93,7 +93,7 @@ test(`${CONNECTIONS} connections flood for ${SECONDS} s`, {
   expect(refusals(report)).toBeGreaterThan(0);
   expect(after.peakMiB - before.residentMiB).toBeLessThan(GROWTH_MIB_MAX);
   expect(runner.failures).toEqual([]);
-  if (IS_MEASURED) expect(p99Ms).toBeLessThan(PUSH_P99_MS_MAX);
+  expect(p99Ms).toBeLessThan(IS_MEASURED ? PUSH_P99_MS_MAX : Number.POSITIVE_INFINITY);
   for (const sessionId of sessionIds) {
     const stored = await storedSeqs(client, sessionId);
     const missing = (report.acknowledged[sessionId] ?? []).filter((seq) => !stored.has(seq));
