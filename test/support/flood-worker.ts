@@ -62,7 +62,9 @@ class Flood {
 
   async #connection(): Promise<void> {
     while (!this.#isOver) {
-      const session = connect(`http://${this.#order.address}`);
+      // Node counts what it has not sent of a call that was refused as held, for ever: with its default
+      // of 10 MB it soon refuses the answers.
+      const session = connect(`http://${this.#order.address}`, { maxSessionMemory: 1_000 });
       const closed = new Promise<void>((resolve) => session.once("close", () => resolve()));
       session.on("error", () => undefined);
       const { callsAConnection } = this.#order;
