@@ -93,6 +93,7 @@ describe("reflection", () => {
       [
         "CreateSession",
         "DeleteSession",
+        "EraseSession",
         "GetSession",
         "IssueSessionToken",
         "ListSessionEvents",
@@ -267,9 +268,9 @@ describe("errors are printed with their details", () => {
       const unknown = await refusal("GetSession", { id: "never-seen" });
       expect(unknown.exitCode).toBe(STATUS_EXIT + 5);
       expect(unknown.stderr).toContain('"reason": "SESSION_NOT_FOUND"');
-      const token = await refusal("IssueSessionToken", { sessionId: "s1" });
-      expect(token.exitCode).toBe(STATUS_EXIT + 12);
-      expect(token.stderr).toContain('"reason": "NOT_IMPLEMENTED"');
+      const unserved = await refusal("UpdateSession", { id: "s1" });
+      expect(unserved.exitCode).toBe(STATUS_EXIT + 12);
+      expect(unserved.stderr).toContain('"reason": "NOT_IMPLEMENTED"');
     },
   );
 });
