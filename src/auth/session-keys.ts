@@ -28,6 +28,7 @@ import {
 import { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import type { Unit } from "../base/lifecycle.ts";
+import { Repeating } from "../base/repeating.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 
@@ -87,15 +88,13 @@ const ROTATIONS_KEPT_MAX = 500;
 export class SessionKeys implements Unit {
   readonly #parts: SessionKeysParts;
   readonly #options: SessionKeysOptions;
+  readonly #ticks = new Repeating(() => this.#tick());
   /** By id, the newest first. */
   #keys: ReadonlyMap<string, SessionKey> = new Map();
   #inForce: ReadonlySet<object> = new Set();
-  #timer: NodeJS.Timeout | undefined;
   #reading: Promise<void> | undefined;
   #making: Promise<SessionKey> | undefined;
-  #ticking: Promise<void> | undefined;
   #triedMs = Number.NEGATIVE_INFINITY;
-  #isStopped = false;
 
   constructor(parts: SessionKeysParts, options: SessionKeysOptions) {
     this.#parts = parts;
@@ -107,13 +106,11 @@ export class SessionKeys implements Unit {
   async start(): Promise<void> {
     if (this.#options.readMs === undefined) return;
     await this.#read();
-    this.#wait(this.#options.readMs);
+    this.#ticks.start(this.#options.readMs);
   }
 
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    clearTimeout(this.#timer);
-    await Promise.allSettled([this.#ticking, this.#reading, this.#making]);
+    await Promise.allSettled([this.#ticks.stop(), this.#reading, this.#making]);
   }
 
   trusts(key: object): boolean {
@@ -224,18 +221,11 @@ export class SessionKeys implements Unit {
     }
   }
 
-  #wait(readMs: number): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#ticking = this.#tick().finally(() => this.#wait(readMs));
-    }, readMs);
-  }
-
   /** Also while nobody asks for a token, so that no key is in force for longer than was promised. */
   async #tick(): Promise<void> {
     try {
       await this.#read();
-      if (this.#isStopped || this.#keys.size === 0) return;
+      if (this.#ticks.isStopped || this.#keys.size === 0) return;
       if (this.#current() === undefined) await this.#renewed();
       else await this.#removeOld();
     } catch (error) {

@@ -1,6 +1,7 @@
 import { readFile, stat } from "node:fs/promises";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
+import { Repeating } from "../base/repeating.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 
@@ -33,10 +34,8 @@ const FILE_BYTES_MAX = 1_048_576;
 export class WatchedFile implements Unit {
   readonly #parts: WatchedFileParts;
   readonly #options: WatchedFileOptions;
+  readonly #looks = new Repeating(() => this.#look());
   #seen: string | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #looking: Promise<void> | undefined;
-  #isStopped = false;
 
   constructor(parts: WatchedFileParts, options: WatchedFileOptions) {
     this.#parts = parts;
@@ -45,7 +44,7 @@ export class WatchedFile implements Unit {
 
   async start(): Promise<void> {
     await this.check();
-    this.#wait();
+    this.#looks.start(this.#options.pollMs);
   }
 
   /** Takes the file as a start does, and rejects as one; nothing runs after it. */
@@ -60,17 +59,8 @@ export class WatchedFile implements Unit {
     }
   }
 
-  async stop(): Promise<void> {
-    this.#isStopped = true;
-    clearTimeout(this.#timer);
-    await this.#looking;
-  }
-
-  #wait(): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#looking = this.#look().finally(() => this.#wait());
-    }, this.#options.pollMs);
+  stop(): Promise<void> {
+    return this.#looks.stop();
   }
 
   async #look(): Promise<void> {

@@ -2,6 +2,7 @@ import type { SecureContextOptions } from "node:tls";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
+import { Repeating } from "../base/repeating.ts";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
 import { type ReadTls, readTls, signOf, type TlsFiles } from "./tls-files.ts";
@@ -35,12 +36,10 @@ export class TlsMaterial implements Unit {
   readonly #files: TlsFiles;
   readonly #pollMs: number;
   readonly #listeners: (() => void)[] = [];
+  readonly #looks = new Repeating(() => this.#look());
   #taken = "";
   #seen = "";
   #context: SecureContextOptions | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #looking: Promise<void> | undefined;
-  #isStopped = false;
 
   constructor(
     parts: TlsMaterialParts,
@@ -72,20 +71,11 @@ export class TlsMaterial implements Unit {
     this.#taken = await signOf(this.#files);
     this.#seen = this.#taken;
     this.#take(await readTls(this.#files));
-    this.#wait();
+    this.#looks.start(this.#pollMs);
   }
 
-  async stop(): Promise<void> {
-    this.#isStopped = true;
-    clearTimeout(this.#timer);
-    await this.#looking;
-  }
-
-  #wait(): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#looking = this.#look().finally(() => this.#wait());
-    }, this.#pollMs);
+  stop(): Promise<void> {
+    return this.#looks.stop();
   }
 
   async #look(): Promise<void> {

@@ -1,0 +1,45 @@
+import { describe, expect, test } from "vitest";
+import { Repeating } from "../../src/base/repeating.ts";
+import { eventually } from "../support/eventually.ts";
+
+/** An act that ends when it is told to. */
+class Act {
+  begun = 0;
+  ended = 0;
+  #end: () => void = () => undefined;
+  readonly repeating = new Repeating(async () => {
+    this.begun += 1;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#end = resolve;
+    await promise;
+    this.ended += 1;
+  });
+
+  end(): void {
+    this.#end();
+  }
+}
+
+describe("what is done again and again", () => {
+  test("is not begun anew before it has ended, and a stop waits for it", async () => {
+    const act = new Act();
+    act.repeating.start(1);
+    await eventually(() => expect(act.begun).toBe(1));
+    act.end();
+    await eventually(() => expect([act.begun, act.ended]).toEqual([2, 1]));
+    const stopped = act.repeating.stop();
+    expect(act.repeating.isStopped).toBe(true);
+    expect(act.ended).toBe(1);
+    act.end();
+    await stopped;
+    expect([act.begun, act.ended]).toEqual([2, 2]);
+  });
+
+  test("is not begun when the stop came first", async () => {
+    const act = new Act();
+    await act.repeating.stop();
+    act.repeating.start(0);
+    await new Promise((resolve) => setTimeout(resolve, 0)); // Behind its timer, if there was one.
+    expect(act.begun).toBe(0);
+  });
+});
