@@ -11,7 +11,7 @@
  */
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { LimitMetrics } from "../observability/limit-metrics.ts";
+import type { LimitMetrics, UsedLimit } from "../observability/limit-metrics.ts";
 import { BURST_MS, fullAfter, pushWaitMs, streamWaitMs } from "./token-bucket.ts";
 
 /** Callers, and sessions, whose last second is remembered. */
@@ -99,6 +99,8 @@ interface RateRefusal {
 class Scope {
   readonly #parts: RateParts;
   readonly #of: Whose;
+  /** As the metric has them; made once, for they are noted with every push. */
+  readonly #limits: { readonly messages: UsedLimit; readonly bytes: UsedLimit };
   /** 0: any. */
   readonly #perSecond: { readonly messages: number; readonly bytes: number };
   readonly #buckets = new Map<string, Bucket>();
@@ -115,6 +117,7 @@ class Scope {
   ) {
     this.#parts = parts;
     this.#of = of;
+    this.#limits = { messages: `${of}_messages_per_second`, bytes: `${of}_bytes_per_second` };
     this.#perSecond = perSecond;
     this.#messageMs = perSecond.messages === 0 ? 0 : BURST_MS / perSecond.messages;
     this.#byteMs = perSecond.bytes === 0 ? 0 : BURST_MS / perSecond.bytes;
@@ -138,8 +141,8 @@ class Scope {
     bucket.messagesFullAtMs = fullAfter(bucket.messagesFullAtMs, this.#messageMs, nowMs);
     bucket.bytesFullAtMs = fullAfter(bucket.bytesFullAtMs, bytes * this.#byteMs, nowMs);
     const { limitUse } = this.#parts.metrics;
-    limitUse.note(`${this.#of}_messages_per_second`, (bucket.messagesFullAtMs - nowMs) / BURST_MS);
-    limitUse.note(`${this.#of}_bytes_per_second`, (bucket.bytesFullAtMs - nowMs) / BURST_MS);
+    limitUse.note(this.#limits.messages, (bucket.messagesFullAtMs - nowMs) / BURST_MS);
+    limitUse.note(this.#limits.bytes, (bucket.bytesFullAtMs - nowMs) / BURST_MS);
     return bucket;
   }
 

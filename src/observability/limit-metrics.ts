@@ -20,7 +20,7 @@ const USED_LIMITS = [
   "windows_bytes",
   "exports",
 ] as const;
-type UsedLimit = (typeof USED_LIMITS)[number];
+export type UsedLimit = (typeof USED_LIMITS)[number];
 
 /** The highest share of each limit that anybody used since it was last asked for. */
 export class LimitUse {
