@@ -249,8 +249,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     // Bug: the driver's transactions end the process when they lose their connection (transaction.ts).
     const over = new AbortController();
     const ending = endTransactions(over.signal);
-    end = await imported("--batch", "20");
-    over.abort();
+    end = await imported("--batch", "20").finally(() => over.abort());
     expect(await ending).toBe(ENDED_MAX);
     await whole();
   });
@@ -367,6 +366,29 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
       await into`select seq from session_events where session_id = 'two' order by seq desc limit 1`;
     expect(rows).toEqual([{ seq: String(last + 1n) }]);
   });
+
+  // Bug: progress and sessions were read without another try, so one lost connection ended the import.
+  test.each(["imports of the ledger", "sessions of the source"])(
+    "a connection that is lost where %s are read is made again",
+    async (where) => {
+      const isLedger = where.startsWith("imports");
+      const client = postgres(isLedger ? ledger.url : upstream.url, { max: 2 });
+      try {
+        const running = await client.begin(async (holder) => {
+          await holder`lock table ${client(isLedger ? "imports" : "sessions")}`;
+          const command = imported("--dry-run");
+          await expect.poll(() => waitingForLocks(client), { timeout: 30_000 }).toBe(1);
+          const ended = await client`select pg_terminate_backend(pid) from pg_stat_activity
+            where application_name = 'session-ledger' and wait_event_type = 'Lock'`;
+          expect(ended).toHaveLength(1);
+          return { command };
+        });
+        expect(await running.command).toMatchObject({ exitCode: 1, report: { dryRun: true } });
+      } finally {
+        await client.end();
+      }
+    },
+  );
 
   test("under another name of the same source nothing is doubled", async () => {
     const url = new URL(upstream.url);

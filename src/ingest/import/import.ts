@@ -65,7 +65,7 @@ export async function importLedger(
   parts: ImportParts,
   options: ImportOptions,
 ): Promise<ImportReport> {
-  const columns = await readColumns(parts.source);
+  const columns = await again(options.signal, () => readColumns(parts.source));
   refuseOther(columns);
   const importing = new Import(parts, options, columns);
   await importing.sessions();
@@ -110,10 +110,8 @@ class Import {
     const { dryRun, signal } = this.#options;
     let after = "";
     while (!signal.aborted) {
-      const page = await readSourceSessions(source, this.#columns, {
-        after,
-        sessionsMax: SESSIONS_MAX,
-      });
+      const from = { after, sessionsMax: SESSIONS_MAX };
+      const page = await this.#again(() => readSourceSessions(source, this.#columns, from));
       const usable = page
         .filter(({ id }) => isSessionId(id))
         .map((session) => (redaction ? redacted(session, redaction) : session));
@@ -133,14 +131,13 @@ class Import {
   }
 
   async stream(stream: StreamName): Promise<void> {
-    const { target } = this.#parts;
-    const { sourceName: source, signal } = this.#options;
-    let after = await importProgress(target, { source, stream });
+    const { signal } = this.#options;
+    let after = await this.#again(() => this.#progress(stream));
     if (after > 0n) await this.#passedOver(stream, after);
     while (!signal.aborted) {
       const next = await this.#again(() => this.#page(stream, after));
       if (next === undefined) return;
-      if (next === "moved") after = await importProgress(target, { source, stream });
+      if (next === "moved") after = await this.#again(() => this.#progress(stream));
       else after = next;
       this.#parts.progressed?.(this.tally.report());
     }
@@ -175,8 +172,7 @@ class Import {
     const { sourceName, dryRun, batchRowsMax: rowsMax } = this.#options;
     if (!dryRun) {
       // A try before may have been committed though its answer was lost.
-      const at = await importProgress(target, { source: sourceName, stream });
-      if (at !== after) return "moved";
+      if ((await this.#progress(stream)) !== after) return "moved";
     }
     const page = { stream, after, rowsMax, bytesMax: PAGE_BYTES_MAX };
     const read = await readSourcePage(source, this.#columns, page);
@@ -205,16 +201,25 @@ class Import {
     return upTo;
   }
 
-  async #again<T>(attempt: () => Promise<T>): Promise<T> {
-    for (let tries = 1; ; tries += 1) {
-      try {
-        return await attempt();
-      } catch (error) {
-        const isPassing = error instanceof ServiceError && error.code === "unavailable";
-        if (!isPassing || tries === TRIES_MAX || this.#options.signal.aborted) throw error;
-        const pauseMs = backoffMs(RETRY, tries - 1, Math.random());
-        await delay(pauseMs, undefined, { signal: this.#options.signal }).catch(() => undefined);
-      }
+  #progress(stream: StreamName): Promise<bigint> {
+    return importProgress(this.#parts.target, { source: this.#options.sourceName, stream });
+  }
+
+  #again<T>(attempt: () => Promise<T>): Promise<T> {
+    return again(this.#options.signal, attempt);
+  }
+}
+
+/** Every statement of an import goes through here: a database may be lost before any of them. */
+async function again<T>(signal: AbortSignal, attempt: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await attempt();
+    } catch (error) {
+      const isPassing = error instanceof ServiceError && error.code === "unavailable";
+      if (!isPassing || tries === TRIES_MAX || signal.aborted) throw error;
+      const pauseMs = backoffMs(RETRY, tries - 1, Math.random());
+      await delay(pauseMs, undefined, { signal }).catch(() => undefined);
     }
   }
 }
