@@ -165,7 +165,7 @@ async function killedWhileHeld(sessionId: string): Promise<void> {
   await command.result;
 }
 
-/** Less than it takes until a batch is given up. */
+/** Less than it takes until a batch is given up: each ends one try, of which no two share a connection. */
 const ENDED_MAX = 6;
 
 /** Ends connections of the command in the middle of their transactions; resolves with how many. */
@@ -175,7 +175,7 @@ async function endTransactions(until: AbortSignal): Promise<number> {
     const rows = await into`
       select pg_terminate_backend(pid) from pg_stat_activity
       where application_name = 'session-ledger' and datname = current_database()
-        and (state = 'idle in transaction' or (state = 'active' and query ~ 'insert into (session|import)'))
+        and (state = 'idle in transaction' or (state = 'active' and query ~ 'insert into (session_|import)'))
       limit 1`;
     ended += rows.length;
   }
