@@ -306,6 +306,25 @@ describe("where a client could know another owner, nobody is told one", () => {
     expect(canonical.openings()).toEqual([span, start]);
   });
 
+  // Bug: a client that joined was told the owner from before the snapshot, and refused the event.
+  test("a message that a snapshot takes away, and that is made anew in the same run", () => {
+    const earlier = [BEGIN, text("START", ofS), text("END", ofS)];
+    const away = [...earlier, { type: "MESSAGES_SNAPSHOT", messages: [] }];
+    const content = text("CONTENT", { delta: "a", ...ofS });
+    expect(last([...away, text("START"), content])).toEqual(text("CONTENT", { delta: "a" }));
+    expect(last([...away, text("START", ofS), content])).toEqual(content);
+    const within = call("START", { toolCallName: "f", parentMessageId: "m" });
+    expect(last([...away, within, text("START", ofS)])).toEqual(text("START"));
+    expect(last([...earlier, within, text("START", ofS)])).toEqual(text("START", ofS));
+  });
+
+  // Bug: a client that joined took the reasoning for the agent's, and refused its END.
+  test("reasoning of a subagent's that starts once more, and does not say so", () => {
+    const span = { type: "REASONING_START", messageId: "g" };
+    const { canonical } = folded([BEGIN, { ...span, ...ofS }, span]);
+    expect(canonical.openings()).toEqual([{ ...span, ...ofS }]);
+  });
+
   test("reasoning that had no message, when a later run gives its id to one", () => {
     const start = { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning", ...ofS };
     const span = { type: "REASONING_START", messageId: "g" };

@@ -173,7 +173,7 @@ export class Constructs {
         this.#encrypted(out, said);
         return;
       case "MESSAGES_SNAPSHOT":
-        this.#owners.told(value["messages"]);
+        this.#owners.replaced(value["messages"]);
         break;
       default: // State, RAW and CUSTOM say whose they are, and nobody minds.
     }
@@ -188,6 +188,9 @@ export class Constructs {
       const owned = OWNED[kind];
       const isAgreed = owned === undefined || this.#owners.agrees(owned, key, tag);
       const kept = isAgreed ? opening : without(opening, "subagentRunId");
+      // One that was opened again may do without its tag, for those who have it from the first time.
+      const owner = kind === "reasoning" ? this.#owners.subagentOfReasoning(key) : undefined;
+      if (owner !== undefined) return { ...kept, subagentRunId: owner };
       // The call is in its message by now, and nobody asks to which one it was to go.
       return kind === "tool_call" ? without(kept, "parentMessageId") : kept;
     });

@@ -26,7 +26,7 @@ const DISPUTED = Symbol("disputed");
 interface Owned {
   /** Undefined: the agent itself. */
   readonly owner: string | undefined | typeof DISPUTED;
-  /** The run in which a client from the beginning was told last; NEVER: it was not. */
+  /** When a client from the beginning was told last, in runs and snapshots; NEVER: it was not. */
   readonly run: number;
   /** Of a tool call. */
   readonly name: string | undefined;
@@ -113,6 +113,12 @@ export class Ownership {
     return known === undefined ? !this.#isFull : known.owner === tag;
   }
 
+  /** The subagent that reasoning is of, where nobody would say otherwise. */
+  subagentOfReasoning(id: string): string | undefined {
+    const owner = this.#owners.reasoning.get(id)?.owner;
+    return typeof owner === "string" ? owner : undefined;
+  }
+
   /** An event makes a message by itself; it may have any tag. */
   made(id: string, tag: string | undefined): void {
     this.#merge("message", id, tag);
@@ -155,7 +161,7 @@ export class Ownership {
       this.#note("tool_call", id, isSame ? told : DISPUTED, name);
       // The message that the call is in, which may be one of its own: a client from the beginning is
       // not told whose that is.
-      if (parent === undefined && parentId !== undefined)
+      if (parentId !== undefined && parent?.run !== this.#run)
         this.#merge("message", parentId, kept, NEVER);
       this.#merge("message", id, kept, NEVER);
     } else {
@@ -172,6 +178,12 @@ export class Ownership {
 
   nameOf(toolCallId: string): string | undefined {
     return this.#owners.tool_call.get(toolCallId)?.name;
+  }
+
+  /** A MESSAGES_SNAPSHOT: what it takes away is made anew, and says anew whose it is. */
+  replaced(messages: unknown): void {
+    this.#run += 1;
+    this.told(messages);
   }
 
   /** The messages of a snapshot, or of a run's input. */
