@@ -12,6 +12,10 @@ export default defineConfig({
           name: "unit",
           include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
           testTimeout: 30_000,
+          // Nothing waits here, and a file leaves nothing behind: as many as there are processors, in
+          // workers that go on with what they have loaded.
+          maxWorkers: "100%",
+          isolate: false,
         },
       },
       {
@@ -21,6 +25,7 @@ export default defineConfig({
           globalSetup: ["test/support/postgres-server.ts"],
           testTimeout: 60_000,
           hookTimeout: 60_000,
+          maxWorkers: 4,
         },
       },
       {
@@ -30,7 +35,7 @@ export default defineConfig({
           testTimeout: 120_000,
           hookTimeout: 120_000,
           // Each file starts processes of its own, and waits for them much of its time.
-          maxWorkers: 3,
+          maxWorkers: 4,
         },
       },
     ],

@@ -32,11 +32,11 @@ const TICKET_KEY_BYTES = 48;
 
 /** Throws a ServiceError that names the setting at fault and quotes nothing of a file. */
 export async function readTls(files: TlsFiles): Promise<ReadTls> {
-  const [cert, key, ca] = await Promise.all([
-    read("certFile", files.certFile),
-    read("keyFile", files.keyFile),
-    files.clientCaFile === undefined ? undefined : read("clientCaFile", files.clientCaFile),
-  ]);
+  // One after the other: of several that are at fault it is always the same one that is named.
+  const cert = await read("certFile", files.certFile);
+  const key = await read("keyFile", files.keyFile);
+  const { clientCaFile } = files;
+  const ca = clientCaFile === undefined ? undefined : await read("clientCaFile", clientCaFile);
   const [leaf] = certificatesIn("certFile", cert);
   if (ca !== undefined) certificatesIn("clientCaFile", ca);
   if (leaf?.checkPrivateKey(privateKeyIn(key)) !== true) {

@@ -1,6 +1,6 @@
 /** What the command is asked for; it prints how to ask where that makes no sense. */
 import { parseArgs } from "node:util";
-import { seedOfRun } from "../support/random.ts";
+import { newSeed } from "../support/random.ts";
 import { DEFECTS } from "./defects-table.ts";
 import { FAULT_KINDS, type FaultKind, isFaultKind } from "./plan.ts";
 
@@ -33,7 +33,7 @@ export function readOptions(args: readonly string[]): FaultsOptions | undefined 
   const { values } = parsed(args) ?? {};
   if (values === undefined) return undefined;
   const seconds = Number(values.seconds ?? "60");
-  const seed = values.seed === undefined ? seedOfRun() : Number(values.seed);
+  const seed = values.seed === undefined ? newSeed() : Number(values.seed);
   const kinds = values.faults === undefined ? FAULT_KINDS : values.faults.split(",");
   const defects = defectsIn(values.defects);
   const isSound =

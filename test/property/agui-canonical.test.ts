@@ -222,19 +222,28 @@ test("who joins at any event ends with what who never left has", async () => {
   );
 });
 
-/** Fragments of one construct that follow one another, as one. */
+/**
+ * Fragments of one construct that follow one another, as one. One that repeats the metadata of the event
+ * before it, and says nothing, is none: two chunks without a text are one row.
+ */
 function joinedFragments(events: readonly CanonicalEvent[]): readonly JsonObject[] {
   const result: JsonObject[] = [];
   for (const { value } of events) {
     const last = result.at(-1);
     const { delta, timestamp: _, ...rest } = value;
     const { delta: before, timestamp: __, ...lastRest } = last ?? {};
+    if (delta === "" && repeats(lastRest, rest)) continue;
     const isText = typeof delta === "string" && typeof before === "string";
     if (isText && JSON.stringify(rest) === JSON.stringify(lastRest))
       result[result.length - 1] = { ...last, delta: before + delta };
     else result.push(value);
   }
   return result;
+}
+
+function repeats(before: JsonObject, { type: _, ...event }: JsonObject): boolean {
+  const fields = Object.entries(event);
+  return fields.every(([name, value]) => JSON.stringify(before[name]) === JSON.stringify(value));
 }
 
 function mergedRows(events: readonly LoggedEvent[]): readonly LoggedEvent[] {

@@ -30,6 +30,8 @@ const NEW_SINCE_0_0_57 = ["metadata", "subagentRunId", "usage"];
 function before(this: object, key: string, value: unknown): unknown {
   // That of an interrupt, which has a reason, and that of a tool, which has a description, are older.
   if (key === "metadata" && ("reason" in this || "description" in this)) return value;
+  // An outcome took no unknown keys.
+  if ("type" in this && (this.type === "interrupt" || this.type === "success")) return value;
   return NEW_SINCE_0_0_57.includes(key) ? undefined : value;
 }
 
