@@ -241,9 +241,10 @@ function joinedFragments(events: readonly CanonicalEvent[]): readonly JsonObject
   return result;
 }
 
-function repeats(before: JsonObject, { type: _, ...event }: JsonObject): boolean {
-  const fields = Object.entries(event);
-  return fields.every(([name, value]) => JSON.stringify(before[name]) === JSON.stringify(value));
+function repeats(before: JsonObject, event: JsonObject): boolean {
+  return Object.entries(event).every(
+    ([name, value]) => name === "type" || JSON.stringify(before[name]) === JSON.stringify(value),
+  );
 }
 
 function mergedRows(events: readonly LoggedEvent[]): readonly LoggedEvent[] {
