@@ -379,7 +379,8 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
           const command = imported("--dry-run");
           await expect.poll(() => waitingForLocks(client), { timeout: 30_000 }).toBe(1);
           const ended = await client`select pg_terminate_backend(pid) from pg_stat_activity
-            where application_name = 'session-ledger' and wait_event_type = 'Lock'`;
+            where datname = current_database() and application_name = 'session-ledger'
+              and wait_event_type = 'Lock'`;
           expect(ended).toHaveLength(1);
           return { command };
         });

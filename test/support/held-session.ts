@@ -25,10 +25,11 @@ export async function holdSession(sql: postgres.Sql, sessionId: string): Promise
   return { release, [Symbol.asyncDispose]: release };
 }
 
-/** How many statements of services wait for a lock. */
+/** How many statements of services wait for a lock in the database: other files have theirs beside it. */
 export async function waitingForLocks(sql: postgres.Sql): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select count(*)::int as count from pg_stat_activity
-    where application_name = 'session-ledger' and wait_event_type = 'Lock'`;
+    where datname = current_database() and application_name = 'session-ledger'
+      and wait_event_type = 'Lock'`;
   return row?.count ?? 0;
 }
