@@ -9,10 +9,15 @@ import { once } from "node:events";
 import { spawn } from "node:child_process";
 import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp, endProcess, runningPostmaster } from "../support/embedded-fixture.ts";
+import { cleanUp, endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
 import { problemsOf } from "../support/history-check.ts";
-import { readWitness } from "../support/history-witness.ts";
-import { Replicas, type SharedDatabase, startDatabase, underLoad } from "../support/replicas.ts";
+import {
+  Replicas,
+  type SharedDatabase,
+  startDatabase,
+  underLoad,
+  witnessAt,
+} from "../support/replicas.ts";
 import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
@@ -44,19 +49,21 @@ interface Scenario {
 
 /** What is wrong with what the watchers saw. */
 async function problemsUnder({ env, strike, check }: Scenario): Promise<readonly string[]> {
-  const { sql, server } = database;
-  await sql`drop schema if exists public cascade`;
-  await sql`drop schema if exists drizzle cascade`;
-  await sql`create schema public`;
+  const { server } = database;
+  await withSql(server.url, async (sql) => {
+    await sql`drop schema if exists public cascade`;
+    await sql`drop schema if exists drizzle cascade`;
+    await sql`create schema public`;
+  });
   const replicas = await Replicas.start({ DATABASE_URL: server.url, ...env });
   try {
     const { addresses } = replicas;
     const history = await underLoad(
-      { addresses, sql },
+      { addresses, url: server.url },
       { ...LOAD, strike: async () => strike?.(replicas) },
     );
     await check?.(replicas);
-    return problemsOf(history, await readWitness(sql, history.sessionIds()));
+    return problemsOf(history, await witnessAt(server.url, history.sessionIds()));
   } finally {
     await replicas.stop();
   }

@@ -8,10 +8,11 @@ import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
 } from "../../src/store/embedded/embedded-postgres.ts";
-import { makeDirectory, recordingLog } from "./embedded-fixture.ts";
+import { makeDirectory, recordingLog, withSql } from "./embedded-fixture.ts";
 import { History } from "./history.ts";
 import { send, watch } from "./history-clients.ts";
 import { plan, PUSH_KINDS } from "./history-pushes.ts";
+import type { Witness } from "./history-check.ts";
 import { readWitness } from "./history-witness.ts";
 import { type ServiceProcess, startService } from "./service-process.ts";
 
@@ -115,9 +116,14 @@ const CATCH_UP_LIMIT_MS = 40_000;
 /** Rows that one watcher has seen when the load is called under way. */
 const UNDER_WAY_ROWS = 20;
 
+/** On a connection of its own: one that was there before PostgreSQL was killed may never answer. */
+export function witnessAt(url: string, sessionIds: Iterable<string>): Promise<Witness> {
+  return withSql(url, (sql) => readWitness(sql, sessionIds));
+}
+
 /** What was sent and seen; every watcher has come to the end of its session, or has failed. */
 export async function underLoad(
-  { addresses, sql }: { readonly addresses: readonly string[]; readonly sql: postgres.Sql },
+  { addresses, url }: { readonly addresses: readonly string[]; readonly url: string },
   load: Load,
 ): Promise<History> {
   const history = new History();
@@ -146,7 +152,7 @@ export async function underLoad(
   await readers[0]?.until(BigInt(UNDER_WAY_ROWS));
   await load.strike();
   await Promise.all(writing);
-  const { counters } = await readWitness(sql, sessionIds);
+  const { counters } = await witnessAt(url, sessionIds);
   const late = setTimeout(() => {
     for (const reader of readers) {
       const head = counters.get(reader.sessionId)?.[reader.stream] ?? 0n;
