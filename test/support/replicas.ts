@@ -140,16 +140,18 @@ export async function underLoad(
     watch(byTurns(clients, Math.floor(at / sessionIds.length)), reader, ended.signal),
   );
   const untilMs = performance.now() + load.seconds * 1_000;
+  const underWay = new AbortController();
   const writing = Array.from({ length: load.writers }, async (_, writer) => {
     const client = byTurns(clients, writer);
-    for (let turn = 0; performance.now() < untilMs; turn += 1) {
+    for (let turn = 0; !underWay.signal.aborted || performance.now() < untilMs; turn += 1) {
       const sessionId = sessionIds[(writer + turn * load.writers) % sessionIds.length] ?? "";
       const kind = PUSH_KINDS[(writer + turn) % PUSH_KINDS.length] ?? "event";
       const push = history.push(plan(history, { sessionId, kind, keyed: true }));
       await send({ history, client }, push);
     }
   });
-  await readers[0]?.until(BigInt(UNDER_WAY_ROWS));
+  // However slow the machine is: who stopped writing before would leave this waiting for ever.
+  await readers[0]?.until(BigInt(UNDER_WAY_ROWS)).finally(() => underWay.abort());
   await load.strike();
   await Promise.all(writing);
   const { counters } = await witnessAt(url, sessionIds);
