@@ -1,5 +1,6 @@
 import { BlockList, isIP } from "node:net";
 import { type Address, parseAddress } from "./base/address.ts";
+import { durationMs } from "./base/duration.ts";
 
 /**
  * One thing that the environment decides: its variable, what may be written there, what it becomes.
@@ -135,11 +136,10 @@ export function duration(
   return {
     fallback: undefined,
     ...described,
-    expected: `a number and ms, s, m, h or d, from ${minMs}ms to ${maxMs / UNIT_MS.h}h`,
+    expected: `a number and ms, s, m, h or d, from ${minMs}ms to ${maxMs / HOUR_MS}h`,
     secret: false,
     parse: (text) => {
-      const [, digits = "", unit = ""] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(text) ?? [];
-      const valueMs = Number(digits) * (UNIT_MS[unit] ?? Number.NaN);
+      const valueMs = durationMs(text, DURATION_DIGITS_MAX) ?? Number.NaN;
       return valueMs >= minMs && valueMs <= maxMs ? { value: valueMs } : undefined;
     },
   };
@@ -217,13 +217,8 @@ export function optional<T>(setting: Setting<T>): Setting<T | undefined> {
   return setting;
 }
 
-const UNIT_MS: Readonly<Record<string, number>> & { readonly h: number } = {
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-};
+const HOUR_MS = 3_600_000;
+const DURATION_DIGITS_MAX = 9;
 
 /** Absent: not used. */
 export function natsUrl(described: Described): Setting<string | undefined> {

@@ -1,16 +1,11 @@
 import { InvalidArgumentError } from "commander";
+import { durationMs } from "../base/duration.ts";
 import { addressText, loadClientConfig } from "../config.ts";
 
 /** A seq is a signed 64-bit number in the contract. */
 const SEQ_MAX = 2n ** 63n - 1n;
 const LIMIT_MAX = 1_000_000_000;
-const UNITS_MS: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-};
+const DURATION_DIGITS_MAX = 6;
 
 export function seqArgument(text: string): bigint {
   const seq = /^\d{1,19}$/.test(text) ? BigInt(text) : -1n;
@@ -27,11 +22,10 @@ export function limitArgument(text: string): number {
 }
 
 export function durationArgument(text: string): number {
-  const [, digits, unit = ""] = /^(\d{1,6})(ms|s|m|h|d)$/.exec(text) ?? [];
-  const unitMs = UNITS_MS[unit];
-  if (unitMs === undefined)
+  const valueMs = durationMs(text, DURATION_DIGITS_MAX);
+  if (valueMs === undefined)
     throw new InvalidArgumentError("Expected a duration like 500ms, 60s, 5m, 2h, 1d.");
-  return Number(digits) * unitMs;
+  return valueMs;
 }
 
 const AGE_UNITS_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };

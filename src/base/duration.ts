@@ -1,0 +1,14 @@
+const UNITS_MS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
+
+/** A span of time as people write it: `30s`, `10m`, `30d`. Undefined: it is none, or has more digits. */
+export function durationMs(text: string, digitsMax: number): number | undefined {
+  const [, digits = "", unit = ""] = /^(\d+)(ms|s|m|h|d)$/.exec(text) ?? [];
+  const unitMs = UNITS_MS[unit];
+  return unitMs === undefined || digits.length > digitsMax ? undefined : Number(digits) * unitMs;
+}
