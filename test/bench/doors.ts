@@ -7,7 +7,7 @@ import type { Bench, Findings } from "./bench.ts";
 import { medians, type Ratio, ratioOf } from "./figures.ts";
 import { type LoadFigures, runLoad } from "./load.ts";
 import { pushAmount } from "./push.ts";
-import { startLedger, startReplica, type Target } from "./servers.ts";
+import { type Ledger, startLedger, startReplica, type Target } from "./servers.ts";
 import { SHAPES, type ShapeName } from "./shapes.ts";
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
 
@@ -60,10 +60,21 @@ export async function benchDoors(bench: Bench): Promise<Findings> {
 
 async function startBoth(bench: Bench): Promise<Readonly<Record<Door, Target>>> {
   const ledger = await startLedger(bench, { env: { WAKE_UPS: "poll" } });
+  const closed = await startClosed(bench, ledger);
+  const open = await startReplica(bench, ledger, { WAKE_UPS: "poll" });
+  return { open, closed };
+}
+
+/** A replica with TLS, a token and limits. */
+export async function startClosed(
+  bench: Bench,
+  ledger: Ledger,
+  checkout?: string,
+): Promise<Target> {
   const authority = await createAuthority();
   const { certFile, keyFile } = await certificateFiles(await authority.server(), authority);
   const tokens = { tokens: [{ id: "bench", token: TOKEN, roles: ["runner"] }] };
-  const closed = await startReplica(bench, ledger, {
+  const env = {
     WAKE_UPS: "poll",
     TLS_CERT_FILE: certFile,
     TLS_KEY_FILE: keyFile,
@@ -73,7 +84,7 @@ async function startBoth(bench: Bench): Promise<Readonly<Record<Door, Target>>> 
     PRINCIPAL_BYTES_PER_SECOND: "10000000000",
     SESSION_MESSAGES_PER_SECOND: "1000000",
     SESSION_BYTES_PER_SECOND: "10000000000",
-  });
-  const open = await startReplica(bench, ledger, { WAKE_UPS: "poll" });
-  return { open, closed: { ...closed, door: { authority: authority.certificate, token: TOKEN } } };
+  };
+  const closed = await startReplica(bench, ledger, env, checkout);
+  return { ...closed, door: { authority: authority.certificate, token: TOKEN } };
 }

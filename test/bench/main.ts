@@ -5,6 +5,7 @@
  */
 import { cleanUp } from "../support/embedded-fixture.ts";
 import type { Bench, Findings } from "./bench.ts";
+import { benchAgainst } from "./against.ts";
 import { benchAuth } from "./auth.ts";
 import { benchCompression } from "./compression.ts";
 import { benchDoors } from "./doors.ts";
@@ -34,6 +35,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   writer: benchWriter,
   auth: benchAuth,
   doors: benchDoors,
+  against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,
 };

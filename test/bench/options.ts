@@ -15,9 +15,14 @@ const BENCHES = [
   "auth",
   "doors",
 ] as const;
+/** Needs `--old`, so `all` leaves it out. */
+const AGAINST = "against";
 /** Of which there are profiles. */
 const PROFILED = ["push", "stream"] as const;
-export type BenchName = (typeof BENCHES)[number] | `profile ${(typeof PROFILED)[number]}`;
+export type BenchName =
+  | (typeof BENCHES)[number]
+  | typeof AGAINST
+  | `profile ${(typeof PROFILED)[number]}`;
 
 export interface BenchOptions {
   readonly benches: readonly BenchName[];
@@ -31,15 +36,20 @@ export interface BenchOptions {
   readonly parts: readonly string[] | undefined;
   /** A folder of recorded streams; undefined: what CORPUS names, or the project's own. */
   readonly corpus: string | undefined;
+  /** A folder with another checkout, for `against`. */
+  readonly old: string | undefined;
 }
 
 export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
+       npm run bench -- against --old DIR [options]
        npm run bench -- profile ${PROFILED.join("|")} [options]
 
   --seconds N   how long one run of load takes
   --calls N     how many calls (rows, for read) it has instead
   --rounds N    how often each server gets its turn
-  --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow
+  --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow;
+                of against: push, doors, stream1, stream50, read, watch
+  --old DIR     another checkout with its node_modules, for against: old and new by turns
   --corpus DIR  recorded streams, for compression, redaction and stream
   --quick       everything small: shows that it works, its figures mean nothing
 
@@ -58,6 +68,7 @@ export function readOptions(args: readonly string[]): BenchOptions | undefined {
         rounds: { type: "string" },
         parts: { type: "string" },
         corpus: { type: "string" },
+        old: { type: "string" },
         quick: { type: "boolean", default: false },
       },
     });
@@ -66,8 +77,9 @@ export function readOptions(args: readonly string[]): BenchOptions | undefined {
     const rounds = countOf(values.rounds) ?? (values.quick ? 1 : 3);
     const parts = values.parts?.split(",");
     if (benches === undefined) return undefined;
-    const { quick, corpus } = values;
-    return { benches, ...amount, rounds, quick, parts, corpus };
+    const { quick, corpus, old } = values;
+    if (benches.includes(AGAINST) !== (old !== undefined)) return undefined;
+    return { benches, ...amount, rounds, quick, parts, corpus, old };
   } catch {
     return undefined;
   }
@@ -80,6 +92,7 @@ function benchesOf(names: readonly string[]): readonly BenchName[] | undefined {
     return profiled === undefined || more.length > 0 ? undefined : [`profile ${profiled}`];
   }
   if (what !== undefined) return undefined;
+  if (name === AGAINST) return [AGAINST];
   const known = BENCHES.find((bench) => bench === name);
   if (known !== undefined) return [known];
   return name === "all" ? BENCHES : undefined;

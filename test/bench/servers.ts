@@ -1,6 +1,7 @@
 /** The three servers that are measured, and the witness of what the first has really stored. */
 import { readFile, realpath } from "node:fs/promises";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import postgres from "postgres";
 import { z } from "zod";
 import { DATABASE, ROLE } from "../../src/store/embedded/cluster.ts";
@@ -79,12 +80,14 @@ export async function startLedger(
   options: {
     readonly nodeArgs?: readonly string[];
     readonly env?: Readonly<Record<string, string>>;
+    /** The folder of the checkout to start; this one unless it is given. */
+    readonly checkout?: string | undefined;
   } = {},
 ): Promise<Ledger> {
   const dataDir = await makeDirectory();
   let port = 0;
   const { pid, ready, ...server } = await startProcess(bench, {
-    script: new URL("../../src/main.ts", import.meta.url),
+    script: mainOf(options.checkout),
     nodeArgs: options.nodeArgs ?? [],
     env: {
       ...ADDRESSES,
@@ -122,6 +125,12 @@ export async function startLedger(
   };
 }
 
+function mainOf(checkout: string | undefined): URL {
+  return checkout === undefined
+    ? new URL("../../src/main.ts", import.meta.url)
+    : pathToFileURL(resolve(checkout, "src/main.ts"));
+}
+
 export interface Replica extends Target {
   readonly httpAddress: string;
   stop(): Promise<void>;
@@ -132,9 +141,10 @@ export async function startReplica(
   bench: Bench,
   ledger: Ledger,
   env: Readonly<Record<string, string>> = {},
+  checkout?: string,
 ): Promise<Replica> {
   const { pid, ready, ...server } = await startProcess(bench, {
-    script: new URL("../../src/main.ts", import.meta.url),
+    script: mainOf(checkout),
     env: {
       ...ADDRESSES,
       ...UNLIMITED,

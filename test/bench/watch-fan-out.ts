@@ -14,7 +14,7 @@ const CONNECTIONS = 10;
 const ROWS = 1_000;
 const PUSHES_IN_FLIGHT = 64;
 
-interface Turn {
+export interface FanOutFigures {
   readonly rowsPerSecond: number;
   readonly cpuMicrosPerRow: number;
 }
@@ -26,7 +26,7 @@ export async function watchFanOut(bench: Bench): Promise<Findings> {
     env: { WATCHERS_PER_SESSION_MAX: String(WATCHERS), WATCHERS_MAX: String(4 * WATCHERS) },
   });
   const noop = await startNoopStreams(bench, { watchers, rows });
-  const turns: Record<"service" | "noop", Turn[]> = { service: [], noop: [] };
+  const turns: Record<"service" | "noop", FanOutFigures[]> = { service: [], noop: [] };
   for (let round = 0; round <= bench.options.rounds; round += 1) {
     for (const name of round % 2 === 0
       ? (["noop", "service"] as const)
@@ -49,11 +49,11 @@ export async function watchFanOut(bench: Bench): Promise<Findings> {
   };
 }
 
-async function fanOut(
+export async function fanOut(
   bench: Bench,
   target: Target,
   { watchers: count, rows }: { readonly watchers: number; readonly rows: number },
-): Promise<Turn> {
+): Promise<FanOutFigures> {
   const sessionId = `bench-${randomUUID()}`;
   const watchers = new Watchers(bench);
   const cpuBeforeMs = await cpuMsOf(target.pid, { children: false });
@@ -74,7 +74,7 @@ async function fanOut(
   };
 }
 
-async function pushAll(
+export async function pushAll(
   { signal }: Bench,
   { address }: Target,
   { sessionId, rows }: { readonly sessionId: string; readonly rows: number },

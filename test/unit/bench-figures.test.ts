@@ -155,6 +155,7 @@ test("the command line says which benchmarks, and refuses what it does not know"
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);
   expect(readOptions(["compression", "--corpus", "streams"])?.corpus).toBe("streams");
+  expect(readOptions(["against", "--old", "../old"])?.old).toBe("../old");
 });
 
 test.each([
@@ -164,6 +165,8 @@ test.each([
   [["profile", "read"]],
   [["push", "--calls", "0"]],
   [["push", "--x"]],
+  [["against"]],
+  [["push", "--old", "../old"]],
 ])("the command line %j makes no sense", (args) => expect(readOptions(args)).toBeUndefined());
 
 function line(request: {

@@ -1,0 +1,125 @@
+/**
+ * Another checkout of the service against this one, before a change lands: both run at once, each on
+ * an embedded PostgreSQL of its own, and get the same load by turns, in reversed order in every second
+ * round. A ratio is new / old, so more than 1 is faster, but for CPU, where it is dearer.
+ */
+import { RpcClient } from "../support/grpc-client.ts";
+import type { Bench, Findings } from "./bench.ts";
+import { startClosed } from "./doors.ts";
+import { ratioOf, rounded } from "./figures.ts";
+import { runLoad } from "./load.ts";
+import { bytesOfPages, checkPages } from "./pages.ts";
+import { pushAmount } from "./push.ts";
+import { type Ledger, startLedger, type Target } from "./servers.ts";
+import { SHAPES } from "./shapes.ts";
+import { streamLoad } from "./stream.ts";
+import { runStreamLoad } from "./stream-load.ts";
+import { fanOut, pushAll } from "./watch-fan-out.ts";
+
+const NAMES = ["old", "new"] as const;
+type Name = (typeof NAMES)[number];
+
+interface Side {
+  readonly ledger: Ledger;
+  /** With TLS, a token and limits. */
+  readonly closed: Target;
+}
+
+interface Figure {
+  readonly perSecond: number;
+  /** NaN, in JSON null, where it was not measured. */
+  readonly cpuMicros: number;
+}
+
+const FAN_OUT_WATCHERS = 500;
+const FAN_OUT_ROWS = 500;
+const READ_ROWS = 20_000;
+/** Of one turn: a pass is shorter than the noise of the machine. */
+const READ_PASSES = 5;
+
+type Part = (bench: Bench, side: Side) => Promise<Figure>;
+
+const PARTS: Readonly<Record<string, Part>> = {
+  push: (bench, { ledger }) => unary(bench, ledger),
+  doors: (bench, { closed }) => unary(bench, closed),
+  stream1: (bench, { ledger }) => stream(bench, ledger, 1),
+  stream50: (bench, { ledger }) => stream(bench, ledger, 50),
+  read,
+  watch,
+};
+
+export async function benchAgainst(bench: Bench): Promise<Findings> {
+  const { parts: wanted, rounds, old } = bench.options;
+  const sides: Readonly<Record<Name, Side>> = {
+    old: await startSide(bench, old),
+    new: await startSide(bench, undefined),
+  };
+  const ratios: Record<string, Findings> = {};
+  for (const [part, measure] of Object.entries(PARTS)) {
+    if (wanted !== undefined && !wanted.includes(part)) continue;
+    const found: Record<Name, Figure[]> = { old: [], new: [] };
+    for (let round = 0; round <= rounds; round += 1) {
+      for (const name of round % 2 === 0 ? NAMES : NAMES.toReversed()) {
+        const figure = await measure(bench, sides[name]);
+        bench.progress(`${part}, round ${round}, ${name}: ${Math.round(figure.perSecond)}/s`);
+        if (round > 0) found[name].push(figure); // The first warms up.
+      }
+    }
+    const of = (name: Name, field: keyof Figure) => found[name].map((figure) => figure[field]);
+    ratios[part] = {
+      speed: ratioOf(of("new", "perSecond"), of("old", "perSecond")),
+      cpu: ratioOf(of("new", "cpuMicros"), of("old", "cpuMicros")),
+      rounds: found,
+    };
+  }
+  return { old, ratios };
+}
+
+async function startSide(bench: Bench, checkout: string | undefined): Promise<Side> {
+  const env = { WATCHERS_PER_SESSION_MAX: String(FAN_OUT_WATCHERS) };
+  const ledger = await startLedger(bench, { env, checkout });
+  return { ledger, closed: await startClosed(bench, ledger, checkout) };
+}
+
+async function unary(bench: Bench, target: Target): Promise<Figure> {
+  const found = await runLoad(bench, target, {
+    shape: SHAPES.sessions64,
+    amount: pushAmount(bench),
+  });
+  if (found.notCounted > 0) throw new Error(`${found.notCounted} pushes were refused`);
+  return { perSecond: found.callsPerSecond, cpuMicros: found.serverCpuMicrosPerCall };
+}
+
+async function stream(bench: Bench, ledger: Ledger, eventsPerFrame: 1 | 50): Promise<Figure> {
+  const load = streamLoad(bench, { eventsPerFrame, isWarmUp: false });
+  const found = await runStreamLoad(bench, ledger, load);
+  return { perSecond: found.eventsPerSecond, cpuMicros: found.serverCpuMicrosPerEvent };
+}
+
+/** The session is filled by pushes, because old and new may have different tables. */
+async function read(bench: Bench, { ledger }: Side): Promise<Figure> {
+  const rows = bench.options.quick ? 1_000 : READ_ROWS;
+  const session = { sessionId: "bench-read", rows, rareType: "", middleMicros: 0n };
+  if ((await ledger.witness.rowsOf([session.sessionId])) === 0) {
+    await pushAll(bench, ledger, session);
+  }
+  const client = new RpcClient(ledger.address);
+  try {
+    await checkPages(bench, client, session);
+    const beganMs = performance.now();
+    for (let pass = 0; pass < READ_PASSES; pass += 1) await bytesOfPages(bench, client, session);
+    const seconds = (performance.now() - beganMs) / 1_000;
+    return { perSecond: rounded((READ_PASSES * rows) / seconds), cpuMicros: Number.NaN };
+  } finally {
+    client.close();
+  }
+}
+
+async function watch(bench: Bench, { ledger }: Side): Promise<Figure> {
+  const { quick } = bench.options;
+  const load = quick
+    ? { watchers: 50, rows: 100 }
+    : { watchers: FAN_OUT_WATCHERS, rows: FAN_OUT_ROWS };
+  const { rowsPerSecond, cpuMicrosPerRow } = await fanOut(bench, ledger, load);
+  return { perSecond: rowsPerSecond, cpuMicros: cpuMicrosPerRow };
+}
