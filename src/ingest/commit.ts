@@ -22,7 +22,7 @@ export type Settled =
   | { readonly kind: "stored"; readonly rows: readonly StoredRow[] }
   | { readonly kind: "deduplicated"; readonly row: StoredRow }
   | { readonly kind: "refused"; readonly error: ServiceError }
-  | { readonly kind: "busy" };
+  | Extract<Outcome, { readonly kind: "failed" | "busy" }>;
 
 /** One answer a push, in order. Rejects with the driver's error. */
 export async function commitBatch(
@@ -46,6 +46,7 @@ export async function commitBatch(
     const outcome = outcomes[index] ?? { kind: "busy" };
     switch (outcome.kind) {
       case "busy":
+      case "failed":
         return outcome;
       case "stored":
         return { kind: "stored", rows: storedRows(push, outcome.places) };

@@ -23,7 +23,7 @@ import type { Unit } from "../base/lifecycle.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Span } from "../observability/trace.ts";
 import { failureOf } from "../store/failure.ts";
-import type { NewRow, Push } from "../store/push.ts";
+import type { Push } from "../store/push.ts";
 import type { StoredRow } from "../store/rows.ts";
 import type { OpenedStream, StreamRequest } from "../store/streams.ts";
 import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
@@ -35,7 +35,7 @@ import {
   RETRY_LIMIT_MS,
 } from "./limits.ts";
 import { Opener } from "./opener.ts";
-import { type BatchLimits, PushQueue, type Waiting } from "./queue.ts";
+import { type BatchLimits, bytesOf, PushQueue, type Waiting } from "./queue.ts";
 import { callerGone, databaseUnavailable, outcomeUnknown, queueFull, stopping } from "./refusal.ts";
 
 /** Of a committed push, or of the earlier one that it repeats. */
@@ -106,9 +106,6 @@ interface Remainder {
   /** PostgreSQL could not take it: wait before the next try. */
   failed: boolean;
 }
-
-/** Rows besides their payload: ids, times, the JSON around them. An estimate for the bounds. */
-const ROW_OVERHEAD_BYTES = 256;
 
 export function createIngest(dependencies: IngestDependencies, limits: IngestLimits): Ingest {
   return new GroupCommit(dependencies, limits);
@@ -249,6 +246,10 @@ class GroupCommit implements Ingest {
     metrics.batchRows.observe(rowsOf(items));
     this.#trace(items, startMs, true);
     this.#settle(items, settled, remainder);
+    const failure = settled.find((answer) => answer.kind === "failed");
+    if (failure === undefined) return;
+    const failed = items.filter((_, index) => settled[index]?.kind === "failed");
+    await this.#recover(failed, options, remainder, failure.error);
   }
 
   /** One commit, in the trace of everybody in it. */
@@ -288,6 +289,9 @@ class GroupCommit implements Ingest {
         case "busy":
           remainder.contended.add(item.push.sessionId);
           this.#again(item, remainder, undefined);
+          break;
+        case "failed": // Told by what failed, after those that are settled.
+          break;
       }
     }
   }
@@ -377,11 +381,6 @@ function isRepeatable({ key, range }: Push): boolean {
 /** Whatever failed last: one try that was lost after sending may have been committed. */
 function givenUp(item: Item, cause: unknown): ServiceError {
   return item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
-}
-
-function bytesOf({ payload, sender, fragments }: NewRow): number {
-  const others = (sender?.length ?? 0) + (fragments?.length ?? 0);
-  return Buffer.byteLength(payload) + others + ROW_OVERHEAD_BYTES;
 }
 
 function rowsOf(items: readonly Item[]): number {

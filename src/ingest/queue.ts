@@ -10,7 +10,7 @@
  *
  * A line is contended after its session was found locked: then it goes alone, in a batch that waits.
  */
-import { Independent, type Push } from "../store/push.ts";
+import { Independent, type NewRow, type Push } from "../store/push.ts";
 
 export interface Waiting {
   readonly push: Push;
@@ -143,6 +143,15 @@ export class PushQueue<T extends Waiting> {
     else this.#contended.delete(line);
     if (line.waiting.length === 0 && !line.inFlight) this.#lines.delete(line.sessionId);
   }
+}
+
+/** A row besides its texts: ids, times, the JSON around them. An estimate for the bounds. */
+const ROW_OVERHEAD_BYTES = 256;
+
+/** What a row takes of the bounds of a batch and of the queue. */
+export function bytesOf({ payload, sender, fragments }: NewRow): number {
+  const others = (sender?.length ?? 0) + (fragments?.length ?? 0);
+  return Buffer.byteLength(payload) + others + ROW_OVERHEAD_BYTES;
 }
 
 /** From the front, at least one, up to the limits, and not past one that depends on an earlier one. */

@@ -48,7 +48,9 @@ type Verdict = "stale_epoch" | "deduplicated" | "key_reused" | "stream_replaced"
 
 /**
  * Resolves after commit, with one outcome a push. No push may depend on an earlier one of the batch
- * (`Independent`). Rejects with the driver's error; what was stored by then stays.
+ * (`Independent`). Rejects with the driver's error when the first turn fails. When a later one fails,
+ * its pushes are `failed`, and those of the turns after it, which were never sent, are `busy`: earlier
+ * turns are committed, and their pushes must not be sent again.
  */
 export async function append(
   database: Database,
@@ -59,7 +61,14 @@ export async function append(
   const turns: (readonly Push[])[] = [pushes];
   for (let rest = turns.shift(); rest !== undefined; rest = turns.shift()) {
     if (rest.length === 0) continue;
-    const turn = await appendOnce(database, rest, options);
+    let turn: Turn;
+    try {
+      turn = await appendOnce(database, rest, options);
+    } catch (error) {
+      if (rest === pushes) throw error;
+      for (const push of rest) outcomes.set(push, { kind: "failed", error });
+      break;
+    }
     for (const [push, outcome] of turn.settled) outcomes.set(push, outcome);
     const left = rest.filter((push) => !turn.settled.has(push));
     const next = left.filter((push) => !turn.later.has(push));

@@ -80,7 +80,9 @@ export type Outcome =
   | { readonly kind: "gap" }
   /** The session would hold more than it may of one of the two. */
   | { readonly kind: "full"; readonly of: "rows" | "bytes"; readonly max: number }
-  /** Somebody holds the session; ask again for it alone, with `wait`. */
+  /** A later turn of the batch failed with the driver's error; the turns before it are committed. */
+  | { readonly kind: "failed"; readonly error: unknown }
+  /** Nothing was done: another transaction holds the session. Ask again for it alone, with `wait`. */
   | { readonly kind: "busy" };
 
 /**

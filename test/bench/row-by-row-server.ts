@@ -49,6 +49,7 @@ const ingest: Pick<Ingest, "push"> = {
       case "refused":
         throw settled.error;
       case "busy":
+      case "failed":
       case undefined:
         throw databaseUnavailable(undefined);
     }

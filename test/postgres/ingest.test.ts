@@ -4,6 +4,8 @@ import { systemClock } from "../../src/base/clock.ts";
 import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
+import { append } from "../../src/store/append.ts";
+import type { Database, Fields } from "../../src/store/database.ts";
 import { readPage } from "../../src/store/pages.ts";
 import type { Push } from "../../src/store/push.ts";
 import type { StoredRow } from "../../src/store/rows.ts";
@@ -244,6 +246,65 @@ describe("without a key", () => {
     );
     expect(await codeOf(ingest.push(newPush("lost"), stays))).toBe("OUTCOME_UNKNOWN");
     await ingest.stop();
+  });
+});
+
+describe("a batch that a session's limit cuts into turns, of which the third one fails", () => {
+  // The bug: append() had committed the second turn, and ingest sent the whole batch again.
+  async function pushed(
+    sessionId: string,
+    payloadBytes: readonly number[],
+    failing: (turn: () => Promise<readonly Fields[]>) => Promise<readonly Fields[]>,
+  ) {
+    let turns = 0;
+    const database: Database = {
+      ...ledger.database,
+      attempt(statement) {
+        turns += 1;
+        const turn = () => ledger.database.attempt(statement);
+        return turns === 3 ? failing(turn) : turn();
+      },
+    };
+    const limits = { sessionRowsMax: 10, sessionBytesMax: 1_000 };
+    const writer: LedgerWriter = {
+      ...ledgerWriter(ledger.database),
+      append: (pushes) => append(database, pushes, { createMissing: true, wait: true, limits }),
+    };
+    const ingest = createIngest(
+      { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
+      LIMITS,
+    );
+    const answers = await Promise.all(
+      payloadBytes.map((bytes) => {
+        const rows = [newRow({ payload: "x".repeat(bytes) })];
+        return codeOf(ingest.push(newPush(sessionId, { rows }), stays));
+      }),
+    );
+    await ingest.stop();
+    return { answers, seqs: await seqsOf(sessionId) };
+  }
+
+  test.each([
+    { name: "small", bytes: [300, 900] },
+    { name: "large", bytes: [600, 600] },
+  ])("on a locked row: what was stored ($name) is stored once and answered", async (one) => {
+    const other = postgres(ledger.url, { max: 1 });
+    const sessionId = `locked-${one.name}`;
+    const { answers, seqs } = await pushed(sessionId, one.bytes, (turn) =>
+      other.begin(async (transaction) => {
+        await transaction`select 1 from sessions where id = ${sessionId} for update`;
+        return turn();
+      }),
+    );
+    expect({ answers, seqs }).toEqual({ answers: ["stored", "SESSION_FULL"], seqs: [1n] });
+    await other.end();
+  });
+
+  test("with a lost answer: its push alone has an unknown outcome, and nothing goes again", async () => {
+    const lost = await pushed("answer-lost", [600, 600], async () => {
+      throw Object.assign(new Error("write CONNECTION_CLOSED"), { code: "CONNECTION_CLOSED" });
+    });
+    expect(lost).toEqual({ answers: ["stored", "OUTCOME_UNKNOWN"], seqs: [1n] });
   });
 });
 
