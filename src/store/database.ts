@@ -11,8 +11,8 @@ import { PgDialect } from "drizzle-orm/pg-core";
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
 import type { Unit } from "../base/lifecycle.ts";
-import { drizzleError, errorOfDriver, failureOf, storeError } from "./failure.ts";
-import { type Pool, Pools } from "./pools.ts";
+import { codeOf, drizzleError, errorOfDriver, isConnectionLost, storeError } from "./failure.ts";
+import { POOL_LEFT, type Pool, Pools, PoolSockets, type Target } from "./pools.ts";
 import { inTransaction, parameterOf, type Transaction, within } from "./transaction.ts";
 
 export interface DatabaseOptions {
@@ -53,14 +53,18 @@ export function createDatabase(options: DatabaseOptions): Database {
   const answerLimitMs = options.statementTimeoutMs + ANSWER_GRACE_MS;
 
   async function answered<T>(ask: (pool: Pool) => PromiseLike<T>): Promise<T> {
-    const pool = pools.current;
-    try {
-      const answer = await within(answerLimitMs, ask(pool));
-      pools.worked(pool);
-      return answer;
-    } catch (error) {
-      if (failureOf(errorOfDriver(error)) === "unknown") pools.retire(pool);
-      throw error;
+    for (;;) {
+      const pool = pools.current;
+      try {
+        const answer = await within(answerLimitMs, ask(pool));
+        pools.worked(pool);
+        return answer;
+      } catch (error) {
+        const cause = errorOfDriver(error);
+        if (isConnectionLost(cause)) pools.retire(pool);
+        // It was not sent, and there is another pool.
+        if (codeOf(cause) !== POOL_LEFT || !pools.isOpen) throw error;
+      }
     }
   }
   async function attempt(statement: SQL): Promise<readonly Fields[]> {
@@ -86,11 +90,15 @@ export function createDatabase(options: DatabaseOptions): Database {
     },
     async transaction(work) {
       const one = { ...options, connectionsMax: 1 };
-      const open = (lost: () => void): postgres.Sql => connect(one, lost).client;
+      let pool: Pool | undefined;
+      const open = (lost: () => void): postgres.Sql => (pool = connect(one, lost)).client;
       try {
         return await inTransaction({ connect: open, answerLimitMs }, work);
       } catch (error) {
         throw storeError(error);
+      } finally {
+        pool?.sockets.refuse("CONNECTION_ENDED");
+        await pool?.sockets.destroy();
       }
     },
     async ping() {
@@ -105,7 +113,9 @@ export function createDatabase(options: DatabaseOptions): Database {
 }
 
 function connect(options: DatabaseOptions, lost: () => void): Pool {
-  const client = postgres(options.url(), {
+  const sockets = new PoolSockets();
+  // The driver's types do not know `socket`, which it documents.
+  const driverOptions = {
     max: options.connectionsMax,
     connect_timeout: CONNECT_TIMEOUT_S,
     onnotice: () => undefined,
@@ -116,7 +126,8 @@ function connect(options: DatabaseOptions, lost: () => void): Pool {
     max_lifetime: null,
     // postgres.js waits longer after each failed connection. A database that restarts is back within
     // a second or two, and it is ingest and live that back off.
-    backoff: () => RECONNECT_DELAY_S,
+    backoff: () => (sockets.isRefusing ? 0 : RECONNECT_DELAY_S),
+    socket: (target: Target) => sockets.make(target),
     connection: {
       application_name: "session-ledger",
       TimeZone: "UTC",
@@ -126,6 +137,7 @@ function connect(options: DatabaseOptions, lost: () => void): Pool {
       lock_timeout: options.lockTimeoutMs,
       idle_in_transaction_session_timeout: options.statementTimeoutMs,
     },
-  });
-  return { client, drizzle: drizzle(client) };
+  };
+  const client = postgres(options.url(), driverOptions);
+  return { client, drizzle: drizzle(client), sockets };
 }

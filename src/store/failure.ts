@@ -11,6 +11,7 @@
  * SQLSTATEs: https://www.postgresql.org/docs/current/errcodes-appendix.html
  */
 import { ServiceError } from "../base/errors.ts";
+import { POOL_LEFT } from "./pools.ts";
 
 export type Failure = "locked" | "retryable" | "unknown" | "unavailable" | "defect";
 
@@ -33,6 +34,7 @@ const BY_CODE: Readonly<Record<string, Failure>> = {
   EHOSTUNREACH: "retryable",
   ENETUNREACH: "retryable",
   CONNECT_TIMEOUT: "retryable",
+  [POOL_LEFT]: "retryable",
   // After it, or nobody knows.
   CONNECTION_CLOSED: "unknown",
   CONNECTION_DESTROYED: "unknown",
@@ -56,6 +58,19 @@ export function failureOf(error: unknown): Failure {
   if (code === "ENOENT") return isConnecting(error) ? "retryable" : "defect";
   const sqlState = /^[0-9A-Z]{5}$/.test(code);
   return BY_CODE[code] ?? (sqlState ? BY_CLASS[code.slice(0, 2)] : undefined) ?? "defect";
+}
+
+/**
+ * The connection of the statement is gone, or nobody knows. An ERROR is an answer of a server that lives
+ * on, whatever its SQLSTATE: class 08 in it tells of a connection of the server's own, as dblink's.
+ */
+export function isConnectionLost(error: unknown): boolean {
+  const isAnswer =
+    typeof error === "object" &&
+    error !== null &&
+    "severity" in error &&
+    error.severity === "ERROR";
+  return !isAnswer && failureOf(error) === "unknown";
 }
 
 /** A failure as the caller of a read learns of it. Defects stay what they are. */
@@ -136,7 +151,7 @@ export function errorOfDriver(error: unknown): unknown {
   return error.cause ?? error;
 }
 
-function codeOf(error: unknown): string | undefined {
+export function codeOf(error: unknown): string | undefined {
   if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
   return typeof error.code === "string" ? error.code : undefined;
 }

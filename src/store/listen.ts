@@ -18,8 +18,9 @@
  */
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import postgres from "postgres";
+import { connectTo, type Target } from "./pools.ts";
 
 export interface ListenOptions {
   readonly url: string;
@@ -71,14 +72,6 @@ export async function listen(options: ListenOptions, limits: ListenLimits): Prom
 
 /** What the channel carries for us alone begins with it. */
 const BEAT = "beat ";
-
-/** As the driver hands its options to a maker of sockets. */
-interface Target {
-  readonly host: readonly string[];
-  readonly port: readonly number[];
-  /** Of a socket in the file system. */
-  readonly path: string | false;
-}
 
 class ListenConnection implements Listening {
   readonly lost: Promise<unknown>;
@@ -189,15 +182,12 @@ class ListenConnection implements Listening {
     this.#socket?.destroy();
   }
 
-  async #connect({ host, port, path }: Target): Promise<Socket> {
+  async #connect(target: Target): Promise<Socket> {
     if (this.#isLost || this.#socket !== undefined) throw new Error("the connection was closed");
-    // Of several hosts any one: whoever opens the next connection comes to another.
-    const at = Math.floor(Math.random() * host.length);
-    const name = host[at] ?? "localhost";
-    const socket = path === false ? connect(port[at] ?? 5_432, name) : connect(path);
+    const socket = connectTo(target);
     this.#socket = socket;
     socket.on("error", () => undefined); // The driver hears of it too, as long as it listens.
     await once(socket, "connect");
-    return Object.assign(socket, { host: name }); // By which the driver checks a certificate.
+    return socket;
   }
 }

@@ -1,0 +1,89 @@
+/** The connections of pools that lost one: those that are left go away, in the end and at the stop. */
+import { sql } from "drizzle-orm";
+import postgres from "postgres";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createDatabase, type Database } from "../../src/store/database.ts";
+import { createDatabase as createTestDatabase, type TestDatabase } from "../support/database.ts";
+
+const CONNECTIONS_MAX = 10;
+const IN_FLIGHT = 64;
+/** Each retires a pool with a few statements that wait in it. */
+const KILLS = 40;
+
+let created: TestDatabase;
+let witness: postgres.Sql;
+beforeAll(async () => {
+  created = await createTestDatabase();
+  witness = postgres(created.url, { max: 1, onnotice: () => undefined });
+  await witness`select 1`;
+});
+afterAll(async () => {
+  await witness.end();
+  await created.drop();
+});
+
+async function open(): Promise<Database> {
+  const database = createDatabase({
+    url: () => created.url,
+    connectionsMax: CONNECTIONS_MAX,
+    statementTimeoutMs: 5_000,
+    lockTimeoutMs: 500,
+  });
+  await database.start();
+  return database;
+}
+
+/** As this process has them: those that are being made, and those that no backend serves, too. */
+const sockets = (): number =>
+  process.getActiveResourcesInfo().filter((name) => name.startsWith("TCP")).length;
+
+/** Keeps statements in flight while backends are ended, one after the other. */
+async function busyWhileEnding(database: Database): Promise<ReadonlySet<unknown>> {
+  const failed = new Set<unknown>();
+  const over = new AbortController();
+  const lane = async (index: number): Promise<void> => {
+    while (!over.signal.aborted) {
+      // Of several shapes: while a connection prepares one, the driver keeps the others waiting.
+      const statement = sql`select pg_sleep(0.002), ${sql.raw(`${index % 7}`)} as n, ${"x"}::text as t`;
+      await database.run(statement).catch((error: { readonly reason?: string }) => {
+        failed.add(error.reason);
+      });
+    }
+  };
+  const lanes = Array.from({ length: IN_FLIGHT }, (_, index) => lane(index));
+  for (let kill = 0; kill < KILLS; ) {
+    const ended = await witness`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid() and state = 'active' limit 1`;
+    kill += ended.length;
+  }
+  over.abort();
+  await Promise.all(lanes);
+  return failed;
+}
+
+test("pools that lost connections while they were busy leave none open", async () => {
+  // Bug: the driver made connections again for what waited in a pool that had been ended.
+  const before = sockets();
+  const database = await open();
+  const failed = await busyWhileEnding(database);
+  expect([...failed]).toEqual(["DATABASE_UNAVAILABLE"]);
+  await expect.poll(sockets, { timeout: 5_000 }).toBeLessThanOrEqual(before + CONNECTIONS_MAX);
+  await database.ping();
+  await database.stop();
+  expect(sockets()).toBe(before);
+});
+
+test.each(["08000", "08006", "08P01"])(
+  "SQLSTATE %s in the answer of a living server leaves the pool as it is",
+  async (code) => {
+    const database = await open();
+    const pidOf = async (): Promise<unknown> =>
+      (await database.run(sql`select pg_backend_pid() as pid`))[0]?.["pid"];
+    const pid = await pidOf();
+    const raised = `do $$ begin raise exception 'of another server' using errcode = '${code}'; end $$`;
+    await expect(database.attempt(sql.raw(raised))).rejects.toMatchObject({ code });
+    expect(await pidOf()).toBe(pid);
+    await database.stop();
+  },
+);
