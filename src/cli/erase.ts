@@ -1,5 +1,4 @@
 import { ledger } from "../runner/client.ts";
-import { retrying } from "../runner/retry.ts";
 import { type ConnectionOptions, connected } from "./connection.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
 import { UsageError } from "./explain.ts";
@@ -24,13 +23,9 @@ export async function erase(options: EraseOptions, io: CliIo): Promise<ExitCode>
     );
   }
   return connected(io, options, async ({ client, retry }) => {
-    const call = { deadlineMs: DEADLINE_MS, signal: io.signal };
     // Erasing again what is half erased goes on with it.
-    const { messages, events } = await retrying(
-      () => client.call(ledger.eraseSession, { id: sessionId }, call),
-      (failure) => failure.wasLost || failure.wasRefusedForNow,
-      retry,
-    );
+    const call = { ...retry, deadlineMs: DEADLINE_MS };
+    const { messages, events } = await client.call(ledger.eraseSession, { id: sessionId }, call);
     const printer = new Printer(io.stdout, io.signal);
     const line = json
       ? JSON.stringify({ sessionId, messages: Number(messages), events: Number(events) })

@@ -18,7 +18,7 @@ export class UsageError extends Error {
 export function explain(error: unknown): Explained {
   if (error instanceof UsageError) return { exitCode: EXIT.usage, message: error.message };
   if (error instanceof RpcFailure) {
-    const isPassing = error.wasLost || error.wasRefusedForNow;
+    const isPassing = error.mayPass;
     return {
       exitCode: isPassing ? EXIT.unavailable : EXIT.refused,
       message: explainCall(error),

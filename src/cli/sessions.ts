@@ -46,7 +46,7 @@ async function* allSessions(
   for (let page = 1; ; page += 1) {
     const items = await retrying(
       () => readPage(client, { page, signal: retry.signal }),
-      (failure) => failure.wasLost || failure.wasRefusedForNow,
+      (failure) => failure.mayPass,
       retry,
     );
     yield* items.filter((session) => !before.has(idOf(session)));

@@ -1,7 +1,6 @@
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { ledger } from "../runner/client.ts";
 import { timeText } from "../runner/json.ts";
-import { retrying } from "../runner/retry.ts";
 import { type ConnectionOptions, connected } from "./connection.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
 import type { CliIo } from "./io.ts";
@@ -24,12 +23,8 @@ export async function token(options: TokenOptions, io: CliIo): Promise<ExitCode>
   const { sessionId, role, ttlMs, json } = options;
   const ttl = ttlMs === undefined ? {} : { ttl: durationFromMs(ttlMs) };
   return connected(io, options, async ({ client, retry }) => {
-    const issued = await retrying(
-      () => client.call(ledger.issueSessionToken, { sessionId, role, ...ttl }),
-      // A second token does no harm: it ends like the first.
-      (failure) => failure.wasLost || failure.wasRefusedForNow,
-      retry,
-    );
+    // A second token does no harm: it ends like the first.
+    const issued = await client.call(ledger.issueSessionToken, { sessionId, role, ...ttl }, retry);
     const expiresAt = timeText(issued.expiresAt);
     const line = json ? JSON.stringify({ token: issued.token, expiresAt }) : issued.token;
     await new Printer(io.stdout, io.signal).print(line);

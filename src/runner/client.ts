@@ -1,7 +1,7 @@
 /**
  * The generated service as a client: unary calls are promises, watches are async iterables, streams
  * both ways are conversations, and a failure is an RpcFailure with everything its status carried.
- * Nothing is repeated here; what may be is for the caller to know (retry.ts, resume.ts).
+ * A call is repeated only when its caller asks for that: the caller knows whether it may be sent twice.
  */
 import {
   create,
@@ -19,15 +19,17 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { checkAddress, checkObject, checkTls, checkToken } from "./checks.ts";
 import { type Conversation, conversationOn } from "./conversation.ts";
 import { failureFrom, RpcFailure } from "./failure.ts";
+import { retrying, type RetryOptions } from "./retry.ts";
 import { credentialsOf, type Tls } from "./tls.ts";
 import { metadataOf, type TokenSource } from "./token.ts";
 
 /** The methods of the contract, to be named in `call`, `watch` and `converse`. */
 export const ledger = SessionService.method;
 
-interface CallOptions {
+interface CallOptions
+  extends Partial<Pick<RetryOptions, "retryForMs" | "signal" | "passes" | "onRetry">> {
+  /** Of each attempt. */
   readonly deadlineMs?: number;
-  readonly signal?: AbortSignal;
 }
 
 interface WatchOptions {
@@ -55,6 +57,7 @@ export interface LedgerClientOptions {
 }
 
 export interface LedgerClient {
+  /** With `retryForMs` it is sent again while nobody answers, or the service asks to come later. */
   call<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -103,7 +106,12 @@ export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
     metadata: (limits) => metadataOf(token, limits),
   };
   return {
-    call: (method, request, callOptions = {}) => call(caller, method, request, callOptions),
+    call(method, request, callOptions = {}) {
+      const attempt = () => call(caller, method, request, callOptions);
+      const { retryForMs } = callOptions;
+      if (retryForMs === undefined) return attempt();
+      return retrying(attempt, (failure) => failure.mayPass, { ...callOptions, retryForMs });
+    },
     watch: (method, request, watchOptions = {}) => watch(caller, method, request, watchOptions),
     converse: (method, converseOptions = {}) => converse(caller, method, converseOptions),
     close: () => client.close(),

@@ -45,6 +45,11 @@ export class RpcFailure extends Error {
   get wasLost(): boolean {
     return this.code === "UNAVAILABLE" || this.code === "DEADLINE_EXCEEDED";
   }
+
+  /** The same call can succeed later. */
+  get mayPass(): boolean {
+    return this.wasLost || this.wasRefusedForNow;
+  }
 }
 
 /** What a frame of a stream says of one event: the status that a call would have failed with. */

@@ -35,7 +35,7 @@ export type { EventItem, MessageItem } from "./session-item.ts";
 /**
  * The service's whole contract: `client.call(ledger.getSession, { id })` and so on. `ledger` names its
  * methods, `call` is for unary ones, `watch` for those that deliver a stream, and `converse` for
- * streams both ways. Each call is made once; whether it may be repeated is for the caller to know.
+ * streams both ways. Each is made once, but for a `call` with `retryForMs`.
  */
 export { createLedgerClient, ledger } from "./client.ts";
 export type { LedgerClient, LedgerClientOptions } from "./client.ts";

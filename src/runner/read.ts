@@ -82,7 +82,7 @@ interface Page {
 
 /** Reads can be made again, whatever became of them. */
 function patiently<T>(read: () => Promise<T>, options: RetryOptions): Promise<T> {
-  return retrying(read, (failure) => failure.wasLost || failure.wasRefusedForNow, options);
+  return retrying(read, (failure) => failure.mayPass, options);
 }
 
 function listRows(

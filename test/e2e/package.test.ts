@@ -82,7 +82,7 @@ test("what package.json exports is there, and is published", async () => {
   }
 });
 
-/** The examples of the pages, each as a file of its own; what they do not say is declared. */
+/** The examples of the pages, each as a file of its own, and those of the folder. */
 async function writeExamples(pages: readonly string[]): Promise<readonly string[]> {
   const names: string[] = [];
   for (const page of pages) {
@@ -94,12 +94,18 @@ async function writeExamples(pages: readonly string[]): Promise<readonly string[
       names.push(name);
     }
   }
+  for (const name of ["writer.ts", "runner.ts"]) {
+    const text = await readFile(join(ROOT, "examples", name), "utf8");
+    const code = text.replace("../src/runner/index.ts", "session-ledger/runner");
+    await writeFile(join(consumer, name), code);
+    names.push(name);
+  }
   return names;
 }
 
 test("a consumer's code and the pages' fit the declarations, which need nothing else", async () => {
   const examples = await writeExamples(["reader.md", "dual-push.md"]);
-  expect(examples).toHaveLength(4);
+  expect(examples).toHaveLength(6);
   const strict = ["--strict", "--target", "es2024", "--module", "nodenext", "--types", "node"];
   const { stdout } = await run(TSC, [...strict, "--noEmit", "main.ts", ...examples], {
     cwd: consumer,

@@ -251,6 +251,28 @@ test("a connection that is lost again and again costs no event and doubles none"
   await proxy.stop();
 });
 
+test("a call with a key, and with time to repeat it, is stored once although its answer was lost", async () => {
+  const proxy = await startTcpProxy(hostAndPort(address));
+  const torn = createLedgerClient({ address: `127.0.0.1:${proxy.port}` });
+  const retries: string[] = [];
+  proxy.holdAnswers();
+  const event = { eventType: "CUSTOM", payload: '{"type":"CUSTOM","name":"n","value":1}' };
+  const request = { sessionId: "repeated", ...event, idempotencyKey: "k" };
+  const row = await torn.call(ledger.pushSessionEvent, request, {
+    deadlineMs: 2_000,
+    retryForMs: 60_000,
+    onRetry({ code }) {
+      retries.push(code);
+      proxy.cut();
+    },
+  });
+  expect(retries.length).toBeGreaterThan(0);
+  expect(row.seq).toBe(1n);
+  expect(await seqs(readSession({ address, sessionId: "repeated" }))).toEqual([1n]);
+  torn.close();
+  await proxy.stop();
+});
+
 describe("what it cannot go on from is a typed error", () => {
   test.each([false, true])("a cursor above the head (follow: %s)", async (follow) => {
     await pushCustom("short", 1);
