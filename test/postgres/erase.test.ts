@@ -2,6 +2,8 @@
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
+import type { Database } from "../../src/store/database.ts";
+import { importBatch } from "../../src/store/import/target.ts";
 import { type EraseCall, eraseSession } from "../../src/store/retention/erase.ts";
 import { custom, holdingOf, message, started, storeAged } from "../support/aged.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
@@ -116,6 +118,49 @@ test("cut off half way it is deleted with exact counts, and the next call goes o
   expect(await eraseSession(database, "half", CALL)).toEqual({ messages: 0n, events: 734n });
   expect(await holdingOf(database, "half")).toEqual(NOTHING);
 });
+
+test.each(["messages", "events"] as const)(
+  "an import that stores %s of a deleted session while it is erased leaves none behind",
+  async (stream) => {
+    const sessionId = `imported-${stream}`;
+    const { database } = ledger;
+    await fill(sessionId, 1);
+    await database.run(sql`
+      insert into imported_rows
+      select id, 'messages', 1, message_seq from sessions where id = ${sessionId}
+      union all select id, 'events', 1, event_seq from sessions where id = ${sessionId}`);
+    let left = 2;
+    let statements = 0;
+    const meanwhile: Database = {
+      ...database,
+      async run(statement) {
+        statements += 1;
+        // The first one marks. Bug: what came behind the deletion of the rows stayed.
+        if (statements > 1 && left > 0) {
+          left -= 1;
+          const oldSeq = BigInt(10 - left);
+          await importBatch(database, {
+            source: sessionId,
+            stream,
+            after: left === 1 ? 0n : oldSeq - 1n,
+            upTo: oldSeq,
+            rows: [{ sessionId, oldSeq, rows: [newRow()] }],
+            deleted: new Set([sessionId]),
+          });
+        }
+        return database.run(statement);
+      },
+    };
+    const erased = await eraseSession(meanwhile, sessionId, CALL);
+    expect(left).toBe(0);
+    expect(await holdingOf(database, sessionId)).toEqual(NOTHING);
+    const row = await sessionRow(sessionId);
+    expect(row).toMatchObject({ row_count: "0", erased_at: expect.any(String) });
+    expect(erased?.[stream]).toBe(BigInt(String(row[`${stream.slice(0, -1)}_seq`])));
+    const map = sql`select from imported_rows where session_id = ${sessionId}`;
+    expect(await database.run(map)).toEqual([]);
+  },
+);
 
 test("two at once while others push: nothing is left, and no push is taken any more", async () => {
   const { database } = ledger;

@@ -1,9 +1,15 @@
 /**
- * Erases one session for good. It is marked as deleted first, and from there on takes no row; then its
- * rows go, a batch a transaction; at the end its texts are emptied and it is marked as erased. Whoever
- * begins again after a crash goes on with what is left.
+ * Erases one session for good. It is marked as deleted first, and from there on takes no push; then its
+ * rows go, a batch a transaction; at the end its texts are emptied and it is marked as erased. A call
+ * after a crash goes on with what is left.
  *
  *   there, or deleted ── mark ──► deleted ── batches ──► without rows ── texts ──► erased
+ *                                    ▲                        │
+ *                                    └──── an import ◄────────┘
+ *
+ * An import stores rows in sessions that are deleted at its source, too, so the last statement looks at
+ * the numbers of the session under its lock: when they are not those of before the batches, there are
+ * new rows, and these go as well. An erased session takes no import.
  */
 import { sql } from "drizzle-orm";
 import { ServiceError } from "../../base/errors.ts";
@@ -37,18 +43,28 @@ export async function eraseSession(
 ): Promise<ErasedSession | undefined> {
   const marked = await database.run(sql`
     update sessions set deleted_at = coalesce(deleted_at, clock_timestamp()), updated_at = clock_timestamp()
-    where id = ${sessionId} and erased_at is null returning id`);
+    where id = ${sessionId} and erased_at is null returning message_seq, event_seq`);
   if (marked.length === 0) return undefined;
   call.marked();
-  const messages = await eraseStream(database, { sessionId, stream: "messages" }, call);
-  const events = await eraseStream(database, { sessionId, stream: "events" }, call);
-  while ((await forgetImported(database, sessionId)) > 0) refuseLeft(call);
-  await database.run(sql`
-    update sessions set name = '', project_id = null, phase = null, prompt = null,
-      created_by_user_id = null, llm_model = null, agent_id = null, parent_session_id = null,
-      labels = null, annotations = null, open_run_id = null, row_count = 0, payload_bytes = 0,
-      erased_at = clock_timestamp()
-    where id = ${sessionId} and erased_at is null`);
+  let messages = 0n;
+  let events = 0n;
+  // No heads: another call has erased it.
+  for (let [heads] = marked; heads !== undefined; ) {
+    messages += await eraseStream(database, { sessionId, stream: "messages" }, call);
+    events += await eraseStream(database, { sessionId, stream: "events" }, call);
+    while ((await forgetImported(database, sessionId)) > 0) refuseLeft(call);
+    const erased = await database.run(sql`
+      update sessions set name = '', project_id = null, phase = null, prompt = null,
+        created_by_user_id = null, llm_model = null, agent_id = null, parent_session_id = null,
+        labels = null, annotations = null, open_run_id = null, row_count = 0, payload_bytes = 0,
+        erased_at = clock_timestamp()
+      where id = ${sessionId} and erased_at is null
+        and message_seq = ${String(heads["message_seq"])}::bigint
+        and event_seq = ${String(heads["event_seq"])}::bigint returning id`);
+    if (erased.length > 0) break;
+    [heads] = await database.run(sql`
+      select message_seq, event_seq from sessions where id = ${sessionId} and erased_at is null`);
+  }
   return { messages, events };
 }
 
