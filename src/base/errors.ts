@@ -29,6 +29,7 @@ export type ErrorReason =
   | "STREAM_REPLACED"
   | "SESSION_FULL"
   | "KEY_REUSED"
+  | "MESSAGE_NOT_STORED"
   | "PAYLOAD_TOO_LARGE"
   | "REQUEST_TOO_LARGE"
   | "QUEUE_FULL"

@@ -41,5 +41,7 @@ export const FORGET: readonly JsonObject[] = [
 /** Whether a snapshot of the messages with these ids may leave what it does not have. */
 export function outlives(kept: readonly KeptMessage[], ids: readonly unknown[]): boolean {
   const known = new Set(ids);
-  return kept.some(({ id, role }) => role !== undefined && !known.has(id));
+  return kept.some(
+    ({ id, role }) => (role === "reasoning" || role === "activity") && !known.has(id),
+  );
 }

@@ -8,13 +8,16 @@
  * is looked at is kept, and of that no more than a bound.
  */
 import { isObject } from "../agui/json.ts";
-import { invalidArgument, type ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+
+/** Reasoning and activities outlive a snapshot that has none; a person writes the others. */
+type KeptRole = "reasoning" | "activity" | "user" | "tool";
 
 /** A message that a client says it has. */
 export interface KeptMessage {
   readonly id: string;
-  /** Only of those that a snapshot which has none leaves to the client. */
-  readonly role: "reasoning" | "activity" | undefined;
+  /** Undefined: one that no rule here asks for. */
+  readonly role: KeptRole | undefined;
   /** Of an activity. */
   readonly activityType: string | undefined;
 }
@@ -55,6 +58,22 @@ export function reorders(kept: readonly KeptMessage[], ids: readonly unknown[]):
   return staying.some((id, at) => id !== ids[at]);
 }
 
+/**
+ * Refuses a client whose last message was typed into it, or comes from a tool of its own, and that the
+ * log never had: the snapshot would delete the message, and nobody would know of it. A message that the
+ * log had and lost is not refused.
+ */
+export function refuseUnstored(
+  kept: readonly KeptMessage[],
+  log: { readonly hasHad: (messageId: string) => boolean },
+): void {
+  const last = kept.at(-1);
+  const isTyped = last?.role === "user" || last?.role === "tool";
+  if (!isTyped || log.hasHad(last.id)) return;
+  const message = `the message ${last.id} is not stored: an AG-UI client only reads here. Push it as a message of the session, take it out of the client, and connect again.`;
+  throw new ServiceError("failed_precondition", "MESSAGE_NOT_STORED", message);
+}
+
 /** A rough number: an object of three members and two strings, without their characters. */
 const MESSAGE_BYTES = 96;
 
@@ -67,7 +86,9 @@ function keptMessage(message: unknown, { idCharsMax }: KeptLimits): readonly Kep
   if (!isObject(message)) return [];
   const { id, role, activityType } = message;
   if (typeof id !== "string" || id.length > idCharsMax) return [];
-  if (role === "reasoning") return [{ id, role, activityType: undefined }];
+  if (role === "reasoning" || role === "user" || role === "tool") {
+    return [{ id, role, activityType: undefined }];
+  }
   const isNamed = typeof activityType === "string" && activityType.length <= idCharsMax;
   if (role === "activity") return [{ id, role, activityType: isNamed ? activityType : undefined }];
   return [{ id, role: undefined, activityType: undefined }];

@@ -26,6 +26,7 @@ import { type EventRow, lastSeqOf } from "../store/rows.ts";
 import { attachAgui, type AguiSetup, type AguiRequest, type Attached } from "./agui-attach.ts";
 import { FORGET, OWNS_ACTIVITIES } from "./agui-forget.ts";
 import { type AguiFrame, eventFrames, stalledEvent, standingFrame } from "./agui-frames.ts";
+import { refuseUnstored } from "./agui-kept.ts";
 import { Pace } from "./agui-pace.ts";
 import { Relay } from "./agui-relay.ts";
 import type { CallContext } from "./context.ts";
@@ -57,6 +58,7 @@ export function createReplay(
         attached.head,
         context.signal,
       );
+      refuseUnstored(request.messages, now);
       yield* new Replay(parts, { request, attached, context, now }).frames();
     } finally {
       attached?.leave();

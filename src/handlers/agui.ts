@@ -38,7 +38,7 @@ import {
   standingFrame,
   textFrames,
 } from "./agui-frames.ts";
-import { reorders } from "./agui-kept.ts";
+import { refuseUnstored, reorders } from "./agui-kept.ts";
 import { Relay } from "./agui-relay.ts";
 import { createReplay } from "./agui-replay.ts";
 import type { CallContext } from "./context.ts";
@@ -100,7 +100,9 @@ class Join {
 
   async *frames(): Frames {
     const { watcher, stale, head } = this.#attached;
-    yield* this.#recipe(head);
+    const snapshot = await this.#snapshot(head);
+    refuseUnstored(this.#request.messages, snapshot);
+    yield* this.#from(snapshot);
     if (this.#isOver) return;
     for await (const delivery of watcher.follow({ after: this.#seq, until: undefined })) {
       stale.listens(false);
@@ -124,7 +126,7 @@ class Join {
       this.#seq = seq;
       const { frames, lacks } = this.#relay.next(row, seq);
       if (lacks) {
-        yield* this.#recipe(seq);
+        yield* this.#from(await this.#snapshot(seq));
       } else {
         yield* frames;
         this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
@@ -133,12 +135,15 @@ class Join {
     }
   }
 
-  /** As the log is at `seq`, or by now. */
-  async *#recipe(seq: bigint): Frames {
-    const { transcripts } = this.#parts;
-    const { signal } = this.#attached;
-    yield* this.#begun(await transcripts.snapshot(this.#request.sessionId, seq, signal));
+  *#from(snapshot: Snapshot): Generator<AguiFrame, void, undefined> {
+    yield* this.#begun(snapshot);
     if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
+  }
+
+  /** As the log is at `seq`, or by now. */
+  #snapshot(seq: bigint): Promise<Snapshot> {
+    const { transcripts } = this.#parts;
+    return transcripts.snapshot(this.#request.sessionId, seq, this.#attached.signal);
   }
 
   /** A list, so that a client which does not read holds its frames and not the snapshot as well. */

@@ -144,6 +144,11 @@ export class Snapshot {
     return this.#messageIds;
   }
 
+  /** Whether the log has, or ever had, a message with this id. */
+  hasHad(messageId: string): boolean {
+    return this.#canonical.hasHadMessage(messageId) || this.messageIds.includes(messageId);
+  }
+
   /** The events that open again what is open, and on which side of the snapshots they go. */
   get openings(): PlacedOpenings {
     if (this.#openings !== undefined) return this.#openings;

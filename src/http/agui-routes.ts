@@ -1,6 +1,7 @@
 /**
  * A session as an AG-UI agent: `new HttpAgent({ url }).runAgent()` sends a RunAgentInput and reads events
- * until the answer ends. Its messages are not taken in here: what a user says is pushed as a message.
+ * until the answer ends. Its messages are not stored: what a user says is pushed as a message,
+ * and an input that ends with a message which the session never had is refused.
  */
 import { z } from "zod";
 import type { AguiJoin } from "../handlers/agui.ts";
@@ -53,10 +54,10 @@ export const runAgentInput = z.looseObject(
     protocolVersion: optionalText.meta({
       description: "What the client can parse. Without one it is sent what every version can.",
     }),
-    messages: z
-      .array(z.unknown(), { error: "must be a list" })
-      .nullish()
-      .meta({ description: "Not taken in." }),
+    messages: z.array(z.unknown(), { error: "must be a list" }).nullish().meta({
+      description:
+        "Not stored. 409 when the last one is a user's or a tool's and the session never had it.",
+    }),
   },
   { error: INPUT_ERROR },
 );

@@ -75,11 +75,12 @@ export function copilotKitRoutes(parts: CopilotKitRouteParts): (app: App) => voi
     app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
       connect(parts, { request, reply, input: request.body, path: "" }),
     );
-    app.post("/copilotkit/agent/:agent/run", { schema: RUN }, refuse);
+    app.post("/copilotkit/agent/:agent/run", { schema: RUN }, refuseRun);
     app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
     app.post("/copilotkit", { schema: ENVELOPE }, async (request, reply) => {
       const { method, body } = request.body;
       if (method === "info") return sendJson(reply, INFO);
+      if (method === "agent/run") return refuseRun();
       if (method !== "agent/connect") return refuse();
       await connect(parts, { request, reply, input: inputIn(body), path: "body." });
       return reply;
@@ -159,6 +160,13 @@ function inputIn(body: unknown): Input {
   );
 }
 
+/** How a chat sends what was typed into it. */
+function refuseRun(): never {
+  const message =
+    "the ledger runs no agents, and what was typed is not stored: push it as a message of the session";
+  throw new ServiceError("failed_precondition", "MESSAGE_NOT_STORED", message);
+}
+
 function refuse(): never {
   const message = "the ledger runs no agents: a user's turn is pushed as a message";
   throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", message);
@@ -199,7 +207,7 @@ const CONNECT = {
 
 const RUN = {
   operationId: "runCopilotKit",
-  summary: "Refused: the ledger runs no agents",
+  summary: "Refused with 409: the ledger runs no agents, and what was typed is not stored",
   tags: TAGS,
   params: z.object({ agent }),
   response: PROBLEMS,
@@ -207,6 +215,7 @@ const RUN = {
 
 const STOP = {
   ...RUN,
+  summary: "Refused: the ledger runs no agents",
   operationId: "stopCopilotKit",
   params: z.object({ agent, thread: z.string().meta({ description: "Not looked at." }) }),
 };

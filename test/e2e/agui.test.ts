@@ -460,6 +460,38 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation()).toEqual(await client.fed(failing));
   });
 
+  test.each(["", "?replay=events", "?follow=true"])(
+    "a message that is typed into a client is refused with 409, and does not vanish from it: %s",
+    async (query) => {
+      const sessionId = newSession();
+      await push(sessionId, [run("r1", userInput("r1", "hello")), ...text("m1", "a"), done("r1")]);
+      const agent = opened(client, sessionId);
+      await agent.connect();
+      const { messages } = agent.conversation();
+      const typed = { id: "typed", role: "user", content: "and now?" } as const;
+      for (const one of [agent, opened(client, `${sessionId}${query}`), opened(client, "none")]) {
+        one.say(typed);
+        await expect(one.connect()).rejects.toThrow(/409.*typed.*is not stored/s);
+      }
+      expect(agent.conversation().messages).toEqual([...messages, typed]);
+    },
+  );
+
+  test("a client whose last message a snapshot took away meanwhile is no client that typed it", async () => {
+    const sessionId = newSession();
+    await push(sessionId, [run("r1", userInput("r1", "hello"))]);
+    const agent = opened(client, sessionId);
+    const { isJoined, ended } = joined(agent);
+    await isJoined;
+    const other = { id: "other", role: "user", content: "hello" };
+    await push(sessionId, [snapshot(other), done("r1")]);
+    await ended;
+    const old = opened(client, sessionId);
+    old.say({ id: "u-r1", role: "user", content: "hello" });
+    await old.connect();
+    expect(old.conversation().messages).toEqual([other]);
+  });
+
   test("with follow it stays for further runs", async () => {
     const sessionId = newSession();
     await push(sessionId, [run("r1"), ...text("m1", "one"), done("r1")]);

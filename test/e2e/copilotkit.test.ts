@@ -392,8 +392,29 @@ describe("what is refused", () => {
 
   test.each([
     ["/copilotkit/agent/default/run", {}],
-    ["/copilotkit/agent/default/stop/s1", undefined],
     ["/copilotkit", { method: "agent/run", params: { agentId: "default" }, body: {} }],
+  ])("POST %s asks for a run: what was typed is not stored, with 409", async (path, body) => {
+    const { status, reason, detail } = await problemOf(await post(path, body));
+    expect({ status, reason }).toEqual({ status: 409, reason: "MESSAGE_NOT_STORED" });
+    expect(detail).toContain("runs no agents");
+  });
+
+  test("a message that was typed does not vanish when the chat connects again", async () => {
+    const threadId = await sessionOf([started("r1"), ...said("m1", "Hi"), finished("r1")]);
+    const chat = page();
+    await shownOn(chat, threadId);
+    const typed = { id: "typed", role: "user", content: "And?" } as const;
+    chat.agent.addMessage(typed);
+    await chat.core.runAgent({ agent: chat.agent });
+    await shownOn(chat, threadId);
+    expect(chat.agent.messages).toEqual([{ id: "m1", role: "assistant", content: "Hi" }, typed]);
+    expect(chat.errors.join()).toContain("message typed is not stored");
+    const other = await sessionOf([started("o1"), ...said("o", "Other"), finished("o1")]);
+    expect(await shownOn(chat, other)).toMatchObject({ messages: [{ id: "o" }] });
+  });
+
+  test.each([
+    ["/copilotkit/agent/default/stop/s1", undefined],
     ["/copilotkit", { method: "agent/stop", params: { agentId: "default", threadId: "s" } }],
     ["/copilotkit", { method: "transcribe" }],
   ])("POST %s", async (path, body) => {

@@ -34,6 +34,14 @@ export interface OpenClient {
    */
   connect(watch?: ConnectWatch): Promise<void>;
   conversation(): Conversation;
+  /** As a person types it. */
+  say(message: TypedMessage): void;
+}
+
+export interface TypedMessage {
+  readonly id: string;
+  readonly role: "user";
+  readonly content: string;
 }
 
 export interface ConnectWatch {
@@ -66,6 +74,7 @@ interface HttpAgentLike {
   state: unknown;
   pendingInterrupts: readonly { readonly id: string }[];
   fetch: HttpAgent1["fetch"];
+  addMessage(message: TypedMessage): void;
   runAgent(
     parameters: { readonly resume?: Answer[] },
     subscriber: {
@@ -104,6 +113,7 @@ function httpClient(generation: "0.0.59" | "1.0.0", Agent: HttpAgentClass): Agui
           return run(agent, watch);
         },
         conversation: () => conversationOf(agent),
+        say: (message) => agent.addMessage(message),
       };
     },
     async fed(events) {
@@ -147,6 +157,7 @@ function copilotKit(): AguiClient {
           if (cause !== undefined) throw cause;
         },
         conversation: () => conversationOf(agent),
+        say: (message) => agent.addMessage(message),
       };
     },
     async fed(events) {

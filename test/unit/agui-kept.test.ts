@@ -39,7 +39,7 @@ test("of a message, only what is looked at is kept", () => {
   ];
   const held = keptOf(messages, FIELD);
   expect(held).toEqual([
-    { id: "u", role: undefined, activityType: undefined },
+    { id: "u", role: "user", activityType: undefined },
     { id: "r", role: "reasoning", activityType: undefined },
     { id: "p", role: "activity", activityType: "PLAN" },
     { id: "q", role: "activity", activityType: undefined },

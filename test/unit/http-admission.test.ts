@@ -111,7 +111,7 @@ describe("a request", () => {
     const headers = { "content-type": "application/json" };
     const init = { method: "POST", headers, body };
     expect((await ask(`${SESSIONS}/s1/messages`, init)).status).toBe(404);
-    expect((await ask("/copilotkit/agent/a/run", { ...init, body: "{}" })).status).toBe(501);
+    expect((await ask("/copilotkit/agent/a/run", { ...init, body: "{}" })).status).toBe(409);
   });
 
   test("for what is not there is told so, and no token is asked for", async () => {

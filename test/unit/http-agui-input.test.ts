@@ -101,7 +101,7 @@ test.each([AGUI, CONNECT, ENVELOPE])("%s is given what is looked at", async (pat
   expect((await answer).statusCode).toBe(200);
   expect(asked).toMatchObject([{ sessionId: "s", protocolVersion: "1.0", follow: path !== AGUI }]);
   expect(asked[0]?.messages).toEqual([
-    { id: "u", role: undefined, activityType: undefined },
+    { id: "u", role: "user", activityType: undefined },
     { id: "r", role: "reasoning", activityType: undefined },
   ]);
   expect(inputs.heldBytes).toBe(0);

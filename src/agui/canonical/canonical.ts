@@ -86,6 +86,11 @@ export class Canonical {
     return this.#run;
   }
 
+  /** Whether the log had a message with this id at any time, one of the ids that are noted. */
+  hasHadMessage(id: string): boolean {
+    return this.#constructs.hasHadMessage(id);
+  }
+
   /** STARTs that open again what is open, in the order in which it was opened. */
   openings(): readonly JsonObject[] {
     return this.#phase === "open" ? this.#constructs.openings() : [];

@@ -61,6 +61,10 @@ export class Constructs {
     );
   }
 
+  hasHadMessage(id: string): boolean {
+    return this.#owners.hasHadMessage(id);
+  }
+
   /** Forgets what is open. */
   clear(): void {
     this.#open.clear();

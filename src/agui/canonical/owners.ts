@@ -176,6 +176,11 @@ export class Ownership {
     return message.has(id) || reasoning.has(id) || activity.has(id);
   }
 
+  /** Whether a message had this id at any time. Past the limits it also says no of some that had. */
+  hasHadMessage(id: string): boolean {
+    return this.#owners.message.has(id);
+  }
+
   nameOf(toolCallId: string): string | undefined {
     return this.#owners.tool_call.get(toolCallId)?.name;
   }
