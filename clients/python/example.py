@@ -1,9 +1,13 @@
 """Streams an agent's events into a session and watches them come out, whatever breaks meanwhile.
 
-    .venv/bin/python example.py ADDRESS SESSION_ID < events.jsonl
+    .venv/bin/python example.py ADDRESS SESSION_ID [EPOCH] < events.jsonl
 
 Takes AG-UI events as JSON lines, the last of them RUN_FINISHED, and sends each as soon as it is there.
 Prints the answers of the service, and the rows that the watch delivers, as JSON lines.
+
+The service counts the events of an epoch (a number, 1 unless given). Run this again with the same
+events, after it was killed for example: it sends only those that are not there yet. For other events
+in the same session give a higher epoch.
 
 LEDGER_TOKEN_FILE names a file with a bearer token, which is read for each call; LEDGER_CA_FILE one
 with the authorities to trust. Without both it speaks without TLS.
@@ -15,7 +19,9 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
+import grpc
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
@@ -25,24 +31,37 @@ from ambient.v1.sessions_pb2_grpc import SessionServiceStub
 from ledger import connect, push, stream_events, watch_events
 
 
-def main(address: str, session_id: str) -> None:
+def main(address: str, session_id: str, epoch: int) -> None:
     # Leaving closes the channel, which ends the watch, which lets the pool end.
     with ThreadPoolExecutor() as pool, connect(address, token(), roots()) as channel:
+        if not can_connect(channel):
+            sys.exit(f"cannot connect to {address}: is the service running, and with TLS or without?")
         ledger = SessionServiceStub(channel)
         message = PushSessionMessageRequest(session_id=session_id, event_type="user")
         message.payload = "Go on."
-        message.idempotency_key = "message-1"
+        message.idempotency_key = f"message-{epoch}"
         print_line(push(ledger.PushSessionMessage, message))
 
         event = PushSessionEventRequest(session_id=session_id, event_type="RUN_STARTED")
-        event.payload = json.dumps({"threadId": session_id, "runId": "run-1"})
-        event.idempotency_key = "run-1"
-        push(ledger.PushSessionEvent, event)
+        event.payload = json.dumps({"threadId": session_id, "runId": f"run-{epoch}"})
+        event.idempotency_key = f"run-{epoch}"
+        started = push(ledger.PushSessionEvent, event)
 
-        watched = pool.submit(print_run, ledger, session_id)
-        for answer in stream_events(ledger, session_id, (line.strip() for line in sys.stdin)):
+        watched = pool.submit(print_run, ledger, session_id, started.seq - 1)
+        payloads = (line.strip() for line in sys.stdin)
+        for answer in stream_events(ledger, session_id, payloads, epoch):
             print_line(answer)
         watched.result()
+
+
+def can_connect(channel: grpc.Channel) -> bool:
+    """False at the first failure. Calls would wait for the connection, and say nothing meanwhile."""
+    states: SimpleQueue[grpc.ChannelConnectivity] = SimpleQueue()
+    channel.subscribe(states.put, try_to_connect=True)
+    while (state := states.get()) is not grpc.ChannelConnectivity.READY:
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            return False
+    return True
 
 
 def token() -> Callable[[], str] | None:
@@ -55,8 +74,8 @@ def roots() -> bytes | None:
     return None if path is None else Path(path).read_bytes()
 
 
-def print_run(ledger: SessionServiceStub, session_id: str) -> None:
-    for row in watch_events(ledger, session_id):
+def print_run(ledger: SessionServiceStub, session_id: str, after_seq: int) -> None:
+    for row in watch_events(ledger, session_id, after_seq):
         print_line(row)
         if row.event_type == "RUN_FINISHED":
             return
@@ -68,4 +87,13 @@ def print_line(message: Message) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case [address, session_id, *rest] if all(map(str.isdecimal, rest)) and len(rest) <= 1:
+            try:
+                main(address, session_id, int(rest[0]) if rest else 1)
+            except grpc.RpcError as error:
+                sys.exit(f"{error.code().name}: {error.details()}")
+            except OSError as error:
+                sys.exit(str(error))
+        case _:
+            sys.exit("usage: example.py ADDRESS SESSION_ID [EPOCH] < events.jsonl")

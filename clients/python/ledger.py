@@ -28,12 +28,7 @@ from ambient.v1.sessions_pb2_grpc import SessionServiceStub
 # A stream that lived longer had a token that was accepted, and has ended since.
 ACCEPTED_AFTER_S = 1
 
-PASSING = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    # A stream was replaced. Only we know its epoch, so it was by a call of ours that came late.
-    grpc.StatusCode.ABORTED,
-)
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 Row = TypeVar("Row", bound=Message)
 
@@ -78,24 +73,29 @@ def push(method: Callable[..., Row], request: Message) -> Row:
 
 
 def stream_events(
-    ledger: SessionServiceStub, session_id: str, payloads: Iterator[str]
+    ledger: SessionServiceStub, session_id: str, payloads: Iterator[str], epoch: int = 0
 ) -> Iterator[PushSessionEventsResponse]:
     """Sends each event as it comes, and again after a break what was not committed.
 
     Yields what the service answers, and ends when all is committed. Every event is kept until then;
     a stream that runs for days would forget what `committed` covers.
+
+    With an epoch of your own, `payloads` begins with the first event of that epoch: those that the
+    service has already are not sent. With 0 the service gives a new one out, and it stays ours.
     """
+    # Nobody else knows an epoch that was given to us, so it was a call of ours, which came late, that
+    # replaced a stream. An epoch that we chose can be somebody else's too.
+    is_given = epoch == 0
     emitted: list[str] = []  # Event number n is emitted[n - 1].
     taking = Lock()  # The frames of a call that broke may still wait for the next payload.
-    epoch = 0  # The service gives one out, and it stays ours.
 
     def frames(opened: SimpleQueue[int | None]) -> Iterator[PushSessionEventsRequest]:
         yield PushSessionEventsRequest(open=Open(session_id=session_id, producer_epoch=epoch))
         number = opened.get()
         while number is not None:
             with taking:
-                if number == len(emitted):
-                    emitted.extend(islice(payloads, 1))
+                if number >= len(emitted):
+                    emitted.extend(islice(payloads, number + 1 - len(emitted)))
                 events = [RawEvent(payload=payload) for payload in emitted[number : number + 1]]
             if not events:
                 return
@@ -113,7 +113,8 @@ def stream_events(
                 yield answer
             return
         except grpc.RpcError as error:
-            pause_or_raise(error, began)
+            is_replaced = is_given and error.code() is grpc.StatusCode.ABORTED
+            pause_or_raise(error, began, is_replaced)
         finally:
             opened.put(None)  # The frames of this call need not wait any longer.
 
@@ -133,7 +134,7 @@ def watch_events(
             pause_or_raise(error, began)
 
 
-def pause_or_raise(error: grpc.RpcError, began: float) -> None:
+def pause_or_raise(error: grpc.RpcError, began: float, is_replaced: bool = False) -> None:
     """Waits until it is time to try again; where that is no use, the error goes on."""
     accepted = time.monotonic() - began > ACCEPTED_AFTER_S
     is_over = error.code() is grpc.StatusCode.UNAUTHENTICATED and accepted
@@ -141,6 +142,6 @@ def pause_or_raise(error: grpc.RpcError, began: float) -> None:
     details = Status.FromString(trailers.get("grpc-status-details-bin", b"")).details
     asked = RetryInfo()  # The service sends one where the same call can succeed later.
     is_asked = any(detail.Unpack(asked) for detail in details)
-    if not (is_asked or is_over or error.code() in PASSING):
+    if not (is_asked or is_over or is_replaced or error.code() in PASSING):
         raise error
     time.sleep(asked.retry_delay.ToMilliseconds() / 1000 + random.uniform(0.05, 0.5))

@@ -113,6 +113,48 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     expect(run.opened).toEqual([0n]);
   });
 
+  test(
+    "the Python and Go examples doubled their text when they were run twice",
+    needs(example.tool),
+    async (context) => {
+      const events = EVENTS.filter((_, at) => BigInt(at + 1) !== REFUSED);
+      const first = await start(example, context);
+      first.say(events.slice(0, 300));
+      await expect.poll(() => first.committed, POLL).toBe(300n);
+      first.kill();
+      await first.ended;
+      for (const from of [300n, BigInt(events.length)]) {
+        const run = await start(example, context, { sessionId: first.sessionId });
+        run.say(events);
+        run.hangUp();
+        expect(await run.ended).toEqual(WELL);
+        expect(run.opened).toEqual([from]);
+        expect(run.rows.at(-1)?.payload).toContain("RUN_FINISHED");
+      }
+      const expanded = await eventsIn(first.sessionId, { expand: true });
+      expect(expanded.slice(1).map(({ payload }) => payload)).toEqual(events);
+    },
+  );
+
+  test("without arguments it says how it is run", needs(example.tool), async (context) => {
+    for (const args of [[], ["127.0.0.1:1"], ["127.0.0.1:1", "s", "epoch"]]) {
+      const { exitCode, stderr } = await (await start(example, context, { args })).ended;
+      expect(stderr).toMatch(/^usage: \S+ ADDRESS SESSION_ID \[EPOCH\] < events\.jsonl\n$/);
+      expect(exitCode).toBe(1);
+    }
+  });
+
+  test(
+    "with a wrong address the Python and Go examples hung and said nothing",
+    needs(example.tool),
+    async (context) => {
+      const run = await start(example, context, { address: "127.0.0.1:1" });
+      const { exitCode, stderr } = await run.ended;
+      expect(stderr).toMatch(/^cannot connect to 127\.0\.0\.1:1: is the service running, .*\n$/);
+      expect(exitCode).toBe(1);
+    },
+  );
+
   test("a watch is refused for the moment", needs(example.tool), async (context) => {
     const sessionId = newSession();
     const watch = client.serverStream(SessionService.method.watchSessionEvents, { sessionId });
@@ -277,6 +319,10 @@ class Run {
     for (const payload of payloads) this.#child.stdin.write(`${payload}\n`);
   }
 
+  kill(): void {
+    this.#child.kill("SIGKILL");
+  }
+
   hangUp(): void {
     this.#child.stdin.end();
   }
@@ -299,7 +345,15 @@ class Run {
 async function start(
   example: Example,
   { skip, onTestFinished }: TestContext,
-  { address = service.grpcAddress, sessionId = newSession(), env = {} } = {},
+  {
+    address = service.grpcAddress,
+    sessionId = newSession(),
+    env = {},
+    args: given = [address, sessionId],
+  }: Partial<Record<"address" | "sessionId", string>> & {
+    readonly env?: Readonly<Record<string, string>>;
+    readonly args?: readonly string[];
+  } = {},
 ): Promise<Run> {
   const { folder, generated } = example;
   if (!existsSync(join(ROOT, folder, generated))) {
@@ -308,7 +362,7 @@ async function start(
     skip(advice);
   }
   const [command = "", ...args] = await example.prepare();
-  const child = spawn(command, [...args, address, sessionId], {
+  const child = spawn(command, [...args, ...given], {
     cwd: join(ROOT, folder),
     env: { ...process.env, ...env },
     stdio: ["pipe", "pipe", "pipe"],

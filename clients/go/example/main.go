@@ -1,9 +1,13 @@
 // Streams an agent's events into a session and watches them come out, whatever breaks meanwhile.
 //
-//	go run ./example ADDRESS SESSION_ID < events.jsonl
+//	go run ./example ADDRESS SESSION_ID [EPOCH] < events.jsonl
 //
 // Takes AG-UI events as JSON lines, the last of them RUN_FINISHED, and sends each as soon as it is
 // there. Prints the answers of the service, and the rows that the watch delivers, as JSON lines.
+//
+// The service counts the events of an epoch (a number, 1 unless given). Run this again with the same
+// events, after it was killed for example: it sends only those that are not there yet. For other events
+// in the same session give a higher epoch.
 //
 // LEDGER_TOKEN_FILE names a file with a bearer token, which is read for each call; LEDGER_CA_FILE one
 // with the authorities to trust, in place of the system's. Without both it speaks without TLS.
@@ -17,10 +21,12 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -31,12 +37,20 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), os.Args[1], os.Args[2]); err != nil {
+	log.SetFlags(0)
+	epoch, err := uint64(1), error(nil)
+	if len(os.Args) == 4 {
+		epoch, err = strconv.ParseUint(os.Args[3], 10, 63)
+	}
+	if len(os.Args) < 3 || len(os.Args) > 4 || err != nil {
+		log.Fatal("usage: example ADDRESS SESSION_ID [EPOCH] < events.jsonl")
+	}
+	if err := run(context.Background(), os.Args[1], os.Args[2], epoch); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, address, sessionID string) error {
+func run(ctx context.Context, address, sessionID string, epoch uint64) error {
 	doors, err := doorOptions(os.Getenv("LEDGER_TOKEN_FILE"), os.Getenv("LEDGER_CA_FILE"))
 	if err != nil {
 		return err
@@ -46,18 +60,23 @@ func run(ctx context.Context, address, sessionID string) error {
 		return err
 	}
 	defer connection.Close()
+	if !canConnect(ctx, connection) {
+		return fmt.Errorf("cannot connect to %s: is the service running, and with TLS or without?", address)
+	}
 	client := ambient.NewSessionServiceClient(connection)
 
 	message, err := ledger.Push(ctx, client.PushSessionMessage, &ambient.PushSessionMessageRequest{
-		SessionId: sessionID, EventType: "user", Payload: "Go on.", IdempotencyKey: "message-1",
+		SessionId: sessionID, EventType: "user", Payload: "Go on.",
+		IdempotencyKey: fmt.Sprintf("message-%d", epoch),
 	})
 	if err != nil {
 		return err
 	}
 	printLine(message)
-	_, err = ledger.Push(ctx, client.PushSessionEvent, &ambient.PushSessionEventRequest{
-		SessionId: sessionID, EventType: "RUN_STARTED", IdempotencyKey: "run-1",
-		Payload: fmt.Sprintf(`{"threadId":%q,"runId":"run-1"}`, sessionID),
+	runID := fmt.Sprintf("run-%d", epoch)
+	started, err := ledger.Push(ctx, client.PushSessionEvent, &ambient.PushSessionEventRequest{
+		SessionId: sessionID, EventType: "RUN_STARTED", IdempotencyKey: runID,
+		Payload: fmt.Sprintf(`{"threadId":%q,"runId":%q}`, sessionID, runID),
 	})
 	if err != nil {
 		return err
@@ -65,17 +84,29 @@ func run(ctx context.Context, address, sessionID string) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return ledger.WatchEvents(ctx, client, sessionID, 0, func(row *ambient.SessionEvent) bool {
+		return ledger.WatchEvents(ctx, client, sessionID, started.Seq-1, func(row *ambient.SessionEvent) bool {
 			printLine(row)
 			return row.EventType != "RUN_FINISHED"
 		})
 	})
 	group.Go(func() error {
-		return ledger.StreamEvents(ctx, client, sessionID, lines(), func(answer *ambient.PushSessionEventsResponse) {
+		return ledger.StreamEvents(ctx, client, sessionID, epoch, lines(), func(answer *ambient.PushSessionEventsResponse) {
 			printLine(answer)
 		})
 	})
 	return group.Wait()
+}
+
+// canConnect is false at the first failure. Calls would wait for the connection, and say nothing
+// meanwhile.
+func canConnect(ctx context.Context, connection *grpc.ClientConn) bool {
+	connection.Connect()
+	for state := connection.GetState(); state != connectivity.Ready; state = connection.GetState() {
+		if state == connectivity.TransientFailure || !connection.WaitForStateChange(ctx, state) {
+			return false
+		}
+	}
+	return true
 }
 
 // doorOptions are TLS and a token, or neither.

@@ -67,17 +67,26 @@ func Push[Request, Row any](
 
 // StreamEvents sends each event as it comes, and again after a break what was not committed. It returns
 // when the channel is closed and all of them are.
+//
+// With an epoch of your own, the channel begins with the first event of that epoch: those that the
+// service has already are not sent. With 0 the service gives a new one out, and it stays ours.
 func StreamEvents(
 	ctx context.Context,
 	client ambient.SessionServiceClient,
 	sessionID string,
+	epoch uint64,
 	payloads <-chan string,
 	answered func(*ambient.PushSessionEventsResponse),
 ) error {
-	stream := eventStream{client: client, sessionID: sessionID, payloads: payloads}
+	stream := eventStream{client: client, sessionID: sessionID, payloads: payloads, epoch: epoch}
 	for {
 		began := time.Now()
 		err := stream.attempt(ctx, answered)
+		if epoch == 0 && status.Code(err) == codes.Aborted {
+			// A stream was replaced. Nobody else knows an epoch that was given to us, so it was by a call
+			// of ours that came late. An epoch that we chose can be somebody else's too.
+			err = status.Error(codes.Unavailable, err.Error())
+		}
 		if !pause(ctx, err, began) {
 			return err
 		}
@@ -121,7 +130,7 @@ type eventStream struct {
 	sessionID string
 	payloads  <-chan string
 	emitted   []string // Event number n is emitted[n-1].
-	epoch     uint64   // The service gives one out, and it stays ours.
+	epoch     uint64   // 0 until the service gave one out.
 }
 
 func (s *eventStream) attempt(ctx context.Context, answered func(*ambient.PushSessionEventsResponse)) error {
@@ -154,7 +163,7 @@ func (s *eventStream) attempt(ctx context.Context, answered func(*ambient.PushSe
 
 func (s *eventStream) send(call ambient.SessionService_PushSessionEventsClient, number uint64) {
 	for {
-		if number == uint64(len(s.emitted)) {
+		for number >= uint64(len(s.emitted)) {
 			select {
 			case payload, more := <-s.payloads:
 				if !more {
@@ -184,9 +193,6 @@ func pause(ctx context.Context, err error, began time.Time) (again bool) {
 	failure := status.Convert(err)
 	switch failure.Code() {
 	case codes.Unavailable, codes.DeadlineExceeded:
-		again = true
-	case codes.Aborted:
-		// A stream was replaced. Only we know its epoch, so it was by a call of ours that came late.
 		again = true
 	case codes.Unauthenticated:
 		again = time.Since(began) > acceptedAfter
