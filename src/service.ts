@@ -9,6 +9,7 @@
  * end-to-end tests.
  */
 import { type Clock, systemClock } from "./base/clock.ts";
+import { FairShare } from "./base/fair-share.ts";
 import { startAll, stopAll, together, type Unit } from "./base/lifecycle.ts";
 import { addressText, type Config } from "./config.ts";
 import { createAguiJoin } from "./handlers/agui.ts";
@@ -73,6 +74,7 @@ export interface Service extends Unit {
 export function createService(config: Config, log: Log): Service {
   const metrics = createMetrics();
   const clock = systemClock;
+  const memory = new FairShare({ max: config.receivedBytesMax });
   const tracing = createTracingOf(config, { log, metrics });
   const postgres = createPostgres(config, { log, restarted: () => metrics.postgresRestarts.inc() });
   const { database } = postgres;
@@ -114,6 +116,7 @@ export function createService(config: Config, log: Log): Service {
     clock,
     tracer: tracing,
     doors,
+    memory,
   };
   const http = createHttp({ ...parts, handlers }, config);
   const { ops, readiness } = createReadinessUnits({ database, rpc, log, metrics }, config);

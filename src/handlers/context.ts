@@ -1,5 +1,6 @@
 import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf";
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
+import type { CallMemory } from "../auth/caller-memory.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { ServiceError } from "../base/errors.ts";
 import type { Span } from "../observability/trace.ts";
@@ -13,6 +14,8 @@ export interface CallContext {
   readonly hasEnded: boolean;
   /** Of its trace; undefined where none is recorded. */
   readonly span?: Span | undefined;
+  /** What is held for the call; undefined where nothing is counted. */
+  readonly memory?: CallMemory | undefined;
 }
 
 type Unary<I extends DescMessage, O extends DescMessage> = (

@@ -7,6 +7,7 @@
  * head. Only the beginning of a session may be missing, which retention has erased before.
  */
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { expand, type RawEvent } from "../compressor/expand.ts";
 import type { LimitUse } from "../observability/limit-metrics.ts";
@@ -14,7 +15,7 @@ import type { LedgerReader } from "../store/reader.ts";
 import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import type { CallContext } from "./context.ts";
-import { toSessionMessage } from "./rows-to-wire.ts";
+import { heldBytesOf, toSessionMessage } from "./rows-to-wire.ts";
 import { checkSessionId } from "./session-id.ts";
 
 export interface ExportHandlers {
@@ -48,7 +49,7 @@ export function createExportHandlers(
   async function* rowsOf<S extends StreamName>(
     stream: S,
     sessionId: string,
-    { signal }: CallContext,
+    { signal, memory }: CallContext,
   ): AsyncGenerator<RowOf<S>> {
     const violation = checkSessionId(sessionId);
     if (violation !== undefined) throw invalidArgument([violation]);
@@ -61,6 +62,7 @@ export function createExportHandlers(
       while (after < end) {
         const rows = await reader.pageAfter({ ...page, after });
         await headOfLiving(sessionId); // What is deleted is not handed out any more.
+        if (memory?.rows(heldBytesOf(rows)) === false) throw serverBusy();
         for (const row of rows) {
           if (after !== 0n && row.seq !== after + 1n) throw erased(sessionId);
           after = lastSeqOf(row);

@@ -12,10 +12,10 @@ import type {
   WatchSessionMessagesRequest,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type CallMemory, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
-import type { Span } from "../observability/trace.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { cursorBeyondHead, sessionNotFound } from "../store/refusals.ts";
 import {
@@ -28,9 +28,9 @@ import {
   type StreamName,
 } from "../store/rows.ts";
 import { checkEventTypeFilter, checkText, violationsOf } from "./checks.ts";
-import type { Handlers } from "./context.ts";
+import type { CallContext, Handlers } from "./context.ts";
 import { toRawEvents } from "./expanded.ts";
-import { toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
+import { heldBytesOf, toSessionEvent, toSessionMessage } from "./rows-to-wire.ts";
 import { checkSessionId } from "./session-id.ts";
 import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { type StateFrame, toEventFrame, toMessageFrame } from "./state-frames.ts";
@@ -51,9 +51,8 @@ type WatchHandlers = Pick<
 interface Call<S extends StreamName, M> {
   readonly stream: S;
   readonly request: WatchRequest;
-  readonly signal: AbortSignal;
-  /** Is told when the watch attached, and of each change of where it stands. */
-  readonly span: Span | undefined;
+  /** Its span is told when the watch attached, and of each change of where it stands. */
+  readonly context: CallContext;
   /** Undefined: every row. */
   readonly passes: ((row: RowOf<S>) => boolean) | undefined;
   readonly toWire: (row: RowOf<S>) => M;
@@ -84,16 +83,16 @@ export function createWatchHandlers(
   } satisfies Partial<Call<"events", SessionEvent>>;
   const sharedEvents = new SharedEvents(events.toSharedWire, SHARED_EVENTS_LIMITS);
   return {
-    watchSessionMessages: (request, { signal, span }) =>
-      watch({ ...messages, request, signal, span }),
-    watchSessionEvents: (request, { signal, span }) => {
+    watchSessionMessages: (request, context) => watch({ ...messages, request, context }),
+    watchSessionEvents: (request, context) => {
       const expanded = request.expand ? expansionOf(request, sharedEvents) : undefined;
-      return watch({ ...events, request, signal, span, passes: filterOf(request), expanded });
+      return watch({ ...events, request, context, passes: filterOf(request), expanded });
     },
   };
 
   async function* watch<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
-    const { stream, request, signal, span } = call;
+    const { stream, request, context } = call;
+    const { signal, span, memory } = context;
     check(request);
     const watcher = await live.attach({ stream, sessionId: request.sessionId, signal });
     span?.event("attached");
@@ -110,6 +109,7 @@ export function createWatchHandlers(
           standing = delivery.standing;
           span?.event(standing);
         }
+        hold(delivery, memory);
         for (const message of wireOf(call, delivery, standing)) yield message;
       }
     } finally {
@@ -135,6 +135,12 @@ export function createWatchHandlers(
     const expand = "expand" in request && request.expand;
     return reader.resolveCursor({ stream, sessionId, afterSeq, expand });
   }
+}
+
+/** Rows of a window are there for all its watchers, and are counted with the windows. */
+function hold(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
+  const isOwn = delivery.kind === "rows" && !delivery.shared;
+  if (memory?.rows(isOwn ? heldBytesOf(delivery.rows) : 0) === false) throw serverBusy();
 }
 
 function cursorIn({ afterSeq }: WatchRequest): bigint {

@@ -2,10 +2,10 @@
  * Who asks, and may they ask this: before anything else of a request is read. A route is held against
  * the table here, so that a caller who may not use it learns that and nothing about its parameters; the
  * handlers hold each call against the same table again, as they do for gRPC, and they alone know what is
- * only said in a body. A route that the table does not have is not served.
+ * only said in a body: a caller that may push no message at all is refused here, before it is read. A route that the table does not have is not served.
  */
 import type { FastifyRequest } from "fastify";
-import { type Action, ROUTE_ACTIONS, type Served } from "../auth/actions.ts";
+import { type Action, ALLOWED, ROUTE_ACTIONS, type Served } from "../auth/actions.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
@@ -40,8 +40,9 @@ export function createAdmission({ authenticator, authorizer }: AdmissionParts): 
   function allowed(request: FastifyRequest, principal: Principal): Principal | Promise<Principal> {
     const { method, url = "" } = request.routeOptions;
     const served = servedBy([method].flat()[0] ?? "", url);
-    if (!isAction(served)) return principal;
-    const pending = authorizer.authorize(principal, served, sessionIdIn(request.params));
+    if (served === "unserved") return principal;
+    const action = served === "by message type" ? pushOf(principal) : served;
+    const pending = authorizer.authorize(principal, action, sessionIdIn(request.params));
     return pending === undefined ? principal : pending.then(() => principal);
   }
 }
@@ -53,9 +54,10 @@ function servedBy(method: string, url: string): Served {
   return served;
 }
 
-/** The rest is for the route: to answer that it is not served, or to look at the message. */
-function isAction(served: Served): served is Action {
-  return served !== "unserved" && served !== "by message type";
+/** Of the two, one that the roles allow, if there is one: which it is, is only known from the body. */
+function pushOf({ roles }: Principal): Action {
+  const maySpeakForUsers = roles.some((role) => ALLOWED["message.push.user"].includes(role));
+  return maySpeakForUsers ? "message.push.user" : "message.push.other";
 }
 
 /** As they came, name and value in turn: of several Node keeps the first, and nobody would see the others. */

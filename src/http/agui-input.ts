@@ -2,12 +2,10 @@
  * The input of AG-UI clients, which send all that they have: messages, state, tools. Next to nothing of
  * it is used, and their answers last; so it is received, parsed and let go of here.
  *
- *   received ── into one growing buffer ──► weighed ──► parsed ──► reduced ──► the route, the answer
- *      │  counted in the budget, with what answers keep   │
- *      └── 413 too large, 429 no room                     └── 400 more structure than text
+ *   received ── in the memory of its caller ──► weighed ──► parsed ──► reduced ──► the route, the answer
+ *      └── 413 too large, 429 no room                │
+ *                                                    └── 400 more structure than text
  *
- * - Received: pieces are copied together as they come. Each is an object otherwise, and a transfer in
- *   chunks of a byte makes a hundred bytes of one.
  * - Weighed: what parsing costs goes by the values, and not by the bytes. 16 MiB of `{},` take 340 MB
  *   and 2.3 s to parse, the same of text 15 ms (Node 24). At the bound, the worst that was found, half a
  *   million objects of a key each of their own, take 92 MB and 1 s.
@@ -15,20 +13,17 @@
  */
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { serverBusy } from "../auth/caller-memory.ts";
+import { invalidArgument } from "../base/errors.ts";
 import { bytesOf, keptOf, type KeptMessage } from "../handlers/agui-kept.ts";
 import type { App } from "./app.ts";
-import { ByteBudget, type ByteShare } from "./byte-budget.ts";
-import { readJson } from "./json-body.ts";
+import { servedRequestOf } from "./call-context.ts";
+import { parse, receive } from "./json-body.ts";
 
 export interface InputLimits {
   readonly bytesMax: number;
   /** `{`, `[` and `,` outside of strings. */
   readonly marksMax: number;
-  /** Of all inputs that are received, and of what answers keep of theirs. */
-  readonly heldBytesMax: number;
-  /** Of one that is not counted there. */
-  readonly freeBytesMax: number;
 }
 
 export const INPUT_LIMITS: InputLimits = {
@@ -39,8 +34,6 @@ export const INPUT_LIMITS: InputLimits = {
   bytesMax: 16 * 1024 * 1024,
   // One in 17 bytes of the largest input. A message has four or more, and is longer than 68 bytes.
   marksMax: 1_000_000,
-  heldBytesMax: 128 * 1024 * 1024, // Eight of the largest.
-  freeBytesMax: 16 * 1024, // Of 4,096 watchers and 1,024 connections more it comes to 80 MiB.
 };
 
 /** Of a thread, a run or a version. */
@@ -48,19 +41,9 @@ const TEXT_CHARS_MAX = 1_024;
 
 export class AguiInputs {
   readonly #limits: InputLimits;
-  readonly #budget: ByteBudget;
 
   constructor(limits = INPUT_LIMITS) {
     this.#limits = limits;
-    this.#budget = new ByteBudget({
-      bytesMax: limits.heldBytesMax,
-      freeBytesMax: limits.freeBytesMax,
-    });
-  }
-
-  /** Counted in the budget. */
-  get heldBytes(): number {
-    return this.#budget.bytes;
   }
 
   /** From here on the routes of this plugin, and no others, are given reduced inputs. */
@@ -78,61 +61,20 @@ export class AguiInputs {
     reply: FastifyReply,
   ): readonly KeptMessage[] {
     const kept = keptOf(messages ?? [], { field: "messages" });
-    const share = this.#budget.share();
-    if (!share.hold(bytesOf(kept))) throw tooManyInputs();
-    if (reply.raw.closed) share.release();
-    else reply.raw.once("close", () => share.release());
+    const { memory } = servedRequestOf(reply.request);
+    if (memory?.request(bytesOf(kept)) === false) throw serverBusy();
     return kept;
   }
 
   async #read(request: FastifyRequest, payload: IncomingMessage): Promise<unknown> {
-    if (Number(request.headers["content-length"]) > this.#limits.bytesMax) throw tooLarge();
-    const share = this.#budget.share();
     try {
-      const bytes = await received(payload, share, this.#limits);
+      const bytes = await receive(request, payload, this.#limits);
       checkMarks(bytes, this.#limits);
-      return reducedBody(parsed(request, bytes));
+      return reducedBody(parse(request, bytes));
     } finally {
-      share.release();
+      servedRequestOf(request).memory?.request(0);
     }
   }
-}
-
-/** What is refused in the middle is read on and thrown away, by Node. */
-function received(
-  payload: IncomingMessage,
-  share: ByteShare,
-  { bytesMax, freeBytesMax }: InputLimits,
-): Promise<Buffer> {
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  let bytes = Buffer.allocUnsafeSlow(0);
-  let length = 0;
-  const take = (piece: Buffer): void => {
-    if (length + piece.length > bytesMax) return leave(tooLarge());
-    if (length + piece.length > bytes.length) {
-      const roomBytes = roomFor(length + piece.length, { beginBytes: freeBytesMax });
-      if (!share.hold(roomBytes)) return leave(tooManyInputs());
-      const larger = Buffer.allocUnsafeSlow(roomBytes);
-      bytes.copy(larger, 0, 0, length);
-      bytes = larger;
-    }
-    length += piece.copy(bytes, length);
-  };
-  const end = (): void => resolve(bytes.subarray(0, length));
-  const leave = (error: Error): void => {
-    payload.off("data", take).off("end", end).resume();
-    bytes = Buffer.allocUnsafeSlow(0);
-    reject(error);
-  };
-  payload.on("data", take).once("end", end).once("error", leave);
-  return promise;
-}
-
-/** Doubled, so that a byte is copied twice at most on the average. */
-function roomFor(bytes: number, { beginBytes }: { readonly beginBytes: number }): number {
-  let roomBytes = beginBytes;
-  while (roomBytes < bytes) roomBytes *= 2;
-  return roomBytes;
 }
 
 const QUOTE = 0x22;
@@ -154,15 +96,6 @@ function checkMarks(bytes: Buffer, { marksMax }: InputLimits): void {
   if (marks <= marksMax) return;
   const description = `the body must have at most ${marksMax} values`;
   throw invalidArgument([{ field: "", description }]);
-}
-
-function parsed(request: FastifyRequest, bytes: Buffer): unknown {
-  let body: unknown;
-  readJson(request, bytes, (error, value) => {
-    if (error !== null) throw error;
-    body = value;
-  });
-  return body;
 }
 
 type Members = Readonly<Record<string, unknown>>;
@@ -202,13 +135,4 @@ function short(value: unknown, field: string): unknown {
   if (typeof value !== "string" || value.length <= TEXT_CHARS_MAX) return value;
   const description = `${field} must have at most ${TEXT_CHARS_MAX} characters`;
   throw invalidArgument([{ field: field === "the body" ? "" : field, description }]);
-}
-
-function tooLarge(): ServiceError {
-  return new ServiceError("overloaded", "REQUEST_TOO_LARGE", "the request is too large");
-}
-
-function tooManyInputs(): ServiceError {
-  const message = "the service holds as much of AG-UI clients' inputs as it may";
-  return new ServiceError("overloaded", "RATE_LIMITED", message, { retryAfterMs: 1_000 });
 }

@@ -2,6 +2,7 @@
  * fastify as this service has it: what every request passes before its route, and what every error
  * becomes. Route files are plugins of the `App` that comes out of here.
  */
+import type { IncomingMessage, ServerResponse } from "node:http";
 import {
   fastify,
   type FastifyBaseLogger,
@@ -18,12 +19,15 @@ import {
   validatorCompiler,
   type ZodTypeProvider,
 } from "fastify-type-provider-zod";
-import type { ServiceError } from "../base/errors.ts";
+import { CallerMemory, serverBusy } from "../auth/caller-memory.ts";
+import type { ErrorReason, ServiceError } from "../base/errors.ts";
+import { FairShare } from "../base/fair-share.ts";
 import type { Admission } from "./admission.ts";
 import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";
 import { checkHost } from "./host-check.ts";
-import { checkContentCoding, readJson } from "./json-body.ts";
+import { checkContentCoding, readBody } from "./json-body.ts";
 import { KnownRoutes } from "./known-routes.ts";
+import { limitUnread, UNREAD_LIMIT_MS } from "./limits.ts";
 import { SAFE } from "./listener.ts";
 import type { OpenRequests } from "./open-requests.ts";
 import {
@@ -53,7 +57,11 @@ export interface AppParts {
   /** Only this machine can reach the service, so a request for another name is a trick of a browser. */
   readonly isOnLoopback: boolean;
   readonly serverFactory: FastifyServerFactory;
+  /** Absent: one of its own. */
+  readonly memory?: CallerMemory | undefined;
 }
+
+const MEMORY_BYTES_MAX = 256 * 1024 * 1024;
 
 /** A path parameter is bounded by the request line; that a session id is too long is for the handlers to say. */
 const PARAMETER_CHARS_MAX = 16 * 1024;
@@ -85,14 +93,20 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
   app.setSerializerCompiler(serializerCompiler);
   // JSON is all that is read: a page of another origin can post a form or plain text without asking.
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser("application/json", { parseAs: "buffer" }, readJson);
+  app.addContentTypeParser(
+    "application/json",
+    (request: FastifyRequest, payload: IncomingMessage) =>
+      readBody(request, payload, { bytesMax: options.requestBytesMax }),
+  );
   app.decorateRequest(SERVED_REQUEST);
   serveAll(app, parts);
   return app;
 }
 
-function serveAll(app: App, { openRequests, records, admission, isOnLoopback }: AppParts): void {
+function serveAll(app: App, { openRequests, records, admission, ...parts }: AppParts): void {
   const routes = new KnownRoutes();
+  const all = new FairShare({ max: MEMORY_BYTES_MAX });
+  const { isOnLoopback, memory = new CallerMemory(all, { asks: false }) } = parts;
   app.addHook("onRoute", ({ method, url }) => {
     routes.add(method, url);
     for (const one of [method].flat()) admission.expect(one, url);
@@ -110,8 +124,10 @@ function serveAll(app: App, { openRequests, records, admission, isOnLoopback }: 
       record(records, { request, reply, startedMs, sessionId, error: served.refusedBy, served });
     });
     void reply.headers(SAFE);
+    const hasRoom = served.heldBy(memory.of(request.raw.socket), reply.raw);
     done(
       openRequests.stopping ??
+        (hasRoom ? undefined : serverBusy()) ??
         (isOnLoopback ? checkHost(request.raw) : undefined) ??
         (request.is404 ? routes.refusalOf(request.method, request.url) : undefined),
     );
@@ -122,7 +138,15 @@ function serveAll(app: App, { openRequests, records, admission, isOnLoopback }: 
   app.addHook("onRequest", (request, _reply, done) => {
     done(checkQuery(request.url) ?? checkContentCoding(request.headers["content-encoding"]));
   });
-  app.addHook("onSend", (_request, reply, payload, done) => {
+  app.addHook("preHandler", (request, _reply, done) => {
+    servedRequestOf(request).working(!READS.has(request.method));
+    done();
+  });
+  app.addHook("onSend", (request, reply, payload, done) => {
+    const served = servedRequestOf(request);
+    served.working(false);
+    served.memory?.answer(lengthOf(payload));
+    limitUnread(reply.raw, UNREAD_LIMIT_MS);
     if (openRequests.stopping !== undefined) void reply.header("connection", "close");
     done(null, payload);
   });
@@ -132,8 +156,29 @@ function serveAll(app: App, { openRequests, records, admission, isOnLoopback }: 
     // fastify would close the connection of a body that it does not read. A client that still sends
     // then finds it reset, and never reads why; left open, Node reads on and throws away.
     void reply.removeHeader("connection");
+    if (LEFT_BODY.has(error.reason) && !request.raw.complete) leaveBody(request.raw, reply.raw);
     sendProblem(reply, error);
   });
+}
+
+/** Why a body is not even thrown away, but its connection closed … */
+const LEFT_BODY: ReadonlySet<ErrorReason> = new Set([
+  "UNAUTHENTICATED",
+  "PERMISSION_DENIED",
+  "SERVER_BUSY",
+]);
+/** … when its caller had time to read the answer. */
+const LEFT_BODY_LIMIT_MS = 1_000;
+
+function leaveBody(request: IncomingMessage, response: ServerResponse): void {
+  const end = (): void => void (request.complete || request.socket.destroy());
+  response.once("finish", () => setTimeout(end, LEFT_BODY_LIMIT_MS).unref());
+}
+
+const READS = new Set(["GET", "HEAD", "OPTIONS"]);
+
+function lengthOf(payload: unknown): number {
+  return typeof payload === "string" || Buffer.isBuffer(payload) ? payload.length : 0;
 }
 
 /** In bytes: to text fastify would add a charset, which JSON has not. */

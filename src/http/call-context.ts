@@ -2,11 +2,16 @@
  * What a request is to the handlers: a call with a signal. It ends with its answer, or when the caller
  * left; a stream also ends when the service stops, and its signal then says so in its reason.
  */
+import type { ServerResponse } from "node:http";
 import type { FastifyRequest } from "fastify";
+import { type CallMemory, type ConnectionMemory, endedBy } from "../auth/caller-memory.ts";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 import type { Span } from "../observability/trace.ts";
+
+/** The objects of Node and the framework that a request has beside its bytes: a bound of what was measured. */
+const REQUEST_BYTES = 16 * 1024;
 
 /** Where fastify keeps it. */
 export const SERVED_REQUEST = "servedRequest";
@@ -18,6 +23,9 @@ export class ServedRequest implements CallContext {
   #hasEnded = false;
   #isStream = false;
   #principal: Principal = ANONYMOUS;
+  #memory: CallMemory | undefined;
+  /** Ends what reads the body. */
+  onCut: ((error: ServiceError) => void) | undefined;
   span: Span | undefined;
   /** Why it was refused, for the record. */
   refusedBy: ServiceError | undefined;
@@ -34,6 +42,17 @@ export class ServedRequest implements CallContext {
   /** Before the route is asked. */
   madeBy(principal: Principal): void {
     this.#principal = principal;
+    this.#memory?.madeBy(principal);
+  }
+
+  /** Its memory is counted from here on; false: there is no room for one more. */
+  heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
+    this.#memory = connection.call((reason) => this.#cut(endedBy(reason), response));
+    return this.#memory.begin(REQUEST_BYTES);
+  }
+
+  get memory(): CallMemory | undefined {
+    return this.#memory;
   }
 
   get hasEnded(): boolean {
@@ -56,6 +75,12 @@ export class ServedRequest implements CallContext {
     const stopping = this.#stopping();
     if (stopping !== undefined) throw stopping;
     this.#isStream = true;
+    this.working(false);
+  }
+
+  /** A handler does what cannot be taken back, or is done with it. */
+  working(isWorking: boolean): void {
+    if (this.#memory !== undefined) this.#memory.charge.canEnd = !isWorking;
   }
 
   /** The service stops, or the caller's token did; what has an end of its own goes on to it. */
@@ -66,7 +91,17 @@ export class ServedRequest implements CallContext {
   /** The answer has left, whole or not. */
   closed(wasLeft: boolean): void {
     this.#hasEnded = true;
+    this.#memory?.release();
     if (wasLeft) this.#abort(new ServiceError("cancelled", "CANCELLED", "the caller left"));
+  }
+
+  /** Its caller holds the most, and others need the room. What is said already cannot be unsaid. */
+  #cut(error: ServiceError, response: ServerResponse): void {
+    const canTell = this.#isStream ? !response.writableNeedDrain : !response.headersSent;
+    this.refusedBy ??= error;
+    this.onCut?.(error);
+    this.#abort(error);
+    if (!canTell) response.destroy();
   }
 
   #abort(reason: ServiceError): void {

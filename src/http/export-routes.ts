@@ -11,6 +11,7 @@ import { createGzip } from "node:zlib";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import { serverBusy } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 import type { ExportHandlers } from "../handlers/export.ts";
@@ -21,6 +22,7 @@ import { answer, PROBLEMS } from "./answers.ts";
 import type { App } from "./app.ts";
 import { callContextOf } from "./call-context.ts";
 import { messageItem } from "./items.ts";
+import { limitUnread, UNREAD_LIMIT_MS } from "./limits.ts";
 import { sessionParams } from "./parameters.ts";
 
 export interface ExportParts {
@@ -29,6 +31,9 @@ export interface ExportParts {
 }
 
 type StreamName = "events" | "messages";
+
+/** What an export holds beside the page that it reads: chunks of text, and what packs them. */
+const EXPORT_BYTES = 1024 * 1024;
 
 /** Lines are handed on together: a chunk of the transfer each would cost more than the line. */
 const CHUNK_CHARS = 64 * 1024;
@@ -44,6 +49,7 @@ export function exportRoutes({ exports, log }: ExportParts): (app: App) => void 
       const { id } = request.params;
       const { stream } = request.query;
       const context = callContextOf(request);
+      if (context.memory?.mayAnswer(EXPORT_BYTES) === false) throw serverBusy();
       const chunks = chunksOf(linesOf[stream](id, context));
       // What is refused is an error answer, and no file that breaks off.
       const first = await chunks.next();
@@ -101,6 +107,7 @@ async function send(request: FastifyRequest, reply: FastifyReply, body: Body): P
     response.end();
     return;
   }
+  limitUnread(response, UNREAD_LIMIT_MS);
   const source = Readable.from(resettingOnError(body, response), { highWaterMark: 1 });
   if (packed) await pipeline(source, createGzip(), response);
   else await pipeline(source, response);

@@ -1,3 +1,6 @@
+import type { ServerResponse } from "node:http";
+import { Socket } from "node:net";
+
 /** What one caller may take of the server before a route is asked. */
 export interface HttpLimits {
   /** The request line and all headers. */
@@ -23,6 +26,17 @@ export const HTTP_LIMITS: HttpLimits = {
   keepAliveMs: 72_000,
   checkIntervalMs: 1_000,
 };
+
+/**
+ * Nothing of an answer left for so long: its connection is closed. As long as a request may take to come.
+ * Node looks at what its socket has written, so a slow client that reads is not cut.
+ */
+export const UNREAD_LIMIT_MS = 60_000;
+
+/** Closes the connection when nothing of the answer leaves for so long; 0: it has any time. */
+export function limitUnread({ socket }: ServerResponse, limitMs: number): void {
+  if (socket instanceof Socket) socket.setTimeout(limitMs);
+}
 
 /** How long a stream may go on after its token has expired, or was taken away. */
 export const TOKEN_CHECK_INTERVAL_MS = 1_000;

@@ -22,6 +22,8 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
+import type { FairShare } from "../base/fair-share.ts";
+import { CallerMemory } from "../auth/caller-memory.ts";
 import { createAdmission } from "./admission.ts";
 import { AguiInputs } from "./agui-input.ts";
 import { aguiRoutes } from "./agui-routes.ts";
@@ -64,6 +66,8 @@ export interface HttpParts {
   /** Started before; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
   readonly tracer?: Tracer | undefined;
+  /** What is held for callers, by both servers; absent: one of its own. */
+  readonly memory?: FairShare | undefined;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
@@ -125,6 +129,7 @@ class FastifyServer implements HttpServer {
         admission: createAdmission(parts),
         isOnLoopback: isLoopbackName(hostOf(options.address)),
         serverFactory: (handle) => this.#listener.serving(handle),
+        memory: parts.memory && new CallerMemory(parts.memory, parts.authenticator),
       },
       options,
     );

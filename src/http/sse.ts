@@ -10,8 +10,8 @@
  *   Headers wait for it, so a source that has nothing to send yet begins with a comment.
  * - The source is asked for the next frame when the connection has room again (`write() === false` is
  *   waited for), so a client that does not read holds one frame and what the socket buffers, and its
- *   source stands still. It gets no heartbeats either: they would wait in that buffer too. Large frames
- *   of all such clients have a bound (unsent-frames.ts).
+ *   source stands still. It gets no heartbeats either: they would wait in that buffer too. What it
+ *   holds is charged to its caller, and it is cut when nothing leaves for UNREAD_LIMIT_MS.
  * - A client that keeps up never makes the source wait; so the others get a turn of the event loop
  *   every few milliseconds.
  * - An error later cannot change the status: it is sent as the last event, and the stream ends as
@@ -22,6 +22,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
+import type { CallMemory } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 import { TimeSlice } from "../handlers/time-slice.ts";
@@ -29,6 +30,7 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { problemOf } from "./problem.ts";
 import { frameParts, openingText, type SseFrame } from "./sse-frames.ts";
+import { limitUnread, UNREAD_LIMIT_MS } from "./limits.ts";
 import type { UnsentFrames } from "./unsent-frames.ts";
 
 export interface EventStreamOptions {
@@ -66,7 +68,7 @@ export async function sendEventStream(
 ): Promise<void> {
   const frames = source[Symbol.asyncIterator]();
   let step = await frames.next();
-  const stream = new OpenStream(reply, options);
+  const stream = new OpenStream(reply, options, context.memory);
   const stop = (): void => stream.stop(context.signal.reason);
   context.signal.addEventListener("abort", stop, { once: true });
   stream.open(reply);
@@ -97,10 +99,12 @@ class OpenStream {
   readonly #options: EventStreamOptions;
   readonly #response: ServerResponse;
   readonly #heartbeat: NodeJS.Timeout;
+  readonly #memory: CallMemory | undefined;
   #room: PromiseWithResolvers<void> | undefined;
 
-  constructor(reply: FastifyReply, options: EventStreamOptions) {
+  constructor(reply: FastifyReply, options: EventStreamOptions, memory: CallMemory | undefined) {
     this.#options = options;
+    this.#memory = memory;
     this.#response = reply.raw;
     this.#heartbeat = setInterval(() => this.#beat(), options.heartbeatMs);
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -136,9 +140,12 @@ class OpenStream {
     this.#write(frame);
     if (!this.#response.writableNeedDrain) return;
     this.#room = Promise.withResolvers();
-    const taken = this.#options.unsent.hold(frame, () => this.#cut());
+    limitUnread(this.#response, UNREAD_LIMIT_MS);
+    const { unsent } = this.#options;
+    if (this.#memory !== undefined && !unsent.hold(frame, this.#memory)) this.#cut();
     await this.#room.promise;
-    taken();
+    if (this.#memory !== undefined) unsent.taken(frame, this.#memory);
+    limitUnread(this.#response, 0);
     this.#room = undefined;
   }
 
@@ -176,9 +183,15 @@ class OpenStream {
     this.#response.destroy();
   }
 
-  /** Node makes bytes of a text, and holds them until they have left; of bytes it makes no others. */
+  /**
+   * Node makes bytes of a text, and holds them until they have left; of bytes it makes no others. For a
+   * text it takes three bytes a character for that, whatever they are.
+   */
   #write(frame: SseFrame): void {
-    for (const part of frameParts(frame)) this.#response.write(part);
+    for (const part of frameParts(frame)) {
+      const isLarge = typeof part === "string" && part.length > LARGE_TEXT_CHARS;
+      this.#response.write(isLarge ? Buffer.from(part) : part);
+    }
   }
 
   #finish(): void {
@@ -191,6 +204,9 @@ class OpenStream {
     if (!this.#response.writableNeedDrain) this.#write(PING);
   }
 }
+
+/** Below it a text that Node makes bytes of costs less than a Buffer. */
+const LARGE_TEXT_CHARS = 16 * 1024;
 
 const PING: SseFrame = { comment: "ping" };
 

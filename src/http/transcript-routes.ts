@@ -1,5 +1,6 @@
 /** The conversation as an AG-UI client would show it, as data or to read. */
 import { z } from "zod";
+import { serverBusy } from "../auth/caller-memory.ts";
 import type { TranscriptHandlers } from "../handlers/transcript-reads.ts";
 import { JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
@@ -10,6 +11,9 @@ import { seqParameter, sessionParams } from "./parameters.ts";
 export interface TranscriptRouteParts {
   readonly transcripts: TranscriptHandlers;
 }
+
+/** The text is put together, and then made bytes of, as many as three to a character. */
+const COPIED_PER_CHAR = 4;
 
 const READABLE = {
   text: "text/plain; charset=utf-8",
@@ -22,7 +26,12 @@ export function transcriptRoutes({ transcripts }: TranscriptRouteParts): (app: A
       const { id } = request.params;
       const { up_to_seq: upToSeq, format } = request.query;
       const asked = { sessionId: id, upToSeq };
-      const transcript = await transcripts.readTranscript(asked, callContextOf(request));
+      const context = callContextOf(request);
+      const transcript = await transcripts.readTranscript(asked, context);
+      // Before a copy of it is made, which its caller may not read.
+      const { messagesText, stateText = "", interruptsText } = transcript;
+      const chars = messagesText.length + stateText.length + interruptsText.length;
+      if (context.memory?.mayAnswer(chars * COPIED_PER_CHAR) === false) throw serverBusy();
       if (format === "json") {
         const text = jsonObject({
           session_id: JSON.stringify(id),

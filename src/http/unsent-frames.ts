@@ -1,77 +1,37 @@
-/**
- * Large frames that clients have not taken yet, of all streams together. One that is sent to many is
- * counted once. But a session that goes on has a snapshot of its own for each client that comes, and
- * clients that come and do not read would hold one each; so above the bound those that have stood still
- * for the longest are cut off. Who reads on after all connects again, and gets what is newest by then.
- */
+import type { CallMemory } from "../auth/caller-memory.ts";
 import type { SseFrame } from "./sse-frames.ts";
 
-export interface UnsentLimits {
-  readonly bytesMax: number;
-  /** A frame of no more is not counted. */
-  readonly freeBytesMax: number;
-}
+/** A text is held by its source and, as bytes, by Node. */
+const HELD_PER_CHAR = 3;
 
-/** Sixteen of the largest snapshots with all that is in them of two bytes a character. */
-const UNSENT_LIMITS: UnsentLimits = {
-  bytesMax: 256 * 1024 * 1024,
-  freeBytesMax: 64 * 1024,
-};
-
-interface Held {
-  readonly bytes: number;
-  /** Of each stream that holds it. */
-  readonly cuts: Set<() => void>;
-  isCut: boolean;
-}
-
+/**
+ * Frames that clients have not taken yet, in the memory of their callers. Bytes that many streams are sent
+ * are counted once: for the first stream that holds them, and when it lets go, for the next.
+ */
 export class UnsentFrames {
-  readonly #limits: UnsentLimits;
-  /** By what is held; the one that was first held the longest ago first. */
-  readonly #held = new Map<unknown, Held>();
-  #bytes = 0;
+  readonly #shared = new Map<Uint8Array, Set<CallMemory>>();
 
-  constructor(limits = UNSENT_LIMITS) {
-    this.#limits = limits;
-  }
-
-  /** Counted once each. */
-  get bytes(): number {
-    return this.#bytes;
-  }
-
-  /** A stream stands still with it; returns what to call when it goes on or is gone. */
-  hold(frame: SseFrame, cut: () => void): () => void {
+  /** A stream stands still with it. False: there is no room. */
+  hold(frame: SseFrame, memory: CallMemory): boolean {
     const data = "comment" in frame ? frame.comment : (frame.data ?? "");
-    if (data.length <= this.#limits.freeBytesMax) return () => undefined;
-    const isOwn = typeof data === "string";
-    const key = isOwn ? frame : data;
-    const held = this.#held.get(key) ?? this.#added(key, isOwn ? 2 * data.length : data.length);
-    held.cuts.add(cut);
-    this.#makeRoom();
-    return () => {
-      held.cuts.delete(cut);
-      if (held.cuts.size > 0 || !this.#held.delete(key)) return;
-      this.#bytes -= held.bytes;
-    };
+    if (typeof data === "string") return memory.answer(data.length * HELD_PER_CHAR);
+    const holders = this.#shared.get(data) ?? new Set();
+    this.#shared.set(data, holders);
+    holders.add(memory);
+    return holders.size > 1 || memory.answer(data.length);
   }
 
-  #added(key: unknown, bytes: number): Held {
-    const held: Held = { bytes, cuts: new Set(), isCut: false };
-    this.#held.set(key, held);
-    this.#bytes += bytes;
-    return held;
-  }
-
-  /** What is cut off is let go of when its connection has closed. */
-  #makeRoom(): void {
-    let over = this.#bytes - this.#limits.bytesMax;
-    for (const held of this.#held.values()) {
-      if (over <= 0) return;
-      over -= held.bytes;
-      if (held.isCut) continue;
-      held.isCut = true;
-      for (const cut of held.cuts) cut();
-    }
+  /** It goes on, or is gone. */
+  taken(frame: SseFrame, memory: CallMemory): void {
+    memory.answer(0);
+    if ("comment" in frame || !(frame.data instanceof Uint8Array)) return;
+    const { data } = frame;
+    const holders = this.#shared.get(data);
+    if (holders === undefined) return;
+    const [payer] = holders;
+    holders.delete(memory);
+    const [next] = holders;
+    if (next === undefined) this.#shared.delete(data);
+    else if (payer === memory) next.takeOverAnswer(data.length);
   }
 }

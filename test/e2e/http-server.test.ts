@@ -6,6 +6,8 @@ import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
+import { FairShare } from "../../src/base/fair-share.ts";
+import type { SessionTranscript } from "../../src/handlers/transcripts.ts";
 import type { CallContext } from "../../src/handlers/context.ts";
 import { HTTP_LIMITS } from "../../src/http/limits.ts";
 import { createHttpServer, type HttpOptions, type HttpServer } from "../../src/http/server.ts";
@@ -359,6 +361,66 @@ describe("bytes", () => {
     const [next] = await once(socket, "data");
     expect(String(next)).toMatch(/^HTTP\/1\.1 404 /);
     socket.destroy();
+  });
+
+  test("answers that nobody reads give way to others, and others are answered", async () => {
+    const chars = 20 * 1024 * 1024; // More than the kernel takes of a socket.
+    const messagesText = `["${"x".repeat(chars)}"]`;
+    const transcript = {
+      upToSeq: 1n,
+      messagesText,
+      stateText: undefined,
+      interruptsText: "[]",
+      isStateTooLarge: false,
+    };
+    const memory = new FairShare({ max: 100 * 1024 * 1024 });
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- What the route reads of it.
+    const readTranscript = async () => transcript as SessionTranscript;
+    const transcripts = { readTranscript };
+    await using http = await startHttp({ getSession }, {}, { memory, transcripts });
+    const unread = Array.from({ length: 8 }, () => {
+      const socket = rawConnection(http.server.address).pause();
+      socket.write(`GET ${PATH}/transcript HTTP/1.1\r\n${HEAD}\r\n`);
+      return socket;
+    });
+    const gaveWay = (): number => memory.ended + memory.refused;
+    await expect.poll(gaveWay, { timeout: 10_000 }).toBeGreaterThan(3);
+    expect(memory.held).toBeLessThan(memory.max);
+    expect((await http.ask("/sessions/s")).status).toBe(200);
+    for (const socket of unread) socket.destroy();
+    await expect.poll(() => memory.held, { timeout: 10_000 }).toBeLessThan(100_000);
+  });
+
+  test("bodies that do not end give way to others, and a small push is taken", async () => {
+    const memory = new FairShare({ max: 2 * 1024 * 1024 });
+    const requestBytesMax = 1024 * 1024;
+    await using http = await startHttp({ pushSessionMessage }, { requestBytesMax }, { memory });
+    const sockets = Array.from({ length: 12 }, () => {
+      const socket = rawConnection(http.server.address);
+      const head = `POST ${PATH}/messages HTTP/1.1\r\n${JSON_HEAD}`;
+      socket.write(`${head}Content-Length: 900000\r\n\r\n${"x".repeat(800_000)}`);
+      return socket;
+    });
+    const gaveWay = (): number => memory.ended + memory.refused;
+    await expect.poll(gaveWay, { timeout: 10_000 }).toBeGreaterThan(9);
+    expect(memory.held).toBeLessThanOrEqual(memory.max);
+    const headers = { "content-type": "application/json" };
+    const init = { method: "POST", headers, body: '{"payload": "x"}' };
+    expect((await http.ask("/sessions/s/messages", init)).status).toBe(201);
+    for (const socket of sockets) socket.destroy();
+    await expect.poll(() => memory.held, { timeout: 10_000 }).toBeLessThan(100_000);
+  });
+
+  test("a body that is not read, because its caller may not write, is not waited for", async () => {
+    const authorize = () => {
+      throw new ServiceError("permission_denied", "PERMISSION_DENIED", "not with this token");
+    };
+    await using http = await startHttp({}, {}, { authorizer: { authorize } });
+    const socket = rawConnection(http.server.address);
+    socket.write(`POST ${PATH}/messages HTTP/1.1\r\n${JSON_HEAD}Content-Length: 60000\r\n\r\n{`);
+    const [answer] = await once(socket, "data");
+    expect(String(answer)).toMatch(/^HTTP\/1\.1 403 /);
+    await once(socket, "close");
   });
 
   test("connections above the limit are closed", async () => {

@@ -1,4 +1,5 @@
 /** A stream of server-sent events between a real HTTP server and a real client, without a port. */
+import type { ConnectionMemory } from "../../src/auth/caller-memory.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { type Duplex, duplexPair } from "node:stream";
@@ -50,15 +51,20 @@ export interface Streaming {
 
 export async function streaming(
   source: AsyncIterable<SseFrame>,
-  options: Partial<EventStreamOptions> = {},
+  {
+    memory: connection,
+    ...options
+  }: Partial<EventStreamOptions> & { readonly memory?: ConnectionMemory } = {},
 ): Promise<Streaming> {
   const log: string[] = [];
   const metrics = createMetrics();
   const controller = new AbortController();
   const { signal } = controller;
+  let cut = (): void => undefined;
   const context = {
     signal,
     principal: ANONYMOUS,
+    memory: connection?.call(() => cut()),
     get hasEnded() {
       return signal.aborted;
     },
@@ -68,6 +74,7 @@ export async function streaming(
     reply.code(statusOf(ServiceError.from(error))).send(String(error)),
   );
   app.get("/stream/:id", async (_request, reply) => {
+    cut = () => void reply.raw.destroy();
     void reply.header("x-of-a-hook", "kept");
     await sendEventStream(reply, context, source, {
       heartbeatMs: 60_000,

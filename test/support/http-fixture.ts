@@ -77,6 +77,7 @@ export const HTTP_OPTIONS: HttpOptions = {
 export async function startHttp(
   handlers: Partial<Handlers> = {},
   options: Partial<HttpOptions> = {},
+  given: Partial<Omit<HttpParts, "handlers">> = {},
 ): Promise<HttpFixture> {
   const records: LogRecord[] = [];
   let onRecord = Promise.withResolvers<void>();
@@ -87,7 +88,7 @@ export async function startHttp(
       onRecord = Promise.withResolvers();
     },
   });
-  const parts = httpParts({ handlers, log });
+  const parts = httpParts({ ...given, handlers, log });
   const server = createHttpServer(parts, { ...HTTP_OPTIONS, ...options });
   await server.start();
   return {

@@ -97,10 +97,17 @@ describe("a request", () => {
     expect(asked).toEqual(["ci session.delete s1", "ci session.read -", "ci contract.read -"]);
   });
 
+  test("to push a message is refused before its body is read, when the caller may push none", async () => {
+    const ask = await serving({ ...asking(() => CI), authorizer: { authorize: forbidden } });
+    const headers = { "content-type": "application/json" };
+    const init = { method: "POST", headers, body: "{ not even JSON" };
+    expect((await ask(`${SESSIONS}/s1/messages`, init)).status).toBe(403);
+    expect((await ask("/copilotkit/agent/a/run", { ...init, body: "{}" })).status).toBe(409);
+  });
+
   test("of which only the message tells what it is goes to its handler", async () => {
     const ask = await serving({
       ...asking(() => CI),
-      authorizer: { authorize: forbidden },
       handlers: {
         pushSessionMessage: () => {
           throw sessionNotFound("s1");
@@ -111,7 +118,6 @@ describe("a request", () => {
     const headers = { "content-type": "application/json" };
     const init = { method: "POST", headers, body };
     expect((await ask(`${SESSIONS}/s1/messages`, init)).status).toBe(404);
-    expect((await ask("/copilotkit/agent/a/run", { ...init, body: "{}" })).status).toBe(409);
   });
 
   test("for what is not there is told so, and no token is asked for", async () => {

@@ -7,6 +7,8 @@ import { type Duplex, duplexPair } from "node:stream";
 import { text } from "node:stream/consumers";
 import { setImmediate as turn } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
+import { CallerMemory } from "../../src/auth/caller-memory.ts";
+import { FairShare } from "../../src/base/fair-share.ts";
 import type { AguiRequest } from "../../src/handlers/agui.ts";
 import { AguiInputs, INPUT_LIMITS, type InputLimits } from "../../src/http/agui-input.ts";
 import { aguiRoutes } from "../../src/http/agui-routes.ts";
@@ -27,7 +29,10 @@ afterEach(async () => {
   for (const end of ended.splice(0)) await end();
 });
 
-async function serving(limits: Partial<InputLimits> = {}) {
+type Limits = Partial<InputLimits> & { readonly memoryMax?: number };
+
+async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
+  const all = new FairShare({ max: memoryMax });
   const asked: AguiRequest[] = [];
   const over: (() => void)[] = [];
   const parts = {
@@ -49,6 +54,7 @@ async function serving(limits: Partial<InputLimits> = {}) {
       admission: OPEN,
       isOnLoopback: false,
       serverFactory: (handle) => createServer(handle),
+      memory: new CallerMemory(all, { asks: false }),
     },
     HTTP_OPTIONS,
   );
@@ -78,7 +84,7 @@ async function serving(limits: Partial<InputLimits> = {}) {
     if (body !== undefined) request.end(body);
     return { request, answer };
   };
-  return { asked, over, inputs: parts.inputs, post };
+  return { asked, over, all, post };
 }
 
 async function problem(answer: Promise<IncomingMessage>): Promise<unknown> {
@@ -92,7 +98,7 @@ function bodyFor(path: string, input: object): string {
 }
 
 test.each([AGUI, CONNECT, ENVELOPE])("%s is given what is looked at", async (path) => {
-  const { asked, inputs, post } = await serving();
+  const { asked, all, post } = await serving();
   const content = "x, {[".repeat(400_000);
   const messages = [{ id: "u", role: "user", content }, { id: "r", role: "reasoning" }, {}, 7];
   const forwardedProps = { follow: true, mine: content };
@@ -104,7 +110,7 @@ test.each([AGUI, CONNECT, ENVELOPE])("%s is given what is looked at", async (pat
     { id: "u", role: "user", activityType: undefined },
     { id: "r", role: "reasoning", activityType: undefined },
   ]);
-  expect(inputs.heldBytes).toBe(0);
+  expect(all.held).toBeLessThan(content.length); // Not the body, which was longer.
 });
 
 test.each([
@@ -112,14 +118,14 @@ test.each([
   [CONNECT, "messages"],
   [ENVELOPE, "body.messages"],
 ])("%s refuses more messages than are looked at", async (path, field) => {
-  const { asked, inputs, post } = await serving();
+  const { asked, all, post } = await serving();
   const messages = Array.from({ length: 20_001 }, () => ({}));
   expect(await problem(post(path, bodyFor(path, { messages })).answer)).toMatchObject({
     status: 400,
     violations: [{ field, description: `${field} must have at most 20000 messages` }],
   });
   expect(asked).toEqual([]);
-  expect(inputs.heldBytes).toBe(0);
+  await expect.poll(() => all.held, WITHIN).toBeLessThan(messages.length);
 });
 
 test.each([
@@ -167,41 +173,37 @@ test("an input that is too large is refused, also when it does not say its lengt
   expect(await problem(answer)).toMatchObject(refused);
 });
 
-test("inputs that are on their way have a bound together, and small ones are let in", async () => {
-  const { inputs, post } = await serving({ heldBytesMax: 250_000, freeBytesMax: 16_384 });
+test("inputs that are on their way are in one memory; the largest gives way to a smaller one", async () => {
+  const { all, post } = await serving({ memoryMax: 400_000 });
   const part = "s".repeat(120_000);
-  const first = post(AGUI, undefined, { "content-length": 200_000 }).request;
-  first.write(part);
-  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(131_072 - 16_384);
-  const second = post(AGUI, undefined, { "content-length": 200_000 }).request;
-  second.write(part);
-  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(2 * (131_072 - 16_384));
-  const third = await post(AGUI, bodyFor(AGUI, { state: part })).answer;
-  expect(third.headers["retry-after"]).toBe("1");
-  expect(await problem(Promise.resolve(third))).toMatchObject({
+  const first = post(AGUI, undefined, { "content-length": 200_000 });
+  first.request.write(part);
+  await expect.poll(() => all.held, WITHIN).toBeGreaterThan(131_072);
+  const before = all.held;
+  const second = post(AGUI, undefined, { "content-length": 200_000 });
+  second.request.write(part);
+  await expect.poll(() => all.held, WITHIN).toBe(2 * before);
+  // A third of the same length does not fit: of those that hold no less, one is told to come again.
+  const third = post(AGUI, undefined, { "content-length": 200_000 });
+  third.request.write(part);
+  const answer = await Promise.race([first.answer, second.answer]);
+  expect(answer.headers["retry-after"]).toBe("1");
+  expect(await problem(Promise.resolve(answer))).toMatchObject({
     status: 429,
-    reason: "RATE_LIMITED",
+    reason: "SERVER_BUSY",
   });
   expect((await post(AGUI, bodyFor(AGUI, { state: "small" })).answer).statusCode).toBe(200);
-  first.destroy();
-  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(131_072 - 16_384);
-  expect((await post(AGUI, bodyFor(AGUI, { state: part })).answer).statusCode).toBe(200);
-  second.destroy();
-  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(0);
+  for (const { request } of [first, second, third]) request.destroy();
+  await expect.poll(() => all.held, WITHIN).toBeLessThan(before);
 });
 
-test("what answers keep of their inputs is in the same bound, until they end", async () => {
-  const { over, inputs, post } = await serving({ heldBytesMax: 250_000, freeBytesMax: 16_384 });
+test("what answers keep of their inputs is in the same memory, until they end", async () => {
+  const { over, all, post } = await serving();
   const messages = Array.from({ length: 1_000 }, (_, at) => ({ id: `message-${at}` }));
-  const body = bodyFor(AGUI, { messages });
-  expect((await post(AGUI, body).answer).statusCode).toBe(200);
-  const { heldBytes } = inputs;
-  expect(heldBytes).toBeGreaterThan(80_000);
-  expect((await post(AGUI, body).answer).statusCode).toBe(200);
-  expect(await problem(post(AGUI, body).answer)).toMatchObject({ status: 429 });
-  expect(inputs.heldBytes).toBe(2 * heldBytes);
+  expect((await post(AGUI, bodyFor(AGUI, { messages })).answer).statusCode).toBe(200);
+  expect(all.held).toBeGreaterThan(80_000);
   over[0]?.();
-  await expect.poll(() => inputs.heldBytes, WITHIN).toBe(heldBytes);
+  await expect.poll(() => all.held, WITHIN).toBe(0);
 });
 
 test("a body that comes a byte at a time is read as one", async () => {

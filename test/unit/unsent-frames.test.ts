@@ -1,52 +1,60 @@
+/** What streams hold that their clients have not taken: counted once, and for whom. */
+import { EventEmitter } from "node:events";
 import { expect, test } from "vitest";
+import { CallerMemory, type CallMemory } from "../../src/auth/caller-memory.ts";
+import { FairShare } from "../../src/base/fair-share.ts";
 import { UnsentFrames } from "../../src/http/unsent-frames.ts";
 
-const LIMITS = { bytesMax: 1_000, freeBytesMax: 10 };
-
 function holding() {
-  const unsent = new UnsentFrames(LIMITS);
-  const cuts: string[] = [];
-  const hold = (name: string, data: string | Uint8Array) =>
-    unsent.hold({ data }, () => cuts.push(name));
-  return { unsent, cuts, hold };
+  const all = new FairShare({ max: 1_000 });
+  const callers = new CallerMemory(all, { asks: false });
+  const unsent = new UnsentFrames();
+  const ended: string[] = [];
+  const hold = (name: string, data: string | Uint8Array) => {
+    const memory: CallMemory = callers.of(new EventEmitter()).call(() => {
+      ended.push(name);
+      leave();
+    });
+    const leave = (): void => {
+      unsent.taken({ data }, memory);
+      memory.release();
+    };
+    unsent.hold({ data }, memory);
+    return leave;
+  };
+  return { all, ended, hold };
 }
 
-test("what many hold is counted once, until the last lets go", () => {
-  const { unsent, hold } = holding();
+test("bytes that many streams hold are counted once, until the last stream lets go", () => {
+  const { all, hold } = holding();
   const shared = new Uint8Array(400);
   const leave = [hold("a", shared), hold("b", shared), hold("c", new Uint8Array(300))];
-  expect(unsent.bytes).toBe(700);
+  expect(all.held).toBe(700);
   leave[0]?.();
-  expect(unsent.bytes).toBe(700);
+  expect(all.held).toBe(700);
   leave[1]?.();
   leave[1]?.();
-  expect(unsent.bytes).toBe(300);
+  expect(all.held).toBe(300);
   leave[2]?.();
-  expect(unsent.bytes).toBe(0);
+  expect(all.held).toBe(0);
 });
 
-test("a text is each stream's own, and Node's bytes of it too; a short one is not counted", () => {
-  const { unsent, hold } = holding();
-  const texts = [hold("a", "x".repeat(100)), hold("b", "x".repeat(100)), hold("c", "x".repeat(10))];
-  expect(unsent.bytes).toBe(400);
+test("a text is counted for each stream, with the bytes that Node makes of it", () => {
+  const { all, hold } = holding();
+  const texts = [hold("a", "x".repeat(100)), hold("b", "x".repeat(100))];
+  expect(all.held).toBe(600);
   for (const leave of texts) leave();
-  expect(unsent.bytes).toBe(0);
+  expect(all.held).toBe(0);
 });
 
-test("above the bound those that stand still for the longest are cut off, once each", () => {
-  const { unsent, cuts, hold } = holding();
+test("without room the streams that hold as much end, and shared bytes with their last stream", () => {
+  const { all, ended, hold } = holding();
   const shared = new Uint8Array(400);
-  const leave = [hold("a", shared), hold("b", new Uint8Array(400)), hold("c", shared)];
-  expect(cuts).toEqual([]);
+  hold("a", shared);
+  hold("b", new Uint8Array(400));
+  hold("c", shared);
+  expect(ended).toEqual([]);
   hold("d", new Uint8Array(400));
-  expect(cuts).toEqual(["a", "c"]);
-  leave[0]?.();
-  leave[2]?.();
-  hold("e", new Uint8Array(150));
-  expect(cuts).toEqual(["a", "c"]);
-  hold("f", new Uint8Array(100));
-  expect(cuts).toEqual(["a", "c", "b"]);
-  hold("g", new Uint8Array(300)); // What is cut off is on its way out.
-  expect(cuts).toEqual(["a", "c", "b"]);
-  expect(unsent.bytes).toBe(1_350);
+  expect(all.held).toBeLessThanOrEqual(1_000);
+  expect(ended).toEqual(["a", "c"]);
 });

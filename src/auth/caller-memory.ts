@@ -1,0 +1,166 @@
+/**
+ * Whose memory is held: what the service keeps for a call is charged to the caller, by the connection
+ * that it came on. Before a token was looked at the caller is unknown, and all unknown callers together
+ * are one; without tokens each connection is a caller.
+ */
+import { ServiceError } from "../base/errors.ts";
+import type { Charge, EndReason } from "../base/charge.ts";
+import type { CallerId, FairShare, Holder } from "../base/fair-share.ts";
+import { actorOf, type Principal } from "./principal.ts";
+
+/** No actor has such a name. */
+const UNKNOWN = "?";
+const RETRY_AFTER_MS = 1_000;
+
+/** A connection of either server. */
+export interface Closing {
+  once(event: "close", listener: () => void): unknown;
+}
+
+export class CallerMemory {
+  readonly #all: FairShare;
+  readonly #asks: boolean;
+  readonly #connections = new WeakMap<Closing, ConnectionMemory>();
+
+  constructor(all: FairShare, { asks }: { readonly asks: boolean }) {
+    this.#all = all;
+    this.#asks = asks;
+  }
+
+  get all(): FairShare {
+    return this.#all;
+  }
+
+  of(connection: Closing): ConnectionMemory {
+    const known = this.#connections.get(connection);
+    if (known !== undefined) return known;
+    const name = this.#asks ? UNKNOWN : undefined;
+    const made = new ConnectionMemory(this.#all, { name, connection });
+    this.#connections.set(connection, made);
+    connection.once("close", () => made.closed());
+    return made;
+  }
+}
+
+export class ConnectionMemory {
+  readonly #all: FairShare;
+  readonly #connection: Closing;
+  /** Of the caller of its last call: the next one is most often of the same. */
+  #holder: Holder;
+  #principal: Principal | undefined;
+
+  constructor(all: FairShare, id: CallerId & { readonly connection: Closing }) {
+    this.#all = all;
+    this.#connection = id.connection;
+    this.#holder = all.holder(id);
+  }
+
+  call(end: (reason: EndReason) => void): CallMemory {
+    return new CallMemory(this, this.#holder.charge(end));
+  }
+
+  of(principal: Principal): Holder {
+    if (principal !== this.#principal) {
+      const before = this.#holder;
+      this.#holder = this.#all.holder(callerOf(principal, this.#connection));
+      this.#principal = principal;
+      before.leave();
+    }
+    return this.#holder;
+  }
+
+  closed(): void {
+    this.#holder.leave();
+  }
+}
+
+/** What is held for one call: its request, its answer, and rows that were read for it. */
+export class CallMemory {
+  readonly #connection: ConnectionMemory;
+  readonly #charge: Charge;
+  #fixedBytes = 0;
+  #requestBytes = 0;
+  #answerBytes = 0;
+  #rowBytes = 0;
+
+  constructor(connection: ConnectionMemory, charge: Charge) {
+    this.#connection = connection;
+    this.#charge = charge;
+  }
+
+  /** To wait for room with, and to say what the call does with what it holds. */
+  get charge(): Charge {
+    return this.#charge;
+  }
+
+  madeBy(principal: Principal): void {
+    this.#charge.moveTo(this.#connection.of(principal));
+  }
+
+  /** The objects that are there for the call. False: there is no room. */
+  begin(bytes: number): boolean {
+    this.#fixedBytes = bytes;
+    return this.#charge.set(this.#sum);
+  }
+
+  /** Of the request, or what is kept of it. False: there is no room, although it is held. */
+  request(bytes: number): boolean {
+    this.#requestBytes = bytes;
+    return this.#charge.set(this.#sum);
+  }
+
+  /** An answer that can still be refused. */
+  mayAnswer(bytes: number): boolean {
+    this.#answerBytes = bytes;
+    if (this.#charge.set(this.#sum)) return true;
+    this.answer(0);
+    return false;
+  }
+
+  /** Sent, and not taken by the caller yet. False: there is no room, and nothing else could end for it. */
+  answer(bytes: number): boolean {
+    this.#answerBytes = bytes;
+    this.#charge.awaitsCaller = bytes > 0;
+    return this.#charge.setAnyway(this.#sum);
+  }
+
+  /** The same answer was held by another call, which has let go of it. */
+  takeOverAnswer(bytes: number): void {
+    this.#answerBytes = bytes;
+    this.#charge.awaitsCaller = true;
+    this.#charge.takeOver(this.#sum);
+  }
+
+  /** Read for the caller, and not sent yet. */
+  rows(bytes: number): boolean {
+    if (bytes === this.#rowBytes) return true;
+    this.#rowBytes = bytes;
+    return this.#charge.setAnyway(this.#sum);
+  }
+
+  release(): void {
+    this.#charge.release();
+  }
+
+  get #sum(): number {
+    return this.#fixedBytes + this.#requestBytes + this.#answerBytes + this.#rowBytes;
+  }
+}
+
+function callerOf(principal: Principal, connection: object): CallerId {
+  return { name: actorOf(principal), connection };
+}
+
+/** There is no room, for a caller that holds the most already. */
+export function serverBusy(): ServiceError {
+  const message =
+    "the service holds as much for its callers as it may, and most of it for this one";
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: RETRY_AFTER_MS });
+}
+
+/** What a call is told that has to give back what it holds. */
+export function endedBy(reason: EndReason): ServiceError {
+  if (reason === "room") return serverBusy();
+  const message = "the answer was not read in time";
+  return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", message);
+}

@@ -1,0 +1,259 @@
+/**
+ * Callers share a limit in fair parts, whatever they take, grow, give back and leave behind. Method: draw
+ * steps, keep a list of what each connection holds, and compare with the pool after each step. A charge
+ * that is told to end is released at once or later, as the draw says.
+ */
+import assert from "node:assert/strict";
+import * as fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { Charge } from "../../src/base/charge.ts";
+import { type CallerId, FairShare } from "../../src/base/fair-share.ts";
+import { properties } from "../support/properties.ts";
+
+const MAX = 100;
+
+interface Held {
+  readonly caller: CallerId;
+  readonly charge: Charge;
+  isEnding: boolean;
+}
+
+const connections = Array.from({ length: 6 }, (_, at) => ({ at }));
+/** Two connections of each name, and two callers without one. */
+const callers: readonly CallerId[] = connections.map((connection, at) => ({
+  name: ["a", "a", "b", "b", undefined, undefined][at],
+  connection,
+}));
+
+const step = fc.oneof(
+  fc.record({ kind: fc.constant("take"), at: fc.nat(5), amount: fc.integer({ min: 1, max: 60 }) }),
+  fc.record({ kind: fc.constant("set"), at: fc.nat(30), amount: fc.integer({ min: 0, max: 80 }) }),
+  fc.record({ kind: fc.constant("release"), at: fc.nat(30), amount: fc.constant(0) }),
+  fc.record({ kind: fc.constant("busy"), at: fc.nat(30), amount: fc.constant(0) }),
+  fc.record({ kind: fc.constant("releaseEnding"), at: fc.nat(30), amount: fc.constant(0) }),
+  fc.record({ kind: fc.constant("tick"), at: fc.constant(0), amount: fc.constant(0) }),
+);
+
+function keyOf({ name, connection }: CallerId): string | object {
+  return name ?? connection;
+}
+
+class Model {
+  readonly pool = new FairShare({ max: MAX });
+  readonly held: Held[] = [];
+  readonly #releasesAtOnce: boolean;
+  endedAmounts: number[] = [];
+
+  constructor({ releasesAtOnce }: { readonly releasesAtOnce: boolean }) {
+    this.#releasesAtOnce = releasesAtOnce;
+  }
+
+  take(caller: CallerId, amount: number): void {
+    const holder = this.pool.holder(caller);
+    const charge = holder.charge(() => {
+      this.endedAmounts.push(charge.amount);
+      one.isEnding = true;
+      if (this.#releasesAtOnce) this.release(one);
+    });
+    holder.leave();
+    const one: Held = { caller, charge, isEnding: false };
+    this.held.push(one);
+    if (!this.set(one, amount)) this.release(one);
+  }
+
+  /** False: refused; then it must have been fair, and nobody else was touched for nothing. */
+  set(one: Held, amount: number): boolean {
+    const before = one.charge.amount;
+    const wasEnding = one.isEnding;
+    this.endedAmounts = [];
+    const overBefore = this.sum(({ isEnding }) => !isEnding) - before + amount - MAX;
+    const fits = one.charge.set(amount);
+    if (wasEnding || amount <= before) {
+      assert.ok(fits);
+      assert.deepEqual(this.endedAmounts, []);
+      return true;
+    }
+    const [last = 0] = this.endedAmounts.slice(-1);
+    const ended = this.endedAmounts.reduce((sum, each) => sum + each, 0);
+    // Nothing ends that need not.
+    if (overBefore <= 0) assert.deepEqual(this.endedAmounts, []);
+    else if (ended > 0) assert.ok(ended - last < overBefore);
+    if (fits) {
+      assert.ok(this.sum(({ isEnding }) => !isEnding) <= MAX);
+      return true;
+    }
+    this.#checkRefusal(one);
+    one.charge.set(before);
+    return false;
+  }
+
+  release(one: Held): void {
+    one.charge.release();
+    this.held.splice(this.held.indexOf(one), 1);
+  }
+
+  sum(which: (one: Held) => boolean): number {
+    return this.held.filter(which).reduce((sum, { charge }) => sum + charge.amount, 0);
+  }
+
+  check(): void {
+    assert.equal(
+      this.pool.held,
+      this.sum(() => true),
+    );
+    const keys = new Set(this.held.map(({ caller }) => keyOf(caller)));
+    assert.equal(this.pool.callers, keys.size);
+  }
+
+  #live(key: unknown, of: (caller: CallerId) => unknown): number {
+    return this.sum((one) => of(one.caller) === key && !one.isEnding);
+  }
+
+  /** Whoever holds as much as the asker has nothing that could end. */
+  #checkRefusal({ caller, charge }: Held): void {
+    const others = this.held.filter(
+      (one) => one.charge !== charge && !one.isEnding && one.charge.canEnd && one.charge.amount > 0,
+    );
+    for (const other of others) {
+      const isSameCaller = keyOf(other.caller) === keyOf(caller);
+      if (!isSameCaller) {
+        const theirs = this.#live(keyOf(other.caller), keyOf);
+        assert.ok(theirs < this.#live(keyOf(caller), keyOf));
+      } else if (other.caller.connection !== caller.connection) {
+        const theirs = this.#live(other.caller.connection, (one) => one.connection);
+        assert.ok(theirs < this.#live(caller.connection, (one) => one.connection));
+      }
+    }
+  }
+}
+
+describe("callers share a limit", () => {
+  test("no caller is refused while another that holds as much has something to give back", () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 120 }), fc.boolean(), (steps, releasesAtOnce) => {
+        const model = new Model({ releasesAtOnce });
+        for (const { kind, at, amount } of steps) {
+          const one = model.held[at % Math.max(1, model.held.length)];
+          const caller = callers[at];
+          if (kind === "take" && caller !== undefined) model.take(caller, amount);
+          else if (kind === "tick") model.pool.tick();
+          else if (one === undefined) continue;
+          else if (kind === "set") model.set(one, amount);
+          else if (kind === "busy") one.charge.canEnd = !one.charge.canEnd;
+          else if (kind === "release" || one.isEnding) model.release(one);
+          model.check();
+        }
+        for (const one of model.held.splice(0)) one.charge.release();
+        expect(model.pool.held).toBe(0);
+        expect(model.pool.callers).toBe(0);
+      }),
+      properties({ runs: 500 }),
+    );
+  });
+
+  const end = (): void => undefined;
+  const [first, second, other, , nameless] = callers;
+  if (!first || !second || !other || !nameless) throw new Error("there are six callers");
+
+  test("one caller alone has all of it, and is refused what is above", () => {
+    const pool = new FairShare({ max: MAX });
+    expect(pool.take(first, MAX, end)).toBeDefined();
+    expect(pool.take(first, 1, end)).toBeUndefined();
+    expect(pool.refused).toBe(1);
+  });
+
+  test("the charge that has not moved for the longest time ends first", () => {
+    const pool = new FairShare({ max: 3 });
+    const ended: number[] = [];
+    const charges = [0, 1, 2].map((at) =>
+      pool.take(first, 1, () => {
+        ended.push(at);
+      }),
+    );
+    charges[0]?.move();
+    expect(pool.take(other, 1, end)).toBeDefined();
+    expect(ended).toEqual([1]);
+    expect(pool.take(nameless, 1, end)).toBeDefined();
+    expect(ended).toEqual([1, 2]);
+  });
+
+  test("a small connection of the same caller is not refused for a large one", () => {
+    const pool = new FairShare({ max: MAX });
+    const ended: string[] = [];
+    pool.take(first, MAX, () => {
+      ended.push("large");
+    });
+    expect(pool.take(second, 10, end)).toBeDefined();
+    expect(ended).toEqual(["large"]);
+  });
+
+  test("a charge that a handler works on is passed over, however large it is", () => {
+    const pool = new FairShare({ max: MAX });
+    const large = pool.take(first, 90, end);
+    if (large === undefined) throw new Error("it fits");
+    large.canEnd = false;
+    expect(pool.take(other, 20, end)).toBeUndefined();
+    large.canEnd = true;
+    expect(pool.take(other, 20, end)).toBeDefined();
+  });
+
+  test("what cannot be refused ends the oldest of its own connection", () => {
+    const pool = new FairShare({ max: MAX });
+    const ended: string[] = [];
+    pool.take(first, 60, () => {
+      ended.push("old");
+    });
+    pool.take(first, 20, () => {
+      ended.push("newer");
+    });
+    const holder = pool.holder(first);
+    holder.charge(end).setAnyway(50);
+    expect(ended).toEqual(["old"]);
+  });
+
+  test("what waits for its caller and does not move ends after its time; what is idle does not", () => {
+    const pool = new FairShare({ max: MAX, stillTicksMax: 3 });
+    const ended: string[] = [];
+    const still = pool.take(first, 10, (reason) => {
+      ended.push(reason);
+    });
+    const idle = pool.take(second, 10, () => {
+      ended.push("idle");
+    });
+    if (still === undefined || idle === undefined) throw new Error("both fit");
+    still.awaitsCaller = true;
+    for (const _ of [1, 2]) pool.tick();
+    still.set(11);
+    for (const _ of [1, 2, 3]) pool.tick();
+    expect(ended).toEqual([]);
+    pool.tick();
+    expect(ended).toEqual(["still"]);
+  });
+
+  test("a charge is moved to its caller when that is known, with all that it holds", () => {
+    const pool = new FairShare({ max: MAX });
+    const unknown = pool.holder(nameless);
+    const charge = unknown.charge(end);
+    charge.set(70);
+    charge.moveTo(pool.holder(first));
+    expect(pool.take(first, 40, end)).toBeUndefined();
+    charge.release();
+    expect(pool.take(first, 40, end)).toBeDefined();
+  });
+
+  test("without room the first that waits goes on, alone, until it is done", () => {
+    const pool = new FairShare({ max: MAX });
+    const holder = pool.holder(first);
+    const charges = [1, 2, 3].map(() => holder.charge(end));
+    for (const charge of charges) charge.set(MAX);
+    const went: number[] = [];
+    for (const [at, charge] of charges.entries()) charge.wait(() => went.push(at));
+    expect(went).toEqual([0]);
+    expect(charges.map(({ hasRoom }) => hasRoom)).toEqual([true, false, false]);
+    charges[0]?.release();
+    expect(went).toEqual([0, 1]);
+    charges[2]?.release(); // It does not want to any more, which leaves room for nobody else.
+    charges[1]?.set(10);
+    expect(charges[1]?.hasRoom).toBe(true);
+  });
+});
