@@ -1,5 +1,8 @@
 import { defineConfig } from "vitest/config";
 
+/** How long `expect.poll` waits for a fact: test/support/eventually.ts says why. */
+const FACTS = { poll: { timeout: 30_000, interval: 20 } };
+
 /**
  * Three projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
  * server, one database a file; `e2e` starts the service as a process and speaks to it from outside.
@@ -21,6 +24,7 @@ export default defineConfig({
       {
         test: {
           name: "postgres",
+          expect: FACTS,
           include: ["test/postgres/**/*.test.ts"],
           globalSetup: ["test/support/postgres-server.ts"],
           testTimeout: 60_000,
@@ -31,9 +35,10 @@ export default defineConfig({
       {
         test: {
           name: "e2e",
+          expect: FACTS,
           include: ["test/e2e/**/*.test.ts"],
-          testTimeout: 120_000,
-          hookTimeout: 120_000,
+          testTimeout: 240_000,
+          hookTimeout: 240_000,
           // Each file starts processes of its own, and waits for them much of its time.
           maxWorkers: 4,
         },

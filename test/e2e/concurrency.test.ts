@@ -141,7 +141,7 @@ describe("attempts of one key in flight on both services", () => {
       await using held = await holdSession(sql, sessionId);
       const push = newPush(history, { sessionId, kind, keyed: true });
       const sending = sendAtOnce(history, push, 0);
-      await expect.poll(() => waitingForLocks(sql), { interval: 2, timeout: 10_000 }).toBe(2);
+      await expect.poll(() => waitingForLocks(sql), { interval: 2 }).toBe(2);
       // Two attempts on each service that wait behind the first, and so come in one batch.
       const behind = newPush(history, { sessionId, kind, keyed: true });
       const sendingBehind = [sendAtOnce(history, behind, 0), sendAtOnce(history, behind, 0)];

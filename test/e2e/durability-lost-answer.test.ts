@@ -19,7 +19,7 @@ import { readWitness } from "../support/history-witness.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 
-const POLL = { interval: 5, timeout: 4_000 };
+const POLL = { interval: 5, timeout: 30_000 };
 
 let server: EmbeddedPostgres;
 let sql: postgres.Sql;

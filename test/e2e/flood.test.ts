@@ -132,7 +132,7 @@ class Runner {
     try {
       const { seq } = await this.#client.unary(ledger.pushSessionMessage, request, {
         metadata: { authorization: `Bearer ${TOKENS.runner}` },
-        deadlineMs: 5_000,
+        deadlineMs: 30_000,
       });
       this.acknowledged.add(Number(seq));
     } catch (error) {

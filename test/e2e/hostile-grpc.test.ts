@@ -81,7 +81,7 @@ test("after all of that everything works, and nothing was a defect", async () =>
         const now = await fetch(`http://${service.opsAddress}/metrics`);
         return /^session_ledger_received_bytes (\d+)/m.exec(await now.text())?.[1];
       },
-      { timeout: 10_000 },
+      { timeout: 30_000 },
     )
     .toBe("0");
   expect(service.log.filter((line) => /"level":"(error|fatal)"/.test(line))).toEqual([]);

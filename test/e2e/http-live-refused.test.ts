@@ -116,5 +116,5 @@ test("a session that is not there, where sessions are made before they are pushe
 
 async function untilAnswered(socket: Socket): Promise<void> {
   const received = new Received(socket);
-  await vi.waitUntil(() => received.text.includes("\r\n\r\n"), { timeout: 10_000 });
+  await vi.waitUntil(() => received.text.includes("\r\n\r\n"), { timeout: 30_000 });
 }

@@ -258,7 +258,7 @@ describe("a stop", () => {
       reason: "SHUTTING_DOWN",
     });
     order.push("the watch ended");
-    await expect(rpc.client.unary(getSession, {}, { deadlineMs: 2_000 })).rejects.toMatchObject({
+    await expect(rpc.client.unary(getSession, {}, { deadlineMs: 30_000 })).rejects.toMatchObject({
       code: "UNAVAILABLE",
     });
     mayAnswer.resolve();

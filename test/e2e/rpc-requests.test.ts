@@ -104,7 +104,7 @@ async function gauge(rpc: RpcFixture, name: string): Promise<number> {
 
 async function heldBytes(rpc: RpcFixture, isRight: (bytes: number) => boolean): Promise<void> {
   const look = async (): Promise<boolean> => isRight(await gauge(rpc, "received_bytes"));
-  await expect.poll(look, { timeout: 10_000 }).toBe(true);
+  await expect.poll(look).toBe(true);
 }
 
 describe("unary requests", () => {

@@ -59,7 +59,7 @@ test("ends all the same, with pushes and watches under way", async () => {
   await using held = await holdSession(sql, "s");
   const pushing = client.call(ledger.pushSessionMessage, request, { deadlineMs: 60_000 });
   const refused = pushing.catch((error: unknown) => error);
-  await expect.poll(() => waitingForLocks(sql), { interval: 5, timeout: 4_000 }).toBe(1);
+  await expect.poll(() => waitingForLocks(sql), { interval: 5 }).toBe(1);
   proxy.holdAnswers();
   await held.release();
 

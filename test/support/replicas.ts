@@ -110,8 +110,8 @@ export interface Load {
   readonly strike: () => Promise<void>;
 }
 
-/** From the last push until every watcher has everything. */
-const CATCH_UP_LIMIT_MS = 40_000;
+/** From the last push until every watcher has everything; less than the longest poll interval. */
+const CATCH_UP_LIMIT_MS = 50_000;
 
 /** Rows that one watcher has seen when the load is called under way. */
 const UNDER_WAY_ROWS = 20;
@@ -140,33 +140,46 @@ export async function underLoad(
     watch(byTurns(clients, Math.floor(at / sessionIds.length)), reader, ended.signal),
   );
   const untilMs = performance.now() + load.seconds * 1_000;
-  const underWay = new AbortController();
+  const struck = new AbortController();
   const writing = Array.from({ length: load.writers }, async (_, writer) => {
     const client = byTurns(clients, writer);
-    for (let turn = 0; !underWay.signal.aborted || performance.now() < untilMs; turn += 1) {
+    let turn = 0;
+    const next = async (): Promise<void> => {
       const sessionId = sessionIds[(writer + turn * load.writers) % sessionIds.length] ?? "";
       const kind = PUSH_KINDS[(writer + turn) % PUSH_KINDS.length] ?? "event";
       const push = history.push(plan(history, { sessionId, kind, keyed: true }));
+      turn += 1;
       await send({ history, client }, push);
-    }
+    };
+    // The load lasts as long as the strike, however slow the machine is, and one push begins after it.
+    while (!struck.signal.aborted || performance.now() < untilMs) await next();
+    await next();
   });
-  // However slow the machine is: who stopped writing before would leave this waiting for ever.
-  await readers[0]?.until(BigInt(UNDER_WAY_ROWS)).finally(() => underWay.abort());
-  await load.strike();
-  await Promise.all(writing);
-  const { counters } = await witnessAt(url, sessionIds);
-  const late = setTimeout(() => {
-    for (const reader of readers) {
-      const head = counters.get(reader.sessionId)?.[reader.stream] ?? 0n;
-      if (reader.cursor < head) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
+  const striking = (async () => {
+    try {
+      await readers[0]?.until(BigInt(UNDER_WAY_ROWS));
+      await load.strike();
+    } finally {
+      struck.abort();
     }
-  }, CATCH_UP_LIMIT_MS);
-  for (const reader of readers) {
-    await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
+  })();
+  try {
+    await Promise.all([striking, ...writing]);
+    const { counters } = await witnessAt(url, sessionIds);
+    const late = setTimeout(() => {
+      for (const reader of readers) {
+        const head = counters.get(reader.sessionId)?.[reader.stream] ?? 0n;
+        if (reader.cursor < head) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
+      }
+    }, CATCH_UP_LIMIT_MS);
+    for (const reader of readers) {
+      await reader.until(counters.get(reader.sessionId)?.[reader.stream] ?? 0n);
+    }
+    clearTimeout(late);
+  } finally {
+    ended.abort();
+    await Promise.all(watching);
+    for (const client of clients) client.close();
   }
-  clearTimeout(late);
-  ended.abort();
-  await Promise.all(watching);
-  for (const client of clients) client.close();
   return history;
 }

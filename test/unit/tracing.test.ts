@@ -1,14 +1,15 @@
 import { expect, test } from "vitest";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
+import { SPANS_WAITING_MAX } from "../../src/observability/otlp-tracing.ts";
 import { createTracing, type Tracing } from "../../src/observability/trace.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
-/** Nothing is sent: no span of these tests is recorded and ended. */
-function tracing(sampleRatio: number): Tracing {
+/** Nothing is sent: nobody listens there. */
+function tracing(sampleRatio: number, metrics = createMetrics()): Tracing {
   const log = createLogTo({ write: () => undefined });
   const options = { endpoint: "http://127.0.0.1:1/", serviceName: "test", sampleRatio };
-  return createTracing({ log, metrics: createMetrics() }, options);
+  return createTracing({ log, metrics }, options);
 }
 
 const isRecorded = (unit: Tracing): boolean => unit.span("call", undefined, {}) !== undefined;
@@ -32,4 +33,15 @@ test("what the caller chose is followed, and what is no traceparent is none", as
     expect(spans(wrong)).toEqual([true, false]);
   }
   await Promise.all([all.stop(), none.stop()]);
+});
+
+test("spans that end while as many wait as may are dropped and counted", async () => {
+  const metrics = createMetrics();
+  const unit = tracing(1, metrics);
+  await unit.start();
+  // None is sent meanwhile: an export needs a turn of the event loop.
+  for (let n = 0; n < SPANS_WAITING_MAX + 7; n += 1) unit.span("call", undefined, {})?.end();
+  const { values } = await metrics.traceSpans.get();
+  expect(values).toMatchObject([{ labels: { outcome: "dropped" }, value: 7 }]);
+  await unit.stop();
 });
