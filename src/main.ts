@@ -71,12 +71,14 @@ async function withDatabaseUrl<T>(config: Config, work: (url: string) => Promise
   }
 }
 
-async function migrate(command: MigrateCommand, config: Config): Promise<MigrationStatus> {
+async function migrate(
+  command: MigrateCommand,
+  options: { readonly force: boolean },
+  config: Config,
+): Promise<MigrationStatus> {
   const { migrateDown, migrateUp, migrationStatus } = await import("./store/migrate.ts");
-  return withDatabaseUrl(
-    config,
-    { up: migrateUp, down: migrateDown, status: migrationStatus }[command],
-  );
+  const down = (url: string): Promise<MigrationStatus> => migrateDown(url, options);
+  return withDatabaseUrl(config, { up: migrateUp, down, status: migrationStatus }[command]);
 }
 
 async function withDatabase<T>(

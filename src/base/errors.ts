@@ -47,6 +47,7 @@ export type ErrorReason =
   | "ADDRESS_TAKEN"
   | "SCHEMA_NEWER"
   | "SCHEMA_OLDER"
+  | "SCHEMA_IN_USE"
   | "IMPORT_REFUSED"
   | "SHUTTING_DOWN"
   | "NOT_IMPLEMENTED"

@@ -20,7 +20,7 @@ const MEANINGS: Record<keyof typeof EXIT, string> = {
   unavailable:
     "The service or the database could not be reached for as long as `--retry-for` allows. The same command can succeed later, and `push` goes on where it stopped.",
   refused:
-    "Refused for a reason that waiting does not change: no such session, a port or a DATA_DIR that is in use, a schema newer than this version.",
+    "Refused for a reason that waiting does not change: no such session, a port or a DATA_DIR that is in use, a schema newer than this version, `migrate down` while instances are connected.",
   failed: "Something that should not happen. What is known of it is on stderr.",
   interrupted:
     "`push`, `export`, `retention` or `import` was interrupted. The same command goes on where it stopped; `export` begins anew.",

@@ -25,7 +25,11 @@ export interface CliIo {
   readonly loadClientConfig: () => Loaded<ClientConfig>;
   /** Resolves with the exit code when the service has stopped. */
   readonly serve: (config: Config) => Promise<number>;
-  readonly migrate: (command: MigrateCommand, config: Config) => Promise<MigrationStatus>;
+  readonly migrate: (
+    command: MigrateCommand,
+    options: { readonly force: boolean },
+    config: Config,
+  ) => Promise<MigrationStatus>;
   /** On the database itself; undefined: the session that was named does not exist. */
   readonly retention: (
     options: RetentionOptions,

@@ -7,19 +7,24 @@ import { configOf } from "./serve.ts";
 
 export interface MigrateOptions {
   readonly command: MigrateCommand;
-  /** Asked of people only: a script that says `migrate down` has been thought about. */
+  /** What `down` needs: it drops rows. */
   readonly yes: boolean;
+  /** `down` even while instances are connected. */
+  readonly force: boolean;
 }
 
 /** Brings the schema up, takes its newest step back, or tells where it is: a line a migration. */
-export async function migrate({ command, yes }: MigrateOptions, io: CliIo): Promise<ExitCode> {
+export async function migrate(
+  { command, yes, force }: MigrateOptions,
+  io: CliIo,
+): Promise<ExitCode> {
   const config = configOf(io);
-  if (command === "down" && !yes && io.stdin.isTTY === true) {
+  if (command === "down" && !yes) {
     throw new UsageError(
       "migrate down drops what the newest migration made, with the rows in it; add --yes",
     );
   }
-  const status = await io.migrate(command, config);
+  const status = await io.migrate(command, { force }, config);
   const printer = new Printer(io.stdout, io.signal);
   for (const line of linesOf(status)) await printer.print(line);
   if (status.unknown > 0) {

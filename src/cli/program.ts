@@ -96,14 +96,13 @@ function addMigrate(program: Command, io: CliIo, finish: Finish): void {
     group
       .command(command)
       .description(description)
-      .action(async ({ yes = false }: { readonly yes?: boolean }) =>
-        finish(await migrate({ command, yes }, io)),
+      .action(async ({ yes = false, force = false }: { yes?: boolean; force?: boolean }) =>
+        finish(await migrate({ command, yes, force }, io)),
       );
   add("up", "apply what is pending; `serve` does the same when it starts");
-  add("down", "take back the newest migration, with the rows of its tables").option(
-    "-y, --yes",
-    "do not ask (it asks on a terminal only)",
-  );
+  add("down", "take back the newest migration, with the rows of its tables")
+    .option("-y, --yes", "required: nothing brings the rows back")
+    .option("--force", "also while instances of session-ledger are connected to the database");
   add("status", "list the migrations that are applied and pending");
 }
 

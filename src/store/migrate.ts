@@ -52,9 +52,16 @@ export async function migrateUp(url: string): Promise<MigrationStatus> {
   });
 }
 
-/** Takes back the newest migration, with its rows: the tables go with the first. */
-export async function migrateDown(url: string): Promise<MigrationStatus> {
+/**
+ * Takes back the newest migration, with its rows: the tables go with the first. Refused while others of
+ * session-ledger are connected to the database, unless `force` is set.
+ */
+export async function migrateDown(
+  url: string,
+  { force = false }: { readonly force?: boolean } = {},
+): Promise<MigrationStatus> {
   return locked(url, async (transaction) => {
+    if (!force) await refuseWhileInUse(transaction);
     const status = refuseNewer(await statusOf(transaction));
     const tag = status.applied.at(-1);
     const migration = known().find((entry) => entry.tag === tag);
@@ -90,6 +97,7 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
       // A connection that is lost while it asks for types rejects nowhere.
       fetch_types: false,
       max_lifetime: null,
+      connection: { application_name: "session-ledger-migrate" },
     });
   return inTransaction({ connect, answerLimitMs: undefined }, async (transaction) => {
     await transaction.execute(sql`select pg_advisory_xact_lock(${LOCK})`);
@@ -97,6 +105,20 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
   }).catch((error: unknown) => {
     throw storeError(error);
   });
+}
+
+/** Instances, imports and retention name their connections; this command's own has another name. */
+async function refuseWhileInUse(transaction: Transaction): Promise<void> {
+  const [others] = await transaction.execute(sql`
+    select count(*)::int as count,
+      string_agg(distinct coalesce(host(client_addr), 'this machine'), ', ') as places
+    from pg_stat_activity
+    where datname = current_database() and application_name in ('session-ledger', 'session-ledger-listen')`);
+  const count = Number(others?.["count"]);
+  if (count === 0) return;
+  const connections = count === 1 ? "1 connection" : `${count} connections`;
+  const message = `session-ledger is connected to this database (${connections}, from ${String(others?.["places"])}): stop the instances first, or add --force`;
+  throw new ServiceError("failed_precondition", "SCHEMA_IN_USE", message);
 }
 
 /** As Drizzle's migrator makes it. */

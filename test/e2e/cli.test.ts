@@ -317,10 +317,10 @@ describe("serve and migrate", () => {
   test("migrate goes up and down, and status tells", async () => {
     const env = { DATA_DIR: await makeDirectory() };
     const codes: (number | null)[] = [];
-    for (const command of ["status", "up", "status", "down", "status"]) {
-      codes.push((await runCommand(["migrate", command], { env })).exitCode);
+    for (const command of ["status", "up", "status", "down", "down --yes", "status"]) {
+      codes.push((await runCommand(["migrate", ...command.split(" ")], { env })).exitCode);
     }
-    expect(codes).toEqual([1, 0, 0, 0, 1]);
+    expect(codes).toEqual([1, 0, 0, 2, 0, 1]);
   });
 
   test("SIGTERM ends the service with 0", async () => {

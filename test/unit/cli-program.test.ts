@@ -166,7 +166,8 @@ describe("migrate", () => {
     ["down", behind, 0, "applied 0000_a\npending 0001_b\n"],
   ] as const)("%s of %j ends with %i", async (command, status, code, printed) => {
     const asked: string[] = [];
-    const { exitCode, stdout } = await run(["migrate", command], {
+    const yes = command === "down" ? ["--yes"] : [];
+    const { exitCode, stdout } = await run(["migrate", command, ...yes], {
       migrate: (which) => {
         asked.push(which);
         return Promise.resolve(status);
@@ -177,14 +178,28 @@ describe("migrate", () => {
     expect(stdout).toBe(printed);
   });
 
-  test("down asks a person, and takes --yes for an answer", async () => {
-    const migrate = () => Promise.resolve(behind);
-    const asked = await run(["migrate", "down"], { isTerminal: true });
-    expect(asked.exitCode).toBe(2);
-    expect(asked.stderr).toContain("--yes");
-    const answered = await run(["migrate", "down", "--yes"], { isTerminal: true, migrate });
-    expect(answered.exitCode).toBe(0);
-  });
+  // Bug: without a terminal nothing was asked, so `migrate down </dev/null` dropped every table.
+  test.each([true, false])(
+    "migrate down without --yes drops nothing, on a terminal (%s) or not",
+    async (isTerminal) => {
+      const refused = await run(["migrate", "down"], { isTerminal });
+      expect(refused.exitCode).toBe(2);
+      expect(refused.stderr).toContain("--yes");
+      const asked: unknown[] = [];
+      const migrate: CliIo["migrate"] = (...request) => {
+        asked.push(request.slice(0, 2));
+        return Promise.resolve(behind);
+      };
+      for (const force of [[], ["--force"]]) {
+        const done = await run(["migrate", "down", "--yes", ...force], { isTerminal, migrate });
+        expect(done.exitCode).toBe(0);
+      }
+      expect(asked).toEqual([
+        ["down", { force: false }],
+        ["down", { force: true }],
+      ]);
+    },
+  );
 });
 
 describe("retention", () => {
