@@ -1,7 +1,10 @@
 # syntax=docker/dockerfile:1
+# A tag moves. For a release give the digest of the image that you tested:
+# --build-arg NODE_IMAGE=node:24-slim@sha256:… (docs/operations.md, "Container").
+ARG NODE_IMAGE=node:24-slim
 
 # Compile with every dependency; only dist/ leaves this stage.
-FROM node:24-slim AS build
+FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --no-audit --no-fund
@@ -10,13 +13,20 @@ COPY gen ./gen
 COPY src ./src
 RUN npm run build
 
-# What production needs and nothing else.
-FROM node:24-slim AS dependencies
+# What production needs and nothing else. With EMBEDDED_POSTGRES=no also without the PostgreSQL that the
+# service runs where no DATABASE_URL is set, and without the old libraries that come with it.
+FROM ${NODE_IMAGE} AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./
-RUN npm ci --omit=dev --no-audit --no-fund
+ARG EMBEDDED_POSTGRES=yes
+RUN case "$EMBEDDED_POSTGRES" in \
+      yes) set -- ;; \
+      no) set -- --omit=optional ;; \
+      *) echo "EMBEDDED_POSTGRES: expected yes or no" >&2; exit 1 ;; \
+    esac; \
+    npm ci --omit=dev "$@" --no-audit --no-fund
 
-FROM node:24-slim
+FROM ${NODE_IMAGE}
 ENV NODE_ENV=production \
     DATA_DIR=/data
 WORKDIR /app

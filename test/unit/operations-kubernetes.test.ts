@@ -28,10 +28,14 @@ const containerSchema = z.looseObject({
   image: z.string(),
   envFrom: z.array(z.object({ configMapRef: z.object({ name: z.string() }) })),
   env: z.array(
-    z.object({
-      name: z.string(),
-      valueFrom: z.object({ secretKeyRef: z.object({ name: z.string(), key: z.string() }) }),
-    }),
+    z.union([
+      z.object({
+        name: z.string(),
+        valueFrom: z.object({ secretKeyRef: z.object({ name: z.string(), key: z.string() }) }),
+      }),
+      // Of Node.js, and no setting of ours.
+      z.object({ name: z.literal("NODE_EXTRA_CA_CERTS"), value: z.string() }),
+    ]),
   ),
   ports: z.array(z.object({ name: z.string(), containerPort: z.int() })),
   startupProbe: probeSchema,
@@ -106,10 +110,13 @@ const pod = spec.template.spec;
 const [container] = pod.containers;
 
 function environment(): Readonly<Record<string, string>> {
-  const fromSecrets = container.env.map(({ name, valueFrom: { secretKeyRef } }) => {
+  const fromSecrets = container.env.flatMap((one) => {
+    if (!("valueFrom" in one)) return [];
+    const { name, valueFrom } = one;
+    const { secretKeyRef } = valueFrom;
     const value = secret(secretKeyRef.name)[secretKeyRef.key];
     if (value === undefined) throw new Error(`${secretKeyRef.name} has no ${secretKeyRef.key}`);
-    return [name, value] as const;
+    return [[name, value] as const];
   });
   return { ...configMap(), ...Object.fromEntries(fromSecrets) };
 }
@@ -221,4 +228,18 @@ test("the kustomization has every file, and the secret under the name that is no
   expect(kustomization.images.map(({ name }) => name)).toEqual([container.image]);
   const others = files.filter((name) => name !== "kustomization.yaml" && name !== EXAMPLE);
   expect(kustomization.resources.toSorted()).toEqual([...others, "secret.yaml"].toSorted());
+});
+
+test("the example's connection to the database had no TLS, and any server would have done", () => {
+  const url = new URL(environment()["DATABASE_URL"] ?? "");
+  expect(url.searchParams.get("sslmode")).toBe("verify-full");
+  expect(text("deployment.yaml")).toContain("name: NODE_EXTRA_CA_CERTS");
+});
+
+test("every base image of the Dockerfile can be pinned by its digest", () => {
+  const dockerfile = readFileSync(new URL("../../Dockerfile", import.meta.url), "utf8");
+  const bases = [...dockerfile.matchAll(/^FROM (\S+)/gm)].map(([, image]) => image);
+  expect(bases.length).toBeGreaterThan(0);
+  expect(new Set(bases)).toEqual(new Set(["${NODE_IMAGE}"]));
+  expect(dockerfile).toMatch(/^ARG NODE_IMAGE=node:\d+-slim$/m);
 });

