@@ -6,6 +6,7 @@
  * The service and the store are imported by the commands that need them: `push` and `tail` start
  * without them.
  */
+import { once } from "node:events";
 import type { ImportRequest, MigrateCommand } from "./cli/io.ts";
 import { runCli } from "./cli/program.ts";
 import { type Config, configForLog, loadClientConfig, loadConfig } from "./config.ts";
@@ -21,6 +22,8 @@ const EXIT_INTERRUPTED = 130;
 const COMMAND_CONNECTIONS = 2;
 
 const ending = new AbortController();
+/** A step of a start that was left, such as a connection that nobody answers, would hold the process up. */
+let isStartLeft = false;
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.on(signal, () => {
     if (ending.signal.aborted) process.exit(EXIT_INTERRUPTED);
@@ -39,14 +42,17 @@ async function serve(config: Config): Promise<number> {
   });
   const service = createService(config, log);
   log.info({ config: configForLog(config) }, "starting");
-  await service.start();
+  try {
+    await service.start(ending.signal);
+  } catch (error) {
+    isStartLeft = true;
+    if (!ending.signal.aborted) throw error;
+    log.info({}, "stopped");
+    return 0;
+  }
   const { grpcAddress: grpc, httpAddress: http, opsAddress: ops } = service;
   log.info({ grpc, http, ops }, "serving");
-  if (!ending.signal.aborted) {
-    await new Promise((resolve) =>
-      ending.signal.addEventListener("abort", resolve, { once: true }),
-    );
-  }
+  if (!ending.signal.aborted) await once(ending.signal, "abort");
   log.info({}, "stopping");
   await service.stop();
   log.info({}, "stopped");
@@ -151,4 +157,5 @@ const exitCode = await runCli(process.argv.slice(2), {
   retention,
   importFrom,
 });
+if (isStartLeft) process.exit(exitCode);
 process.exitCode = exitCode;

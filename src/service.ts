@@ -65,6 +65,8 @@ import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
 
 export interface Service extends Unit {
+  /** Rejects with the signal's reason when that comes first; nothing is left of the start then. */
+  start(signal?: AbortSignal): Promise<void>;
   /** `host:port`, valid after start. */
   readonly grpcAddress: string;
   readonly httpAddress: string;
@@ -149,8 +151,8 @@ class BuiltService implements Service {
     this.#servers = servers;
   }
 
-  start(): Promise<void> {
-    return startAll(this.#units);
+  start(signal?: AbortSignal): Promise<void> {
+    return startAll(this.#units, signal && { signal });
   }
 
   stop(): Promise<void> {

@@ -1,3 +1,5 @@
+import { ServiceError } from "./errors.ts";
+
 /**
  * Everything that lives longer than a call is a unit. `start` resolves when the unit is of use,
  * `stop` when nothing of it still runs; `stop` is idempotent, and works before `start` and after a
@@ -8,15 +10,49 @@ export interface Unit {
   stop(): Promise<void>;
 }
 
-/** Starts in order; when one fails, stops those before it, last first, and rejects with its error. */
-export async function startAll(units: readonly Unit[]): Promise<void> {
+/** More than the limits inside of any start add up to: a start that takes longer hangs. */
+const START_STEP_MS_MAX = 600_000;
+
+export interface StartOptions {
+  /** Ends the start in the middle: it rejects with the signal's reason. */
+  readonly signal?: AbortSignal;
+  readonly stepMsMax?: number;
+}
+
+/**
+ * Starts in order. When one fails, or takes too long, or the signal comes, it stops that one and those
+ * before it, last first, and rejects with the error.
+ */
+export async function startAll(
+  units: readonly Unit[],
+  { signal, stepMsMax = START_STEP_MS_MAX }: StartOptions = {},
+): Promise<void> {
   for (const [index, unit] of units.entries()) {
     try {
-      await unit.start();
+      await withinLimit(unit, { signal, stepMsMax });
     } catch (error) {
       await stopAll(units.slice(0, index + 1)).catch(() => undefined); // The first error is the cause.
       throw error;
     }
+  }
+}
+
+async function withinLimit(
+  unit: Unit,
+  { signal, stepMsMax }: { readonly signal: AbortSignal | undefined; readonly stepMsMax: number },
+): Promise<void> {
+  signal?.throwIfAborted();
+  const { promise: ended, reject } = Promise.withResolvers<never>();
+  const abort = (): void => reject(signal?.reason);
+  signal?.addEventListener("abort", abort, { once: true });
+  const message = `a step of the start is not done after ${stepMsMax / 1_000} s`;
+  const late = new ServiceError("unavailable", "DEADLINE_EXCEEDED", message);
+  const timer = setTimeout(() => reject(late), stepMsMax);
+  try {
+    await Promise.race([unit.start(), ended]);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
   }
 }
 

@@ -2,9 +2,12 @@
  * How the service ends: asked once it finishes what it has begun and leaves nothing behind, asked
  * twice it goes at once, and killed it leaves what its next start puts in order.
  */
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readdir } from "node:fs/promises";
-import { createServer } from "node:net";
+import { createServer, type Server } from "node:net";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
 import { credentials, makeClientConstructor } from "@grpc/grpc-js";
 import { service as healthService } from "grpc-health-check";
 import postgres from "postgres";
@@ -12,6 +15,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import {
   cleanUp,
+  endProcess,
   makeDirectory,
   postmasterPid,
   remainsIn,
@@ -32,6 +36,7 @@ import {
   startService,
 } from "../support/service-process.ts";
 
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const WRITERS = 16;
 const STOP_LIMIT_MS = 10_000;
 
@@ -47,6 +52,12 @@ async function serve(env: ServiceOptions["env"] = {}): Promise<ServiceProcess> {
   const service = await startService({ dataDir, env });
   onTestFinished(() => endService(service));
   return service;
+}
+
+function addressOf(server: Server): string {
+  const address = server.address();
+  if (address === null || typeof address === "string") throw new Error("no port");
+  return `127.0.0.1:${address.port}`;
 }
 
 function says(service: ServiceProcess, text: string): boolean {
@@ -247,7 +258,47 @@ describe("SIGTERM during the start", () => {
   });
 });
 
+test("SIGTERM while the database does not answer ends a start at once, with 0", async () => {
+  const silent = createServer().listen(0, "127.0.0.1");
+  onTestFinished(() => void silent.close());
+  await once(silent, "listening");
+  const command = startCommand(["serve"], { DATABASE_URL: `postgres://x@${addressOf(silent)}/x` });
+  const [socket] = await once(silent, "connection");
+  const startMs = performance.now();
+  command.kill("SIGTERM");
+  expect((await command.result).exitCode).toBe(0);
+  expect(performance.now() - startMs).toBeLessThan(8_000); // A connection is waited for for 10 s.
+  socket.destroy();
+});
+
+test("SIGTERM to `npm start` ends the service too", async () => {
+  const addresses = { GRPC_ADDRESS: "127.0.0.1:0", HTTP_ADDRESS: "127.0.0.1:0" };
+  const env = { ...process.env, ...addresses, OPS_ADDRESS: "127.0.0.1:0", DATA_DIR: dataDir };
+  const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "inherit"] });
+  onTestFinished(async () => {
+    npm.kill("SIGKILL");
+    const postmaster = await postmasterPid(dataDir);
+    if (postmaster !== undefined) endProcess(postmaster);
+  });
+  for await (const line of createInterface({ input: npm.stdout })) {
+    if (line.includes('"serving"')) break;
+  }
+  npm.kill("SIGTERM");
+  await once(npm, "exit");
+  await expect.poll(() => remainsIn(dataDir), { timeout: 20_000 }).toEqual([]);
+});
+
 describe("a start that is refused", () => {
+  test.skipIf(process.platform !== "linux")(
+    "on a DATA_DIR where no directory can be made says so, and does not try for ever",
+    async () => {
+      const refused = await runCommand(["serve"], { env: { DATA_DIR: "/proc/session-ledger/x" } });
+      expect(refused.exitCode).toBe(4);
+      expect(refused.stderr).toContain("DATA_DIR /proc/session-ledger/x cannot be written: ENOENT");
+    },
+    20_000,
+  );
+
   test("on the DATA_DIR of another names that one, which goes on", async () => {
     const service = await serve();
     const refused = await runCommand(["serve"], { env: { DATA_DIR: dataDir } });
@@ -265,9 +316,7 @@ describe("a start that is refused", () => {
   test.each(["GRPC_ADDRESS", "OPS_ADDRESS"])("on a taken %s names the address", async (name) => {
     const other = createServer().listen(0, "127.0.0.1");
     await once(other, "listening");
-    const taken = other.address();
-    if (taken === null || typeof taken === "string") throw new Error("no port");
-    const address = `127.0.0.1:${taken.port}`;
+    const address = addressOf(other);
     const refused = await runCommand(["serve"], { env: { DATA_DIR: dataDir, [name]: address } });
     expect(refused.exitCode).toBe(4);
     expect(refused.stderr).toContain(address);

@@ -45,6 +45,29 @@ describe("startAll", () => {
     expect(calls).not.toContain("stop c");
   });
 
+  const hanging = (calls: string[]): Unit => ({
+    start: () => new Promise(() => undefined),
+    stop: () => Promise.resolve(void calls.push("stop hanging")),
+  });
+
+  test("leaves a step that hangs when its signal comes, and stops the units before it", async () => {
+    const { calls, unit } = recorder();
+    const abort = new AbortController();
+    const units = [unit("a"), hanging(calls), unit("c")];
+    const started = startAll(units, { signal: abort.signal });
+    abort.abort(new Error("SIGTERM"));
+    await expect(started).rejects.toThrow("SIGTERM");
+    expect(calls).not.toContain("start c");
+    expect(calls.slice(-2)).toEqual(["stop a", "stop a done"]);
+  });
+
+  test("leaves a step that hangs when its time is over", async () => {
+    const { calls, unit } = recorder();
+    const started = startAll([unit("a"), hanging(calls)], { stepMsMax: 5 });
+    await expect(started).rejects.toThrow("a step of the start is not done after 0.005 s");
+    expect(calls.slice(-3)).toEqual(["stop hanging", "stop a", "stop a done"]);
+  });
+
   test("rejects with the start's error, whatever goes wrong in cleaning up", async () => {
     const { calls, unit } = recorder();
     const failure = new Error("no port");

@@ -102,7 +102,7 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
 async function live(context: Context, ready: (url: string) => void): Promise<void> {
   const beganMs = context.clock.monotonicMs();
   const found = await findBinaries();
-  const dataDir = await openDataDir(context.dataDir);
+  const dataDir = await openDataDir(context.dataDir, context);
   await whileLocked(dataDir, context, async () => {
     const place = await choosePlace(dataDir, context);
     const run = (): Promise<void> =>
@@ -111,7 +111,7 @@ async function live(context: Context, ready: (url: string) => void): Promise<voi
     // A copy of DATA_DIR is another directory with a link to the same cluster. As root its home is ours
     // to write in; for others only the cluster is, and it is there, or there would be no link.
     const guarded = place.account === undefined ? place.clusterDir : place.home;
-    return whileLocked(await openDataDir(guarded), context, run);
+    return whileLocked(await openDataDir(guarded, context), context, run);
   });
 }
 

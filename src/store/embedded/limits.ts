@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 
 /** How long each step may take. Injected, so that a test does not wait as long as a slow disk may need. */
 export interface EmbeddedLimits {
+  /** For the file system of DATA_DIR to answer: a mount can hang. */
+  readonly dataDirMs: number;
   /** For initdb, which syncs a new cluster of about 40 MB. */
   readonly initMs: number;
   /** From spawn to "ready": includes the replay of at most max_wal_size after a crash. */
@@ -20,6 +22,7 @@ export interface EmbeddedLimits {
 }
 
 export const EMBEDDED_LIMITS: EmbeddedLimits = {
+  dataDirMs: 20_000,
   initMs: 60_000,
   startMs: 300_000,
   fastStopMs: 10_000,

@@ -15,10 +15,12 @@
  * deleted), and the user who owns it runs it. Only for a new cluster is there a choice.
  */
 import { createHash } from "node:crypto";
-import { access, chmod, constants, lstat, mkdir, realpath, symlink } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { access, chmod, constants, lstat, mkdir, realpath, stat, symlink } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { type Account, accountNamed, canEnter, isRoot, ownerOf } from "./account.ts";
 import type { EmbeddedLog } from "./embedded-log.ts";
+import type { EmbeddedLimits } from "./limits.ts";
 import { hasCode, refusal } from "./refusal.ts";
 
 export interface Place {
@@ -32,15 +34,48 @@ export interface Place {
 const CLUSTER_NAME = "postgres";
 
 /** Makes DATA_DIR when there is none; its real path, so that two spellings are one directory. */
-export async function openDataDir(dataDir: string): Promise<string> {
+export async function openDataDir(
+  dataDir: string,
+  { limits, signal }: { readonly limits: EmbeddedLimits; readonly signal: AbortSignal },
+): Promise<string> {
+  const opened = new AbortController();
+  const limit = sleep(limits.dataDirMs, undefined, {
+    signal: AbortSignal.any([signal, opened.signal]),
+  }).then(() => {
+    throw new Error(`its file system did not answer in ${limits.dataDirMs / 1_000} s`);
+  });
   try {
-    await mkdir(dataDir, { recursive: true });
-    await access(dataDir, constants.W_OK | constants.X_OK);
-    return await realpath(dataDir);
+    return await Promise.race([madeDirectory(dataDir), limit]);
   } catch (error) {
+    signal.throwIfAborted();
     const reason = error instanceof Error ? error.message : String(error);
     throw refusal(`DATA_DIR ${dataDir} cannot be written: ${reason}`, error);
+  } finally {
+    opened.abort();
   }
+}
+
+async function madeDirectory(path: string): Promise<string> {
+  await makeDirectory(resolve(path));
+  await access(path, constants.W_OK | constants.X_OK);
+  return realpath(path);
+}
+
+/** With the directories above it. Node's recursive mkdir never ends in procfs, which says ENOENT in directories that exist. */
+async function makeDirectory(path: string): Promise<void> {
+  if (await isDirectory(path)) return;
+  const above = dirname(path);
+  if (above !== path) await makeDirectory(above);
+  try {
+    await mkdir(path);
+  } catch (error) {
+    if (!(await isDirectory(path))) throw error; // Another start may have made it meanwhile.
+  }
+}
+
+async function isDirectory(path: string): Promise<boolean> {
+  const found = await stat(path).catch(() => undefined);
+  return found?.isDirectory() ?? false;
 }
 
 export async function choosePlace(
@@ -123,6 +158,6 @@ async function existingCluster(path: string): Promise<string | undefined> {
 }
 
 async function makeOpenDir(path: string): Promise<void> {
-  await mkdir(path, { recursive: true });
+  await makeDirectory(path);
   await chmod(path, 0o755); // Whatever the umask: the account passes through to its cluster.
 }
