@@ -10,8 +10,8 @@ export type { ValidationMode } from "./conform.ts";
 
 /** What a row does to the session's open run. */
 export type RunMark =
-  | { readonly kind: "open"; readonly runId: string }
-  | { readonly kind: "close" };
+  /** The id as every row of the run will have it: text that PostgreSQL can hold. */
+  { readonly kind: "open"; readonly runId: string } | { readonly kind: "close" };
 
 /** What came in, as far as AG-UI is concerned. */
 export interface EventPush {
@@ -35,6 +35,9 @@ export interface EventRow {
   /** Undefined: the order of events is not this one's business. */
   readonly place: EventPlace | undefined;
 }
+
+/** As an idempotency key: each row of the run has it, and each event that a row is taken apart into. */
+export const RUN_ID_BYTES_MAX = 128;
 
 export interface RowsOptions {
   readonly mode: ValidationMode;
@@ -90,8 +93,11 @@ function rowsOf(push: EventPush, payload: Payload, { mode, nowMicros }: RowsOpti
     : [timedPush(push, payload, createdAtMicros)];
   for (const part of parts) {
     const conformed = conform(part.eventType, part.payload, mode);
-    if (conformed.ok) rows.push(rowOf(part, conformed));
-    else if (part.isEndEvent) violations.push(...conformed.violations.map(inEndEvent));
+    if (conformed.ok) {
+      const row = rowOf(part, conformed);
+      rows.push(row);
+      violations.push(...checkRunId(row.mark));
+    } else if (part.isEndEvent) violations.push(...conformed.violations.map(inEndEvent));
     else violations.push(...conformed.violations);
   }
   const [first, ...others] = rows;
@@ -162,10 +168,19 @@ function rowOf(part: TimedPart, { payload, entry }: AcceptedEvent): EventRow {
 function markOf({ kind, role }: CatalogueEntry, { value }: Payload): RunMark | undefined {
   if (kind !== "run") return undefined;
   if (role === "end") return CLOSE;
-  return { kind: "open", runId: String(value["runId"]) }; // A string in every version.
+  const runId = String(value["runId"]); // A string in every version.
+  return { kind: "open", runId: runId.toWellFormed().replaceAll("\0", "\uFFFD") };
 }
 
 const CLOSE: RunMark = { kind: "close" };
+
+/** In both modes: what is too long to be put on each row is not to be had by calling it foreign. */
+function checkRunId(mark: RunMark | undefined): readonly Violation[] {
+  if (mark?.kind !== "open" || mark.runId.length * 3 <= RUN_ID_BYTES_MAX) return [];
+  if (new TextEncoder().encode(mark.runId).length <= RUN_ID_BYTES_MAX) return [];
+  const description = `payload.runId must have at most ${RUN_ID_BYTES_MAX} bytes`;
+  return [{ field: "payload.runId", description }];
+}
 
 function checkTimes({ createdAtMicros, completedAtMicros }: EventPush): readonly Violation[] {
   if (createdAtMicros === undefined || completedAtMicros === undefined) return [];

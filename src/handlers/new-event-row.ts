@@ -1,4 +1,4 @@
-import type { EventRow as AguiRow, RunMark } from "../agui/rows.ts";
+import type { EventRow as AguiRow } from "../agui/rows.ts";
 import type { NewRow } from "../store/push.ts";
 import { rowId } from "./row-id.ts";
 
@@ -19,14 +19,8 @@ export function newEventRow(row: EventFields, fragments: Uint8Array | undefined)
     eventCount: row.eventCount,
     fragments,
     conformant: row.conformant,
-    mark: row.mark === undefined ? undefined : storableMark(row.mark),
+    mark: row.mark,
     sender: undefined,
     sentAtMicros: undefined,
   };
-}
-
-/** A run id comes out of JSON, which can say what PostgreSQL text cannot hold. */
-function storableMark(mark: RunMark): RunMark {
-  if (mark.kind === "close") return mark;
-  return { kind: "open", runId: mark.runId.toWellFormed().replaceAll("\0", "\uFFFD") };
 }

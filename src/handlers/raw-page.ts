@@ -14,7 +14,7 @@ export interface RawPageRequest {
   readonly beforeSeq: bigint | undefined;
   readonly descending: boolean;
   readonly eventsMax: number;
-  /** Of payloads; a page ends before the event that would pass it, but has one. */
+  /** Of payloads and run ids; a page ends before the event that would pass it, but has one. */
   readonly bytesMax: number;
 }
 
@@ -31,7 +31,7 @@ export function rawPage(page: Page<"events">, request: RawPageRequest): RawPage 
   let bytes = 0;
   for (const row of page.rows) {
     for (const event of descending ? downwards(row, request) : upwards(row, request)) {
-      bytes += Buffer.byteLength(event.payload);
+      bytes += Buffer.byteLength(event.payload) + Buffer.byteLength(event.runId);
       if (items.length === eventsMax || (items.length > 0 && bytes > bytesMax))
         return { items, ...cursorsWithin(items, request) };
       items.push(event);

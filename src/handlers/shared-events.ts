@@ -72,7 +72,7 @@ export class SharedEvents {
     const events: SessionEvent[] = [];
     let bytes = 0;
     for (const event of toRawEvents(row, row.seq - 1n)) {
-      bytes += EVENT_BYTES + event.payload.length;
+      bytes += EVENT_BYTES + event.payload.length + event.runId.length;
       if (bytes > this.#limits.rowBytesMax)
         return this.#remember(row, { events: undefined, bytes });
       events.push(event);

@@ -145,7 +145,7 @@ export class PushQueue<T extends Waiting> {
   }
 }
 
-/** A row besides its texts: ids, times, the JSON around them. An estimate for the bounds. */
+/** A row besides its texts: ids, also that of its run, times, the JSON around them. An estimate. */
 const ROW_OVERHEAD_BYTES = 256;
 
 /** What a row takes of the bounds of a batch and of the queue. */

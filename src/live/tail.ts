@@ -239,6 +239,9 @@ function held<S extends StreamName>(
 
 /** One byte a character: most text is, and a bound need not be exact. */
 function bytesOf(row: StoredRow): number {
-  const beside = row.stream === "messages" ? row.sender?.length : row.fragments?.byteLength;
-  return ROW_BYTES + row.payload.length + (beside ?? 0);
+  const beside =
+    row.stream === "messages"
+      ? (row.sender?.length ?? 0)
+      : (row.fragments?.byteLength ?? 0) + row.runId.length;
+  return ROW_BYTES + row.payload.length + beside;
 }

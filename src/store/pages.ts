@@ -183,8 +183,11 @@ const WHENEVER: Span = { startMicros: undefined, endMicros: undefined };
 
 /** What a row takes in an answer: all that can be long, and no less than the rest of it. */
 function bytesOf(stream: StreamName): SQL {
-  const long = stream === "messages" ? sql`sender` : sql`fragments`;
-  return sql`octet_length(payload) + coalesce(octet_length(${long}), 0) + ${ROW_OVERHEAD_BYTES}::int`;
+  const others =
+    stream === "messages"
+      ? sql`coalesce(octet_length(sender), 0)`
+      : sql`coalesce(octet_length(fragments), 0) + coalesce(octet_length(run_id), 0)`;
+  return sql`octet_length(payload) + ${others} + ${ROW_OVERHEAD_BYTES}::int`;
 }
 
 /** A row without an index comes whole, as one. */

@@ -126,6 +126,26 @@ describe("times", () => {
 });
 
 describe("marks", () => {
+  test.each(["strict", "lenient"] as const)(
+    "a run id of more than 128 bytes, which every row of the run would have, is refused in %s mode",
+    (mode) => {
+      const started = (runId: string) => push("RUN_STARTED", { threadId: "t", runId });
+      const violation = {
+        field: "payload.runId",
+        description: "payload.runId must have at most 128 bytes",
+      };
+      for (const runId of ["r".repeat(129), "é".repeat(65), "\0".repeat(43)])
+        expect(violations(started(runId), mode)).toEqual([violation]);
+      for (const runId of ["r".repeat(128), "é".repeat(64), "\0".repeat(42)])
+        expect(violations(started(runId), mode)).toEqual([]);
+    },
+  );
+
+  test("a run id is made text that PostgreSQL can hold", () => {
+    const { mark } = rowOf(push("RUN_STARTED", { threadId: "t", runId: "a\0b\ud800" }));
+    expect(mark).toEqual({ kind: "open", runId: "a\ufffdb\ufffd" });
+  });
+
   const run = { threadId: "t", runId: "r" };
 
   test("RUN_STARTED opens its run, RUN_FINISHED and RUN_ERROR close the open one", () => {

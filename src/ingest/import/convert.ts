@@ -6,7 +6,7 @@
 import { v7 as uuidv7, validate as isUuid } from "uuid";
 import { checkEventCount } from "../../agui/event-count.ts";
 import { checkMessageType } from "../../agui/message-types.ts";
-import { type EventRow, eventRows, type RunMark } from "../../agui/rows.ts";
+import { type EventRow, eventRows } from "../../agui/rows.ts";
 import type { SourceRow } from "../../store/import/source.ts";
 import type { NewRow } from "../../store/push.ts";
 import type { StreamName } from "../../store/rows.ts";
@@ -93,7 +93,7 @@ function newRow({ id }: SourceRow, row: Fields, isFirst: boolean): NewRow {
     eventCount,
     fragments: undefined,
     conformant,
-    mark: row.mark === undefined ? undefined : storable(row.mark),
+    mark: row.mark,
     sender: undefined,
     sentAtMicros: undefined,
   };
@@ -102,10 +102,4 @@ function newRow({ id }: SourceRow, row: Fields, isFirst: boolean): NewRow {
 /** A UUIDv7 has no time before 1970. */
 function msOf(micros: bigint): number {
   return micros > 0n ? Number(micros / 1_000n) : 0;
-}
-
-/** A run id comes out of JSON, which can say what PostgreSQL text cannot hold. */
-function storable(mark: RunMark): RunMark {
-  if (mark.kind === "close") return mark;
-  return { kind: "open", runId: mark.runId.toWellFormed().replaceAll("\0", "\uFFFD") };
 }
