@@ -187,7 +187,8 @@ export const SERVICE_SETTINGS = {
     fallback: 5_000,
     min: 100,
     max: 600_000,
-    meaning: "A statement that runs longer is cancelled, and its callers get UNAVAILABLE.",
+    meaning:
+      "A statement that runs longer is cancelled, and its callers get UNAVAILABLE. A commit of several sessions is tried again, each session by itself.",
   }),
   lockTimeoutMs: amount({
     name: "LOCK_TIMEOUT_MS",

@@ -6,7 +6,8 @@
  *             ▲                       ├─ refused ───────────► that caller alone
  *             ├── the session is held ┤
  *             ├── try again ──────────┘  (nothing was done, or a key makes it safe)
- *             └── each half by itself    (a row that PostgreSQL cannot take is found by halving)
+ *             ├── each half by itself    (a row that PostgreSQL cannot take is found by halving)
+ *             └── each session by itself (one of them takes longer than statement_timeout)
  *
  * When a batch leaves: at once while none is in flight; otherwise when one ends, or, on another
  * connection, when what waits fills a batch. There is no timer: an idle service commits a push on its
@@ -27,26 +28,21 @@ import type { Push } from "../store/push.ts";
 import type { StoredRow } from "../store/rows.ts";
 import type { OpenedStream, StreamRequest } from "../store/streams.ts";
 import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
+import { CONTENDED_LANES, LANES, RETRY_DELAY_MAX_MS, RETRY_DELAY_MIN_MS } from "./limits.ts";
 import {
-  CONTENDED_LANES,
-  LANES,
-  RETRY_DELAY_MAX_MS,
-  RETRY_DELAY_MIN_MS,
-  RETRY_LIMIT_MS,
-} from "./limits.ts";
+  type Acknowledged,
+  givenUp,
+  isOver,
+  isRepeatable,
+  type Item,
+  newItem,
+  present,
+  rowsOf,
+  traceCommit,
+} from "./item.ts";
 import { Opener } from "./opener.ts";
-import { type BatchLimits, bytesOf, PushQueue, type Waiting } from "./queue.ts";
-import { callerGone, databaseUnavailable, outcomeUnknown, queueFull, stopping } from "./refusal.ts";
-
-/** Of a committed push, or of the earlier one that it repeats. */
-export interface Acknowledged {
-  /**
-   * The rows of the push, none where it has none. Of one that was repeated, or whose first answer was
-   * lost, the first row alone.
-   */
-  readonly rows: readonly StoredRow[];
-  readonly deduplicated: boolean;
-}
+import { type BatchLimits, bytesOf, PushQueue } from "./queue.ts";
+import { outcomeUnknown, queueFull, stopping } from "./refusal.ts";
 
 export interface Ingest extends Unit {
   /**
@@ -83,18 +79,6 @@ export interface IngestLimits {
   readonly batch: BatchLimits;
   readonly queueRowsMax: number;
   readonly queueBytesMax: number;
-}
-
-interface Item extends Waiting {
-  readonly resolve: (acknowledged: Acknowledged) => void;
-  readonly reject: (error: unknown) => void;
-  readonly gone: () => boolean;
-  /** When the push was taken, on the monotonic clock. */
-  readonly sinceMs: number;
-  readonly span: Span | undefined;
-  sent: boolean;
-  /** A try was lost after sending: it may be committed. */
-  uncertain: boolean;
 }
 
 /** What is left to do for the sessions of a batch when it has ended. */
@@ -150,8 +134,7 @@ class GroupCommit implements Ingest {
     }
     return new Promise((resolve, reject) => {
       const sinceMs = this.#dependencies.clock.monotonicMs();
-      const item = { push, rows, bytes, resolve, reject, gone, sinceMs, span };
-      this.#queue.add({ ...item, sent: false, uncertain: false });
+      this.#queue.add(newItem({ push, rows, bytes, resolve, reject, gone, sinceMs, span }));
       this.#schedule();
     });
   }
@@ -211,7 +194,8 @@ class GroupCommit implements Ingest {
   async #batch(items: readonly Item[], options: { readonly wait: boolean }): Promise<void> {
     const remainder: Remainder = { back: new Set(), contended: new Set(), failed: false };
     try {
-      await this.#commit(items.filter(present), options, remainder);
+      const wanted = items.filter((item) => present(item) && this.#mayGoOn(item));
+      await this.#commit(wanted, options, remainder);
       await this.#pauseAfter(remainder);
     } finally {
       this.#queue.restore(items.filter((item) => remainder.back.has(item)));
@@ -237,32 +221,20 @@ class GroupCommit implements Ingest {
     try {
       settled = await commitBatch(writer, pushes, options);
     } catch (error) {
-      this.#trace(items, startMs, false);
+      traceCommit(items, { fromMs: startMs, untilMs: clock.monotonicMs() }, false);
       await this.#recover(items, options, remainder, error);
       return;
     }
     this.#failures = 0;
+    for (const { push } of items) this.#queue.quick(push.sessionId);
     metrics.commitSeconds.observe((clock.monotonicMs() - startMs) / 1_000);
     metrics.batchRows.observe(rowsOf(items));
-    this.#trace(items, startMs, true);
+    traceCommit(items, { fromMs: startMs, untilMs: clock.monotonicMs() }, true);
     this.#settle(items, settled, remainder);
     const failure = settled.find((answer) => answer.kind === "failed");
     if (failure === undefined) return;
     const failed = items.filter((_, index) => settled[index]?.kind === "failed");
     await this.#recover(failed, options, remainder, failure.error);
-  }
-
-  /** One commit, in the trace of everybody in it. */
-  #trace(items: readonly Item[], fromMs: number, committed: boolean): void {
-    const traced = items.filter(({ span }) => span !== undefined);
-    if (traced.length === 0) return;
-    const elapsed = { fromMs, untilMs: this.#dependencies.clock.monotonicMs() };
-    const attributes = {
-      "session_ledger.batch_pushes": items.length,
-      "session_ledger.batch_rows": rowsOf(items),
-      "session_ledger.committed": committed,
-    };
-    for (const { span } of traced) span?.took("commit", elapsed, attributes);
   }
 
   #settle(items: readonly Item[], settled: readonly Settled[], remainder: Remainder): void {
@@ -306,6 +278,8 @@ class GroupCommit implements Ingest {
     switch (failureOf(error)) {
       case "defect":
         return this.#halve(items, options, remainder, error);
+      case "slow":
+        return this.#split(items, remainder, error);
       case "unavailable":
         for (const item of items) item.reject(givenUp(item, error));
         return;
@@ -355,12 +329,34 @@ class GroupCommit implements Ingest {
     );
   }
 
+  /** One session of a batch is slow, and nobody knows which: each goes by itself, and fails by itself. */
+  #split(items: readonly Item[], remainder: Remainder, error: unknown): void {
+    const sessionIds = new Set(items.map(({ push }) => push.sessionId));
+    const isOne = sessionIds.size === 1;
+    for (const sessionId of sessionIds) {
+      remainder.contended.add(sessionId);
+      if (isOne) this.#queue.slow(sessionId);
+    }
+    for (const item of items) {
+      item.triedSinceMs = this.#dependencies.clock.monotonicMs();
+      if (isOne) item.reject(givenUp(item, error));
+      else this.#again(item, remainder, error);
+    }
+  }
+
   /** Sends an item again, unless it has been tried for long enough or the service stops. */
   #again(item: Item, remainder: Remainder, cause: unknown): void {
-    const triedMs = this.#dependencies.clock.monotonicMs() - item.sinceMs;
-    const isOver = triedMs > RETRY_LIMIT_MS || (this.#stop.signal.aborted && cause !== undefined);
-    if (isOver) item.reject(givenUp(item, cause));
+    const isStopped = this.#stop.signal.aborted && cause !== undefined;
+    if (isStopped || isOver(item, this.#dependencies.clock.monotonicMs()))
+      item.reject(givenUp(item, cause));
     else remainder.back.add(item);
+  }
+
+  /** What was split may wait for others that are slow, too: when all of PostgreSQL is. */
+  #mayGoOn(item: Item): boolean {
+    if (!item.sent || !isOver(item, this.#dependencies.clock.monotonicMs())) return true;
+    item.reject(givenUp(item, undefined));
+    return false;
   }
 
   /** The lane pauses, not the rows: the next try of any session comes after this delay. */
@@ -371,25 +367,4 @@ class GroupCommit implements Ingest {
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }
-}
-
-/** Once more is as good as once: the table tells what it has of it. */
-function isRepeatable({ key, range }: Push): boolean {
-  return key !== undefined || range !== undefined;
-}
-
-/** Whatever failed last: one try that was lost after sending may have been committed. */
-function givenUp(item: Item, cause: unknown): ServiceError {
-  return item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
-}
-
-function rowsOf(items: readonly Item[]): number {
-  return items.reduce((sum, { push }) => sum + push.rows.length, 0);
-}
-
-/** Still wanted. A caller that left before its push was first sent is told so, and nothing is stored. */
-function present(item: Item): boolean {
-  if (item.sent || !item.gone()) return true;
-  item.reject(callerGone());
-  return false;
 }

@@ -12,6 +12,8 @@ export const OPENINGS_WAITING_MAX = 10_000;
 export const RETRY_LIMIT_MS = 10_000;
 export const RETRY_DELAY_MIN_MS = 10;
 export const RETRY_DELAY_MAX_MS = 500;
+/** Sessions that are remembered as slow; one that is forgotten shares a batch again. */
+export const SLOW_SESSIONS_MAX = 1_000;
 /** What a refused caller is told to wait. */
 export const QUEUE_FULL_RETRY_AFTER_MS = 250;
 

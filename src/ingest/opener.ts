@@ -62,7 +62,7 @@ export class Opener {
       } catch (error) {
         const failure = failureOf(error);
         if (failure === "defect") throw ServiceError.from(error);
-        if (failure === "unavailable") throw databaseUnavailable(error);
+        if (failure === "unavailable" || failure === "slow") throw databaseUnavailable(error);
         cause = error;
       }
       if (clock.monotonicMs() - sinceMs > RETRY_LIMIT_MS) throw databaseUnavailable(cause);

@@ -8,8 +8,10 @@
  * the order they came. And a push whose fate hangs on one before it (the same key, a lower epoch) is
  * left for the next batch, because a batch is judged as a whole.
  *
- * A line is contended after its session was found locked: then it goes alone, in a batch that waits.
+ * A line is contended after its session was found locked: then it goes alone, in a batch that waits. So
+ * does one whose own batch took too long, until a batch of it is committed.
  */
+import { SLOW_SESSIONS_MAX } from "./limits.ts";
 import { Independent, type NewRow, type Push } from "../store/push.ts";
 
 export interface Waiting {
@@ -35,6 +37,8 @@ export class PushQueue<T extends Waiting> {
   /** Lines that have something and nothing in flight; in turn, so that none starves. */
   readonly #ready = new Set<Line<T>>();
   readonly #contended = new Set<Line<T>>();
+  /** Sessions whose own batch took too long, also while nothing of them waits. */
+  readonly #slow = new Set<string>();
   #rows = 0;
   #bytes = 0;
 
@@ -117,6 +121,18 @@ export class PushQueue<T extends Waiting> {
     }
   }
 
+  /** Its own batch took too long. For lines that are in flight. */
+  slow(sessionId: string): void {
+    this.#slow.add(sessionId);
+    const [oldest] = this.#slow;
+    if (this.#slow.size > SLOW_SESSIONS_MAX && oldest !== undefined) this.#slow.delete(oldest);
+  }
+
+  /** A batch of it was committed. */
+  quick(sessionId: string): void {
+    this.#slow.delete(sessionId);
+  }
+
   #line(sessionId: string): Line<T> {
     let line = this.#lines.get(sessionId);
     if (line === undefined) {
@@ -137,9 +153,10 @@ export class PushQueue<T extends Waiting> {
   /** Puts a line where its state says. */
   #place(line: Line<T>): void {
     const goes = line.waiting.length > 0 && !line.inFlight;
-    if (goes && !line.contended) this.#ready.add(line);
+    const isAlone = line.contended || this.#slow.has(line.sessionId);
+    if (goes && !isAlone) this.#ready.add(line);
     else this.#ready.delete(line);
-    if (goes && line.contended) this.#contended.add(line);
+    if (goes && isAlone) this.#contended.add(line);
     else this.#contended.delete(line);
     if (line.waiting.length === 0 && !line.inFlight) this.#lines.delete(line.sessionId);
   }

@@ -5,6 +5,8 @@
  *   retryable   the server said that it did nothing, or it was never sent
  *   unknown     the connection was lost after sending: it may be committed (postgres.js says
  *               CONNECTION_CLOSED even for a backend that was killed)
+ *   slow        the server gave it up after statement_timeout, and did nothing; it may be one of many
+ *               pushes that is slow
  *   unavailable the server said that it did nothing, and that trying again at once is no use
  *   defect      everything else: our statement is wrong
  *
@@ -13,7 +15,7 @@
 import { ServiceError } from "../base/errors.ts";
 import { POOL_LEFT } from "./pools.ts";
 
-export type Failure = "locked" | "retryable" | "unknown" | "unavailable" | "defect";
+export type Failure = "locked" | "retryable" | "unknown" | "slow" | "unavailable" | "defect";
 
 const BY_CODE: Readonly<Record<string, Failure>> = {
   "40001": "retryable", // serialization_failure
@@ -23,7 +25,7 @@ const BY_CODE: Readonly<Record<string, Failure>> = {
   "57P03": "retryable", // cannot_connect_now: starting up or shutting down
   "53300": "retryable", // too_many_connections
   "25006": "retryable", // read_only_sql_transaction: a failover is under way
-  "57014": "unavailable", // query_canceled: statement_timeout
+  "57014": "slow", // query_canceled: statement_timeout
   "57P01": "unknown", // admin_shutdown; with synchronous replication it may come after the local commit
   "57P02": "unknown", // crash_shutdown
   "57P05": "unknown", // idle_session_timeout

@@ -230,6 +230,47 @@ describe("group commit", () => {
   });
 });
 
+test("a session whose statement takes too long does not fail the others of its batch, and goes alone from then on", async () => {
+  // The bug: the whole batch was refused after STATEMENT_TIMEOUT_MS, and the next one with it again.
+  const slow = await createLedger({ statementTimeoutMs: 300 });
+  const client = postgres(slow.url, { max: 1, onnotice: () => undefined });
+  await client.unsafe(`
+    create function sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(5); return new; end $$;
+    create trigger sleep before insert on session_events for each row
+      when (new.session_id = 'slow' and new.event_type = 'RAW') execute function sleep()`);
+  const batches: ReadonlySet<string>[] = [];
+  const stored = ledgerWriter(slow.database);
+  const writer: LedgerWriter = {
+    ...stored,
+    append(pushes, options) {
+      batches.push(new Set(pushes.map(({ sessionId }) => sessionId)));
+      return stored.append(pushes, options);
+    },
+  };
+  const ingest = createIngest(
+    { writer, publish: () => undefined, clock: systemClock, metrics: createMetrics() },
+    LIMITS,
+  );
+  const others = Array.from({ length: 20 }, (_, index) => `other-${index}`);
+  const sharing = (): readonly ReadonlySet<string>[] =>
+    batches.filter((ids) => ids.has("slow") && ids.size > 1);
+  const round = (): Promise<readonly (string | undefined)[]> =>
+    Promise.all([...others, "slow"].map((id) => codeOf(ingest.push(newPush(id), stays))));
+  const expected = [...others.map(() => "stored"), "DATABASE_UNAVAILABLE"];
+  expect(await round()).toEqual(expected);
+  expect(sharing()).toHaveLength(1);
+  expect(await round()).toEqual(expected);
+  expect(sharing()).toHaveLength(1);
+  // When one of its own goes through, it shares again.
+  const quick = () => newPush("slow", { rows: [newRow({ eventType: "CUSTOM" })] });
+  expect(await codeOf(ingest.push(quick(), stays))).toBe("stored");
+  await Promise.all([ingest.push(quick(), stays), ingest.push(newPush("other-0"), stays)]);
+  expect(sharing()).toHaveLength(2);
+  await ingest.stop();
+  await client.end();
+  await slow[Symbol.asyncDispose]();
+});
+
 describe("without a key", () => {
   test("a connection lost during the commit leaves the outcome unknown, and says so", async () => {
     const lost = async (): Promise<never> => {

@@ -1,7 +1,11 @@
 import { v7 as uuidv7 } from "uuid";
 import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { append } from "../../src/store/append.ts";
-import { createDatabase as openDatabase, type Database } from "../../src/store/database.ts";
+import {
+  createDatabase as openDatabase,
+  type Database,
+  type DatabaseOptions,
+} from "../../src/store/database.ts";
 import { readKept } from "../../src/store/kept.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import type { NewRow, Push } from "../../src/store/push.ts";
@@ -15,14 +19,16 @@ export interface TestLedger extends AsyncDisposable {
 
 /** A migrated database of its own, and a pool to it with the service's limits. */
 export async function createLedger(
-  options: { readonly connectionsMax?: number; readonly lockTimeoutMs?: number } = {},
+  options: Partial<
+    Pick<DatabaseOptions, "connectionsMax" | "statementTimeoutMs" | "lockTimeoutMs">
+  > = {},
 ): Promise<TestLedger> {
   const created = await createDatabase();
   await migrateUp(created.url);
   const database = openDatabase({
     url: () => created.url,
     connectionsMax: options.connectionsMax ?? 10,
-    statementTimeoutMs: 5_000,
+    statementTimeoutMs: options.statementTimeoutMs ?? 5_000,
     lockTimeoutMs: options.lockTimeoutMs ?? 500,
   });
   await database.start();

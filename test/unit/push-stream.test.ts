@@ -13,7 +13,7 @@ import {
   createPushStreamHandlers,
   type PushStreamOptions,
 } from "../../src/handlers/push-stream/push-streams.ts";
-import type { Acknowledged } from "../../src/ingest/ingest.ts";
+import type { Acknowledged } from "../../src/ingest/item.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Push } from "../../src/store/push.ts";
 import type { StoredRow } from "../../src/store/rows.ts";

@@ -1,0 +1,81 @@
+/** A push that waits to be committed, and what its tries have shown so far. */
+import type { ServiceError } from "../base/errors.ts";
+import type { Span } from "../observability/trace.ts";
+import type { Push } from "../store/push.ts";
+import type { StoredRow } from "../store/rows.ts";
+import { RETRY_LIMIT_MS } from "./limits.ts";
+import type { Waiting } from "./queue.ts";
+import { callerGone, databaseUnavailable, outcomeUnknown } from "./refusal.ts";
+
+/** Of a committed push, or of the earlier one that it repeats. */
+export interface Acknowledged {
+  /**
+   * The rows of the push, none where it has none. Of one that was repeated, or whose first answer was
+   * lost, the first row alone.
+   */
+  readonly rows: readonly StoredRow[];
+  readonly deduplicated: boolean;
+}
+
+interface Taken extends Waiting {
+  readonly resolve: (acknowledged: Acknowledged) => void;
+  readonly reject: (error: unknown) => void;
+  readonly gone: () => boolean;
+  /** When the push was taken, on the monotonic clock. */
+  readonly sinceMs: number;
+  readonly span: Span | undefined;
+}
+
+export interface Item extends Taken {
+  /** From when on its tries count: a batch that another session held up does not. */
+  triedSinceMs: number;
+  sent: boolean;
+  /** A try was lost after sending: it may be committed. */
+  uncertain: boolean;
+}
+
+export function newItem(taken: Taken): Item {
+  return { ...taken, triedSinceMs: taken.sinceMs, sent: false, uncertain: false };
+}
+
+/** Still wanted. A caller that left before its push was first sent is told so, and nothing is stored. */
+export function present(item: Item): boolean {
+  if (item.sent || !item.gone()) return true;
+  item.reject(callerGone());
+  return false;
+}
+
+/** It has been tried for long enough. */
+export function isOver({ triedSinceMs }: Item, nowMs: number): boolean {
+  return nowMs - triedSinceMs > RETRY_LIMIT_MS;
+}
+
+/** To store it twice is the same as once: the table says whether it has the push. */
+export function isRepeatable({ key, range }: Push): boolean {
+  return key !== undefined || range !== undefined;
+}
+
+/** By all of its tries and not the last one alone: one that was lost after sending may be committed. */
+export function givenUp(item: Item, cause: unknown): ServiceError {
+  return item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
+}
+
+export function rowsOf(items: readonly Item[]): number {
+  return items.reduce((sum, { push }) => sum + push.rows.length, 0);
+}
+
+/** One commit, in the trace of each push in it. */
+export function traceCommit(
+  items: readonly Item[],
+  elapsed: { readonly fromMs: number; readonly untilMs: number },
+  committed: boolean,
+): void {
+  const traced = items.filter(({ span }) => span !== undefined);
+  if (traced.length === 0) return;
+  const attributes = {
+    "session_ledger.batch_pushes": items.length,
+    "session_ledger.batch_rows": rowsOf(items),
+    "session_ledger.committed": committed,
+  };
+  for (const { span } of traced) span?.took("commit", elapsed, attributes);
+}
