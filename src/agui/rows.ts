@@ -37,7 +37,7 @@ export interface EventRow {
 }
 
 /** As an idempotency key: each row of the run has it, and each event that a row is taken apart into. */
-export const RUN_ID_BYTES_MAX = 128;
+const RUN_ID_BYTES_MAX = 128;
 
 export interface RowsOptions {
   readonly mode: ValidationMode;
