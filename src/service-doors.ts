@@ -13,6 +13,7 @@ import {
   addTokenKey,
   readTokenKeys,
   removeTokenKeysMadeBefore,
+  removeTokenKeysOfTheFuture,
   type TokenKeyRecord,
 } from "./store/token-keys.ts";
 import { TlsMaterial } from "./transport/tls-material.ts";
@@ -39,6 +40,7 @@ export function createDoors({ database, ...parts }: DoorParts, config: Config): 
     readKeys: (limit: { readonly keysMax: number }) => readTokenKeys(database, limit),
     addKey: (key: TokenKeyRecord) => addTokenKey(database, key),
     removeKeysMadeBefore: (micros: bigint) => removeTokenKeysMadeBefore(database, micros),
+    removeKeysOfTheFuture: (ids: readonly string[]) => removeTokenKeysOfTheFuture(database, ids),
   };
   const owners = { ownerOf: (sessionId: string) => ownerOf(database, sessionId) };
   return {

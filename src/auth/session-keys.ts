@@ -14,6 +14,9 @@
  * that name keys nobody has, and a key that signed as soon as it was made would be looked for in vain
  * until it is over. The first key of all is such a one; nobody waits for it to be read.
  *
+ * A key that was made by a clock far ahead of ours does not sign and is never the newest: it would be so
+ * for years, and no other one would be made. It verifies until its last token ends, as any other.
+ *
  * When two instances make one at the same time there are two, and both are good. Keys are made when the
  * first token is issued: a service that issues none has none.
  */
@@ -45,6 +48,8 @@ export interface TokenKeyStore {
   readKeys(limit: { readonly keysMax: number }): Promise<readonly StoredTokenKey[]>;
   addKey(key: StoredTokenKey): Promise<void>;
   removeKeysMadeBefore(createdAtMicros: bigint): Promise<void>;
+  /** Those of them that by the clock of the database, too, were made in the future. */
+  removeKeysOfTheFuture(ids: readonly string[]): Promise<void>;
 }
 
 export interface SessionKeysParts {
@@ -133,15 +138,24 @@ export class SessionKeys implements Unit {
 
   /** Undefined: there is none, or the newest is so old that the next one has to be made. */
   #current(): SessionKey | undefined {
-    const [newest] = this.#keys.values();
+    const [newest] = this.#made();
     const isDue = newest === undefined || this.#ageMs(newest) >= this.#options.rotateAfterMs;
     return isDue ? undefined : this.#signing();
   }
 
   /** Of keys that are all too young the oldest, which most have read. */
   #signing(): SessionKey | undefined {
-    const keys = [...this.#keys.values()];
+    const keys = this.#made();
     return keys.find((key) => this.#ageMs(key) >= KEY_AHEAD_MS) ?? keys.at(-1);
+  }
+
+  /** The newest first, without those of the future. */
+  #made(): readonly SessionKey[] {
+    return [...this.#keys.values()].filter((key) => !this.#isOfTheFuture(key));
+  }
+
+  #isOfTheFuture(key: SessionKey): boolean {
+    return this.#ageMs(key) < -MARGIN_MS;
   }
 
   #renewed(): Promise<SessionKey> {
@@ -170,11 +184,14 @@ export class SessionKeys implements Unit {
   async #removeOld(): Promise<void> {
     const { store, log } = this.#parts;
     const overMs = KEY_AHEAD_MS + this.#options.ttlMaxMs + MARGIN_MS;
-    const keys = [...this.#keys.values()];
-    const successor = keys.find((key) => this.#ageMs(key) >= overMs);
-    if (successor === undefined || successor === keys.at(-1)) return;
+    const made = this.#made();
+    const successor = made.find((key) => this.#ageMs(key) >= overMs);
+    if (successor === undefined) return;
+    const future = [...this.#keys.values()].filter((key) => this.#isOfTheFuture(key));
     try {
-      await store.removeKeysMadeBefore(BigInt(successor.createdAtMs) * 1_000n);
+      if (successor !== made.at(-1))
+        await store.removeKeysMadeBefore(BigInt(successor.createdAtMs) * 1_000n);
+      if (future.length > 0) await store.removeKeysOfTheFuture(future.map(({ id }) => id));
     } catch (error) {
       log.warn({ err: error }, "old keys for session tokens not removed");
     }

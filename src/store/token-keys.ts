@@ -1,5 +1,5 @@
 /** The keys of session tokens: read together, added one by one, deleted by age. */
-import { desc, lt, sql } from "drizzle-orm";
+import { and, desc, gt, inArray, lt, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { tokenKeys } from "./schema.ts";
 import { isoOf, microsColumn } from "./times.ts";
@@ -45,5 +45,16 @@ export async function removeTokenKeysMadeBefore(
 ): Promise<void> {
   await database.query((drizzle) =>
     drizzle.delete(tokenKeys).where(lt(tokenKeys.createdAt, isoOf(createdAtMicros))),
+  );
+}
+
+export async function removeTokenKeysOfTheFuture(
+  database: Database,
+  ids: readonly string[],
+): Promise<void> {
+  await database.query((drizzle) =>
+    drizzle
+      .delete(tokenKeys)
+      .where(and(inArray(tokenKeys.id, [...ids]), gt(tokenKeys.createdAt, sql`clock_timestamp()`))),
   );
 }

@@ -172,6 +172,7 @@ function createWith(oidcJwksFile: string, statics: readonly string[]): IssuingAu
     readKeys: () => Promise.resolve([]),
     addKey: nobody,
     removeKeysMadeBefore: nobody,
+    removeKeysOfTheFuture: nobody,
   };
   const tokens = statics.map((token, n) => ({ id: `bench-${n}`, token, roles: ["runner"] }));
   return createAuthenticator(

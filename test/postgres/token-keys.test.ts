@@ -7,6 +7,7 @@ import {
   addTokenKey,
   readTokenKeys,
   removeTokenKeysMadeBefore,
+  removeTokenKeysOfTheFuture,
 } from "../../src/store/token-keys.ts";
 import { type AuthFixture, handClock, NOW_S, startAuth } from "../support/auth.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
@@ -22,6 +23,7 @@ beforeAll(async () => {
     readKeys: (limit) => readTokenKeys(database, limit),
     addKey: (key) => addTokenKey(database, key),
     removeKeysMadeBefore: (micros) => removeTokenKeysMadeBefore(database, micros),
+    removeKeysOfTheFuture: (ids) => removeTokenKeysOfTheFuture(database, ids),
   };
 });
 afterAll(async () => ledger[Symbol.asyncDispose]());
@@ -138,4 +140,13 @@ test("a key comes back as it was written, to the microsecond", async () => {
   expect(await keyIds()).toEqual(["k"]);
   await keys.removeKeysMadeBefore(key.createdAtMicros + 1n);
   expect(await keyIds()).toEqual([]);
+});
+
+test("a key is deleted as one of the future only when the clock of the database says so, too", async () => {
+  const future = BigInt(Date.now() + HOUR_MS) * 1_000n;
+  await keys.addKey({ id: "now", privateJwk: "{}", createdAtMicros: 1n });
+  await keys.addKey({ id: "future", privateJwk: "{}", createdAtMicros: future });
+  await keys.addKey({ id: "other", privateJwk: "{}", createdAtMicros: future + 1n });
+  await keys.removeKeysOfTheFuture(["now", "future"]);
+  expect(await keyIds()).toEqual(["other", "now"]);
 });

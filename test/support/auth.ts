@@ -52,6 +52,10 @@ export function keyStore(): TokenKeyStore & { readonly rows: StoredTokenKey[]; r
       const kept = rows.filter(({ createdAtMicros }) => createdAtMicros >= micros);
       rows.splice(0, rows.length, ...kept);
     },
+    async removeKeysOfTheFuture(ids) {
+      const kept = rows.filter(({ id }) => !ids.includes(id));
+      rows.splice(0, rows.length, ...kept);
+    },
   };
 }
 

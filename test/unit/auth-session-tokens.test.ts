@@ -234,6 +234,32 @@ describe("the keys", () => {
     }
   });
 
+  test("of a clock that was years ahead are not signed with, do not stop rotation, and are deleted", async () => {
+    // The bug: the key of the future was the newest, never old enough to be followed by another.
+    const keys = keyStore();
+    const clock = handClock();
+    const options = { sessionTokenRotateAfterMs: HOUR_MS, sessionTokenTtlMaxMs: HOUR_MS };
+    const ahead = handClock();
+    ahead.advance(3 * 365 * 24 * HOUR_MS);
+    await using wrong = await start({ keys, clock: ahead, options });
+    const kidOf = (token: string) => decodeProtectedHeader(token).kid;
+    const future = kidOf(await issue(wrong));
+    await using auth = await start({ keys, clock, options });
+    const first = await issue(auth);
+    expect(kidOf(first)).not.toBe(future);
+    wrong.clock.advance(1_000);
+    expect(await wrong.refusalOf(first)).toBe("expired"); // Not: unknown_key.
+    expect(keys.rows).toHaveLength(2);
+    clock.advance(HOUR_MS + KEY_AHEAD_MS);
+    await issue(auth);
+    clock.advance(KEY_AHEAD_MS);
+    const second = kidOf(await issue(auth));
+    expect([future, kidOf(first)]).not.toContain(second);
+    clock.advance(2 * HOUR_MS);
+    await issue(auth);
+    expect(keys.rows.map(({ id }) => id)).not.toContain(future);
+  });
+
   test("rotate no faster than so many can be kept", async () => {
     const keys = keyStore();
     const clock = handClock();
