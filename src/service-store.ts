@@ -8,10 +8,11 @@ import type { LedgerWriter } from "./ingest/commit.ts";
 import type { Live } from "./live/live.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
-import { append, type AppendOptions } from "./store/append.ts";
+import type { CommitFailures } from "./observability/readiness.ts";
+import { append, type AppendOptions, appendNothing } from "./store/append.ts";
 import { createDatabase, type Database } from "./store/database.ts";
 import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
-import { naming } from "./store/failure.ts";
+import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
 import { readKept } from "./store/kept.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./store/retention/erase.ts";
@@ -24,6 +25,8 @@ export interface Postgres {
   readonly database: Database;
   readonly url: () => string;
   readonly units: readonly Unit[];
+  /** Rejects when a push could not be stored now. */
+  readonly probe: () => Promise<void>;
 }
 
 /** The database and what has to be up before it: the embedded server, unless there is another, and the schema. */
@@ -51,7 +54,15 @@ export function createPostgres(
     stop: () => Promise.resolve(),
   };
   const units = [...(embedded === undefined ? [] : [embedded]), schema, database];
-  return { database, url, units };
+  return {
+    database,
+    url,
+    units,
+    async probe() {
+      await embedded?.check();
+      await appendNothing(database);
+    },
+  };
 }
 
 export function sessionStore(database: Database): SessionStore {
@@ -76,7 +87,7 @@ export function eraseStore(
 export function createWriter(
   database: Database,
   limits: Config,
-  { limitUse }: Metrics,
+  { limitUse, commits }: Pick<Metrics, "limitUse"> & { readonly commits: CommitFailures },
 ): LedgerWriter {
   const options = { createMissing: limits.sessionPolicy === "auto" };
   const onMost: AppendOptions["onMost"] = ({ rows, bytes }) => {
@@ -84,7 +95,16 @@ export function createWriter(
     limitUse.note("session_bytes", bytes / limits.sessionBytesMax);
   };
   return {
-    append: (pushes, { wait }) => append(database, pushes, { ...options, wait, limits, onMost }),
+    async append(pushes, { wait }) {
+      try {
+        const outcomes = await append(database, pushes, { ...options, wait, limits, onMost });
+        commits.succeeded();
+        return outcomes;
+      } catch (error) {
+        if (isOfDatabase(error)) commits.failed(codeOf(error) ?? "");
+        throw error;
+      }
+    },
     readKept: (addresses) => readKept(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
   };

@@ -42,7 +42,7 @@ import { createPostgresCarrier } from "./live/postgres-wake-ups.ts";
 import { systemTimers } from "./live/timers.ts";
 import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
-import { createReadiness } from "./observability/readiness.ts";
+import { CommitFailures, createReadiness } from "./observability/readiness.ts";
 import { createTracing, type Tracing, type TracingDeps } from "./observability/trace.ts";
 import { redactionOptions } from "./redaction/configured.ts";
 import { createRedactor, type Redactor } from "./redaction/redactor.ts";
@@ -57,6 +57,7 @@ import {
   sessionStore,
 } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
+import { reasonOf } from "./store/failure.ts";
 import { readLogged } from "./store/logged.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { LedgerReader } from "./store/reader.ts";
@@ -96,7 +97,8 @@ export function createService(config: Config, log: Log): Service {
     transcripts.drop(sessionId);
   };
   const retention = createRetentionUnits(config, { database, live, transcripts, log, metrics });
-  const writer = createWriter(database, config, metrics);
+  const commits = new CommitFailures(clock);
+  const writer = createWriter(database, config, { ...metrics, commits });
   const ingest = createIngest({ writer, publish, clock, metrics }, ingestLimits(config));
   const doors = createDoors({ database, log, metrics, clock }, config);
   const handlers = createHandlers(
@@ -121,7 +123,10 @@ export function createService(config: Config, log: Log): Service {
     memory,
   };
   const http = createHttp({ ...parts, handlers }, config);
-  const { ops, readiness } = createReadinessUnits({ database, rpc, log, metrics }, config);
+  const { ops, readiness } = createReadinessUnits(
+    { probe: postgres.probe, commits, rpc, log, metrics },
+    config,
+  );
   const units = [
     tracing,
     doors.tls,
@@ -186,21 +191,20 @@ function createTranscripts(
 /** What tells others whether the service is of use: the ops port, and gRPC's health. */
 function createReadinessUnits(
   parts: {
-    readonly database: Database;
+    readonly probe: () => Promise<void>;
+    readonly commits: CommitFailures;
     readonly rpc: RpcServer;
     readonly log: Log;
     readonly metrics: Metrics;
   },
   config: Config,
 ): { readonly ops: OpsServer; readonly readiness: Unit } {
-  const { database, rpc, log, metrics } = parts;
-  const readiness = createReadiness(
-    () => database.ping(),
-    (isReady) => {
-      metrics.ready.set(isReady ? 1 : 0);
-      rpc.setServing(isReady);
-    },
-  );
+  const { rpc, log, metrics } = parts;
+  const changed = (isReady: boolean): void => {
+    metrics.ready.set(isReady ? 1 : 0);
+    rpc.setServing(isReady);
+  };
+  const readiness = createReadiness({ ...parts, reasonOf, changed });
   const ops = createOpsServer(
     { log, metrics, notReady: () => Promise.resolve(readiness.missing()) },
     { address: addressText(config.opsAddress) },

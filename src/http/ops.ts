@@ -11,7 +11,7 @@ import { close, listen } from "../transport/listen.ts";
 interface OpsDeps {
   readonly log: Log;
   readonly metrics: Metrics;
-  /** The names of what is not ready; none, and traffic may come. */
+  /** What is not ready, each with its reason; none, and traffic may come. */
   readonly notReady: () => Promise<readonly string[]>;
 }
 

@@ -61,7 +61,7 @@ export interface Metrics
   readonly transcripts: Counter<"cache">;
   /** AG-UI events that a client was not sent as they were stored, by what was done instead. */
   readonly aguiMended: Counter<"how">;
-  /** 1 while the database answers, which is what /readyz says. */
+  /** 1 while a push could be stored, which is what /readyz says. */
   readonly ready: Gauge;
   /** `outcome`: sent, failed, or dropped, because too many were waiting. */
   readonly traceSpans: Counter<"outcome">;
@@ -333,7 +333,7 @@ function processInstruments(registers: Registry[]): Pick<Metrics, "ready" | "tra
   return {
     ready: new Gauge({
       name: `${PREFIX}ready`,
-      help: "1 while the database answers, as /readyz says it.",
+      help: "1 while a push could be stored, as /readyz says it.",
       registers,
     }),
     traceSpans: new Counter({

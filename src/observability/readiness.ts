@@ -1,39 +1,59 @@
 /**
- * Whether the service can do its work, which is whether the database answers. Asked every two seconds,
- * so that the answer to a probe costs nothing and a load balancer learns of a lost database by itself.
+ * Whether the service can do its work. It asks the store every two seconds, so that the answer to a
+ * probe costs nothing and a load balancer learns of a lost database by itself. What it asks is close to
+ * a push, but stores nothing: pushes that fail all the same are counted here too.
  */
 import { setTimeout as delay } from "node:timers/promises";
+import type { Clock } from "../base/clock.ts";
 import type { Unit } from "../base/lifecycle.ts";
+import type { Log } from "./log.ts";
 
 const INTERVAL_MS = 2_000;
 /** A database that takes longer is no use to a runner with a deadline of five seconds. */
 const ANSWER_LIMIT_MS = 2_000;
 
+/** Commits fail when this many in a row failed, over this time, and the last of them not long ago. */
+const FAILURES_MIN = 5;
+const FAILING_MS_MIN = 3_000;
+/** An instance that is out of service gets no pushes. After this time it is tried again. */
+const FAILURE_KEPT_MS = 30_000;
+
 export interface Readiness extends Unit {
-  /** Empty when ready, else what is missing. */
+  /** Empty when ready, else what is missing, with the reason. */
   missing(): readonly string[];
 }
 
-export function createReadiness(
-  ping: () => Promise<void>,
-  changed: (isReady: boolean) => void,
-): Readiness {
+export interface ReadinessParts {
+  /** Rejects when the store could not take a push. */
+  readonly probe: () => Promise<unknown>;
+  readonly reasonOf: (error: unknown) => string;
+  readonly commits: CommitFailures;
+  readonly log: Pick<Log, "info" | "warn">;
+  readonly changed: (isReady: boolean) => void;
+}
+
+export function createReadiness(parts: ReadinessParts): Readiness {
+  const { probe, reasonOf, commits, log, changed } = parts;
   const abort = new AbortController();
   let watching: Promise<void> | undefined;
-  let isReady = false;
+  let wasReady = false;
+  let why: string | undefined = "the database was not asked yet";
 
   async function look(): Promise<void> {
-    const timeout = AbortSignal.timeout(ANSWER_LIMIT_MS);
-    const late = new Promise<boolean>((resolve) => {
-      timeout.addEventListener("abort", () => resolve(false), { once: true });
-    });
-    const answers = ping().then(
-      () => true,
-      () => false,
+    const { promise: late, resolve } = Promise.withResolvers<string>();
+    const timer = setTimeout(
+      () => resolve(`no answer within ${ANSWER_LIMIT_MS} ms`),
+      ANSWER_LIMIT_MS,
     );
-    const now = await Promise.race([answers, late]);
-    if (now !== isReady && !abort.signal.aborted) changed(now);
-    isReady = now;
+    const answer = probe().then(() => undefined, reasonOf);
+    why = (await Promise.race([answer, late])) ?? commits.why();
+    clearTimeout(timer);
+    const isReady = why === undefined;
+    if (isReady === wasReady || abort.signal.aborted) return;
+    wasReady = isReady;
+    if (isReady) log.info({}, "ready");
+    else log.warn({ why }, "not ready");
+    changed(isReady);
   }
 
   async function watch(): Promise<void> {
@@ -44,7 +64,8 @@ export function createReadiness(
   }
 
   return {
-    missing: () => (abort.signal.aborted ? ["stopping"] : isReady ? [] : ["database"]),
+    missing: () =>
+      abort.signal.aborted ? ["stopping"] : why === undefined ? [] : [`database: ${why}`],
     async start() {
       await look();
       watching = watch();
@@ -54,4 +75,36 @@ export function createReadiness(
       await watching;
     },
   };
+}
+
+/** Commits that failed since one succeeded. */
+export class CommitFailures {
+  readonly #clock: Clock;
+  #count = 0;
+  #firstMs = 0;
+  #lastMs = 0;
+  #why = "";
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  succeeded(): void {
+    this.#count = 0;
+  }
+
+  failed(why: string): void {
+    this.#lastMs = this.#clock.monotonicMs();
+    if (this.#count === 0) this.#firstMs = this.#lastMs;
+    this.#count += 1;
+    this.#why = why;
+  }
+
+  /** Undefined while pushes are stored, or too few were tried to say. */
+  why(): string | undefined {
+    const lasted = this.#lastMs - this.#firstMs;
+    const isOld = this.#clock.monotonicMs() - this.#lastMs > FAILURE_KEPT_MS;
+    if (this.#count < FAILURES_MIN || lasted < FAILING_MS_MIN || isOld) return undefined;
+    return `pushes fail (${this.#why})`;
+  }
 }

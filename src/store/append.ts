@@ -81,6 +81,21 @@ export async function append(
   return pushes.map((push) => outcomes.get(push) ?? { kind: "busy" });
 }
 
+/**
+ * All that a push needs of the database, without a row: rejects, with the driver's error, where a table,
+ * a function or a right is missing, and where nothing may be written.
+ */
+export async function appendNothing(database: Database): Promise<void> {
+  await database.attempt(sql`
+    with messages as (
+      insert into session_messages select * from session_messages where false returning 1
+    ), events as (
+      insert into session_events select * from session_events where false returning 1
+    )
+    select ledger_append('{}', false, false, null, null, null, '[]') as answer,
+      (select count(*) from messages) + (select count(*) from events) as rows`);
+}
+
 /** What became of a turn: what is in neither goes again at once, what goes `later` after that. */
 interface Turn {
   readonly settled: ReadonlyMap<Push, Outcome>;

@@ -37,8 +37,6 @@ export interface Database extends Unit {
   attempt(statement: SQL): Promise<readonly Fields[]>;
   /** Runs several on a connection of their own; for commands, not for what serves (transaction.ts). */
   transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
-  /** Resolves when the database answers. */
-  ping(): Promise<void>;
 }
 
 /** A connection that cannot be made is given up after this; the next call tries again. */
@@ -100,9 +98,6 @@ export function createDatabase(options: DatabaseOptions): Database {
         pool?.sockets.refuse("CONNECTION_ENDED");
         await pool?.sockets.destroy();
       }
-    },
-    async ping() {
-      await attempt(sql`select 1`);
     },
     async start() {
       pools.open();

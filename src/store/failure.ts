@@ -75,6 +75,24 @@ export function isConnectionLost(error: unknown): boolean {
   return !isAnswer && failureOf(error) === "unknown";
 }
 
+/**
+ * Whether a failed commit tells of the database, and not of a session that is held, a statement that took
+ * too long, or a row that cannot be stored (classes 22, 23 and 54).
+ */
+export function isOfDatabase(error: unknown): boolean {
+  const code = codeOf(error);
+  return (
+    code !== undefined && !["55P03", "57014"].includes(code) && !/^(?:22|23|54)...$/.test(code)
+  );
+}
+
+/** A failure in a line: what PostgreSQL or the network says, and its code. */
+export function reasonOf(error: unknown): string {
+  const code = codeOf(error);
+  const said = error instanceof Error ? error.message.split("\n", 1)[0] : undefined;
+  return [said, code && `(${code})`].filter(Boolean).join(" ");
+}
+
 /** A failure as the caller of a read learns of it. Defects stay what they are. */
 export function storeError(cause: unknown): unknown {
   const failure = failureOf(cause);

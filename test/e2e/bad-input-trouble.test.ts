@@ -13,6 +13,7 @@ import {
 } from "../../src/store/embedded/embedded-postgres.ts";
 import { type BreakableWay, breakableWay } from "../support/breakable.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
 import { type CallOptions, RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { failureOf, newSession, push, type Row, rowsOf, STREAMS } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
@@ -236,4 +237,54 @@ test("a defect is INTERNAL and says nothing; its detail is in the log, without t
   expect(err.message).toMatch(/column "payload".+does not exist/);
   expect(service.log.join("\n")).not.toContain(payload);
   expect((await push(client, "messages", { sessionId })).seq).toBe(2n);
+});
+
+async function readyz(): Promise<{ readonly status: number; readonly why: string }> {
+  const response = await fetch(`http://${service.opsAddress}/readyz`);
+  return { status: response.status, why: await response.text() };
+}
+
+describe("/readyz", () => {
+  // Bug: it asked only whether the database answers, so instances that could store nothing got calls.
+  test.each([
+    ["a table", "table session_events", /relation .*session_events.* does not exist/],
+    [
+      "the function that stores rows",
+      "function ledger_append",
+      /function ledger_append.* not exist/,
+    ],
+  ])("says no and why while %s is gone, and yes when it is back", async (_, what, why) => {
+    const [kind, name] = what.split(" ");
+    await sql.unsafe(`alter ${what} rename to away`);
+    try {
+      const no = { status: 503, why: expect.stringMatching(why) };
+      await expect.poll(readyz, { timeout: 20_000 }).toEqual(no);
+    } finally {
+      await sql.unsafe(`alter ${kind} away rename to ${name}`);
+    }
+    await expect.poll(readyz, { timeout: 20_000 }).toMatchObject({ status: 200 });
+  });
+
+  // Bug: the same, where the database takes an empty append and no row.
+  test("says no and why when every push fails for some time, and yes after a push is stored", async () => {
+    const sessionId = newSession();
+    await sql.unsafe(`
+      create function no_disk() returns trigger language plpgsql as
+        $$ begin raise exception 'a payload' using errcode = '58030'; end $$;
+      create trigger no_disk before insert on session_messages for each row execute function no_disk()`);
+    try {
+      const no = await eventually(async () => {
+        await failureOf(push(client, "messages", { sessionId }));
+        const answer = await readyz();
+        expect(answer.status).toBe(503);
+        return answer;
+      });
+      expect(no.why).toContain("pushes fail (58030)");
+      expect(no.why).not.toContain("payload");
+    } finally {
+      await sql.unsafe("drop function no_disk cascade");
+    }
+    await push(client, "messages", { sessionId });
+    await expect.poll(readyz, { timeout: 20_000 }).toMatchObject({ status: 200 });
+  });
 });

@@ -15,6 +15,8 @@
  * stopped: the pool's reconnect then finds it, and a full disk needs no second restart by hand once it
  * has room again. The bound is the delay between two tries.
  */
+import { access } from "node:fs/promises";
+import { join } from "node:path";
 import { type Clock, systemClock } from "../../base/clock.ts";
 import { ServiceError } from "../../base/errors.ts";
 import type { Unit } from "../../base/lifecycle.ts";
@@ -30,6 +32,8 @@ import { keepRunning, launchOnFreePort } from "./supervise.ts";
 export interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
   readonly url: string;
+  /** Rejects when the files of the database are gone: a server that has them open still answers. */
+  check(): Promise<void>;
 }
 
 export interface EmbeddedOptions {
@@ -50,6 +54,11 @@ type Context = Required<Omit<EmbeddedOptions, "limits">> & {
   readonly signal: AbortSignal;
 };
 
+interface Ready {
+  readonly url: string;
+  readonly pgData: string;
+}
+
 interface Run {
   readonly abort: AbortController;
   /** Settles when nothing of this run is left. */
@@ -58,24 +67,33 @@ interface Run {
 }
 
 export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgres {
-  let url: string | undefined;
+  let ready: Ready | undefined;
   let run: Run | undefined;
 
+  function readyOne(): Ready {
+    if (ready === undefined) throw new Error("the embedded PostgreSQL was never started");
+    return ready;
+  }
   return {
     get url() {
-      if (url === undefined) throw new Error("the embedded PostgreSQL was never started");
-      return url;
+      return readyOne().url;
+    },
+    check: async () => {
+      const { pgData } = readyOne();
+      await access(join(pgData, "PG_VERSION")).catch((cause: unknown) => {
+        throw new Error(`DATA_DIR: the database in ${pgData} is gone`, { cause });
+      });
     },
     start: async () => {
       if (run !== undefined) throw new Error("the embedded PostgreSQL is started already");
       const abort = new AbortController();
-      const { promise: ready, resolve, reject } = Promise.withResolvers<string>();
+      const { promise: becameReady, resolve, reject } = Promise.withResolvers<Ready>();
       const ended = live(contextOf(options, abort.signal), resolve);
       const mine: Run = { abort, ended, isReady: false };
       run = mine;
       ended.catch(reject);
       try {
-        url = await ready;
+        ready = await becameReady;
         mine.isReady = true;
       } catch (error) {
         if (run === mine) run = undefined; // Nothing of it is left, so start may be tried again.
@@ -98,8 +116,8 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
   };
 }
 
-/** The whole life of a run; `ready` is told the URL. Resolves, or rejects, when nothing of it is left. */
-async function live(context: Context, ready: (url: string) => void): Promise<void> {
+/** The whole life of a run; `ready` is told of the server. Resolves, or rejects, when nothing of it is left. */
+async function live(context: Context, ready: (server: Ready) => void): Promise<void> {
   const beganMs = context.clock.monotonicMs();
   const found = await findBinaries();
   const dataDir = await openDataDir(context.dataDir, context);
@@ -131,7 +149,7 @@ async function whileLocked(
 
 async function runCluster(
   context: Context & { readonly place: Place; readonly found: Binaries; readonly beganMs: number },
-  ready: (url: string) => void,
+  ready: (server: Ready) => void,
 ): Promise<void> {
   const { dataDir, place, log, limits, clock, signal } = context;
   await clearLeftover(pgDataOf(place), { log, limits });
@@ -149,7 +167,7 @@ async function runCluster(
     { dataDir, clusterDir, port, version, pid: server.pid, tookMs },
     "embedded_postgres_started",
   );
-  ready(`postgres://${ROLE}:${password}@127.0.0.1:${port}/${DATABASE}`);
+  ready({ url: `postgres://${ROLE}:${password}@127.0.0.1:${port}/${DATABASE}`, pgData });
   await keepRunning(server, { ...options, port, restarted: context.restarted });
 }
 
