@@ -84,7 +84,8 @@ export class RequestRecords {
     const durationMs = clock.monotonicMs() - end.startedMs;
     metrics.httpRequests.inc({ route, method, status });
     metrics.httpSeconds.observe({ route }, durationMs / 1_000);
-    if (error !== undefined) metrics.refused(error.reason);
+    // A caller who left was refused nothing.
+    if (error !== undefined && error.code !== "cancelled") metrics.refused(error.reason);
     const level = error === undefined ? this.#okLevel(end) : this.#failureLevel(end, error);
     if (!log.isLevelEnabled(level) || !this.#hasLine(level, end)) return;
     const record = {

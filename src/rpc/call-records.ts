@@ -88,7 +88,8 @@ export class CallRecords {
     const code = error === undefined ? "OK" : codeName(error);
     const durationMs = this.#clock.monotonicMs() - end.startedMs;
     this.#metrics.ended(code, durationMs);
-    if (error !== undefined) this.#refused(error.reason);
+    // A caller who left was refused nothing.
+    if (error !== undefined && error.code !== "cancelled") this.#refused(error.reason);
     const level = error === undefined ? this.#okLevel : levelOf(error);
     if (!this.#log.isLevelEnabled(level) || !this.#hasLine(level, error)) return;
     const sessionId = sessionIdOf(end.request);

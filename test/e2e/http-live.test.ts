@@ -12,7 +12,7 @@ import { Received } from "../support/event-stream.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { API, ask, Following } from "../support/http-following.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
-import { newSession, push } from "../support/pushing.ts";
+import { newSession, push, watch } from "../support/pushing.ts";
 import { expectedOf } from "../support/recorded.ts";
 import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
@@ -290,10 +290,12 @@ describe("a stream", () => {
     expect(following.refusedWith).toBe(404);
   });
 
-  test("is let go of when its caller leaves", async () => {
+  // Regression: each reader that left counted as a call that was refused.
+  test("is let go of when its caller leaves, who was refused nothing", async () => {
     const sessionId = newSession();
+    const metricsText = async () => (await fetch(`http://${there.opsAddress}/metrics`)).text();
     const openNow = async (): Promise<readonly number[]> => {
-      const metrics = await (await fetch(`http://${there.opsAddress}/metrics`)).text();
+      const metrics = await metricsText();
       return ["sse_streams", "watchers"].map((name) =>
         [...metrics.matchAll(new RegExp(`^session_ledger_${name}\\{.*\\} (\\d+)$`, "gm"))]
           .map(([, value]) => Number(value))
@@ -307,8 +309,12 @@ describe("a stream", () => {
       ),
     );
     await expect.poll(openNow, WITHIN).toEqual([5, 5]);
+    const following = watch(other, "events", sessionId);
+    await expect.poll(openNow, WITHIN).toEqual([5, 6]);
+    following.cancel();
     for (const socket of sockets) socket.destroy();
     await expect.poll(openNow, WITHIN).toEqual([0, 0]);
+    expect(await metricsText()).not.toContain('refused_total{reason="CANCELLED"}');
   });
 
   test("of callers that do not read is held up, and not held in memory", async () => {
