@@ -83,6 +83,14 @@ export const SERVICE_SETTINGS = {
     meaning:
       "A run without an end in which nothing has happened for so long is called stalled, and AG-UI clients that follow it are let go.",
   }),
+  runWaitMs: duration({
+    name: "RUN_WAIT",
+    fallback: "30s",
+    minMs: 100,
+    maxMs: 24 * 3_600_000,
+    meaning:
+      "The longest time that an AG-UI client waits for the first run of a session. Then its answer ends. Clients with follow=true wait on.",
+  }),
   sessionPolicy: choice({
     name: "SESSION_POLICY",
     fallback: "auto",

@@ -19,7 +19,7 @@ export interface AguiRequest {
   readonly protocolVersion: string | undefined;
   /** Stay for further runs. */
   readonly follow: boolean;
-  /** Without a run: wait for one, and do not end at once. */
+  /** Without a run: wait for one, with `follow` for as long as it takes. Else end at once. */
   readonly waits: boolean;
   readonly replay: "snapshot" | "events";
   /** Of a replay: times the recorded pace; undefined: as fast as the client takes it. */
@@ -41,6 +41,8 @@ export interface AguiOptions {
   readonly sessionPolicy: "auto" | "strict";
   /** A run without an end has stalled when nothing has happened in it for so long. */
   readonly runStaleAfterMs: number;
+  /** The longest wait for the first run of a session. */
+  readonly runWaitMs: number;
   /** Characters of the longest event of a snapshot; above it the session is replayed. */
   readonly snapshotLengthMax: number;
   /** Replays at once: each holds the session as far as it is. */
@@ -50,7 +52,7 @@ export interface AguiOptions {
 }
 
 /** Clients fail at a frame of 10 MiB, which they count in characters. */
-export const AGUI_LIMITS: Omit<AguiOptions, "sessionPolicy" | "runStaleAfterMs"> = {
+export const AGUI_LIMITS: Omit<AguiOptions, "sessionPolicy" | "runStaleAfterMs" | "runWaitMs"> = {
   snapshotLengthMax: 8 * 1024 * 1024,
   replaysMax: 8,
   replayBytesMax: 67_108_864,
@@ -65,6 +67,8 @@ export interface Attached {
   readonly watcher: Watcher<"events">;
   /** The number up to which the log is known to go. */
   readonly head: bigint;
+  /** Whether there was such a session. */
+  readonly isThere: boolean;
   readonly stale: StaleRun;
   /** Aborts when the client left, and not when its run has stalled. */
   readonly signal: AbortSignal;
@@ -79,8 +83,8 @@ export async function attachAgui(
 ): Promise<Attached> {
   const violations = violationsOf([checkSessionId(sessionId)]);
   if (violations.length > 0) throw invalidArgument(violations);
-  const { sessionPolicy, runStaleAfterMs } = setup.options;
-  const stale = new StaleRun(setup, { staleAfterMs: runStaleAfterMs });
+  const { sessionPolicy, runStaleAfterMs: staleAfterMs, runWaitMs: waitMs } = setup.options;
+  const stale = new StaleRun(setup, { staleAfterMs, waitMs });
   const signal = AbortSignal.any([context.signal, stale.signal]);
   const watcher = await setup.live
     .attach({ stream: "events", sessionId, signal })
@@ -100,6 +104,7 @@ export async function attachAgui(
     stale,
     signal: context.signal,
     head: head?.eventSeq ?? 0n,
+    isThere: head !== undefined,
     leave() {
       stale.rest();
       watcher.leave();

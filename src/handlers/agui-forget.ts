@@ -4,7 +4,8 @@
  * @ag-ui/client, 0.0.59 and 1.0.0). So for one that comes back, what came into the middle meanwhile, as
  * a tool's result does, would be in another place than in the log, and what left the log would stay.
  *
- * Clients say which messages they have, but not which activities.
+ * Clients say which messages they have, but not which activities. So each client of a session that ever
+ * had an activity is made to have nothing first.
  */
 import type { JsonObject } from "../agui/json.ts";
 import type { KeptMessage } from "./agui-kept.ts";

@@ -49,3 +49,24 @@ export function stalledEvent(options: { readonly runStaleAfterMs: number }): Jso
   const message = `the run has no end, and nothing has happened in it for ${seconds} s`;
   return { type: "RUN_ERROR", message, code: "STALLED" };
 }
+
+export interface NoRun {
+  readonly sessionId: string;
+  /** Whether the session was there when the client came. */
+  readonly isThere: boolean;
+  /** Undefined: the client waits on. */
+  readonly waitMs: number | undefined;
+}
+
+/** What the client waits for, at the beginning of its answer; for a person who looks. */
+export function waitingFrame({ sessionId, isThere, waitMs }: NoRun): AguiFrame {
+  const what = isThere ? `session ${sessionId} has no run` : `there is no session ${sessionId}`;
+  const end = waitMs === undefined ? "" : `, and this answer ends after ${waitMs / 1_000} s`;
+  return { comment: `${what} yet${end}` };
+}
+
+/** Not stored. The id of a session that is not there may be a mistake, so the client is told. */
+export function noRunEvent({ sessionId, waitMs = 0 }: NoRun): JsonObject {
+  const message = `there was no session ${sessionId}, and no run began in it for ${waitMs / 1_000} s`;
+  return { type: "RUN_ERROR", message, code: "NO_RUN" };
+}

@@ -24,13 +24,19 @@ export interface RelayParts {
 }
 
 export class Relay {
-  readonly #parts: RelayParts;
+  #parts: RelayParts;
   #withheld: boolean;
   #hasFailed = false;
 
   constructor(parts: RelayParts, options: { readonly withheld: boolean }) {
     this.#parts = parts;
     this.#withheld = options.withheld;
+  }
+
+  /** From here on nobody is given the events, and the caller makes up for what was withheld. */
+  goLive(): void {
+    const { canonical, generation, metrics } = this.#parts;
+    this.#parts = { canonical, generation, metrics };
   }
 
   get isRunning(): boolean {

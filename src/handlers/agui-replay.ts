@@ -1,15 +1,15 @@
 /**
  * A session event by event from its beginning, for a client that wants to see it happen, or that could
- * not take its snapshot; then the live tail. It ends as a join does: with the run that is the newest
- * when the replay has come to where the log was when it began.
+ * not take its snapshot. It ends as a join does: with the run that is the newest when the replay has
+ * come to where the log was when it began. Where that is not the end, the join goes on from there.
  *
  * A client that comes back has its messages still, and deltas would be appended to them; so the first
- * run begins with a snapshot of nothing. A client that says that it has messages is made to forget the
- * rest too (agui-forget.ts). One that has only activities does not say so: 1.0.0 lets go of them by
- * that snapshot, and in earlier ones each begins with one of its own that replaces it.
+ * run begins with a snapshot of nothing. A client that may have more than that takes away is made to
+ * forget the rest too (agui-forget.ts).
  *
  * What lay between runs comes as a snapshot too, of that moment, and so the replay reduces along: it
- * holds the session as far as it is, which is why there are few at once.
+ * holds the session as far as it is, which is why there are few at once. A viewer that is live holds
+ * none of that, and is not counted.
  *
  * An interrupt that a later run has answered would be pending in the client until that run ends: it is
  * not sent as one.
@@ -21,11 +21,11 @@ import { withoutAnswered } from "../agui/transcript/interrupts.ts";
 import { Transcript } from "../agui/transcript/transcript.ts";
 import { expand } from "../compressor/expand.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { Standing } from "../live/watcher.ts";
+import type { Delivery, Standing } from "../live/watcher.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
 import { attachAgui, type AguiSetup, type AguiRequest, type Attached } from "./agui-attach.ts";
 import { FORGET, OWNS_ACTIVITIES } from "./agui-forget.ts";
-import { type AguiFrame, eventFrames, stalledEvent, standingFrame } from "./agui-frames.ts";
+import { type AguiFrame, eventFrames, standingFrame } from "./agui-frames.ts";
 import { refuseUnstored } from "./agui-kept.ts";
 import { Pace } from "./agui-pace.ts";
 import { Relay } from "./agui-relay.ts";
@@ -42,15 +42,31 @@ export interface ReplayRequest extends AguiRequest {
 
 type Frames = AsyncGenerator<AguiFrame, void, undefined>;
 
-export function createReplay(
-  parts: AguiSetup,
-): (request: ReplayRequest, context: CallContext) => Frames {
+/** Where a client stands that goes on with the live tail. Its owner calls `leave` of what is attached. */
+export interface LivePlace {
+  readonly attached: Attached;
+  readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
+  readonly standing: Standing;
+  readonly relay: Relay;
+  readonly seq: bigint;
+  /** Of the newest row. */
+  readonly newestMicros: bigint;
+}
+
+/** Ends with the place from which the join goes on, or undefined when there is no more to tell. */
+export type ReplayFrames = (
+  request: ReplayRequest,
+  context: CallContext,
+) => AsyncGenerator<AguiFrame, LivePlace | undefined, undefined>;
+
+export function createReplay(parts: AguiSetup): ReplayFrames {
   let open = 0;
   return async function* replay(request, context) {
     const { replaysMax } = parts.options;
     if (open >= replaysMax) throw tooMany(replaysMax);
     open += 1;
     let attached: Attached | undefined;
+    let place: LivePlace | undefined;
     try {
       attached = await attachAgui(parts, request, context);
       const now = await parts.transcripts.snapshot(
@@ -59,9 +75,12 @@ export function createReplay(
         context.signal,
       );
       refuseUnstored(request.messages, now);
-      yield* new Replay(parts, { request, attached, context, now }).frames();
+      const replaying = new Replay(parts, { request, attached, context, now });
+      yield* replaying.frames();
+      place = replaying.livePlace;
+      return place;
     } finally {
-      attached?.leave();
+      if (place === undefined) attached?.leave();
       open -= 1;
     }
   };
@@ -87,10 +106,13 @@ class Replay {
   readonly #slice = new TimeSlice();
   readonly #pending: readonly JsonObject[];
   readonly #hasState: boolean;
-  /** The first snapshot: of nothing, to begin with. */
-  #isFirst = true;
+  /** With its first snapshot. No client says which activities it has. */
+  #forgets: boolean;
   #seq = 0n;
+  #newestMicros = 0n;
   #isOver = false;
+  /** Where the client goes on live. */
+  livePlace: LivePlace | undefined;
 
   constructor(parts: AguiSetup, { request, attached, context, now }: OneReplay) {
     this.#parts = parts;
@@ -105,6 +127,7 @@ class Replay {
     const { interrupts, stateText } = new SessionTranscript(now);
     this.#pending = interrupts;
     this.#hasState = stateText !== undefined;
+    this.#forgets = request.messages.length > 0 || now.hadActivities;
     const canonical = new Canonical(sessionId);
     this.#relay = new Relay(
       {
@@ -119,31 +142,35 @@ class Replay {
   }
 
   async *frames(): Frames {
-    const { watcher, stale, head } = this.#attached;
+    const { watcher, head } = this.#attached;
     if (head === 0n && !this.#request.waits) return;
+    const deliveries = watcher.follow({ after: 0n, until: undefined });
     let standing: Standing = "catching_up";
-    for await (const delivery of watcher.follow({ after: 0n, until: undefined })) {
-      stale.listens(false);
+    while (this.#seq < head) {
+      const { value: delivery } = await deliveries.next();
+      if (delivery === undefined) return;
       if (delivery.kind === "standing") {
         standing = delivery.standing;
         yield standingFrame(standing, delivery.seq);
-        stale.stands(standing);
-      } else {
-        for (const row of delivery.rows) {
-          yield* this.#rowFrames(row);
-          if (this.#isOver) return;
-        }
+        this.#attached.stale.stands(standing);
+        continue;
       }
-      stale.listens(standing === "live");
+      for (const row of delivery.rows) {
+        yield* this.#rowFrames(row);
+        if (this.#isOver) return;
+      }
     }
-    if (!stale.hasStalled) return;
-    const generation = this.#generation;
-    yield* eventFrames(stalledEvent(this.#parts.options), { generation, seq: this.#seq });
+    if (this.#signal.aborted) return;
+    const relay = this.#relay;
+    relay.goLive();
+    const { seq, newestMicros } = { seq: this.#seq, newestMicros: this.#newestMicros };
+    const attached = this.#attached;
+    this.livePlace = { attached, deliveries, standing, relay, seq, newestMicros };
   }
 
   async *#rowFrames(row: EventRow): Frames {
     const { isExpanded } = this.#request;
-    const { head, stale } = this.#attached;
+    const { head } = this.#attached;
     const { conformant } = row;
     for (const event of isExpanded ? expand(row) : [row]) {
       // A million events that are withheld come to no sender which would do that.
@@ -159,10 +186,7 @@ class Replay {
         return;
       }
     }
-    const isLive = this.#seq > head;
-    if (this.#seq < head) return;
-    if (!this.#relay.isRunning) stale.rest();
-    else stale.happened(isLive ? this.#parts.clock.nowMicros() : newestMicrosOf(row));
+    this.#newestMicros = newestMicrosOf(row);
   }
 
   /** At the head of the log, or beyond. */
@@ -184,7 +208,7 @@ class Replay {
     return value === event.value ? event : { ...event, value, text: undefined };
   }
 
-  /** Its first snapshot sets an activity also in a client that has kept it, and takes no other. */
+  /** The first snapshot of an activity also sets one that an earlier client kept. */
   #begun(value: JsonObject): JsonObject {
     const keeps = value["type"] === "ACTIVITY_SNAPSHOT" && value["replace"] === false;
     return keeps && !this.#transcript.has(value["messageId"]) ? { ...value, replace: true } : value;
@@ -193,11 +217,10 @@ class Replay {
   /** What the client would have by now. */
   #makeUp(seq: bigint): readonly AguiFrame[] {
     const generation = this.#generation;
-    const hasKept = this.#isFirst && this.#request.messages.length > 0;
-    this.#isFirst = false;
     const { state } = this.#transcript;
     const messages = this.#transcript.messages();
-    const told: JsonObject[] = hasKept ? [...FORGET] : [];
+    const told: JsonObject[] = this.#forgets ? [...FORGET] : [];
+    this.#forgets = false;
     told.push({ type: "MESSAGES_SNAPSHOT", messages, metadata: OWNS_ACTIVITIES });
     if (state !== undefined) told.push({ type: "STATE_SNAPSHOT", snapshot: state });
     else if (this.#hasState) told.push({ type: "STATE_SNAPSHOT", snapshot: {} });

@@ -7,7 +7,8 @@
  *
  * The watch begins before the log is folded, so that no row is between the two, and goes on from the
  * number of the fold. A run that has ended is followed by its end at once. Without a run there is
- * nothing to say, and the client waits. With `follow` it stays for further runs.
+ * nothing to say: the client waits for one, but not for longer than a limit. With `follow` it waits for
+ * as long as it takes, and stays for further runs.
  *
  * Clients accept nothing between runs. When there was such a thing, they lack it when the next run
  * begins, and get the recipe anew, from the fold as it is by then; what the watch delivers up to that
@@ -21,6 +22,7 @@ import type { PlacedOpenings } from "../agui/canonical/placed-openings.ts";
 import { type Generation, generationOf } from "../agui/generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
+import { expand } from "../compressor/expand.ts";
 import { lastSeqOf } from "../store/rows.ts";
 import {
   attachAgui,
@@ -34,13 +36,16 @@ import { FORGET, outlives } from "./agui-forget.ts";
 import {
   type AguiFrame,
   eventFrames,
+  type NoRun,
+  noRunEvent,
   stalledEvent,
   standingFrame,
   textFrames,
+  waitingFrame,
 } from "./agui-frames.ts";
 import { refuseUnstored, reorders } from "./agui-kept.ts";
 import { Relay } from "./agui-relay.ts";
-import { createReplay } from "./agui-replay.ts";
+import { createReplay, type LivePlace } from "./agui-replay.ts";
 import type { CallContext } from "./context.ts";
 import type { Snapshot } from "./transcripts-fold.ts";
 
@@ -56,20 +61,24 @@ export function createAguiJoin(parts: AguiParts, options: AguiOptions): AguiJoin
   const setup = { ...parts, options };
   const replay = createReplay(setup);
   return async function* join(request, context) {
-    if (request.replay === "events") {
-      yield* replay({ ...request, isExpanded: true }, context);
-      return;
-    }
-    const attached = await attachAgui(setup, request, context);
-    const joining = new Join(setup, request, attached);
-    try {
-      yield* joining.frames();
-    } finally {
-      attached.leave();
-    }
-    if (joining.isTooLarge) {
-      yield* replay({ ...request, speed: undefined, isExpanded: false }, context);
-    }
+    const isExpanded = request.replay === "events";
+    let isReplayed = isExpanded;
+    let speed = request.speed;
+    do {
+      const place = isReplayed
+        ? yield* replay({ ...request, speed, isExpanded }, context)
+        : undefined;
+      if (isReplayed && place === undefined) return;
+      const attached = place?.attached ?? (await attachAgui(setup, request, context));
+      const joining = new Join(setup, request, attached);
+      try {
+        yield* joining.frames(place);
+      } finally {
+        attached.leave();
+      }
+      isReplayed = joining.isTooLarge;
+      speed = undefined;
+    } while (isReplayed);
   };
 }
 
@@ -98,19 +107,36 @@ class Join {
     this.#generation = generationOf(request.protocolVersion);
   }
 
-  async *frames(): Frames {
+  /** From the snapshot, or from the place to which a replay has come. */
+  async *frames(place: LivePlace | undefined): Frames {
     const { watcher, stale, head } = this.#attached;
-    const snapshot = await this.#snapshot(head);
-    refuseUnstored(this.#request.messages, snapshot);
-    yield* this.#from(snapshot);
+    if (place === undefined) {
+      const snapshot = await this.#snapshot(head);
+      refuseUnstored(this.#request.messages, snapshot);
+      yield* this.#from(snapshot);
+    } else {
+      yield* this.#goFrom(place);
+    }
     if (this.#isOver) return;
-    for await (const delivery of watcher.follow({ after: this.#seq, until: undefined })) {
+    const rest = place?.deliveries ?? watcher.follow({ after: this.#seq, until: undefined });
+    for await (const delivery of rest) {
       stale.listens(false);
       yield* this.#told(delivery);
       if (this.#isOver) return;
       stale.listens(this.#standing === "live");
     }
-    if (stale.hasStalled) yield* this.#eventFrames(stalledEvent(this.#parts.options));
+    if (stale.outcome === "stalled") yield* this.#eventFrames(stalledEvent(this.#parts.options));
+    if (stale.outcome === "no_run" && !this.#attached.isThere) {
+      yield* this.#eventFrames(noRunEvent(this.#noRun));
+    }
+  }
+
+  *#goFrom({ relay, seq, standing, newestMicros }: LivePlace): Generator<AguiFrame> {
+    this.#relay = relay;
+    this.#seq = seq;
+    this.#standing = standing;
+    if (!relay.isRunning && !relay.isOver) yield waitingFrame(this.#noRun);
+    this.#goesOn(relay, newestMicros);
   }
 
   async *#told(delivery: Delivery<"events">): Frames {
@@ -121,17 +147,20 @@ class Join {
       return;
     }
     for (const row of delivery.rows) {
-      const seq = lastSeqOf(row);
-      if (this.#relay === undefined || seq <= this.#seq) continue;
-      this.#seq = seq;
-      const { frames, lacks } = this.#relay.next(row, seq);
-      if (lacks) {
-        yield* this.#from(await this.#snapshot(seq));
-      } else {
-        yield* frames;
-        this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
+      const isExpanded = this.#request.replay === "events" && row.fragments !== undefined;
+      for (const event of isExpanded ? expand(row) : [row]) {
+        const seq = isExpanded ? event.seq : lastSeqOf(row);
+        if (this.#relay === undefined || seq <= this.#seq) continue;
+        this.#seq = seq;
+        const { frames, lacks } = this.#relay.next({ ...event, conformant: row.conformant }, seq);
+        if (lacks) {
+          yield* this.#from(await this.#snapshot(seq));
+        } else {
+          yield* frames;
+          this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
+        }
+        if (this.#isOver) return;
       }
-      if (this.#isOver) return;
     }
   }
 
@@ -159,14 +188,21 @@ class Join {
     this.#begunMicros = snapshot.newestMicros ?? 0n;
     this.#relay = new Relay(
       { canonical: snapshot.canonical(), generation: this.#generation, metrics },
-      // What came before the first run is part of its snapshot.
-      { withheld: run === undefined && snapshot.seq > 0n },
+      // What came before the first run is part of its snapshot; what the client has besides may not be.
+      { withheld: run === undefined && (snapshot.seq > 0n || this.#request.messages.length > 0) },
     );
     const hasNone = run === undefined && failure === undefined;
     if (hasNone && !this.#request.waits) this.#isOver = true;
     if (failure !== undefined && !this.#request.follow) this.#isOver = true;
     if (run !== undefined) return [...this.#snapshotFrames(snapshot, run)];
-    return failure === undefined ? [] : this.#eventFrames(failure);
+    if (failure !== undefined) return this.#eventFrames(failure);
+    return this.#isOver ? [] : [waitingFrame(this.#noRun)];
+  }
+
+  get #noRun(): NoRun {
+    const { sessionId, follow } = this.#request;
+    const waitMs = follow ? undefined : this.#parts.options.runWaitMs;
+    return { sessionId, isThere: this.#attached.isThere, waitMs };
   }
 
   *#snapshotFrames(snapshot: Snapshot, run: CanonicalRun): Generator<AguiFrame, void, undefined> {
@@ -184,9 +220,10 @@ class Join {
     for (const opening of after) yield* this.#eventFrames(opening);
   }
 
-  /** The client has messages that the snapshot would not bring into its own order, or take away. */
+  /** The client has what the snapshot would not bring into its own order, or take away. */
   #hasOther(snapshot: Snapshot): boolean {
     const { messages: kept } = this.#request;
+    if (snapshot.hadActivities) return true; // No client says which it has.
     if (kept.length === 0) return false;
     const { messageIds } = snapshot;
     return reorders(kept, messageIds) || outlives(kept, messageIds);
@@ -198,8 +235,10 @@ class Join {
 
   /** Something happened at that time, in the open run if there is one. */
   #goesOn(relay: Relay, atMicros: bigint): void {
-    if (relay.isRunning) this.#attached.stale.happened(atMicros);
-    else this.#attached.stale.rest();
+    const { stale } = this.#attached;
+    if (relay.isRunning) stale.happened(atMicros);
+    else if (relay.isOver || this.#request.follow) stale.rest();
+    else stale.waits();
     if (relay.isOver && !this.#request.follow) this.#isOver = true;
   }
 }

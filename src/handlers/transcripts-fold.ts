@@ -149,6 +149,10 @@ export class Snapshot {
     return this.#canonical.hasHadMessage(messageId) || this.messageIds.includes(messageId);
   }
 
+  get hadActivities(): boolean {
+    return this.#canonical.hadActivities;
+  }
+
   /** The events that open again what is open, and on which side of the snapshots they go. */
   get openings(): PlacedOpenings {
     if (this.#openings !== undefined) return this.#openings;

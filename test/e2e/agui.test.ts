@@ -15,6 +15,7 @@ import { newSession } from "../support/pushing.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
 const STALE_MS = 1_500;
+const WAIT_MS = 2_000;
 
 let service: ServiceProcess;
 let rpc: RpcClient;
@@ -23,7 +24,7 @@ beforeAll(async () => {
   vi.spyOn(console, "warn").mockReturnValue();
   vi.spyOn(console, "error").mockReturnValue();
   service = await startService({
-    env: { RUN_STALE_AFTER: `${STALE_MS}ms`, SSE_HEARTBEAT_MS: "200" },
+    env: { RUN_STALE_AFTER: `${STALE_MS}ms`, RUN_WAIT: `${WAIT_MS}ms`, SSE_HEARTBEAT_MS: "200" },
   });
   rpc = new RpcClient(service.grpcAddress);
 });
@@ -285,6 +286,22 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().messages).toMatchObject([{ content: "hi" }, { content: "yes" }]);
   });
 
+  test("the client's runAgent of a session that has messages and no run ends, and shows none", async () => {
+    const sessionId = newSession();
+    const request = { sessionId, eventType: "user", payload: "hi" };
+    await rpc.unary(SessionService.method.pushSessionMessage, request);
+    const agent = opened(client, sessionId);
+    await agent.connect();
+    expect(agent.conversation().messages).toEqual([]);
+  });
+
+  test("the client's runAgent of a mistyped session id ends, and is told why", async () => {
+    const agent = opened(client, newSession());
+    const types: string[] = [];
+    await agent.connect({ onEvent: (type) => types.push(type) });
+    expect(types).toEqual(["RUN_ERROR"]);
+  });
+
   test("an interrupt is pending until a run answers it", async () => {
     const sessionId = newSession();
     const outcome = { type: "interrupt", interrupts: [{ id: "i1", reason: "may_i" }] };
@@ -391,6 +408,41 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     }
   });
 
+  test.each(["", "?replay=events"])(
+    "a client that left before a tool's result shows it in front of an activity that came before: %s",
+    async (query) => {
+      const sessionId = newSession();
+      const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
+      const called = call("c").toSpliced(1, 2);
+      const events = [run("r1"), ...called.toSpliced(2, 0, activity), done("r1")];
+      await push(sessionId, events.slice(0, -2));
+      const agent = opened(client, `${sessionId}${query}`);
+      await agent.connect(); // Until the run stalls.
+      await push(sessionId, events.slice(-2));
+      await agent.connect();
+      const shown = agent.conversation();
+      expect(shown).toEqual(await client.fed(texts(events)));
+      expect(shown.messages).toMatchObject([{ role: "assistant" }, { role: "tool" }, { id: "a1" }]);
+    },
+  );
+
+  test.each(["", "?replay=events"])(
+    "a client that has only activities shows them where everybody does: %s",
+    async (query) => {
+      const sessionId = newSession();
+      const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
+      const first = [run("r1"), activity, done("r1")];
+      await push(sessionId, first);
+      const agent = opened(client, `${sessionId}${query}`);
+      await agent.connect();
+      const other = snapshot({ ...ACTIVITY, id: "a2", role: "activity", content: {} });
+      const second = [run("r2"), other, ...text("m1", "a"), activity, done("r2")];
+      await push(sessionId, second);
+      await agent.connect();
+      expect(agent.conversation()).toEqual(await client.fed(texts([...first, ...second])));
+    },
+  );
+
   test("who comes back to a log whose reasoning and activities are gone shows none", async () => {
     const sessionId = newSession();
     const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
@@ -405,20 +457,17 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().messages).toEqual([{ id: "m1", role: "assistant", content: "a" }]);
   });
 
-  test.runIf(client.generation === "1.0.0")(
-    "who comes back, where only an activity is gone, does not show it",
-    async () => {
-      const sessionId = newSession();
-      const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
-      await push(sessionId, [run("r1"), ...text("m1", "a"), activity, done("r1")]);
-      const agent = opened(client, sessionId);
-      await agent.connect();
-      const own = { id: "m1", role: "assistant", content: "a" };
-      await push(sessionId, [run("r2"), { ...snapshot(own), metadata: OWNS }, done("r2")]);
-      await agent.connect();
-      expect(agent.conversation().messages).toEqual([own]);
-    },
-  );
+  test("who comes back, where only an activity is gone, does not show it", async () => {
+    const sessionId = newSession();
+    const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
+    await push(sessionId, [run("r1"), ...text("m1", "a"), activity, done("r1")]);
+    const agent = opened(client, sessionId);
+    await agent.connect();
+    const own = { id: "m1", role: "assistant", content: "a" };
+    await push(sessionId, [run("r2"), { ...snapshot(own), metadata: OWNS }, done("r2")]);
+    await agent.connect();
+    expect(agent.conversation().messages).toEqual([own]);
+  });
 
   test.each<[string, readonly Event[], Event]>([
     [

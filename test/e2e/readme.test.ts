@@ -150,6 +150,16 @@ test("the writer's example runs, and reads back what it wrote", async () => {
   ]);
 });
 
+// Regression: the session of the example had a run without an end, so the example hung.
+test("the AG-UI client's example ends, and shows what it says", needs("curl"), async () => {
+  const [source = ""] = blocksOf(README, "js");
+  const [, shown = ""] = /\/\/ (\[.*\])$/m.exec(source) ?? [];
+  const script = source.replaceAll(HTTP_ADDRESS, service.httpAddress);
+  const args = ["--input-type=module", "-e", script]; // So that it finds the packages of ROOT.
+  const { stdout } = await execute(process.execPath, args, { cwd: ROOT });
+  expect(stdout.trim()).toBe(shown);
+});
+
 describe("the runner", () => {
   const RUNNER = "examples/runner.ts";
 

@@ -25,6 +25,7 @@ import { ownStreams } from "../support/streams.ts";
 import { watching } from "../support/watching.ts";
 
 const STALE_MS = 600_000;
+const WAIT_MS = 30_000;
 /** How late the first timer of a replay is. */
 const LATE_MS = 7;
 const BEGAN_MICROS = 1_700_000_000_000_000n;
@@ -46,7 +47,13 @@ function joining({ options = {}, limits = {} }: Setting = {}) {
   );
   const join = createAguiJoin(
     { live, transcripts, clock, timers, metrics },
-    { sessionPolicy: "auto", runStaleAfterMs: STALE_MS, ...AGUI_LIMITS, ...options },
+    {
+      sessionPolicy: "auto",
+      runStaleAfterMs: STALE_MS,
+      runWaitMs: WAIT_MS,
+      ...AGUI_LIMITS,
+      ...options,
+    },
   );
   const open = (request: Partial<AguiRequest> = {}): Answer =>
     new Answer((signal) => join({ ...REQUEST, ...request }, new Call(signal)));
@@ -430,11 +437,85 @@ describe("a session without a run", () => {
     const { push, open } = joining();
     const answer = open();
     await quiet();
-    expect([answer.types, answer.comments]).toEqual([[], ["watch_state LIVE 0"]]);
+    expect([answer.types, answer.comments]).toEqual([
+      [],
+      ["there is no session s yet, and this answer ends after 30 s", "watch_state LIVE 0"],
+    ]);
     push(started("r1", { input: inputOf("r1") }), ...said("m1", "one"), finished("r1"));
     await quiet();
     expect(answer.ended).toBeNull();
     expect(answer.shown).toMatchObject({ messages: [{ id: "u" }, { content: "one" }] });
+  });
+
+  // Regression: it was waited for without an end, so that a mistyped id hung a client forever.
+  test.each(["snapshot", "events"] as const)(
+    "that is not there ends the answer with an error after RUN_WAIT: %s",
+    async (replay) => {
+      const { push, open, time, timers, live } = joining();
+      const [answer, following] = [open({ replay }), open({ replay, follow: true })];
+      await quiet();
+      time.micros += 29_999_000n;
+      timers.fireAll();
+      await quiet();
+      expect([answer.types, answer.ended]).toEqual([[], undefined]);
+      time.micros += 1_000n;
+      timers.fireAll();
+      await quiet();
+      expect(answer.events).toMatchObject([{ type: "RUN_ERROR", code: "NO_RUN" }]);
+      expect([answer.ended, following.ended]).toEqual([null, undefined]);
+      expect([live.counts().watchers, timers.pending]).toEqual([1, []]);
+      expect(following.comments[0]).toBe("there is no session s yet");
+      push(started(), finished());
+      await quiet();
+      expect(following.types.at(-1)).toBe("RUN_FINISHED");
+    },
+  );
+
+  test.each(["snapshot", "events"] as const)(
+    "that is there ends the answer after RUN_WAIT, however much comes outside of runs: %s",
+    async (replay) => {
+      const { stored, push, open, time, timers } = joining();
+      stored(...said("m0", "early"));
+      const answer = open({ replay });
+      for (let second = 0; second < 30; second += 10) {
+        await quiet();
+        expect(answer.ended).toBeUndefined();
+        push(...said(`m${second + 1}`, "more"));
+        await quiet();
+        time.micros += 10_000_000n;
+        timers.fireAll();
+      }
+      await quiet();
+      expect([answer.types, answer.ended]).toEqual([[], null]);
+      const waits = "session s has no run yet, and this answer ends after 30 s";
+      expect(answer.comments).toContain(waits);
+    },
+  );
+
+  test("that gets its first run in time has the time of a run from then on", async () => {
+    const { push, open, time, timers } = joining({ options: { runWaitMs: 3_600_000 } });
+    const answer = open();
+    await quiet();
+    time.micros += 1_800_000_000n;
+    push(started());
+    await quiet();
+    expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([STALE_MS]);
+    time.micros += 600_000_000n;
+    timers.fireAll();
+    await quiet();
+    expect(answer.events.at(-1)).toMatchObject({ code: "STALLED" });
+  });
+
+  test("what a client kept of another session goes with the first run", async () => {
+    const { push, open } = joining();
+    const kept = keptOf([{ id: "x", role: "assistant" }], { field: "messages" });
+    const answer = open({ messages: kept });
+    await quiet();
+    push(started(), ...said("m1", "new"), finished());
+    await quiet();
+    const transcript = new Transcript();
+    transcript.apply({ type: "MESSAGES_SNAPSHOT", messages: [{ id: "x", role: "assistant" }] });
+    expect(reduced(answer.events, transcript).messages).toMatchObject([{ content: "new" }]);
   });
 
   test("what was there before the first run comes with it", async () => {
@@ -813,30 +894,75 @@ describe("a replay", () => {
     expect(answer.ended).toBeNull();
   });
 
-  test("so many at once, and whoever leaves makes room", async () => {
+  test("so many at once, and one that leaves makes room", async () => {
     const { stored, open } = joining({ options: { replaysMax: 1 } });
     stored(...log);
-    const [first, second] = [open({ replay: "events" }), open({ replay: "events" })];
+    const request = { replay: "events", speed: 1 } as const;
+    const slow = joined(open(request));
     await quiet();
-    expect(first.ended).toBeUndefined();
+    const second = open(request);
+    await quiet();
+    expect(slow.ended).toBeUndefined();
     expect(second.ended).toMatchObject({ code: "overloaded" });
-    first.controller.abort();
+    slow.controller.abort();
+    slow.goOn();
     await quiet();
-    const third = open({ replay: "events" });
+    const third = open(request);
     await quiet();
     expect(third.ended).toBeUndefined();
+
+    function joined(answer: Answer): Answer {
+      answer.standStill();
+      return answer;
+    }
+  });
+
+  // Regression: eight viewers that had long been live kept everybody else from replays.
+  test("a viewer that is live holds no slot, and goes on with every event of a row", async () => {
+    const { stored, push, open, table, live } = joining({ options: { replaysMax: 1 } });
+    stored(...log);
+    const request = { replay: "events", follow: true } as const;
+    const viewers = [];
+    for (let count = 0; count < 3; count += 1) {
+      viewers.push(open(request));
+      await quiet();
+    }
+    for (const { ended } of viewers) expect(ended).toBeUndefined();
+    const tokens = [content("m3", "a"), content("m3", "b"), content("m3", "c")];
+    push(start("m3"));
+    for (const { eventType, payload, eventCount, fragments: index } of mergeFragments(
+      tokens.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) })),
+    )) {
+      const fragments = index && toBinary(FragmentsSchema, create(FragmentsSchema, index));
+      live.committed([
+        table.event("s", { eventType, payload, eventCount, ...(fragments && { fragments }) }),
+      ]);
+    }
+    push(end("m3"), finished("r2"), state({ a: 1 }), ...said("m4", "between"), started("r3"));
+    push(finished("r3"));
+    await quiet();
+    for (const viewer of viewers) {
+      const at = viewer.events.findIndex(({ messageId }) => messageId === "m3");
+      expect(viewer.events.slice(at, at + 4)).toEqual([start("m3"), ...tokens]);
+      expect(viewer.shown).toMatchObject({
+        messages: ["one", "ab", "abc", "between"].map((text) => ({ content: text })),
+        state: { a: 1 },
+      });
+      expect(viewer.types.at(-1)).toBe("RUN_FINISHED");
+    }
   });
 
   // Bug: each held the whole session, however large, and nobody counted.
   test("that comes to hold too much is given up", async () => {
     const { stored, push, open } = joining({ options: { replayBytesMax: 2_000 } });
     stored(started("r1"), ...said("m1", "short"));
+    const live = open({ replay: "events" });
+    await quiet();
+    push(...said("m2", "x".repeat(2_000)));
     const answer = open({ replay: "events" });
     await quiet();
-    expect(answer.ended).toBeUndefined();
-    push(...said("m2", "x".repeat(2_000)));
-    await quiet();
     expect(answer.ended).toMatchObject({ reason: "TRANSCRIPT_TOO_LARGE" });
+    expect([live.ended, live.types.at(-1)]).toEqual([undefined, "TEXT_MESSAGE_END"]); // Holds nothing.
   });
 });
 

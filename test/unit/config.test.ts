@@ -97,6 +97,13 @@ const EXAMPLES: Readonly<
     ],
     bad: ["10", "999ms", "0.5h", "721h", "10 m", "31d", "1w"],
   },
+  RUN_WAIT: {
+    good: [
+      ["100ms", 100],
+      ["24h", 86_400_000],
+    ],
+    bad: ["30", "99ms", "25h"],
+  },
   SESSION_POLICY: {
     good: [
       ["auto", "auto"],

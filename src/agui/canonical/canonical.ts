@@ -91,6 +91,11 @@ export class Canonical {
     return this.#constructs.hasHadMessage(id);
   }
 
+  /** Whether the log may have had an activity, which it need not have any more. */
+  get hadActivities(): boolean {
+    return this.#constructs.hadActivities;
+  }
+
   /** STARTs that open again what is open, in the order in which it was opened. */
   openings(): readonly JsonObject[] {
     return this.#phase === "open" ? this.#constructs.openings() : [];

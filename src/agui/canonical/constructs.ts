@@ -65,6 +65,10 @@ export class Constructs {
     return this.#owners.hasHadMessage(id);
   }
 
+  get hadActivities(): boolean {
+    return this.#owners.hadActivities;
+  }
+
   /** Forgets what is open. */
   clear(): void {
     this.#open.clear();

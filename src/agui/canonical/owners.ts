@@ -181,6 +181,11 @@ export class Ownership {
     return this.#owners.message.has(id);
   }
 
+  /** Whether there was an activity at any time; past the limits it cannot be told, and may be so. */
+  get hadActivities(): boolean {
+    return this.#owners.activity.size > 0 || this.#isFull;
+  }
+
   nameOf(toolCallId: string): string | undefined {
     return this.#owners.tool_call.get(toolCallId)?.name;
   }
