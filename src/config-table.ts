@@ -53,6 +53,14 @@ export const SERVICE_SETTINGS = {
     fallback: ".data",
     meaning: "Where the embedded PostgreSQL keeps its files. Not used with DATABASE_URL.",
   }),
+  diskReserveBytes: amount({
+    name: "DISK_RESERVE_BYTES",
+    fallback: 536_870_912,
+    min: 0,
+    max: 100_000_000_000_000,
+    meaning:
+      "Free space of the embedded PostgreSQL's disk below which pushes are UNAVAILABLE (DISK_FULL), and reads go on. Not used with DATABASE_URL.",
+  }),
   wakeUps: choice({
     name: "WAKE_UPS",
     fallback: "postgres",

@@ -1,4 +1,5 @@
 /** The database, and what the rest of the service is given of the store. Part of service.ts. */
+import type { ServiceError } from "./base/errors.ts";
 import type { Unit } from "./base/lifecycle.ts";
 import type { Config } from "./config.ts";
 import type { EraseStore } from "./handlers/erase.ts";
@@ -11,6 +12,7 @@ import type { Metrics } from "./observability/metrics.ts";
 import type { CommitFailures } from "./observability/readiness.ts";
 import { append, type AppendOptions, appendNothing } from "./store/append.ts";
 import { createDatabase, type Database } from "./store/database.ts";
+import { DiskSpace } from "./store/embedded/disk-space.ts";
 import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
 import { readKept } from "./store/kept.ts";
@@ -27,16 +29,21 @@ export interface Postgres {
   readonly units: readonly Unit[];
   /** Rejects when a push could not be stored now. */
   readonly probe: () => Promise<void>;
+  /** Undefined while the disk has room for pushes. */
+  readonly refusal: () => ServiceError | undefined;
 }
 
 /** The database and what has to be up before it: the embedded server, unless there is another, and the schema. */
 export function createPostgres(
   config: Config,
-  hooks: { readonly log: Log; readonly restarted: () => void },
+  hooks: { readonly log: Log; readonly metrics: Metrics },
 ): Postgres {
   const { databaseUrl, dataDir } = config;
+  const restarted = (): void => hooks.metrics.postgresRestarts.inc();
   const embedded =
-    databaseUrl === undefined ? createEmbeddedPostgres({ dataDir, ...hooks }) : undefined;
+    databaseUrl === undefined
+      ? createEmbeddedPostgres({ dataDir, log: hooks.log, restarted })
+      : undefined;
   const url = (): string => databaseUrl ?? embedded?.url ?? "";
   const database = createDatabase({
     url,
@@ -53,15 +60,24 @@ export function createPostgres(
     },
     stop: () => Promise.resolve(),
   };
-  const units = [...(embedded === undefined ? [] : [embedded]), schema, database];
+  const disk =
+    embedded &&
+    new DiskSpace({
+      freeBytes: () => embedded.freeBytes(),
+      reserveBytes: config.diskReserveBytes,
+      log: hooks.log,
+      seen: (freeBytes) => hooks.metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes),
+    });
+  const units = [embedded, disk, schema, database].filter((unit) => unit !== undefined);
   return {
     database,
     url,
     units,
     async probe() {
-      await embedded?.check();
+      await embedded?.freeBytes();
       await appendNothing(database);
     },
+    refusal: () => disk?.refusal,
   };
 }
 
@@ -87,7 +103,14 @@ export function eraseStore(
 export function createWriter(
   database: Database,
   limits: Config,
-  { limitUse, commits }: Pick<Metrics, "limitUse"> & { readonly commits: CommitFailures },
+  {
+    limitUse,
+    commits,
+    refusal,
+  }: Pick<Metrics, "limitUse"> & {
+    readonly commits: CommitFailures;
+    readonly refusal: NonNullable<LedgerWriter["refusal"]>;
+  },
 ): LedgerWriter {
   const options = { createMissing: limits.sessionPolicy === "auto" };
   const onMost: AppendOptions["onMost"] = ({ rows, bytes }) => {
@@ -105,6 +128,7 @@ export function createWriter(
         throw error;
       }
     },
+    refusal,
     readKept: (addresses) => readKept(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
   };

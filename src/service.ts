@@ -79,7 +79,7 @@ export function createService(config: Config, log: Log): Service {
   const clock = systemClock;
   const memory = new FairShare({ max: config.receivedBytesMax });
   const tracing = createTracingOf(config, { log, metrics });
-  const postgres = createPostgres(config, { log, restarted: () => metrics.postgresRestarts.inc() });
+  const postgres = createPostgres(config, { log, metrics });
   const { database } = postgres;
   const reader = createReader(database);
   const live = createLive({ reader, clock, log, metrics }, liveLimits(config));
@@ -98,7 +98,11 @@ export function createService(config: Config, log: Log): Service {
   };
   const retention = createRetentionUnits(config, { database, live, transcripts, log, metrics });
   const commits = new CommitFailures(clock);
-  const writer = createWriter(database, config, { ...metrics, commits });
+  const writer = createWriter(database, config, {
+    ...metrics,
+    commits,
+    refusal: postgres.refusal,
+  });
   const ingest = createIngest({ writer, publish, clock, metrics }, ingestLimits(config));
   const doors = createDoors({ database, log, metrics, clock }, config);
   const handlers = createHandlers(

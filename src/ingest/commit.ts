@@ -16,6 +16,8 @@ export interface BatchWriter {
 /** The store, as ingest needs it. */
 export interface LedgerWriter extends BatchWriter {
   openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<Opening>;
+  /** Undefined while there is room for what is pushed; else nothing is to be sent. */
+  readonly refusal?: () => ServiceError | undefined;
 }
 
 export type Settled =

@@ -126,6 +126,8 @@ class GroupCommit implements Ingest {
 
   push(push: Push, gone: () => boolean, span?: Span): Promise<Acknowledged> {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
+    const refusal = this.#dependencies.writer.refusal?.();
+    if (refusal !== undefined) return Promise.reject(refusal);
     const bytes = push.rows.reduce((sum, row) => sum + bytesOf(row), 0);
     const { queueRowsMax, queueBytesMax } = this.#limits;
     const rows = Math.max(1, push.rows.length); // One without rows takes room as well.

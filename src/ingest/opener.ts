@@ -28,7 +28,7 @@ import {
 import { callerGone, databaseUnavailable, openingRefusal, stopping } from "./refusal.ts";
 
 export interface OpenerDependencies {
-  readonly writer: Pick<LedgerWriter, "openStream">;
+  readonly writer: Pick<LedgerWriter, "openStream" | "refusal">;
   readonly clock: Clock;
   /** From then on nothing new is sent. */
   readonly stop: AbortSignal;
@@ -49,7 +49,9 @@ export class Opener {
 
   /** Resolves after commit; rejects with a ServiceError. */
   async open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream> {
-    const { clock, stop } = this.#dependencies;
+    const { clock, stop, writer } = this.#dependencies;
+    const refusal = writer.refusal?.();
+    if (refusal !== undefined) throw refusal;
     const sinceMs = clock.monotonicMs();
     let busy = 0;
     for (let failures = 0; ; failures += 1) {

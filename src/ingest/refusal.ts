@@ -1,5 +1,6 @@
 /** Why a push was not stored, as its caller learns of it. */
 import { ServiceError } from "../base/errors.ts";
+import { diskFull, isDiskFull } from "../store/failure.ts";
 import type { Outcome, Push } from "../store/push.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
 import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
@@ -121,6 +122,7 @@ export function callerGone(): ServiceError {
 }
 
 export function databaseUnavailable(cause: unknown): ServiceError {
+  if (isDiskFull(cause)) return diskFull(cause);
   return new ServiceError(
     "unavailable",
     "DATABASE_UNAVAILABLE",

@@ -45,6 +45,8 @@ export interface Metrics
   /** From the commit of a row to its hand-over to a watcher's connection. */
   readonly watchLagSeconds: Histogram;
   readonly postgresRestarts: Counter;
+  /** Of the disk of the embedded PostgreSQL; nothing without one. */
+  readonly diskFree: Gauge<"setting">;
   /** Messages between instances about what was committed. */
   readonly wakeUps: Counter<"adapter" | "direction">;
   /** 1 while wake-ups of other instances can be heard. */
@@ -104,6 +106,12 @@ export function createMetrics(): Metrics {
     postgresRestarts: new Counter({
       name: `${PREFIX}postgres_restarts_total`,
       help: "Times the embedded PostgreSQL was started again after it ended by itself.",
+      registers,
+    }),
+    diskFree: new Gauge({
+      name: `${PREFIX}disk_free_bytes`,
+      help: "Free space on the disk of the embedded PostgreSQL, by the setting that names its place.",
+      labelNames: ["setting"],
       registers,
     }),
     ...wakeUpInstruments(registers),

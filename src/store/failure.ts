@@ -97,7 +97,17 @@ export function reasonOf(error: unknown): string {
 export function storeError(cause: unknown): unknown {
   const failure = failureOf(cause);
   if (cause instanceof ServiceError || failure === "defect") return cause;
-  return new DatabaseAway(cause);
+  return isDiskFull(cause) ? diskFull(cause) : new DatabaseAway(cause);
+}
+
+export function isDiskFull(error: unknown): boolean {
+  return codeOf(error) === "53100"; // disk_full
+}
+
+/** Nothing was stored; a person has to make room. */
+export function diskFull(cause?: unknown): ServiceError {
+  const message = "the disk of the database is full; nothing was stored";
+  return new ServiceError("unavailable", "DISK_FULL", message, { cause, retryAfterMs: 10_000 });
 }
 
 class DatabaseAway extends ServiceError {

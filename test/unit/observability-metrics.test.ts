@@ -19,6 +19,7 @@ describe("metrics", () => {
       "connections",
       "connections_closed_total",
       "denied_total",
+      "disk_free_bytes",
       "http_request_duration_seconds",
       "http_requests_total",
       "key_refreshes_total",

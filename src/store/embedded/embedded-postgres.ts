@@ -15,7 +15,7 @@
  * stopped: the pool's reconnect then finds it, and a full disk needs no second restart by hand once it
  * has room again. The bound is the delay between two tries.
  */
-import { access } from "node:fs/promises";
+import { statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { type Clock, systemClock } from "../../base/clock.ts";
 import { ServiceError } from "../../base/errors.ts";
@@ -32,8 +32,11 @@ import { keepRunning, launchOnFreePort } from "./supervise.ts";
 export interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
   readonly url: string;
-  /** Rejects when the files of the database are gone: a server that has them open still answers. */
-  check(): Promise<void>;
+  /**
+   * Of its disk, and of that of its log where it is another. Rejects when the files of the database are
+   * gone: a server that has them open still answers.
+   */
+  freeBytes(): Promise<number>;
 }
 
 export interface EmbeddedOptions {
@@ -78,11 +81,13 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
     get url() {
       return readyOne().url;
     },
-    check: async () => {
+    freeBytes: async () => {
       const { pgData } = readyOne();
-      await access(join(pgData, "PG_VERSION")).catch((cause: unknown) => {
+      const places = ["PG_VERSION", "pg_wal"].map((name) => statfs(join(pgData, name)));
+      const disks = await Promise.all(places).catch((cause: unknown) => {
         throw new Error(`DATA_DIR: the database in ${pgData} is gone`, { cause });
       });
+      return Math.min(...disks.map(({ bavail, bsize }) => bavail * bsize));
     },
     start: async () => {
       if (run !== undefined) throw new Error("the embedded PostgreSQL is started already");
