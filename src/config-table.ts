@@ -123,7 +123,8 @@ export const SERVICE_SETTINGS = {
     name: "LOG_LEVEL",
     fallback: "info",
     among: ["debug", "info", "warn", "error", "silent"],
-    meaning: "The least important log lines that are written.",
+    meaning:
+      "The least important log lines that are written. Audit records are always written, but for silent.",
   }),
   callLog: choice({
     name: "CALL_LOG",

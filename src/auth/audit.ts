@@ -35,7 +35,8 @@ export function createAudit(parts: {
   readonly metrics: Metrics;
   readonly clock: Clock;
 }): Audit {
-  const { log, metrics, clock } = parts;
+  const { metrics, clock } = parts;
+  const log = auditLog(parts.log);
   const tell = (leftOut: ReadonlyMap<string, number>): void => {
     for (const [kind, records] of leftOut) {
       log.warn({ audit: true, kind, records }, "audit records left out");
@@ -58,6 +59,11 @@ export function createAudit(parts: {
       log.info({ ...fields, ...fieldsOf(act) }, "done");
     },
   };
+}
+
+/** With a level of its own: LOG_LEVEL chooses what an operator reads, and not what is on record. */
+function auditLog(log: Log): Log {
+  return log.level === "silent" ? log : log.child({}, { level: "info" });
 }
 
 function fieldsOf({ principal, action, sessionId }: Act): object {

@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from "vitest";
 import { createAudit } from "../../src/auth/audit.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { createLogTo } from "../../src/observability/log.ts";
+import { createLogTo, type LogLevel } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { handClock } from "../support/auth.ts";
 import type { LogRecord } from "../support/rpc-fixture.ts";
@@ -10,9 +10,9 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-function fixture() {
+function fixture(level?: LogLevel) {
   const records: LogRecord[] = [];
-  const log = createLogTo({ write: (line) => records.push(JSON.parse(line)) });
+  const log = createLogTo({ write: (line) => records.push(JSON.parse(line)) }, level);
   const [metrics, clock] = [createMetrics(), handClock()];
   return { audit: createAudit({ log, metrics, clock }), records, metrics, clock };
 }
@@ -55,6 +55,21 @@ test("an act that was done is told, whatever else is going on", () => {
     action: "session.erase",
     rows: 3,
   });
+});
+
+// Bug: erasures, deletions and issued tokens left no record at LOG_LEVEL=warn, denials none at error.
+test.each(["warn", "error"] as const)("LOG_LEVEL=%s keeps every audit record", (level) => {
+  const { audit, records } = fixture(level);
+  audit.denied(act, "role");
+  audit.unauthenticated("expired");
+  audit.done({ ...act, action: "session.erase" });
+  expect(records.map(({ msg }) => msg)).toEqual(["denied", "denied", "done"]);
+});
+
+test("LOG_LEVEL=silent keeps no audit record", () => {
+  const { audit, records } = fixture("silent");
+  audit.done({ ...act, action: "session.erase" });
+  expect(records).toEqual([]);
 });
 
 test("a flood leaves twenty lines a second, says how many were left out, and counts them all", async () => {
