@@ -1,15 +1,16 @@
 /** What the tests of the embedded server share: directories, a log that can be waited for, owners to kill. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmod, mkdtemp, readFile, readdir, rm } from "node:fs/promises";
+import { chmod, mkdtemp, readFile, readdir, realpath, rm } from "node:fs/promises";
 import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import postgres from "postgres";
 import { z } from "zod";
 import type { EmbeddedLog } from "../../src/store/embedded/embedded-log.ts";
+import { argumentsOf } from "../../src/store/embedded/process-identity.ts";
 
 export const IS_ROOT = process.getuid?.() === 0;
 
@@ -29,8 +30,7 @@ export async function cleanUp(): Promise<void> {
   for (const child of children) child.kill("SIGKILL");
   children.clear();
   for (const directory of directories.splice(0)) {
-    const pid = await postmasterPid(directory);
-    if (pid !== undefined) endProcess(pid);
+    await endPostmaster(directory);
     await rm(directory, { recursive: true, force: true, maxRetries: 10 });
   }
 }
@@ -150,6 +150,21 @@ export async function runningPostmaster(dataDir: string): Promise<number> {
   const pid = await postmasterPid(dataDir);
   if (pid === undefined) throw new Error(`no server runs in ${dataDir}`);
   return pid;
+}
+
+/**
+ * Ends the server of a DATA_DIR, if it still runs. What postmaster.pid names may be another process: one
+ * that was given the pid since, or the very process of the test, which starts a server in place of one
+ * that was killed (src/store/embedded/leftover.ts).
+ */
+export async function endPostmaster(dataDir: string): Promise<void> {
+  const pid = await postmasterPid(dataDir);
+  if (pid === undefined) return;
+  const [program = "", ...args] = (await argumentsOf(pid)) ?? [];
+  const runsIn = args[args.indexOf("-D") + 1] ?? "";
+  const paths = [runsIn, pgDataIn(dataDir)].map((path) => realpath(path).catch(() => path));
+  const [runs, own] = await Promise.all(paths);
+  if (basename(program) === "postgres" && runs === own) endProcess(pid);
 }
 
 /** What a unit that stopped may not leave: a server, or a lock that still names its owner. */

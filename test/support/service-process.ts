@@ -10,7 +10,7 @@ import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
-import { endProcess, makeDirectory, postmasterPid } from "./embedded-fixture.ts";
+import { endPostmaster, makeDirectory } from "./embedded-fixture.ts";
 
 const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 
@@ -96,8 +96,7 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
 /** Ends what a test left running, its embedded PostgreSQL too; `cleanUp` then deletes the directory. */
 export async function endService(service: ServiceProcess): Promise<void> {
   await service.kill("SIGKILL");
-  const postmaster = await postmasterPid(service.dataDir);
-  if (postmaster !== undefined) endProcess(postmaster);
+  await endPostmaster(service.dataDir);
 }
 
 export interface CommandResult {
