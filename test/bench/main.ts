@@ -9,6 +9,7 @@ import { benchAgainst } from "./against.ts";
 import { benchAuth } from "./auth.ts";
 import { benchCompression } from "./compression.ts";
 import { benchDoors } from "./doors.ts";
+import { benchHostile } from "./hostile.ts";
 import { benchIdle } from "./idle.ts";
 import { benchJoin } from "./join.ts";
 import { describeMachine } from "./machine.ts";
@@ -35,6 +36,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   writer: benchWriter,
   auth: benchAuth,
   doors: benchDoors,
+  hostile: benchHostile,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

@@ -14,9 +14,11 @@ const BENCHES = [
   "writer",
   "auth",
   "doors",
+  "hostile",
 ] as const;
 /** Needs `--old`, so `all` leaves it out. */
 const AGAINST = "against";
+const TAKE_OLD: readonly string[] = [AGAINST, "hostile"];
 /** Of which there are profiles. */
 const PROFILED = ["push", "stream"] as const;
 export type BenchName =
@@ -36,7 +38,7 @@ export interface BenchOptions {
   readonly parts: readonly string[] | undefined;
   /** A folder of recorded streams; undefined: what CORPUS names, or the project's own. */
   readonly corpus: string | undefined;
-  /** A folder with another checkout, for `against`. */
+  /** A folder with another checkout, for `against` and `hostile`. */
   readonly old: string | undefined;
 }
 
@@ -49,7 +51,9 @@ export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
   --rounds N    how often each server gets its turn
   --parts A,B   of watch: latency, wakeUps, fanOut, idle, slow;
                 of against: push, doors, stream1, stream50, read, watch
-  --old DIR     another checkout with its node_modules, for against: old and new by turns
+                of hostile: 1 to 10
+  --old DIR     another checkout with its node_modules, for against: old and new by turns;
+                for hostile: that one alone
   --corpus DIR  recorded streams, for compression, redaction and stream
   --quick       everything small: shows that it works, its figures mean nothing
 
@@ -78,7 +82,8 @@ export function readOptions(args: readonly string[]): BenchOptions | undefined {
     const parts = values.parts?.split(",");
     if (benches === undefined) return undefined;
     const { quick, corpus, old } = values;
-    if (benches.includes(AGAINST) !== (old !== undefined)) return undefined;
+    if (old === undefined && benches.includes(AGAINST)) return undefined;
+    if (old !== undefined && !benches.every((name) => TAKE_OLD.includes(name))) return undefined;
     return { benches, ...amount, rounds, quick, parts, corpus, old };
   } catch {
     return undefined;

@@ -7,7 +7,6 @@
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
-import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ledger } from "../../src/runner/client.ts";
@@ -15,6 +14,7 @@ import { memoryOf } from "../bench/usage.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { type FloodOrder, type FloodReport, floodReportSchema } from "../support/flood.ts";
 import { RpcClient } from "../support/grpc-client.ts";
+import { WellBehavedRunner } from "../support/well-behaved-runner.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
 const WORKER = fileURLToPath(new URL("../support/flood-worker.ts", import.meta.url));
@@ -32,7 +32,6 @@ const QUEUED_MIB = 32;
  */
 const GROWTH_MIB_MAX = 2 * 2 * (RECEIVED_MIB + QUEUED_MIB);
 const PUSH_P99_MS_MAX = 200;
-const PUSH_INTERVAL_MS = 20;
 
 const TOKENS = {
   flooder: "flooder-0123456789abcdef",
@@ -64,7 +63,7 @@ test(`${CONNECTIONS} connections flood for ${SECONDS} s`, {
   timeout: (SECONDS + 90) * 1_000,
 }, async () => {
   const client = new RpcClient(service.grpcAddress);
-  const runner = new Runner(client);
+  const runner = new WellBehavedRunner(client, TOKENS.runner);
   await runner.pushFor(500); // Warm, so that what grows is the flood.
   const before = await memoryOf(service.pid);
   runner.latenciesMs.length = 0;
@@ -100,46 +99,6 @@ test(`${CONNECTIONS} connections flood for ${SECONDS} s`, {
   }
   expect(await storedSeqs(client, runner.sessionId)).toEqual(runner.acknowledged);
 });
-
-/** Pushes a small row, waits for the answer, pauses a little, as agents do. */
-class Runner {
-  readonly sessionId = "well-behaved";
-  readonly latenciesMs: number[] = [];
-  readonly failures: string[] = [];
-  readonly acknowledged = new Set<number>();
-  readonly #client: RpcClient;
-
-  constructor(client: RpcClient) {
-    this.#client = client;
-  }
-
-  async pushFor(spanMs: number): Promise<void> {
-    const endMs = performance.now() + spanMs;
-    while (performance.now() < endMs) {
-      const startMs = performance.now();
-      await this.#push();
-      this.latenciesMs.push(performance.now() - startMs);
-      await delay(PUSH_INTERVAL_MS); // The pace of an agent, not a wait for anything.
-    }
-  }
-
-  async #push(): Promise<void> {
-    const request = {
-      sessionId: this.sessionId,
-      eventType: "assistant",
-      payload: "y".repeat(1_024),
-    };
-    try {
-      const { seq } = await this.#client.unary(ledger.pushSessionMessage, request, {
-        metadata: { authorization: `Bearer ${TOKENS.runner}` },
-        deadlineMs: 30_000,
-      });
-      this.acknowledged.add(Number(seq));
-    } catch (error) {
-      this.failures.push(String(error));
-    }
-  }
-}
 
 async function startFlood(order: FloodOrder): Promise<FloodReport> {
   const worker: ChildProcess = fork(WORKER);

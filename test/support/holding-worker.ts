@@ -1,0 +1,220 @@
+/**
+ * A caller that makes the service hold something for it and then does not move, in a thread of its own.
+ * It says how its calls began, stays until it is told to leave, and says how they ended.
+ */
+import { type ClientHttp2Session, connect as connectHttp2, constants } from "node:http2";
+import { connect, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { parentPort, workerData } from "node:worker_threads";
+import { create, type DescMessage, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
+import {
+  ListSessionEventsRequestSchema,
+  WatchSessionEventsRequestSchema,
+} from "../../gen/ambient/v1/events_pb.ts";
+import { API, type HoldingOrder, LARGE, REPLAY, spreadSession, type Way } from "./holding.ts";
+import { frame } from "./raw-http2.ts";
+
+const SERVICE = "/ambient.v1.SessionService";
+/** Half of a request of which the other half never comes; below what the service reads in any case. */
+const SMALL_REQUEST_BYTES = 48_000;
+const CALLS_A_CONNECTION = 100;
+/** Calls on one connection of gRPC when they are to be on as few as possible. */
+const CALLS_MANY = 900;
+
+interface Body {
+  readonly body?: string | Buffer;
+  /** False: one byte is missing for ever. */
+  readonly isWhole?: boolean;
+  /** True: the answer is read. */
+  readonly reads?: boolean;
+}
+
+class Holder {
+  readonly order: HoldingOrder;
+  readonly ends: Record<string, number> = {};
+  sentBytes = 0;
+  readonly #sessions: ClientHttp2Session[] = [];
+  readonly #sockets: Socket[] = [];
+
+  constructor(order: HoldingOrder) {
+    this.order = order;
+  }
+
+  get report() {
+    const connections = this.#sessions.length + this.#sockets.length;
+    return { ends: { ...this.ends }, sentBytes: this.sentBytes, connections };
+  }
+
+  /** `windowBytes` is how much of each answer the service may send unasked. */
+  session({ windowBytes = 65_535 }: { readonly windowBytes?: number } = {}): ClientHttp2Session {
+    const session = connectHttp2(`http://${this.order.grpcAddress}`, {
+      settings: { initialWindowSize: windowBytes },
+      maxSessionMemory: 1_000,
+    });
+    session.on("error", () => undefined);
+    this.#sessions.push(session);
+    return session;
+  }
+
+  /** Resolves when the answer begins, or, for a request that does not end, when all of it is out. */
+  async call(
+    session: ClientHttp2Session,
+    method: string,
+    { message, ends }: { readonly message: Buffer; readonly ends: "both" | "answer" | "none" },
+  ): Promise<void> {
+    const stream = session.request({
+      [constants.HTTP2_HEADER_METHOD]: "POST",
+      [constants.HTTP2_HEADER_PATH]: `${SERVICE}/${method}`,
+      [constants.HTTP2_HEADER_CONTENT_TYPE]: "application/grpc",
+      [constants.HTTP2_HEADER_TE]: "trailers",
+      authorization: `Bearer ${this.order.token}`,
+    });
+    stream.on("error", () => undefined);
+    const closed = new Promise<void>((resolve) => stream.once("close", () => resolve()));
+    const begun = new Promise<void>((resolve) => {
+      stream.once("response", (headers) => {
+        this.#count(headers["grpc-status"] ?? "begun");
+        resolve();
+      });
+    });
+    stream.on("trailers", (headers) => this.#count(headers["grpc-status"] ?? "ended"));
+    this.sentBytes += message.length;
+    const sent = new Promise<void>((resolve) => stream.write(message, () => resolve()));
+    if (ends === "both") stream.end();
+    await Promise.race([ends === "none" ? sent : begun, closed]);
+  }
+
+  /** Resolves when the answer begins, of which no more is read, or the connection is over. */
+  async request(line: string, { body = "", isWhole = true, reads = false }: Body): Promise<void> {
+    const [host = "", port] = this.order.httpAddress.split(":");
+    const socket = connect({ host, port: Number(port) });
+    this.#sockets.push(socket);
+    const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+    socket.on("error", () => undefined);
+    const begun = new Promise<void>((resolve) => {
+      socket.once("data", (chunk) => {
+        this.#count(/^HTTP\/1.1 (\d+)/.exec(chunk.toString("latin1"))?.[1] ?? "no status");
+        if (!reads) socket.pause();
+        resolve();
+      });
+    });
+    const missing = isWhole ? 0 : 1;
+    const head = [
+      `${line} HTTP/1.1`,
+      "host: localhost",
+      `authorization: Bearer ${this.order.token}`,
+      ...(body.length === 0
+        ? []
+        : ["content-type: application/json", `content-length: ${body.length + missing}`]),
+    ];
+    socket.write(`${head.join("\r\n")}\r\n\r\n`);
+    this.sentBytes += body.length;
+    const sent = new Promise<void>((resolve) => socket.write(body, () => resolve()));
+    await Promise.race([isWhole ? begun : sent, closed]);
+  }
+
+  close(): void {
+    for (const session of this.#sessions) session.destroy();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #count(end: unknown): void {
+    const name = typeof end === "string" && /^\d{1,2}$/.test(end) ? `grpc ${end}` : String(end);
+    this.ends[name] = (this.ends[name] ?? 0) + 1;
+  }
+}
+
+function messageOf<T extends DescMessage>(schema: T, fields: MessageInitShape<T>): Buffer {
+  return frame(toBinary(schema, create(schema, fields)));
+}
+
+/** On sessions with `perSession` calls each. */
+function onSessions(
+  holder: Holder,
+  { perSession, windowBytes }: { readonly perSession: number; readonly windowBytes?: number },
+  begin: (session: ClientHttp2Session, at: number) => Promise<void>,
+): Promise<unknown> {
+  const { calls } = holder.order;
+  const options = windowBytes === undefined ? {} : { windowBytes };
+  const begun = Array.from({ length: Math.ceil(calls / perSession) }, (_, nth) => {
+    const session = holder.session(options);
+    const first = nth * perSession;
+    const own = Array.from(
+      { length: Math.min(perSession, calls - first) },
+      (_one, at) => first + at,
+    );
+    return own.map((at) => begin(session, at));
+  });
+  return Promise.all(begun.flat());
+}
+
+function onSockets(holder: Holder, begin: (at: number) => Promise<void>): Promise<unknown> {
+  return Promise.all(Array.from({ length: holder.order.calls }, (_, at) => begin(at)));
+}
+
+const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
+  "unread transcripts": (holder) =>
+    onSockets(holder, () => holder.request(`GET ${API}/sessions/${LARGE}/transcript`, {})),
+  "unary answers on closed windows": (holder) => {
+    const message = messageOf(ListSessionEventsRequestSchema, { sessionId: LARGE, pageSize: 1 });
+    return onSessions(holder, { perSession: CALLS_MANY, windowBytes: 0 }, (session) =>
+      holder.call(session, "ListSessionEvents", { message, ends: "both" }),
+    );
+  },
+  "bodies that do not end": (holder) => {
+    const body = Buffer.alloc(holder.order.bodyBytes, " ");
+    return onSockets(holder, () =>
+      holder.request(`POST ${API}/sessions/hostile/messages`, { body, isWhole: false }),
+    );
+  },
+  "unread watches": (holder) =>
+    onSessions(holder, { perSession: 1 }, (session, at) => watch(holder, session, at)),
+  "unread event streams": (holder) =>
+    onSockets(holder, (at) =>
+      holder.request(`GET ${API}/sessions/${spreadSession(at)}/events?after_seq=0`, {}),
+    ),
+  "requests that do not end": (holder) => {
+    const message = frame(Buffer.alloc(SMALL_REQUEST_BYTES + 1)).subarray(0, SMALL_REQUEST_BYTES);
+    return onSessions(holder, { perSession: CALLS_A_CONNECTION }, (session) =>
+      holder.call(session, "PushSessionEvent", { message, ends: "none" }),
+    );
+  },
+  "idle watches": (holder) =>
+    onSessions(holder, { perSession: CALLS_MANY }, (session, at) => watch(holder, session, at)),
+  "idle push streams": (holder) =>
+    onSessions(holder, { perSession: CALLS_MANY }, (session, at) => {
+      const open = { case: "open", value: { sessionId: `hostile-idle-${at}` } } as const;
+      const message = messageOf(PushSessionEventsRequestSchema, { frame: open });
+      return holder.call(session, "PushSessionEvents", { message, ends: "answer" });
+    }),
+  "unread exports": (holder) =>
+    onSockets(holder, () => holder.request(`GET ${API}/sessions/${LARGE}/export`, {})),
+  "replays that follow": (holder) =>
+    onSockets(holder, (at) =>
+      holder.request(`POST /agui/sessions/${spreadSession(at)}?${REPLAY}`, {
+        body: "{}",
+        reads: true,
+      }),
+    ),
+};
+
+/** `idle watches` wait at the head of sessions that have no rows; the others have all rows before them. */
+function watch(holder: Holder, session: ClientHttp2Session, at: number): Promise<void> {
+  const isIdle = holder.order.way === "idle watches";
+  const sessionId = isIdle ? `hostile-idle-${at % 64}` : spreadSession(at);
+  const message = messageOf(WatchSessionEventsRequestSchema, { sessionId });
+  return holder.call(session, "WatchSessionEvents", { message, ends: "both" });
+}
+
+async function obey(order: HoldingOrder): Promise<void> {
+  const holder = new Holder(order);
+  const left = new Promise((resolve) => parentPort?.once("message", resolve));
+  await Promise.race([HOLD[order.way](holder), delay(order.openLimitMs)]);
+  parentPort?.postMessage(holder.report);
+  await left;
+  holder.close();
+  parentPort?.postMessage(holder.report);
+}
+
+await obey(workerData);

@@ -1,0 +1,192 @@
+/**
+ * Ten ways to make the service hold memory, or a place, for a caller that does not move. What the
+ * caller does is in holding-worker.ts, in a thread of its own. Here is what the ways need before
+ * (sessions with large rows), how one is started and ended, and what another caller gets meanwhile.
+ */
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
+import { z } from "zod";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RpcClient, RpcFailure } from "./grpc-client.ts";
+
+/** How many calls each way has under way, where the whole service has its default limits. */
+export const WAYS = {
+  "unread transcripts": 60,
+  "unary answers on closed windows": 900,
+  "bodies that do not end": 700,
+  "unread watches": 1_000,
+  "unread event streams": 1_000,
+  "requests that do not end": 60_000,
+  "idle watches": 4_096,
+  "idle push streams": 1_000,
+  "unread exports": 64,
+  "replays that follow": 8,
+} as const;
+export type Way = keyof typeof WAYS;
+export const WAY_NAMES = Object.keys(WAYS).filter((name): name is Way => name in WAYS);
+
+/** One session for transcripts and exports; watches are spread over sessions, which have a limit each. */
+export const LARGE = "hostile-large";
+export const SPREAD_SESSIONS = 16;
+
+export function spreadSession(at: number): string {
+  return `hostile-${at % SPREAD_SESSIONS}`;
+}
+
+export interface HoldingOrder {
+  readonly grpcAddress: string;
+  readonly httpAddress: string;
+  readonly token: string;
+  readonly way: Way;
+  /** Calls; of those of HTTP each has a connection of its own. */
+  readonly calls: number;
+  /** The body of a request, but for its last byte. */
+  readonly bodyBytes: number;
+  /** From the first call on: what is not under way then is given up. */
+  readonly openLimitMs: number;
+}
+
+const reportSchema = z.object({
+  /** Answers and ends by status: of HTTP its number, of gRPC `grpc` and its number. */
+  ends: z.record(z.string(), z.number()),
+  sentBytes: z.number(),
+  connections: z.number(),
+});
+export type HoldingReport = z.infer<typeof reportSchema>;
+
+export class Holding implements AsyncDisposable {
+  /** Resolves when everything is under way that is going to be. */
+  readonly held: Promise<HoldingReport>;
+  readonly #worker: Worker;
+
+  constructor(order: HoldingOrder) {
+    this.#worker = new Worker(new URL("holding-worker.ts", import.meta.url), {
+      workerData: order,
+      resourceLimits: { maxOldGenerationSizeMb: 4_096 },
+    });
+    this.held = once(this.#worker, "message").then(([report]) => reportSchema.parse(report));
+    this.held.catch(() => undefined); // Looked at by who waits for it.
+  }
+
+  /** The caller closes all its connections. */
+  async leave(): Promise<HoldingReport> {
+    const last = once(this.#worker, "message");
+    this.#worker.postMessage("leave");
+    const [report]: readonly unknown[] = await last;
+    return reportSchema.parse(report);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#worker.terminate();
+  }
+}
+
+export interface Prepared {
+  /** Rows of a megabyte in the one large session, … */
+  readonly largeRows: number;
+  /** … and in each of the others. */
+  readonly spreadRows: number;
+}
+
+const ROW_BYTES = 1_000_000;
+
+/** Fills the sessions that the ways read. */
+export async function prepare(
+  client: RpcClient,
+  token: string,
+  { largeRows, spreadRows }: Prepared,
+): Promise<void> {
+  const rows = (sessionId: string, count: number): readonly string[] =>
+    Array.from({ length: count }, () => sessionId);
+  const spread = Array.from({ length: SPREAD_SESSIONS }, (_, at) => spreadSession(at));
+  const all = [
+    ...rows(LARGE, largeRows),
+    ...spread.flatMap((sessionId) => rows(sessionId, spreadRows)),
+  ];
+  for (const [at, sessionId] of all.entries()) {
+    const payload = `{"type":"TEXT_MESSAGE_CHUNK","messageId":"m${at}","role":"assistant","delta":"${"x".repeat(ROW_BYTES)}"}`;
+    const request = { sessionId, eventType: "TEXT_MESSAGE_CHUNK", payload };
+    await client.unary(SessionService.method.pushSessionEvent, request, as(token, 60_000));
+  }
+}
+
+/** Whether another caller gets what the hostile one has so much of: `served`, or why not. */
+export async function anotherGets(
+  way: Way,
+  { grpcAddress, httpAddress, token }: Pick<HoldingOrder, "grpcAddress" | "httpAddress" | "token">,
+): Promise<string> {
+  switch (way) {
+    case "unread transcripts":
+      return fetched(`http://${httpAddress}${API}/sessions/${spreadSession(0)}/transcript`, token);
+    case "unread exports":
+      return fetched(`http://${httpAddress}${API}/sessions/${spreadSession(0)}/export`, token);
+    case "unread event streams":
+      return fetched(`http://${httpAddress}${API}/sessions/another/events`, token);
+    case "replays that follow":
+      return fetched(`http://${httpAddress}/agui/sessions/${spreadSession(0)}?${REPLAY}`, token, {
+        method: "POST",
+        body: "{}",
+      });
+    case "bodies that do not end":
+      return fetched(`http://${httpAddress}${API}/sessions/another/messages`, token, {
+        method: "POST",
+        body: JSON.stringify({ event_type: "user", payload: "hello" }),
+      });
+    case "unread watches":
+    case "idle watches":
+      return streamed(grpcAddress, (client) => {
+        const call = SessionService.method.watchSessionEvents;
+        return client.serverStream(call, { sessionId: "another" }, as(token)).attached;
+      });
+    case "idle push streams":
+      return streamed(grpcAddress, async (client) => {
+        const stream = client.bidiStream(SessionService.method.pushSessionEvents, as(token));
+        stream.send({ frame: { case: "open", value: { sessionId: "another" } } });
+        await stream.next();
+      });
+    case "unary answers on closed windows":
+    case "requests that do not end":
+      return streamed(grpcAddress, (client) => {
+        const request = { sessionId: spreadSession(0), pageSize: 1 };
+        return client.unary(SessionService.method.listSessionEvents, request, as(token));
+      });
+  }
+}
+
+export const API = "/api/ambient/v1";
+export const REPLAY = "replay=events&follow=true";
+const ANOTHER_LIMIT_MS = 30_000;
+
+function as(token: string, deadlineMs = ANOTHER_LIMIT_MS) {
+  return { metadata: { authorization: `Bearer ${token}` }, deadlineMs };
+}
+
+async function fetched(url: string, token: string, init: RequestInit = {}): Promise<string> {
+  const leave = new AbortController();
+  const late = setTimeout(() => leave.abort(new Error("late")), ANOTHER_LIMIT_MS);
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+  try {
+    const answer = await fetch(url, { ...init, headers, signal: leave.signal });
+    return answer.ok ? "served" : `${answer.status} ${await answer.text()}`;
+  } catch (error) {
+    return String(error);
+  } finally {
+    clearTimeout(late);
+    leave.abort();
+  }
+}
+
+async function streamed(
+  address: string,
+  ask: (client: RpcClient) => Promise<unknown>,
+): Promise<string> {
+  const client = new RpcClient(address, { "grpc.max_receive_message_length": -1 });
+  try {
+    await ask(client);
+    return "served";
+  } catch (error) {
+    return error instanceof RpcFailure ? `${error.code} ${error.reason}` : String(error);
+  } finally {
+    client.close();
+  }
+}
