@@ -14,7 +14,7 @@ export default defineConfig({
         test: {
           name: "unit",
           include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
-          testTimeout: 30_000,
+          testTimeout: 120_000,
           // Nothing waits here, and a file leaves nothing behind: as many as there are processors, in
           // workers that go on with what they have loaded.
           maxWorkers: "100%",

@@ -151,6 +151,7 @@ test("the command line says which benchmarks, and refuses what it does not know"
     "writer",
     "auth",
     "doors",
+    "hostile",
   ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);
