@@ -41,7 +41,7 @@ const PREPARED_QUICK = { largeRows: 4, spreadRows: 2 };
 /** The largest request by default. */
 const BODY_BYTES = 4_194_303;
 const HOLD_SECONDS = 10;
-const OPEN_LIMIT_MS = 30_000;
+const OPEN_LIMIT_MS = 60_000;
 const WARM_MS = 2_000;
 const ALONE_MS = 5_000;
 const AFTER_MS = 10_000;

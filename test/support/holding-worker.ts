@@ -129,22 +129,26 @@ function messageOf<T extends DescMessage>(schema: T, fields: MessageInitShape<T>
   return frame(toBinary(schema, create(schema, fields)));
 }
 
-/** On sessions with `perSession` calls each. */
+/** On sessions with `perSession` calls each, of which so many begin at once. */
 function onSessions(
   holder: Holder,
-  { perSession, windowBytes }: { readonly perSession: number; readonly windowBytes?: number },
+  {
+    perSession,
+    atOnce = perSession,
+    windowBytes,
+  }: { readonly perSession: number; readonly atOnce?: number; readonly windowBytes?: number },
   begin: (session: ClientHttp2Session, at: number) => Promise<void>,
 ): Promise<unknown> {
   const { calls } = holder.order;
   const options = windowBytes === undefined ? {} : { windowBytes };
   const begun = Array.from({ length: Math.ceil(calls / perSession) }, (_, nth) => {
     const session = holder.session(options);
-    const first = nth * perSession;
-    const own = Array.from(
-      { length: Math.min(perSession, calls - first) },
-      (_one, at) => first + at,
-    );
-    return own.map((at) => begin(session, at));
+    const end = Math.min(calls, (nth + 1) * perSession);
+    let next = nth * perSession;
+    const oneByOne = async (): Promise<void> => {
+      while (next < end && !session.destroyed) await begin(session, next++);
+    };
+    return Array.from({ length: atOnce }, oneByOne);
   });
   return Promise.all(begun.flat());
 }
@@ -158,7 +162,8 @@ const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
     onSockets(holder, () => holder.request(`GET ${API}/sessions/${LARGE}/transcript`, {})),
   "unary answers on closed windows": (holder) => {
     const message = messageOf(ListSessionEventsRequestSchema, { sessionId: LARGE, pageSize: 1 });
-    return onSessions(holder, { perSession: CALLS_MANY, windowBytes: 0 }, (session) =>
+    // More at once would be refused: the database does not read so many pages at the same time.
+    return onSessions(holder, { perSession: CALLS_MANY, atOnce: 8, windowBytes: 0 }, (session) =>
       holder.call(session, "ListSessionEvents", { message, ends: "both" }),
     );
   },
@@ -176,7 +181,7 @@ const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
     ),
   "requests that do not end": (holder) => {
     const message = frame(Buffer.alloc(SMALL_REQUEST_BYTES + 1)).subarray(0, SMALL_REQUEST_BYTES);
-    return onSessions(holder, { perSession: CALLS_A_CONNECTION }, (session) =>
+    return onSessions(holder, { perSession: CALLS_A_CONNECTION, atOnce: 1 }, (session) =>
       holder.call(session, "PushSessionEvent", { message, ends: "none" }),
     );
   },

@@ -134,9 +134,10 @@ export async function anotherGets(
       });
     case "unread watches":
     case "idle watches":
-      return streamed(grpcAddress, (client) => {
+      return streamed(grpcAddress, async (client) => {
+        const request = { sessionId: "another", stateFrames: true };
         const call = SessionService.method.watchSessionEvents;
-        return client.serverStream(call, { sessionId: "another" }, as(token)).attached;
+        await client.serverStream(call, request, as(token)).next();
       });
     case "idle push streams":
       return streamed(grpcAddress, async (client) => {
