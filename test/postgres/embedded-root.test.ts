@@ -1,6 +1,9 @@
 /** The service as root, which PostgreSQL refuses to be. Skipped, by name, for any other user. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import {
   chmod,
+  chown,
   cp,
   lstat,
   mkdir,
@@ -12,7 +15,10 @@ import {
   stat,
 } from "node:fs/promises";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
+import { z } from "zod";
 import { accountNamed } from "../../src/store/embedded/account.ts";
 import { findBinaries, usableBinaries } from "../../src/store/embedded/binaries.ts";
 import {
@@ -72,6 +78,23 @@ describe.runIf(IS_ROOT)("as root", () => {
     await second.start();
     expect(await countRows(second.url)).toBe(1);
     await second.stop();
+  });
+
+  test("regression: initdb ended under a user without an entry in /etc/passwd", async () => {
+    const dataDir = await makeDirectory();
+    await chown(dataDir, 12_345, 0);
+    const script = fileURLToPath(new URL("../support/embedded-owner.ts", import.meta.url));
+    const as = ["--reuid", "12345", "--regid", "0", "--clear-groups"];
+    const owner = spawn("setpriv", [...as, process.execPath, script, dataDir], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const [line] = await once(createInterface({ input: owner.stdout }), "line");
+    const { url } = z.object({ url: z.string() }).parse(JSON.parse(String(line)));
+    await addRow(url);
+    expect(await countRows(url)).toBe(1);
+    owner.kill("SIGKILL");
+    await once(owner, "exit");
+    expect((await readdir(dataDir)).filter((name) => name.includes("postgresql"))).toEqual([]);
   });
 
   describe("under a directory of mode 700", () => {

@@ -8,7 +8,18 @@
  * their version: an upgrade makes a new one and removes the old.
  */
 import { randomUUID } from "node:crypto";
-import { chmod, cp, lstat, readFile, readdir, rename, rm } from "node:fs/promises";
+import {
+  chmod,
+  cp,
+  lstat,
+  mkdir,
+  readFile,
+  readdir,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { z } from "zod";
@@ -37,6 +48,8 @@ interface PlaceOfUse {
 
 /** Deletes by this prefix: it must be nobody else's. */
 const COPY_PREFIX = "session-ledger-postgresql-";
+
+const HALF_MADE_PREFIX = `${COPY_PREFIX}new-`;
 
 const PROBE_MS_MAX = 10_000;
 
@@ -124,7 +137,7 @@ async function copyBinaries(
   const copy = { ...found, directory: join(home, name) };
   const present = await readdir(home);
   if (!present.includes(name)) {
-    const draft = join(home, `${COPY_PREFIX}new-${randomUUID()}`);
+    const draft = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
     // The install script's links between libraries are relative; verbatim keeps them inside the copy.
     await cp(found.directory, draft, { recursive: true, verbatimSymlinks: true });
     await openToAll(draft);
@@ -148,6 +161,39 @@ async function openToAll(directory: string): Promise<void> {
     const path = join(directory, name);
     const { mode, isLink } = await modeOf(path);
     if (!isLink) await chmod(path, (mode & 0o111) === 0 ? 0o644 : 0o755);
+  }
+}
+
+/**
+ * The programs for a user without a name, as containers run them under a number (`--user 12345`,
+ * OpenShift): initdb, and the postgres that it starts, end where getpwuid finds nobody, although the
+ * name is of no use to them here (`--username` names the role). libc finds users through its own
+ * modules only, so the copy asks for the first entry of the list of users, by getpwent. Both names
+ * have eight letters, and stand in the table of imported symbols once. To run the server takes no
+ * name, so the copy may go once the cluster is made.
+ */
+export async function withNamelessUser<T>(
+  found: UsableBinaries,
+  home: string,
+  work: (binaries: UsableBinaries) => Promise<T>,
+): Promise<T> {
+  const uid = String(process.getuid?.());
+  const { code } = await runProgram("id", ["-un"], { account: undefined, timeoutMs: PROBE_MS_MAX });
+  if (code === 0 || uid === "0" || process.platform !== "linux") return work(found);
+  const directory = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
+  try {
+    await mkdir(join(directory, "bin"), { recursive: true });
+    for (const name of ["lib", "share"])
+      await symlink(join(found.directory, name), join(directory, name));
+    for (const name of ["initdb", "postgres"] as const) {
+      const program = await readFile(programPath(found, name));
+      const at = program.indexOf("\0getpwuid\0");
+      if (at >= 0) program.write("getpwent", at + 1, "latin1");
+      await writeFile(programPath({ ...found, directory }, name), program, { mode: 0o755 });
+    }
+    return await work({ ...found, directory });
+  } finally {
+    await rm(directory, { recursive: true, force: true });
   }
 }
 

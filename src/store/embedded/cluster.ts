@@ -13,7 +13,7 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { lchown, mkdir, open, readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Account } from "./account.ts";
-import { type UsableBinaries, programPath } from "./binaries.ts";
+import { type UsableBinaries, programPath, withNamelessUser } from "./binaries.ts";
 import type { EmbeddedLimits } from "./limits.ts";
 import type { Place } from "./place.ts";
 import { runProgram } from "./program.ts";
@@ -73,7 +73,9 @@ function requireVersion(
 async function makeCluster(place: Place, options: ClusterOptions): Promise<void> {
   const draft = join(place.home, `${DRAFT_PREFIX}${randomUUID()}`);
   try {
-    await fillDraft(draft, place.account, options);
+    await withNamelessUser(options.binaries, place.home, (binaries) =>
+      fillDraft(draft, place.account, { ...options, binaries }),
+    );
     await syncDirectory(draft);
     await rename(draft, place.clusterDir).catch((error: unknown) => {
       if (!hasCode(error, "ENOTEMPTY", "EEXIST", "ENOTDIR")) throw error;
