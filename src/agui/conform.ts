@@ -1,5 +1,5 @@
 import type { Violation } from "../base/errors.ts";
-import { lookup, type CatalogueEntry } from "./catalogue.ts";
+import { CATALOGUE, lookup, type CatalogueEntry } from "./catalogue.ts";
 import { normalise, type Normalised } from "./normalise.ts";
 import type { Payload } from "./payload.ts";
 import { validate } from "./validate.ts";
@@ -51,8 +51,35 @@ function accept(entry: CatalogueEntry, payload: Payload): Normalised {
 
 function foreign(eventType: string, mode: ValidationMode): Normalised {
   const allowed = mode === "strict" ? "an AG-UI event type" : `like ${FOREIGN_TYPE.source}`;
-  return refused("event_type", `event_type must be ${allowed}, but is ${printedWord(eventType)}`);
+  const said = `event_type must be ${allowed}, but is ${printedWord(eventType)}`;
+  const meant = lookup(protocolSpelling(eventType))?.type;
+  return refused(
+    "event_type",
+    `${said}; ${meant === undefined ? TYPES : `did you mean ${meant}?`}`,
+  );
 }
+
+/** `textMessageStart`, `text-message-start` and `text_message_start` are all TEXT_MESSAGE_START. */
+function protocolSpelling(eventType: string): string {
+  return eventType
+    .slice(0, 64)
+    .replace(/([a-z0-9])([A-Z])/g, "$1_$2")
+    .replace(/[ .-]/g, "_")
+    .toUpperCase();
+}
+
+/** All of them, but the draft META: `RUN_{STARTED,FINISHED,ERROR}`, so that it fits into an answer. */
+const TYPES = `the types are ${[
+  ...Map.groupBy(
+    CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map(({ type }) => type),
+    (type) => type.slice(0, type.lastIndexOf("_") + 1),
+  ),
+]
+  .flatMap(([start, types]) => {
+    const ends = types.map((type) => type.slice(start.length));
+    return start === "" || ends.length === 1 ? types : [`${start}{${ends.join(",")}}`];
+  })
+  .join(", ")}`;
 
 function refused(field: string, description: string): Normalised {
   return { ok: false, violations: [{ field, description }] };

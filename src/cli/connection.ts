@@ -48,7 +48,7 @@ export async function connected<T>(
 /** A service that restarts hangs up too; for the others somebody has to do something. */
 function passes(failure: RpcFailure): boolean {
   const kind = noConnectionOf(failure);
-  return kind === undefined || kind === "closed";
+  return kind === undefined || kind === "closed" || kind === "nobody";
 }
 
 /** Each line of a push that is limited fails anew: what was told a moment ago is not told again. */

@@ -1,4 +1,5 @@
 import { ServiceError } from "../base/errors.ts";
+import { GRPC_PORT_USUAL as GRPC_PORT } from "../config.ts";
 import { RpcFailure } from "../runner/failure.ts";
 import { type NoConnection, noConnectionOf } from "../runner/no-connection.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
@@ -53,16 +54,19 @@ const ADVICE: Readonly<Record<NoConnection, string>> = {
   asks: "SESSION_LEDGER_TLS_CERT_FILE and SESSION_LEDGER_TLS_KEY_FILE name one",
   refuses: "SESSION_LEDGER_TLS_CERT_FILE has to be of an authority that the service trusts",
   no_tls: "without SESSION_LEDGER_TLS and SESSION_LEDGER_TLS_CA_FILE there is none here either",
+  nobody: `is the service running, and its gRPC on another port than ${GRPC_PORT}?`,
+  no_grpc: `the service has gRPC on port ${GRPC_PORT}, unless GRPC_ADDRESS says otherwise, and HTTP on another`,
   closed: "the SESSION_LEDGER_TLS settings say what is expected of it",
 };
 
 /** One line: the reason, what the service says of it, and the fields it names. */
 export function explainCall(failure: RpcFailure): string {
   const { code, reason, message, violations } = failure;
-  const fields = violations.map(({ field, description }) => `${field}: ${description}`);
-  const [only] = violations;
-  // With one violation the message repeats its description.
-  const said = only?.description === message && fields.length === 1 ? fields : [message, ...fields];
+  // A description that begins with its field says it, and the message repeats the first of them.
+  const fields = violations.map(({ field, description }) =>
+    description.startsWith(field) ? description : `${field}: ${description}`,
+  );
+  const said = violations[0]?.description === message ? fields : [message, ...fields];
   const kind = noConnectionOf(failure);
   if (kind !== undefined) said.push(ADVICE[kind]);
   return visible(`${reason ?? code}: ${said.join("; ")}`);

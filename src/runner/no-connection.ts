@@ -11,6 +11,8 @@
  * asks         the service asks for a certificate of the client's own
  * refuses      it does not accept the one that it got
  * no_tls       it answers without TLS
+ * no_grpc      it answers, but speaks no HTTP/2: another port of the service, for example
+ * nobody       nothing listens there
  * closed       it hung up before a word of HTTP/2, and did not say why
  */
 export type NoConnection =
@@ -20,6 +22,8 @@ export type NoConnection =
   | "asks"
   | "refuses"
   | "no_tls"
+  | "no_grpc"
+  | "nobody"
   | "closed";
 
 const SAYS: Readonly<Record<NoConnection, string>> = {
@@ -29,6 +33,8 @@ const SAYS: Readonly<Record<NoConnection, string>> = {
   asks: "the service asks for a certificate of the client's own",
   refuses: "the service does not accept the client's certificate",
   no_tls: "the service answers without TLS",
+  no_grpc: "what answers there does not speak gRPC",
+  nobody: "nothing listens there",
   closed:
     "the service hung up at once, as one does that expects TLS, or another certificate of the client",
 };
@@ -41,12 +47,14 @@ const SIGNS: readonly (readonly [RegExp, NoConnection])[] = [
   [/alert certificate required/i, "asks"],
   [/alert (?:unknown ca|bad certificate|certificate (?:unknown|expired|revoked))/i, "refuses"],
   [/wrong version number|packet length too long/i, "no_tls"],
+  [/Protocol error/, "no_grpc"],
+  [/ECONNREFUSED/, "nobody"],
   [/Failed to connect|Connection closed before|socket disconnected before/i, "closed"],
 ];
 
 const NONE = "No connection established";
 
-/** Undefined: there was one, or what is wrong needs no other words (ECONNREFUSED). */
+/** Undefined: there was one, or what is wrong needs no other words (ETIMEDOUT). */
 export function noConnectionOf({ cause }: Error): NoConnection | undefined {
   const isGrpcs = cause instanceof Error && "details" in cause;
   return isGrpcs && typeof cause.details === "string" ? kindOf(cause.details) : undefined;

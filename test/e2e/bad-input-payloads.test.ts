@@ -165,7 +165,7 @@ const NOT_AGUI: readonly Case[] = [
     title: "an event_type outside the catalogue",
     push: { eventType: "FOO_BAR", payload: "{}" },
     fields: ["event_type"],
-    message: /^event_type must be an AG-UI event type, but is FOO_BAR$/,
+    message: /^event_type must be an AG-UI event type, but is FOO_BAR; the types are RUN_\{/,
   },
   {
     title: "a type in the payload that is not event_type",

@@ -57,16 +57,33 @@ describe("event_type", () => {
   });
 
   test("outside the catalogue is refused in strict mode, by a short name", () => {
+    const said = "event_type must be an AG-UI event type, but is USAGE_METADATA; the types are ";
     expect(violations(push("USAGE_METADATA", {}))).toEqual([
-      {
-        field: "event_type",
-        description: "event_type must be an AG-UI event type, but is USAGE_METADATA",
-      },
+      { field: "event_type", description: expect.stringContaining(said) },
     ]);
     const [violation] = violations(push(`\u001b[31m${"x".repeat(1_000)}`, {}));
-    expect(violation?.description.length).toBeLessThan(200);
+    // Of a longer one the end of the list is cut from the status.
+    expect(violation?.description.length).toBeLessThan(600);
     expect(violation?.description).not.toContain("\u001b");
   });
+});
+
+test.each(["text_message_start", "textMessageStart", "TextMessageStart", "text-message.start"])(
+  "regression: %s got no suggestion",
+  (given) => {
+    expect(violations(push(given, {}))).toEqual([
+      {
+        field: "event_type",
+        description: `event_type must be an AG-UI event type, but is ${/^\w+$/.test(given) ? given : JSON.stringify(given)}; did you mean TEXT_MESSAGE_START?`,
+      },
+    ]);
+  },
+);
+
+test("regression: an unknown event type got no list of the types", () => {
+  const [violation] = violations(push("USAGE_METADATA", {}));
+  expect(violation?.description).toContain("TEXT_MESSAGE_{START,CONTENT,END,CHUNK}, TOOL_CALL_{");
+  expect(violation?.description).toMatch(/RAW, CUSTOM$/);
 });
 
 describe("event_count", () => {

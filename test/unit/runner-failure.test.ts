@@ -47,13 +47,13 @@ test("details that are not ours leave the code to speak", () => {
 });
 
 test("a note that says nothing is not passed on", () => {
-  const said = "No connection established. Last error: ECONNREFUSED. Resolution note: ";
+  const said = "No connection established. Last error: EHOSTUNREACH. Resolution note: ";
   const { message } = failure({
     code: status.UNAVAILABLE,
     details: said,
     metadata: new Metadata(),
   });
-  expect(message).toBe("No connection established. Last error: ECONNREFUSED");
+  expect(message).toBe("No connection established. Last error: EHOSTUNREACH");
   const details = `${said}of a name`;
   const noted = failure({ code: status.UNAVAILABLE, details, metadata: new Metadata() });
   expect(noted.message).toBe(details);

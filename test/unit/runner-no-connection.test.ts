@@ -49,6 +49,14 @@ test.each([
     "the service answers without TLS (wrong version number); without SESSION_LEDGER_TLS and SESSION_LEDGER_TLS_CA_FILE there is none here either",
   ],
   [
+    "Protocol error (2026-11-22T08:24:05.486Z)",
+    "what answers there does not speak gRPC (Protocol error); the service has gRPC on port 9000, unless GRPC_ADDRESS says otherwise, and HTTP on another",
+  ],
+  [
+    "Error: connect ECONNREFUSED 127.0.0.1:1",
+    "nothing listens there (connect ECONNREFUSED 127.0.0.1:1); is the service running, and its gRPC on another port than 9000?",
+  ],
+  [
     "Failed to connect (2026-11-22T08:24:05.486Z)",
     "the service hung up at once, as one does that expects TLS, or another certificate of the client (Failed to connect); the SESSION_LEDGER_TLS settings say what is expected of it",
   ],
@@ -57,7 +65,7 @@ test.each([
 });
 
 test("what needs no other words is left as it is", () => {
-  const refused = "No connection established. Last error: Error: connect ECONNREFUSED 127.0.0.1:1";
+  const refused = "No connection established. Last error: Error: connect EHOSTUNREACH 127.0.0.1:1";
   expect(said(`${refused}. Resolution note: `)).toBe(`UNAVAILABLE: ${refused}`);
   // A service's own words are not looked at, whatever is in them.
   expect(said("certificate has expired")).toBe("UNAVAILABLE: certificate has expired");
