@@ -82,6 +82,39 @@ test("what package.json exports is there, and is published", async () => {
   }
 });
 
+test("an old Node met a SyntaxError in place of the version that is needed", async () => {
+  const bin = join(ROOT, "bin/session-ledger.cjs");
+  const old = "Object.defineProperty(process, 'versions', { value: { node: '20.20.2' } });";
+  const script = `${old} require(${JSON.stringify(bin)})`;
+  const ended = run(process.execPath, ["-e", script]);
+  await expect(ended).rejects.toMatchObject({
+    code: 2,
+    stderr: "session-ledger: Node.js 22.18 or newer is needed; this is 20.20.2\n",
+  });
+  // What an old Node has to parse has no newer syntax than a function call.
+  const text = await readFile(bin, "utf8");
+  expect(text).not.toMatch(/=>|\bconst\b|\blet\b|\bawait\b|\?\.|\?\?|`/);
+});
+
+test("the tarball has every file that its README links to", async () => {
+  const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], {
+    cwd: ROOT,
+    maxBuffer: 16 * 1024 * 1024,
+  });
+  const listed = z
+    .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
+    .parse(JSON.parse(stdout));
+  const [packed] = Object.values(listed);
+  const { files } = z.object({ files: z.array(z.object({ path: z.string() })) }).parse(packed);
+  const readme = await readFile(join(ROOT, "README.md"), "utf8");
+  const linked = [...readme.matchAll(/\]\((?!https?:|#)([^)#]+)/g)].map(([, path = ""]) => path);
+  expect(linked.length).toBeGreaterThan(5);
+  const missing = linked.filter(
+    (link) => !files.some(({ path }) => path === link || path.startsWith(`${link}/`)),
+  );
+  expect(missing).toEqual([]);
+});
+
 /** The examples of the pages, each as a file of its own, and those of the folder. */
 async function writeExamples(pages: readonly string[]): Promise<readonly string[]> {
   const names: string[] = [];

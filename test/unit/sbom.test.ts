@@ -66,6 +66,22 @@ test.skipIf(!existsSync(NATIVE))(
   },
 );
 
+test("every package with an install script is named, so that npm runs no other", () => {
+  const { packages } = z
+    .object({
+      packages: z.record(z.string(), z.looseObject({ hasInstallScript: z.boolean().optional() })),
+    })
+    .parse(JSON.parse(readFileSync(`${root}/package-lock.json`, "utf8")));
+  const { allowScripts } = z
+    .object({ allowScripts: z.record(z.string(), z.boolean()) })
+    .parse(JSON.parse(readFileSync(`${root}/package.json`, "utf8")));
+  const scripted = Object.entries(packages)
+    .filter(([, { hasInstallScript }]) => hasInstallScript === true)
+    .map(([path]) => path.split("node_modules/").at(-1) ?? "");
+  expect(Object.keys(allowScripts).toSorted()).toEqual([...new Set(scripted)].toSorted());
+  expect(readFileSync(`${root}/.npmrc`, "utf8")).toContain("strict-allow-scripts=true");
+});
+
 test("the SBOM has every dependency in its version", async () => {
   const listed = await listOf();
   const named = packageSchema.parse(JSON.parse(readFileSync(`${root}/package.json`, "utf8")));
