@@ -6,6 +6,9 @@ import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./config-table.ts"
 export { addressText };
 export type { Address };
 
+/** Where a client looks for a service whose address nobody changed. */
+export const GRPC_PORT_USUAL = SERVICE_SETTINGS.grpcAddress.fallback?.split(":").at(-1) ?? "";
+
 type Settings = Readonly<Record<string, Setting<unknown>>>;
 type Values<S extends Settings> = {
   readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never;
@@ -56,12 +59,10 @@ export function loadClientConfig(environment: Environment = process.env): Loaded
     : { ok: true, config: values, warnings: [] };
 }
 
-/** What a log line may say of the configuration: all of it but the password. */
+/** What a log line may say of the configuration: the database, and what differs from its default. No password. */
 export function configForLog(config: Config): Readonly<Record<string, string | number | boolean>> {
   const { databaseUrl, listenDatabaseUrl, natsUrl, authTokens, ...rest } = config;
-  const shown = Object.entries(rest).flatMap(([key, value]) =>
-    value === undefined ? [] : [[key, shownAs(value)] as const],
-  );
+  const shown = differing(rest);
   return {
     databaseUrl: databaseUrl === undefined ? "embedded" : withoutSecrets(databaseUrl),
     ...(listenDatabaseUrl === undefined
@@ -71,6 +72,35 @@ export function configForLog(config: Config): Readonly<Record<string, string | n
     ...(authTokens === undefined ? {} : { authTokens: "set" }),
     ...Object.fromEntries(shown),
   };
+}
+
+function differing(values: Partial<Config>): readonly (readonly [string, Shown])[] {
+  const defaults = loadConfig({});
+  const usual = new Map(defaults.ok ? Object.entries(defaults.config) : []);
+  return Object.entries(values).flatMap(([key, value]) => {
+    if (value === undefined) return [];
+    const shown = shownAs(value);
+    const fallback = usual.get(key);
+    return fallback !== undefined && shownAs(fallback) === shown ? [] : [[key, shown] as const];
+  });
+}
+
+/** The variables that were set to something else than their default: `LOG_LEVEL=debug`. No password. */
+export function settingsThatDiffer(config: Config): readonly string[] {
+  const { databaseUrl, ...shown } = configForLog(config);
+  const named = Object.entries(SERVICE_SETTINGS).flatMap(([key, { name }]) =>
+    shown[key] === undefined ? [] : [`${name}=${shown[key]}`],
+  );
+  return databaseUrl === "embedded" ? named : [`DATABASE_URL=${databaseUrl}`, ...named];
+}
+
+/** What callers need to be let in. */
+export function whoMayConnect(config: Config): string {
+  if (asksForTokens(config)) return "callers with a token";
+  const isLocal = isLoopback(config.grpcAddress) && isLoopback(config.httpAddress);
+  return isLocal
+    ? "everybody on this machine, without a token"
+    : "everybody who reaches it, without a token";
 }
 
 type Shown = string | number | boolean;

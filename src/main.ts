@@ -7,8 +7,11 @@
  * without them.
  */
 import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { join, resolve } from "node:path";
 import type { ImportRequest, MigrateCommand } from "./cli/io.ts";
 import { runCli } from "./cli/program.ts";
+import { startedLines } from "./cli/serve.ts";
 import { type Config, configForLog, loadClientConfig, loadConfig } from "./config.ts";
 import { createLog } from "./observability/log.ts";
 import type { Database } from "./store/database.ts";
@@ -34,12 +37,15 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
 async function serve(config: Config): Promise<number> {
   const { createService } = await import("./service.ts");
   const pretty = process.stdout.isTTY;
-  const log = createLog({ level: config.logLevel, pretty, to: "stdout" });
+  let isStarting = true;
+  const isQuiet = (): boolean => isStarting;
+  const log = createLog({ level: config.logLevel, pretty, to: "stdout", isQuiet });
   process.on("uncaughtException", (err) => {
     // What is half done cannot be trusted any more; whoever runs us starts us again.
     log.fatal({ err }, "uncaught exception");
     log.flush(() => process.exit(1));
   });
+  const data = dataOf(config);
   const service = createService(config, log);
   log.info({ config: configForLog(config) }, "starting");
   try {
@@ -51,12 +57,25 @@ async function serve(config: Config): Promise<number> {
     return 0;
   }
   const { grpcAddress: grpc, httpAddress: http, opsAddress: ops } = service;
-  log.info({ grpc, http, ops }, "serving");
+  log.info({ grpc, http, ops, data }, "serving");
+  isStarting = false;
+  if (pretty) {
+    const lines = startedLines({ grpc, http, ops, data }, config);
+    process.stdout.write(`${lines.join("\n")}\n`);
+  }
   if (!ending.signal.aborted) await once(ending.signal, "abort");
   log.info({}, "stopping");
   await service.stop();
   log.info({}, "stopped");
   return 0;
+}
+
+/** The folder by its whole name, because DATA_DIR is relative to where the service was started. */
+function dataOf(config: Config): string {
+  const { databaseUrl } = configForLog(config);
+  if (databaseUrl !== "embedded") return String(databaseUrl);
+  const folder = resolve(config.dataDir);
+  return existsSync(join(folder, "postgres")) ? folder : `${folder} (new)`;
 }
 
 /** With the URL of the service's database; an embedded one is started for it, and stopped. */

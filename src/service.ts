@@ -1,7 +1,7 @@
 /**
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
- *   traces (if on) ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
+ *   traces (if on) ─► ports are free ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
  *     ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
  *
  * So a stop first ends what callers see (health, watches, calls under way), then commits what waits
@@ -62,6 +62,7 @@ import { readLogged } from "./store/logged.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { LedgerReader } from "./store/reader.ts";
 import { createReader } from "./store/reads.ts";
+import { checkFree, SERVERS } from "./transport/listen.ts";
 import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
 
@@ -133,6 +134,7 @@ export function createService(config: Config, log: Log): Service {
   );
   const units = [
     tracing,
+    freePorts(config),
     doors.tls,
     checked(doors),
     ...postgres.units,
@@ -147,6 +149,19 @@ export function createService(config: Config, log: Log): Service {
     readiness,
   ].filter((unit) => unit !== undefined);
   return new BuiltService(units, { rpc, http, ops });
+}
+
+/** A port in use is told before PostgreSQL is started, which takes seconds. */
+function freePorts({ grpcAddress: grpc, httpAddress: http, opsAddress: ops }: Config): Unit {
+  return {
+    async start() {
+      for (const name of ["grpc", "http", "ops"] as const) {
+        const address = addressText({ grpc, http, ops }[name]);
+        await checkFree({ address, what: SERVERS[name] });
+      }
+    },
+    stop: () => Promise.resolve(),
+  };
 }
 
 type Servers = Readonly<Record<"rpc" | "http" | "ops", { readonly address: string }>>;

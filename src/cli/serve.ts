@@ -1,15 +1,50 @@
-import type { Config } from "../config.ts";
-import { UsageError } from "./explain.ts";
+import { type Config, settingsThatDiffer, whoMayConnect } from "../config.ts";
+import { createLog } from "../observability/log.ts";
+import { explain, UsageError } from "./explain.ts";
 import { type CliIo, tell } from "./io.ts";
 
+/** What goes wrong at the start is told on stderr: as a record where the log is JSON, else as a line. */
 export async function serve(io: CliIo): Promise<number> {
-  return io.serve(configOf(io));
+  const log = io.stdout.isTTY
+    ? undefined
+    : createLog({ level: "info", pretty: false, to: io.stderr });
+  try {
+    return await io.serve(configOf(io, log && ((warning) => log.warn({}, warning))));
+  } catch (error) {
+    const { exitCode, message } = explain(error);
+    if (log === undefined) tell(io, message);
+    else log.fatal({}, message.replaceAll("\nsession-ledger: ", "; "));
+    return exitCode;
+  }
+}
+
+export interface Started {
+  readonly grpc: string;
+  readonly http: string;
+  readonly ops: string;
+  /** Where the rows are. */
+  readonly data: string;
+}
+
+/** Of a start at a terminal: the reader sees where everything is, and what to try next. */
+export function startedLines(started: Started, config: Config): readonly string[] {
+  const http = `http${config.tlsCertFile === undefined ? "" : "s"}://${started.http}`;
+  const settings = settingsThatDiffer(config);
+  return [
+    `gRPC      ${started.grpc}`,
+    `HTTP      ${http}`,
+    `metrics   http://${started.ops}/metrics`,
+    `data      ${started.data}`,
+    `open to   ${whoMayConnect(config)}; try ${http}/openapi.json, or the README's examples`,
+    ...(settings.length === 0 ? [] : [`settings  ${settings.join(" ")}`]),
+  ];
 }
 
 /** The configuration, or every problem with it at once. */
-export function configOf(io: CliIo): Config {
+export function configOf(io: CliIo, warn?: (warning: string) => void): Config {
   const loaded = io.loadConfig();
-  for (const warning of loaded.warnings) tell(io, `warning: ${warning}`);
+  for (const warning of loaded.warnings)
+    (warn ?? ((text) => tell(io, `warning: ${text}`)))(warning);
   if (!loaded.ok) throw new UsageError(loaded.problems.join("\nsession-ledger: "));
   return loaded.config;
 }

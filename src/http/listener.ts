@@ -17,7 +17,7 @@ import type { ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
 import { countConnections } from "../transport/connections.ts";
-import { close, listen } from "../transport/listen.ts";
+import { close, listen, SERVERS } from "../transport/listen.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
 import { serveTls, tlsServerOptions } from "../transport/tls-server.ts";
 import type { HttpLimits } from "./limits.ts";
@@ -73,7 +73,7 @@ export class Listener {
     if (tls !== undefined && this.#server instanceof TlsServer) {
       serveTls(this.#server, "http", { ...parts, material: tls });
     }
-    return listen(this.#server, { address, what: "HTTP (HTTP_ADDRESS)" });
+    return listen(this.#server, { address, what: SERVERS.http });
   }
 
   /** Takes no new connection and lets idle ones go; resolves when all are gone. */

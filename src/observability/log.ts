@@ -10,22 +10,28 @@ export interface LogOptions {
   readonly level: LogLevel;
   /** For people at a terminal; else one JSON object a line. */
   readonly pretty: boolean;
-  /** A command whose output is data logs to stderr. */
-  readonly to: "stdout" | "stderr";
+  /** A command whose output is data logs to stderr; a stream is for JSON. */
+  readonly to: "stdout" | "stderr" | { write(line: string): unknown };
+  /** While it says so, lines of the level info are not shown. For people. */
+  readonly isQuiet?: () => boolean;
 }
 
 const MESSAGE_CHARS_MAX = 1_000;
 const CAUSES_MAX = 4;
 
 export function createLog(options: LogOptions): Log {
+  if (typeof options.to === "object") return createLogTo(options.to, options.level);
   const fd = options.to === "stdout" ? 1 : 2;
   // Sync, so that the log ends with its last record, and a reader that stalls holds the service up. The
   // other way costs as much, and hangs at the exit for good when the reader has gone (`… | head -1`):
   // sonic-boom 4.2 tries again after EPIPE.
-  const stream = options.pretty
-    ? prettyPrinter({ destination: fd, sync: true, translateTime: "SYS:HH:MM:ss.l" })
-    : destination({ dest: fd, sync: true });
-  return createLogTo(stream, options.level);
+  if (!options.pretty) return createLogTo(destination({ dest: fd, sync: true }), options.level);
+  const printer = prettyPrinter({ destination: fd, sync: true, translateTime: "SYS:HH:MM:ss.l" });
+  const write = (line: string): void => {
+    if (options.isQuiet?.() && line.startsWith('{"level":"info"')) return;
+    printer.write(line);
+  };
+  return createLogTo({ write }, options.level);
 }
 
 /** The same records to a stream of one's own, in JSON. */

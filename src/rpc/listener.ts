@@ -4,7 +4,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
 import { countConnections } from "../transport/connections.ts";
-import { close, listen } from "../transport/listen.ts";
+import { close, listen, SERVERS } from "../transport/listen.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
 import { serveTls, tlsServerOptions } from "../transport/tls-server.ts";
 
@@ -51,7 +51,7 @@ export class Listener {
     if (tls !== undefined && this.#encrypted !== undefined) {
       serveTls(this.#encrypted, "grpc", { ...parts, material: tls });
     }
-    return listen(this.#server, { address, what: "gRPC (GRPC_ADDRESS)" });
+    return listen(this.#server, { address, what: SERVERS.grpc });
   }
 
   /** Takes no more connections; resolves when the last one is gone. */

@@ -1,4 +1,4 @@
-import type { AddressInfo, Server } from "node:net";
+import { type AddressInfo, createServer, type Server } from "node:net";
 import { ServiceError } from "../base/errors.ts";
 
 export interface ListenOptions {
@@ -6,6 +6,20 @@ export interface ListenOptions {
   readonly address: string;
   /** What cannot listen, in the error that says so. */
   readonly what: string;
+}
+
+/** The servers of the service, as errors name them. */
+export const SERVERS = {
+  grpc: "gRPC (GRPC_ADDRESS)",
+  http: "HTTP (HTTP_ADDRESS)",
+  ops: "metrics and health (OPS_ADDRESS)",
+} as const;
+
+/** Fails as `listen` would, and leaves the address free. */
+export async function checkFree(options: ListenOptions): Promise<void> {
+  const server = createServer();
+  await listen(server, options);
+  await close(server);
 }
 
 /** Any server that takes TCP connections: resolves to `host:port` as it is bound. */

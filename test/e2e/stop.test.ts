@@ -313,16 +313,21 @@ describe("a start that is refused", () => {
     client.close();
   });
 
-  test.each(["GRPC_ADDRESS", "OPS_ADDRESS"])("on a taken %s names the address", async (name) => {
-    const other = createServer().listen(0, "127.0.0.1");
-    await once(other, "listening");
-    const address = addressOf(other);
-    const refused = await runCommand(["serve"], { env: { DATA_DIR: dataDir, [name]: address } });
-    expect(refused.exitCode).toBe(4);
-    expect(refused.stderr).toContain(address);
-    expect(refused.stderr).toContain("in use");
-    expect(refused.stderr.trimEnd().split("\n")).toHaveLength(1);
-    expect(await remainsIn(dataDir)).toEqual([]);
-    other.close();
-  });
+  test.each(["GRPC_ADDRESS", "HTTP_ADDRESS", "OPS_ADDRESS"])(
+    "on a taken %s names the address before PostgreSQL is started",
+    async (name) => {
+      const other = createServer().listen(0, "127.0.0.1");
+      await once(other, "listening");
+      const address = addressOf(other);
+      const refused = await runCommand(["serve"], { env: { DATA_DIR: dataDir, [name]: address } });
+      expect(refused.exitCode).toBe(4);
+      expect(refused.stderr).toContain(address);
+      expect(refused.stderr).toContain("in use");
+      // Logs are JSON where there is no terminal, and so is this.
+      expect(JSON.parse(refused.stderr)).toMatchObject({ level: "fatal" });
+      expect(refused.stdout).not.toContain("embedded_postgres");
+      expect(await remainsIn(dataDir)).toEqual([]);
+      other.close();
+    },
+  );
 });

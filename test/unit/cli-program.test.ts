@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { CliIo } from "../../src/cli/io.ts";
 import { exitHelp } from "../../src/cli/exit.ts";
 import { runCli } from "../../src/cli/program.ts";
+import { startedLines } from "../../src/cli/serve.ts";
 import {
   type Config,
   configHelp,
@@ -63,6 +64,43 @@ describe("help", () => {
   );
 });
 
+describe("a start", () => {
+  const started = { grpc: "127.0.0.1:9000", http: "127.0.0.1:8000", ops: "127.0.0.1:8083" };
+  function lines(environment: Environment): readonly string[] {
+    const loaded = loadConfig(environment);
+    if (!loaded.ok) throw new Error(loaded.problems.join());
+    return startedLines({ ...started, data: "/srv/.data (new)" }, loaded.config);
+  }
+
+  test("regression: 73 lines were printed, 52 of them settings that nobody had set", () => {
+    expect(lines({})).toEqual([
+      "gRPC      127.0.0.1:9000",
+      "HTTP      http://127.0.0.1:8000",
+      "metrics   http://127.0.0.1:8083/metrics",
+      "data      /srv/.data (new)",
+      "open to   everybody on this machine, without a token; try http://127.0.0.1:8000/openapi.json, or the README's examples",
+    ]);
+  });
+
+  test("names the settings that differ, without a password", () => {
+    const said = lines({ LOG_LEVEL: "debug", DATABASE_URL: "postgres://me:hunter2@db/ledger" });
+    expect(said.at(-1)).toBe("settings  DATABASE_URL=postgres://db/ledger LOG_LEVEL=debug");
+  });
+
+  test("that fails is told as the log is: in JSON, and at a terminal as a line", async () => {
+    const environment = { LOG_LEVEL: "loud" };
+    const { exitCode, stderr } = await run(["serve"], { environment });
+    expect(exitCode).toBe(2);
+    expect(JSON.parse(stderr)).toMatchObject({
+      level: "fatal",
+      msg: expect.stringContaining("LOG_LEVEL: expected"),
+    });
+    const stdout = Object.assign(new Captured(), { isTTY: true });
+    const shown = await run(["serve"], { environment, stdout });
+    expect(shown.stderr).toMatch(/^session-ledger: LOG_LEVEL: expected/);
+  });
+});
+
 test("a reader that is gone is no failure", async () => {
   const gone = new Writable({
     write: (_chunk, _encoding, done) => done(Object.assign(new Error("EPIPE"), { code: "EPIPE" })),
@@ -105,8 +143,8 @@ describe("a wrong call is exit code 2, and nothing is done", () => {
     const environment = { GRPC_ADDRESS: "0.0.0.0:9000", LOG_LEVEL: "loud" };
     const { exitCode, stderr } = await run(["serve"], { environment });
     expect(exitCode).toBe(2);
-    expect(stderr).toContain("session-ledger: LOG_LEVEL: expected");
-    expect(stderr).toContain("session-ledger: GRPC_ADDRESS: expected a loopback address");
+    expect(stderr).toContain("LOG_LEVEL: expected");
+    expect(stderr).toContain("; GRPC_ADDRESS: expected a loopback address");
   });
 
   test("the address of a client", async () => {
@@ -137,7 +175,7 @@ describe("serve", () => {
       serve: () => Promise.resolve(0),
     });
     expect(exitCode).toBe(0);
-    expect(stderr).toContain("warning: LOG_LEVLE is no setting; did you mean LOG_LEVEL?");
+    expect(stderr).toContain("LOG_LEVLE is no setting; did you mean LOG_LEVEL?");
   });
 
   test.each([
