@@ -1,6 +1,5 @@
-import { readFileSync } from "node:fs";
-import { findPackageJSON } from "node:module";
 import { Command, CommanderError, Option } from "commander";
+import { packageVersion } from "../observability/version.ts";
 import { configHelp } from "../config.ts";
 import type { StreamName } from "../runner/rows.ts";
 import {
@@ -55,7 +54,7 @@ function build(io: CliIo, finish: Finish): Command {
   const program = new Command("session-ledger")
     .description("The durable record of AI-agent sessions.")
     .usage("[command] [options]")
-    .version(version())
+    .version(packageVersion())
     .exitOverride()
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),
@@ -327,14 +326,6 @@ function addImport(program: Command, io: CliIo, finish: Finish): void {
     .action(async ({ from, dryRun = false, batch, json = false }: Flags) =>
       finish(await importDatabase({ sourceUrl: from, dryRun, batchRowsMax: batch, json }, io)),
     );
-}
-
-function version(): string {
-  const path = findPackageJSON("..", import.meta.url);
-  const described: unknown = path === undefined ? {} : JSON.parse(readFileSync(path, "utf8"));
-  return typeof described === "object" && described !== null && "version" in described
-    ? String(described.version)
-    : "unknown";
 }
 
 function addHealth(program: Command, io: CliIo, finish: Finish): void {

@@ -2,6 +2,7 @@
 import swagger from "@fastify/swagger";
 import { createJsonSchemaTransform, jsonSchemaTransformObject } from "fastify-type-provider-zod";
 import { z } from "zod";
+import { packageVersion } from "../observability/version.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
 import { NO_QUERY } from "./parameters.ts";
@@ -13,7 +14,7 @@ export function describeRoutes(app: App): void {
       openapi: "3.1.1",
       info: {
         title: "session-ledger",
-        version: "1",
+        version: packageVersion(),
         description: "The durable record of AI-agent sessions, over HTTP.",
       },
       servers: [{ url: "/" }],

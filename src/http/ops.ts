@@ -3,10 +3,11 @@
  * no session data and needs no framework; one that every route of the API will want can come with it.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { packageVersion } from "../observability/version.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { close, listen } from "../transport/listen.ts";
+import { close, listen, SERVERS } from "../transport/listen.ts";
 
 interface OpsDeps {
   readonly log: Log;
@@ -73,8 +74,7 @@ class HttpOpsServer implements OpsServer {
   }
 
   async #listen(): Promise<void> {
-    const what = "metrics and health (OPS_ADDRESS)";
-    this.#address = await listen(this.#server, { address: this.#address, what });
+    this.#address = await listen(this.#server, { address: this.#address, what: SERVERS.ops });
   }
 
   async #end(): Promise<void> {
@@ -108,7 +108,7 @@ async function answerTo(deps: OpsDeps, request: IncomingMessage): Promise<Answer
   const isKnown = path === "/healthz" || path === "/readyz" || path === "/metrics";
   if (!isKnown) return problem(404, "not found");
   if (request.method !== "GET" && request.method !== "HEAD") return problem(405, "read only");
-  if (path === "/healthz") return json(200, { status: "alive" });
+  if (path === "/healthz") return json(200, { status: "alive", version: packageVersion() });
   if (path === "/readyz") return readiness(deps);
   const { contentType } = deps.metrics;
   return { status: 200, contentType, body: await deps.metrics.text() };

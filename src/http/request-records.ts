@@ -126,8 +126,8 @@ export class RequestRecords {
   }
 
   #hasLine(level: Level, { route, error }: RequestEnd): boolean {
-    if (error === undefined || this.#failureLines === undefined) return true;
-    return this.#failureLines.take(level, { where: route, reason: error.reason });
+    if (this.#failureLines === undefined) return true;
+    return this.#failureLines.take(level, { where: route, reason: error?.reason ?? "OK" });
   }
 }
 

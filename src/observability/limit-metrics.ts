@@ -1,4 +1,5 @@
 import { Counter, Gauge, type Registry } from "prom-client";
+import type { Clock } from "../base/clock.ts";
 
 /** What is counted of how near callers and sessions come to their limits; docs/limits.md has all of them. */
 export interface LimitMetrics {
@@ -22,10 +23,24 @@ const USED_LIMITS = [
 ] as const;
 export type UsedLimit = (typeof USED_LIMITS)[number];
 
-/** The highest share of each limit that anybody used since it was last asked for. */
+/** A peak is shown for this long at least, and for twice as long at most. */
+const SPAN_MS = 60_000;
+
+/**
+ * The highest share of each limit that a caller or session used in this span or in the one before, so
+ * that every Prometheus that scrapes at least once a minute sees every peak.
+ */
 export class LimitUse {
+  readonly #clock: Clock;
+  #beganMs: number;
   #shares = new Map<UsedLimit, number>();
+  #sharesBefore = new Map<UsedLimit, number>();
   readonly #watched = new Map<UsedLimit, () => number>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#beganMs = clock.monotonicMs();
+  }
 
   /** Of a limit whose use can be asked for at any time. */
   watch(limit: UsedLimit, share: () => number): void {
@@ -33,28 +48,34 @@ export class LimitUse {
   }
 
   note(limit: UsedLimit, share: number): void {
+    this.#turn();
     if (share > (this.#shares.get(limit) ?? 0)) this.#shares.set(limit, share);
   }
 
-  taken(): ReadonlyMap<UsedLimit, number> {
-    for (const [limit, share] of this.#watched) this.note(limit, share());
-    const shares = this.#shares;
+  highest(limit: UsedLimit): number {
+    this.note(limit, this.#watched.get(limit)?.() ?? 0);
+    return Math.max(this.#shares.get(limit) ?? 0, this.#sharesBefore.get(limit) ?? 0);
+  }
+
+  #turn(): void {
+    const passedMs = this.#clock.monotonicMs() - this.#beganMs;
+    if (passedMs < SPAN_MS) return;
+    this.#sharesBefore = passedMs < 2 * SPAN_MS ? this.#shares : new Map();
     this.#shares = new Map();
-    return shares;
+    this.#beganMs += passedMs;
   }
 }
 
-export function limitInstruments(registers: Registry[]): LimitMetrics {
-  const limitUse = new LimitUse();
+export function limitInstruments(registers: Registry[], clock: Clock): LimitMetrics {
+  const limitUse = new LimitUse(clock);
   // Registered, and so read by whoever reads the metrics.
   void new Gauge({
     name: "session_ledger_limit_used_ratio",
-    help: "The highest share of a limit that a caller or session has used since the metrics were last read; above 1 is a debt, and push streams wait.",
+    help: "The highest share of a limit that a caller or session has used in the last one to two minutes; above 1 is a debt, and push streams wait.",
     labelNames: ["limit"],
     registers,
     collect() {
-      const shares = limitUse.taken();
-      for (const limit of USED_LIMITS) this.set({ limit }, shares.get(limit) ?? 0);
+      for (const limit of USED_LIMITS) this.set({ limit }, limitUse.highest(limit));
     },
   });
   return {

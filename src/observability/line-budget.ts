@@ -67,7 +67,7 @@ export class LineBudget {
   }
 }
 
-/** The lines of calls or requests that failed, each level by itself: whose fault it is hides nobody else's. */
+/** The lines of calls or requests that failed, and of streams that ended well; each level by itself: whose fault it is hides nobody else's. */
 export class FailureLines {
   readonly #ofLevel: Readonly<Record<"info" | "warn", LineBudget>>;
 

@@ -1,4 +1,6 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { type Clock, systemClock } from "../base/clock.ts";
+import { packageVersion } from "./version.ts";
 import { type AuthMetrics, authInstruments } from "./auth-metrics.ts";
 import { limitInstruments, type LimitMetrics } from "./limit-metrics.ts";
 import { redactionInstruments, type RedactionMetrics } from "./redaction-metrics.ts";
@@ -6,7 +8,7 @@ import { retentionInstruments, type RetentionMetrics } from "./retention-metrics
 import { transportInstruments, type TransportMetrics } from "./transport-metrics.ts";
 
 /**
- * What the service counts. Names begin with `session_ledger_`; docs/operations.md says what to watch.
+ * What the service counts. Names begin with `session_ledger_`, but for the usual ones of a Node.js process; docs/operations.md says what to watch.
  * Labels have few values, all of them known here: never a session, never a text of a caller.
  */
 export interface Metrics
@@ -80,10 +82,16 @@ const PREFIX = "session_ledger_";
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const POWERS_OF_TWO = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 
-export function createMetrics(): Metrics {
+export function createMetrics(clock: Clock = systemClock): Metrics {
   const registry = new Registry();
   const registers = [registry];
-  collectDefaultMetrics({ register: registry, prefix: PREFIX });
+  collectDefaultMetrics({ register: registry });
+  new Gauge({
+    name: `${PREFIX}build_info`,
+    help: "1, by the version of the service and of Node.js.",
+    labelNames: ["version", "node"],
+    registers,
+  }).set({ version: packageVersion(), node: process.version }, 1);
 
   return {
     contentType: registry.contentType,
@@ -118,7 +126,7 @@ export function createMetrics(): Metrics {
     ...httpInstruments(registers),
     ...transcriptInstruments(registers),
     ...authInstruments(registers),
-    ...limitInstruments(registers),
+    ...limitInstruments(registers, clock),
     ...redactionInstruments(registers),
     ...retentionInstruments(registers),
     ...transportInstruments(registers),

@@ -27,8 +27,8 @@ export interface CallEnd {
 /**
  * One record a call, in the log, in the metrics and at the end of its span, written when the call ends
  * for its caller. It has the method, the code, how long it took and the session; never a payload, nor a
- * message of an error, which may quote one. Of failures that callers can bring about the log has so many
- * a second, unless it was asked for all; the metrics and the spans have them all.
+ * message of an error, which may quote one. Of failures and of streams the log has so many a second,
+ * unless it was asked for all; the metrics and the spans have them all.
  */
 export class CallRecords {
   readonly #log: Log;
@@ -98,8 +98,8 @@ export class CallRecords {
   }
 
   #hasLine(level: Level, error: ServiceError | undefined): boolean {
-    if (error === undefined || this.#failureLines === undefined) return true;
-    return this.#failureLines.take(level, { where: this.#method, reason: error.reason });
+    if (this.#failureLines === undefined) return true;
+    return this.#failureLines.take(level, { where: this.#method, reason: error?.reason ?? "OK" });
   }
 
   /** A handler failed when its call was over; nobody is told but the log. */

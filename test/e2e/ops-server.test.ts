@@ -91,7 +91,7 @@ describe("the routes", () => {
     expect(response.headers.get("content-type")).toMatch(/^text\/plain; version=0\.0\.4/);
     const text = await response.text();
     expect(text).toContain("session_ledger_queue_rows 0");
-    expect(text).toContain("session_ledger_process_resident_memory_bytes");
+    expect(text).toContain("\nprocess_resident_memory_bytes");
   });
 
   test("HEAD has the head only", async () => {

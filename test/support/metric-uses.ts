@@ -41,7 +41,7 @@ export function strangersIn(
   query: string,
   known: ReadonlyMap<string, readonly string[]>,
 ): readonly string[] {
-  const uses = [...query.matchAll(/\b(session_ledger_\w+)(?:\{([^}]*)\})?/g)];
+  const uses = [...query.matchAll(/\b((?:session_ledger|process|nodejs)_\w+)(?:\{([^}]*)\})?/g)];
   const labelsOfAll = uses.flatMap(([, name = ""]) => known.get(name) ?? []);
   const grouped = [...query.matchAll(/\b(?:by|on|without)\s*\(([^)]*)\)/g)]
     .flatMap(([, list = ""]) => list.match(/[^\s,]+/g) ?? [])

@@ -1,4 +1,5 @@
 /** Exports: what is whole, what is not, who may have one packed; over a table that a test can change. */
+import { systemClock } from "../../src/base/clock.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/handlers/context.ts";
@@ -15,7 +16,7 @@ const context: CallContext = {
 
 function exporting() {
   const table = new SlowTable();
-  return { table, ...createExportHandlers(table, new LimitUse()) };
+  return { table, ...createExportHandlers(table, new LimitUse(systemClock)) };
 }
 
 async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {

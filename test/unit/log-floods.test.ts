@@ -124,6 +124,30 @@ describe.each(Object.entries(PROTOCOLS))(
   },
 );
 
+describe("regression: streams that ended well wrote 1,400 lines a second", () => {
+  test("gRPC: of a method twenty a second are written", () => {
+    const parts = recording();
+    const options = { method: "WatchSessionEvents", okLevel: "info" } as const;
+    const failureLines = new FailureLines(parts, "call");
+    const records = new CallRecords({ ...parts, failureLines }, options);
+    const end = { startedMs: 0, request: { sessionId: "s1" }, error: undefined };
+    for (let n = 0; n < FLOOD; n += 1) records.ended(end);
+    expect(parts.lines).toHaveLength(20);
+    vi.advanceTimersByTime(1_000);
+    expect(parts.lines.at(-1)).toMatchObject({ of: { "WatchSessionEvents OK": FLOOD - 20 } });
+  });
+
+  test("HTTP: of a route twenty a second are written", () => {
+    const parts = recording();
+    const records = new RequestRecords(parts, { logRequests: "failures" });
+    const end = { ...END, status: 200, isStream: true, error: undefined };
+    for (let n = 0; n < FLOOD; n += 1) records.ended(end);
+    expect(parts.lines).toHaveLength(20);
+    vi.advanceTimersByTime(1_000);
+    expect(parts.lines.at(-1)).toMatchObject({ of: { "/sessions/:id OK": FLOOD - 20 } });
+  });
+});
+
 describe("regression: what fits no route, and bytes that are no request, wrote a line each", () => {
   test("they are for debugging, and counted", async () => {
     const parts = recording();

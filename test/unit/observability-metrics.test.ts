@@ -1,18 +1,21 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 describe("metrics", () => {
   test("the service's own names; a new one is added here and in docs/operations.md", async () => {
     const text = await createMetrics().text();
-    const names = [...text.matchAll(/^# TYPE session_ledger_(\S+)/gm)]
-      .map((match) => match[1] ?? "")
-      .filter((name) => !/^(process|nodejs)_/.test(name));
+    const names = [...text.matchAll(/^# TYPE session_ledger_(\S+)/gm)].map(
+      (match) => match[1] ?? "",
+    );
     expect(names.toSorted()).toEqual([
       "agui_mended_total",
       "agui_sequence_violations_total",
       "auth_file_reloads_total",
       "authentications_total",
       "batch_rows",
+      "build_info",
       "call_duration_seconds",
       "calls_total",
       "commit_duration_seconds",
@@ -58,6 +61,21 @@ describe("metrics", () => {
       "watch_lag_seconds",
       "watchers",
     ]);
+  });
+
+  test("Node's own metrics had our prefix, which no dashboard for Node.js knows", async () => {
+    const text = await createMetrics().text();
+    expect(text).toMatch(/^process_resident_memory_bytes \d/m);
+    expect(text).toMatch(/^nodejs_eventloop_lag_p99_seconds \d/m);
+    expect(text).not.toMatch(/session_ledger_(?:process|nodejs)_/);
+  });
+
+  test("the version is a label", async () => {
+    const { version } = z
+      .object({ version: z.string() })
+      .parse(JSON.parse(readFileSync("package.json", "utf8")));
+    const line = `session_ledger_build_info{version="${version}",node="${process.version}"} 1`;
+    expect(await createMetrics().text()).toContain(line);
   });
 
   test("calls are counted by method and code, and timed by method in seconds", async () => {

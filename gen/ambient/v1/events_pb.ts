@@ -28,7 +28,8 @@ export const file_ambient_v1_events: GenFile = /*@__PURE__*/
 export type Fragments = Message<"ambient.v1.Fragments"> & {
   /**
    * One number a fragment: the length of its `delta` in UTF-16 code units plus 1; 0 for a fragment
-   * that had no delta. The lengths add up to the row's delta.
+   * that had no delta. The delta of the row is as long as the sum of the numbers, less 1 for each
+   * that is not 0: "It is " and "noon." are 7 and 6, and "It is noon." has 13 - 2 = 11.
    *
    * @generated from field: repeated uint32 lengths = 1;
    */
