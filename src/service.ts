@@ -65,6 +65,7 @@ import { createReader } from "./store/reads.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
 import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
+import { lostAfter } from "./store/streams.ts";
 
 export interface Service extends Unit {
   /** Rejects with the signal's reason when that comes first; nothing is left of the start then. */
@@ -83,13 +84,15 @@ export function createService(config: Config, log: Log): Service {
   const postgres = createPostgres(config, { log, metrics });
   const { database } = postgres;
   const reader = createReader(database);
-  const live = createLive({ reader, clock, log, metrics }, liveLimits(config));
+  const transcripts = createTranscripts({ database, reader, metrics }, config);
+  const lost = (sessionId: string): void => transcripts.forget(sessionId);
+  const live = createLive({ reader, clock, log, metrics, lost }, liveLimits(config));
+  database.onOtherServer(() => live.otherServer());
   const exchange = createExchange({ wakeUps: live, log, metrics }, createCarrier(postgres, config));
   const publish = (rows: readonly StoredRow[]): void => {
     live.committed(rows);
     exchange.committed(rows);
   };
-  const transcripts = createTranscripts({ database, reader, metrics }, config);
   const groups = new OpenGroups();
   const deleted = (sessionId: string): void => {
     groups.deleted(sessionId);
@@ -201,10 +204,12 @@ function createTranscripts(
   { transcriptsBytesMax: bytesMax }: Config,
 ): Transcripts {
   const { database, reader, metrics } = parts;
-  return new Transcripts(
+  const transcripts = new Transcripts(
     { reader: { ...reader, loggedAfter: (page) => readLogged(database, page) }, metrics },
     { ...TRANSCRIPT_LIMITS, bytesMax },
   );
+  database.onOtherServer(() => transcripts.forgetAll());
+  return transcripts;
 }
 
 /** What tells others whether the service is of use: the ops port, and gRPC's health. */
@@ -268,7 +273,7 @@ function createHandlers(parts: HandlerParts, config: Config): ServedMethods {
   return authorisedMethods(doors, {
     ...createPushHandlers(pushed, config),
     ...createPushStreamHandlers(
-      { ...pushed, timers: systemTimers, metrics },
+      { ...pushed, timers: systemTimers, metrics, lostAfter: (told) => lostAfter(database, told) },
       { ...config, redactor },
     ),
     ...createListHandlers({ ...reader, ...pages }),

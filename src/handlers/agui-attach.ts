@@ -86,6 +86,7 @@ export async function attachAgui(
   const { sessionPolicy, runStaleAfterMs: staleAfterMs, runWaitMs: waitMs } = setup.options;
   const stale = new StaleRun(setup, { staleAfterMs, waitMs });
   const signal = AbortSignal.any([context.signal, stale.signal]);
+  const held = setup.transcripts.heldSeq(sessionId);
   const watcher = await setup.live
     .attach({ stream: "events", sessionId, signal })
     .catch((error: unknown) => {
@@ -95,6 +96,7 @@ export async function attachAgui(
       throw error;
     });
   const { head } = watcher;
+  if (held > (head?.eventSeq ?? 0n)) setup.transcripts.forget(sessionId);
   if (head === undefined && sessionPolicy === "strict") {
     watcher.leave();
     throw sessionNotFound(sessionId);

@@ -31,9 +31,9 @@ import { Pace } from "./agui-pace.ts";
 import { Relay } from "./agui-relay.ts";
 import type { CallContext } from "./context.ts";
 import { TimeSlice } from "./time-slice.ts";
-import { SessionTranscript } from "./transcripts.ts";
+
 import { transcriptTooLarge } from "./transcripts-too-large.ts";
-import { newestMicrosOf, type Snapshot } from "./transcripts-fold.ts";
+import { newestMicrosOf, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
 
 export interface ReplayRequest extends AguiRequest {
   /** As the events were before they were merged into rows. */

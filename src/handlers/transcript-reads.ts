@@ -1,5 +1,6 @@
 import type { CallContext } from "./context.ts";
-import type { SessionTranscript, Transcripts } from "./transcripts.ts";
+import type { Transcripts } from "./transcripts.ts";
+import type { SessionTranscript } from "./transcripts-fold.ts";
 
 export interface TranscriptRequest {
   readonly sessionId: string;

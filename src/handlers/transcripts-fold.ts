@@ -8,8 +8,11 @@ import type { LoggedEvent } from "../agui/canonical/event.ts";
 import { type Generation, servedTo } from "../agui/generation/served.ts";
 import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
 import { withoutAnswered } from "../agui/transcript/interrupts.ts";
+import { transcriptMarkdown } from "../agui/transcript/markdown.ts";
+import { transcriptText } from "../agui/transcript/text.ts";
 import { Transcript } from "../agui/transcript/transcript.ts";
 import { charBytes, weightOf } from "../agui/transcript/weight.ts";
+import { ServiceError } from "../base/errors.ts";
 import type { RawEvent } from "../compressor/expand.ts";
 import type { EventRow } from "../store/rows.ts";
 import { OWNS_ACTIVITIES } from "./agui-forget.ts";
@@ -209,4 +212,52 @@ function snapshotTexts(
 export function objectsOf(text: string): readonly JsonObject[] {
   const values: unknown = JSON.parse(text);
   return Array.isArray(values) ? values.filter(isObject) : [];
+}
+
+/** A session as an AG-UI client would show it, up to one number. */
+export class SessionTranscript {
+  readonly upToSeq: bigint;
+  readonly messagesText: string;
+  /** Undefined: no state was ever set. */
+  readonly stateText: string | undefined;
+  readonly interruptsText: string;
+  /** Patches took the state past its bound: it is given up until the next snapshot of it. */
+  readonly isStateTooLarge: boolean;
+
+  constructor(snapshot: Snapshot) {
+    const { seq, messagesText, stateText, interruptsText, isStateTooLarge } = snapshot;
+    this.upToSeq = seq;
+    this.isStateTooLarge = isStateTooLarge;
+    this.messagesText = messagesText;
+    this.stateText = stateText;
+    this.interruptsText = interruptsText;
+  }
+
+  /** The caller's own. */
+  get messages(): readonly JsonObject[] {
+    return objectsOf(this.messagesText);
+  }
+
+  /** For a person, who sees who says what. */
+  readable(form: "text" | "markdown"): string {
+    if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
+    return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
+  }
+
+  get state(): unknown {
+    return this.stateText === undefined ? undefined : JSON.parse(this.stateText);
+  }
+
+  /** That wait for an answer. */
+  get interrupts(): readonly JsonObject[] {
+    return objectsOf(this.interruptsText);
+  }
+}
+
+/** Of JSON. To lay out 64 Mi characters takes 10 s, in which nothing else is done. */
+const READABLE_CHARS_MAX = 8_388_608;
+
+function tooLargeToRead(): ServiceError {
+  const message = `the transcript has more than ${READABLE_CHARS_MAX} characters: read it as JSON`;
+  return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
 }

@@ -29,6 +29,10 @@ export class TooLarge {
     return transcriptTooLarge(seq);
   }
 
+  forgetAll(): void {
+    this.#from.clear();
+  }
+
   forget(sessionId: string): void {
     this.#from.delete(sessionId);
   }

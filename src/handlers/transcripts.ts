@@ -23,20 +23,17 @@
  * Whoever leaves is not waited for: a flight ends when the last one has left who wanted it.
  */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
-import type { JsonObject } from "../agui/json.ts";
-import { transcriptMarkdown } from "../agui/transcript/markdown.ts";
-import { transcriptText } from "../agui/transcript/text.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { LoggedAfter, LoggedRow } from "../store/logged.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { historyLost, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
 import { expand } from "../compressor/expand.ts";
 import { violationsOf } from "./checks.ts";
 import { checkSessionId } from "./session-id.ts";
-import { Fold, objectsOf, type Snapshot } from "./transcripts-fold.ts";
+import { Fold, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
 import { Flight } from "./transcripts-flight.ts";
 import { rowsAfter, type RowsLimits } from "./transcripts-rows.ts";
 import { TooLarge } from "./transcripts-too-large.ts";
@@ -83,46 +80,6 @@ export interface TranscriptDependencies {
   readonly metrics: TranscriptMetrics;
 }
 
-/** A session as an AG-UI client would show it, up to one number. */
-export class SessionTranscript {
-  readonly upToSeq: bigint;
-  readonly messagesText: string;
-  /** Undefined: no state was ever set. */
-  readonly stateText: string | undefined;
-  readonly interruptsText: string;
-  /** Patches took the state past its bound: it is given up until the next snapshot of it. */
-  readonly isStateTooLarge: boolean;
-
-  constructor(snapshot: Snapshot) {
-    const { seq, messagesText, stateText, interruptsText, isStateTooLarge } = snapshot;
-    this.upToSeq = seq;
-    this.isStateTooLarge = isStateTooLarge;
-    this.messagesText = messagesText;
-    this.stateText = stateText;
-    this.interruptsText = interruptsText;
-  }
-
-  /** The caller's own. */
-  get messages(): readonly JsonObject[] {
-    return objectsOf(this.messagesText);
-  }
-
-  /** For a person, who sees who says what. */
-  readable(form: "text" | "markdown"): string {
-    if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
-    return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
-  }
-
-  get state(): unknown {
-    return this.stateText === undefined ? undefined : JSON.parse(this.stateText);
-  }
-
-  /** That wait for an answer. */
-  get interrupts(): readonly JsonObject[] {
-    return objectsOf(this.interruptsText);
-  }
-}
-
 export interface ReadRequest {
   /** Undefined: as it is now. */
   readonly upToSeq: bigint | undefined;
@@ -145,6 +102,8 @@ interface Entry {
   /** As counted; what a flight adds is counted when it has landed. */
   keptBytes: number;
   isDropped: boolean;
+  /** It may hold rows that are not there any more: nobody is given it. */
+  isForgotten: boolean;
 }
 
 export class Transcripts implements Unit {
@@ -188,13 +147,19 @@ export class Transcripts implements Unit {
   async snapshot(sessionId: string, seq: bigint, signal?: AbortSignal): Promise<Snapshot> {
     this.#tooLarge.refuse(sessionId, seq);
     const entry = this.#entryOf(sessionId, seq);
-    while (entry.fold.seq < seq) {
+    while (entry.fold.seq < seq && !entry.isForgotten) {
       if (this.#stopped) throw stopping();
       if (entry.wanted < seq) entry.wanted = seq;
       entry.flight ??= new Flight((abandoned) => this.#fly(entry, abandoned));
       await entry.flight.landed(signal);
     }
     if (entry.isDropped) throw sessionDeleted(sessionId);
+    if (entry.isForgotten) {
+      // Whether the number is still committed has to be asked again.
+      const head = (await this.#reader.heads([sessionId])).get(sessionId);
+      if (head === undefined || head.eventSeq < seq) throw historyLost(sessionId);
+      return this.snapshot(sessionId, seq, signal);
+    }
     const snapshot = entry.fold.snapshot();
     this.#keep(entry);
     return snapshot;
@@ -204,7 +169,9 @@ export class Transcripts implements Unit {
   async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<SessionTranscript> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
+    const held = this.heldSeq(sessionId);
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
+    if (held > (head?.eventSeq ?? 0n)) this.forget(sessionId);
     if (head === undefined) throw sessionNotFound(sessionId);
     if (head.deleted) {
       this.drop(sessionId);
@@ -224,11 +191,24 @@ export class Transcripts implements Unit {
     this.forget(sessionId);
   }
 
-  /** Rows at the beginning were erased: whoever asks next has the session folded without them. */
+  /** Rows were erased or lost: whoever asks next has the session folded without them. */
   forget(sessionId: string): void {
     this.#tooLarge.forget(sessionId);
     const entry = this.#entries.get(sessionId);
-    if (entry !== undefined) this.#forget(entry);
+    if (entry === undefined) return;
+    entry.isForgotten = true;
+    this.#forget(entry);
+  }
+
+  /** Another database server answers, which need not have all that the one before had. */
+  forgetAll(): void {
+    this.#tooLarge.forgetAll();
+    for (const sessionId of this.#entries.keys()) this.forget(sessionId);
+  }
+
+  /** How far the fold that is held goes. A head asked for after this that is lower: rows were lost. */
+  heldSeq(sessionId: string): bigint {
+    return this.#entries.get(sessionId)?.fold.seq ?? 0n;
   }
 
   #entryOf(sessionId: string, seq: bigint): Entry {
@@ -242,6 +222,7 @@ export class Transcripts implements Unit {
       flight: undefined,
       keptBytes: 0,
       isDropped: false,
+      isForgotten: false,
     };
     this.#entries.delete(sessionId);
     // A session without events has nothing to keep.
@@ -265,11 +246,13 @@ export class Transcripts implements Unit {
 
   async #advance(entry: Entry, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold } = entry;
-    const wanted = (): bigint => (entry.isDropped ? 0n : entry.wanted);
+    const isOver = (): boolean => entry.isDropped || entry.isForgotten;
+    const wanted = (): bigint => (isOver() ? 0n : entry.wanted);
     const request = { sessionId, after: fold.seq, wanted };
     const read = (page: LoggedAfter) => this.#reader.loggedAfter(page);
     for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
       this.#mayGoOn(abandoned);
+      if (isOver()) return;
       this.#metrics.transcriptRows.inc(rows.length);
       try {
         for (const row of rows) {
@@ -367,14 +350,6 @@ export class Transcripts implements Unit {
     entry.keptBytes = bytes;
     this.#metrics.transcriptBytes.set(this.#bytes);
   }
-}
-
-/** Of JSON. To lay out 64 Mi characters takes 10 s, in which nothing else is done. */
-const READABLE_CHARS_MAX = 8_388_608;
-
-function tooLargeToRead(): ServiceError {
-  const message = `the transcript has more than ${READABLE_CHARS_MAX} characters: read it as JSON`;
-  return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
 }
 
 /** What a fold takes when there is next to nothing in it; a rough number, so that few bytes are not free. */

@@ -213,7 +213,10 @@ const PING: SseFrame = { comment: "ping" };
 function errorEvent(error: ServiceError): SseFrame {
   const { retryAfterMs: retryMs } = error;
   const data = JSON.stringify(problemOf(error));
-  return { event: "error", data, ...(retryMs === undefined ? {} : { retryMs }) };
+  const retry = retryMs === undefined ? {} : { retryMs };
+  // The number that the client has may be another row's by now: it comes back to the beginning.
+  const id = error.reason === "CURSOR_BEYOND_HEAD" ? { id: "0" } : {};
+  return { event: "error", data, ...id, ...retry };
 }
 
 /** What timers and streams of Node reject with when their signal is aborted. */

@@ -81,9 +81,12 @@ function noEpochAbove(highest: bigint): ServiceError {
   );
 }
 
+/** A range that does not follow on what the session has of its stream. */
+export class RangeGap extends ServiceError {}
+
 /** Whoever waits for the earlier events hears why; of these nothing is stored, and a new try is safe. */
 function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
-  return new ServiceError(
+  return new RangeGap(
     "unavailable",
     "DATABASE_UNAVAILABLE",
     `the events before number ${firstClientSeq} of this stream could not be stored; nothing from there on was stored`,

@@ -12,14 +12,13 @@
  *    └───────────────────────────────── a poll is answered ───────────────────────────┘
  */
 import type { Log } from "../observability/log.ts";
-import type { SessionHead } from "../store/rows.ts";
-import type { Reads } from "./reads.ts";
 import type { Timers } from "./timers.ts";
 
 /** What is watched, and who hears of it. */
 export interface Watched {
   sessionIds(): readonly string[];
-  found(sessionId: string, head: SessionHead): void;
+  /** Reads where they stand, and tells whoever waits for it. */
+  look(sessionIds: readonly string[]): Promise<void>;
   /** The poll's `isLate` has changed. */
   latenessTurned(): void;
 }
@@ -27,7 +26,6 @@ export interface Watched {
 type Hints = "come" | "lost" | "regained" | "made up";
 
 export interface HeadPollParts {
-  readonly reads: Reads;
   readonly timers: Timers;
   readonly log: Log;
   readonly watched: Watched;
@@ -99,8 +97,7 @@ export class HeadPoll {
 
   async #ask(sessionIds: readonly string[]): Promise<void> {
     try {
-      const heads = await this.#parts.reads.heads(sessionIds);
-      for (const [sessionId, head] of heads) this.#parts.watched.found(sessionId, head);
+      await this.#parts.watched.look(sessionIds);
       this.reached();
       if (this.#hints === "made up") this.#turn({ hints: "come" });
     } catch (error) {

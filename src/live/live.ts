@@ -15,7 +15,7 @@ import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { sessionDeleted } from "../store/refusals.ts";
+import { historyLost, sessionDeleted } from "../store/refusals.ts";
 import {
   type EventRow,
   headOf,
@@ -48,6 +48,8 @@ export interface Live extends Unit, WakeUps {
   deleted(sessionId: string): void;
   /** Rows at its beginning were erased: no watcher gets them from memory any more. */
   erased(sessionId: string): void;
+  /** Another database server answers: what was seen of the one before is looked up. */
+  otherServer(): void;
   /**
    * A watcher that hears of every commit from here on, and knows where the session stands. Rejects
    * when there are too many, the session is deleted, the service stops, or the database is not
@@ -69,6 +71,8 @@ export interface LiveDependencies {
   readonly log: Log;
   readonly metrics?: LiveMetrics;
   readonly timers?: Timers;
+  /** Told of each session whose newest rows the database has lost. */
+  readonly lost?: (sessionId: string) => void;
 }
 
 export function createLive(dependencies: LiveDependencies, limits: LiveLimits): Live {
@@ -77,18 +81,22 @@ export function createLive(dependencies: LiveDependencies, limits: LiveLimits): 
 
 class LiveBook implements Live {
   readonly #parts: WatcherParts & TailParts;
+  readonly #reads: Reads;
   readonly #heads: Heads;
   readonly #poll: HeadPoll;
+  readonly #toldLost: (sessionId: string) => void;
   readonly #tails: Tails = { messages: new Map(), events: new Map() };
   #watchers = 0;
   #stopped = false;
 
   constructor(dependencies: LiveDependencies, limits: LiveLimits) {
     checkLiveLimits(limits);
-    const { clock, log, reader, metrics, timers = systemTimers } = dependencies;
+    const { clock, log, reader, metrics, timers = systemTimers, lost } = dependencies;
+    this.#toldLost = lost ?? (() => undefined);
     const reads = new Reads({ reader, timers }, limits);
+    this.#reads = reads;
     this.#heads = new Heads(reads, limits);
-    this.#poll = new HeadPoll({ reads, timers, log, watched: this }, limits);
+    this.#poll = new HeadPoll({ timers, log, watched: this }, limits);
     this.#parts = {
       reads,
       timers,
@@ -98,6 +106,7 @@ class LiveBook implements Live {
       clock,
       memory: new WindowMemory(limits),
       othersAreLate: () => this.#poll.isLate,
+      repeated: (sessionId) => this.#doubt([sessionId]),
     };
     const { memory } = this.#parts;
     metrics?.limitUse.watch("windows_bytes", () => memory.bytes / limits.windowsBytesMax);
@@ -145,9 +154,63 @@ class LiveBook implements Live {
     for (const tail of this.#tailsOf(sessionId)) tail.empty();
   }
 
-  found(sessionId: string, head: SessionHead): void {
+  otherServer(): void {
+    this.#doubt(this.sessionIds());
+  }
+
+  #doubt(sessionIds: readonly string[]): void {
+    if (sessionIds.length === 0) return;
+    for (const sessionId of sessionIds) {
+      for (const tail of this.#tailsOf(sessionId)) tail.doubt();
+    }
+    this.#poll.now();
+  }
+
+  async look(sessionIds: readonly string[]): Promise<void> {
+    if (this.#doubted.length > 0) await this.#settleDoubts();
+    const seen = new Map(sessionIds.map((sessionId) => [sessionId, this.#seenOf(sessionId)]));
+    const heads = await this.#reads.heads(sessionIds);
+    for (const [sessionId, before] of seen) this.#found(sessionId, heads.get(sessionId), before);
+  }
+
+  /** How far the streams of the session were, before somebody asks how far they are. */
+  #seenOf(sessionId: string): ReadonlyMap<AnyTail, bigint> {
+    return new Map(this.#tailsOf(sessionId).map((tail) => [tail, tail.seenSeq]));
+  }
+
+  /** Where it stands, or that it is not there. A head that is below one seen before the question is news. */
+  #found(
+    sessionId: string,
+    head: SessionHead = NOT_THERE,
+    before: ReadonlyMap<AnyTail, bigint>,
+  ): void {
     if (head.deleted) this.deleted(sessionId);
+    for (const [tail, seen] of before) {
+      if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#lose(sessionId);
+    }
     for (const tail of this.#tailsOf(sessionId)) tail.found(headOf(head, tail.stream));
+  }
+
+  get #doubted(): readonly AnyTail[] {
+    const { messages, events } = this.#tails;
+    return [...messages.values(), ...events.values()].filter((tail) => tail.isDoubted);
+  }
+
+  /** Looks up what was seen last through each tail that is doubted. */
+  async #settleDoubts(): Promise<void> {
+    const doubted = this.#doubted.map((tail) => ({ tail, doubts: tail.doubts, seen: tail.seen }));
+    const lost = await this.#reads.lostOf(doubted.map(({ seen }) => seen));
+    for (const { tail, doubts, seen } of doubted) {
+      if (tail.ended !== undefined || tail.doubts !== doubts) continue;
+      if (lost.has(seen)) this.#lose(tail.sessionId);
+      else tail.trust();
+    }
+  }
+
+  #lose(sessionId: string): void {
+    this.#parts.log.warn({ sessionId }, "session_rows_lost");
+    this.#toldLost(sessionId);
+    this.#end(sessionId, historyLost(sessionId));
   }
 
   hinted(sessionId: string, head: SessionHead): void {
@@ -182,18 +245,29 @@ class LiveBook implements Live {
 
   async attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>> {
     const { stream, sessionId, signal } = request;
-    const tail = this.#enter(stream, sessionId);
-    const onLeave = (): void => this.#leave(tail);
-    const watcher = new Watcher<S>(this.#parts, { tail, signal, onLeave });
-    try {
-      const head = await this.#heads.ask(sessionId);
-      this.#poll.reached();
-      this.found(sessionId, head ?? NOT_THERE);
-      watcher.begin(head);
-      return watcher;
-    } catch (error) {
+    for (;;) {
+      const tail = this.#enter(stream, sessionId);
+      const onLeave = (): void => this.#leave(tail);
+      const watcher = new Watcher<S>(this.#parts, { tail, signal, onLeave });
+      try {
+        const { doubts, isDoubted } = tail;
+        const before = this.#seenOf(sessionId);
+        if (isDoubted) await this.#settleDoubts();
+        const head = await this.#heads.ask(sessionId);
+        this.#poll.reached();
+        this.#found(sessionId, head, before);
+        // A session that lost rows, or of which that is not known, is begun with again: a watch that
+        // begins has seen none of them.
+        const isLost = tail.ended?.reason === "CURSOR_BEYOND_HEAD";
+        if (!isLost && !tail.isDoubted && tail.doubts === doubts) {
+          watcher.begin(head);
+          return watcher;
+        }
+      } catch (error) {
+        watcher.leave();
+        throw error;
+      }
       watcher.leave();
-      throw error;
     }
   }
 

@@ -10,7 +10,7 @@
  * connection that was cut while a write was pending (test/postgres/watch.test.ts met it).
  */
 import { ServiceError } from "../base/errors.ts";
-import type { LedgerReader, PageAfter } from "../store/reader.ts";
+import type { LedgerReader, PageAfter, Seen } from "../store/reader.ts";
 import type { RowOf, SessionHead, StreamName } from "../store/rows.ts";
 import type { LiveLimits } from "./limits.ts";
 import type { Timers } from "./timers.ts";
@@ -50,6 +50,10 @@ export class Reads {
 
   heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>> {
     return this.#run(() => this.#reader.heads(sessionIds));
+  }
+
+  lostOf(seen: readonly Seen[]): Promise<ReadonlySet<Seen>> {
+    return this.#run(() => this.#reader.lostOf(seen));
   }
 
   /** No read begins any more; resolves when none runs. */

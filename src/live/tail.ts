@@ -9,10 +9,18 @@
  * wakes who waits. What is known beyond the head is read by one page at a time, and only while
  * somebody waits: those who are behind the window read for themselves, and those who are not asking
  * need nothing. A read that fails is made again, later and later; watchers stay.
+ *
+ *   open ── doubt ──► doubted ── trust, then the next head ──► open
+ *                        └────── end: rows that were seen are lost ──► ended
+ *
+ * A database may go back: a standby that lacks the newest rows is promoted, or a backup is restored. A
+ * tail that has reason to believe so gives nothing to anybody until the last row that was seen through
+ * it has been looked up; when another row has its number, everything from some row on is lost.
  */
 import { backoffMs } from "../base/backoff.ts";
 import type { ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
+import type { Seen } from "../store/reader.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "../store/rows.ts";
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
@@ -49,6 +57,8 @@ export interface TailParts {
   readonly timers: Timers;
   readonly log: Log;
   readonly limits: LiveLimits;
+  /** A commit has a number that was seen already, and no row that is held. */
+  readonly repeated: (sessionId: string) => void;
 }
 
 export class Tail<S extends StreamName> {
@@ -61,6 +71,12 @@ export class Tail<S extends StreamName> {
   #window: Window<Held<S>> | undefined;
   /** The highest number heard of while the tail opens. */
   #heard = 0n;
+  /** The highest number that is known to have been committed. */
+  #seenSeq = 0n;
+  /** The last row that was given to anybody, or could have been. */
+  #seenRow: Seen["row"];
+  #doubts = 0;
+  #isDoubted = false;
   #reading = false;
   #failures = 0;
   #cancelRetry: (() => void) | undefined;
@@ -87,6 +103,49 @@ export class Tail<S extends StreamName> {
     return this.#ended;
   }
 
+  get seenSeq(): bigint {
+    return this.#seenSeq;
+  }
+
+  get seen(): Seen {
+    const { stream, sessionId } = this;
+    return { stream, sessionId, head: this.#seenSeq, row: this.#seenRow };
+  }
+
+  get isDoubted(): boolean {
+    return this.#isDoubted;
+  }
+
+  /** How often it was doubted: what was asked before the last time says nothing. */
+  get doubts(): number {
+    return this.#doubts;
+  }
+
+  /** What is held and what was seen may be lost: nobody gets anything before `trust`. */
+  doubt(): void {
+    if (this.#closed) return;
+    this.#doubts += 1;
+    this.#heard = 0n;
+    if (this.#window === undefined) return;
+    this.empty();
+    this.#window = undefined;
+    this.#isDoubted = true;
+  }
+
+  /** The last row that was seen is there; the next head opens the tail again. */
+  trust(): void {
+    this.#isDoubted = false;
+  }
+
+  /** A row was read: by whoever it is given to, or for all. */
+  saw(row: RowOf<S> | undefined): void {
+    if (row === undefined) return;
+    const last = lastSeqOf(row);
+    if (last > this.#seenSeq) this.#seenSeq = last;
+    if (this.#seenRow !== undefined && row.seq <= this.#seenRow.seq) return;
+    this.#seenRow = { seq: row.seq, id: row.id };
+  }
+
   /** A number that is in the table for sure, below which the window has nothing. */
   get floor(): bigint {
     return this.#window?.floor ?? 0n;
@@ -94,9 +153,11 @@ export class Tail<S extends StreamName> {
 
   /** The stream has got to `head`, as read from the table; the first time opens the tail. */
   found(head: bigint): void {
-    if (this.#closed) return;
-    this.#window ??= hint(openWindow<Held<S>>(head), this.#heard);
-    this.hinted(head);
+    if (this.#closed || this.#isDoubted) return;
+    if (head > this.#seenSeq) this.#seenSeq = head;
+    if (this.#window !== undefined) return this.hinted(head);
+    this.#become(hint(openWindow<Held<S>>(head), this.#heard));
+    this.wakeAll();
   }
 
   /**
@@ -116,6 +177,11 @@ export class Tail<S extends StreamName> {
   /** Rows that were committed here, in order; they may be known already, and need not connect. */
   committed(rows: readonly RowOf<S>[], publishedAtMs: number): void {
     if (this.#closed) return;
+    const [first] = rows;
+    if (first !== undefined && first.seq <= this.#seenSeq && !this.#isDoubted) {
+      // Ordinarily a page was quicker than the answer of the commit.
+      if (!this.#holds(first)) this.#parts.repeated(this.sessionId);
+    }
     if (this.#window === undefined) {
       for (const row of rows) {
         const last = lastSeqOf(row);
@@ -125,6 +191,7 @@ export class Tail<S extends StreamName> {
     }
     const { head } = this.#window;
     this.#become(append(this.#window, held<S>(rows, publishedAtMs), this.#windowLimits));
+    if (this.#window.head > head) this.saw(rows.at(-1));
     if (this.#window.head > head) this.wakeAll();
     else this.#read();
   }
@@ -168,6 +235,11 @@ export class Tail<S extends StreamName> {
     this.#cancelRetry?.();
   }
 
+  #holds(row: RowOf<S>): boolean {
+    const window = this.#window;
+    return window?.shared.some((one) => one.row.id === row.id) === true;
+  }
+
   get #windowLimits() {
     const { windowRowsMax, windowBytesMax } = this.#parts.limits;
     return { rowsMax: windowRowsMax, bytesMax: windowBytesMax };
@@ -191,10 +263,16 @@ export class Tail<S extends StreamName> {
     const { reads, limits } = this.#parts;
     const { stream, sessionId } = this;
     const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
+    const doubts = this.#doubts;
     try {
       const rows = await reads.pageAfter({ stream, sessionId, after: asked.head, ...page });
-      if (this.#closed || this.#window === undefined) return;
+      if (this.#closed) return;
       this.#failures = 0;
+      if (this.#window === undefined || this.#doubts !== doubts) {
+        this.#reading = false;
+        return this.#read();
+      }
+      this.saw(rows.at(-1));
       this.#become(fill(this.#window, asked, held<S>(rows, undefined), this.#windowLimits));
       this.#reading = false;
       this.wakeAll();

@@ -186,13 +186,16 @@ export class Watcher<S extends StreamName> {
       await this.#delay(backoffMs(READ_RETRY, this.#failures - 1, Math.random()));
       if (this.#hasEnded) return { rows: [], seq: cursor };
     }
-    const { floor } = this.#tail;
+    const { floor, doubts } = this.#tail;
     const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
     try {
       const request = { stream, sessionId, after: cursor, ...page };
       const rows = await reads.pageAfter(request, this.#signal);
       this.#failures = 0;
+      // The page may be of another history than what the caller has.
+      if (this.#tail.doubts !== doubts) return { rows: [], seq: cursor };
       const last = rows.at(-1);
+      this.#tail.saw(last);
       // Everything up to the floor was committed before the read began: if none of it is there, it
       // was erased, and asking again would only spin.
       return { rows, seq: last === undefined ? floor : lastSeqOf(last) };

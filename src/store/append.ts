@@ -13,7 +13,7 @@ import {
   placesOf,
   type SessionUse,
 } from "./arrange.ts";
-import type { Database } from "./database.ts";
+import { type Database, SERVER } from "./database.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "./push.ts";
 import { type Amount, roomFor } from "./room.ts";
 import { isoOf } from "./times.ts";
@@ -114,7 +114,9 @@ async function appendOnce(
       array(select json_array_elements_text(${ids}::text::json)),
       ${options.createMissing}::boolean, ${options.wait}::boolean,
       ${judgedJson(pushes)}::text::json, ${messagesJson(arrangement)}::text::json,
-      ${eventsJson(arrangement)}::text::json, ${usedJson(arrangement, options.limits)}::text::json)::text as answer`);
+      ${eventsJson(arrangement)}::text::json, ${usedJson(arrangement, options.limits)}::text::json)::text as answer,
+      ${SERVER} as server`);
+  database.answeredBy(row?.["server"]);
   const answer: Answer = JSON.parse(String(row?.["answer"]));
   if (answer.most !== undefined) options.onMost?.({ rows: answer.most[0], bytes: answer.most[1] });
   return answer.full === undefined

@@ -37,7 +37,21 @@ export interface Database extends Unit {
   attempt(statement: SQL): Promise<readonly Fields[]>;
   /** Runs several on a connection of their own; for commands, not for what serves (transaction.ts). */
   transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
+  /** Told of each answer that says which server gave it (`SERVER`), before the answer is used. */
+  answeredBy(server: Field | undefined): void;
+  /**
+   * Called when another server process answers than before: one that was restarted, a standby that was
+   * promoted, a backup that was restored. The newest rows of the one before may be lost.
+   */
+  onOtherServer(called: () => void): void;
 }
+
+/**
+ * Which server process answers: the time it was started, in microseconds. It is in memory there and
+ * anybody may ask for it, so it goes along with what is asked anyway. A subquery is computed once for
+ * all rows of an answer.
+ */
+export const SERVER = sql`(select extract(epoch from pg_postmaster_start_time())::text)`;
 
 /** A connection that cannot be made is given up after this; the next call tries again. */
 const CONNECT_TIMEOUT_S = 5;
@@ -99,6 +113,7 @@ export function createDatabase(options: DatabaseOptions): Database {
         await pool?.sockets.destroy();
       }
     },
+    ...answeringServer(),
     async start() {
       pools.open();
       await this.run(sql`select 1`);
@@ -135,4 +150,19 @@ function connect(options: DatabaseOptions, lost: () => void): Pool {
   };
   const client = postgres(options.url(), driverOptions);
   return { client, drizzle: drizzle(client), sockets };
+}
+
+/** Which server answers, and who is told of another one. */
+function answeringServer(): Pick<Database, "answeredBy" | "onOtherServer"> {
+  const told: (() => void)[] = [];
+  let server: Field | undefined;
+  return {
+    answeredBy(answering) {
+      const before = server;
+      if (answering === undefined || answering === null || answering === before) return;
+      server = answering;
+      if (before !== undefined) for (const tell of told) tell();
+    },
+    onOtherServer: (called) => void told.push(called),
+  };
 }

@@ -3,7 +3,7 @@
  * twice as much to read, here and in PostgreSQL, and a client waits for as many rows as the session has.
  */
 import { type SQL, sql } from "drizzle-orm";
-import type { Database } from "./database.ts";
+import { type Database, SERVER } from "./database.ts";
 import type { PageAfter } from "./reader.ts";
 import { sessionEvents } from "./schema.ts";
 import { microsColumn } from "./times.ts";
@@ -27,6 +27,7 @@ export async function readLogged(
   request: LoggedAfter,
 ): Promise<readonly LoggedRow[]> {
   const rows = await database.run(loggedStatement(request));
+  database.answeredBy(rows[0]?.["server"]);
   return rows.map((fields) => ({
     seq: BigInt(String(fields["seq"])),
     eventType: String(fields["event_type"]),
@@ -42,7 +43,8 @@ export function loggedStatement({ sessionId, after, rowsMax, bytesMax }: LoggedA
   return sql`
     select seq, event_type, payload, event_count, conformant,
       case when lead(seq) over (order by seq) is null
-        then ${microsColumn(sql`coalesce(completed_at, created_at)`)} end as newest
+        then ${microsColumn(sql`coalesce(completed_at, created_at)`)} end as newest,
+      case when place = 1 then ${SERVER} end as server
     from (
       select *, row_number() over (order by seq) as place,
         sum(octet_length(payload)) over (order by seq) as bytes

@@ -9,7 +9,7 @@
  */
 import { type SQL, sql } from "drizzle-orm";
 import { columnsOf, rowOf, TABLE } from "./columns.ts";
-import type { Database } from "./database.ts";
+import { type Database, SERVER } from "./database.ts";
 import { lastSeqOf, type RowOf, type StreamName } from "./rows.ts";
 import { isoOf } from "./times.ts";
 
@@ -72,6 +72,7 @@ export async function readPage<S extends StreamName>(
 ): Promise<Page<S>> {
   const border = request.filter === undefined ? NO_BORDER : await borderOf(database, request);
   const fields = await database.run(pageStatement(request, border));
+  database.answeredBy(fields[0]?.["server"]);
   const { stream, sessionId, rowsMax, descending } = request;
   const rows = fields.slice(0, rowsMax).map((row) => rowOf(stream, sessionId, row));
   const cut = Number(fields[0]?.["found"] ?? 0) > rows.length;
@@ -142,7 +143,7 @@ export function pageStatement(request: PageRequest<StreamName>, border: Border):
         ? sql`and seq >= ${border.seq.toString()}::bigint`
         : sql`and seq <= ${border.seq.toString()}::bigint`;
   return sql`
-    select ${columnsOf(stream)}, found from (
+    select ${columnsOf(stream)}, found, case when place = 1 then ${SERVER} end as server from (
       select *, ${events.sum} row_number() over (order by seq ${direction(descending)}) as place,
         sum(${bytesOf(stream)}) over (order by seq ${direction(descending)}) as bytes,
         count(*) over () as found

@@ -22,6 +22,21 @@ export interface LedgerReader {
    * one, that the row comes again.
    */
   resolveCursor(request: CursorRequest): Promise<bigint>;
+  /**
+   * Those that are not so any more, because the database went back: the head is lower, or another row
+   * has the row's number. A number that no row has was erased. One statement for all.
+   */
+  lostOf(seen: readonly Seen[]): Promise<ReadonlySet<Seen>>;
+}
+
+/** What is known of a stream of a session from before another server process took over. */
+export interface Seen {
+  readonly stream: StreamName;
+  readonly sessionId: string;
+  /** A number that was committed. */
+  readonly head: bigint;
+  /** The last row that was read. */
+  readonly row: { readonly seq: bigint; readonly id: string } | undefined;
 }
 
 export interface CursorRequest {

@@ -1,9 +1,9 @@
 /** The reads that live delivery stands on, over the real database. */
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";
-import type { Database } from "./database.ts";
+import { type Database, SERVER } from "./database.ts";
 import { readPage } from "./pages.ts";
-import type { CursorRequest, LedgerReader, PageAfter } from "./reader.ts";
+import type { CursorRequest, LedgerReader, PageAfter, Seen } from "./reader.ts";
 import type { RowOf, StreamName } from "./rows.ts";
 import { readHeads } from "./sessions.ts";
 
@@ -20,6 +20,7 @@ export function createReader(database: Database): LedgerReader {
     },
     heads: (sessionIds) => readHeads(database, sessionIds),
     resolveCursor: (request) => resolveCursor(database, request),
+    lostOf: (seen) => lostOf(database, seen),
   };
 }
 
@@ -41,4 +42,34 @@ export function holderStatement({ sessionId, afterSeq }: CursorRequest): SQL {
     select seq, event_count, fragments is not null as indexed from ${TABLE.events}
     where session_id = ${sessionId} and seq <= ${afterSeq.toString()}::bigint
     order by seq desc limit 1`;
+}
+
+async function lostOf(database: Database, seen: readonly Seen[]): Promise<ReadonlySet<Seen>> {
+  const texts = seen.map(({ stream, sessionId, head, row }, at) => ({
+    at,
+    e: stream === "events",
+    s: sessionId,
+    h: head.toString(),
+    n: row?.seq.toString(),
+    id: row?.id,
+  }));
+  const rows = await database.run(sql`
+    select seen.at, ${SERVER} as server, now.after > seen.n and now.id <> seen.id as other,
+      coalesce(case when seen.e then s.event_seq else s.message_seq end, 0) < seen.h as shorter
+    from json_to_recordset(${JSON.stringify(texts)}::text::json)
+      as seen(at integer, e boolean, s text, h bigint, n bigint, id uuid)
+    left join sessions s on s.id = seen.s
+    left join lateral (
+      (select id, seq + event_count as after from ${TABLE.events}
+        where seen.e and session_id = seen.s and seq <= seen.n order by seq desc limit 1)
+      union all
+      (select id, seq + 1 from ${TABLE.messages}
+        where not seen.e and session_id = seen.s and seq = seen.n)
+    ) now on true`);
+  database.answeredBy(rows[0]?.["server"]);
+  const lost = new Set<number>();
+  for (const { at, other, shorter } of rows) {
+    if (other === true || shorter === true) lost.add(Number(at));
+  }
+  return new Set(seen.filter((_, at) => lost.has(at)));
 }

@@ -9,6 +9,25 @@ export function sessionDeleted(sessionId: string): ServiceError {
   return new ServiceError("not_found", "SESSION_DELETED", `session ${sessionId} was deleted`);
 }
 
+/** Of a session whose newest rows are lost; whoever has them has to begin again. */
+export function historyLost(sessionId: string): ServiceError {
+  return new ServiceError(
+    "out_of_range",
+    "CURSOR_BEYOND_HEAD",
+    `the database has lost the newest rows of session ${sessionId} (a failover, or a restored backup), and their numbers are given to other rows: drop what you have of the session and read it again from the beginning`,
+  );
+}
+
+/** Of a push stream that was told of commits which the database does not have any more. */
+export function committedEventsLost(next: bigint): ServiceError {
+  return new ServiceError(
+    "out_of_range",
+    "CURSOR_BEYOND_HEAD",
+    `the database has lost events of this stream that were committed (a failover, or a restored backup): open the stream again and send again from number ${next}`,
+    { violations: [{ field: "batch.first_client_seq", description: `expected ${next}` }] },
+  );
+}
+
 export function cursorBeyondHead(head: bigint): ServiceError {
   return new ServiceError(
     "out_of_range",

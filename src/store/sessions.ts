@@ -1,6 +1,6 @@
 /** The sessions themselves: made, read, listed, updated, deleted. Drizzle's query builder throughout. */
 import { and, count, desc, eq, isNull, type SQL, sql } from "drizzle-orm";
-import type { Database } from "./database.ts";
+import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
 import { isoOf, microsColumn } from "./times.ts";
@@ -221,8 +221,9 @@ export async function readHeads(
   if (sessionIds.length === 0) return new Map();
   // One JSON text, because a statement has at most 65,535 parameters and may watch more sessions.
   const rows = await database.run(sql`
-    select id, message_seq, event_seq, deleted_at is not null as deleted from sessions
-    where id = any (array(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)))`);
+    select id, message_seq, event_seq, deleted_at is not null as deleted, ${SERVER} as server
+    from sessions where id = any (array(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)))`);
+  database.answeredBy(rows[0]?.["server"]);
   return new Map(
     rows.map((row) => [
       String(row["id"]),

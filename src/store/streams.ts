@@ -4,7 +4,7 @@
  * once more, when nobody knows whether the first time was committed, does no harm.
  */
 import { sql } from "drizzle-orm";
-import type { Database } from "./database.ts";
+import { type Database, SERVER } from "./database.ts";
 
 export interface StreamRequest {
   readonly sessionId: string;
@@ -47,7 +47,8 @@ export async function openStream(
   const [row] = await database.attempt(sql`
     select ledger_open_stream(
       ${sessionId}::text, ${epoch.toString()}::text::bigint,
-      ${createMissing}::boolean, ${wait}::boolean)::text as answer`);
+      ${createMissing}::boolean, ${wait}::boolean)::text as answer, ${SERVER} as server`);
+  database.answeredBy(row?.["server"]);
   const answer: Answer = JSON.parse(String(row?.["answer"]));
   switch (answer.kind) {
     case "opened":
@@ -65,6 +66,32 @@ export async function openStream(
     case "busy":
       return answer;
   }
+}
+
+/** A stream that was told of commits which the database does not have: a failover lost them. */
+export interface ToldStream {
+  readonly sessionId: string;
+  readonly opened: Pick<OpenedStream, "epoch" | "stream">;
+  /** The last number that it was told is committed. */
+  readonly lastClientSeq: bigint;
+}
+
+/** The last number of the stream's epoch that the database has; undefined when nothing is lost. */
+export async function lostAfter(
+  database: Database,
+  { sessionId, opened, lastClientSeq }: ToldStream,
+): Promise<bigint | undefined> {
+  const [row] = await database.run(sql`
+    select producer_epoch::text as epoch, producer_stream::text as stream,
+      producer_client_seq::text as client_seq
+    from sessions where id = ${sessionId}`);
+  const epoch = BigInt(String(row?.["epoch"] ?? -1));
+  if (epoch < opened.epoch) return 0n;
+  // Numbers of streams only rise: one that is below ours was the newest before ours was opened.
+  const stream = BigInt(String(row?.["stream"]));
+  if (epoch > opened.epoch || stream > opened.stream) return undefined;
+  const committed = BigInt(String(row?.["client_seq"]));
+  return stream < opened.stream || committed < lastClientSeq ? committed : undefined;
 }
 
 /** Numbers as text: JSON has no others that hold 64 bits. */

@@ -7,7 +7,7 @@ import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { SessionTranscript } from "../../src/handlers/transcripts.ts";
+import type { SessionTranscript } from "../../src/handlers/transcripts-fold.ts";
 import type { CallContext } from "../../src/handlers/context.ts";
 import { HTTP_LIMITS } from "../../src/http/limits.ts";
 import { createHttpServer, type HttpOptions, type HttpServer } from "../../src/http/server.ts";

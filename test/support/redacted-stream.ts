@@ -38,6 +38,7 @@ export class RedactedStream {
             return new Promise(() => undefined);
           },
         },
+        lostAfter: () => Promise.resolve(undefined),
         order: { observe: () => undefined },
         meter,
       },

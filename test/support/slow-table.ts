@@ -2,7 +2,7 @@
  * A double of the database port: rows in memory, read as live delivery reads them, each read answered
  * when the test says so, in any order, or not at all. And timers that run when the test says so.
  */
-import type { CursorRequest, LedgerReader, PageAfter } from "../../src/store/reader.ts";
+import type { CursorRequest, LedgerReader, PageAfter, Seen } from "../../src/store/reader.ts";
 import {
   type EventRow,
   lastSeqOf,
@@ -122,6 +122,30 @@ export class SlowTable implements LedgerReader {
       eventSeq: this.#end("events", sessionId),
       deleted: this.deleted.has(sessionId),
     };
+  }
+
+  /** The last rows are lost, as by a failover: their numbers are free again. */
+  lose(count: number): void {
+    for (const { stream, sessionId, seq } of this.rows.splice(-count).toReversed()) {
+      this.#ends.set(`${stream} ${sessionId}`, seq - 1n);
+    }
+  }
+
+  async lostOf(seen: readonly Seen[]): Promise<ReadonlySet<Seen>> {
+    if (this.failure !== undefined) throw this.failure;
+    const lost = seen.filter(({ stream, sessionId, head, row }) => {
+      const other = this.rows.some(
+        (one) =>
+          one.stream === stream &&
+          one.sessionId === sessionId &&
+          row !== undefined &&
+          one.seq <= row.seq &&
+          lastSeqOf(one) >= row.seq &&
+          one.id !== row.id,
+      );
+      return other || this.#end(stream, sessionId) < head;
+    });
+    return new Set(lost);
   }
 
   async resolveCursor(request: CursorRequest): Promise<bigint> {

@@ -20,6 +20,8 @@ export interface TcpProxy {
   cut(): void;
   /** As `cut`, and both ends are told by a RST. */
   reset(): void;
+  /** Connections from here on go there; those that are open stay as they are. */
+  goTo(to: HostAndPort): void;
   stop(): Promise<void>;
 }
 
@@ -50,6 +52,7 @@ type Held = "nothing" | "answers" | "everything";
 export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
   const pairs = new Set<Pair>();
   let held: Held = "nothing";
+  let target = to;
   const flow = ({ client, server, isSilent }: Pair): void => {
     if (isSilent) return;
     if (held === "nothing") server.pipe(client);
@@ -58,7 +61,7 @@ export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
     else client.pipe(server);
   };
   const listener = createServer((client) => {
-    const server = connect(to);
+    const server = connect(target);
     const pair: Pair = { client, server, isSilent: false };
     pairs.add(pair);
     flow(pair);
@@ -109,6 +112,9 @@ export async function startTcpProxy(to: HostAndPort): Promise<TcpProxy> {
         client.resetAndDestroy();
         server.resetAndDestroy();
       }
+    },
+    goTo: (next) => {
+      target = next;
     },
     stop: async () => {
       cut();

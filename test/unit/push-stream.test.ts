@@ -56,6 +56,7 @@ class Bench implements Clock {
             return settle.promise;
           },
         },
+        lostAfter: () => Promise.resolve(undefined),
         rates: {
           charge: (_payer, _sessionId, bytes) => {
             this.charged.push(bytes);
@@ -394,6 +395,7 @@ describe("limits", () => {
       ingest: { open: never, push: never },
       rates: { charge: () => 0 },
       groups: new OpenGroups(),
+      lostAfter: never,
       order: { observe: () => undefined },
       clock: { nowMicros: () => 0n, monotonicMs: () => 0 },
       timers: { after: () => () => undefined },

@@ -256,6 +256,8 @@ export type WatchSessionMessagesRequest = Message<"ambient.v1.WatchSessionMessag
   /**
    * Deliver messages with a higher seq; 0 and below: from the beginning. Above the head of a known
    * session: OUT_OF_RANGE (CURSOR_BEYOND_HEAD), because a restored backup must not swallow rows.
+   * A watch whose rows the database loses later (a failover, a restored backup) ends in the same way:
+   * drop what you have of the session and watch from 0.
    *
    * @generated from field: int64 after_seq = 2;
    */

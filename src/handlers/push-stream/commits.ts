@@ -8,13 +8,15 @@
  * Ingest stores none of what comes after a push that it rejected, so the first rejection is the end.
  */
 import type { EventRow as AguiRow } from "../../agui/rows.ts";
-import { ServiceError } from "../../base/errors.ts";
+import { type ErrorReason, ServiceError } from "../../base/errors.ts";
 import type { CompressedRow } from "../../compressor/compressor.ts";
 import { encodeFragments } from "../../compressor/fragments.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { Acknowledged } from "../../ingest/item.ts";
+import { RangeGap } from "../../ingest/refusal.ts";
 import type { NewRow, Push } from "../../store/push.ts";
-import type { OpenedStream } from "../../store/streams.ts";
+import { committedEventsLost } from "../../store/refusals.ts";
+import type { OpenedStream, ToldStream } from "../../store/streams.ts";
 import { newEventRow } from "../new-event-row.ts";
 import type { OrderObserver } from "../order.ts";
 import type { FragmentEvent } from "./intake.ts";
@@ -28,6 +30,8 @@ const IN_FLIGHT_MAX = 2;
 
 export interface CommitParts {
   readonly ingest: Pick<Ingest, "push">;
+  /** As the store has it. */
+  readonly lostAfter: (told: ToldStream) => Promise<bigint | undefined>;
   readonly order: OrderObserver;
   readonly meter: StreamMeter;
 }
@@ -121,11 +125,23 @@ export class StreamCommits {
       this.numbers.committed(handover);
       this.#committed(acknowledged, observables);
     } catch (error) {
-      failure = ServiceError.from(error);
+      failure = await this.#failureOf(handover, ServiceError.from(error));
     }
     this.#inFlight -= 1;
     this.#parts.meter.settled(handover.payloadBytes);
     this.#stream.settled(failure);
+  }
+
+  /** What does not follow on a range that was committed: then that one is lost. */
+  async #failureOf({ firstClientSeq }: Handover, failure: ServiceError): Promise<ServiceError> {
+    const lastClientSeq = this.numbers.lastCommitted;
+    const mayBeLoss = failure instanceof RangeGap || MAY_BE_LOSS.has(failure.reason);
+    if (!mayBeLoss || firstClientSeq !== lastClientSeq + 1n) return failure;
+    const { sessionId, opened } = this.#stream;
+    const lost = await this.#parts
+      .lostAfter({ sessionId, opened, lastClientSeq })
+      .catch(() => undefined);
+    return lost === undefined ? failure : committedEventsLost(lost + 1n);
   }
 
   #isTime(): boolean {
@@ -144,6 +160,8 @@ export class StreamCommits {
     if (!deduplicated) this.#parts.order.observe(rows, observables);
   }
 }
+
+const MAY_BE_LOSS: ReadonlySet<ErrorReason> = new Set(["STREAM_REPLACED", "SESSION_NOT_FOUND"]);
 
 /** What was received is stored whether or not the caller is still there: it need not send it again. */
 function staysWanted(): boolean {

@@ -136,8 +136,12 @@ export class EventStream {
     if (lane.base === undefined) lane.refusals = opened.refused; // Of others, who used the epoch before.
     // Behind what it has acknowledged stands only a service that was restored from a backup: what it
     // lost is lost, and its numbers go on from where they are.
-    const isBehind = lane.base !== undefined && opened.lastClientSeq < lane.base + settled;
-    if (isBehind) lane.refusals = opened.refused;
+    const lost = lane.base === undefined ? 0n : lane.base + settled - opened.lastClientSeq;
+    const isBehind = lost > 0n;
+    if (isBehind) {
+      lane.refusals = opened.refused;
+      this.#book.tell({ kind: "lost", stream: "events", count: Number(lost) });
+    }
     const base = isBehind || lane.base === undefined ? opened.lastClientSeq - settled : lane.base;
     this.#book.opened(lane, opened.producerEpoch, base);
     // A process that comes after this one must know under which epoch things were sent.

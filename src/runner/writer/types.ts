@@ -152,6 +152,11 @@ export type WriterProblem =
       readonly reason: string;
       readonly message: string;
     }
+  /**
+   * So many events that the service had acknowledged are lost: its database went back, by a failover or
+   * a restored backup. They are not sent again; what comes after them is.
+   */
+  | { readonly kind: "lost"; readonly stream: "events"; readonly count: number }
   /** A call failed and is tried again. Told at the first failure in a row, of each kind of record. */
   | {
       readonly kind: "unreachable";

@@ -1,0 +1,128 @@
+/**
+ * What happens to a database as a whole: a copy of a server that is stopped, kept as a backup, or run as
+ * a standby that follows the server, falls behind, and takes its place.
+ *
+ * Of the programs of PostgreSQL only `postgres` is used: the embedded package brings no pg_basebackup,
+ * and the files of a server that was stopped in order are a base backup.
+ */
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { appendFile, mkdir, readdir, readlink, rm, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { findBinaries, programPath, usableBinaries } from "../../src/store/embedded/binaries.ts";
+import { freePort } from "../../src/store/embedded/free-port.ts";
+import { serverState } from "../../src/store/embedded/pid-file.ts";
+import { choosePlace } from "../../src/store/embedded/place.ts";
+import { spawnAs } from "../../src/store/embedded/program.ts";
+import { serverArguments } from "../../src/store/embedded/settings.ts";
+import { makeDirectory, pgDataIn, recordingLog, withSql } from "./embedded-fixture.ts";
+import { eventually } from "./eventually.ts";
+
+const run = promisify(execFile);
+
+/** Copies the files of an embedded server that was stopped in order; resolves with their DATA_DIR. */
+export async function copyOfStopped(dataDir: string): Promise<string> {
+  const copy = await makeDirectory();
+  await copyInto(dataDir, copy);
+  return copy;
+}
+
+/** The server there is stopped; its files become those of the copy. */
+export async function restore(copy: string, dataDir: string): Promise<void> {
+  await rm(join(dataDir, "postgres"), { recursive: true });
+  await copyInto(copy, dataDir);
+}
+
+async function copyInto(from: string, to: string): Promise<void> {
+  await run("cp", ["-a", join(from, "postgres"), join(to, "postgres")]);
+  const links = join(pgDataIn(to), "pg_tblspc");
+  for (const name of await readdir(links)) {
+    const original = await readlink(join(links, name));
+    const own = join(to, "tablespaces", name);
+    await mkdir(join(to, "tablespaces"), { recursive: true });
+    await run("cp", ["-a", original, own]);
+    await rm(join(links, name));
+    await symlink(own, join(links, name));
+  }
+}
+
+/** A server that follows another one, asynchronously, until it is promoted. */
+export class Standby implements AsyncDisposable {
+  readonly url: string;
+  readonly #child: ChildProcess;
+
+  private constructor(url: string, child: ChildProcess) {
+    this.url = url;
+    this.#child = child;
+  }
+
+  /** `dataDir`: a copy of the server at `primaryUrl`, which runs again. */
+  static async start(dataDir: string, primaryUrl: string): Promise<Standby> {
+    const log = recordingLog();
+    const options = { log, userName: "postgres", systemDir: "/var/lib/session-ledger" };
+    const place = await choosePlace(dataDir, options);
+    const binaries = await usableBinaries(await findBinaries(), { ...place, log });
+    const pgData = pgDataIn(dataDir);
+    const { hostname: host, port: primaryPort, username: user, password } = new URL(primaryUrl);
+    const primary = `host=${host} port=${primaryPort} user=${user} password=${password}`;
+    // Only its own line is added to files that belong to the server's user; the new one is empty.
+    await writeFile(join(pgData, "standby.signal"), "", { mode: 0o644 });
+    await appendFile(
+      join(pgData, "postgresql.auto.conf"),
+      `primary_conninfo = '${primary}'\nwal_retrieve_retry_interval = '100ms'\n`,
+    );
+    const port = await freePort();
+    const child = spawn(programPath(binaries, "postgres"), [...serverArguments({ pgData, port })], {
+      ...spawnAs(place.account),
+      stdio: "ignore",
+    });
+    const url = new URL(primaryUrl);
+    url.port = String(port);
+    await eventually(async () => {
+      const state = await serverState(pgData, child.pid ?? -1);
+      if (state !== "ready") throw new Error(`the standby is ${state ?? "not there"}`);
+    });
+    return new Standby(url.href, child);
+  }
+
+  /** Resolves when all that the other server has committed by now is here. */
+  async caughtUp(primaryUrl: string): Promise<void> {
+    const [at] = await withSql(
+      primaryUrl,
+      (sql) => sql<{ lsn: string }[]>`select pg_current_wal_flush_lsn()::text as lsn`,
+    );
+    await eventually(async () => {
+      const [is] = await withSql(
+        this.url,
+        (sql) => sql<{ there: boolean }[]>`
+          select pg_last_wal_replay_lsn() >= ${at?.lsn ?? ""}::pg_lsn as there`,
+      );
+      if (is?.there !== true) throw new Error("the standby is behind");
+    });
+  }
+
+  /** From here on it gets nothing more of the other server. */
+  async fallBehind(): Promise<void> {
+    await withSql(this.url, async (sql) => {
+      await sql.unsafe("alter system set primary_conninfo = ''");
+      await sql`select pg_reload_conf()`;
+    });
+    await eventually(async () => {
+      const receivers = await withSql(this.url, (sql) => sql`select 1 from pg_stat_wal_receiver`);
+      if (receivers.length > 0) throw new Error("the standby still follows");
+    });
+  }
+
+  /** Resolves when it takes writes. */
+  async promote(): Promise<void> {
+    await withSql(this.url, (sql) => sql`select pg_promote()`);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const ended = once(this.#child, "exit");
+    this.#child.kill("SIGINT");
+    await ended;
+  }
+}
