@@ -226,7 +226,8 @@ export const DOOR_SETTINGS = {
     fallback: 4_294_967_296,
     min: 1_024,
     max: 100_000_000_000_000,
-    meaning: "Payload bytes that one session holds. Above it: FAILED_PRECONDITION (SESSION_FULL).",
+    meaning:
+      "Bytes that one session holds: payloads, senders, run ids, fragment indexes. Above it: FAILED_PRECONDITION (SESSION_FULL).",
   }),
 } as const;
 

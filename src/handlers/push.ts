@@ -25,7 +25,7 @@ import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/item.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Redactor } from "../redaction/redactor.ts";
-import type { Push } from "../store/push.ts";
+import { type Push, storedBytesOf } from "../store/push.ts";
 import {
   checkEpoch,
   checkKey,
@@ -80,8 +80,10 @@ export function createPushHandlers(
   { ingest, rates, clock, order, groups, redactor }: PushParts,
   options: PushOptions,
 ): PushHandlers {
-  const pay = ({ sessionId, payload }: PushRequest, { principal }: CallContext): void =>
-    rates.take(principal, sessionId, Buffer.byteLength(payload));
+  const pay = ({ sessionId, rows }: Unattributed, { principal }: CallContext): void => {
+    const bytes = rows.reduce((sum, row) => sum + storedBytesOf(row), 0);
+    rates.take(principal, sessionId, bytes);
+  };
   const store = (push: Unattributed, context: CallContext): Promise<Acknowledged> =>
     ingest.push(
       { ...push, actor: actorOf(context.principal) },
@@ -92,8 +94,8 @@ export function createPushHandlers(
     async pushSessionMessage(request, context) {
       refuse(messageViolations(request));
       refuseLargePayload(request.payload, options.payloadBytesMax);
-      pay(request, context);
       const push = messagePush(request, { redactor, nowMicros: clock.nowMicros() });
+      pay(push, context);
       const { rows, deduplicated } = await store(push, context);
       const [row] = rows;
       if (row?.stream !== "messages") throw new Error("a message became an event");
@@ -106,7 +108,7 @@ export function createPushHandlers(
       const payload = redactor?.payload(request.payload) ?? request.payload;
       const accepted = acceptEvent(request, payload, { mode, nowMicros: clock.nowMicros() });
       const push = eventPush(request, accepted);
-      pay(request, context);
+      pay(push, context);
       groups.close(request.sessionId);
       const { rows, deduplicated } = await store(push, context);
       if (!deduplicated) order.observe(rows, accepted);

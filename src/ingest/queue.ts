@@ -12,7 +12,7 @@
  * does one whose own batch took too long, until a batch of it is committed.
  */
 import { SLOW_SESSIONS_MAX } from "./limits.ts";
-import { Independent, type NewRow, type Push } from "../store/push.ts";
+import { Independent, type NewRow, type Push, storedBytesOf } from "../store/push.ts";
 
 export interface Waiting {
   readonly push: Push;
@@ -166,9 +166,8 @@ export class PushQueue<T extends Waiting> {
 const ROW_OVERHEAD_BYTES = 256;
 
 /** What a row takes of the bounds of a batch and of the queue. */
-export function bytesOf({ payload, sender, fragments }: NewRow): number {
-  const others = (sender?.length ?? 0) + (fragments?.length ?? 0);
-  return Buffer.byteLength(payload) + others + ROW_OVERHEAD_BYTES;
+export function bytesOf(row: NewRow): number {
+  return storedBytesOf(row) + ROW_OVERHEAD_BYTES;
 }
 
 /** From the front, at least one, up to the limits, and not past one that depends on an earlier one. */

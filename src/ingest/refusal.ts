@@ -98,7 +98,7 @@ export function sessionFull(
   sessionId: string,
   { of, max }: Extract<Outcome, { readonly kind: "full" }>,
 ): ServiceError {
-  const what = of === "rows" ? "rows (SESSION_ROWS_MAX)" : "payload bytes (SESSION_BYTES_MAX)";
+  const what = of === "rows" ? "rows (SESSION_ROWS_MAX)" : "bytes (SESSION_BYTES_MAX)";
   const message = `session ${sessionId} has no room for this: it may hold ${max} ${what}`;
   return new ServiceError("failed_precondition", "SESSION_FULL", message);
 }

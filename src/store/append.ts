@@ -1,6 +1,6 @@
 /**
  * Appends pushes to their sessions: many in one call, one transaction, one fsync. The rules are in
- * the function ledger_append (migrations/0004_session_limits.sql), which stores a batch whole or tells what
+ * the function ledger_append (migrations/0006_stored_bytes.sql), which stores a batch whole or tells what
  * of it must be refused; then the rest goes again. Each turn settles a push at least, and a batch in
  * which nothing is refused, the ordinary one, takes one.
  */
@@ -33,15 +33,18 @@ export interface AppendOptions {
 interface Answer {
   /** Stored: session, message_seq, event_seq, open run, as they were before. */
   readonly bases?: readonly (readonly [string, string, string, string | null])[];
-  /** With `bases`: the most rows, and payload bytes, that one of these sessions held before. */
+  /** With `bases`: the most rows, and bytes, that one of these sessions held before. */
   readonly most?: readonly [number, number];
   /** Nothing stored, because of these sessions. */
   readonly sessions?: readonly (readonly [string, "busy" | "not_found" | "deleted"])[];
   /** Nothing stored, because of these pushes: number in the batch, why, number of the kept row. */
   readonly pushes?: readonly RefusedPush[] | null;
   readonly ranges?: readonly RefusedPush[] | null;
-  /** Nothing stored, because these sessions cannot take it all: the rows and bytes that they hold. */
-  readonly full?: readonly (readonly [string, number, number])[];
+  /**
+   * Nothing stored, because these sessions cannot take it all: the rows and bytes that they hold, and
+   * those of the id of their open run.
+   */
+  readonly full?: readonly (readonly [string, number, number, number])[];
 }
 type RefusedPush = readonly [number, Verdict, string | null];
 type Verdict = "stale_epoch" | "deduplicated" | "key_reused" | "stream_replaced" | "gap";
@@ -124,6 +127,8 @@ async function appendOnce(
     : roomInAll(pushes, answer.full, options.limits);
 }
 
+/** The longest id of a run: while there is room for it, the open run need not be asked for its own. */
+const RUN_ID_BYTES_MAX = 128;
 const NOTHING: ReadonlySet<Push> = new Set();
 
 function roomInAll(
@@ -132,9 +137,9 @@ function roomInAll(
   limits: SessionLimits | undefined,
 ): Turn {
   if (limits === undefined) throw new Error("ledger_append kept a limit that it was not given");
-  const rooms = full.map(([sessionId, rows, bytes]) => {
+  const rooms = full.map(([sessionId, rows, bytes, runBytes]) => {
     const own = pushes.filter((push) => push.sessionId === sessionId);
-    return roomFor(own, { rows, bytes }, limits);
+    return roomFor(own, { rows, bytes, runBytes }, limits);
   });
   return {
     settled: new Map(rooms.flatMap(({ refused }) => [...refused])),
@@ -269,7 +274,8 @@ function usedJson({ sessions }: Arrangement, limits: SessionLimits | undefined):
       m: use.messages.toString(),
       e: use.events.toString(),
       n: use.rows,
-      b: use.payloadBytes,
+      b: use.bytes,
+      q: use.openRunRows,
       ep: use.epoch?.toString(),
       cs: use.lastClientSeq?.toString(),
       rf: use.refused === 0 ? undefined : use.refused,
@@ -288,7 +294,7 @@ function limitsOf(
   let bytes = 0;
   for (const use of uses) {
     rows = Math.max(rows, use.rows);
-    bytes = Math.max(bytes, use.payloadBytes);
+    bytes = Math.max(bytes, use.bytes + use.openRunRows * RUN_ID_BYTES_MAX);
   }
   return { rx, bx, rr: rx - rows, br: bx - bytes };
 }

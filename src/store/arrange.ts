@@ -3,7 +3,7 @@
  * takes, and in which run it is. What the batch cannot know, the counters and the run that is open
  * when it begins, is added under the lock.
  */
-import type { NewRow, Place, Push } from "./push.ts";
+import { type NewRow, type Place, type Push, storedBytesOf } from "./push.ts";
 
 /** A row and its place: `offset` numbers after the session's counter of its stream. */
 export interface Arranged {
@@ -22,7 +22,10 @@ export interface SessionUse {
   messages: bigint;
   events: bigint;
   rows: number;
-  payloadBytes: number;
+  /** What is stored, but for the run ids of the rows that are counted next. */
+  bytes: number;
+  /** Rows in the run that is open when the batch begins. */
+  openRunRows: number;
   epoch: bigint | undefined;
   /** Of the last range; undefined: there is none. */
   lastClientSeq: bigint | undefined;
@@ -64,7 +67,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
 function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   const first = row === push.rows[0];
   use.rows += 1;
-  use.payloadBytes += Buffer.byteLength(row.payload);
+  use.bytes += storedBytesOf(row);
   if (push.stream === "messages") {
     const offset = use.messages;
     use.messages += 1n;
@@ -74,6 +77,8 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   use.events += BigInt(row.eventCount);
   if (row.mark?.kind === "open") use.runId = row.mark.runId;
   const { runId } = use; // The row that closes a run belongs to it.
+  if (runId === undefined) use.openRunRows += 1;
+  else use.bytes += Buffer.byteLength(runId);
   if (row.mark?.kind === "close") use.runId = "";
   return { push, row, first, offset, runId };
 }
@@ -105,7 +110,8 @@ function unused(sessionId: string): SessionUse {
     messages: 0n,
     events: 0n,
     rows: 0,
-    payloadBytes: 0,
+    bytes: 0,
+    openRunRows: 0,
     epoch: undefined,
     lastClientSeq: undefined,
     refused: 0,

@@ -7,6 +7,13 @@ import { microsColumn } from "./times.ts";
 
 export const TABLE = { messages: sessionMessages, events: sessionEvents } as const;
 
+/** What is stored of a row for its limits: the texts and bytes of it that may be long. */
+export function storedBytes(stream: StreamName): SQL {
+  return stream === "messages"
+    ? sql`octet_length(payload) + coalesce(octet_length(sender), 0)`
+    : sql`octet_length(payload) + coalesce(octet_length(run_id), 0) + coalesce(octet_length(fragments), 0)`;
+}
+
 /** Without session_id: a read is of one session, and its caller knows which. */
 export function columnsOf(stream: StreamName): SQL {
   return stream === "messages"

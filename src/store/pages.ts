@@ -8,7 +8,7 @@
  *                      the rows before it that match; what matches beyond comes with the next page
  */
 import { type SQL, sql } from "drizzle-orm";
-import { columnsOf, rowOf, TABLE } from "./columns.ts";
+import { columnsOf, rowOf, storedBytes, TABLE } from "./columns.ts";
 import { type Database, SERVER } from "./database.ts";
 import { lastSeqOf, type RowOf, type StreamName } from "./rows.ts";
 import { isoOf } from "./times.ts";
@@ -184,11 +184,7 @@ const WHENEVER: Span = { startMicros: undefined, endMicros: undefined };
 
 /** What a row takes in an answer: all that can be long, and no less than the rest of it. */
 function bytesOf(stream: StreamName): SQL {
-  const others =
-    stream === "messages"
-      ? sql`coalesce(octet_length(sender), 0)`
-      : sql`coalesce(octet_length(fragments), 0) + coalesce(octet_length(run_id), 0)`;
-  return sql`octet_length(payload) + ${others} + ${ROW_OVERHEAD_BYTES}::int`;
+  return sql`${storedBytes(stream)} + ${ROW_OVERHEAD_BYTES}::int`;
 }
 
 /** A row without an index comes whole, as one. */

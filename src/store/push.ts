@@ -22,6 +22,12 @@ export interface NewRow {
   readonly sentAtMicros: bigint | undefined;
 }
 
+/** What is stored of a row for its limits, beside the id of its run: the texts and bytes that may be long. */
+export function storedBytesOf({ payload, sender, fragments }: NewRow): number {
+  const beside = sender === undefined ? 0 : Buffer.byteLength(sender);
+  return Buffer.byteLength(payload) + beside + (fragments?.length ?? 0);
+}
+
 /** The numbers that a part of a push stream stands for, as its client counts them. */
 export interface StreamRange {
   /** What opening the stream answered. */

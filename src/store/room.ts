@@ -9,7 +9,7 @@
  * A range of a push stream is refused here only if those before it are stored or go now: what follows
  * one that is refused has a gap before it, and that comes before the limits.
  */
-import type { Outcome, Push, SessionLimits } from "./push.ts";
+import { type Outcome, type Push, type SessionLimits, storedBytesOf } from "./push.ts";
 
 /** What a session holds, or what a push adds to it. */
 export interface Amount {
@@ -22,38 +22,48 @@ export interface Room {
   readonly later: ReadonlySet<Push>;
 }
 
+/** A session, and how long the id of its open run is, which each event row of the run stores. */
+interface Held extends Amount {
+  readonly runBytes: number;
+}
+
 /** Of one session, in the order of the batch. */
-export function roomFor(pushes: readonly Push[], held: Amount, limits: SessionLimits): Room {
+export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimits): Room {
   const refused = new Map<Push, Outcome>();
   const later = new Set<Push>();
   let taken = held;
   let isRangeLeft = false;
   for (const push of pushes) {
     const isRange = push.range !== undefined;
-    const adds = amountOf(push);
-    const alone = adds.rows === 0 ? undefined : excessOf(plus(held, adds), limits);
+    // Those before it may end the run that is open: without them its id counts, with them perhaps not.
+    const isFirst = taken === held && later.size === 0;
+    const least = plus(isFirst ? held : { ...held, runBytes: 0 }, push);
+    const alone = push.rows.length === 0 ? undefined : excessOf(least, limits);
+    const together = plus(taken, push);
     if (isRange && isRangeLeft) {
       later.add(push);
     } else if (alone !== undefined) {
       refused.set(push, alone);
       isRangeLeft ||= isRange;
-    } else if (later.size > 0 || excessOf(plus(taken, adds), limits) !== undefined) {
+    } else if (later.size > 0 || excessOf(together, limits) !== undefined) {
       later.add(push);
       isRangeLeft ||= isRange;
     } else {
-      taken = plus(taken, adds);
+      taken = together;
     }
   }
   return { refused, later };
 }
 
-function amountOf({ rows }: Push): Amount {
-  const bytes = rows.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0);
-  return { rows: rows.length, bytes };
-}
-
-function plus(one: Amount, other: Amount): Amount {
-  return { rows: one.rows + other.rows, bytes: one.bytes + other.bytes };
+/** As `arrange` counts it. */
+function plus(held: Held, { stream, rows }: Push): Held {
+  let { bytes, runBytes } = held;
+  for (const row of rows) {
+    if (row.mark?.kind === "open") runBytes = Buffer.byteLength(row.mark.runId);
+    bytes += storedBytesOf(row) + (stream === "events" ? runBytes : 0);
+    if (row.mark?.kind === "close") runBytes = 0;
+  }
+  return { rows: held.rows + rows.length, bytes, runBytes };
 }
 
 function excessOf({ rows, bytes }: Amount, limits: SessionLimits): Outcome | undefined {

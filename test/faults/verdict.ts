@@ -115,9 +115,13 @@ async function wrongCounts(
     select s.id, s.row_count || ' rows, ' || s.payload_bytes || ' bytes' as says,
       coalesce(held.n, 0) || ' rows, ' || coalesce(held.bytes, 0) || ' bytes' as holds
     from sessions s left join (
-      select session_id, count(*) as n, sum(octet_length(payload)) as bytes from (
-        select session_id, payload from session_messages
-        union all select session_id, payload from session_events
+      select session_id, count(*) as n, sum(bytes) as bytes from (
+        select session_id, octet_length(payload) + coalesce(octet_length(sender), 0) as bytes
+        from session_messages
+        union all
+        select session_id, octet_length(payload) + coalesce(octet_length(run_id), 0)
+          + coalesce(octet_length(fragments), 0)
+        from session_events
       ) kept group by session_id
     ) held on held.session_id = s.id
     where s.id = any (${[...sessionIds]})

@@ -37,10 +37,14 @@ class Model {
     }
     if (push.epoch !== undefined && push.epoch < this.#epoch) return { kind: "stale_epoch" };
     const rows = this.held.rows + push.rows.length;
-    const bytes = push.rows.reduce(
-      (sum, row) => sum + Buffer.byteLength(row.payload),
-      this.held.bytes,
-    );
+    let run = this.#run;
+    let { bytes } = this.held;
+    for (const { payload, sender = "", fragments, mark } of push.rows) {
+      if (mark?.kind === "open") run = mark.runId;
+      bytes += Buffer.byteLength(payload + sender) + (fragments?.length ?? 0);
+      if (push.stream === "events") bytes += Buffer.byteLength(run);
+      if (mark?.kind === "close") run = "";
+    }
     const { sessionRowsMax, sessionBytesMax } = this.#limits;
     if (rows > sessionRowsMax) return { kind: "full", of: "rows", max: sessionRowsMax };
     if (bytes > sessionBytesMax) return { kind: "full", of: "bytes", max: sessionBytesMax };

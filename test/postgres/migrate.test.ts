@@ -74,7 +74,7 @@ describe("migrations", () => {
     await migrateUp(created.url);
     await pushOne();
     const { applied, pending } = await migrateDown(created.url);
-    expect([applied.at(-1), pending]).toEqual(["0004_session_limits", ["0005_project_index"]]);
+    expect([applied.at(-1), pending]).toEqual(["0005_project_index", ["0006_stored_bytes"]]);
     await migrateUp(created.url);
     expect(await client`select seq from session_events`).toEqual([{ seq: "1" }]);
   });

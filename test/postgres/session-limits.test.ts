@@ -50,6 +50,35 @@ describe("what a session may hold", () => {
     expect(await heldBy(ledger, "bytes")).toEqual({ kept: held, found: held });
   });
 
+  test("bytes of senders, run ids and fragment indexes, which were not counted", async () => {
+    const id = "beside";
+    const row = (more: object) => ({ rows: [newRow({ payload: "{}", ...more })] });
+    const opens = row({ mark: { kind: "open", runId: "r".repeat(100) } });
+    const message = { stream: "messages", ...row({ sender: "é".repeat(100) }) } as const;
+    expect(await run([newPush(id, opens), newPush(id, message)])).toBe("stored stored");
+    // 2 + 100, 2 + 200, and of the next one 2 + 100 of the run that is open, and its index.
+    const indexed = (bytes: number) => newPush(id, row({ fragments: new Uint8Array(bytes) }));
+    expect(await run([indexed(595)])).toBe("full");
+    expect(await run([indexed(594)])).toBe("stored");
+    const held = { rows: 3, bytes: 1_000 };
+    expect(await heldBy(ledger, id)).toEqual({ kept: held, found: held });
+  });
+
+  test("run ids count from the run in which each row of a batch is, also when a part has no room", async () => {
+    const id = "runs";
+    const opening = (runId: string) => newRow({ payload: "{}", mark: { kind: "open", runId } });
+    const closing = newRow({ payload: "{}", mark: { kind: "close" } });
+    const first = newPush(id, { rows: [opening("a".repeat(50)), closing] });
+    // The session holds 104 with it; the next has no room, so that the last is outside of any run.
+    const second = newPush(id, {
+      rows: [opening("b".repeat(120)), newRow({ payload: "x".repeat(700) })],
+    });
+    const third = newPush(id, { rows: [newRow({ payload: "x".repeat(890) })] });
+    expect(await run([first, second, third])).toBe("stored full stored");
+    const held = { rows: 3, bytes: 994 };
+    expect(await heldBy(ledger, id)).toEqual({ kept: held, found: held });
+  });
+
   test("the rows of one push are stored whole or not", async () => {
     const two = { rows: [newRow(), newRow()] };
     expect(await run([newPush("whole", two), newPush("whole", two), newPush("whole")])).toBe(
@@ -108,9 +137,33 @@ test("an instance of the version before, which counts nothing, is counted for an
   expect(await run([newPush("old")])).toBe("full");
 });
 
+test("an instance of the version before, which counts payloads alone, is counted for", async () => {
+  const id = "old-bytes";
+  const opens = newRow({ payload: "{}", mark: { kind: "open", runId: "r".repeat(10) } });
+  expect(await run([newPush(id, { rows: [opens] })])).toBe("stored");
+  const row = (more: object) =>
+    JSON.stringify([
+      {
+        s: id,
+        p: "0",
+        id: newRow().id,
+        ty: "user",
+        pl: "four",
+        ca: "2026-01-01T00:00:00Z",
+        ...more,
+      },
+    ]);
+  const use = { s: id, m: "1", e: "1", n: 2, b: 8, w: false, rx: 3, bx: 1_000, rr: 1, br: 992 };
+  await client`select ledger_append(array[${id}], true, false, null,
+    ${row({ snd: "é" })}::text::json, ${row({ n: 1, w: false, cf: true, fr: "\\x0102" })}::text::json,
+    ${JSON.stringify([use])}::text::json)`;
+  const held = { rows: 3, bytes: 12 + 4 + 2 + 4 + 10 + 2 };
+  expect(await heldBy(ledger, id)).toEqual({ kept: held, found: held });
+});
+
 test("what was pushed between a step down and the next step up is counted", async () => {
   await run([newPush("before"), newPush("unused", { rows: [] })]);
-  await migrateDown(ledger.url);
+  await migrateDown(ledger.url, { force: true });
   const use = (id: string) => [{ s: id, m: "1", e: "0", w: false }];
   for (const id of ["before", "between"]) {
     const row = {

@@ -1,6 +1,7 @@
 /** Sessions whose rows were stored long ago: pushed as ever, and then given another time. */
 import { sql } from "drizzle-orm";
 import { append } from "../../src/store/append.ts";
+import { storedBytes } from "../../src/store/columns.ts";
 import type { Database } from "../../src/store/database.ts";
 import type { NewRow } from "../../src/store/push.ts";
 import type { StreamName } from "../../src/store/rows.ts";
@@ -79,7 +80,7 @@ export async function holdingOf(database: Database, sessionId: string): Promise<
   };
   const [off] = await database.run(sql`
     select (row_count - (select count(*) from (${rowsOf(sessionId)}) r))::int as rows,
-      (payload_bytes - (select coalesce(sum(octet_length(payload)), 0) from (${rowsOf(sessionId)}) r))::int as bytes
+      (payload_bytes - (select coalesce(sum(bytes), 0) from (${rowsOf(sessionId)}) r))::int as bytes
     from sessions where id = ${sessionId}`);
   return {
     messages: await seqs("session_messages"),
@@ -90,5 +91,5 @@ export async function holdingOf(database: Database, sessionId: string): Promise<
 }
 
 const rowsOf = (sessionId: string) => sql`
-  select payload from session_messages where session_id = ${sessionId}
-  union all select payload from session_events where session_id = ${sessionId}`;
+  select ${storedBytes("messages")} as bytes from session_messages where session_id = ${sessionId}
+  union all select ${storedBytes("events")} from session_events where session_id = ${sessionId}`;

@@ -17,7 +17,7 @@ const rangeOf = (rows: number, firstClientSeq: bigint): Push => {
 
 /** One letter a push: goes now, later, or is refused because of rows or bytes. */
 function fates(pushes: readonly Push[], held: { rows: number; bytes: number }): string {
-  const { refused, later } = roomFor(pushes, held, LIMITS);
+  const { refused, later } = roomFor(pushes, { ...held, runBytes: 0 }, LIMITS);
   return pushes
     .map((push) => {
       const outcome = refused.get(push);
@@ -49,4 +49,13 @@ describe("room", () => {
       "nll",
     );
   });
+});
+
+test("a push that has room only when the run ends before it is asked again, and not refused", () => {
+  const closing = newPush("s", { rows: [newRow({ payload: "", mark: { kind: "close" } })] });
+  const held = { rows: 0, bytes: 850, runBytes: 100 };
+  const next = pushOf(1, 100);
+  const { refused, later } = roomFor([closing, next], held, LIMITS);
+  expect([refused.size, later.has(next)]).toEqual([0, true]);
+  expect(roomFor([pushOf(1, 101)], held, LIMITS).refused.size).toBe(1);
 });

@@ -43,18 +43,20 @@ export async function writeRows(
     m: use.messages.toString(),
     e: use.events.toString(),
     n: use.rows,
-    b: use.payloadBytes,
+    b: use.bytes,
+    q: use.openRunRows,
     w: use.runId !== undefined,
     rid: use.runId === "" ? undefined : use.runId,
     la: isoOf(latestOf(placed, use.sessionId)),
   }));
   await transaction.execute(sql`
     update sessions set message_seq = message_seq + r.m, event_seq = event_seq + r.e,
-      row_count = row_count + r.n, payload_bytes = payload_bytes + r.b,
+      row_count = row_count + r.n,
+      payload_bytes = payload_bytes + r.b + r.q * coalesce(octet_length(open_run_id), 0),
       open_run_id = case when r.w then r.rid else open_run_id end,
       last_activity_at = greatest(last_activity_at, r.la)
     from json_to_recordset(${JSON.stringify(used)}::text::json) as
-      r(s text, m bigint, e bigint, n bigint, b bigint, w boolean, rid text, la timestamptz)
+      r(s text, m bigint, e bigint, n bigint, b bigint, q bigint, w boolean, rid text, la timestamptz)
     where sessions.id = r.s`);
 }
 

@@ -15,7 +15,7 @@
  * subtracted from the row as it is under the lock: PostgreSQL follows it to its newest version.
  */
 import { type SQL, sql } from "drizzle-orm";
-import { TABLE } from "../columns.ts";
+import { storedBytes, TABLE } from "../columns.ts";
 import type { Database, Fields } from "../database.ts";
 import type { StreamName } from "../rows.ts";
 import { isoOf } from "../times.ts";
@@ -26,7 +26,7 @@ import { isoOf } from "../times.ts";
  * cores shared with other work, November 2026).
  */
 export const ERASED_ROWS_MAX = 500;
-/** Of payloads; one row may have more. Each 2 KB of a large one is a row of its own to PostgreSQL. */
+/** Of what is stored; one row may have more. Each 2 KB of a large one is a row of its own to PostgreSQL. */
 const ERASED_BYTES_MAX = 4 * 1024 * 1024;
 
 /** Rows from the beginning of a stream. */
@@ -41,7 +41,7 @@ export interface Beginning {
 
 export interface ErasedRows {
   readonly rows: bigint;
-  /** Of payloads. */
+  /** What was stored of them. */
   readonly bytes: bigint;
 }
 
@@ -91,7 +91,7 @@ export function eraseStatement(beginning: Beginning): SQL {
     ), gone as (
       delete from ${TABLE[stream]}
       where session_id = ${sessionId} and seq <= (select seq from cut)
-      returning octet_length(payload) as size
+      returning ${storedBytes(stream)} as size
     ), counted as materialized (
       select count(*) as rows, coalesce(sum(size), 0) as bytes from gone
     ), kept as (
@@ -116,7 +116,7 @@ function beginningOf(
     select seq, size, sum(size) over upwards as bytes, row_number() over upwards as place,
       ${isOld} as is_old
     from (
-      select seq, recorded_at, octet_length(payload) as size from ${TABLE[stream]}
+      select seq, recorded_at, ${storedBytes(stream)} as size from ${TABLE[stream]}
       where session_id = ${sessionId} and seq > ${after.toString()}::bigint ${end}
       order by seq limit ${rowsMax}
     ) beginning
