@@ -246,6 +246,17 @@ export function natsSubject(described: Described & { readonly fallback: string }
   };
 }
 
+/** Lower-case, so that it means the same with quotes and without; short, because a channel is named after it. */
+export function schemaName(described: Described): Setting<string | undefined> {
+  return {
+    ...described,
+    fallback: undefined,
+    expected: "up to 48 lower-case letters, digits and _, without a digit or pg_ at the beginning",
+    secret: false,
+    parse: (text) => (/^(?!pg_)[a-z_][a-z0-9_]{0,47}$/.test(text) ? { value: text } : undefined),
+  };
+}
+
 /** As it is written in the environment and in a gRPC target. */
 export function addressText({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;

@@ -9,6 +9,7 @@ import {
   natsUrl,
   postgresUrl,
   remoteAddress,
+  schemaName,
   type Setting,
 } from "./config-setting.ts";
 import { CLIENT_DOOR_SETTINGS, DOOR_SETTINGS } from "./config-doors.ts";
@@ -47,6 +48,11 @@ export const SERVICE_SETTINGS = {
   databaseUrl: postgresUrl({
     name: "DATABASE_URL",
     meaning: "The PostgreSQL to use. Without it the service runs an embedded one in DATA_DIR.",
+  }),
+  databaseSchema: schemaName({
+    name: "DATABASE_SCHEMA",
+    meaning:
+      "The schema of the tables, made when missing. Without it, the one that the role finds first, which is public.",
   }),
   dataDir: directory({
     name: "DATA_DIR",

@@ -16,7 +16,7 @@ import { type Config, configForLog, loadClientConfig, loadConfig } from "./confi
 import { createLog } from "./observability/log.ts";
 import type { Database } from "./store/database.ts";
 import type { ImportReport } from "./store/import/report.ts";
-import type { MigrationStatus } from "./store/migrate.ts";
+import type { MigrationStatus, SchemaOptions } from "./store/migrate.ts";
 import type { RetentionOptions, RetentionSummary } from "./store/retention/pass.ts";
 
 /** 128 + SIGINT, as a shell reports it. */
@@ -80,17 +80,18 @@ function dataOf(config: Config): string {
 
 /** With the URL of the service's database; an embedded one is started for it, and stopped. */
 async function withDatabaseUrl<T>(config: Config, work: (url: string) => Promise<T>): Promise<T> {
+  const { inSchema } = await import("./store/database.ts");
   if (config.databaseUrl !== undefined) {
-    const { databaseUrl: url } = config;
+    const { databaseUrl: url, databaseSchema } = config;
     const { naming } = await import("./store/failure.ts");
-    return naming({ setting: "DATABASE_URL", url }, () => work(url));
+    return naming({ setting: "DATABASE_URL", url }, () => work(inSchema(url, databaseSchema)));
   }
   const { createEmbeddedPostgres } = await import("./store/embedded/embedded-postgres.ts");
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
   const embedded = createEmbeddedPostgres({ dataDir: config.dataDir, log });
   await embedded.start();
   try {
-    return await work(embedded.url);
+    return await work(inSchema(embedded.url, config.databaseSchema));
   } finally {
     await embedded.stop();
   }
@@ -102,18 +103,19 @@ async function migrate(
   config: Config,
 ): Promise<MigrationStatus> {
   const { migrateDown, migrateUp, migrationStatus } = await import("./store/migrate.ts");
-  const down = (url: string): Promise<MigrationStatus> => migrateDown(url, options);
-  return withDatabaseUrl(config, { up: migrateUp, down, status: migrationStatus }[command]);
+  const run = { up: migrateUp, down: migrateDown, status: migrationStatus }[command];
+  const { databaseSchema: schema } = config;
+  return withDatabaseUrl(config, (url) => run(url, { ...options, schema }));
 }
 
 async function withDatabase<T>(
   config: Config,
-  prepare: (url: string) => Promise<unknown>,
+  prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
   work: (database: Database) => Promise<T>,
 ): Promise<T> {
   const { createDatabase } = await import("./store/database.ts");
   return withDatabaseUrl(config, async (url) => {
-    await prepare(url);
+    await prepare(url, { schema: config.databaseSchema });
     const { statementTimeoutMs, lockTimeoutMs } = config;
     const limits = { connectionsMax: COMMAND_CONNECTIONS, statementTimeoutMs, lockTimeoutMs };
     const database = createDatabase({ url: () => url, ...limits });

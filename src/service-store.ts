@@ -11,7 +11,7 @@ import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import type { CommitFailures } from "./observability/readiness.ts";
 import { append, type AppendOptions, appendNothing } from "./store/append.ts";
-import { createDatabase, type Database } from "./store/database.ts";
+import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/embedded/disk-space.ts";
 import { createEmbeddedPostgres } from "./store/embedded/embedded-postgres.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
@@ -38,13 +38,13 @@ export function createPostgres(
   config: Config,
   hooks: { readonly log: Log; readonly metrics: Metrics },
 ): Postgres {
-  const { databaseUrl, dataDir } = config;
+  const { databaseUrl, dataDir, databaseSchema } = config;
   const restarted = (): void => hooks.metrics.postgresRestarts.inc();
   const embedded =
     databaseUrl === undefined
       ? createEmbeddedPostgres({ dataDir, log: hooks.log, restarted })
       : undefined;
-  const url = (): string => databaseUrl ?? embedded?.url ?? "";
+  const url = (): string => inSchema(databaseUrl ?? embedded?.url ?? "", databaseSchema);
   const database = createDatabase({
     url,
     connectionsMax: config.databaseConnections,
@@ -54,8 +54,10 @@ export function createPostgres(
   const schema: Unit = {
     async start() {
       const { applied } = await (databaseUrl === undefined
-        ? migrateUp(url())
-        : naming({ setting: "DATABASE_URL", url: databaseUrl }, () => migrateUp(databaseUrl)));
+        ? migrateUp(url(), { schema: databaseSchema })
+        : naming({ setting: "DATABASE_URL", url: databaseUrl }, () =>
+            migrateUp(url(), { schema: databaseSchema }),
+          ));
       hooks.log.info({ schema: applied.at(-1) }, "schema is up to date");
     },
     stop: () => Promise.resolve(),

@@ -290,11 +290,11 @@ function createHandlers(parts: HandlerParts, config: Config): ServedMethods {
 /** Which way instances tell each other of commits; none with WAKE_UPS=poll. */
 function createCarrier(
   { database, url }: Pick<Postgres, "database" | "url">,
-  { wakeUps, listenDatabaseUrl, natsUrl = "", natsSubject }: Config,
+  { wakeUps, listenDatabaseUrl, databaseSchema: schema, natsUrl = "", natsSubject }: Config,
 ): Carrier | undefined {
   switch (wakeUps) {
     case "postgres":
-      return createPostgresCarrier({ database, url: () => listenDatabaseUrl ?? url() });
+      return createPostgresCarrier({ database, url: () => listenDatabaseUrl ?? url(), schema });
     case "nats":
       return createNatsCarrier({ url: natsUrl, subject: natsSubject });
     case "poll":

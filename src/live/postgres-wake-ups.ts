@@ -13,17 +13,20 @@ export interface PostgresWayOptions {
   readonly database: Database;
   /** Where to LISTEN: the same database, and no pooler in between. Asked for at every connection. */
   readonly url: () => string;
+  /** DATABASE_SCHEMA: instances on another schema of the database are not to hear of its sessions. */
+  readonly schema?: string | undefined;
 }
 
 export function createPostgresCarrier(
-  { database, url }: PostgresWayOptions,
+  { database, url, schema }: PostgresWayOptions,
   limits: ListenLimits = LISTEN_LIMITS,
 ): Carrier {
-  const send = (payload: string): Promise<void> => notify(database, { channel: CHANNEL, payload });
+  const channel = schema === undefined ? CHANNEL : `${CHANNEL}_${schema}`;
+  const send = (payload: string): Promise<void> => notify(database, { channel, payload });
   return {
     name: "postgres",
     send,
     open: async (received, signal) =>
-      listen({ url: url(), channel: CHANNEL, received, notify: send, signal }, limits),
+      listen({ url: url(), channel, received, notify: send, signal }, limits),
   };
 }

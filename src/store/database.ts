@@ -25,6 +25,12 @@ export interface DatabaseOptions {
   readonly lockTimeoutMs: number;
 }
 
+/** The URL for connections that see this schema and no other; the driver sends the parameters of a URL. */
+export function inSchema(url: string, schema: string | undefined): string {
+  if (schema === undefined) return url;
+  return `${url}${url.includes("?") ? "&" : "?"}search_path=${encodeURIComponent(`"${schema}"`)}`;
+}
+
 export type Field = string | number | boolean | null | Uint8Array;
 export type Fields = Readonly<Record<string, Field>>;
 

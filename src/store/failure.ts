@@ -145,8 +145,11 @@ export function namedError(error: unknown, { setting, url }: NamedDatabase): unk
   return new ServiceError("invalid_argument", "INVALID_REQUEST", message, { cause: error });
 }
 
-/** invalid_authorization_specification, invalid_password; invalid_catalog_name: there is no such database. */
-const REFUSED = /^28|^3D000$/;
+/**
+ * invalid_authorization_specification, invalid_password; invalid_catalog_name: there is no such database;
+ * insufficient_privilege.
+ */
+const REFUSED = /^28|^3D000$|^42501$/;
 /** As Node has them, of a certificate that is not trusted or a handshake that failed. */
 const NO_TLS = /CERT|^ERR_(?:TLS|SSL)_|^UNABLE_TO_/;
 

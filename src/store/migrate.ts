@@ -12,11 +12,19 @@
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { sql } from "drizzle-orm";
+import { getTableName, sql } from "drizzle-orm";
 import { readMigrationFiles } from "drizzle-orm/migrator";
 import postgres from "postgres";
 import { ServiceError } from "../base/errors.ts";
 import { storeError } from "./failure.ts";
+import {
+  importedRows,
+  imports,
+  sessionEvents,
+  sessionMessages,
+  sessions,
+  tokenKeys,
+} from "./schema.ts";
 import { inTransaction, type Transaction } from "./transaction.ts";
 
 const FOLDER = join(import.meta.dirname, "migrations");
@@ -31,6 +39,11 @@ interface Migration {
   readonly statements: readonly string[];
 }
 
+export interface SchemaOptions {
+  /** DATABASE_SCHEMA, which `url` has to name too (`inSchema`). */
+  readonly schema?: string | undefined;
+}
+
 export interface MigrationStatus {
   readonly applied: readonly string[];
   readonly pending: readonly string[];
@@ -38,17 +51,24 @@ export interface MigrationStatus {
   readonly unknown: number;
 }
 
-export async function migrateUp(url: string): Promise<MigrationStatus> {
+export async function migrateUp(
+  url: string,
+  { schema }: SchemaOptions = {},
+): Promise<MigrationStatus> {
+  const table = tableOf(schema);
   return locked(url, async (transaction) => {
-    const { pending } = refuseNewer(await statusOf(transaction));
-    await makeTable(transaction);
+    const status = refuseNewer(await statusOf(transaction, table));
+    const { pending, applied } = status;
+    if (pending.length === 0) return status;
+    await prepare(transaction, { schema, isNew: applied.length === 0 });
+    await makeTable(transaction, table);
     for (const { tag, appliedAs, hash, statements } of known()) {
       if (!pending.includes(tag)) continue;
       await executeAll(transaction, statements);
       await transaction.execute(sql`
-        insert into drizzle.__drizzle_migrations (hash, created_at) values (${hash}, ${appliedAs})`);
+        insert into ${sql.raw(table)} (hash, created_at) values (${hash}, ${appliedAs})`);
     }
-    return statusOf(transaction);
+    return statusOf(transaction, table);
   });
 }
 
@@ -58,30 +78,34 @@ export async function migrateUp(url: string): Promise<MigrationStatus> {
  */
 export async function migrateDown(
   url: string,
-  { force = false }: { readonly force?: boolean } = {},
+  { force = false, schema }: SchemaOptions & { readonly force?: boolean } = {},
 ): Promise<MigrationStatus> {
+  const table = tableOf(schema);
   return locked(url, async (transaction) => {
     if (!force) await refuseWhileInUse(transaction);
-    const status = refuseNewer(await statusOf(transaction));
+    const status = refuseNewer(await statusOf(transaction, table));
     const tag = status.applied.at(-1);
     const migration = known().find((entry) => entry.tag === tag);
     if (migration === undefined) return status;
     const statements = readFileSync(join(FOLDER, `${migration.tag}.down.sql`), "utf8");
     await executeAll(transaction, statements.split("--> statement-breakpoint"));
     await transaction.execute(
-      sql`delete from drizzle.__drizzle_migrations where created_at = ${migration.appliedAs}`,
+      sql`delete from ${sql.raw(table)} where created_at = ${migration.appliedAs}`,
     );
-    return statusOf(transaction);
+    return statusOf(transaction, table);
   });
 }
 
-export async function migrationStatus(url: string): Promise<MigrationStatus> {
-  return locked(url, statusOf);
+export async function migrationStatus(
+  url: string,
+  { schema }: SchemaOptions = {},
+): Promise<MigrationStatus> {
+  return locked(url, (transaction) => statusOf(transaction, tableOf(schema)));
 }
 
 /** For commands that work on a schema that others keep: it has to be the one that this version knows. */
-export async function refuseOtherSchema(url: string): Promise<void> {
-  const status = refuseNewer(await migrationStatus(url));
+export async function refuseOtherSchema(url: string, options: SchemaOptions = {}): Promise<void> {
+  const status = refuseNewer(await migrationStatus(url, options));
   if (status.pending.length === 0) return;
   const message = `the database schema is older than this version: run migrate up first (${status.pending.length} migrations pending)`;
   throw new ServiceError("failed_precondition", "SCHEMA_OLDER", message);
@@ -121,11 +145,70 @@ async function refuseWhileInUse(transaction: Transaction): Promise<void> {
   throw new ServiceError("failed_precondition", "SCHEMA_IN_USE", message);
 }
 
+/** Where the migrations are written down: Drizzle's place, or the schema that was chosen. */
+function tableOf(schema: string | undefined): string {
+  return `"${schema ?? "drizzle"}".__drizzle_migrations`;
+}
+
+const TABLES = [sessions, sessionMessages, sessionEvents, imports, importedRows, tokenKeys];
+
+/** Makes the schema where one was chosen. Refuses what would fail half-way, and says what to type. */
+async function prepare(
+  transaction: Transaction,
+  { schema, isNew }: SchemaOptions & { readonly isNew: boolean },
+): Promise<void> {
+  const own = schema ?? "drizzle";
+  const [state] = await transaction.execute(sql`
+    select quote_ident(current_user) as role, quote_ident(current_database()) as database,
+      to_regnamespace(${own}) is null as missing,
+      has_database_privilege(current_database(), 'create') as "mayMake"`);
+  const [role, database] = [String(state?.["role"]), String(state?.["database"])];
+  if (state?.["missing"] === true && state["mayMake"] !== true) {
+    throw unusable(
+      schema === undefined
+        ? `role ${role} may not create schemas in the database ${database}. Type as its owner: GRANT CREATE ON DATABASE ${database} TO ${role}; GRANT CREATE ON SCHEMA public TO ${role}; or: CREATE SCHEMA session_ledger AUTHORIZATION ${role}; and set DATABASE_SCHEMA=session_ledger`
+        : `role ${role} may not create the schema ${schema}. Type as the owner of the database: CREATE SCHEMA ${schema} AUTHORIZATION ${role};`,
+    );
+  }
+  // PostgreSQL asks for the right to make schemas even where there is one already.
+  if (state?.["missing"] === true) await executeAll(transaction, [`create schema "${own}"`]);
+  const [found] = await transaction.execute(sql`
+    select current_schema() as current, quote_ident(current_schema()) as quoted,
+      has_schema_privilege(current_schema(), 'create') as "mayMake",
+      (select string_agg(relname, ', ' order by relname) from pg_class
+        where relnamespace = to_regnamespace(quote_ident(current_schema()))
+          and relname in (${sql.join(
+            TABLES.map((table) => sql`${getTableName(table)}`),
+            sql`, `,
+          )})) as taken`);
+  const { current, mayMake, taken } = found ?? {};
+  const quoted = String(found?.["quoted"]);
+  if (typeof current !== "string" || (schema !== undefined && current !== schema)) {
+    throw unusable(
+      `the tables would go to the schema ${quoted}, and not to ${schema ?? "public"}. A pooler that drops search_path does this: set it for the role, by ALTER ROLE ${role} SET search_path = ${schema ?? "public"};`,
+    );
+  }
+  if (mayMake !== true) {
+    throw unusable(
+      `role ${role} may not create tables in the schema ${quoted}. Type as its owner: GRANT CREATE ON SCHEMA ${quoted} TO ${role}; or: CREATE SCHEMA session_ledger AUTHORIZATION ${role}; and set DATABASE_SCHEMA=session_ledger`,
+    );
+  }
+  if (isNew && typeof taken === "string") {
+    throw unusable(
+      `the schema ${quoted} has tables of other programs with the names of ours (${taken}): set DATABASE_SCHEMA, for example to session_ledger, or use another database`,
+    );
+  }
+}
+
+function unusable(why: string): ServiceError {
+  const message = `DATABASE_URL: the database cannot be used: ${why}`;
+  return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
+}
+
 /** As Drizzle's migrator makes it. */
-async function makeTable(transaction: Transaction): Promise<void> {
+async function makeTable(transaction: Transaction, table: string): Promise<void> {
   await executeAll(transaction, [
-    "create schema if not exists drizzle",
-    `create table if not exists drizzle.__drizzle_migrations (
+    `create table if not exists ${table} (
       id serial primary key, hash text not null, created_at bigint)`,
   ]);
 }
@@ -146,16 +229,12 @@ function known(): readonly Migration[] {
   });
 }
 
-async function statusOf(transaction: Transaction): Promise<MigrationStatus> {
-  const [table] = await transaction.execute(
-    sql`select to_regclass('drizzle.__drizzle_migrations')::text as name`,
-  );
+async function statusOf(transaction: Transaction, place: string): Promise<MigrationStatus> {
+  const [table] = await transaction.execute(sql`select to_regclass(${place})::text as name`);
   const rows =
     typeof table?.["name"] !== "string"
       ? []
-      : await transaction.execute(
-          sql`select created_at::text as at from drizzle.__drizzle_migrations`,
-        );
+      : await transaction.execute(sql`select created_at::text as at from ${sql.raw(place)}`);
   const applied = new Set(rows.map((row) => Number(row["at"])));
   const migrations = known();
   const here = migrations.filter((migration) => applied.has(migration.appliedAs));

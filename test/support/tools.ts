@@ -4,7 +4,7 @@
  */
 import { accessSync, constants } from "node:fs";
 import { homedir } from "node:os";
-import { delimiter, join } from "node:path";
+import { delimiter, isAbsolute, join } from "node:path";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -26,9 +26,10 @@ export function toolPath(tool: string): string {
 }
 
 export function planFor(tool: string, environment: Environment): Plan {
-  const path = foldersOf(environment)
-    .map((folder) => join(folder, tool))
-    .find(isExecutable);
+  const paths = isAbsolute(tool)
+    ? [tool]
+    : foldersOf(environment).map((folder) => join(folder, tool));
+  const path = paths.find(isExecutable);
   if (path !== undefined) return { kind: "run", path };
   return { kind: environment["REQUIRE_TOOLS"] === "1" ? "fail" : "skip" };
 }

@@ -64,6 +64,10 @@ const EXAMPLES: Readonly<
     ],
     bad: ["mysql://db/ledger", "db:5432", "ledger"],
   },
+  DATABASE_SCHEMA: {
+    good: [["session_ledger", "session_ledger"]],
+    bad: ["Ledger", "pg_ledger", "1st", "a;b", "a-b", "x".repeat(49)],
+  },
   DATA_DIR: { good: [["/var/lib/ledger", "/var/lib/ledger"]], bad: [] },
   WAKE_UPS: {
     good: [
