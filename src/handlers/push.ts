@@ -50,6 +50,8 @@ const SENDER_BYTES_MAX = 1_024;
 /** Payload and fragment index together: a row that is stored must fit an answer. */
 const ROW_BYTES_MAX = 3 * 1024 * 1024;
 
+export { MESSAGE_TYPES } from "../agui/message-types.ts";
+
 export interface PushOptions {
   readonly validation: ValidationMode;
   readonly payloadBytesMax: number;

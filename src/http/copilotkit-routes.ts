@@ -27,7 +27,7 @@ import { sendAguiStream } from "./agui-stream.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
 import { streamContextOf } from "./call-context.ts";
-import { NO_QUERY } from "./parameters.ts";
+import { NO_QUERY, SESSION_ID } from "./parameters.ts";
 import type { EventStreamOptions } from "./sse.ts";
 
 export interface CopilotKitRouteParts extends EventStreamOptions {
@@ -58,7 +58,9 @@ const INFO = JSON.stringify({
 const connectInput = z.object(
   {
     ...runAgentInput.shape,
-    threadId: z.string({ error: "must be a session id" }).meta({ description: "The session." }),
+    threadId: z
+      .string({ error: "must be a session id" })
+      .meta({ description: "The session.", ...SESSION_ID }),
     forwardedProps: z
       .unknown()
       .optional()

@@ -9,6 +9,7 @@ import {
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Handlers } from "../handlers/context.ts";
+import { MESSAGE_TYPES } from "../handlers/push.ts";
 import { wantsEventStream } from "./accept.ts";
 import { answer, JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./app.ts";
@@ -111,10 +112,13 @@ const PUSH = {
   }),
   body: z.strictObject(
     {
-      event_type: z.string({ error: "must be a text" }).default("").meta({
-        description:
-          "`user` when empty; user, assistant, tool_use, tool_result, system, error, lifecycle.",
-      }),
+      event_type: z
+        .string({ error: "must be a text" })
+        .default("")
+        .meta({
+          description: "`user` when empty.",
+          enum: ["", ...MESSAGE_TYPES],
+        }),
       payload: z.string({ error: "must be a text" }).meta({ description: "Any text." }),
     },
     { error: "must be an object with a payload" },

@@ -4,6 +4,7 @@
  * text. The descriptions go to the OpenAPI document.
  */
 import { z } from "zod";
+import { SESSION_ID_BYTES_MAX, SESSION_ID_PATTERN } from "../base/session-id.ts";
 
 const SEQ_MAX = 2n ** 63n - 1n;
 const DIGITS = /^\d{1,19}$/;
@@ -17,9 +18,16 @@ const MICROS_PER_MS = 1_000n;
 const MICROS_MIN = -62_135_596_800_000_000n;
 const MICROS_MAX = 253_402_300_799_999_999n;
 
+/** As the document has it. */
+export const SESSION_ID = {
+  pattern: SESSION_ID_PATTERN,
+  minLength: 1,
+  maxLength: SESSION_ID_BYTES_MAX,
+} as const;
+
 /** The form is the handlers' to check, so that every door says the same about it. */
 export const sessionParams = z.object({
-  id: z.string().meta({ description: "The session." }),
+  id: z.string().meta({ description: "The session.", ...SESSION_ID }),
 });
 
 /** A parameter that nobody knows is refused: most often it is another one, mistyped. */

@@ -135,6 +135,24 @@ describe("the OpenAPI document", () => {
     }
   });
 
+  test("regression: says which ids a session may have, and of which types a message is", () => {
+    const form = { pattern: "^[A-Za-z0-9._:-]{1,128}$", minLength: 1, maxLength: 128 };
+    const paths = operations().filter(({ name }) => name.includes("/sessions/{id}"));
+    expect(paths.length).toBeGreaterThan(5);
+    for (const { name, operation } of paths) {
+      const id = operation.parameters.find((one) => one.in === "path");
+      expect({ name, schema: id?.schema }).toMatchObject({ name, schema: form });
+    }
+    const bodies = operations().map(({ operation }) => operation.requestBody);
+    const texts = JSON.stringify(bodies);
+    const types = ["", "user", "assistant", "tool_use", "tool_result", "system", "error"];
+    expect(texts).toContain(`"enum":${JSON.stringify([...types, "lifecycle"])}`);
+    const connect = document.paths["/copilotkit/agent/{agent}/connect"]?.["post"]?.requestBody;
+    expect(connect).toMatchObject({
+      content: { "application/json": { schema: { properties: { threadId: form } } } },
+    });
+  });
+
   test("regression: no parameter is read-only, and a stream's cursor is a header of both", () => {
     expect(text).not.toContain("readOnly");
     for (const path of ["messages", "events"]) {
