@@ -114,9 +114,9 @@ export const SERVICE_SETTINGS = {
   validation: choice({
     name: "VALIDATION",
     fallback: "strict",
-    among: ["strict", "lenient"],
+    among: ["strict", "lenient", "exact"],
     meaning:
-      "strict: an event that no version of AG-UI accepts is refused. lenient: any JSON object is stored, and marked.",
+      "strict: an event that no version of AG-UI accepts is refused. lenient: any JSON object is stored, and marked. exact: an event that AG-UI 1.0 does not accept is refused.",
   }),
   grpcReflection: choice({
     name: "GRPC_REFLECTION",

@@ -2,13 +2,15 @@ import type { Violation } from "../base/errors.ts";
 import { CATALOGUE, lookup, type CatalogueEntry } from "./catalogue.ts";
 import { normalise, type Normalised } from "./normalise.ts";
 import type { Payload } from "./payload.ts";
-import { validate } from "./validate.ts";
+import { validate, validateExactly } from "./validate.ts";
 import { printedWord } from "./violations.ts";
 
 /** What happens to an event that no version of the protocol accepts. */
 export type ValidationMode =
   /** It is refused. */
   | "strict"
+  /** It is refused, and so is one that 1.0.0 does not accept. */
+  | "exact"
   /** It is stored as it came, and marked. */
   | "lenient";
 
@@ -19,6 +21,8 @@ export interface AcceptedEvent {
   readonly payload: Payload;
   /** As what clients of some version may see the event; undefined: none may see it as itself. */
   readonly entry: CatalogueEntry | undefined;
+  /** The name of another vocabulary that a field had. */
+  readonly renamed?: string | undefined;
 }
 
 export type Conformed =
@@ -28,29 +32,30 @@ export type Conformed =
 /** Normalises and validates. What lenient mode lets pass is not edited: nobody knows what it means. */
 export function conform(eventType: string, payload: Payload, mode: ValidationMode): Conformed {
   const entry = lookup(eventType);
-  const result = entry === undefined ? foreign(eventType, mode) : accept(entry, payload);
+  const result = entry === undefined ? foreign(eventType, mode) : accept(entry, payload, mode);
   // No version has META, a draft: it is accepted, and no client would know it by that name.
   if (result.ok) {
-    const { payload: accepted } = result;
-    return { ok: true, payload: accepted, entry: entry?.firstVersion && entry };
+    const { payload: accepted, renamed } = result;
+    return { ok: true, payload: accepted, entry: entry?.firstVersion && entry, renamed };
   }
   if (mode === "lenient" && (entry !== undefined || FOREIGN_TYPE.test(eventType)))
     return { ok: true, payload, entry: undefined };
   return result;
 }
 
-function accept(entry: CatalogueEntry, payload: Payload): Normalised {
+function accept(entry: CatalogueEntry, payload: Payload, mode: ValidationMode): Normalised {
   const given = payload.value["type"];
   if (given !== undefined && given !== entry.type)
     return refused("payload.type", `payload.type must be ${entry.type}, as event_type is`);
   const normalised = normalise(entry.type, payload);
   if (!normalised.ok) return normalised;
-  const violations = validate(entry.type, normalised.payload.value);
+  const judge = mode === "exact" ? validateExactly : validate;
+  const violations = judge(entry.type, normalised.payload.value);
   return violations.length > 0 ? { ok: false, violations } : normalised;
 }
 
 function foreign(eventType: string, mode: ValidationMode): Normalised {
-  const allowed = mode === "strict" ? "an AG-UI event type" : `like ${FOREIGN_TYPE.source}`;
+  const allowed = mode !== "lenient" ? "an AG-UI event type" : `like ${FOREIGN_TYPE.source}`;
   const said = `event_type must be ${allowed}, but is ${printedWord(eventType)}`;
   const meant = lookup(protocolSpelling(eventType))?.type;
   return refused(

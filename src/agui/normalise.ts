@@ -5,6 +5,7 @@
  *   known fields        snake_case → camelCase (`message_id`), with their own value
  *   optional fields     dropped when null
  *   messageId           of REASONING_*, which requires it: null → empty (fields.ts tells why)
+ *   content, message    of TOOL_CALL_RESULT and RUN_ERROR, where they are called result and error
  *   timestamp           a fraction is rounded away
  *   role                of REASONING_MESSAGE_START: `assistant` → `reasoning`
  *
@@ -28,7 +29,12 @@ import { elementSpans, memberSpans, type Member } from "./spans.ts";
 import { VIOLATIONS_MAX, pathName } from "./violations.ts";
 
 export type Normalised =
-  | { readonly ok: true; readonly payload: Payload }
+  | {
+      readonly ok: true;
+      readonly payload: Payload;
+      /** The name of another vocabulary that a field had. */
+      readonly renamed?: string;
+    }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
 type Path = readonly (string | number)[];
@@ -45,6 +51,11 @@ export function normalise(type: EventType, payload: Payload): Normalised {
   if (fields === undefined) return { ok: true, payload };
   const addsType = payload.value["type"] === undefined;
   const rewrites = rewrittenValues(type, payload.value);
+  const other = otherName(type, payload.value);
+  if (other !== undefined) {
+    const result = normalise(type, withName(payload, other));
+    return result.ok ? { ...result, renamed: other.from } : result;
+  }
   if (!addsType && rewrites.size === 0 && !strays(payload.value, fields))
     return { ok: true, payload };
 
@@ -58,6 +69,37 @@ export function normalise(type: EventType, payload: Payload): Normalised {
   const edited = applyEdits(payload.text, findings.edits);
   const text = addsType ? withType(edited, type) : edited;
   return { ok: true, payload: { text, value: parseObject(text) } };
+}
+
+interface OtherName {
+  readonly from: string;
+  readonly to: string;
+}
+
+/** What recorded producers call a required field of the type. */
+const OTHER_NAMES: Readonly<Partial<Record<EventType, OtherName>>> = {
+  TOOL_CALL_RESULT: { from: "result", to: "content" },
+  RUN_ERROR: { from: "error", to: "message" },
+};
+
+/** Where the field has its own name too, the other one is an unknown key. */
+function otherName(type: EventType, value: JsonObject): OtherName | undefined {
+  const other = OTHER_NAMES[type];
+  if (other === undefined || Object.hasOwn(value, other.to)) return undefined;
+  return (value[other.from] ?? null) === null ? undefined : other;
+}
+
+/** A value that is no text becomes one, its JSON. */
+function withName({ text, value }: Payload, { from, to }: OtherName): Payload {
+  const member = memberSpans(text).find(({ key }) => key === from);
+  if (member === undefined) return { text, value };
+  const { keySpan, valueSpan } = member;
+  const edits: Edit[] = [{ ...keySpan, text: `"${to}"` }];
+  if (typeof value[from] !== "string") {
+    edits.push({ ...valueSpan, text: JSON.stringify(text.slice(valueSpan.start, valueSpan.end)) });
+  }
+  const edited = applyEdits(text, edits);
+  return { text: edited, value: parseObject(edited) };
 }
 
 /** Top-level values that are spelled in a way of some producers, and how they are spelled right. */

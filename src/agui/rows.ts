@@ -34,6 +34,8 @@ export interface EventRow {
   readonly mark: RunMark | undefined;
   /** Undefined: the order of events is not this one's business. */
   readonly place: EventPlace | undefined;
+  /** The name of another vocabulary that a field of the event had. */
+  readonly renamed?: string | undefined;
 }
 
 /** As an idempotency key: each row of the run has it, and each event that a row is taken apart into. */
@@ -152,7 +154,7 @@ function createdAt({ createdAtMicros, completedAtMicros }: EventPush, nowMicros:
     : nowMicros;
 }
 
-function rowOf(part: TimedPart, { payload, entry }: AcceptedEvent): EventRow {
+function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): EventRow {
   return {
     eventType: part.eventType,
     payload: payload.text,
@@ -162,6 +164,7 @@ function rowOf(part: TimedPart, { payload, entry }: AcceptedEvent): EventRow {
     conformant: entry !== undefined,
     mark: entry && markOf(entry, payload),
     place: entry && placeOf(entry, payload.value),
+    ...(renamed === undefined ? {} : { renamed }),
   };
 }
 

@@ -21,3 +21,10 @@ export function validate(type: EventType, value: JsonObject): readonly Violation
   // have the last word then.
   return isTakenInParts(value) ? violationsOf(before, value) : violations;
 }
+
+/** What keeps 1.0.0 from accepting the event. */
+export function validateExactly(type: EventType, value: JsonObject): readonly Violation[] {
+  const current = CURRENT.get(type);
+  if (current !== undefined) return violationsOf(issuesOf(current, value), value);
+  return [{ field: "event_type", description: `event_type ${type} is not in AG-UI 1.0` }];
+}

@@ -8,7 +8,7 @@ import { createSequences, SEQUENCES_LIMITS } from "../agui/sequences.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { StoredRow } from "../store/rows.ts";
 
-type Observable = Pick<AguiRow, "place" | "eventCount">;
+type Observable = Pick<AguiRow, "place" | "eventCount" | "renamed">;
 
 export interface OrderObserver {
   /**
@@ -18,7 +18,9 @@ export interface OrderObserver {
   observe(rows: readonly StoredRow[], accepted: readonly Observable[]): void;
 }
 
-export function createOrderObserver(metrics: Pick<Metrics, "sequenceViolations">): OrderObserver {
+export function createOrderObserver(
+  metrics: Pick<Metrics, "sequenceViolations" | "aguiRenamed">,
+): OrderObserver {
   const sequences = createSequences(SEQUENCES_LIMITS);
   // Asked for once a rule: a session that is out of order is so with every event.
   const counters = new Map(
@@ -27,7 +29,8 @@ export function createOrderObserver(metrics: Pick<Metrics, "sequenceViolations">
   return {
     observe(rows, accepted) {
       for (const [index, { sessionId, seq }] of rows.entries()) {
-        const { place, eventCount = 1 } = accepted[index] ?? {};
+        const { place, eventCount = 1, renamed } = accepted[index] ?? {};
+        if (renamed !== undefined) metrics.aguiRenamed.inc({ field: renamed });
         const rule = sequences.observe(sessionId, { seq, eventCount, place });
         if (rule !== undefined) counters.get(rule)?.inc();
       }

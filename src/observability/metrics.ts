@@ -34,6 +34,7 @@ export interface Metrics
   readonly rowsStored: Counter<"stream">;
   readonly rowsDeduplicated: Counter;
   readonly sequenceViolations: Counter<"rule">;
+  readonly aguiRenamed: Counter<"field">;
   readonly pushStreams: Gauge;
   /** Raw events of push streams, refused ones too, once they are on their way to disk … */
   readonly pushStreamEvents: Counter;
@@ -301,6 +302,7 @@ function ingestInstruments(
   | "rowsStored"
   | "rowsDeduplicated"
   | "sequenceViolations"
+  | "aguiRenamed"
 > {
   return {
     batchRows: new Histogram({
@@ -334,6 +336,12 @@ function ingestInstruments(
     rowsDeduplicated: new Counter({
       name: `${PREFIX}rows_deduplicated_total`,
       help: "Pushes that were answered with the row of an earlier push.",
+      registers,
+    }),
+    aguiRenamed: new Counter({
+      name: `${PREFIX}agui_renamed_total`,
+      help: "AG-UI events that were stored with a field under its own name, by the name that came.",
+      labelNames: ["field"],
       registers,
     }),
     sequenceViolations: new Counter({

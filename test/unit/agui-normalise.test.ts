@@ -23,6 +23,36 @@ describe("top level", () => {
       '{ "type":"TOOL_CALL_START" , "toolCallId" : "\\u0063", "toolCallName":"n","extra_key":1.0 }',
     ],
     [
+      "a result of a tool call is its content",
+      "TOOL_CALL_RESULT",
+      '{"type":"TOOL_CALL_RESULT","message_id":"m","toolCallId":"c", "result" : "found"}',
+      '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c", "content" : "found"}',
+    ],
+    [
+      "a result that is no text is content as its JSON",
+      "TOOL_CALL_RESULT",
+      '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","result":{"n": 1.0}}',
+      '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"{\\"n\\": 1.0}"}',
+    ],
+    [
+      "a result beside content is an unknown key",
+      "TOOL_CALL_RESULT",
+      '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"a","result":"b"}',
+      '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"a","result":"b"}',
+    ],
+    [
+      "the error of a run that failed is its message",
+      "RUN_ERROR",
+      '{"error":"broke","code":"E"}',
+      '{"type":"RUN_ERROR","message":"broke","code":"E"}',
+    ],
+    [
+      "an error that is null says nothing",
+      "RUN_ERROR",
+      '{"type":"RUN_ERROR","error":null}',
+      '{"type":"RUN_ERROR","error":null}',
+    ],
+    [
       "an escaped key is the same key",
       "STEP_STARTED",
       '{"type":"STEP_STARTED","step\\u005fname":"a"}',

@@ -119,6 +119,7 @@ const EXAMPLES: Readonly<
     good: [
       ["strict", "strict"],
       ["lenient", "lenient"],
+      ["exact", "exact"],
     ],
     bad: ["off"],
   },

@@ -11,6 +11,7 @@ describe("metrics", () => {
     );
     expect(names.toSorted()).toEqual([
       "agui_mended_total",
+      "agui_renamed_total",
       "agui_sequence_violations_total",
       "auth_file_reloads_total",
       "authentications_total",
