@@ -84,6 +84,8 @@ async function newSession(projectId: string | undefined): Promise<string> {
 function expected(call: Call, caller: Caller, place: Place): string {
   const served = call.of === "rpc" ? METHOD_ACTIONS[call.entry] : ROUTE_ACTIONS[call.entry];
   if (served === undefined) return "to be in the table";
+  // What was typed is not stored, which is told to everybody.
+  if (call.entry === "POST /copilotkit/agent/:agent/run") return "FAILED_PRECONDITION";
   if (served === "unserved") return "UNIMPLEMENTED";
   const pushed = call.messageType === "user" ? "message.push.user" : "message.push.other";
   const action: Action = served === "by message type" ? pushed : served;

@@ -339,6 +339,7 @@ const OUTCOMES: Readonly<Record<number, string>> = {
   401: "UNAUTHENTICATED",
   403: "PERMISSION_DENIED",
   404: "NOT_FOUND",
+  409: "FAILED_PRECONDITION",
   501: "UNIMPLEMENTED",
 };
 
