@@ -182,7 +182,7 @@ export const DOOR_SETTINGS = {
     min: 8_388_608,
     max: 68_719_476_736,
     meaning:
-      "Bytes of requests, of all callers, that have come and are not answered. Above it large ones are RESOURCE_EXHAUSTED (SERVER_BUSY).",
+      "Bytes that are held for all callers: requests that are not answered, answers that are not read. Above it the caller that holds the most gives way (SERVER_BUSY).",
   }),
   principalMessagesPerSecondMax: amount({
     name: "PRINCIPAL_MESSAGES_PER_SECOND",

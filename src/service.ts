@@ -46,6 +46,7 @@ import { CommitFailures, createReadiness } from "./observability/readiness.ts";
 import { createTracing, type Tracing, type TracingDeps } from "./observability/trace.ts";
 import { redactionOptions } from "./redaction/configured.ts";
 import { createRedactor, type Redactor } from "./redaction/redactor.ts";
+import { STILL_TICKS } from "./rpc/incoming/arriving.ts";
 import { createRpcServer, type RpcServer, type RpcServerDeps } from "./rpc/server.ts";
 import { checked, createDoors, type Doors } from "./service-doors.ts";
 import {
@@ -79,7 +80,7 @@ export interface Service extends Unit {
 export function createService(config: Config, log: Log): Service {
   const metrics = createMetrics();
   const clock = systemClock;
-  const memory = new FairShare({ max: config.receivedBytesMax });
+  const memory = new FairShare({ max: config.receivedBytesMax, stillTicksMax: STILL_TICKS });
   const tracing = createTracingOf(config, { log, metrics });
   const postgres = createPostgres(config, { log, metrics });
   const { database } = postgres;
@@ -113,7 +114,10 @@ export function createService(config: Config, log: Log): Service {
     { database, reader, live, deleted, ingest, groups, clock, metrics, doors },
     config,
   );
-  const rpc = createRpc({ log, metrics, clock, handlers, ...doors, tracer: tracing }, config);
+  const rpc = createRpc(
+    { log, metrics, clock, handlers, ...doors, tracer: tracing, memory },
+    config,
+  );
   const join = createAguiJoin(
     { live, transcripts, clock, metrics, timers: systemTimers },
     { ...AGUI_LIMITS, ...config },

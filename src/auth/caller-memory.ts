@@ -97,16 +97,22 @@ export class CallMemory {
     this.#charge.moveTo(this.#connection.of(principal));
   }
 
-  /** The objects that are there for the call. False: there is no room. */
-  begin(bytes: number): boolean {
+  /** The objects that are there for the call. */
+  begin(bytes: number): void {
     this.#fixedBytes = bytes;
-    return this.#charge.set(this.#sum);
+    this.#charge.become(this.#sum);
   }
 
   /** Of the request, or what is kept of it. False: there is no room, although it is held. */
   request(bytes: number): boolean {
     this.#requestBytes = bytes;
     return this.#charge.set(this.#sum);
+  }
+
+  /** The same, while more of it comes: whether there is room is asked of the charge. */
+  requestSoFar(bytes: number): void {
+    this.#requestBytes = bytes;
+    this.#charge.become(this.#sum);
   }
 
   /** An answer that can still be refused. */
@@ -117,17 +123,19 @@ export class CallMemory {
     return false;
   }
 
+  get hasAnswer(): boolean {
+    return this.#answerBytes > 0;
+  }
+
   /** Sent, and not taken by the caller yet. False: there is no room, and nothing else could end for it. */
   answer(bytes: number): boolean {
     this.#answerBytes = bytes;
-    this.#charge.awaitsCaller = bytes > 0;
     return this.#charge.setAnyway(this.#sum);
   }
 
   /** The same answer was held by another call, which has let go of it. */
   takeOverAnswer(bytes: number): void {
     this.#answerBytes = bytes;
-    this.#charge.awaitsCaller = true;
     this.#charge.takeOver(this.#sum);
   }
 

@@ -15,6 +15,8 @@ export class Charge {
   #isReleased = false;
   /** False: it cannot be taken back now, because a handler works on it. */
   canEnd = true;
+  /** It waits for room, for its turn; so it does not end another that waits in the same way. */
+  canWait = false;
   /** Its caller has to act: to read on, or to send the rest. */
   awaitsCaller = false;
 
@@ -36,26 +38,28 @@ export class Charge {
     return this.#movedAt;
   }
 
+  /** Whether what it holds has its room; others give way for it where that is fair. */
   get hasRoom(): boolean {
     return this.#isEnding || this.#holder.all.makeRoom(this);
   }
 
   /** It moves, and holds so much from now on. False: there is no room for it; it holds it all the same. */
   set(amount: number): boolean {
-    return this.#become(amount) || this.#holder.all.makeRoom(this);
+    return this.become(amount) || this.#holder.all.makeRoom(this);
   }
 
   /** The same for what cannot be refused any more, as the answer to a push that is stored. */
   setAnyway(amount: number): boolean {
-    return this.#become(amount) || this.#holder.all.makeRoomAnyway(this);
+    return this.become(amount) || this.#holder.all.makeRoomAnyway(this);
   }
 
   /** The same for what another charge held until now: nobody gives way for it. */
   takeOver(amount: number): void {
-    if (!this.#become(amount)) this.#holder.all.endWithoutRoom(this);
+    if (!this.become(amount)) this.#holder.all.endWithoutRoom(this);
   }
 
-  #become(amount: number): boolean {
+  /** It holds so much; whether there is room is asked later. */
+  become(amount: number): boolean {
     const by = amount - this.#amount;
     if (this.#isReleased || by === 0) return true;
     const { all, group } = this.#holder;

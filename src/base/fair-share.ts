@@ -16,7 +16,8 @@
  *
  * A charge that was told to end still holds its amount until its owner releases it, but it counts as
  * given back: nothing else ends for the same bytes. A charge that cannot be taken back (a handler works
- * on it) says so and is passed over.
+ * on it) says so and is passed over. Charges that can wait (push streams) do not end each other: they
+ * take turns.
  */
 
 import { Charge, type End, type EndReason } from "./charge.ts";
@@ -189,7 +190,8 @@ export class FairShare {
     const { holder } = asker;
     while (this.#held - this.#ending > this.max) {
       const victim =
-        victimAmong(this.#groups, holder.group) ?? victimAmong(holder.group.holders, holder);
+        victimAmong(this.#groups, holder.group, asker) ??
+        victimAmong(holder.group.holders, holder, asker);
       if (victim === undefined) return false;
       this.#end(victim, "room");
     }
@@ -207,23 +209,24 @@ export class FairShare {
 interface Part {
   /** Without what is ending. */
   readonly live: number;
-  victim(): Charge | undefined;
+  victim(asker: Charge): Charge | undefined;
 }
 
 /** The charge to end, of the part that holds the most and no less than the asker's own. */
 function victimAmong<P extends Part>(
   parts: ReadonlyMap<unknown, P>,
-  own: Part,
+  own: Part | undefined,
+  asker: Charge,
 ): Charge | undefined {
   const passedOver = new Set<P>();
   for (;;) {
     let largest: P | undefined;
     for (const part of parts.values()) {
-      if (part === own || part.live < own.live || passedOver.has(part)) continue;
+      if (part === own || part.live < (own?.live ?? 0) || passedOver.has(part)) continue;
       if (largest === undefined || part.live > largest.live) largest = part;
     }
     if (largest === undefined) return undefined;
-    const victim = largest.victim();
+    const victim = largest.victim(asker);
     if (victim !== undefined) return victim;
     passedOver.add(largest); // Nothing of it can be taken back.
   }
@@ -252,8 +255,8 @@ class Group implements Part {
     return holder;
   }
 
-  victim(): Charge | undefined {
-    return victimAmong(this.holders, NOBODY);
+  victim(asker: Charge): Charge | undefined {
+    return victimAmong(this.holders, undefined, asker);
   }
 }
 
@@ -290,10 +293,10 @@ export class Holder implements Part {
     if (this.#users === 0) this.#gone();
   }
 
-  victim(): Charge | undefined {
-    for (const charge of this.charges) if (charge.canEnd && charge.amount > 0) return charge;
+  victim(asker: Charge): Charge | undefined {
+    for (const charge of this.charges) {
+      if (charge.canEnd && charge.amount > 0 && !(charge.canWait && asker.canWait)) return charge;
+    }
     return undefined;
   }
 }
-
-const NOBODY: Part = { live: 0, victim: () => undefined };

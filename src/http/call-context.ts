@@ -48,7 +48,8 @@ export class ServedRequest implements CallContext {
   /** Its memory is counted from here on; false: there is no room for one more. */
   heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
     this.#memory = connection.call((reason) => this.#cut(endedBy(reason), response));
-    return this.#memory.begin(REQUEST_BYTES);
+    this.#memory.begin(REQUEST_BYTES);
+    return this.#memory.charge.hasRoom;
   }
 
   get memory(): CallMemory | undefined {

@@ -16,7 +16,7 @@ export interface TransportMetrics {
   readonly tlsReloads: Counter<"outcome">;
   /** Seconds since the epoch; without TLS there is none. */
   readonly tlsExpiry: Gauge<"file">;
-  /** Bytes of gRPC requests that have come and are not answered, and of events that are not stored. */
+  /** Bytes that are held for callers, by both servers. */
   readonly receivedBytes: Gauge;
 }
 
@@ -54,7 +54,7 @@ export function transportInstruments(registers: Registry[]): TransportMetrics {
     }),
     receivedBytes: new Gauge({
       name: "session_ledger_received_bytes",
-      help: "Memory of gRPC requests that came and are not answered, push streams' events included.",
+      help: "Memory that is held for callers by gRPC and HTTP: requests, events that are not stored, answers that are not read, rows for them.",
       registers,
     }),
   };

@@ -146,6 +146,7 @@ class Talk implements Caller<Message> {
   /** Nobody says when a handler keeps less than before: it is asked now and then. */
   tick(): void {
     this.#requests.keeps(this.#keptBytes);
+    this.#requests.unsent(this.#unsentBytes);
   }
 
   end(error?: ServiceError): void {

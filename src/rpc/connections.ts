@@ -4,11 +4,12 @@ import {
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from "node:http2";
+import type { CallerMemory } from "../auth/caller-memory.ts";
+import type { FairShare } from "../base/fair-share.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
 import type { Http2Hooks } from "./http2.ts";
 import { Arriving } from "./incoming/arriving.ts";
 import type { Arrived, RequestParts } from "./incoming/one-request.ts";
-import { ReceivedBytes } from "./incoming/received-bytes.ts";
 import { preparedHeaders } from "./incoming/request-headers.ts";
 import { Unpacking } from "./incoming/unpacking.ts";
 
@@ -16,7 +17,6 @@ import { Unpacking } from "./incoming/unpacking.ts";
 const PREFACE_LIMIT_MS = 5_000;
 
 export interface ConnectionsOptions {
-  readonly receivedBytesMax: number;
   readonly requestBytesMax: number;
 }
 
@@ -24,19 +24,20 @@ export interface ConnectionsOptions {
 export class Connections implements Http2Hooks {
   readonly incoming: RequestParts;
   readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
-  readonly #received: ReceivedBytes;
+  readonly #memory: FairShare;
   readonly #arriving = new Arriving();
   #arrived: Arrived | undefined;
 
   constructor(
     metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">,
-    { receivedBytesMax, requestBytesMax }: ConnectionsOptions,
+    memory: CallerMemory,
+    { requestBytesMax }: ConnectionsOptions,
   ) {
     this.#metrics = metrics;
-    this.#received = new ReceivedBytes({ bytesMax: receivedBytesMax });
+    this.#memory = memory.all;
     const unpacking = new Unpacking({ bytesMax: requestBytesMax });
     this.incoming = {
-      received: this.#received,
+      memory,
       arriving: this.#arriving,
       unpacking,
       cut: (stream) => this.#cut(stream),
@@ -52,8 +53,9 @@ export class Connections implements Http2Hooks {
   }
 
   tick(): void {
-    this.#arriving.tick(this.#received);
-    this.#metrics.receivedBytes.set(this.#received.heldBytes);
+    this.#memory.tick();
+    this.#arriving.tick({ isPressed: this.#memory.isFull });
+    this.#metrics.receivedBytes.set(this.#memory.held);
   }
 
   session(session: ServerHttp2Session): void {

@@ -23,7 +23,9 @@ export function receiveOne(
   wire.start({
     onReceiveMetadata: (metadata) => {
       call.tracedFrom(metadata);
-      admit(call, { callers, metadata }, () => wire.startRead());
+      admit(call, { callers, metadata }, () => {
+        if (request.mayStay()) wire.startRead();
+      });
     },
     onReceiveMessage: (bytes: Buffer) => {
       if (message !== undefined) {

@@ -1,4 +1,7 @@
 import type { Message } from "@bufbuild/protobuf";
+import { serverBusy } from "../auth/caller-memory.ts";
+import type { Principal } from "../auth/principal.ts";
+import type { ServiceError } from "../base/errors.ts";
 import type { ServedCall } from "./served-call.ts";
 
 /**
@@ -16,9 +19,8 @@ export const UNSENT_BYTES_MAX = 64 * 1024;
 export async function sendAll(
   call: ServedCall,
   messages: AsyncIterable<Message>,
-  encode: (message: Message) => Buffer,
+  { encode, room }: { readonly encode: (message: Message) => Buffer; readonly room: Room },
 ): Promise<void> {
-  const room = new Room();
   // What was handed to a call that ended is never flushed; nobody may wait for it.
   call.signal.addEventListener("abort", () => room.open(), { once: true });
   for await (const message of messages) {
@@ -27,15 +29,47 @@ export async function sendAll(
     room.take(bytes.length);
     call.send(bytes, () => room.give(bytes.length));
     const opened = room.whenOpen();
-    if (opened !== undefined) await opened;
+    if (opened !== undefined) {
+      room.tick();
+      await opened;
+      room.tick();
+    }
     if (call.hasEnded) return;
   }
 }
 
-class Room {
+/** What is sent is in the frame of the stream, in the bytes that it was made of, and in the row. */
+const HELD_PER_BYTE = 3;
+
+/** Of one stream. */
+export class Room {
+  readonly #call: ServedCall;
   #unsentBytes = 0;
   #isForcedOpen = false;
   #waiting: PromiseWithResolvers<void> | undefined;
+
+  constructor(call: ServedCall) {
+    this.#call = call;
+  }
+
+  get principal(): Principal {
+    return this.#call.principal;
+  }
+
+  fail(error: ServiceError): void {
+    this.#call.fail(error);
+  }
+
+  /**
+   * Counts what the caller has not taken. When it stands still that is done at once, else once a second:
+   * a caller that keeps up takes every message before anybody could look.
+   */
+  tick(): void {
+    const { memory } = this.#call;
+    if (memory === undefined) return;
+    memory.charge.awaitsCaller = this.#unsentBytes > 0;
+    if (!memory.answer(this.#unsentBytes * HELD_PER_BYTE)) this.#call.fail(serverBusy());
+  }
 
   take(bytes: number): void {
     this.#unsentBytes += bytes;

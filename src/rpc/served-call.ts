@@ -14,6 +14,7 @@
  * same object, which is why it is replaced: an interceptor does not see what goes on below it.
  */
 import { Metadata, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
+import type { CallMemory } from "../auth/caller-memory.ts";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext, ConversationRecord } from "../handlers/context.ts";
@@ -30,6 +31,7 @@ export class ServedCall implements CallContext {
   readonly #records: CallRecords;
   readonly #startedMs: number;
   #principal: Principal = ANONYMOUS;
+  memory: CallMemory | undefined;
   #span: Span | undefined;
   #request: unknown;
   #describe: (() => ConversationRecord) | undefined;
@@ -52,6 +54,7 @@ export class ServedCall implements CallContext {
   /** Before the handler is asked. */
   madeBy(principal: Principal): void {
     this.#principal = principal;
+    this.memory?.madeBy(principal);
   }
 
   /** From the first that came of the call; what is refused before has no span. */

@@ -6,7 +6,7 @@ import { decoderOf } from "./decode.ts";
 import { sharedEncoderOf } from "./encode.ts";
 import type { Arrived, OneRequest } from "./incoming/one-request.ts";
 import { receiveOne } from "./receive-one.ts";
-import { sendAll } from "./send-all.ts";
+import { Room, sendAll } from "./send-all.ts";
 import type { ServedCall } from "./served-call.ts";
 
 export type ServerStreamHandler = (
@@ -25,21 +25,22 @@ export function serverStream(
   const encode = sharedEncoderOf(method.output);
 
   const answer = async (call: ServedCall, from: OneRequest, bytes: Buffer): Promise<void> => {
+    const room = new Room(call);
     try {
-      openCalls.enter(call);
+      openCalls.enter(room);
     } catch (error) {
       return call.fail(error);
     }
-    from.handed();
+    from.handed({ canEnd: true });
     try {
       const request = call.accept(decode(bytes));
       call.sendHeaders(); // At once: a watcher knows by them that it is attached.
-      await sendAll(call, handle(request, call), encode);
+      await sendAll(call, handle(request, call), { encode, room });
       call.succeed();
     } catch (error) {
       call.fail(error);
     } finally {
-      openCalls.leave(call);
+      openCalls.leave(room);
       from.handled();
     }
   };

@@ -19,7 +19,9 @@ import {
 } from "@grpc/grpc-js";
 import { file_ambient_v1_sessions, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { file_google_rpc_error_details } from "../../gen/google/rpc/error_details_pb.ts";
+import { CallerMemory } from "../auth/caller-memory.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
+import { FairShare } from "../base/fair-share.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
 import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
@@ -28,7 +30,7 @@ import { Connections } from "./connections.ts";
 import { definitionOf } from "./definition.ts";
 import { Health } from "./health.ts";
 import { limitHttp2, watchHttp2 } from "./http2.ts";
-import { TICK_MS } from "./incoming/arriving.ts";
+import { STILL_TICKS, TICK_MS } from "./incoming/arriving.ts";
 import { ForeignCalls } from "./incoming/foreign-calls.ts";
 import { ForeignRequest } from "./incoming/foreign-request.ts";
 import { Listener } from "./listener.ts";
@@ -70,7 +72,7 @@ export interface RpcLimits {
   readonly connectionsMax: number;
   /** Of one connection at a time, watches included; the caller's library queues what is above. */
   readonly callsPerConnectionMax: number;
-  /** Of requests that have come and are not answered, all callers together. */
+  /** What is held for all callers together: requests, answers that are not read, rows for them. */
   readonly receivedBytesMax: number;
 }
 
@@ -92,6 +94,8 @@ export interface RpcServerDeps extends Omit<AnswerDeps, "openCalls" | "callers" 
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   /** Started before; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
+  /** What is held for callers, by both servers; absent: one of its own. The server ticks it. */
+  readonly memory?: FairShare | undefined;
 }
 
 export function createRpcServer(deps: RpcServerDeps, options: RpcServerOptions): RpcServer {
@@ -113,13 +117,19 @@ class GrpcServer implements RpcServer {
   #stopped: Promise<void> | undefined;
   #ticking: NodeJS.Timeout | undefined;
 
-  constructor({ authenticator: callers, tls, ...deps }: RpcServerDeps, options: RpcServerOptions) {
+  constructor(
+    { authenticator: callers, tls, memory, ...deps }: RpcServerDeps,
+    options: RpcServerOptions,
+  ) {
     const { requestBytesMax = REQUEST_BYTES_MAX, limits = LIMITS } = options;
     this.#log = deps.log;
     this.#callers = callers;
     this.#options = options;
     this.#address = options.address;
-    this.#connections = new Connections(deps.metrics, { ...limits, requestBytesMax });
+    const all =
+      memory ?? new FairShare({ max: limits.receivedBytesMax, stillTicksMax: STILL_TICKS });
+    const callerMemory = new CallerMemory(all, callers);
+    this.#connections = new Connections(deps.metrics, callerMemory, { requestBytesMax });
     this.#foreignCalls = new ForeignCalls({ callsMax: limits.connectionsMax });
     const { incoming } = this.#connections;
     const answerDeps = { ...deps, openCalls: this.#openCalls, callers, incoming };

@@ -26,10 +26,12 @@ export function unary(
     } catch (error) {
       return call.fail(error);
     }
-    from.handed();
+    from.handed({ canEnd: false });
     try {
       const response = await handle(call.accept(decode(bytes)), call);
-      call.send(encode(response), ignoreFlush);
+      const answered = encode(response);
+      from.answered(answered.length);
+      call.send(answered, ignoreFlush);
       call.succeed();
     } catch (error) {
       call.fail(error);

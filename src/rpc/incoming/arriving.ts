@@ -1,6 +1,9 @@
 /** Ticks of the server's clock: the limits are long, and a chunk is too often to look at a real one. */
 export const TICK_MS = 1_000;
 
+/** Ticks in which a caller takes something of an answer, or it is ended: as long as a request may take. */
+export const STILL_TICKS = 60;
+
 /** A request may take so many to be whole, and a message of a stream. */
 const WHOLE_TICKS_MAX = 60;
 /** When the memory is needed by others, a request has so many, and a message may stand still so long. */

@@ -19,13 +19,14 @@ export class ForeignRequest {
       came: (chunk) => this.#came(chunk),
       ended: () => {
         parts.arriving.requests.end(this);
-        this.#incoming.share.release();
+        this.#incoming.memory.release();
       },
+      cut: () => stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM),
     });
     parts.arriving.requests.begin(this);
     stream.once("close", () => {
       parts.arriving.requests.end(this);
-      this.#incoming.share.release();
+      this.#incoming.memory.release();
     });
   }
 

@@ -7,10 +7,14 @@
  *               │ no room
  *               ├─ one-request.ts: the call is refused, and the stream closed, because the decoder
  *               │  keeps what it has until then
- *               └─ many-requests.ts: not read on until there is room (received-bytes.ts)
+ *               └─ many-requests.ts: not read on until there is room (base/fair-share.ts)
  */
 import { constants, type ServerHttp2Stream } from "node:http2";
-import type { ReceivedBytes, ReceivedShare } from "./received-bytes.ts";
+import { type CallerMemory, type CallMemory, endedBy } from "../../auth/caller-memory.ts";
+import type { ServiceError } from "../../base/errors.ts";
+
+/** The objects of Node, grpc-js and ours that an open call has beside its bytes. */
+const CALL_BYTES = 16 * 1024;
 
 /** What a chunk costs beside its bytes: the objects that hold it. Many of one byte are not for free. */
 const CHUNK_COST_BYTES = 256;
@@ -35,7 +39,7 @@ const LAST_LOOK_MS = 4_096;
 type Chunk = Buffer | null;
 
 export interface IncomingParts {
-  readonly received: ReceivedBytes;
+  readonly memory: CallerMemory;
   /** Ends the connection of a caller who attacks. */
   readonly cut: (stream: ServerHttp2Stream) => void;
 }
@@ -49,12 +53,14 @@ export interface IncomingHooks {
   ended(): void;
   /** After `close`, when nothing of it is kept. */
   closed?(): void;
+  /** Others need what the call holds, or its caller does not read: it ends. */
+  cut(error: ServiceError): void;
 }
 
 export class Incoming {
   readonly #stream: ServerHttp2Stream;
   readonly #parts: IncomingParts;
-  readonly #share: ReceivedShare;
+  readonly memory: CallMemory;
   readonly #hooks: IncomingHooks;
   readonly #push: ServerHttp2Stream["push"];
   #hasEnded = false;
@@ -72,7 +78,10 @@ export class Incoming {
   constructor(parts: IncomingParts, stream: ServerHttp2Stream, hooks: IncomingHooks) {
     this.#stream = stream;
     this.#parts = parts;
-    this.#share = parts.received.share();
+    this.memory = parts.memory
+      .of(stream.session ?? stream)
+      .call((reason) => this.#cut(endedBy(reason)));
+    this.memory.begin(CALL_BYTES);
     this.#hooks = hooks;
     // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
     this.#push = stream.push;
@@ -82,10 +91,6 @@ export class Incoming {
 
   get stream(): ServerHttp2Stream {
     return this.#stream;
-  }
-
-  get share(): ReceivedShare {
-    return this.#share;
   }
 
   /** Of what no message was made of yet. */
@@ -103,7 +108,14 @@ export class Incoming {
 
   keep(bytes: number): void {
     this.#keptBytes = bytes;
-    this.#share.hold(this.#bytes + this.#chunks * CHUNK_COST_BYTES + bytes);
+    this.memory.requestSoFar(this.#bytes + this.#chunks * CHUNK_COST_BYTES + bytes);
+  }
+
+  /** An answer that is not read stays with the stream until the stream is reset. */
+  #cut(error: ServiceError): void {
+    const { hasAnswer } = this.memory;
+    this.#hooks.cut(error);
+    if (hasAnswer && !this.#stream.closed) this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
 
   /**

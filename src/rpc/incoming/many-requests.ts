@@ -1,3 +1,4 @@
+import type { ServiceError } from "../../base/errors.ts";
 import { Incoming, type IncomingHooks } from "./incoming.ts";
 import { type Arrived, type Owner, type RequestParts, tooLate } from "./one-request.ts";
 import { type Encoding, FRAME_HEAD_BYTES, isPacked } from "./request-headers.ts";
@@ -26,6 +27,8 @@ export class ManyRequests implements IncomingHooks {
     this.#encoding = encoding;
     this.#owner = owner;
     this.#incoming = new Incoming(parts, stream, this);
+    owner.memory = this.#incoming.memory;
+    this.#incoming.memory.charge.canWait = true;
   }
 
   /** What is not asked for stays with the stream, and is a window at most. */
@@ -42,7 +45,11 @@ export class ManyRequests implements IncomingHooks {
   }
 
   closed(): void {
-    this.#incoming.share.release();
+    this.#incoming.memory.release();
+  }
+
+  cut(error: ServiceError): void {
+    this.#owner.fail(error);
   }
 
   late(): void {
@@ -51,8 +58,9 @@ export class ManyRequests implements IncomingHooks {
 
   /** Whether the next message may be asked for; if not, `go` is called when it may. */
   mayAsk(go: () => void): boolean {
-    if (this.#incoming.share.hasRoom) return true;
-    this.#incoming.share.wait(go);
+    const { charge } = this.#incoming.memory;
+    if (charge.hasRoom) return true;
+    charge.wait(go);
     return false;
   }
 
@@ -85,13 +93,20 @@ export class ManyRequests implements IncomingHooks {
   taken(keptBytes: number): void {
     this.#keptBytes = keptBytes;
     this.#made(0, 0);
-    this.#incoming.share.leave();
+    this.#incoming.memory.charge.stopWaiting();
   }
 
   keeps(keptBytes: number): void {
     if (keptBytes === this.#keptBytes) return;
     this.#keptBytes = keptBytes;
     this.#incoming.keep(this.#messageBytes + keptBytes);
+  }
+
+  /** Sent, and not taken by the caller. */
+  unsent(bytes: number): void {
+    const { memory } = this.#incoming;
+    memory.charge.awaitsCaller = bytes > 0;
+    memory.answer(bytes);
   }
 
   /** What the handler still has goes on to a queue that has a limit of its own. */
@@ -108,13 +123,14 @@ export class ManyRequests implements IncomingHooks {
   /** While a message is half there. */
   #watch(): void {
     if (!this.#isAwaited || this.#isPaused || this.#owner.hasEnded) return;
-    const { share, stream, bytes } = this.#incoming;
+    const { stream, bytes } = this.#incoming;
+    const { charge } = this.#incoming.memory;
     if (bytes > 0) this.#parts.arriving.grew(this);
-    if (share.hasRoom) return;
+    if (charge.hasRoom) return;
     this.#isPaused = true;
     this.#parts.arriving.ended(this); // It is we who keep it waiting.
     stream.pause();
-    share.wait(() => {
+    charge.wait(() => {
       this.#isPaused = false;
       if (!this.#isAwaited || this.#owner.hasEnded) return;
       stream.resume();

@@ -1,11 +1,10 @@
 import type { ServerHttp2Stream } from "node:http2";
+import { type CallMemory, serverBusy } from "../../auth/caller-memory.ts";
 import { ServiceError } from "../../base/errors.ts";
 import type { Arriving } from "./arriving.ts";
 import { Incoming, type IncomingHooks, type IncomingParts } from "./incoming.ts";
 import { type Encoding, isPacked } from "./request-headers.ts";
 import type { Unpacking } from "./unpacking.ts";
-
-const BUSY_RETRY_AFTER_MS = 1_000;
 
 /** What all calls share. */
 export interface RequestParts extends IncomingParts {
@@ -21,6 +20,8 @@ export interface Arrived {
 
 export interface Owner {
   readonly hasEnded: boolean;
+  /** Of the call; what comes before it is known who calls is in it, too. */
+  memory: CallMemory | undefined;
   fail(error: ServiceError): void;
 }
 
@@ -39,11 +40,16 @@ export class OneRequest implements IncomingHooks {
     this.#encoding = encoding;
     this.#owner = owner;
     this.#incoming = new Incoming(parts, stream, this);
+    owner.memory = this.#incoming.memory;
     parts.arriving.requests.begin(this);
   }
 
   came(): boolean {
-    return this.#mayStay();
+    return this.mayStay();
+  }
+
+  cut(error: ServiceError): void {
+    this.#owner.fail(error);
   }
 
   ended(): void {
@@ -64,20 +70,29 @@ export class OneRequest implements IncomingHooks {
       isUnwanted: () => this.#owner.hasEnded,
       done: (bytes) => {
         this.#incoming.keep(bytes.length);
-        if (this.#mayStay()) then(bytes);
+        if (this.mayStay()) then(bytes);
       },
       failed: (error) => this.#owner.fail(error),
     });
   }
 
   /** A handler has it, and goes on with it even when the caller leaves. */
-  handed(): void {
+  handed({ canEnd }: { readonly canEnd: boolean }): void {
     this.#isInHand = true;
+    this.#incoming.memory.charge.canEnd = canEnd;
   }
 
   handled(): void {
     this.#isInHand = false;
-    if (this.#isOver) this.#incoming.share.release();
+    this.#incoming.memory.charge.canEnd = true;
+    if (this.#isOver) this.#incoming.memory.release();
+  }
+
+  /** It stays with the stream until the caller has read it. */
+  answered(bytes: number): void {
+    const { memory } = this.#incoming;
+    memory.charge.awaitsCaller = true;
+    memory.answer(bytes);
   }
 
   /** The call has ended for its caller. */
@@ -88,20 +103,15 @@ export class OneRequest implements IncomingHooks {
 
   closed(): void {
     this.#isOver = true;
-    if (!this.#isInHand) this.#incoming.share.release();
+    if (!this.#isInHand) this.#incoming.memory.release();
   }
 
-  #mayStay(): boolean {
-    if (this.#incoming.share.hasRoom) return true;
-    this.#owner.fail(busy());
+  /** False: there is no room for it, and the call has ended. */
+  mayStay(): boolean {
+    if (this.#incoming.memory.charge.hasRoom) return true;
+    this.#owner.fail(serverBusy());
     return false;
   }
-}
-
-function busy(): ServiceError {
-  const message = "the service holds as many requests as it may, and this one is large";
-  const retryAfterMs = BUSY_RETRY_AFTER_MS;
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs });
 }
 
 export function tooLate(): ServiceError {
