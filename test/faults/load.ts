@@ -5,11 +5,14 @@
  *   stream sessions  a raw stream writer each, and unary writers of messages and events beside it
  *   agent sessions   the SDK's session writer, which derives its messages
  *   quiet sessions   one push at a time, and none before everybody has seen it
+ *   brim sessions    a few rows below the most that a session may hold, and more pushes at once than
+ *                    have room
  *
  *   readers          of each session from its beginning to its end, one of them slow; and many that
  *                    go in anywhere: by pages, watches and server-sent events
  */
 import { setTimeout as delay } from "node:timers/promises";
+import type postgres from "postgres";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
 import { History, type Reader } from "../support/history.ts";
 import { watch } from "../support/history-clients.ts";
@@ -32,11 +35,18 @@ const LOAD = {
   keyedWriters: 5,
   unkeyedWriters: 4,
   besideWriters: 2,
+  brimSessions: 60,
+  brimWriters: 3,
   passReaders: 9,
 } as const;
 const PACE_MS = 25;
+/** Until the next brim session: the last one is reached after half a minute, and then all are full. */
+const BRIM_PACE_MS = 500;
 /** A row each: it falls behind every window. */
 const SLOW_ROW_MS = 40;
+/** The service's default, and how many rows a brim session has room for. */
+const SESSION_ROWS_MAX = 2_000_000;
+const BRIM_ROOM = 4;
 /** From the last push until nothing of any writer is open, and from then on until all is read. */
 export const REST_LIMIT_MS = 60_000;
 
@@ -46,6 +56,8 @@ export class Load {
   readonly said: readonly Said[];
   readonly passReaders: readonly PassReader[];
   readonly sessionIds: readonly string[];
+  /** Nobody reads these but the witness, and they are not locked. */
+  readonly brimIds = names("brim", LOAD.brimSessions);
   /** What writers ended with that no writer may be told, and rows that were not delivered. */
   readonly failures: string[] = [];
   readonly #clients: readonly LedgerClient[];
@@ -113,6 +125,14 @@ export class Load {
     this.passReaders = this.#startPassReaders(ways, { heads, random });
   }
 
+  /** Before the load: nearly as many rows as a session may have, of which there are none. */
+  static async fillBrims(sql: postgres.Sql): Promise<void> {
+    for (const id of names("brim", LOAD.brimSessions)) {
+      await sql`insert into sessions (id, created_at, updated_at, row_count)
+        values (${id}, now(), now(), ${SESSION_ROWS_MAX - BRIM_ROOM}) on conflict do nothing`;
+    }
+  }
+
   /** Nothing new is written; resolves when what was begun has come to its end, or has had its time. */
   async stopWriting(limitMs: number): Promise<void> {
     this.#isOver = true;
@@ -178,10 +198,16 @@ export class Load {
       sessionIds: streamed,
       kinds: ["message", "event"] as const,
     }));
-    return [...many, ...beside].map((one) => ({
-      name: one.name,
-      ended: write(writing, { ...one, paceMs: PACE_MS, random: of.random.fork() }),
+    const brim = writers("brim", LOAD.brimWriters, false).map((one) => ({
+      ...one,
+      sessionIds: this.brimIds,
+      kinds: ["message", "event"] as const,
+      paceMs: BRIM_PACE_MS,
+      atOnce: BRIM_ROOM,
     }));
+    return [...[...many, ...beside].map((one) => ({ ...one, paceMs: PACE_MS })), ...brim].map(
+      (one) => ({ name: one.name, ended: write(writing, { ...one, random: of.random.fork() }) }),
+    );
   }
 
   /** From the beginning to the end, by the first replica that is there. */

@@ -97,6 +97,7 @@ class Run {
     const random = new Random(this.#options.seed);
     const steps = planned(random.fork(), this.#kinds());
     const { grpcAddresses: grpc, httpAddresses: http, url } = this.#cluster;
+    await askDatabase(url, (sql) => Load.fillBrims(sql));
     const memory = new MemoryWatch(this.#cluster.replicas);
     const load = new Load({
       ways: { grpc, http },
@@ -117,13 +118,15 @@ class Run {
     await load.stopWriting(limitMs);
     // One that has ended by itself is needed to read what there is.
     for (const replica of this.#cluster.replicas) if (!replica.isMeantToRun) await replica.start();
-    const { sessionIds } = load;
+    const { sessionIds, brimIds } = load;
     const finals = await askDatabase(url, (sql) => readFinals(sql, sessionIds));
     await load.finishReading(finals, limitMs);
     memory.stop();
     this.#weather.note("all have come to rest");
     const from = { address: this.#cluster.replica(0).service.grpcAddress };
-    const evidence = await askDatabase(url, (sql) => readEvidence({ sql, ...from }, sessionIds));
+    const evidence = await askDatabase(url, (sql) =>
+      readEvidence({ sql, ...from }, { sessionIds, brimIds }),
+    );
     const problems = [...this.#problems, ...memory.problems, ...verdictOf(load, evidence)];
     return this.#result({ load, evidence, problems, memoryMib: memory.highestMib });
   }

@@ -27,6 +27,8 @@ export interface UnaryWriter {
   readonly kinds: readonly PushKind[];
   readonly keyed: boolean;
   readonly paceMs: number;
+  /** Pushes of a turn; one, where it does not say. */
+  readonly atOnce?: number;
   readonly random: Random;
 }
 
@@ -57,12 +59,15 @@ const AGAIN_ONE_IN = 3;
 /** Ends when the load is over; rejects with what no writer may be told. */
 export async function write(parts: WriterParts, writer: UnaryWriter): Promise<void> {
   const { history, progress, isOver } = parts;
-  const { name, sessionIds, kinds, keyed, paceMs, random } = writer;
+  const { name, sessionIds, kinds, keyed, paceMs, atOnce = 1, random } = writer;
   progress.joins(name, sessionIds);
   for (let turn = 0; !isOver(); turn += 1) {
     const sessionId = sessionIds[turn % sessionIds.length] ?? "";
-    const sent = plan(history, { sessionId, kind: random.pick(kinds), keyed });
-    await pushOnce(parts, writer, history.push(sent));
+    const pushes = Array.from({ length: atOnce }, () => {
+      const sent = plan(history, { sessionId, kind: random.pick(kinds), keyed });
+      return pushOnce(parts, writer, history.push(sent));
+    });
+    await Promise.all(pushes);
     if (paceMs > 0) await delay(random.below(2 * paceMs));
   }
   progress.leaves(name);
@@ -89,6 +94,10 @@ async function pushOnce(
     progress.acknowledged(name, push.sent.sessionId, beganMs);
     if (keyed && random.oneIn(AGAIN_ONE_IN)) await send(way(), push, options);
   } catch (error) {
+    if (error instanceof RpcFailure && error.reason === "SESSION_FULL") {
+      progress.came(name, beganMs); // An answer, too.
+      return;
+    }
     if (keyed || !mayBeTold(error)) throw error;
   }
 }

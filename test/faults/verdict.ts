@@ -25,10 +25,10 @@ export async function readFinals(
 
 export async function readEvidence(
   from: { readonly sql: postgres.Sql; readonly address: string },
-  sessionIds: readonly string[],
+  { sessionIds, brimIds }: Pick<Load, "sessionIds" | "brimIds">,
 ): Promise<Evidence> {
   return {
-    witness: await readWitness(from.sql, sessionIds),
+    witness: await readWitness(from.sql, [...sessionIds, ...brimIds]),
     stored: await readStoredSessions(from, sessionIds),
     miscounted: await wrongCounts(from.sql, sessionIds),
   };
