@@ -151,6 +151,20 @@ export const DEFECTS: readonly Defect[] = [
     kinds: ["lost_answers", "connections_reset", "slow_disk"],
     expected: /\d+ rows, and not \d+/,
   },
+  {
+    name: "uncharged_body",
+    what: "the body of an HTTP request that is not whole is not charged to its caller",
+    edits: [
+      {
+        file: "src/http/json-body.ts",
+        find: "if (served.memory?.request(roomBytes) === false) return leave(serverBusy());",
+        replace: "",
+        times: 1,
+      },
+    ],
+    kinds: ["bodies_held"],
+    expected: /took \d+ MiB of memory/,
+  },
 ];
 
 /** Where the edit is to be made; throws where the sources no longer hold what it looks for. */

@@ -16,6 +16,7 @@ export const FAULTS = {
   black_hole: "replica",
   lost_answers: "replica",
   connections_reset: "replica",
+  bodies_held: "replica",
   listen_half_open: "replica",
   listen_dropped: "replica",
   kill_postgres: "postgres",

@@ -70,6 +70,8 @@ const SETTINGS = {
   PRINCIPAL_BYTES_PER_SECOND: "0",
   SESSION_MESSAGES_PER_SECOND: "0",
   SESSION_BYTES_PER_SECOND: "0",
+  // So that a replica that keeps to it stays far below what is called too much memory (memory.ts).
+  RECEIVED_BYTES_MAX: "67108864",
 };
 
 export async function runFaults(options: RunOptions): Promise<RunResult> {

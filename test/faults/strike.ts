@@ -1,6 +1,7 @@
 /** Every fault: how it strikes, and how it heals. A strike resolves when it is felt, a heal when it is over. */
 import type postgres from "postgres";
 import { openSql } from "./sql.ts";
+import { Holding } from "../support/holding.ts";
 import { holdSession } from "../support/held-session.ts";
 import { askDatabase, type Cluster } from "./cluster.ts";
 import type { FaultKind, PlannedFault } from "./plan.ts";
@@ -19,6 +20,10 @@ const HOUR_MS = 3_600_000;
 const JUMP_HOURS_MAX = 30;
 /** Each flush of the log takes so much longer; PostgreSQL allows no more. */
 const SLOW_FLUSH_MICROS = 100_000;
+/** More than a replica may take of memory, where no limit counts them; each is a little less than the largest. */
+const BODIES = 200;
+const BODY_BYTES = 4_194_303;
+const BODIES_LIMIT_MS = 10_000;
 
 export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
   kill_replica: async ({ cluster }, { replica }) => {
@@ -65,6 +70,19 @@ export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
     way.reset();
     listenWay.reset();
     return async () => undefined;
+  },
+  bodies_held: async ({ cluster }, { replica }) => {
+    const { grpcAddress, httpAddress } = cluster.replica(replica).service;
+    const way = "bodies that do not end";
+    const calls = { token: "nobody", way, calls: BODIES, bodyBytes: BODY_BYTES } as const;
+    const holding = new Holding({
+      grpcAddress,
+      httpAddress,
+      openLimitMs: BODIES_LIMIT_MS,
+      ...calls,
+    });
+    await holding.held;
+    return () => holding[Symbol.asyncDispose]();
   },
   listen_half_open: async ({ cluster }, { replica }) => {
     cluster.replica(replica).listenWay.silence();
