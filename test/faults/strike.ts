@@ -21,9 +21,9 @@ const JUMP_HOURS_MAX = 30;
 /** Each flush of the log takes so much longer; PostgreSQL allows no more. */
 const SLOW_FLUSH_MICROS = 100_000;
 /** More than a replica may take of memory, where no limit counts them; each is a little less than the largest. */
-const BODIES = 200;
+const BODIES = 120;
 const BODY_BYTES = 4_194_303;
-const BODIES_LIMIT_MS = 10_000;
+const BODIES_LIMIT_MS = 30_000;
 
 export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
   kill_replica: async ({ cluster }, { replica }) => {
