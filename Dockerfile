@@ -35,7 +35,8 @@ COPY --from=build /app/dist ./dist
 COPY package.json LICENSE ./
 # The embedded PostgreSQL keeps its files here; with DATABASE_URL nothing is written, and the root may
 # be read-only in either case.
-RUN install -d -o node -g node -m 0700 /data
+# Group 0 is what a container has that runs under a number of its own (OpenShift, `--user 12345`).
+RUN install -d -o node -g root -m 0770 /data
 VOLUME /data
 # By number, so that Kubernetes can see that it is not root. What is mounted of TLS_CERT_FILE,
 # TLS_KEY_FILE and AUTH_TOKENS_FILE has to be readable by it.

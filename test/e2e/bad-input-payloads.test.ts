@@ -102,7 +102,7 @@ const UNREADABLE: readonly Case[] = [
     title: "an event_type that cannot be a type",
     push: { eventType: "Custom" },
     fields: ["event_type"],
-    message: /^event_type must be .+, but is Custom$/,
+    message: /^event_type must be .+, but is Custom; did you mean CUSTOM\?$/,
   },
   {
     title: "an event_type of 65 characters",
