@@ -108,6 +108,11 @@ async function migrate(
   return withDatabaseUrl(config, (url) => run(url, { ...options, schema }));
 }
 
+async function embeddedUrl({ dataDir }: Config): Promise<string> {
+  const { runningUrl } = await import("./store/embedded/cluster.ts");
+  return runningUrl(dataDir);
+}
+
 async function withDatabase<T>(
   config: Config,
   prepare: (url: string, options: SchemaOptions) => Promise<unknown>,
@@ -175,6 +180,7 @@ const exitCode = await runCli(process.argv.slice(2), {
   loadClientConfig: () => loadClientConfig(),
   serve,
   migrate,
+  embeddedUrl,
   retention,
   importFrom,
 });

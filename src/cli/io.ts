@@ -30,6 +30,8 @@ export interface CliIo {
     options: { readonly force: boolean },
     config: Config,
   ) => Promise<MigrationStatus>;
+  /** Of the embedded database that a service runs. */
+  readonly embeddedUrl: (config: Config) => Promise<string>;
   /** On the database itself; undefined: the session that was named does not exist. */
   readonly retention: (
     options: RetentionOptions,

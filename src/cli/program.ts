@@ -12,15 +12,16 @@ import {
 } from "./arguments.ts";
 import { erase } from "./erase.ts";
 import { EXIT, exitHelp } from "./exit.ts";
-import { explain } from "./explain.ts";
+import { explain, UsageError } from "./explain.ts";
 import { exportSession } from "./export.ts";
 import { health } from "./health.ts";
 import { importDatabase } from "./import.ts";
 import { type CliIo, type MigrateCommand, tell } from "./io.ts";
 import { migrate } from "./migrate.ts";
+import { Printer } from "./printer.ts";
 import { push } from "./push.ts";
 import { retention } from "./retention.ts";
-import { serve } from "./serve.ts";
+import { configOf, serve } from "./serve.ts";
 import { sessions } from "./sessions.ts";
 import { type Format, FORMATS, tail } from "./tail.ts";
 import { token, TOKEN_ROLES, type TokenOptions } from "./token.ts";
@@ -64,6 +65,7 @@ function build(io: CliIo, finish: Finish): Command {
     .addHelpText("afterAll", `\nExit codes:\n${exitHelp()}`);
   addServe(program, io, finish);
   addMigrate(program, io, finish);
+  addEmbedded(program, io, finish);
   addPush(program, io, finish);
   addTail(program, io, finish);
   addExport(program, io, finish);
@@ -103,6 +105,21 @@ function addMigrate(program: Command, io: CliIo, finish: Finish): void {
     .option("-y, --yes", "required: nothing brings the rows back")
     .option("--force", "also while instances of session-ledger are connected to the database");
   add("status", "list the migrations that are applied and pending");
+}
+
+function addEmbedded(program: Command, io: CliIo, finish: Finish): void {
+  program
+    .command("embedded")
+    .description("ask for the embedded database of DATA_DIR")
+    .command("url")
+    .description("print the connection string of the running one, with its password")
+    .action(async () => {
+      const config = configOf(io);
+      if (config.databaseUrl !== undefined)
+        throw new UsageError("DATABASE_URL is set: there is no embedded database");
+      await new Printer(io.stdout, io.signal).print(await io.embeddedUrl(config));
+      finish(EXIT.done);
+    });
 }
 
 interface ClientFlags {

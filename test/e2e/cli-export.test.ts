@@ -354,6 +354,7 @@ function exportHeld(sessionId: string, address: string) {
     loadConfig: () => loadConfig({}),
     loadClientConfig: () => loadClientConfig({}),
     serve: elsewhere,
+    embeddedUrl: elsewhere,
     migrate: elsewhere,
     retention: elsewhere,
     importFrom: elsewhere,

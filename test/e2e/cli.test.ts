@@ -3,6 +3,7 @@ import { readdir, appendFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { once } from "node:events";
 import { join } from "node:path";
+import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { cleanUp, makeDirectory, remainsIn } from "../support/embedded-fixture.ts";
@@ -321,6 +322,21 @@ describe("serve and migrate", () => {
       codes.push((await runCommand(["migrate", ...command.split(" ")], { env })).exitCode);
     }
     expect(codes).toEqual([1, 0, 0, 2, 0, 1]);
+  });
+
+  test("embedded url prints where the running embedded database is, for any PostgreSQL client", async () => {
+    const env = { DATA_DIR: service.dataDir };
+    const { exitCode, stdout } = await runCommand(["embedded", "url"], { env });
+    expect([exitCode, stdout]).toEqual([
+      0,
+      expect.stringMatching(/^postgres:\/\/postgres:[\w-]+@127\.0\.0\.1:\d+\/postgres\n$/),
+    ]);
+    const sql = postgres(stdout.trim(), { max: 1 });
+    expect(await sql`select count(*) >= 0 as "isThere" from sessions`).toEqual([{ isThere: true }]);
+    await sql.end();
+    const none = await runCommand(["embedded", "url"], { env: { DATA_DIR: directory } });
+    expect(none).toMatchObject({ exitCode: 4, stdout: "" });
+    expect(none.stderr).toContain("no embedded PostgreSQL runs in");
   });
 
   test("SIGTERM ends the service with 0", async () => {

@@ -49,6 +49,7 @@ export async function pushLines(
     loadConfig: () => loadConfig({}),
     loadClientConfig: () => loadClientConfig({}),
     serve: elsewhere,
+    embeddedUrl: elsewhere,
     migrate: elsewhere,
     retention: elsewhere,
     importFrom: elsewhere,

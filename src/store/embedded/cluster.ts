@@ -16,6 +16,7 @@ import type { Account } from "./account.ts";
 import { type UsableBinaries, programPath, withNamelessUser } from "./binaries.ts";
 import type { EmbeddedLimits } from "./limits.ts";
 import type { Place } from "./place.ts";
+import { readPidFile } from "./pid-file.ts";
 import { runProgram } from "./program.ts";
 import { hasCode, refusal } from "./refusal.ts";
 
@@ -56,6 +57,23 @@ export async function openCluster(place: Place, options: ClusterOptions): Promis
     `${join(directory, "password")} is missing: bring it back from a backup; the database beside it ` +
       "takes no other password",
   );
+}
+
+/** Of the server that another process runs in that DATA_DIR. */
+export async function runningUrl(dataDir: string): Promise<string> {
+  const directory = join(dataDir, "postgres");
+  const [, , , port, , , , state] = (await readPidFile(join(directory, "data"))) ?? [];
+  if (state?.trim() !== "ready") {
+    throw refusal(
+      `no embedded PostgreSQL runs in ${directory}: start the service with that DATA_DIR`,
+    );
+  }
+  const password = (await readFile(join(directory, "password"), "utf8")).trim();
+  return connectionUrl({ password, port: Number(port) });
+}
+
+export function connectionUrl(to: { readonly password: string; readonly port: number }): string {
+  return `postgres://${ROLE}:${to.password}@127.0.0.1:${to.port}/${DATABASE}`;
 }
 
 function requireVersion(

@@ -21,7 +21,7 @@ import { type Clock, systemClock } from "../../base/clock.ts";
 import { ServiceError } from "../../base/errors.ts";
 import type { Unit } from "../../base/lifecycle.ts";
 import { type Binaries, findBinaries, programPath, usableBinaries } from "./binaries.ts";
-import { DATABASE, ROLE, openCluster, pgDataOf } from "./cluster.ts";
+import { connectionUrl, openCluster, pgDataOf } from "./cluster.ts";
 import type { EmbeddedLog } from "./embedded-log.ts";
 import { clearLeftover } from "./leftover.ts";
 import { EMBEDDED_LIMITS, type EmbeddedLimits } from "./limits.ts";
@@ -172,7 +172,7 @@ async function runCluster(
     { dataDir, clusterDir, port, version, pid: server.pid, tookMs },
     "embedded_postgres_started",
   );
-  ready({ url: `postgres://${ROLE}:${password}@127.0.0.1:${port}/${DATABASE}`, pgData });
+  ready({ url: connectionUrl({ password, port }), pgData });
   await keepRunning(server, { ...options, port, restarted: context.restarted });
 }
 
