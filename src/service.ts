@@ -81,6 +81,7 @@ export function createService(config: Config, log: Log): Service {
   const metrics = createMetrics();
   const clock = systemClock;
   const memory = new FairShare({ max: config.receivedBytesMax, stillTicksMax: STILL_TICKS });
+  metrics.limitUse.share("bytes", memory);
   const tracing = createTracingOf(config, { log, metrics });
   const postgres = createPostgres(config, { log, metrics });
   const { database } = postgres;
@@ -122,19 +123,8 @@ export function createService(config: Config, log: Log): Service {
     { live, transcripts, clock, metrics, timers: systemTimers },
     { ...AGUI_LIMITS, ...config },
   );
-  const parts = {
-    database,
-    reader,
-    transcripts,
-    join,
-    log,
-    metrics,
-    clock,
-    tracer: tracing,
-    doors,
-    memory,
-  };
-  const http = createHttp({ ...parts, handlers }, config);
+  const parts = { database, reader, transcripts, join, log, metrics, clock, doors, memory };
+  const http = createHttp({ ...parts, handlers, tracer: tracing }, config);
   const { ops, readiness } = createReadinessUnits(
     { probe: postgres.probe, commits, rpc, log, metrics },
     config,

@@ -55,8 +55,17 @@ export class ConnectionMemory {
     this.#holder = all.holder(id);
   }
 
-  call(end: (reason: EndReason) => void): CallMemory {
-    return new CallMemory(this, this.#holder.charge(end));
+  /** `end` ends the call, of which nothing is to be held then. */
+  call(end: (error: ServiceError) => void): CallMemory {
+    return new CallMemory(
+      this,
+      this.#holder.charge((reason) => end(endedBy(reason))),
+      end,
+    );
+  }
+
+  get connection(): Closing {
+    return this.#connection;
   }
 
   of(principal: Principal): Holder {
@@ -78,14 +87,21 @@ export class ConnectionMemory {
 export class CallMemory {
   readonly #connection: ConnectionMemory;
   readonly #charge: Charge;
+  /** Also for what is not memory: a watch, an export. */
+  readonly end: (error: ServiceError) => void;
   #fixedBytes = 0;
   #requestBytes = 0;
   #answerBytes = 0;
   #rowBytes = 0;
 
-  constructor(connection: ConnectionMemory, charge: Charge) {
+  constructor(connection: ConnectionMemory, charge: Charge, end: (error: ServiceError) => void) {
     this.#connection = connection;
     this.#charge = charge;
+    this.end = end;
+  }
+
+  get connection(): Closing {
+    return this.#connection.connection;
   }
 
   /** To wait for room with, and to say what the call does with what it holds. */
@@ -159,6 +175,30 @@ function callerOf(principal: Principal, connection: object): CallerId {
   return { name: actorOf(principal), connection };
 }
 
+/** A call, as far as it matters who makes it. */
+interface CallOf {
+  readonly principal: Principal;
+  readonly memory?: CallMemory | undefined;
+}
+
+/**
+ * One of a limited number, for as long as the caller of this keeps it: throws when there is none, and ends
+ * the call when a caller that has fewer needs it. A call without memory (in tests) is not ended.
+ */
+export function takeSeat(seats: FairShare, call: CallOf, refusal: () => ServiceError): Charge {
+  const { memory, principal } = call;
+  const seat = seats.take(callerOf(principal, memory?.connection ?? call), 1, () =>
+    memory?.end(refusal()),
+  );
+  if (seat === undefined) throw refusal();
+  seat.canEnd = memory !== undefined;
+  return seat;
+}
+
+export function seatTaker(call: CallOf) {
+  return (seats: FairShare, refusal: () => ServiceError): Charge => takeSeat(seats, call, refusal);
+}
+
 /** There is no room, for a caller that holds the most already. */
 export function serverBusy(): ServiceError {
   const message =
@@ -167,7 +207,7 @@ export function serverBusy(): ServiceError {
 }
 
 /** What a call is told that has to give back what it holds. */
-export function endedBy(reason: EndReason): ServiceError {
+function endedBy(reason: EndReason): ServiceError {
   if (reason === "room") return serverBusy();
   const message = "the answer was not read in time";
   return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", message);

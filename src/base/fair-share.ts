@@ -137,14 +137,17 @@ export class FairShare {
   /** Makes room for what the charge holds already. */
   makeRoom(charge: Charge): boolean {
     if (this.#held - this.#ending <= this.max || this.#turn === charge) return true;
-    if (this.#endOthers(charge)) return true;
+    if (this.#endOthers(charge, { margin: 1 })) return true;
     this.#refused += 1;
     return false;
   }
 
-  /** The same for what cannot be refused any more: also the oldest of its own connection end. */
+  /**
+   * The same for what cannot be refused any more: callers that hold as much give way too, and the oldest
+   * charges of its own connection.
+   */
   makeRoomAnyway(charge: Charge): boolean {
-    if (this.#endOthers(charge)) return true;
+    if (this.#endOthers(charge, { margin: 0 })) return true;
     for (const own of charge.holder.charges) {
       if (own !== charge && own.canEnd && own.amount > 0) this.#end(own, "room");
       if (this.#held - this.#ending <= this.max) return true;
@@ -186,12 +189,14 @@ export class FairShare {
     if (this.#held - this.#ending > this.max && charge.canEnd) this.#end(charge, "room");
   }
 
-  #endOthers(asker: Charge): boolean {
+  /** With a margin of 1 callers that hold the same do not end each other, in turns, without end. */
+  #endOthers(asker: Charge, { margin }: { readonly margin: 0 | 1 }): boolean {
     const { holder } = asker;
+    const { group } = holder;
     while (this.#held - this.#ending > this.max) {
       const victim =
-        victimAmong(this.#groups, holder.group, asker) ??
-        victimAmong(holder.group.holders, holder, asker);
+        victimAmong(this.#groups, asker, group.live + margin, group) ??
+        victimAmong(group.holders, asker, holder.live + margin, holder);
       if (victim === undefined) return false;
       this.#end(victim, "room");
     }
@@ -212,17 +217,18 @@ interface Part {
   victim(asker: Charge): Charge | undefined;
 }
 
-/** The charge to end, of the part that holds the most and no less than the asker's own. */
+/** The charge to end, of the part that holds the most, and no less than `liveMin`. */
 function victimAmong<P extends Part>(
   parts: ReadonlyMap<unknown, P>,
-  own: Part | undefined,
   asker: Charge,
+  liveMin: number,
+  own?: Part,
 ): Charge | undefined {
   const passedOver = new Set<P>();
   for (;;) {
     let largest: P | undefined;
     for (const part of parts.values()) {
-      if (part === own || part.live < (own?.live ?? 0) || passedOver.has(part)) continue;
+      if (part === own || part.live < liveMin || passedOver.has(part)) continue;
       if (largest === undefined || part.live > largest.live) largest = part;
     }
     if (largest === undefined) return undefined;
@@ -256,7 +262,7 @@ class Group implements Part {
   }
 
   victim(asker: Charge): Charge | undefined {
-    return victimAmong(this.holders, undefined, asker);
+    return victimAmong(this.holders, asker, 0);
   }
 }
 

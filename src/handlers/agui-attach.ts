@@ -1,5 +1,6 @@
 /** The beginning that every AG-UI answer has: what is asked is checked, and the watch begins. */
 import type { Clock } from "../base/clock.ts";
+import { seatTaker } from "../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { Live } from "../live/live.ts";
 import type { Timers } from "../live/timers.ts";
@@ -88,7 +89,12 @@ export async function attachAgui(
   const signal = AbortSignal.any([context.signal, stale.signal]);
   const held = setup.transcripts.heldSeq(sessionId);
   const watcher = await setup.live
-    .attach({ stream: "events", sessionId, signal })
+    .attach({
+      stream: "events",
+      sessionId,
+      signal,
+      takeSeat: seatTaker(context),
+    })
     .catch((error: unknown) => {
       const isDeleted = error instanceof ServiceError && error.reason === "SESSION_DELETED";
       // Another instance may have deleted it, and then nobody has said so here.

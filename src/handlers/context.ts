@@ -39,6 +39,8 @@ type BidiStream<I extends DescMessage, O extends DescMessage> = (
 /** The other side of a stream both ways, as a handler sees it. */
 export interface Caller<M> {
   readonly principal: Principal;
+  /** What is held for the call; undefined where nothing is counted. */
+  readonly memory?: CallMemory | undefined;
   /** Does nothing once the call is over. */
   send(message: M): void;
   /** Sent, and not yet taken by the connection: its reader is slow. */

@@ -7,8 +7,9 @@
  * head. Only the beginning of a session may be missing, which retention has erased before.
  */
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
-import { serverBusy } from "../auth/caller-memory.ts";
+import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { FairShare } from "../base/fair-share.ts";
 import { expand, type RawEvent } from "../compressor/expand.ts";
 import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -34,10 +35,11 @@ const RETRY_AFTER_MS = 1_000;
 
 export function createExportHandlers(
   reader: Pick<LedgerReader, "heads" | "pageAfter">,
-  limitUse: Pick<LimitUse, "watch">,
+  limitUse: Pick<LimitUse, "watch" | "share">,
 ): ExportHandlers {
-  let exports = 0;
-  limitUse.watch("exports", () => exports / EXPORTS_MAX);
+  const seats = new FairShare({ max: EXPORTS_MAX });
+  limitUse.watch("exports", () => seats.held / EXPORTS_MAX);
+  limitUse.share("exports", seats);
 
   async function headOfLiving(sessionId: string): Promise<SessionHead> {
     const head = (await reader.heads([sessionId])).get(sessionId);
@@ -49,12 +51,12 @@ export function createExportHandlers(
   async function* rowsOf<S extends StreamName>(
     stream: S,
     sessionId: string,
-    { signal, memory }: CallContext,
+    context: CallContext,
   ): AsyncGenerator<RowOf<S>> {
     const violation = checkSessionId(sessionId);
     if (violation !== undefined) throw invalidArgument([violation]);
-    if (exports >= EXPORTS_MAX) throw tooMany();
-    exports += 1;
+    const { signal, memory } = context;
+    const seat = takeSeat(seats, context, tooMany);
     try {
       const end = headOf(await headOfLiving(sessionId), stream);
       const page = { stream, sessionId, rowsMax: PAGE_ROWS_MAX, bytesMax: PAGE_BYTES_MAX };
@@ -75,7 +77,7 @@ export function createExportHandlers(
         throw erased(sessionId);
       }
     } finally {
-      exports -= 1;
+      seat.release();
     }
   }
 

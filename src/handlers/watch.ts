@@ -12,7 +12,7 @@ import type {
   WatchSessionMessagesRequest,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { type CallMemory, serverBusy } from "../auth/caller-memory.ts";
+import { type CallMemory, serverBusy, seatTaker } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
@@ -92,9 +92,9 @@ export function createWatchHandlers(
 
   async function* watch<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
     const { stream, request, context } = call;
-    const { signal, span, memory } = context;
+    const { span, memory } = context;
     check(request);
-    const watcher = await live.attach({ stream, sessionId: request.sessionId, signal });
+    const watcher = await attachTo(live, call);
     span?.event("attached");
     try {
       const { head } = watcher;
@@ -135,6 +135,15 @@ export function createWatchHandlers(
     const expand = "expand" in request && request.expand;
     return reader.resolveCursor({ stream, sessionId, afterSeq, expand });
   }
+}
+
+function attachTo<S extends StreamName>(
+  live: Live,
+  { stream, request, context }: Pick<Call<S, never>, "stream" | "request" | "context">,
+): ReturnType<typeof live.attach<S>> {
+  const { sessionId } = request;
+  const { signal } = context;
+  return live.attach({ stream, sessionId, signal, takeSeat: seatTaker(context) });
 }
 
 /** Rows of a window are there for all its watchers, and are counted with the windows. */

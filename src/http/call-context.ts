@@ -4,7 +4,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyRequest } from "fastify";
-import { type CallMemory, type ConnectionMemory, endedBy } from "../auth/caller-memory.ts";
+import type { CallMemory, ConnectionMemory } from "../auth/caller-memory.ts";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
@@ -47,7 +47,7 @@ export class ServedRequest implements CallContext {
 
   /** Its memory is counted from here on; false: there is no room for one more. */
   heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
-    this.#memory = connection.call((reason) => this.#cut(endedBy(reason), response));
+    this.#memory = connection.call((error) => this.#cut(error, response));
     this.#memory.begin(REQUEST_BYTES);
     return this.#memory.charge.hasRoom;
   }

@@ -10,8 +10,10 @@
  * A session is in the book while somebody watches it, each of its two streams with a tail of its
  * own while somebody watches that one. A commit of a session that nobody watches costs one look-up.
  */
+import type { Charge } from "../base/charge.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
+import { FairShare } from "../base/fair-share.ts";
 import type { Unit } from "../base/lifecycle.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -39,7 +41,11 @@ export interface WatchRequest<S extends StreamName> {
   readonly sessionId: string;
   /** Its abort ends the watch; the only way while the watch waits. */
   readonly signal: AbortSignal;
+  /** Takes a seat for the caller, or throws the refusal; absent: all watches are of one caller. */
+  readonly takeSeat?: TakeSeat;
 }
+
+export type TakeSeat = (seats: FairShare, refusal: () => ServiceError) => Charge;
 
 export interface Live extends Unit, WakeUps {
   /** Rows that are on disk, those of one session in their order. Never throws, never waits. */
@@ -86,7 +92,10 @@ class LiveBook implements Live {
   readonly #poll: HeadPoll;
   readonly #toldLost: (sessionId: string) => void;
   readonly #tails: Tails = { messages: new Map(), events: new Map() };
-  #watchers = 0;
+  /** Of the service … */
+  readonly #seats: FairShare;
+  /** … and of each session that is watched. */
+  readonly #seatsOfSessions = new Map<string, FairShare>();
   #stopped = false;
 
   constructor(dependencies: LiveDependencies, limits: LiveLimits) {
@@ -109,6 +118,8 @@ class LiveBook implements Live {
       repeated: (sessionId) => this.#doubt([sessionId]),
     };
     const { memory } = this.#parts;
+    this.#seats = new FairShare({ max: limits.watchersMax });
+    metrics?.limitUse.share("watches", this.#seats);
     metrics?.limitUse.watch("windows_bytes", () => memory.bytes / limits.windowsBytesMax);
   }
 
@@ -127,7 +138,7 @@ class LiveBook implements Live {
   counts(): LiveCounts {
     const { memory } = this.#parts;
     const sessions = this.sessionIds().length;
-    return { watchers: this.#watchers, sessions, windowBytes: memory.bytes };
+    return { watchers: this.#seats.held, sessions, windowBytes: memory.bytes };
   }
 
   committed(rows: readonly StoredRow[]): void {
@@ -244,10 +255,11 @@ class LiveBook implements Live {
   }
 
   async attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>> {
-    const { stream, sessionId, signal } = request;
+    const { stream, sessionId, signal, takeSeat = oneForAll } = request;
     for (;;) {
+      const seats = this.#seatsOf(sessionId, takeSeat);
       const tail = this.#enter(stream, sessionId);
-      const onLeave = (): void => this.#leave(tail);
+      const onLeave = (): void => this.#leave(tail, seats);
       const watcher = new Watcher<S>(this.#parts, { tail, signal, onLeave });
       try {
         const { doubts, isDoubted } = tail;
@@ -271,24 +283,35 @@ class LiveBook implements Live {
     }
   }
 
+  #seatsOf(sessionId: string, takeSeat: TakeSeat): readonly Charge[] {
+    if (this.#stopped) throw shuttingDown();
+    const { watchersMax, watchersPerSessionMax: max } = this.#parts.limits;
+    const ofSession = this.#seatsOfSessions.get(sessionId) ?? new FairShare({ max });
+    const seat = takeSeat(this.#seats, () => tooMany("the service", watchersMax));
+    try {
+      const second = takeSeat(ofSession, () => tooMany("the session", max));
+      this.#seatsOfSessions.set(sessionId, ofSession);
+      return [seat, second];
+    } catch (error) {
+      seat.release();
+      throw error;
+    }
+  }
+
   /** Counts a watcher in; its tail is there before the head is asked for, so it misses nothing. */
   #enter<S extends StreamName>(stream: S, sessionId: string): Tail<S> {
-    if (this.#stopped) throw shuttingDown();
-    const { watchersMax, watchersPerSessionMax } = this.#parts.limits;
-    if (this.#watchers >= watchersMax) throw tooMany("the service", watchersMax);
-    const ofSession = this.#tailsOf(sessionId).reduce((sum, tail) => sum + tail.watchers, 0);
-    if (ofSession >= watchersPerSessionMax) throw tooMany("the session", watchersPerSessionMax);
     const tail = this.#tails[stream].get(sessionId) ?? new Tail<S>(this.#parts, stream, sessionId);
     this.#tails[stream].set(sessionId, tail);
     tail.watchers += 1;
-    this.#watchers += 1;
     this.#parts.metrics?.watchers.inc({ stream });
     this.#poll.keepGoing();
     return tail;
   }
 
-  #leave<S extends StreamName>(tail: Tail<S>): void {
-    this.#watchers -= 1;
+  #leave<S extends StreamName>(tail: Tail<S>, seats: readonly Charge[]): void {
+    for (const seat of seats) seat.release();
+    const { sessionId } = tail;
+    if (this.#seatsOfSessions.get(sessionId)?.held === 0) this.#seatsOfSessions.delete(sessionId);
     this.#parts.metrics?.watchers.dec({ stream: tail.stream });
     tail.watchers -= 1;
     if (tail.watchers > 0) return;
@@ -321,6 +344,14 @@ function gather<T, R>(gathered: Map<T, R[]>, tail: T | undefined, row: R): void 
   const rows = gathered.get(tail);
   if (rows === undefined) gathered.set(tail, [row]);
   else rows.push(row);
+}
+
+const ALL = { name: undefined, connection: {} };
+
+function oneForAll(seats: FairShare, refusal: () => ServiceError): Charge {
+  const seat = seats.take(ALL, 1, () => undefined);
+  if (seat === undefined) throw refusal();
+  return seat;
 }
 
 function tooMany(of: string, max: number): ServiceError {

@@ -23,6 +23,15 @@ const USED_LIMITS = [
 ] as const;
 export type UsedLimit = (typeof USED_LIMITS)[number];
 
+export type SharedLimit = "bytes" | "watches" | "push_streams" | "exports" | "replays";
+
+interface SharedPool {
+  readonly held: number;
+  readonly callers: number;
+  readonly ended: number;
+  readonly refused: number;
+}
+
 /** A peak is shown for this long at least, and for twice as long at most. */
 const SPAN_MS = 60_000;
 
@@ -31,6 +40,7 @@ const SPAN_MS = 60_000;
  * that every Prometheus that scrapes at least once a minute sees every peak.
  */
 export class LimitUse {
+  readonly shared = new Map<SharedLimit, SharedPool>();
   readonly #clock: Clock;
   #beganMs: number;
   #shares = new Map<UsedLimit, number>();
@@ -40,6 +50,11 @@ export class LimitUse {
   constructor(clock: Clock) {
     this.#clock = clock;
     this.#beganMs = clock.monotonicMs();
+  }
+
+  /** A limit that callers share in fair parts. */
+  share(limit: SharedLimit, pool: SharedPool): void {
+    this.shared.set(limit, pool);
   }
 
   /** Of a limit whose use can be asked for at any time. */
@@ -78,6 +93,7 @@ export function limitInstruments(registers: Registry[], clock: Clock): LimitMetr
       for (const limit of USED_LIMITS) this.set({ limit }, limitUse.highest(limit));
     },
   });
+  sharedInstruments(limitUse.shared, registers);
   return {
     limitUse,
     rateBuckets: new Gauge({
@@ -92,4 +108,52 @@ export function limitInstruments(registers: Registry[], clock: Clock): LimitMetr
       registers,
     }),
   };
+}
+
+function sharedInstruments(
+  shared: ReadonlyMap<SharedLimit, SharedPool>,
+  registers: Registry[],
+): void {
+  const labelNames = ["limit"] as const;
+  const gauge = (name: string, help: string, of: (pool: SharedPool) => number): unknown =>
+    new Gauge({
+      name,
+      help,
+      labelNames,
+      registers,
+      collect() {
+        for (const [limit, pool] of shared) this.set({ limit }, of(pool));
+      },
+    });
+  const counter = (name: string, help: string, of: (pool: SharedPool) => number): unknown =>
+    new Counter({
+      name,
+      help,
+      labelNames,
+      registers,
+      collect() {
+        this.reset();
+        for (const [limit, pool] of shared) this.inc({ limit }, of(pool));
+      },
+    });
+  gauge(
+    "session_ledger_shared_limit_held",
+    "What callers hold of the limits that they share, by limit (bytes, watches, push_streams, exports, replays).",
+    ({ held }) => held,
+  );
+  gauge(
+    "session_ledger_shared_limit_callers",
+    "Callers that hold something of a limit that they share.",
+    ({ callers }) => callers,
+  );
+  counter(
+    "session_ledger_shared_limit_ended_total",
+    "Calls that were ended because another caller needed their part of a limit, or because their caller did not read.",
+    ({ ended }) => ended,
+  );
+  counter(
+    "session_ledger_shared_limit_refused_total",
+    "Calls that found no room in a limit that callers share, because their caller holds the most.",
+    ({ refused }) => refused,
+  );
 }

@@ -12,6 +12,7 @@
  */
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
+import type { CallMemory } from "../auth/caller-memory.ts";
 import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Caller, Conversation } from "../handlers/context.ts";
@@ -91,6 +92,10 @@ class Talk implements Caller<Message> {
 
   get principal(): Principal {
     return this.#call.principal;
+  }
+
+  get memory(): CallMemory | undefined {
+    return this.#call.memory;
   }
 
   get unsentBytes(): number {

@@ -91,6 +91,20 @@ describe("a service with limits", () => {
     for (const one of [...open, next]) one.cancel();
   });
 
+  test("a caller that has all push streams gives one up to another caller", async () => {
+    const sessions = [await created(), await created(), await created()];
+    const open: PushStreamClient[] = [];
+    for (const sessionId of sessions) open.push(await openedOnce(sessionId));
+    const other = new RpcClient(service.grpcAddress); // Without tokens a connection is a caller.
+    const { stream } = await PushStreamClient.open(other, { sessionId: await created() });
+    expect(await open[0]?.failure()).toMatchObject({
+      code: "RESOURCE_EXHAUSTED",
+      reason: "TOO_MANY_STREAMS",
+    });
+    for (const one of [...open, stream]) one.cancel();
+    other.close();
+  });
+
   /** A stream that was just cancelled may still count. */
   async function openedOnce(sessionId: string): Promise<PushStreamClient> {
     for (;;) {

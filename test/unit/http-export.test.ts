@@ -1,6 +1,9 @@
 /** Exports: what is whole, what is not, who may have one packed; over a table that a test can change. */
+import { EventEmitter } from "node:events";
+import { CallerMemory } from "../../src/auth/caller-memory.ts";
+import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
+import { FairShare } from "../../src/base/fair-share.ts";
 import { systemClock } from "../../src/base/clock.ts";
-import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/handlers/context.ts";
 import { createExportHandlers } from "../../src/handlers/export.ts";
@@ -25,7 +28,31 @@ async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {
   return seqs;
 }
 
+/** A caller of the name, on a connection of its own. */
+function callerNamed(id: string): CallContext {
+  const connection = new CallerMemory(new FairShare({ max: 1e9 }), { asks: true }).of(
+    new EventEmitter(),
+  );
+  const controller = new AbortController();
+  const memory = connection.call((error) => controller.abort(error));
+  const principal: Principal = { ...ANONYMOUS, kind: "static", id };
+  return { principal, signal: controller.signal, hasEnded: false, memory };
+}
+
 describe("an export", () => {
+  // A regression: 64 exports of one caller that did not read kept all others out.
+  test("of a caller that has 64 of them gives way to one of another caller", async () => {
+    const { table, exportEvents } = exporting();
+    table.event("s");
+    table.event("s");
+    const greedy = Array.from({ length: 64 }, () => callerNamed("greedy"));
+    const running = greedy.map((one) => exportEvents("s", one));
+    await Promise.all(running.map((rows) => rows.next()));
+    expect(await seqsOf(exportEvents("s", callerNamed("other")))).toEqual([1n, 2n]);
+    const ended = greedy.filter(({ signal }) => signal.aborted);
+    expect(ended.map(({ signal }) => signal.reason)).toMatchObject([{ reason: "SERVER_BUSY" }]);
+  });
+
   test("is what was there when it began, page after page", async () => {
     const { table, exportEvents } = exporting();
     for (let at = 0; at < 1_200; at += 1) table.event("s");

@@ -15,10 +15,13 @@ import {
 import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
 import { actorOf } from "../../auth/principal.ts";
 import type { ValidationMode } from "../../agui/conform.ts";
+import { takeSeat } from "../../auth/caller-memory.ts";
+import { FairShare } from "../../base/fair-share.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
 import { COMPRESSOR_LIMITS } from "../../compressor/limits.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
+import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "../../redaction/redactor.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { Caller, Conversation, ConversationRecord, Handlers } from "../context.ts";
@@ -37,7 +40,7 @@ export interface PushStreamParts
   readonly rates: Pick<RateLimits, "charge">;
   readonly ingest: Pick<Ingest, "push" | "open">;
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
-  readonly metrics: StreamMetrics;
+  readonly metrics: StreamMetrics & Pick<Metrics, "limitUse">;
 }
 
 export interface PushStreamOptions {
@@ -57,16 +60,16 @@ export function createPushStreamHandlers(
 ): Pick<Handlers<typeof SessionService>, "pushSessionEvents"> {
   const meter = new StreamMeter(metrics);
   const openTexts = new OpenTexts();
-  let open = 0;
-  const ended = (): void => {
-    open -= 1;
-    meter.streams(open);
-  };
+  const seats = new FairShare({ max: options.pushStreamsMax });
+  metrics.limitUse.share("push_streams", seats);
   return {
     pushSessionEvents(caller) {
-      if (open >= options.pushStreamsMax) throw tooManyStreams();
-      open += 1;
-      meter.streams(open);
+      const seat = takeSeat(seats, caller, tooManyStreams);
+      const ended = (): void => {
+        seat.release();
+        meter.streams(seats.held);
+      };
+      meter.streams(seats.held);
       return new PushStreamCall({ ...parts, meter, openTexts }, caller, { ...options, ended });
     },
   };

@@ -10,7 +10,7 @@
  *               └─ many-requests.ts: not read on until there is room (base/fair-share.ts)
  */
 import { constants, type ServerHttp2Stream } from "node:http2";
-import { type CallerMemory, type CallMemory, endedBy } from "../../auth/caller-memory.ts";
+import type { CallerMemory, CallMemory } from "../../auth/caller-memory.ts";
 import type { ServiceError } from "../../base/errors.ts";
 
 /** The objects of Node, grpc-js and ours that an open call has beside its bytes. */
@@ -78,9 +78,7 @@ export class Incoming {
   constructor(parts: IncomingParts, stream: ServerHttp2Stream, hooks: IncomingHooks) {
     this.#stream = stream;
     this.#parts = parts;
-    this.memory = parts.memory
-      .of(stream.session ?? stream)
-      .call((reason) => this.#cut(endedBy(reason)));
+    this.memory = parts.memory.of(stream.session ?? stream).call((error) => this.#cut(error));
     this.memory.begin(CALL_BYTES);
     this.#hooks = hooks;
     // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
