@@ -10,7 +10,7 @@ import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 import type { Span } from "../observability/trace.ts";
 
-/** The objects of Node and the framework that a request has beside its bytes: a bound of what was measured. */
+/** The objects of Node and the framework that a request has beside its bytes: an estimate. */
 const REQUEST_BYTES = 16 * 1024;
 
 /** Where fastify keeps it. */

@@ -13,7 +13,7 @@ import { constants, type ServerHttp2Stream } from "node:http2";
 import type { CallerMemory, CallMemory } from "../../auth/caller-memory.ts";
 import type { ServiceError } from "../../base/errors.ts";
 
-/** The objects of Node, grpc-js and ours that an open call has beside its bytes. */
+/** The objects of Node, grpc-js and ours that an open call has beside its bytes: an estimate. */
 const CALL_BYTES = 16 * 1024;
 
 /** What a chunk costs beside its bytes: the objects that hold it. Many of one byte are not for free. */
