@@ -23,12 +23,17 @@ import {
 } from "../support/embedded-fixture.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
+import type { Row } from "../support/history.ts";
+import { readWitness } from "../support/history-witness.ts";
+import { copyOfStopped, Standby } from "../support/standby.ts";
 import { makeSmallDisk, type SmallDisk } from "./small-disk.ts";
 
 const PRELOAD = fileURLToPath(new URL("./shifted-clock.ts", import.meta.url));
 /** A replica that does not come up within this has failed; whatever stands in its way heals sooner. */
 const START_LIMIT_MS = 60_000;
 const START_PAUSE_MS = 300;
+/** Longer than the poll by which a watch is told at the latest that rows are lost. */
+const TOLD_MS = 3_000;
 const RESTARTED = "embedded_postgres_restarted";
 
 const REPLICAS = 2;
@@ -105,8 +110,11 @@ export class Cluster implements AsyncDisposable {
   /** Undefined where none can be made; the reason is in `smallDiskMissing`. */
   readonly smallDisk: SmallDisk | undefined;
   readonly smallDiskMissing: string | undefined;
-  readonly #server: EmbeddedPostgres;
-  readonly #dataDir: string;
+  /** Of the standbys that were promoted: what was committed, and they did not have. */
+  readonly lost: Row[] = [];
+  #server: EmbeddedPostgres;
+  #dataDir: string;
+  #standby: { readonly server: Standby; readonly dataDir: string } | undefined;
   readonly #log: ReturnType<typeof recordingLog>;
 
   private constructor(parts: {
@@ -182,7 +190,58 @@ export class Cluster implements AsyncDisposable {
     }
   }
 
+  /** The server is stopped for its copy, as for a base backup; then the copy follows it. */
+  async startStandby(): Promise<void> {
+    await this.#server.stop();
+    const dataDir = await copyOfStopped(this.#dataDir);
+    await this.#serve(this.#server);
+    const server = await Standby.start(dataDir, this.url);
+    this.#standby = { server, dataDir };
+    await server.caughtUp(this.url);
+  }
+
+  async standbyFallsBehind(): Promise<void> {
+    await this.#standby?.server.fallBehind();
+  }
+
+  /** What the standby does not have is lost, and known to be; from here on it is the server. */
+  async promoteStandby(sessionIds: readonly string[]): Promise<void> {
+    const standby = this.#standby;
+    if (standby === undefined) throw new Error("no standby follows");
+    this.#standby = undefined;
+    // Whatever the server commits from here on is acknowledged to nobody, and read below all the same.
+    for (const { way, listenWay } of this.replicas) {
+      way.hold();
+      listenWay.hold();
+    }
+    await nothingRuns(this.url);
+    await standby.server.promote();
+    const before = await askDatabase(this.url, (sql) => readWitness(sql, sessionIds));
+    const after = await askDatabase(standby.server.url, (sql) => readWitness(sql, sessionIds));
+    const kept = new Set(after.rows.map(({ id }) => id));
+    this.lost.push(...before.rows.filter(({ id }) => !kept.has(id)));
+    await this.#server.stop();
+    await standby.server[Symbol.asyncDispose]();
+    this.#dataDir = standby.dataDir;
+    await this.#serve(createEmbeddedPostgres({ dataDir: standby.dataDir, log: this.#log }));
+    await delay(TOLD_MS); // Every watch is told before the run may end.
+  }
+
+  /** Starts the server, and lets the replicas find it. */
+  async #serve(server: EmbeddedPostgres): Promise<void> {
+    this.#server = server;
+    await server.start();
+    const { hostname: host, port } = new URL(server.url);
+    for (const { way, listenWay } of this.replicas) {
+      for (const one of [way, listenWay]) {
+        one.goTo({ host, port: Number(port) });
+        one.cut();
+      }
+    }
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#standby?.server[Symbol.asyncDispose]();
     for (const replica of this.replicas) {
       replica.isMeantToRun = false;
       try {
@@ -231,6 +290,19 @@ function throughWay(databaseUrl: string, way: TcpProxy): string {
   const url = new URL(databaseUrl);
   url.port = String(way.port);
   return url.href;
+}
+
+/** Statements that were on their way when the ways were held have ended. */
+async function nothingRuns(url: string): Promise<void> {
+  await askDatabase(url, async (sql) => {
+    for (;;) {
+      const running = await sql`
+        select 1 from pg_stat_activity
+        where application_name = 'session-ledger' and state = 'active'`;
+      if (running.length === 0) return;
+      await delay(START_PAUSE_MS);
+    }
+  });
 }
 
 /** Of Linux: the fourth field of `stat` is the parent. */

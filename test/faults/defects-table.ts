@@ -165,6 +165,26 @@ export const DEFECTS: readonly Defect[] = [
     kinds: ["bodies_held"],
     expected: /took \d+ MiB of memory/,
   },
+  {
+    name: "window_that_keeps_a_lost_tail",
+    what: "watches go on when the database has gone back: windows keep rows that are lost",
+    edits: [
+      {
+        file: "src/live/tail.ts",
+        find: "  doubt(): void {\n    if (this.#closed) return;",
+        replace: "  doubt(): void {\n    if (!this.#closed) return;",
+        times: 1,
+      },
+      {
+        file: "src/live/live.ts",
+        find: "if (tail.ended === undefined && headOf(head, tail.stream) < seen) this.#lose(sessionId);",
+        replace: "",
+        times: 1,
+      },
+    ],
+    kinds: ["promote_standby"],
+    expected: /another id|row, which is not there|row \d+ after|stands at/,
+  },
 ];
 
 /** Where the edit is to be made; throws where the sources no longer hold what it looks for. */

@@ -39,6 +39,7 @@ const LOAD = {
   brimWriters: 3,
   passReaders: 9,
 } as const;
+const LOAD_THAT_LOSES = { streamSessions: 0, agentSessions: 0, quietSessions: 0 } as const;
 const PACE_MS = 25;
 /** Until the next brim session: the last one is reached after half a minute, and then all are full. */
 const BRIM_PACE_MS = 500;
@@ -65,6 +66,7 @@ export class Load {
   /** Those that have not come to their end. */
   readonly #writing = new Map<string, Promise<unknown>>();
   readonly #watching: Promise<unknown>[] = [];
+  #losesRows = false;
   #isOver = false;
   #isSlow = true;
 
@@ -73,8 +75,12 @@ export class Load {
     readonly random: Random;
     readonly weather: Weather;
     readonly progress: Progress;
+    /** Rows get lost: only clients that know of it, unary writers and watchers that begin again. */
+    readonly losesRows: boolean;
   }) {
-    const { ways, random, weather, progress } = parts;
+    const { ways, random, weather, progress, losesRows } = parts;
+    this.#losesRows = losesRows;
+    const count = losesRows ? { ...LOAD, ...LOAD_THAT_LOSES } : LOAD;
     this.#clients = ways.grpc.map((address) =>
       createLedgerClient({ address, ownConnection: true }),
     );
@@ -84,12 +90,12 @@ export class Load {
     const writing: WriterParts = { history, clients: this.#clients, progress, heads, isOver };
 
     const hot = names("hot", LOAD.hotSessions);
-    this.streamWriters = names("stream", LOAD.streamSessions).map((sessionId) =>
+    this.streamWriters = names("stream", count.streamSessions).map((sessionId) =>
       newStreamWriter(sessionId, { ways: ways.grpc, random }),
     );
     const streamed = this.streamWriters.map(({ sessionId }) => sessionId);
-    this.said = names("agent", LOAD.agentSessions).map((sessionId) => new Said(sessionId));
-    const quiet = names("quiet", LOAD.quietSessions).map((sessionId) =>
+    this.said = names("agent", count.agentSessions).map((sessionId) => new Said(sessionId));
+    const quiet = names("quiet", count.quietSessions).map((sessionId) =>
       watchQuietly(writing, sessionId, this.#ended.signal),
     );
     this.sessionIds = [
@@ -122,7 +128,7 @@ export class Load {
         ended: writeQuietly(writing, lockstep, own()),
       })),
     ]);
-    this.passReaders = this.#startPassReaders(ways, { heads, random });
+    this.passReaders = losesRows ? [] : this.#startPassReaders(ways, { heads, random });
   }
 
   /** Before the load: nearly as many rows as a session may have, of which there are none. */
@@ -152,7 +158,8 @@ export class Load {
     const late = setTimeout(() => {
       for (const reader of readers) {
         const head = finals.get(reader.sessionId)?.[reader.stream] ?? 0n;
-        if (reader.cursor < head) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
+        const isAtEnd = reader.cursor >= head || reader.wasToldOfLoss;
+        if (!isAtEnd) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
       }
       for (const reader of this.passReaders) reader.giveUp();
     }, limitMs);
@@ -193,12 +200,13 @@ export class Load {
       ...writers("keyed", LOAD.keyedWriters, true),
       ...writers("unkeyed", LOAD.unkeyedWriters, false),
     ].map((one) => ({ ...one, sessionIds: hot, kinds: PUSH_KINDS }));
-    const beside = writers("beside", LOAD.besideWriters, true).map((one) => ({
+    const besideCount = streamed.length > 0 ? LOAD.besideWriters : 0;
+    const beside = writers("beside", besideCount, true).map((one) => ({
       ...one,
       sessionIds: streamed,
       kinds: ["message", "event"] as const,
     }));
-    const brim = writers("brim", LOAD.brimWriters, false).map((one) => ({
+    const brim = writers("brim", this.#losesRows ? 0 : LOAD.brimWriters, false).map((one) => ({
       ...one,
       sessionIds: this.brimIds,
       kinds: ["message", "event"] as const,
@@ -215,7 +223,9 @@ export class Load {
     const { signal } = this.#ended;
     const { history } = this;
     const follow = (reader: Reader, at: number, rest?: () => Promise<unknown>): void => {
-      const options = rest === undefined ? {} : { rest };
+      const { name, stream, sessionId } = reader;
+      const again = (): Reader => history.reader(name, { stream, sessionId });
+      const options = { ...(this.#losesRows ? { again } : {}), ...(rest && { rest }) };
       this.#watching.push(watch(byTurns(this.#clients, at), reader, signal, options));
     };
     for (const [at, sessionId] of sessionIds.entries()) {

@@ -12,7 +12,8 @@ promise was broken.
 
   --seconds N      how long faults strike (60)
   --seed N         which faults strike when (SEED, or a new one); it is printed
-  --faults A,B     only these: ${FAULT_KINDS.join(", ")}
+  --faults A,B     only these: ${FAULT_KINDS.join(", ")};
+                   or promote_standby, which loses the newest rows, and so has fewer clients
   --report FILE    also a report in Markdown
   --defects[=A,B]  breaks a copy of the sources on purpose, in each of these ways, and expects
                    violations: ${DEFECTS.map(({ name }) => name).join(", ")}

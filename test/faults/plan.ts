@@ -24,11 +24,17 @@ export const FAULTS = {
   slow_disk: "disk",
   full_disk: "disk",
   session_locked: "session",
-} as const satisfies Readonly<Record<string, "replica" | "postgres" | "disk" | "session">>;
+  promote_standby: "everything",
+} as const satisfies Readonly<
+  Record<string, "replica" | "postgres" | "disk" | "session" | "everything">
+>;
 
 export type FaultKind = keyof typeof FAULTS;
 
-export const FAULT_KINDS = Object.keys(FAULTS).filter(isFaultKind);
+/** Those that lose nothing. */
+export const FAULT_KINDS = Object.keys(FAULTS)
+  .filter(isFaultKind)
+  .filter((kind) => FAULTS[kind] !== "everything");
 
 export function isFaultKind(name: string): name is FaultKind {
   return Object.hasOwn(FAULTS, name);
@@ -90,6 +96,7 @@ function between(random: Random, [min, max]: readonly [number, number]): number 
 }
 
 function mayBeTogether(one: PlannedFault, other: PlannedFault): boolean {
+  if (FAULTS[one.kind] === "everything" || FAULTS[other.kind] === "everything") return false;
   if (FAULTS[one.kind] !== FAULTS[other.kind]) return true;
   return FAULTS[one.kind] === "replica" && one.replica !== other.replica;
 }

@@ -98,14 +98,15 @@ class Run {
   async toItsEnd(): Promise<RunResult> {
     const random = new Random(this.#options.seed);
     const steps = planned(random.fork(), this.#kinds());
-    const { grpcAddresses: grpc, httpAddresses: http, url } = this.#cluster;
-    await askDatabase(url, (sql) => Load.fillBrims(sql));
+    const { grpcAddresses: grpc, httpAddresses: http } = this.#cluster;
+    await askDatabase(this.#cluster.url, (sql) => Load.fillBrims(sql));
     const memory = new MemoryWatch(this.#cluster.replicas);
     const load = new Load({
       ways: { grpc, http },
       random: random.fork(),
       weather: this.#weather,
       progress: this.#progress,
+      losesRows: this.#kinds().includes("promote_standby"),
     });
     await this.#untilAllGetThrough("the start");
     const untilMs = performance.now() + this.#options.seconds * 1_000;
@@ -121,14 +122,16 @@ class Run {
     // One that has ended by itself is needed to read what there is.
     for (const replica of this.#cluster.replicas) if (!replica.isMeantToRun) await replica.start();
     const { sessionIds, brimIds } = load;
+    const { url, lost } = this.#cluster;
     const finals = await askDatabase(url, (sql) => readFinals(sql, sessionIds));
     await load.finishReading(finals, limitMs);
     memory.stop();
     this.#weather.note("all have come to rest");
     const from = { address: this.#cluster.replica(0).service.grpcAddress };
-    const evidence = await askDatabase(url, (sql) =>
+    const read = await askDatabase(url, (sql) =>
       readEvidence({ sql, ...from }, { sessionIds, brimIds }),
     );
+    const evidence = { ...read, lost };
     const problems = [...this.#problems, ...memory.problems, ...verdictOf(load, evidence)];
     return this.#result({ load, evidence, problems, memoryMib: memory.highestMib });
   }

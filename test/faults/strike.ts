@@ -1,4 +1,5 @@
 /** Every fault: how it strikes, and how it heals. A strike resolves when it is felt, a heal when it is over. */
+import { setTimeout as delay } from "node:timers/promises";
 import type postgres from "postgres";
 import { openSql } from "./sql.ts";
 import { Holding } from "../support/holding.ts";
@@ -108,6 +109,12 @@ export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
   full_disk: async ({ cluster: { smallDisk } }) => {
     await smallDisk?.fill();
     return async () => smallDisk?.empty();
+  },
+  promote_standby: async ({ cluster, sessionIds }, { holdMs }) => {
+    await cluster.startStandby();
+    await delay(holdMs); // It follows; from here on it falls behind.
+    await cluster.standbyFallsBehind();
+    return () => cluster.promoteStandby(sessionIds);
   },
   session_locked: async ({ cluster, sessionIds }, { draw }) => {
     const sessionId = sessionIds[draw % sessionIds.length] ?? "";

@@ -1,6 +1,6 @@
 /** Every promise as one question, asked when all have come to rest and with the database as witness. */
 import type postgres from "postgres";
-import { type History, markOf, reasonOf } from "../support/history.ts";
+import { type History, markOf, reasonOf, type Row } from "../support/history.ts";
 import { problemsOf, type Witness } from "../support/history-check.ts";
 import { readWitness } from "../support/history-witness.ts";
 import { passProblemsOf, type StoredSession, streamProblemsOf } from "../support/stream-check.ts";
@@ -14,6 +14,8 @@ export interface Evidence {
   readonly stored: ReadonlyMap<string, StoredSession>;
   /** Sessions whose counts of rows and bytes are not what they hold; undefined: nothing counts yet. */
   readonly miscounted: readonly string[] | undefined;
+  /** Rows that a promoted standby did not have. */
+  readonly lost: readonly Row[];
 }
 
 export async function readFinals(
@@ -26,7 +28,7 @@ export async function readFinals(
 export async function readEvidence(
   from: { readonly sql: postgres.Sql; readonly address: string },
   { sessionIds, brimIds }: Pick<Load, "sessionIds" | "brimIds">,
-): Promise<Evidence> {
+): Promise<Omit<Evidence, "lost">> {
   return {
     witness: await readWitness(from.sql, [...sessionIds, ...brimIds]),
     stored: await readStoredSessions(from, sessionIds),
@@ -36,7 +38,7 @@ export async function readEvidence(
 
 export function verdictOf(
   load: Load,
-  { witness, stored, miscounted }: Evidence,
+  { witness, stored, miscounted, lost }: Evidence,
 ): readonly string[] {
   const { history, streamWriters, said, passReaders } = load;
   const streamed = new Set(streamWriters.map(({ sessionId }) => sessionId));
@@ -48,7 +50,7 @@ export function verdictOf(
   const counters = new Map([...witness.counters].filter(([sessionId]) => written.has(sessionId)));
   return [
     ...load.failures.map((failure) => `a writer ended: ${failure}`),
-    ...problemsOf(history, { rows: pushed, counters }, { shared: streamed }),
+    ...problemsOf(history, { rows: pushed, counters }, { shared: streamed, lost }),
     ...streamWriters.flatMap((writer) => {
       const session = stored.get(writer.sessionId);
       const record = writer.record(expectationOf);

@@ -16,6 +16,7 @@
 import type { StreamName } from "../../src/store/rows.ts";
 import {
   type Answer,
+  type Attempt,
   type History,
   lastSeqOf,
   markOf,
@@ -35,12 +36,23 @@ export interface Witness {
 /** More of the same tells nothing new. */
 const PROBLEMS_MAX = 20;
 
-/** `shared`: sessions in which others write as well, without a mark; what they wrote is not looked at. */
+interface CheckOptions {
+  /** Sessions in which others write as well, without a mark; what they wrote is not looked at. */
+  readonly shared?: ReadonlySet<string>;
+  /** Rows that a promoted standby did not have: exactly those may be acknowledged and not there. */
+  readonly lost?: readonly Row[];
+}
+
 export function problemsOf(
-  history: History,
+  whole: History,
   witness: Witness,
-  { shared = new Set() }: { readonly shared?: ReadonlySet<string> } = {},
+  { shared = new Set(), lost = [] }: CheckOptions = {},
 ): readonly string[] {
+  const stored = new Set(witness.rows.map(({ id }) => id));
+  // One whose commit nobody heard of is stored again, by the service itself, under the same id.
+  const gone = lost.filter(({ id }) => !stored.has(id));
+  const history = withoutLost(whole, new Set(gone.map(({ id }) => id)));
+  const lostStreams = Map.groupBy(lost, streamKey);
   const streams = Map.groupBy(witness.rows, streamKey);
   const byMark = Map.groupBy(witness.rows, (row) => markOf(row) ?? "");
   const problems = [
@@ -55,11 +67,27 @@ export function problemsOf(
       epochProblems(pushes, byMark),
     ),
     ...history.readers.flatMap((reader) =>
-      readerProblems(reader, streams.get(streamKey(reader)) ?? [], history),
+      readerProblems(reader, history, {
+        stored: streams.get(streamKey(reader)) ?? [],
+        lost: reader.wasToldOfLoss ? (lostStreams.get(streamKey(reader)) ?? []) : [],
+      }),
     ),
   ];
   const more = problems.length - PROBLEMS_MAX;
   return more > 0 ? [...problems.slice(0, PROBLEMS_MAX), `and ${more} more`] : problems;
+}
+
+type Checked = Pick<History, "pushes" | "readers" | "sessionIds">;
+
+/** What was answered with a row that is lost counts as never asked. */
+function withoutLost(history: History, lost: ReadonlySet<string>): Checked {
+  if (lost.size === 0) return history;
+  const isLost = ({ answer }: Attempt): boolean =>
+    answer.kind === "acknowledged" && lost.has(answer.row.id);
+  const pushes = history.pushes.map(({ sent, attempts }) => {
+    return { sent, attempts: attempts.filter((attempt) => !isLost(attempt)) };
+  });
+  return { pushes, readers: history.readers, sessionIds: () => history.sessionIds() };
 }
 
 type Acknowledged = Extract<Answer, { kind: "acknowledged" }>;
@@ -113,7 +141,7 @@ function pushProblems(push: PushRecord, stored: readonly Row[]): readonly string
 
 /** Rows of sessions that are ours alone, which nobody of us sent. */
 function strangers(
-  history: History,
+  history: Checked,
   byMark: ReadonlyMap<string, readonly Row[]>,
   shared: ReadonlySet<string>,
 ): readonly string[] {
@@ -209,19 +237,21 @@ function epochProblems(
 
 function readerProblems(
   reader: Reader,
-  stored: readonly Row[],
-  { pushes }: History,
+  { pushes }: Checked,
+  { stored, lost }: { readonly stored: readonly Row[]; readonly lost: readonly Row[] },
 ): readonly string[] {
   const problem = (what: string): string => `${reader.name} of ${streamKey(reader)}: ${what}`;
   const problems = reader.failure === undefined ? [] : [problem(`failed with ${reader.failure}`)];
   const bySeq = new Map(stored.map((row) => [row.seq, row]));
+  const lostById = Map.groupBy(lost, ({ id }) => id);
   for (const [at, row] of reader.rows.entries()) {
     const before = reader.rows[at - 1];
     const isNext = before === undefined ? row.seq === 1n : connects(before, row);
     if (!isNext) {
       problems.push(problem(`row ${row.seq} after ${before ? lastSeqOf(before) : "nothing"}`));
     }
-    const kept = bySeq.get(row.seq);
+    const wasThere = (lostById.get(row.id) ?? []).find((one) => !differenceOf(row, one));
+    const kept = wasThere ?? bySeq.get(row.seq);
     const difference = kept === undefined ? "row, which is not there" : differenceOf(row, kept);
     if (difference !== undefined) problems.push(problem(`row ${row.seq}: another ${difference}`));
   }

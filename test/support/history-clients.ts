@@ -8,7 +8,7 @@ import { RpcFailure } from "../../src/runner/failure.ts";
 import { Retries, retrying } from "../../src/runner/retry.ts";
 import { isEvent, type LedgerRow } from "../../src/runner/rows.ts";
 import { microsOf } from "../../src/handlers/times.ts";
-import type { History, PushRecord, Reader, Row } from "./history.ts";
+import { type History, type PushRecord, type Reader, reasonOf, type Row } from "./history.ts";
 
 /** Longer than any fault of a test. */
 const RETRY_FOR_MS = 60_000;
@@ -47,16 +47,24 @@ export function send(
   );
 }
 
+interface WatchOptions {
+  /** No row is taken before it has ended. */
+  readonly rest?: () => Promise<unknown>;
+  /** Gives the reader that begins again when the service says that rows are lost. */
+  readonly again?: () => Reader;
+}
+
 /**
  * Follows a stream from its beginning until the signal, over all interruptions. Never rejects: what
- * ends it is the reader's failure. It takes no row before `rest` has ended, where there is one.
+ * ends it is the reader's failure.
  */
 export async function watch(
   client: LedgerClient,
-  reader: Reader,
+  first: Reader,
   signal: AbortSignal,
-  { rest }: { readonly rest?: () => Promise<unknown> } = {},
+  { rest, again }: WatchOptions = {},
 ): Promise<void> {
+  let reader = first;
   const retries = new Retries({ retryForMs: RETRY_FOR_MS, signal });
   while (!signal.aborted && reader.failure === undefined) {
     try {
@@ -68,6 +76,12 @@ export async function watch(
       throw new RpcFailure("UNAVAILABLE", "the watch ended");
     } catch (error) {
       if (signal.aborted) return;
+      if (again !== undefined && reasonOf(error) === "CURSOR_BEYOND_HEAD") {
+        const lost = reader;
+        reader = again();
+        lost.toldOfLoss();
+        continue;
+      }
       if (!(error instanceof RpcFailure && error.wasLost)) return reader.failed(error);
       await pause(retries, { error, reader, signal });
     }

@@ -71,6 +71,8 @@ export class Reader {
   readonly ends: { readonly began: number; readonly upTo: bigint }[] = [];
   /** Why it ended before its test did. */
   failure: string | undefined;
+  /** It was told that rows it has are lost: another reader has begun again in its place. */
+  wasToldOfLoss = false;
   #waiting: { readonly upTo: bigint; readonly resolve: () => void }[] = [];
 
   constructor(name: string, of: { readonly stream: StreamName; readonly sessionId: string }) {
@@ -95,6 +97,12 @@ export class Reader {
     this.#wake();
   }
 
+  /** The service has said that rows which it gave are lost. */
+  toldOfLoss(): void {
+    this.wasToldOfLoss = true;
+    this.#wake();
+  }
+
   /** Resolves when a row with this number was seen, or nothing more comes. */
   until(upTo: bigint): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -104,9 +112,9 @@ export class Reader {
   }
 
   #wake(): void {
-    const { cursor, failure } = this;
+    const { cursor, failure, wasToldOfLoss } = this;
     this.#waiting = this.#waiting.filter(({ upTo, resolve }) => {
-      const isOver = upTo <= cursor || failure !== undefined;
+      const isOver = upTo <= cursor || failure !== undefined || wasToldOfLoss;
       if (isOver) resolve();
       return !isOver;
     });

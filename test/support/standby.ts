@@ -9,6 +9,7 @@ import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { appendFile, mkdir, readdir, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { findBinaries, programPath, usableBinaries } from "../../src/store/embedded/binaries.ts";
 import { freePort } from "../../src/store/embedded/free-port.ts";
@@ -17,9 +18,24 @@ import { choosePlace } from "../../src/store/embedded/place.ts";
 import { spawnAs } from "../../src/store/embedded/program.ts";
 import { serverArguments } from "../../src/store/embedded/settings.ts";
 import { makeDirectory, pgDataIn, recordingLog, withSql } from "./embedded-fixture.ts";
-import { eventually } from "./eventually.ts";
 
 const run = promisify(execFile);
+
+const LIMIT_MS = 30_000;
+const LOOK_EVERY_MS = 50;
+
+/** The faults harness runs without vitest, and so without its waiting. */
+async function until(look: () => Promise<void>): Promise<void> {
+  const untilMs = performance.now() + LIMIT_MS;
+  for (;;) {
+    try {
+      return await look();
+    } catch (error) {
+      if (performance.now() > untilMs) throw error;
+      await delay(LOOK_EVERY_MS);
+    }
+  }
+}
 
 /** Copies the files of an embedded server that was stopped in order; resolves with their DATA_DIR. */
 export async function copyOfStopped(dataDir: string): Promise<string> {
@@ -79,7 +95,7 @@ export class Standby implements AsyncDisposable {
     });
     const url = new URL(primaryUrl);
     url.port = String(port);
-    await eventually(async () => {
+    await until(async () => {
       const state = await serverState(pgData, child.pid ?? -1);
       if (state !== "ready") throw new Error(`the standby is ${state ?? "not there"}`);
     });
@@ -92,7 +108,7 @@ export class Standby implements AsyncDisposable {
       primaryUrl,
       (sql) => sql<{ lsn: string }[]>`select pg_current_wal_flush_lsn()::text as lsn`,
     );
-    await eventually(async () => {
+    await until(async () => {
       const [is] = await withSql(
         this.url,
         (sql) => sql<{ there: boolean }[]>`
@@ -108,7 +124,7 @@ export class Standby implements AsyncDisposable {
       await sql.unsafe("alter system set primary_conninfo = ''");
       await sql`select pg_reload_conf()`;
     });
-    await eventually(async () => {
+    await until(async () => {
       const receivers = await withSql(this.url, (sql) => sql`select 1 from pg_stat_wal_receiver`);
       if (receivers.length > 0) throw new Error("the standby still follows");
     });

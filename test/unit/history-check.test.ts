@@ -227,3 +227,33 @@ describe("names", () => {
     ]);
   });
 });
+
+describe("rows that a promoted standby did not have", () => {
+  async function halfLost() {
+    const { history, rows } = await written([{}, {}, {}]);
+    const kept = rows.slice(0, 2);
+    const lost = rows.slice(2);
+    return { history, rows, lost, witness: holding(kept) };
+  }
+
+  test("may be acknowledged and not there, and no others may", async () => {
+    const { history, lost, rows, witness } = await halfLost();
+    expect(problemsOf(history, witness)).toHaveLength(1);
+    expect(problemsOf(history, witness, { lost })).toEqual([]);
+    const fewer = holding(rows.slice(0, 1));
+    expect(problemsOf(history, fewer, { lost })).toEqual([
+      expect.stringContaining("acknowledged, and not there"),
+    ]);
+  });
+
+  test("may have been seen by a reader that was told, and by no other", async () => {
+    const { history, lost, rows, witness } = await halfLost();
+    const reader = history.reader("watch", { stream: "events", sessionId: "s" });
+    for (const row of rows) reader.saw(row);
+    expect(problemsOf(history, witness, { lost })).toEqual([
+      "watch of s events: row 3: another row, which is not there",
+    ]);
+    reader.toldOfLoss();
+    expect(problemsOf(history, witness, { lost })).toEqual([]);
+  });
+});
