@@ -291,7 +291,9 @@ describe("serve and migrate", () => {
       }
       const { exitCode, stderr } = await runCommand(["serve"], { env });
       expect(exitCode).toBe(2);
-      expect(stderr).toMatch(new RegExp(`^session-ledger: ${setting}: [^\n]+\n$`));
+      expect(stderr).toMatch(
+        new RegExp(`^[^\n]*"level":"fatal"[^\n]*"msg":"${setting}: [^\n]+\n$`),
+      );
       expect(await remainsIn(dataDir)).toEqual([]);
       // Bug: a database was made and migrated before the files were read.
       expect(await readdir(dataDir)).toEqual([]);
