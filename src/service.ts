@@ -104,27 +104,16 @@ export function createService(config: Config, log: Log): Service {
   };
   const retention = createRetentionUnits(config, { database, live, transcripts, log, metrics });
   const commits = new CommitFailures(clock);
-  const writer = createWriter(database, config, {
-    ...metrics,
-    commits,
-    refusal: postgres.refusal,
-  });
+  const { refusal } = postgres;
+  const writer = createWriter(database, config, { ...metrics, commits, refusal });
   const ingest = createIngest({ writer, publish, clock, metrics }, ingestLimits(config));
   const doors = createDoors({ database, log, metrics, clock }, config);
   const handlers = createHandlers(
     { database, reader, live, deleted, ingest, groups, clock, metrics, doors },
     config,
   );
-  const rpc = createRpc(
-    { log, metrics, clock, handlers, ...doors, tracer: tracing, memory },
-    config,
-  );
-  const join = createAguiJoin(
-    { live, transcripts, clock, metrics, timers: systemTimers },
-    { ...AGUI_LIMITS, ...config },
-  );
-  const parts = { database, reader, transcripts, join, log, metrics, clock, doors, memory };
-  const http = createHttp({ ...parts, handlers, tracer: tracing }, config);
+  const edges = { log, metrics, clock, handlers, doors, tracer: tracing, memory };
+  const { rpc, http } = createEdges({ ...edges, database, reader, transcripts, live }, config);
   const { ops, readiness } = createReadinessUnits(
     { probe: postgres.probe, commits, rpc, log, metrics },
     config,
@@ -146,6 +135,20 @@ export function createService(config: Config, log: Log): Service {
     readiness,
   ].filter((unit) => unit !== undefined);
   return new BuiltService(units, { rpc, http, ops });
+}
+
+/** The two servers that callers reach. */
+function createEdges(
+  parts: Omit<Parameters<typeof createHttp>[0], "join"> & { readonly live: Live },
+  config: Config,
+) {
+  const { live, transcripts, clock, metrics, doors } = parts;
+  const join = createAguiJoin(
+    { live, transcripts, clock, metrics, timers: systemTimers },
+    { ...AGUI_LIMITS, ...config },
+  );
+  const http = createHttp({ ...parts, join }, config);
+  return { rpc: createRpc({ ...parts, ...doors }, config), http };
 }
 
 /** A port in use is told before PostgreSQL is started, which takes seconds. */
