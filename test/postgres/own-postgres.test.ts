@@ -117,7 +117,7 @@ describe.each(versions)("PostgreSQL $version", { timeout: 120_000 }, ({ skip, ma
       const env = { DATABASE_URL: url };
       const refused = await runCommand(["serve"], { env });
       expect(refused.stderr).toMatch(
-        /^session-ledger: DATABASE_URL: .* may not create schemas .*GRANT CREATE ON DATABASE .*\n$/,
+        /"msg":"DATABASE_URL: .* may not create schemas .*GRANT CREATE ON DATABASE .*\n$/,
       );
       expect(refused.exitCode).toBe(2);
       // The first half is not enough, and what is missing is said again.
