@@ -53,8 +53,8 @@ export async function commitBatch(
       case "stored":
         return { kind: "stored", rows: storedRows(push, outcome.places) };
       case "deduplicated":
-        if (outcome.seq === undefined) return repeatedRow(push, undefined);
-        return "kind" in kept ? kept : repeatedRow(push, kept[repeated++]);
+        if (outcome.seq === undefined) return withoutRow(push);
+        return "kind" in kept ? kept : (keptRow(push, kept[repeated++]) ?? { kind: "busy" });
       case "key_reused":
       case "stale_epoch":
       case "stream_replaced":
@@ -74,13 +74,21 @@ function unread(error: unknown): Settled {
   return { kind: "refused", error: ServiceError.from(error) };
 }
 
-function repeatedRow(push: Push, row: StoredRow | undefined): Settled {
-  const [first] = push.rows;
-  if (first === undefined) return { kind: "stored", rows: [] };
+/**
+ * A repeated push whose row was there when it was judged. Undefined: the row is gone since, erased, or
+ * lost with a server that was replaced; the push goes again and is judged by what is there now.
+ */
+function keptRow(push: Push, row: StoredRow | undefined): Settled | undefined {
+  if (row === undefined) return undefined;
   // The id is ours: this very push was committed and its answer was lost on the way. Of several
   // rows, live delivery reads those behind the first.
-  if (row?.id === first.id) return { kind: "stored", rows: [row] };
-  if (row !== undefined) return { kind: "deduplicated", row };
+  const isOwn = row.id === push.rows[0]?.id;
+  return isOwn ? { kind: "stored", rows: [row] } : { kind: "deduplicated", row };
+}
+
+/** A repeated push of which no row is there. */
+function withoutRow(push: Push): Settled {
+  if (push.rows.length === 0) return { kind: "stored", rows: [] };
   return {
     kind: "refused",
     error: new ServiceError("aborted", "ROW_ERASED", "the row of this push was erased meanwhile"),

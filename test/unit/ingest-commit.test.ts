@@ -38,3 +38,14 @@ test.each([
   const settled = await commitBatch(writer, [newPush("s", { key: "k" })], { wait: false });
   expect(settled).toMatchObject([expected]);
 });
+
+// Bug, found by the faults harness: a push was judged by the old server, its row was looked up on the
+// promoted one, which had lost it, and the caller was told that the row was erased.
+test("a repeated push whose row is gone at the look-up goes again", async () => {
+  const writer = {
+    append: () => Promise.resolve([{ kind: "deduplicated", seq: 4n } as const]),
+    readKept: () => Promise.resolve([undefined]),
+  };
+  const settled = await commitBatch(writer, [newPush("s", { key: "k" })], { wait: false });
+  expect(settled).toEqual([{ kind: "busy" }]);
+});
