@@ -1,5 +1,6 @@
 import {
   constants,
+  type Http2Session,
   type IncomingHttpHeaders,
   type ServerHttp2Session,
   type ServerHttp2Stream,
@@ -7,7 +8,7 @@ import {
 import type { CallerMemory } from "../auth/caller-memory.ts";
 import type { FairShare } from "../base/fair-share.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
-import type { Http2Hooks } from "./http2.ts";
+import { headersAreTooLarge, type Http2Hooks } from "./http2.ts";
 import { Arriving } from "./incoming/arriving.ts";
 import type { Arrived, RequestParts } from "./incoming/one-request.ts";
 import { preparedHeaders } from "./incoming/request-headers.ts";
@@ -15,6 +16,11 @@ import { Unpacking } from "./incoming/unpacking.ts";
 
 /** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
 const PREFACE_LIMIT_MS = 5_000;
+/**
+ * Calls with too large headers on one connection, from a client that has not confirmed our SETTINGS;
+ * one more closes the connection.
+ */
+const TOO_LARGE_MAX = 100;
 
 export interface ConnectionsOptions {
   readonly requestBytesMax: number;
@@ -26,6 +32,7 @@ export class Connections implements Http2Hooks {
   readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
   readonly #memory: FairShare;
   readonly #arriving = new Arriving();
+  readonly #tooLarge = new WeakMap<Http2Session, number>();
   #arrived: Arrived | undefined;
 
   constructor(
@@ -72,7 +79,18 @@ export class Connections implements Http2Hooks {
     headers: IncomingHttpHeaders,
     rawHeaders: readonly string[],
   ): void {
-    this.#arrived = { stream, encoding: preparedHeaders(headers, rawHeaders) };
+    const isTooLarge = headersAreTooLarge(rawHeaders);
+    this.#arrived = { stream, isTooLarge, encoding: preparedHeaders(headers, rawHeaders) };
+  }
+
+  /** Resets a call whose headers are too large, as Node does once the client has confirmed our SETTINGS. */
+  resetTooLarge(stream: ServerHttp2Stream): void {
+    const { session } = stream;
+    if (session === undefined) return;
+    const calls = (this.#tooLarge.get(session) ?? 0) + 1;
+    this.#tooLarge.set(session, calls);
+    if (calls > TOO_LARGE_MAX) this.#cut(stream);
+    else stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
 
   #cut({ session }: ServerHttp2Stream): void {

@@ -11,9 +11,14 @@ import type {
 } from "node:http2";
 import type { Server } from "@grpc/grpc-js";
 
-/** A caller's headers, all of them: as with HTTP/1.1. */
+/**
+ * A caller's headers, all of them: as with HTTP/1.1. Node resets the stream of a call with more, but
+ * only after the client has confirmed our SETTINGS; headersAreTooLarge() judges the calls before that.
+ */
 const HEADER_BYTES_MAX = 16 * 1024;
 const HEADERS_MAX = 128;
+/** What SETTINGS_MAX_HEADER_LIST_SIZE counts for each field beside its name and value (RFC 9113, 6.5.2). */
+const FIELD_BYTES = 32;
 /** Settings of one frame; there are seven that anybody uses. */
 const SETTINGS_MAX = 16;
 /** Frames that are wrong, or streams above the limit that were told to wait, and the connection ends. */
@@ -74,4 +79,11 @@ export function watchHttp2(server: Server, hooks: Http2Hooks): void {
       rawHeaders: readonly string[],
     ) => hooks.stream(stream, headers, rawHeaders),
   );
+}
+
+/** Each character of a raw header is one byte. */
+export function headersAreTooLarge(rawHeaders: readonly string[]): boolean {
+  const fields = rawHeaders.length / 2;
+  const bytes = rawHeaders.reduce((sum, text) => sum + text.length, fields * FIELD_BYTES);
+  return bytes > HEADER_BYTES_MAX;
 }

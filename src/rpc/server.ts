@@ -194,6 +194,10 @@ class GrpcServer implements RpcServer {
   #interceptor(answers: ReturnType<typeof answersOf>): ServerInterceptor {
     return (method, wire) => {
       const arrived = this.#connections.taken();
+      if (arrived.isTooLarge) {
+        const reset = (): void => this.#connections.resetTooLarge(arrived.stream);
+        return new ServerInterceptingCall(wire, { start: reset });
+      }
       const answer = answers.get(method.path);
       if (answer !== undefined) {
         return new ServerInterceptingCall(wire, { start: () => answer(wire, arrived) });

@@ -522,3 +522,42 @@ test("calls above the limit of a connection wait with their caller", async () =>
   const [settings] = await once(session, "remoteSettings");
   expect(settings).toMatchObject({ maxConcurrentStreams: 2, maxHeaderListSize: 16_384 });
 });
+
+test("headers above 16 KiB reset the call before the client has confirmed our SETTINGS, and many of them close the connection", async () => {
+  await using rpc = await startRpc(echo);
+  // It confirms no SETTINGS, and until then Node has no limit of its own.
+  using raw = (await RawConnection.to(rpc.server.address)).begin();
+  const call = (stream: number, largeBytes: number): void => {
+    const large = "y".repeat(largeBytes / 2);
+    const headers = callHeaders(`${SERVICE}/GetSession`, [
+      ["x-large", large],
+      ["x-larger", large],
+    ]);
+    const frames = headersIn(stream, headers);
+    raw.write(...frames, http2Frame({ type: FRAME.data, flags: FLAG.endStream, stream }, EMPTY));
+  };
+  const firstOf = (stream: number) => raw.frame((came) => came.stream === stream);
+  call(1, 80_000);
+  const refused = await firstOf(1);
+  expect(refused).toMatchObject({ type: FRAME.reset });
+  expect(refused?.payload.readUInt32BE()).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  call(3, 15_000);
+  expect(await firstOf(3)).toMatchObject({ type: FRAME.headers });
+  for (let stream = 5; stream < 5 + 2 * 100; stream += 2) call(stream, 20_000);
+  await raw.closed;
+  expect(await rpc.metrics.text()).toContain('closed_total{server="grpc",why="flood"} 1');
+});
+
+const EMPTY = frame(Buffer.alloc(0));
+/** The largest frame that HTTP/2 has without being told another size. */
+const FRAME_BYTES_MAX = 16_384;
+
+function headersIn(stream: number, block: Buffer): Buffer[] {
+  const frames: Buffer[] = [];
+  for (let at = 0; at < block.length; at += FRAME_BYTES_MAX) {
+    const type = at === 0 ? FRAME.headers : FRAME.continuation;
+    const flags = at + FRAME_BYTES_MAX >= block.length ? FLAG.endHeaders : 0;
+    frames.push(http2Frame({ type, flags, stream }, block.subarray(at, at + FRAME_BYTES_MAX)));
+  }
+  return frames;
+}

@@ -15,6 +15,8 @@ export interface RequestParts extends IncomingParts {
 /** A call as HTTP/2 has it, when nothing but its headers have come. */
 export interface Arrived {
   readonly stream: ServerHttp2Stream;
+  /** Its headers are above the limit; the call is to be reset. */
+  readonly isTooLarge: boolean;
   readonly encoding: Encoding | undefined;
 }
 
