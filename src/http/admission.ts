@@ -1,8 +1,12 @@
 /**
  * Who asks, and may they ask this: before anything else of a request is read. A route is held against
  * the table here, so that a caller who may not use it learns that and nothing about its parameters; the
- * handlers hold each call against the same table again, as they do for gRPC, and they alone know what is
- * only said in a body: a caller that may push no message at all is refused here, before it is read. A route that the table does not have is not served.
+ * handlers hold each call against the same table again, as they do for gRPC. A route that the table does
+ * not have is not served.
+ *
+ * The type of a message is in its body, and decides which role may push it. So before the body is read,
+ * only a caller that may push no message at all is refused. The handler looks at the session: a caller
+ * whose roles do not allow the type gets PERMISSION_DENIED, whether the session is there or not.
  */
 import type { FastifyRequest } from "fastify";
 import { type Action, ALLOWED, ROUTE_ACTIONS, type Served } from "../auth/actions.ts";
@@ -41,8 +45,10 @@ export function createAdmission({ authenticator, authorizer }: AdmissionParts): 
     const { method, url = "" } = request.routeOptions;
     const served = servedBy([method].flat()[0] ?? "", url);
     if (served === "unserved") return principal;
-    const action = served === "by message type" ? pushOf(principal) : served;
-    const pending = authorizer.authorize(principal, action, sessionIdIn(request.params));
+    const pending =
+      served === "by message type"
+        ? authorizer.authorize(principal, pushOf(principal), undefined)
+        : authorizer.authorize(principal, served, sessionIdIn(request.params));
     return pending === undefined ? principal : pending.then(() => principal);
   }
 }
@@ -54,7 +60,7 @@ function servedBy(method: string, url: string): Served {
   return served;
 }
 
-/** Of the two, one that the roles allow, if there is one: which it is, is only known from the body. */
+/** One of the two pushes, and one that the roles allow if there is one. */
 function pushOf({ roles }: Principal): Action {
   const maySpeakForUsers = roles.some((role) => ALLOWED["message.push.user"].includes(role));
   return maySpeakForUsers ? "message.push.user" : "message.push.other";

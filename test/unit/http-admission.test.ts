@@ -97,6 +97,21 @@ describe("a request", () => {
     expect(asked).toEqual(["ci session.delete s1", "ci session.read -", "ci contract.read -"]);
   });
 
+  test("to push a message is held against the roles alone, before its type is known", async () => {
+    const asked: unknown[] = [];
+    const ask = await serving({
+      ...asking(() => ({ ...CI, roles: ["editor"] })),
+      authorizer: {
+        authorize: (_principal, action, sessionId) => {
+          asked.push([action, sessionId]);
+          forbidden();
+        },
+      },
+    });
+    await ask(`${SESSIONS}/s1/messages`, { method: "POST", body: "{}" });
+    expect(asked).toEqual([["message.push.user", undefined]]);
+  });
+
   test("to push a message is refused before its body is read, when the caller may push none", async () => {
     const ask = await serving({ ...asking(() => CI), authorizer: { authorize: forbidden } });
     const headers = { "content-type": "application/json" };
