@@ -105,7 +105,10 @@ describe("a refusal", () => {
       violations: [],
       retryAfterMs: undefined,
     });
-    expect(await rpc.metrics.text()).toContain(`refused_total{reason="${reason}"} 1`);
+    // A caller who left was refused nothing.
+    const refusals = code === "cancelled" ? "" : `_refused_total{reason="${reason}"} 1`;
+    const line = /_refused_total\{reason=.*/;
+    expect(line.exec(await rpc.metrics.text())?.[0] ?? "").toBe(refusals);
   });
 
   test("names the fields, or when to come back", async () => {
