@@ -86,6 +86,8 @@ export function sessionRoutes({ handlers }: SessionRouteParts): (app: App) => vo
 const LIST = {
   operationId: "listSessions",
   summary: "Sessions, the newest first",
+  description:
+    "A page that would pass 3 MiB comes without prompts, then without labels and annotations, then with ids, phases, times and the first 128 characters of names alone.",
   tags: ["sessions"],
   querystring: z.strictObject({
     page: countParameter("Which page.", { fallback: 1, max: PAGE_MAX }),

@@ -86,6 +86,17 @@ const now = sql`clock_timestamp()`;
 /** The same wherever it stands in a statement; clock_timestamp() goes on between two columns. */
 const created = sql`statement_timestamp()`;
 const left = sql<null>`null`;
+/** Characters of a name on a page that would be too large even without all other texts. */
+const SHORT_NAME_CHARS = 128;
+/** In place of columns of RECORD. */
+const SHORT = {
+  name: sql<string>`left(${sessions.name}, ${SHORT_NAME_CHARS})`,
+  projectId: left,
+  createdByUserId: left,
+  llmModel: left,
+  agentId: left,
+  parentSessionId: left,
+};
 
 export async function createSession(
   database: Database,
@@ -126,8 +137,10 @@ export async function ownerOf(
   return owner && { projectId: owner.projectId ?? undefined };
 }
 
-/** Texts of a page of sessions; a page with more comes without the longest ones. */
+/** A page of sessions; one that would be larger comes without the longest texts. */
 const LIST_BYTES_MAX = 3 * 1024 * 1024;
+/** Five times, the phase, the kind, the path before the id, and the tags around all of them. */
+const SESSION_OVERHEAD_BYTES = 256;
 // As the index has it, else it is not used: descending and nulls last.
 const newestFirst = [
   sql`${desc(sessions.createdAt)} nulls last`,
@@ -135,8 +148,9 @@ const newestFirst = [
 ];
 
 /**
- * Newest first; `page` from 1. Its texts are weighed before they are read: a page that would be too
- * large comes without prompts, and if need be without labels and annotations.
+ * Newest first; `page` from 1. A page is weighed before it is read. It always has all of its sessions,
+ * because the next page begins at a count: one that would be too large comes without prompts, then
+ * without labels and annotations, then with ids, phases, times and the beginning of names alone.
  */
 export async function listSessions(
   database: Database,
@@ -146,15 +160,19 @@ export async function listSessions(
   const listed = listedIn(scope);
   const [weights] = await database.run(sql`
     select coalesce(sum(octet_length(prompt)), 0) as prompts,
-      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels
-    from (select prompt, labels, annotations from sessions where ${listed}
+      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels,
+      coalesce(sum(octet_length(concat(id, id, name, project_id, created_by_user_id, llm_model,
+        agent_id, parent_session_id)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
+    from (select * from sessions where ${listed}
       order by created_at desc nulls last, id desc nulls last limit ${size} offset ${offset}) listed`);
-  const labels = Number(weights?.["labels"]) <= LIST_BYTES_MAX;
-  const prompts = Number(weights?.["labels"]) + Number(weights?.["prompts"]) <= LIST_BYTES_MAX;
+  const rest = Number(weights?.["rest"]);
+  const withLabels = rest + Number(weights?.["labels"]);
+  const withPrompts = withLabels + Number(weights?.["prompts"]);
   const columns = {
     ...RECORD,
-    ...(prompts ? {} : { prompt: left }),
-    ...(labels ? {} : { labels: left, annotations: left }),
+    ...(withPrompts <= LIST_BYTES_MAX ? {} : { prompt: left }),
+    ...(withLabels <= LIST_BYTES_MAX ? {} : { labels: left, annotations: left }),
+    ...(rest <= LIST_BYTES_MAX ? {} : SHORT),
   };
   const [items, totals] = await Promise.all([
     database.query((drizzle) =>

@@ -1,5 +1,14 @@
 /** What callers who do not see every session are listed, and whose a session is. */
+import { create, toBinary } from "@bufbuild/protobuf";
+import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+  ListSessionsRequestSchema,
+  ListSessionsResponseSchema,
+} from "../../gen/ambient/v1/sessions_pb.ts";
+import { ANONYMOUS } from "../../src/auth/principal.ts";
+import { createSessionHandlers } from "../../src/handlers/sessions.ts";
+import { sessionStore } from "../../src/service-store.ts";
 import {
   createSession,
   deleteSession,
@@ -69,6 +78,72 @@ describe("a list", () => {
     const scope = { ...ANY, sessionId: "beta-1" };
     const { items } = await listSessions(ledger.database, { page: 1, size: 1, scope });
     expect(items).toMatchObject([{ createdByUserId: "ann" }]);
+  });
+});
+
+describe("a page", () => {
+  const PAGE_BYTES_MAX = 3 * 1_048_576;
+
+  /** 1,000 sessions of a project of their own: the whole page of them, and one of the first ten. */
+  async function pagesOf(texts: {
+    readonly project: string;
+    readonly name: string;
+    readonly labels: string;
+    readonly prompt: string;
+  }) {
+    const { name, labels, prompt } = texts;
+    const projectId = `${texts.project}-${name}`;
+    await ledger.database.run(sql`
+      insert into sessions (id, name, project_id, created_by_user_id, llm_model, parent_session_id,
+        prompt, labels, created_at, updated_at, phase, start_time)
+      select ${texts.project} || repeat('i', 100) || n, n || ${name}, ${projectId}, ${name}, ${name},
+        repeat('p', 128), ${prompt}, ${labels}, now(), now(), 'Running', now()
+      from generate_series(1, 1000) n`);
+    const { listSessions: list } = createSessionHandlers(
+      sessionStore(ledger.database),
+      () => undefined,
+    );
+    const context = {
+      principal: { ...ANONYMOUS, projectId },
+      signal: AbortSignal.abort(),
+      hasEnded: false,
+    };
+    const read = (size: number) => list(create(ListSessionsRequestSchema, { size }), context);
+    const [whole, few] = [await read(1_000), await read(10)];
+    expect(whole).toMatchObject({ metadata: { size: 1_000, total: 1_000 } });
+    expect(few.items[0]).toMatchObject({ llmModel: name, labels, prompt });
+    return { bytes: toBinary(ListSessionsResponseSchema, whole).length, first: whole.items[0] };
+  }
+
+  const x = (length: number): string => "x".repeat(length);
+  test.each([
+    {
+      left: "its prompts",
+      prompt: x(3_000),
+      labels: "",
+      name: x(600),
+      kept: ["labels", "llmModel", "projectId"],
+    },
+    {
+      left: "its prompts and labels",
+      prompt: "",
+      labels: x(3_000),
+      name: x(10),
+      kept: ["llmModel", "projectId"],
+    },
+    {
+      left: "all but ids, phases, times and the beginning of names",
+      prompt: "",
+      labels: "",
+      name: x(1_000),
+      kept: [],
+    },
+  ])("a page of sessions above 3 MiB comes without $left", async ({ left, kept, ...texts }) => {
+    const { bytes, first } = await pagesOf({ ...texts, project: left });
+    expect(bytes).toBeLessThanOrEqual(PAGE_BYTES_MAX);
+    expect(first).toMatchObject({ phase: "Running", name: expect.stringMatching(/^\d+x{10}/) });
+    const large = ["prompt", "labels", "llmModel", "projectId"] as const;
+    expect(large.filter((field) => first?.[field] !== undefined)).toEqual(kept);
   });
 });
 

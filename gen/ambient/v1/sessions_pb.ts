@@ -411,8 +411,9 @@ export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__P
  */
 export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & {
   /**
-   * Newest first. A page whose texts would pass 3 MiB comes without prompts, and if need be without
-   * labels and annotations; GetSession has them.
+   * Newest first. A page that would pass 3 MiB comes without prompts, then without labels and
+   * annotations, then with ids, phases, times and the first 128 characters of names alone;
+   * GetSession has all of it.
    *
    * @generated from field: repeated ambient.v1.Session items = 1;
    */
