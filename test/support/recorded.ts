@@ -157,8 +157,23 @@ export function expectedOf({ payload }: StreamEvent): {
   readonly value: unknown;
 } {
   const sent: unknown = JSON.parse(payload);
-  const value = spelled(sent);
+  const value = spelled(named(sent));
   return { text: isDeepStrictEqual(sent, value) ? payload : undefined, value };
+}
+
+/** Some producers have a name of their own for a required field; a value that is no text is its JSON. */
+const OWN_NAMES = new Map([
+  ["TOOL_CALL_RESULT", ["result", "content"]],
+  ["RUN_ERROR", ["error", "message"]],
+]);
+
+function named(sent: unknown): unknown {
+  if (typeof sent !== "object" || sent === null || !("type" in sent)) return sent;
+  const [from, to] = OWN_NAMES.get(String(sent.type)) ?? [];
+  if (from === undefined || to === undefined || to in sent) return sent;
+  const { [from]: value, ...rest }: Record<string, unknown> = { ...sent };
+  if (value === undefined || value === null) return sent;
+  return { ...rest, [to]: typeof value === "string" ? value : JSON.stringify(value) };
 }
 
 function spelled(value: unknown): unknown {
