@@ -34,7 +34,7 @@ export interface AguiParts {
   readonly transcripts: Transcripts;
   readonly clock: Clock;
   readonly timers: Timers;
-  readonly metrics: Pick<Metrics, "aguiMended">;
+  readonly metrics: Pick<Metrics, "aguiMended" | "limitUse">;
 }
 
 export interface AguiOptions {

@@ -8,8 +8,9 @@
  * forget the rest too (agui-forget.ts).
  *
  * What lay between runs comes as a snapshot too, of that moment, and so the replay reduces along: it
- * holds the session as far as it is, which is why there are few at once. A viewer that is live holds
- * none of that, and is not counted.
+ * holds the session as far as it is, which is why there are few at once. Callers share them: a caller
+ * that has fewer takes one from the caller that has the most. A viewer that is live holds none of that,
+ * and is not counted.
  *
  * An interrupt that a later run has answered would be pending in the client until that run ends: it is
  * not sent as one.
@@ -19,8 +20,10 @@ import { type Generation, generationOf } from "../agui/generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
 import { withoutAnswered } from "../agui/transcript/interrupts.ts";
 import { Transcript } from "../agui/transcript/transcript.ts";
-import { expand } from "../compressor/expand.ts";
+import { takeSeat } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
+import { FairShare } from "../base/fair-share.ts";
+import { expand } from "../compressor/expand.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
 import { attachAgui, type AguiSetup, type AguiRequest, type Attached } from "./agui-attach.ts";
@@ -60,11 +63,11 @@ export type ReplayFrames = (
 ) => AsyncGenerator<AguiFrame, LivePlace | undefined, undefined>;
 
 export function createReplay(parts: AguiSetup): ReplayFrames {
-  let open = 0;
+  const { replaysMax } = parts.options;
+  const seats = new FairShare({ max: replaysMax });
+  parts.metrics.limitUse.share("replays", seats);
   return async function* replay(request, context) {
-    const { replaysMax } = parts.options;
-    if (open >= replaysMax) throw tooMany(replaysMax);
-    open += 1;
+    const seat = takeSeat(seats, context, () => tooMany(replaysMax));
     let attached: Attached | undefined;
     let place: LivePlace | undefined;
     try {
@@ -81,7 +84,7 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
       return place;
     } finally {
       if (place === undefined) attached?.leave();
-      open -= 1;
+      seat.release();
     }
   };
 }

@@ -15,6 +15,7 @@ const {
   getSession,
   listSessions,
   listSessionMessages,
+  pushSessionEvent,
   pushSessionEvents,
   pushSessionMessage,
   watchSessionEvents,
@@ -195,6 +196,35 @@ describe("a static token that is taken away", () => {
       if (row.payload === "still there") break;
     }
   });
+});
+
+test("a caller that has all eight replays gives one up to another caller", async () => {
+  const sessionId = await newSession();
+  // More than the buffers of a connection take: a replay that nobody reads does not come to its end.
+  const large = { type: "CUSTOM", name: "n", value: "v".repeat(1_000_000) };
+  const run = { threadId: "t", runId: "r" };
+  const began = { type: "RUN_STARTED", ...run };
+  const ended = { type: "RUN_FINISHED", ...run };
+  for (const event of [began, ...Array.from({ length: 20 }, () => large), ended]) {
+    const payload = JSON.stringify(event);
+    await client.unary(pushSessionEvent, { sessionId, eventType: event.type, payload }, as(root));
+  }
+  const replay = (caller: Caller): Promise<Response> =>
+    fetch(`http://${service.httpAddress}/agui/sessions/${sessionId}?replay=events`, {
+      method: "POST",
+      headers: { ...bearer(caller), "content-type": "application/json" },
+      body: "{}",
+    });
+  const unread: Response[] = [];
+  for (let count = 0; count < 8; count += 1) unread.push(await replay(root));
+  expect(unread.map(({ status }) => status)).toEqual(unread.map(() => 200));
+  expect((await replay(root)).status).toBe(429);
+  const read = await replay(editor);
+  expect(read.status).toBe(200);
+  expect(await read.text()).toContain("RUN_FINISHED");
+  // The oldest, which cannot be told why.
+  await expect(unread[0]?.text()).rejects.toThrow("terminated");
+  for (const { body } of unread.slice(1)) await body?.cancel();
 });
 
 describe("what a token writes", () => {

@@ -20,6 +20,7 @@ import type { LiveLimits } from "../../src/live/limits.ts";
 import type { EventRow } from "../../src/store/rows.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { foldReader } from "../support/fold-reader.ts";
+import { callOf } from "../support/named-caller.ts";
 import { ManualTimers, settled, type SlowTable } from "../support/slow-table.ts";
 import { ownStreams } from "../support/streams.ts";
 import { watching } from "../support/watching.ts";
@@ -55,8 +56,8 @@ function joining({ options = {}, limits = {} }: Setting = {}) {
       ...options,
     },
   );
-  const open = (request: Partial<AguiRequest> = {}): Answer =>
-    new Answer((signal) => join({ ...REQUEST, ...request }, new Call(signal)));
+  const open = (request: Partial<AguiRequest> = {}, call?: CallContext): Answer =>
+    new Answer((signal) => join({ ...REQUEST, ...request }, call ?? new Call(signal)));
   /** Commits events here, as ingest does. */
   const push = (...events: readonly JsonObject[]): void => {
     live.committed(events.map((event) => add(table, event, time.micros)));
@@ -915,6 +916,28 @@ describe("a replay", () => {
       answer.standStill();
       return answer;
     }
+  });
+
+  test("a caller that has all replays gives one up to another caller", async () => {
+    const { stored, open, metrics } = joining({ options: { replaysMax: 3 } });
+    stored(...log);
+    const greedy = [callOf("greedy"), callOf("greedy"), callOf("greedy")];
+    for (const call of greedy) {
+      open({ replay: "events" }, call).standStill();
+      await quiet();
+    }
+    const refused = open({ replay: "events" }, callOf("greedy"));
+    const other = open({ replay: "events" }, callOf("other"));
+    await quiet();
+    expect(refused.ended).toMatchObject({ reason: "TOO_MANY_WATCHERS" });
+    expect(other.ended).toBeUndefined();
+    expect(other.events).toEqual(expect.arrayContaining(log));
+    expect(greedy.map(({ signal }) => signal.reason?.reason)).toEqual([
+      "TOO_MANY_WATCHERS",
+      undefined,
+      undefined,
+    ]);
+    expect(await metrics.text()).toContain('shared_limit_ended_total{limit="replays"} 1');
   });
 
   // Regression: eight viewers that had long been live kept everybody else from replays.

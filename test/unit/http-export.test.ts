@@ -1,14 +1,12 @@
 /** Exports: what is whole, what is not, who may have one packed; over a table that a test can change. */
-import { EventEmitter } from "node:events";
-import { CallerMemory } from "../../src/auth/caller-memory.ts";
-import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
-import { FairShare } from "../../src/base/fair-share.ts";
+import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/handlers/context.ts";
 import { createExportHandlers } from "../../src/handlers/export.ts";
 import { LimitUse } from "../../src/observability/limit-metrics.ts";
 import { acceptsGzip } from "../../src/http/accept-encoding.ts";
+import { callOf } from "../support/named-caller.ts";
 import { SlowTable } from "../support/slow-table.ts";
 
 const context: CallContext = {
@@ -28,27 +26,16 @@ async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {
   return seqs;
 }
 
-/** A caller of the name, on a connection of its own. */
-function callerNamed(id: string): CallContext {
-  const connection = new CallerMemory(new FairShare({ max: 1e9 }), { asks: true }).of(
-    new EventEmitter(),
-  );
-  const controller = new AbortController();
-  const memory = connection.call((error) => controller.abort(error));
-  const principal: Principal = { ...ANONYMOUS, kind: "static", id };
-  return { principal, signal: controller.signal, hasEnded: false, memory };
-}
-
 describe("an export", () => {
   // A regression: 64 exports of one caller that did not read kept all others out.
   test("of a caller that has 64 of them gives way to one of another caller", async () => {
     const { table, exportEvents } = exporting();
     table.event("s");
     table.event("s");
-    const greedy = Array.from({ length: 64 }, () => callerNamed("greedy"));
+    const greedy = Array.from({ length: 64 }, () => callOf("greedy"));
     const running = greedy.map((one) => exportEvents("s", one));
     await Promise.all(running.map((rows) => rows.next()));
-    expect(await seqsOf(exportEvents("s", callerNamed("other")))).toEqual([1n, 2n]);
+    expect(await seqsOf(exportEvents("s", callOf("other")))).toEqual([1n, 2n]);
     const ended = greedy.filter(({ signal }) => signal.aborted);
     expect(ended.map(({ signal }) => signal.reason)).toMatchObject([{ reason: "SERVER_BUSY" }]);
   });
