@@ -1,4 +1,5 @@
 /** The conversation: read as an array, or as a stream by whoever asks for one, and written to. */
+import { isUtf8 } from "node:buffer";
 import { create } from "@bufbuild/protobuf";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
@@ -37,6 +38,7 @@ export type StreamMessages = (following: {
 /** What an empty event_type stands for: a person writes from a browser. */
 const DEFAULT_TYPE = "user";
 const LIMIT = { fallback: 100, max: 1_000 };
+const NO_TEXT = { field: "idempotency_key", description: "idempotency_key must be UTF-8" };
 /** As the events' stream refuses it: whoever asks for so many expects an end. */
 const NO_LIMIT = { field: "limit", description: "limit must not be given for a stream" };
 
@@ -64,7 +66,7 @@ export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): 
         sessionId: request.params.id,
         eventType: eventType === "" ? DEFAULT_TYPE : eventType,
         payload,
-        idempotencyKey: request.headers["idempotency-key"] ?? "",
+        idempotencyKey: keyOf(request.headers["idempotency-key"]),
       });
       const message = await handlers.pushSessionMessage(asked, callContextOf(request));
       // The first answer again, 201 too: a retry is not to be handled as another case by its caller.
@@ -72,6 +74,13 @@ export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): 
       return sendJson(reply, messageItem(message), { status: 201 });
     });
   };
+}
+
+/** Node reads headers as Latin-1; the key is UTF-8, so that it is the same key over gRPC. */
+function keyOf(header = ""): string {
+  const bytes = Buffer.from(header, "latin1");
+  if (!isUtf8(bytes)) throw invalidArgument([NO_TEXT]);
+  return bytes.toString();
 }
 
 const LIST = {
@@ -107,7 +116,7 @@ const PUSH = {
   headers: z.object({
     "idempotency-key": z.string().optional().meta({
       description:
-        "A retry with the same key and content is answered with the first message; with other content it is 409.",
+        "UTF-8, at most 128 bytes. A retry with the same key and content is answered with the first message; with other content it is 409.",
     }),
   }),
   body: z.strictObject(

@@ -420,10 +420,30 @@ describe("what is refused names what is wrong", () => {
     expect(await faultOf(response, "Idempotency-Key")).toBeUndefined();
   });
 
+  test("POST with a key that is not UTF-8 names the header", async () => {
+    const path = `/sessions/${id}/messages`;
+    const key = { "idempotency-key": "\u00e9" }; // fetch sends one byte for it.
+    const response = await ask("/sessions/{id}/messages", path, post({ payload: "x" }, key));
+    expect(await faultOf(response, "Idempotency-Key")).toBeUndefined();
+  });
+
   test("nothing of all that was stored", async () => {
     const messages = await ask("/sessions/{id}/messages", `/sessions/${id}/messages`);
     expect(await messages.json()).toEqual([]);
   });
+});
+
+test("a key that is not ASCII is the same key over HTTP and over gRPC", async () => {
+  const sessionId = newSession();
+  const key = "clé-鍵";
+  const stored = await push(client, "messages", { sessionId, idempotencyKey: key });
+  // fetch sends one byte for each character: these are the bytes of UTF-8, as curl sends them.
+  const header = { "idempotency-key": Buffer.from(key).toString("latin1") };
+  const body = { event_type: stored.eventType, payload: stored.payload };
+  const at = `/sessions/${sessionId}/messages`;
+  const again = await ask("/sessions/{id}/messages", at, post(body, header));
+  expect(await again.json()).toMatchObject({ seq: Number(stored.seq) });
+  expect(again.headers.get("idempotent-replayed")).toBe("true");
 });
 
 test("two requests at once with one key are one message", async () => {
