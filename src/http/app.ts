@@ -128,7 +128,7 @@ function serveAll(app: App, { openRequests, records, admission, ...parts }: AppP
     done(
       openRequests.stopping ??
         (hasRoom ? undefined : serverBusy()) ??
-        (isOnLoopback ? checkHost(request.raw) : undefined) ??
+        checkHost(request.raw, { isOnLoopback }) ??
         (request.is404 ? routes.refusalOf(request.method, request.url) : undefined),
     );
   });

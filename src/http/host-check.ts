@@ -7,8 +7,18 @@ import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
 import { HttpRefusal } from "./problem.ts";
 
-/** Undefined when it may pass. HTTP/1.1 requires one Host; no page speaks HTTP/1.0. */
-export function checkHost(request: IncomingMessage): HttpRefusal | undefined {
+/**
+ * Undefined when it may pass. Node keeps the first of two Host headers, and a proxy before the service
+ * may have judged the other, so both are refused for every service (RFC 9112, 3.2). HTTP/1.1 requires
+ * one Host; no page speaks HTTP/1.0.
+ */
+export function checkHost(
+  request: IncomingMessage,
+  { isOnLoopback }: { readonly isOnLoopback: boolean },
+): HttpRefusal | undefined {
+  const isHost = (text: string, at: number): boolean => at % 2 === 0 && /^host$/i.test(text);
+  if (request.rawHeaders.filter(isHost).length > 1) return refusal(400, "Host must be there once");
+  if (!isOnLoopback) return undefined;
   const { host } = request.headers;
   if (host === undefined || host === "") {
     return request.httpVersion === "1.0" ? undefined : refusal(400, "Host is required");

@@ -251,6 +251,18 @@ describe("a page of another origin", () => {
   });
 });
 
+test.each(["127.0.0.1:0", "0.0.0.0:0"])(
+  "a request with two Host headers is refused by a service at %s",
+  async (address) => {
+    await using http = await startHttp({ getSession }, { address });
+    const answer = await rawExchange(
+      http.server.address.replace("0.0.0.0", "127.0.0.1"),
+      `GET ${PATH} HTTP/1.1\r\nHost: localhost\r\nhost: example.com\r\nConnection: close\r\n\r\n`,
+    );
+    expect(answer).toMatch(/^HTTP\/1\.1 400 [^]*"Host must be there once"/);
+  },
+);
+
 describe("bytes", () => {
   const short = { ...HTTP_LIMITS, headersLimitMs: 200, requestLimitMs: 400, checkIntervalMs: 50 };
 
