@@ -16,7 +16,6 @@ export function checkHost(
   request: IncomingMessage,
   { isOnLoopback }: { readonly isOnLoopback: boolean },
 ): HttpRefusal | undefined {
-  const isHost = (text: string, at: number): boolean => at % 2 === 0 && /^host$/i.test(text);
   if (request.rawHeaders.filter(isHost).length > 1) return refusal(400, "Host must be there once");
   if (!isOnLoopback) return undefined;
   const { host } = request.headers;
@@ -37,4 +36,9 @@ export function isLoopbackName(name: string): boolean {
 
 function refusal(status: number, description: string): HttpRefusal {
   return new HttpRefusal(status, description, { violations: [{ field: "Host", description }] });
+}
+
+/** Of raw headers, where names and values alternate. */
+function isHost(text: string, at: number): boolean {
+  return at % 2 === 0 && text.toLowerCase() === "host";
 }
