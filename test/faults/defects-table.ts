@@ -152,6 +152,20 @@ export const DEFECTS: readonly Defect[] = [
     expected: /\d+ rows, and not \d+/,
   },
   {
+    name: "settled_turn_resent",
+    what: "a batch of which a turn is committed is sent again as a whole when a later turn fails",
+    edits: [
+      {
+        file: "src/store/append.ts",
+        find: "if (rest === pushes) throw error;",
+        replace: "throw error;",
+        times: 1,
+      },
+    ],
+    kinds: ["brims_locked"],
+    expected: /refused, and stored|\d+ rows, and not \d+/,
+  },
+  {
     name: "uncharged_body",
     what: "the body of an HTTP request that is not whole is not charged to its caller",
     edits: [

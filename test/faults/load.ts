@@ -48,6 +48,7 @@ const SLOW_ROW_MS = 40;
 /** The service's default, and how many rows a brim session has room for. */
 const SESSION_ROWS_MAX = 2_000_000;
 const BRIM_ROOM = 4;
+const BRIM_PUSHES = 2 * BRIM_ROOM;
 /** From the last push until nothing of any writer is open, and from then on until all is read. */
 export const REST_LIMIT_MS = 60_000;
 
@@ -57,7 +58,7 @@ export class Load {
   readonly said: readonly Said[];
   readonly passReaders: readonly PassReader[];
   readonly sessionIds: readonly string[];
-  /** Nobody reads these but the witness, and they are not locked. */
+  /** Nobody reads these but the witness. */
   readonly brimIds = names("brim", LOAD.brimSessions);
   /** What writers ended with that no writer may be told, and rows that were not delivered. */
   readonly failures: string[] = [];
@@ -139,6 +140,13 @@ export class Load {
     }
   }
 
+  /** The last one that is pushed to, and the one after it. */
+  brimsAhead(): readonly string[] {
+    const pushed = this.history.sessionIds();
+    const at = this.brimIds.findLastIndex((id) => pushed.has(id));
+    return this.brimIds.slice(Math.max(at, 0), at + 2);
+  }
+
   /** Nothing new is written; resolves when what was begun has come to its end, or has had its time. */
   async stopWriting(limitMs: number): Promise<void> {
     this.#isOver = true;
@@ -209,9 +217,10 @@ export class Load {
     const brim = writers("brim", this.#losesRows ? 0 : LOAD.brimWriters, false).map((one) => ({
       ...one,
       sessionIds: this.brimIds,
-      kinds: ["message", "event"] as const,
+      // Of one row and of three: where one has no room another still has.
+      kinds: ["message", "event", "grouped"] as const,
       paceMs: BRIM_PACE_MS,
-      atOnce: BRIM_ROOM,
+      atOnce: BRIM_PUSHES,
     }));
     return [...[...many, ...beside].map((one) => ({ ...one, paceMs: PACE_MS })), ...brim].map(
       (one) => ({ name: one.name, ended: write(writing, { ...one, random: of.random.fork() }) }),

@@ -24,9 +24,10 @@ export const FAULTS = {
   slow_disk: "disk",
   full_disk: "disk",
   session_locked: "session",
+  brims_locked: "brims",
   promote_standby: "everything",
 } as const satisfies Readonly<
-  Record<string, "replica" | "postgres" | "disk" | "session" | "everything">
+  Record<string, "replica" | "postgres" | "disk" | "session" | "brims" | "everything">
 >;
 
 export type FaultKind = keyof typeof FAULTS;

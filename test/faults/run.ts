@@ -147,21 +147,28 @@ class Run {
     return load.failures.length + this.#problems.length + memory.problems.length > 0;
   }
 
-  async #step({ calmMs, faults }: Step, { sessionIds }: Load): Promise<void> {
+  async #step({ calmMs, faults }: Step, load: Load): Promise<void> {
     await delay(calmMs);
     const what = faults.map(nameOf).join(" + ");
     this.#progress.struck(what);
     // Each by itself: what one needs for its strike may be what the other has to give back.
-    await Promise.all(faults.map((fault) => this.#strike(fault, sessionIds)));
+    await Promise.all(faults.map((fault) => this.#strike(fault, load)));
     await this.#untilAllGetThrough(what);
   }
 
-  async #strike(fault: PlannedFault, sessionIds: readonly string[]): Promise<void> {
+  async #strike(fault: PlannedFault, load: Load): Promise<void> {
     const name = nameOf(fault);
     this.#weather.strikes(name);
     this.#struck.set(fault.kind, (this.#struck.get(fault.kind) ?? 0) + 1);
     try {
-      const heal = await STRIKES[fault.kind]({ cluster: this.#cluster, sessionIds }, fault);
+      const heal = await STRIKES[fault.kind](
+        {
+          cluster: this.#cluster,
+          sessionIds: load.sessionIds,
+          brimsAhead: () => load.brimsAhead(),
+        },
+        fault,
+      );
       await delay(fault.holdMs);
       await heal();
     } catch (error) {

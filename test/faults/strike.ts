@@ -1,9 +1,11 @@
 /** Every fault: how it strikes, and how it heals. A strike resolves when it is felt, a heal when it is over. */
 import { setTimeout as delay } from "node:timers/promises";
 import type postgres from "postgres";
+import { failureOf } from "../../src/store/failure.ts";
 import { openSql } from "./sql.ts";
 import { Holding } from "../support/holding.ts";
 import { holdSession } from "../support/held-session.ts";
+import { Random } from "../support/random.ts";
 import { askDatabase, type Cluster } from "./cluster.ts";
 import type { FaultKind, PlannedFault } from "./plan.ts";
 
@@ -11,6 +13,8 @@ export interface Struck {
   readonly cluster: Cluster;
   /** Those that are written to. */
   readonly sessionIds: readonly string[];
+  /** Those nearly full ones that are being filled now, or next. */
+  readonly brimsAhead: () => readonly string[];
 }
 
 export type Heal = () => Promise<void>;
@@ -25,6 +29,12 @@ const SLOW_FLUSH_MICROS = 100_000;
 const BODIES = 120;
 const BODY_BYTES = 4_194_303;
 const BODIES_LIMIT_MS = 30_000;
+/** While one holds a session the other waits for it, so that it comes between two statements of a batch. */
+const BRIM_LOCKERS = 2;
+/** Shorter and longer than the service's default of LOCK_TIMEOUT_MS, which is 500. */
+const BRIM_SHORT_MS_MAX = 200;
+const BRIM_LONG_MS = 700;
+const BRIM_PAUSE_MS = 100;
 
 export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
   kill_replica: async ({ cluster }, { replica }) => {
@@ -130,7 +140,51 @@ export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
       return async () => undefined;
     }
   },
+  brims_locked: async (struck, { draw }) => {
+    const over = new AbortController();
+    const random = new Random(draw);
+    const lockers = Promise.all(
+      Array.from({ length: BRIM_LOCKERS }, () =>
+        lockAgainAndAgain(struck, random.fork(), over.signal),
+      ),
+    );
+    lockers.catch(() => undefined); // The heal says so.
+    return async () => {
+      over.abort();
+      await lockers;
+    };
+  },
 };
+
+/**
+ * Holds the sessions for a moment, and for longer than a push waits when rows were stored in them while
+ * it waited itself: what follows in their batch is then refused the lock. Each time in one statement: of
+ * a transaction of several the driver does not survive a server that goes.
+ */
+async function lockAgainAndAgain(
+  { cluster, brimsAhead }: Struck,
+  random: Random,
+  over: AbortSignal,
+): Promise<void> {
+  const sql = openSql(cluster.url);
+  while (!over.aborted) {
+    const [one = "", other = one] = brimsAhead();
+    const shortMs = random.below(BRIM_SHORT_MS_MAX);
+    try {
+      await sql`
+        select pg_sleep(case
+          when held.rows > (select sum(row_count) from sessions where id in (${one}, ${other}))
+          then ${BRIM_LONG_MS}::float8 else ${shortMs}::float8 end / 1000)
+        from (select sum(row_count) as rows from (
+          select row_count from sessions where id in (${one}, ${other}) order by id for update
+        ) locked) held`;
+    } catch (error) {
+      if (failureOf(error) === "defect") throw error;
+      await delay(BRIM_PAUSE_MS); // The server is not there.
+    }
+  }
+  await closed(sql);
+}
 
 async function closed(sql: postgres.Sql): Promise<void> {
   await sql.end({ timeout: 1 }).catch(() => undefined);

@@ -63,9 +63,11 @@ export async function write(parts: WriterParts, writer: UnaryWriter): Promise<vo
   progress.joins(name, sessionIds);
   for (let turn = 0; !isOver(); turn += 1) {
     const sessionId = sessionIds[turn % sessionIds.length] ?? "";
+    // What is pushed at once goes to one replica, which makes a batch of it.
+    const own = atOnce === 1 ? parts : { ...parts, clients: [random.pick(parts.clients)] };
     const pushes = Array.from({ length: atOnce }, () => {
       const sent = plan(history, { sessionId, kind: random.pick(kinds), keyed });
-      return pushOnce(parts, writer, history.push(sent));
+      return pushOnce(own, writer, history.push(sent));
     });
     await Promise.all(pushes);
     if (paceMs > 0) await delay(random.below(2 * paceMs));
