@@ -19,6 +19,8 @@ const SERVICE = "/ambient.v1.SessionService";
 /** Half of a request of which the other half never comes; below what the service reads in any case. */
 const SMALL_REQUEST_BYTES = 48_000;
 const CALLS_A_CONNECTION = 100;
+/** More than the headers of an event stream, and less than a row. */
+const FIRST_ROW_BYTES = 10_000;
 /** Calls on one connection of gRPC when they are to be on as few as possible. */
 const CALLS_MANY = 900;
 
@@ -28,6 +30,8 @@ interface Body {
   readonly isWhole?: boolean;
   /** True: the answer is read. */
   readonly reads?: boolean;
+  /** Of an answer that is not refused so much is read before it counts as begun. */
+  readonly readBytes?: number;
 }
 
 class Holder {
@@ -57,11 +61,23 @@ class Holder {
     return session;
   }
 
-  /** Resolves when the answer begins, or, for a request that does not end, when all of it is out. */
+  /**
+   * Resolves when the answer begins, or, for a request that does not end, when all of it is out. Such a
+   * request may be refused before that. Its stream then does not close, because nobody reads it. The
+   * headers of a watch come before its rows are read, so a watch of rows begins with its first row.
+   */
   async call(
     session: ClientHttp2Session,
     method: string,
-    { message, ends }: { readonly message: Buffer; readonly ends: "both" | "answer" | "none" },
+    {
+      message,
+      ends,
+      beginsWith = "response",
+    }: {
+      readonly message: Buffer;
+      readonly ends: "both" | "answer" | "none";
+      readonly beginsWith?: "response" | "readable";
+    },
   ): Promise<void> {
     const stream = session.request({
       [constants.HTTP2_HEADER_METHOD]: "POST",
@@ -72,21 +88,20 @@ class Holder {
     });
     stream.on("error", () => undefined);
     const closed = new Promise<void>((resolve) => stream.once("close", () => resolve()));
-    const begun = new Promise<void>((resolve) => {
-      stream.once("response", (headers) => {
-        this.#count(headers["grpc-status"] ?? "begun");
-        resolve();
-      });
-    });
+    const begun = new Promise<void>((resolve) => stream.once(beginsWith, () => resolve()));
+    stream.once("response", (headers) => this.#count(headers["grpc-status"] ?? "begun"));
     stream.on("trailers", (headers) => this.#count(headers["grpc-status"] ?? "ended"));
     this.sentBytes += message.length;
     const sent = new Promise<void>((resolve) => stream.write(message, () => resolve()));
     if (ends === "both") stream.end();
-    await Promise.race([ends === "none" ? sent : begun, closed]);
+    await Promise.race([begun, closed, ...(ends === "none" ? [sent] : [])]);
   }
 
   /** Resolves when the answer begins, of which no more is read, or the connection is over. */
-  async request(line: string, { body = "", isWhole = true, reads = false }: Body): Promise<void> {
+  async request(
+    line: string,
+    { body = "", isWhole = true, reads = false, readBytes = 0 }: Body,
+  ): Promise<void> {
     const [host = "", port] = this.order.httpAddress.split(":");
     const socket = connect({ host, port: Number(port) });
     this.#sockets.push(socket);
@@ -94,9 +109,15 @@ class Holder {
     socket.on("error", () => undefined);
     const begun = new Promise<void>((resolve) => {
       socket.once("data", (chunk) => {
-        this.#count(/^HTTP\/1.1 (\d+)/.exec(chunk.toString("latin1"))?.[1] ?? "no status");
-        if (!reads) socket.pause();
-        resolve();
+        const status = /^HTTP\/1.1 (\d+)/.exec(chunk.toString("latin1"))?.[1] ?? "no status";
+        this.#count(status);
+        const begin = (): void => {
+          if (socket.bytesRead < readBytes && status === "200") return;
+          if (!reads) socket.pause();
+          resolve();
+        };
+        socket.on("data", begin);
+        begin();
       });
     });
     const missing = isWhole ? 0 : 1;
@@ -177,7 +198,9 @@ const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
     onSessions(holder, { perSession: 1 }, (session, at) => watch(holder, session, at)),
   "unread event streams": (holder) =>
     onSockets(holder, (at) =>
-      holder.request(`GET ${API}/sessions/${spreadSession(at)}/events?after_seq=0`, {}),
+      holder.request(`GET ${API}/sessions/${spreadSession(at)}/events?after_seq=0`, {
+        readBytes: FIRST_ROW_BYTES,
+      }),
     ),
   "requests that do not end": (holder) => {
     const message = frame(Buffer.alloc(SMALL_REQUEST_BYTES + 1)).subarray(0, SMALL_REQUEST_BYTES);
@@ -209,7 +232,8 @@ function watch(holder: Holder, session: ClientHttp2Session, at: number): Promise
   const isIdle = holder.order.way === "idle watches";
   const sessionId = isIdle ? `hostile-idle-${at % 64}` : spreadSession(at);
   const message = messageOf(WatchSessionEventsRequestSchema, { sessionId });
-  return holder.call(session, "WatchSessionEvents", { message, ends: "both" });
+  const beginsWith = isIdle ? "response" : "readable";
+  return holder.call(session, "WatchSessionEvents", { message, ends: "both", beginsWith });
 }
 
 async function obey(order: HoldingOrder): Promise<void> {
