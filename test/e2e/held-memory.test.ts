@@ -29,8 +29,8 @@ const OPEN_LIMIT_MS = 60_000;
 const WARM_PUSHES = 20;
 /** proc_pid_clear_refs(5): the largest resident size so far becomes the one of now. */
 const RESET_PEAK = "5";
-/** Of the service that has few. The exports have no setting. */
-const PLACES = { watches: 200, push_streams: 100, exports: 64 } as const;
+/** Of the service that has few. Exports and replays have no setting. */
+const PLACES = { watches: 200, push_streams: 100, exports: 64, replays: 8 } as const;
 const MORE_THAN_PLACES = 20;
 const TOKENS = {
   hostile: "hostile-0123456789abcdef",
@@ -109,6 +109,12 @@ test.each(TAKEN)(
     });
   },
 );
+
+test("replays that follow and are live keep no place, and another caller gets one", async () => {
+  await whileHeld(few, { way: "replays that follow", calls: PLACES.replays }, async () => {
+    await expect.poll(() => placesTaken("replays")).toBe(0);
+  });
+});
 
 /** Has a runner push all the while. Returns how much more memory the service took at most, in MiB. */
 async function whileHeld(
