@@ -166,6 +166,22 @@ export const DEFECTS: readonly Defect[] = [
     expected: /refused, and stored|\d+ rows, and not \d+/,
   },
   {
+    name: "erased_before_the_import",
+    what: "a session is marked as erased without a look at what an import has stored meanwhile",
+    edits: [
+      {
+        file: "src/store/retention/erase.ts",
+        find: `
+        and message_seq = \${String(heads["message_seq"])}::bigint
+        and event_seq = \${String(heads["event_seq"])}::bigint returning id`,
+        replace: " returning id",
+        times: 1,
+      },
+    ],
+    kinds: ["erased_while_imported"],
+    expected: /erased, and has \d+ rows/,
+  },
+  {
     name: "uncharged_body",
     what: "the body of an HTTP request that is not whole is not charged to its caller",
     edits: [

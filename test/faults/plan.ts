@@ -25,9 +25,10 @@ export const FAULTS = {
   full_disk: "disk",
   session_locked: "session",
   brims_locked: "brims",
+  erased_while_imported: "import",
   promote_standby: "everything",
 } as const satisfies Readonly<
-  Record<string, "replica" | "postgres" | "disk" | "session" | "brims" | "everything">
+  Record<string, "replica" | "postgres" | "disk" | "session" | "brims" | "import" | "everything">
 >;
 
 export type FaultKind = keyof typeof FAULTS;

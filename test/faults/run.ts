@@ -7,6 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Random } from "../support/random.ts";
 import { askDatabase, Cluster } from "./cluster.ts";
 import { excerptOf } from "./excerpt.ts";
+import { Imported } from "./imported.ts";
 import { Load, REST_LIMIT_MS } from "./load.ts";
 import { MemoryWatch } from "./memory.ts";
 import { operationsOf, type Operations } from "./operations.ts";
@@ -84,6 +85,7 @@ class Run {
   readonly #options: RunOptions;
   readonly #weather: Weather;
   readonly #progress: Progress;
+  readonly #imported = new Imported();
   readonly #problems: string[] = [];
   readonly #struck = new Map<string, number>();
   #longestRecoveryMs = 0;
@@ -132,7 +134,13 @@ class Run {
       readEvidence({ sql, ...from }, { sessionIds, brimIds }),
     );
     const evidence = { ...read, lost };
-    const problems = [...this.#problems, ...memory.problems, ...verdictOf(load, evidence)];
+    const ofImport = await askDatabase(url, (sql) => this.#imported.problems(sql, from.address));
+    const problems = [
+      ...this.#problems,
+      ...ofImport,
+      ...memory.problems,
+      ...verdictOf(load, evidence),
+    ];
     return this.#result({ load, evidence, problems, memoryMib: memory.highestMib });
   }
 
@@ -166,6 +174,7 @@ class Run {
           cluster: this.#cluster,
           sessionIds: load.sessionIds,
           brimsAhead: () => load.brimsAhead(),
+          imported: this.#imported,
         },
         fault,
       );

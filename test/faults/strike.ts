@@ -7,6 +7,7 @@ import { Holding } from "../support/holding.ts";
 import { holdSession } from "../support/held-session.ts";
 import { Random } from "../support/random.ts";
 import { askDatabase, type Cluster } from "./cluster.ts";
+import type { Imported } from "./imported.ts";
 import type { FaultKind, PlannedFault } from "./plan.ts";
 
 export interface Struck {
@@ -15,6 +16,7 @@ export interface Struck {
   readonly sessionIds: readonly string[];
   /** Those nearly full ones that are being filled now, or next. */
   readonly brimsAhead: () => readonly string[];
+  readonly imported: Imported;
 }
 
 export type Heal = () => Promise<void>;
@@ -140,6 +142,7 @@ export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
       return async () => undefined;
     }
   },
+  erased_while_imported: ({ cluster, imported }, { replica }) => imported.strike(cluster, replica),
   brims_locked: async (struck, { draw }) => {
     const over = new AbortController();
     const random = new Random(draw);

@@ -1,0 +1,157 @@
+/**
+ * An import of an upstream database beside the erasure of sessions that it stores. Each time there are
+ * new sessions, deleted at their source, because only of those an import stores rows that are deleted
+ * here too; half of them are erased.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import type postgres from "postgres";
+import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
+import { RpcFailure } from "../../src/runner/failure.ts";
+import { retrying } from "../../src/runner/retry.ts";
+import { reasonOf } from "../support/history.ts";
+import { runCommand } from "../support/service-process.ts";
+import { buildUpstream } from "../support/upstream-database.ts";
+import { askDatabase, type Cluster } from "./cluster.ts";
+
+const SESSIONS = 6;
+/** Of each session and stream; a batch of the import takes a few, so that it goes on while it is erased. */
+const ROWS = 100;
+const BATCH_ROWS = 20;
+const LIMIT_MS = 60_000;
+const PAUSE_MS = 20;
+/** Exit codes of an import that came to its end, with or without sessions that were refused. */
+const ENDED = [0, 1];
+
+export class Imported {
+  readonly #erased: string[] = [];
+  readonly #kept: string[] = [];
+  #rounds = 0;
+
+  /** Resolves when it is under way, with what waits for its end. */
+  async strike(cluster: Cluster, replica: number): Promise<() => Promise<void>> {
+    const round = this.#rounds;
+    this.#rounds += 1;
+    const ids = Array.from({ length: SESSIONS }, (_, at) => `imported-${round}-${at}`);
+    const from = new URL(cluster.url);
+    from.pathname = "/upstream";
+    if (round === 0) await askDatabase(cluster.url, (sql) => sql`create database upstream`);
+    await askDatabase(from.href, async (sql) => {
+      if (round === 0) await buildUpstream(sql);
+      await fill(sql, ids);
+    });
+    this.#kept.push(...ids.filter((_, at) => at % 2 === 0));
+    const erased = ids.filter((_, at) => at % 2 === 1);
+    this.#erased.push(...erased);
+    const both = Promise.all([
+      imported(from.href, cluster.url),
+      erasedOnceThere(erased, { url: cluster.url, address: cluster.grpcAddresses[replica] ?? "" }),
+    ]);
+    both.catch(() => undefined); // The heal says so.
+    return async () => {
+      await both;
+    };
+  }
+
+  async problems(sql: postgres.Sql, address: string): Promise<readonly string[]> {
+    const held = await sql<{ id: string; erased: boolean; counted: string; rows: string }[]>`
+      select id, erased_at is not null as erased, row_count + payload_bytes as counted,
+        (select count(*) from session_messages where session_id = s.id)
+          + (select count(*) from session_events where session_id = s.id) as rows
+      from sessions s where id like 'imported-%'`;
+    const byId = new Map(held.map((one) => [one.id, one]));
+    const client = createLedgerClient({ address, ownConnection: true });
+    const problems: string[] = [];
+    for (const id of this.#kept) {
+      const rows = byId.get(id)?.rows ?? "no";
+      if (rows !== String(2 * ROWS)) problems.push(`${id}: imported, and has ${rows} rows`);
+    }
+    for (const id of this.#erased) {
+      const { erased = false, counted = "0", rows = "no" } = byId.get(id) ?? {};
+      if (!erased) problems.push(`${id}: erased, and not marked as erased`);
+      if (rows !== "0") problems.push(`${id}: erased, and has ${rows} rows`);
+      if (counted !== "0") problems.push(`${id}: erased, and says that it holds rows or bytes`);
+      const said = await answersOf(client, id);
+      if (said !== ANSWERS) problems.push(`${id}: erased, and answers ${said}`);
+    }
+    client.close();
+    return problems;
+  }
+}
+
+async function fill(sql: postgres.Sql, ids: readonly string[]): Promise<void> {
+  await sql`insert into sessions (id, name, created_at, updated_at, deleted_at)
+    select id, 'a name', now(), now(), now() from unnest(${[...ids]}::text[]) id`;
+  await sql`insert into session_messages (id, session_id, event_type, payload)
+    select gen_random_uuid(), id, 'user', 'text ' || n
+    from generate_series(1, ${ROWS}::int) n, unnest(${[...ids]}::text[]) id order by n`;
+  await sql`insert into session_events (id, session_id, event_type, payload)
+    select gen_random_uuid(), id, 'CUSTOM', '{"type":"CUSTOM","name":"n","value":' || n || '}'
+    from generate_series(1, ${ROWS}::int) n, unnest(${[...ids]}::text[]) id order by n`;
+}
+
+/** Again, as its operator does it, when the database went away for too long. */
+async function imported(from: string, into: string): Promise<void> {
+  const untilMs = performance.now() + LIMIT_MS;
+  for (;;) {
+    const args = ["import", "--from", from, "--batch", String(BATCH_ROWS)];
+    const { exitCode, stderr } = await runCommand(args, { env: { DATABASE_URL: into } });
+    if (exitCode !== null && ENDED.includes(exitCode)) return;
+    if (performance.now() > untilMs)
+      throw new Error(`the import ended with ${exitCode}: ${stderr}`);
+  }
+}
+
+/** Each as soon as a row of it is there. */
+async function erasedOnceThere(
+  ids: readonly string[],
+  at: { readonly url: string; readonly address: string },
+): Promise<void> {
+  const client = createLedgerClient({ address: at.address, ownConnection: true });
+  const untilMs = performance.now() + LIMIT_MS;
+  for (const id of ids) {
+    while (performance.now() < untilMs) {
+      const there = await askDatabase(
+        at.url,
+        (sql) => sql`select 1 from sessions where id = ${id} and message_seq > 0`,
+      );
+      if (there.length > 0) break;
+      await delay(PAUSE_MS);
+    }
+    await retrying(
+      () => eraseOnce(client, id),
+      (failure) => failure.wasLost || failure.wasRefusedForNow,
+      { retryForMs: LIMIT_MS },
+    );
+  }
+  client.close();
+}
+
+/** NOT_FOUND: a call before it, whose answer was lost, has erased it. */
+async function eraseOnce(client: LedgerClient, id: string): Promise<void> {
+  try {
+    await client.call(ledger.eraseSession, { id });
+  } catch (error) {
+    if (!(error instanceof RpcFailure && error.reason === "SESSION_NOT_FOUND")) throw error;
+  }
+}
+
+const ANSWERS = "SESSION_NOT_FOUND, SESSION_DELETED, SESSION_DELETED";
+
+async function answersOf(client: LedgerClient, id: string): Promise<string> {
+  const push = { sessionId: id, eventType: "user", payload: "late" };
+  const calls = [
+    () => client.call(ledger.eraseSession, { id }),
+    () => client.call(ledger.pushSessionMessage, push),
+    () => client.call(ledger.listSessionMessages, { sessionId: id }),
+  ];
+  const said: string[] = [];
+  for (const call of calls) {
+    said.push(
+      await call().then(
+        () => "OK",
+        (error: unknown) => reasonOf(error),
+      ),
+    );
+  }
+  return said.join(", ");
+}
