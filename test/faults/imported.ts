@@ -34,9 +34,13 @@ export class Imported {
     const ids = Array.from({ length: SESSIONS }, (_, at) => `imported-${round}-${at}`);
     const from = new URL(cluster.url);
     from.pathname = "/upstream";
-    if (round === 0) await askDatabase(cluster.url, (sql) => sql`create database upstream`);
+    await askDatabase(cluster.url, async (sql) => {
+      const there = await sql`select 1 from pg_database where datname = 'upstream'`;
+      if (there.length === 0) await sql`create database upstream`;
+    });
     await askDatabase(from.href, async (sql) => {
-      if (round === 0) await buildUpstream(sql);
+      const [built] = await sql`select 1 from pg_tables where tablename = 'session_events'`;
+      if (built === undefined) await buildUpstream(sql);
       await fill(sql, ids);
     });
     this.#kept.push(...ids.filter((_, at) => at % 2 === 0));
@@ -78,15 +82,21 @@ export class Imported {
   }
 }
 
+/** In one statement, and once: it is sent again when the server goes before its answer. */
 async function fill(sql: postgres.Sql, ids: readonly string[]): Promise<void> {
-  await sql`insert into sessions (id, name, created_at, updated_at, deleted_at)
-    select id, 'a name', now(), now(), now() from unnest(${[...ids]}::text[]) id`;
-  await sql`insert into session_messages (id, session_id, event_type, payload)
-    select gen_random_uuid(), id, 'user', 'text ' || n
-    from generate_series(1, ${ROWS}::int) n, unnest(${[...ids]}::text[]) id order by n`;
-  await sql`insert into session_events (id, session_id, event_type, payload)
+  await sql`
+    with made as (
+      insert into sessions (id, name, created_at, updated_at, deleted_at)
+      select id, 'a name', now(), now(), now() from unnest(${[...ids]}::text[]) id
+      on conflict do nothing returning id
+    ), said as (
+      insert into session_messages (id, session_id, event_type, payload)
+      select gen_random_uuid(), id, 'user', 'text ' || n
+      from generate_series(1, ${ROWS}::int) n, made order by n
+    )
+    insert into session_events (id, session_id, event_type, payload)
     select gen_random_uuid(), id, 'CUSTOM', '{"type":"CUSTOM","name":"n","value":' || n || '}'
-    from generate_series(1, ${ROWS}::int) n, unnest(${[...ids]}::text[]) id order by n`;
+    from generate_series(1, ${ROWS}::int) n, made order by n`;
 }
 
 /** Again, as its operator does it, when the database went away for too long. */
