@@ -105,7 +105,7 @@ export function linesOf({ events }: Stream): readonly string[] {
  * fields that every version requires. (packages `@ag-ui/core` 0.0.57 to 1.0.0, `events.ts`)
  */
 export function noVersionAccepts({ eventType, payload }: StreamEvent): boolean {
-  const event = z.record(z.string(), z.unknown()).parse(JSON.parse(payload));
+  const event = z.record(z.string(), z.unknown()).parse(named(JSON.parse(payload)));
   const lacks = (...fields: readonly string[]): boolean =>
     fields.some((field) => typeof event[field] !== "string");
   switch (eventType) {

@@ -35,6 +35,8 @@ const CHUNK_BYTES_MIN = 64;
 /** A caller who reads slowly has this long to take the status of his call, 8 s in all. */
 const FIRST_LOOK_MS = 2;
 const LAST_LOOK_MS = 4_096;
+/** A call that has to give its memory back has this long, 62 ms in all. */
+const LAST_UNREAD_LOOK_MS = 32;
 
 type Chunk = Buffer | null;
 
@@ -109,11 +111,23 @@ export class Incoming {
     this.memory.requestSoFar(this.#bytes + this.#chunks * CHUNK_COST_BYTES + bytes);
   }
 
-  /** An answer that is not read stays with the stream until the stream is reset. */
   #cut(error: ServiceError): void {
     const { hasAnswer } = this.memory;
     this.#hooks.cut(error);
-    if (hasAnswer && !this.#stream.closed) this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    if (hasAnswer) this.#resetUnread(FIRST_LOOK_MS);
+  }
+
+  /**
+   * An answer that is not read stays with the stream until the stream is reset. An answer that was just
+   * sent leaves within moments, and the status after it: a reset at once would overtake the status.
+   */
+  #resetUnread(nextLookMs: number): void {
+    const stream = this.#stream;
+    if (stream.closed || stream.destroyed || stream.state.localClose === 1) return;
+    if (nextLookMs > LAST_UNREAD_LOOK_MS) {
+      return stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    }
+    setTimeout(() => this.#resetUnread(nextLookMs * 2), nextLookMs).unref();
   }
 
   /**
