@@ -451,7 +451,7 @@ describe("opening", () => {
     expect(await reasonOf(defect.open({ sessionId: "x", epoch: 0n }, stays))).toBe("INTERNAL");
     const full = start(() => ({ openStream: async () => failing("53100") })).ingest;
     const unavailable = full.open({ sessionId: "x", epoch: 0n }, stays);
-    expect(await reasonOf(unavailable)).toBe("DATABASE_UNAVAILABLE");
+    expect(await reasonOf(unavailable)).toBe("DISK_FULL");
     await Promise.all([strict.stop(), defect.stop(), full.stop()]);
   });
 });
