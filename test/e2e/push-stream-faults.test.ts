@@ -31,7 +31,7 @@ import { StreamWriter } from "../support/stream-writer.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 
 const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
-const TIMEOUT_MS = 100_000 + SECONDS * 4_000;
+const TIMEOUT_MS = 300_000 + SECONDS * 4_000;
 const WRITERS = 32;
 const READERS = 20;
 /** Events of all writers between one fault and the next: so many in any case, and up to so many more. */
