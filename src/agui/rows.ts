@@ -1,4 +1,5 @@
 import type { Violation } from "../base/errors.ts";
+import { RUN_ID_BYTES_MAX } from "../base/ids.ts";
 import type { CatalogueEntry } from "./catalogue.ts";
 import { conform, type AcceptedEvent, type ValidationMode } from "./conform.ts";
 import { checkEventCount } from "./event-count.ts";
@@ -37,9 +38,6 @@ export interface EventRow {
   /** The name of another vocabulary that a field of the event had. */
   readonly renamed?: string | undefined;
 }
-
-/** As an idempotency key: each row of the run has it, and each event that a row is taken apart into. */
-const RUN_ID_BYTES_MAX = 128;
 
 export interface RowsOptions {
   readonly mode: ValidationMode;
@@ -98,7 +96,8 @@ function rowsOf(push: EventPush, payload: Payload, { mode, nowMicros }: RowsOpti
     if (conformed.ok) {
       const row = rowOf(part, conformed);
       rows.push(row);
-      violations.push(...checkRunId(row.mark));
+      const tooLong = checkRunId(row.mark);
+      if (tooLong !== undefined) violations.push(tooLong);
     } else if (part.isEndEvent) violations.push(...conformed.violations.map(inEndEvent));
     else violations.push(...conformed.violations);
   }
@@ -177,12 +176,12 @@ function markOf({ kind, role }: CatalogueEntry, { value }: Payload): RunMark | u
 
 const CLOSE: RunMark = { kind: "close" };
 
-/** In both modes: what is too long to be put on each row is not to be had by calling it foreign. */
-function checkRunId(mark: RunMark | undefined): readonly Violation[] {
-  if (mark?.kind !== "open" || mark.runId.length * 3 <= RUN_ID_BYTES_MAX) return [];
-  if (new TextEncoder().encode(mark.runId).length <= RUN_ID_BYTES_MAX) return [];
+/** Applies in lenient mode too: a run id that is too long would be put on each row of its run. */
+function checkRunId(mark: RunMark | undefined): Violation | undefined {
+  if (mark?.kind !== "open" || mark.runId.length * 3 <= RUN_ID_BYTES_MAX) return undefined;
+  if (new TextEncoder().encode(mark.runId).length <= RUN_ID_BYTES_MAX) return undefined;
   const description = `payload.runId must have at most ${RUN_ID_BYTES_MAX} bytes`;
-  return [{ field: "payload.runId", description }];
+  return { field: "payload.runId", description };
 }
 
 function checkTimes({ createdAtMicros, completedAtMicros }: EventPush): readonly Violation[] {

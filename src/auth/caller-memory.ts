@@ -12,6 +12,13 @@ import { actorOf, type Principal } from "./principal.ts";
 const UNKNOWN = "?";
 const RETRY_AFTER_MS = 1_000;
 
+/**
+ * An answer of which nothing leaves for this long is ended: as long as a request may take to come. The
+ * gRPC server counts it in ticks; the HTTP server leaves it to Node, which looks at what its socket has
+ * written, so a slow client that reads is not cut.
+ */
+export const UNREAD_LIMIT_MS = 60_000;
+
 /** A connection of either server. */
 export interface Closing {
   once(event: "close", listener: () => void): unknown;

@@ -43,22 +43,22 @@ export class Charge {
     return this.#isEnding || this.#holder.all.makeRoom(this);
   }
 
-  /** It moves, and holds so much from now on. False: there is no room for it; it holds it all the same. */
+  /** Changes the amount, which counts as a move. False: there is no room, but the amount is held. */
   set(amount: number): boolean {
     return this.become(amount) || this.#holder.all.makeRoom(this);
   }
 
-  /** The same for what cannot be refused any more, as the answer to a push that is stored. */
+  /** The same for an amount that cannot be refused any more: the answer to a push that is stored. */
   setAnyway(amount: number): boolean {
     return this.become(amount) || this.#holder.all.makeRoomAnyway(this);
   }
 
-  /** The same for what another charge held until now: nobody gives way for it. */
+  /** The same for an amount that another charge held until now: no other charge ends for it. */
   takeOver(amount: number): void {
     if (!this.become(amount)) this.#holder.all.endWithoutRoom(this);
   }
 
-  /** It holds so much; whether there is room is asked later. */
+  /** Changes the amount. The caller asks later whether there is room. */
   become(amount: number): boolean {
     const by = amount - this.#amount;
     if (this.#isReleased || by === 0) return true;

@@ -1,5 +1,5 @@
 import type { Violation } from "../base/errors.ts";
-import { isSessionId, SESSION_ID_BYTES_MAX } from "../base/session-id.ts";
+import { isSessionId, SESSION_ID_BYTES_MAX } from "../base/ids.ts";
 
 /** The fields of the contract that name a session. */
 type SessionIdField = "session_id" | "id" | "parent_session_id";

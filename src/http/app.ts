@@ -19,7 +19,7 @@ import {
   validatorCompiler,
   type ZodTypeProvider,
 } from "fastify-type-provider-zod";
-import { CallerMemory, serverBusy } from "../auth/caller-memory.ts";
+import { CallerMemory, serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import type { ErrorReason, ServiceError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
 import type { Admission } from "./admission.ts";
@@ -27,7 +27,7 @@ import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.t
 import { checkHost } from "./host-check.ts";
 import { checkContentCoding, readBody } from "./json-body.ts";
 import { KnownRoutes } from "./known-routes.ts";
-import { limitUnread, UNREAD_LIMIT_MS } from "./limits.ts";
+import { limitUnread } from "./limits.ts";
 import { SAFE } from "./listener.ts";
 import type { OpenRequests } from "./open-requests.ts";
 import {

@@ -11,7 +11,7 @@ import { createGzip } from "node:zlib";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
-import { serverBusy } from "../auth/caller-memory.ts";
+import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 import type { ExportHandlers } from "../handlers/export.ts";
@@ -22,7 +22,7 @@ import { answer, PROBLEMS } from "./answers.ts";
 import type { App } from "./app.ts";
 import { callContextOf } from "./call-context.ts";
 import { messageItem } from "./items.ts";
-import { limitUnread, UNREAD_LIMIT_MS } from "./limits.ts";
+import { limitUnread } from "./limits.ts";
 import { sessionParams } from "./parameters.ts";
 
 export interface ExportParts {

@@ -27,13 +27,7 @@ export const HTTP_LIMITS: HttpLimits = {
   checkIntervalMs: 1_000,
 };
 
-/**
- * Nothing of an answer left for so long: its connection is closed. As long as a request may take to come.
- * Node looks at what its socket has written, so a slow client that reads is not cut.
- */
-export const UNREAD_LIMIT_MS = 60_000;
-
-/** Closes the connection when nothing of the answer leaves for so long; 0: it has any time. */
+/** Closes the connection when nothing of the answer leaves for `limitMs`; 0 removes the limit. */
 export function limitUnread({ socket }: ServerResponse, limitMs: number): void {
   if (socket instanceof Socket) socket.setTimeout(limitMs);
 }

@@ -4,7 +4,7 @@
  * text. The descriptions go to the OpenAPI document.
  */
 import { z } from "zod";
-import { SESSION_ID_BYTES_MAX, SESSION_ID_PATTERN } from "../base/session-id.ts";
+import { SESSION_ID_BYTES_MAX, SESSION_ID_PATTERN } from "../base/ids.ts";
 
 const SEQ_MAX = 2n ** 63n - 1n;
 const DIGITS = /^\d{1,19}$/;

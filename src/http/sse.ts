@@ -22,7 +22,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
-import type { CallMemory } from "../auth/caller-memory.ts";
+import { type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../handlers/context.ts";
 import { TimeSlice } from "../handlers/time-slice.ts";
@@ -30,7 +30,7 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { problemOf } from "./problem.ts";
 import { frameParts, openingText, type SseFrame } from "./sse-frames.ts";
-import { limitUnread, UNREAD_LIMIT_MS } from "./limits.ts";
+import { limitUnread } from "./limits.ts";
 import type { UnsentFrames } from "./unsent-frames.ts";
 
 export interface EventStreamOptions {

@@ -13,6 +13,7 @@ import {
   placesOf,
   type SessionUse,
 } from "./arrange.ts";
+import { RUN_ID_BYTES_MAX } from "../base/ids.ts";
 import { type Database, SERVER } from "./database.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "./push.ts";
 import { type Amount, roomFor } from "./room.ts";
@@ -127,8 +128,6 @@ async function appendOnce(
     : roomInAll(pushes, answer.full, options.limits);
 }
 
-/** The longest id of a run: while there is room for it, the open run need not be asked for its own. */
-const RUN_ID_BYTES_MAX = 128;
 const NOTHING: ReadonlySet<Push> = new Set();
 
 function roomInAll(
@@ -294,6 +293,7 @@ function limitsOf(
   let bytes = 0;
   for (const use of uses) {
     rows = Math.max(rows, use.rows);
+    // With room for the longest id, the open run need not be asked for its own.
     bytes = Math.max(bytes, use.bytes + use.openRunRows * RUN_ID_BYTES_MAX);
   }
   return { rx, bx, rr: rx - rows, br: bx - bytes };

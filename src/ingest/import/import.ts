@@ -10,7 +10,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { type Backoff, backoffMs } from "../../base/backoff.ts";
 import { ServiceError } from "../../base/errors.ts";
-import { isSessionId } from "../../base/session-id.ts";
+import { isSessionId } from "../../base/ids.ts";
 import type { Database } from "../../store/database.ts";
 import { type ImportReport, Tally } from "../../store/import/report.ts";
 import {

@@ -1,8 +1,10 @@
+import { UNREAD_LIMIT_MS } from "../../auth/caller-memory.ts";
+
 /** Ticks of the server's clock: the limits are long, and a chunk is too often to look at a real one. */
 export const TICK_MS = 1_000;
 
-/** Ticks in which a caller takes something of an answer, or it is ended: as long as a request may take. */
-export const STILL_TICKS = 60;
+/** Ticks in which a caller takes something of an answer, or the call is ended. */
+export const STILL_TICKS = UNREAD_LIMIT_MS / TICK_MS;
 
 /** A request may take so many to be whole, and a message of a stream. */
 const WHOLE_TICKS_MAX = 60;
