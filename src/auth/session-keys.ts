@@ -14,8 +14,9 @@
  * that name keys nobody has, and a key that signed as soon as it was made would be looked for in vain
  * until it is over. The first key of all is such a one; nobody waits for it to be read.
  *
- * A key that was made by a clock far ahead of ours does not sign and is never the newest: it would be so
- * for years, and no other one would be made. It verifies until its last token ends, as any other.
+ * A key that a clock far ahead of ours has made does not sign and is never the newest. Otherwise it
+ * would stay the newest for years, and no other key would be made. Its tokens are verified until the
+ * last of them ends.
  *
  * When two instances make one at the same time there are two, and both are good. Keys are made when the
  * first token is issued: a service that issues none has none.

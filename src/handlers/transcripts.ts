@@ -191,7 +191,7 @@ export class Transcripts implements Unit {
     this.forget(sessionId);
   }
 
-  /** Rows were erased or lost: whoever asks next has the session folded without them. */
+  /** Rows were erased or lost: the next read folds the session again, without them. */
   forget(sessionId: string): void {
     this.#tooLarge.forget(sessionId);
     const entry = this.#entries.get(sessionId);

@@ -75,8 +75,8 @@ function unread(error: unknown): Settled {
 }
 
 /**
- * A repeated push whose row was there when it was judged. Undefined: the row is gone since, erased, or
- * lost with a server that was replaced; the push goes again and is judged by what is there now.
+ * A repeated push whose row was stored when the push was judged. Undefined: the row is gone since then.
+ * It was erased, or lost with a server that was replaced. The push goes again and is judged again.
  */
 function keptRow(push: Push, row: StoredRow | undefined): Settled | undefined {
   if (row === undefined) return undefined;

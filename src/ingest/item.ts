@@ -38,19 +38,19 @@ export function newItem(taken: Taken): Item {
   return { ...taken, triedSinceMs: taken.sinceMs, sent: false, uncertain: false };
 }
 
-/** Still wanted. A caller that left before its push was first sent is told so, and nothing is stored. */
+/** False: the caller left before its push was first sent. The push is refused and not stored. */
 export function present(item: Item): boolean {
   if (item.sent || !item.gone()) return true;
   item.reject(callerGone());
   return false;
 }
 
-/** It has been tried for long enough. */
+/** True when the push was tried for longer than the limit. */
 export function isOver({ triedSinceMs }: Item, nowMs: number): boolean {
   return nowMs - triedSinceMs > RETRY_LIMIT_MS;
 }
 
-/** To store it twice is the same as once: the table says whether it has the push. */
+/** True when the push may be sent again: its key or range tells the table that it is stored already. */
 export function isRepeatable({ key, range }: Push): boolean {
   return key !== undefined || range !== undefined;
 }

@@ -17,7 +17,7 @@ import type { Timers } from "./timers.ts";
 /** What is watched, and who hears of it. */
 export interface Watched {
   sessionIds(): readonly string[];
-  /** Reads where they stand, and tells whoever waits for it. */
+  /** Reads the heads of these sessions, and tells their watchers. */
   look(sessionIds: readonly string[]): Promise<void>;
   /** The poll's `isLate` has changed. */
   latenessTurned(): void;

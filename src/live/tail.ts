@@ -137,7 +137,7 @@ export class Tail<S extends StreamName> {
     this.#isDoubted = false;
   }
 
-  /** A row was read: by whoever it is given to, or for all. */
+  /** Notes a row that was read, for one watcher or for all of them. */
   saw(row: RowOf<S> | undefined): void {
     if (row === undefined) return;
     const last = lastSeqOf(row);

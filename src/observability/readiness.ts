@@ -1,7 +1,7 @@
 /**
  * Whether the service can do its work. It asks the store every two seconds, so that the answer to a
- * probe costs nothing and a load balancer learns of a lost database by itself. What it asks is close to
- * a push, but stores nothing: pushes that fail all the same are counted here too.
+ * probe costs nothing and a load balancer learns of a lost database by itself. The probe is close
+ * to a push, but stores nothing. A push can fail where the probe succeeds, so failed pushes count too.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "../base/clock.ts";

@@ -27,8 +27,8 @@ export interface CallEnd {
 /**
  * One record a call, in the log, in the metrics and at the end of its span, written when the call ends
  * for its caller. It has the method, the code, how long it took and the session; never a payload, nor a
- * message of an error, which may quote one. Of failures and of streams the log has so many a second,
- * unless it was asked for all; the metrics and the spans have them all.
+ * message of an error, which may quote one. The log has a limited number of lines a second for
+ * failures and for streams, unless it was asked for all. Metrics and spans have every call.
  */
 export class CallRecords {
   readonly #log: Log;
