@@ -87,7 +87,7 @@ export interface TextOptions {
 
 /**
  * connecting: nothing was sent yet, or the service cannot be reached; streaming, unary: at work;
- * idle: nothing to do; fenced: another writer took over; refused: the service will take nothing more
+ * idle: no event waits; fenced: another writer took over; refused: the service will take nothing more
  * of this writer; closed: by `close`.
  */
 export type WriterState =
