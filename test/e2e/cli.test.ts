@@ -19,7 +19,7 @@ let service: ServiceProcess;
 let directory: string;
 
 beforeAll(async () => {
-  service = await startService();
+  service = await startService({ embedded: true });
   directory = await makeDirectory();
 });
 
@@ -238,7 +238,7 @@ describe("without a service", () => {
 });
 
 test("push and tail -f go through a kill and a restart of the service: every line once, in order", async () => {
-  const first = await startService();
+  const first = await startService({ embedded: true });
   const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
   const lines = events(400);
   const tail = startCommand(["tail", "-s", "s", "-f", "-n", "400", "--format", "payload"], env);

@@ -13,7 +13,7 @@ let service: ServiceProcess;
 let client: UpstreamClient;
 
 beforeAll(async () => {
-  service = await startService();
+  service = await startService({ embedded: true });
   client = new UpstreamClient(service.grpcAddress);
 });
 

@@ -41,7 +41,7 @@ let service: ServiceProcess;
 /** The rows of each run that nothing disturbed. */
 let undisturbed: readonly (readonly Row[])[];
 beforeAll(async () => {
-  service = await startService();
+  service = await startService({ embedded: true });
   undisturbed = await Promise.all(
     Array.from({ length: RUNS }, async (_, run) => {
       const sessionId = `undisturbed-${run}`;

@@ -146,7 +146,7 @@ describe("a service with limits", () => {
 });
 
 test("a stop commits what was received, and ends the stream with UNAVAILABLE", async () => {
-  const before = await startService();
+  const before = await startService({ embedded: true });
   const first = new RpcClient(before.grpcAddress);
   const sessionId = newSession();
   const open = { sessionId, producerEpoch: 1n, maxAgeMs: 5_000 };

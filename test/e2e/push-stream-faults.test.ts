@@ -49,7 +49,7 @@ let service: ServiceProcess;
 let proxy: TcpProxy;
 
 beforeAll(async () => {
-  service = await startService();
+  service = await startService({ embedded: true });
   const { hostname, port } = new URL(`tcp://${service.grpcAddress}`);
   proxy = await startTcpProxy({ host: hostname, port: Number(port) });
 });

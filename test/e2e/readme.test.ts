@@ -28,7 +28,7 @@ let service: ServiceProcess;
 let client: RpcClient;
 
 beforeAll(async () => {
-  service = await startService();
+  service = await startService({ embedded: true });
   client = new RpcClient(service.grpcAddress);
 });
 

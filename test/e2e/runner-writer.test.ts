@@ -23,7 +23,7 @@ const DOWN_MS = Number(process.env["WRITER_DOWN_SECONDS"] ?? "3") * 1_000;
 
 let service: ServiceProcess;
 beforeAll(async () => {
-  service = await startService();
+  service = await startService({ embedded: true });
 });
 afterAll(async () => {
   await endService(service);

@@ -1,5 +1,7 @@
 /** `npm run faults`: docs/faults.md says what it does and how to read what it says. */
 import { writeFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { bundle } from "../../tools/bundle.ts";
 import { describeMachine } from "../bench/machine.ts";
 import { runDefects } from "./defects.ts";
 import { type FaultsOptions, readOptions, USAGE } from "./options.ts";
@@ -32,6 +34,7 @@ function tell(line: string): void {
 
 async function runOnce({ seed, seconds, kinds, report }: FaultsOptions): Promise<void> {
   tell(`faults: seed ${seed}, ${seconds} s`);
+  await bundle(fileURLToPath(new URL("../../dist", import.meta.url)));
   const command = ["npm run faults --", ...process.argv.slice(2)].join(" ");
   const machine = { ...(await describeMachine()), command };
   const result = await runFaults({ seed, seconds, kinds, tell, signal: interrupted.signal });

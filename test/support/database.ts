@@ -25,6 +25,11 @@ export async function createDatabase(
   };
 }
 
+/** A database with the tables of the service and no rows. */
+export function createLedgerDatabase(): Promise<TestDatabase> {
+  return createDatabase({ template: inject("postgresTemplate") });
+}
+
 async function onServer(
   url: string,
   statement: (sql: postgres.Sql) => PromiseLike<unknown>,

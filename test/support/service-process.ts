@@ -12,13 +12,16 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { endPostmaster, makeDirectory } from "./embedded-fixture.ts";
 
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+/** The bundle that `npm start` runs; test/support/postgres-server.ts makes it before a run. */
+const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 
 type Environment = Readonly<Record<string, string>>;
 
 export interface ServiceOptions {
-  /** Over the defaults of a test: free ports, an embedded database in a directory of its own. */
+  /** Over the defaults of a test: free ports, a database of its own on the server of the test run. */
   readonly env?: Environment;
+  /** A PostgreSQL of its own in a directory of its own, for tests that end it or start it again. */
+  readonly embedded?: boolean;
   /** Of a service that ran before; without it a new one. */
   readonly dataDir?: string;
   /** Of Node, before the service's own: `--import` and a module, for example. */
@@ -55,7 +58,8 @@ const servingSchema = z.object({
 /** Resolves when the service says that it serves. */
 export async function startService(options: ServiceOptions = {}): Promise<ServiceProcess> {
   const dataDir = options.dataDir ?? (await makeDirectory());
-  const env = { ...environment(), DATA_DIR: dataDir, ...options.env };
+  const DATABASE_URL = await databaseOf(options);
+  const env = { ...environment(), DATA_DIR: dataDir, DATABASE_URL, ...options.env };
   const child = spawn(process.execPath, [...(options.nodeArguments ?? []), MAIN], {
     env,
     stdio: ["ignore", "pipe", "pipe"],
@@ -91,6 +95,14 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
     kill,
     stop: () => kill("SIGTERM"),
   };
+}
+
+/** Empty where the service is to have a PostgreSQL of its own. */
+async function databaseOf({ dataDir, embedded, env = {} }: ServiceOptions): Promise<string> {
+  if (embedded === true || dataDir !== undefined || "DATABASE_URL" in env) return "";
+  // The harness of faults starts services outside vitest, where this module cannot be loaded.
+  const { createLedgerDatabase } = await import("./database.ts");
+  return (await createLedgerDatabase()).url;
 }
 
 /** Ends what a test left running, its embedded PostgreSQL too; `cleanUp` then deletes the directory. */
