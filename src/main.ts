@@ -12,12 +12,12 @@ import { join, resolve } from "node:path";
 import type { ImportRequest, MigrateCommand } from "./cli/io.ts";
 import { runCli } from "./cli/program.ts";
 import { startedLines } from "./cli/serve.ts";
-import { type Config, configForLog, loadClientConfig, loadConfig } from "./config.ts";
+import { type Config, configForLog, loadClientConfig, loadConfig } from "./config/config.ts";
 import { createLog } from "./observability/log.ts";
 import type { Database } from "./store/database.ts";
-import type { ImportReport } from "./store/import/report.ts";
+import type { ImportReport } from "./import/report.ts";
 import type { MigrationStatus, SchemaOptions } from "./store/migrate.ts";
-import type { RetentionOptions, RetentionSummary } from "./store/retention/pass.ts";
+import type { RetentionOptions, RetentionSummary } from "./maintenance/pass.ts";
 
 /** 128 + SIGINT, as a shell reports it. */
 const EXIT_INTERRUPTED = 130;
@@ -86,7 +86,7 @@ async function withDatabaseUrl<T>(config: Config, work: (url: string) => Promise
     const { naming } = await import("./store/failure.ts");
     return naming({ setting: "DATABASE_URL", url }, () => work(inSchema(url, databaseSchema)));
   }
-  const { createEmbeddedPostgres } = await import("./store/embedded/embedded-postgres.ts");
+  const { createEmbeddedPostgres } = await import("./postgres/embedded-postgres.ts");
   const log = createLog({ level: "warn", pretty: process.stderr.isTTY, to: "stderr" });
   const embedded = createEmbeddedPostgres({ dataDir: config.dataDir, log });
   await embedded.start();
@@ -109,7 +109,7 @@ async function migrate(
 }
 
 async function embeddedUrl({ dataDir }: Config): Promise<string> {
-  const { runningUrl } = await import("./store/embedded/cluster.ts");
+  const { runningUrl } = await import("./postgres/cluster.ts");
   return runningUrl(dataDir);
 }
 
@@ -138,15 +138,15 @@ async function retention(
   config: Config,
 ): Promise<RetentionSummary | undefined> {
   const { refuseOtherSchema } = await import("./store/migrate.ts");
-  const { retentionPass } = await import("./store/retention/pass.ts");
+  const { retentionPass } = await import("./maintenance/pass.ts");
   return withDatabase(config, refuseOtherSchema, (database) =>
     retentionPass({ database }, options),
   );
 }
 
 async function importFrom(request: ImportRequest, config: Config): Promise<ImportReport> {
-  const { importLedger } = await import("./ingest/import/import.ts");
-  const { openSource, sourceName } = await import("./store/import/source.ts");
+  const { importLedger } = await import("./import/import.ts");
+  const { openSource, sourceName } = await import("./import/source.ts");
   const { migrateUp } = await import("./store/migrate.ts");
   const redaction = await redactionOf(config);
   const { sourceUrl, progressed, ...options } = request;

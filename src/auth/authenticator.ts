@@ -13,7 +13,7 @@
 import { decodeProtectedHeader } from "jose";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
-import { startAll, stopAll, type Unit } from "../base/lifecycle.ts";
+import { startAll, stopAll, type Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Audit } from "./audit.ts";

@@ -4,8 +4,8 @@
  * are one; without tokens each connection is a caller.
  */
 import { ServiceError } from "../base/errors.ts";
-import type { Charge, EndReason } from "../base/charge.ts";
-import type { CallerId, FairShare, Holder } from "../base/fair-share.ts";
+import type { Charge, EndReason, Holder } from "../base/charge.ts";
+import type { CallerId, FairShare } from "../base/fair-share.ts";
 import { actorOf, type Principal } from "./principal.ts";
 
 /** No actor has such a name. */

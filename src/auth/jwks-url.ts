@@ -11,7 +11,7 @@
  * A service whose issuer cannot be reached starts all the same, and is ready: its other tokens work.
  */
 import type { Clock } from "../base/clock.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { fetchText } from "./fetch-text.ts";

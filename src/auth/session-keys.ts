@@ -31,7 +31,7 @@ import {
 } from "jose";
 import { z } from "zod";
 import type { Clock } from "../base/clock.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import { Repeating } from "../base/repeating.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";

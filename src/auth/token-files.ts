@@ -1,5 +1,5 @@
 import { ServiceError } from "../base/errors.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import type { Principal } from "./principal.ts";
 import {
   parseStaticTokens,

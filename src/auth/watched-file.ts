@@ -1,6 +1,6 @@
 import { readFile, stat } from "node:fs/promises";
 import { ServiceError } from "../base/errors.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import { Repeating } from "../base/repeating.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";

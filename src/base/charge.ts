@@ -1,9 +1,33 @@
-import type { Holder } from "./fair-share.ts";
+/**
+ * What fair-share.ts counts: charges, by the connection that holds them, by the caller whose connection
+ * it is. A charge tells the pool of each change.
+ */
 
 /** Why a charge ends: others need the room, or its caller did not move for too long. */
 export type EndReason = "room" | "still";
 
 export type End = (reason: EndReason) => void;
+
+/** The limit that charges share, as they see it. */
+export interface Pool {
+  readonly now: number;
+  /** By a charge that changed by so much. True: there is room without anything that has to end. */
+  changed(by: number): boolean;
+  /** By a charge that was ending and is gone. */
+  gaveBack(amount: number): void;
+  /** Makes room for what the charge holds already. */
+  makeRoom(charge: Charge): boolean;
+  /**
+   * The same for what cannot be refused any more: callers that hold as much give way too, and the oldest
+   * charges of its own connection.
+   */
+  makeRoomAnyway(charge: Charge): boolean;
+  /** Ends the charge itself when there is no room for what it took over from another. */
+  endWithoutRoom(charge: Charge): void;
+  wait(charge: Charge, go: () => void): void;
+  /** The charge has what it waited for, or does not want it any more. */
+  stopWaiting(charge: Charge): void;
+}
 
 /** Something that is held for a caller, of an amount that changes; fair-share.ts says when it ends. */
 export class Charge {
@@ -122,5 +146,102 @@ export class Charge {
     this.#holder.group.live -= this.#amount;
     this.#holder.charges.delete(this);
     this.#end(reason);
+  }
+}
+
+/** What a group and a holder have in common. */
+interface Part {
+  /** Without what is ending. */
+  readonly live: number;
+  victim(asker: Charge): Charge | undefined;
+}
+
+/** The charge to end, of the part that holds the most, and no less than `liveMin`. */
+export function victimAmong<P extends Part>(
+  parts: ReadonlyMap<unknown, P>,
+  asker: Charge,
+  liveMin: number,
+  own?: Part,
+): Charge | undefined {
+  const passedOver = new Set<P>();
+  for (;;) {
+    let largest: P | undefined;
+    for (const part of parts.values()) {
+      if (part === own || part.live < liveMin || passedOver.has(part)) continue;
+      if (largest === undefined || part.live > largest.live) largest = part;
+    }
+    if (largest === undefined) return undefined;
+    const victim = largest.victim(asker);
+    if (victim !== undefined) return victim;
+    passedOver.add(largest); // Nothing of it can be taken back.
+  }
+}
+
+/** One caller. */
+export class Group implements Part {
+  readonly holders = new Map<object, Holder>();
+  readonly #gone: () => void;
+  live = 0;
+
+  constructor(gone: () => void) {
+    this.#gone = gone;
+  }
+
+  holder(all: Pool, connection: object): Holder {
+    let holder = this.holders.get(connection);
+    if (holder === undefined) {
+      holder = new Holder(all, this, () => {
+        this.holders.delete(connection);
+        if (this.holders.size === 0) this.#gone();
+      });
+      this.holders.set(connection, holder);
+    }
+    holder.enter();
+    return holder;
+  }
+
+  victim(asker: Charge): Charge | undefined {
+    return victimAmong(this.holders, asker, 0);
+  }
+}
+
+/** One connection of a caller. */
+export class Holder implements Part {
+  readonly all: Pool;
+  readonly group: Group;
+  /** Without those that are ending; the one that moved the longest ago first. */
+  readonly charges = new Set<Charge>();
+  readonly #gone: () => void;
+  #users = 0;
+  live = 0;
+
+  constructor(all: Pool, group: Group, gone: () => void) {
+    this.all = all;
+    this.group = group;
+    this.#gone = gone;
+  }
+
+  /** Holds nothing yet. `end` is called at most once; what it ends then releases the charge. */
+  charge(end: End): Charge {
+    this.#users += 1;
+    const charge = new Charge(this, end);
+    this.charges.add(charge);
+    return charge;
+  }
+
+  enter(): void {
+    this.#users += 1;
+  }
+
+  leave(): void {
+    this.#users -= 1;
+    if (this.#users === 0) this.#gone();
+  }
+
+  victim(asker: Charge): Charge | undefined {
+    for (const charge of this.charges) {
+      if (charge.canEnd && charge.amount > 0 && !(charge.canWait && asker.canWait)) return charge;
+    }
+    return undefined;
   }
 }

@@ -20,7 +20,15 @@
  * take turns.
  */
 
-import { Charge, type End, type EndReason } from "./charge.ts";
+import {
+  type Charge,
+  type End,
+  type EndReason,
+  Group,
+  type Holder,
+  type Pool,
+  victimAmong,
+} from "./charge.ts";
 
 /** Who is charged. */
 export interface CallerId {
@@ -35,7 +43,7 @@ export interface FairShareOptions {
   readonly stillTicksMax?: number;
 }
 
-export class FairShare {
+export class FairShare implements Pool {
   readonly max: number;
   readonly #stillTicksMax: number;
   readonly #groups = new Map<string | object, Group>();
@@ -122,19 +130,16 @@ export class FairShare {
     }
   }
 
-  /** By a charge that changed by so much. True: there is room without anything that has to end. */
   changed(by: number): boolean {
     this.#held += by;
     if (by < 0 && this.#waiting.size > 0) this.#letGo();
     return this.#held <= this.max;
   }
 
-  /** By a charge that was ending and is gone. */
   gaveBack(amount: number): void {
     this.#ending -= amount;
   }
 
-  /** Makes room for what the charge holds already. */
   makeRoom(charge: Charge): boolean {
     if (this.#held - this.#ending <= this.max || this.#turn === charge) return true;
     if (this.#endOthers(charge, { margin: 1 })) return true;
@@ -142,10 +147,6 @@ export class FairShare {
     return false;
   }
 
-  /**
-   * The same for what cannot be refused any more: callers that hold as much give way too, and the oldest
-   * charges of its own connection.
-   */
   makeRoomAnyway(charge: Charge): boolean {
     if (this.#endOthers(charge, { margin: 0 })) return true;
     for (const own of charge.holder.charges) {
@@ -161,7 +162,6 @@ export class FairShare {
     this.#letGo();
   }
 
-  /** The charge has what it waited for, or does not want it any more. */
   stopWaiting(charge: Charge): void {
     this.#waiting.delete(charge);
     if (this.#turn !== charge) return;
@@ -184,7 +184,6 @@ export class FairShare {
     }
   }
 
-  /** Ends the charge itself when there is no room for what it took over from another. */
   endWithoutRoom(charge: Charge): void {
     if (this.#held - this.#ending > this.max && charge.canEnd) this.#end(charge, "room");
   }
@@ -207,102 +206,5 @@ export class FairShare {
     this.#ended += 1;
     this.#ending += charge.amount;
     charge.endBy(reason);
-  }
-}
-
-/** What a group and a holder have in common. */
-interface Part {
-  /** Without what is ending. */
-  readonly live: number;
-  victim(asker: Charge): Charge | undefined;
-}
-
-/** The charge to end, of the part that holds the most, and no less than `liveMin`. */
-function victimAmong<P extends Part>(
-  parts: ReadonlyMap<unknown, P>,
-  asker: Charge,
-  liveMin: number,
-  own?: Part,
-): Charge | undefined {
-  const passedOver = new Set<P>();
-  for (;;) {
-    let largest: P | undefined;
-    for (const part of parts.values()) {
-      if (part === own || part.live < liveMin || passedOver.has(part)) continue;
-      if (largest === undefined || part.live > largest.live) largest = part;
-    }
-    if (largest === undefined) return undefined;
-    const victim = largest.victim(asker);
-    if (victim !== undefined) return victim;
-    passedOver.add(largest); // Nothing of it can be taken back.
-  }
-}
-
-/** One caller. */
-class Group implements Part {
-  readonly holders = new Map<object, Holder>();
-  readonly #gone: () => void;
-  live = 0;
-
-  constructor(gone: () => void) {
-    this.#gone = gone;
-  }
-
-  holder(all: FairShare, connection: object): Holder {
-    let holder = this.holders.get(connection);
-    if (holder === undefined) {
-      holder = new Holder(all, this, () => {
-        this.holders.delete(connection);
-        if (this.holders.size === 0) this.#gone();
-      });
-      this.holders.set(connection, holder);
-    }
-    holder.enter();
-    return holder;
-  }
-
-  victim(asker: Charge): Charge | undefined {
-    return victimAmong(this.holders, asker, 0);
-  }
-}
-
-/** One connection of a caller. */
-export class Holder implements Part {
-  readonly all: FairShare;
-  readonly group: Group;
-  /** Without those that are ending; the one that moved the longest ago first. */
-  readonly charges = new Set<Charge>();
-  readonly #gone: () => void;
-  #users = 0;
-  live = 0;
-
-  constructor(all: FairShare, group: Group, gone: () => void) {
-    this.all = all;
-    this.group = group;
-    this.#gone = gone;
-  }
-
-  /** Holds nothing yet. `end` is called at most once; what it ends then releases the charge. */
-  charge(end: End): Charge {
-    this.#users += 1;
-    const charge = new Charge(this, end);
-    this.charges.add(charge);
-    return charge;
-  }
-
-  enter(): void {
-    this.#users += 1;
-  }
-
-  leave(): void {
-    this.#users -= 1;
-    if (this.#users === 0) this.#gone();
-  }
-
-  victim(asker: Charge): Charge | undefined {
-    for (const charge of this.charges) {
-      if (charge.canEnd && charge.amount > 0 && !(charge.canWait && asker.canWait)) return charge;
-    }
-    return undefined;
   }
 }

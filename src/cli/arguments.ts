@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from "commander";
 import { durationMs } from "../base/duration.ts";
-import { addressText, loadClientConfig } from "../config.ts";
+import { addressText, loadClientConfig } from "../config/config.ts";
 
 /** A seq is a signed 64-bit number in the contract. */
 const SEQ_MAX = 2n ** 63n - 1n;

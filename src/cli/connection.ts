@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { addressText, type ClientConfig } from "../config.ts";
+import { addressText, type ClientConfig } from "../config/config.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
 import type { RpcFailure } from "../runner/failure.ts";
 import { noConnectionOf } from "../runner/no-connection.ts";

@@ -1,5 +1,5 @@
 import { ServiceError } from "../base/errors.ts";
-import { GRPC_PORT_USUAL as GRPC_PORT } from "../config.ts";
+import { GRPC_PORT_USUAL as GRPC_PORT } from "../config/config.ts";
 import { RpcFailure } from "../runner/failure.ts";
 import { type NoConnection, noConnectionOf } from "../runner/no-connection.ts";
 import { EXIT, type ExitCode } from "./exit.ts";

@@ -1,4 +1,4 @@
-import { type Address, addressText } from "../config.ts";
+import { type Address, addressText } from "../config/config.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
 import { type CliIo, tell } from "./io.ts";
 import { configOf } from "./serve.ts";

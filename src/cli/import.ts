@@ -1,4 +1,4 @@
-import type { ImportReport, StreamReport } from "../store/import/report.ts";
+import type { ImportReport, StreamReport } from "../import/report.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
 import { UsageError } from "./explain.ts";
 import { type CliIo, tell } from "./io.ts";

@@ -1,8 +1,8 @@
 import type { Readable, Writable } from "node:stream";
-import type { ClientConfig, Config, Loaded } from "../config.ts";
-import type { ImportReport } from "../store/import/report.ts";
+import type { ClientConfig, Config, Loaded } from "../config/config.ts";
+import type { ImportReport } from "../import/report.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
-import type { RetentionOptions, RetentionSummary } from "../store/retention/pass.ts";
+import type { RetentionOptions, RetentionSummary } from "../maintenance/pass.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
 

@@ -1,6 +1,6 @@
 import { Command, CommanderError, Option } from "commander";
 import { packageVersion } from "../observability/version.ts";
-import { configHelp } from "../config.ts";
+import { configHelp } from "../config/config.ts";
 import type { StreamName } from "../runner/rows.ts";
 import {
   addressArgument,

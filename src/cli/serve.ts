@@ -1,4 +1,4 @@
-import { type Config, settingsThatDiffer, whoMayConnect } from "../config.ts";
+import { type Config, settingsThatDiffer, whoMayConnect } from "../config/config.ts";
 import { createLog } from "../observability/log.ts";
 import { explain, UsageError } from "./explain.ts";
 import { type CliIo, tell } from "./io.ts";

@@ -15,10 +15,10 @@ import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
-import { bytesOf, keptOf, type KeptMessage } from "../handlers/agui-kept.ts";
-import type { App } from "./app.ts";
-import { servedRequestOf } from "./call-context.ts";
-import { parse, receive } from "./json-body.ts";
+import { bytesOf, keptOf, type KeptMessage } from "../conversation/kept.ts";
+import type { App } from "./plumbing/app.ts";
+import { servedRequestOf } from "./plumbing/call-context.ts";
+import { parse, receive } from "./plumbing/json-body.ts";
 
 export interface InputLimits {
   readonly bytesMax: number;

@@ -4,11 +4,11 @@
  * and an input that ends with a message which the session never had is refused.
  */
 import { z } from "zod";
-import type { AguiJoin } from "../handlers/agui.ts";
+import type { AguiJoin } from "../conversation/join.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";
-import type { App } from "./app.ts";
-import { streamContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { streamContextOf } from "./plumbing/call-context.ts";
 import { flagParameter, sessionParams } from "./parameters.ts";
 import { sendAguiStream } from "./agui-stream.ts";
 import type { EventStreamOptions } from "./sse.ts";

@@ -9,8 +9,8 @@
  */
 import type { FastifyReply } from "fastify";
 import type { ServiceError } from "../base/errors.ts";
-import type { AguiFrame } from "../handlers/agui.ts";
-import type { CallContext } from "../handlers/context.ts";
+import type { AguiFrame } from "../conversation/join.ts";
+import type { CallContext } from "../contract/context.ts";
 import { type EventStreamOptions, sendEventStream } from "./sse.ts";
 import type { SseFrame } from "./sse-frames.ts";
 

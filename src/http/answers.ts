@@ -1,7 +1,7 @@
 /** How routes answer, and what their documents say of it. */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import { PROBLEM_TYPE } from "./problem.ts";
+import { PROBLEM_TYPE } from "./plumbing/problem.ts";
 
 export const JSON_TYPE = "application/json";
 

@@ -18,15 +18,15 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
-import type { AguiFrame, AguiJoin, AguiRequest } from "../handlers/agui.ts";
-import type { CallContext } from "../handlers/context.ts";
-import { checkSessionId } from "../handlers/session-id.ts";
+import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
+import type { CallContext } from "../contract/context.ts";
+import { checkSessionId } from "../contract/session-id.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { INPUT_ERROR, runAgentInput } from "./agui-routes.ts";
 import { sendAguiStream } from "./agui-stream.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
-import type { App } from "./app.ts";
-import { streamContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { streamContextOf } from "./plumbing/call-context.ts";
 import { NO_QUERY, SESSION_ID } from "./parameters.ts";
 import type { EventStreamOptions } from "./sse.ts";
 

@@ -13,16 +13,16 @@ import { z } from "zod";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { serverBusy, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { CallContext } from "../handlers/context.ts";
-import type { ExportHandlers } from "../handlers/export.ts";
-import { TimeSlice } from "../handlers/time-slice.ts";
+import type { CallContext } from "../contract/context.ts";
+import type { ExportHandlers } from "../api/export.ts";
+import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";
-import { acceptsGzip } from "./accept-encoding.ts";
+import { acceptsGzip } from "./plumbing/accept-encoding.ts";
 import { answer, PROBLEMS } from "./answers.ts";
-import type { App } from "./app.ts";
-import { callContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
 import { messageItem } from "./items.ts";
-import { limitUnread } from "./limits.ts";
+import { limitUnread } from "./plumbing/limits.ts";
 import { sessionParams } from "./parameters.ts";
 
 export interface ExportParts {

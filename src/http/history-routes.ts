@@ -2,10 +2,10 @@
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
 import { ListSessionEventsRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
-import type { EventHistory, HistoryHandlers } from "../handlers/list.ts";
+import type { EventHistory, HistoryHandlers } from "../api/pages.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
-import type { App } from "./app.ts";
-import { callContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
 import { eventItem, eventItemSchema, jsonArray, jsonObject, seqNumber } from "./items.ts";
 import {
   countParameter,

@@ -25,10 +25,10 @@ import {
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
-import type { CallContext, Handlers } from "../handlers/context.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
 import { answer, PROBLEMS } from "./answers.ts";
-import type { App } from "./app.ts";
-import { streamContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { streamContextOf } from "./plumbing/call-context.ts";
 import { messageItem } from "./items.ts";
 import { flagParameter, seqParameter, sessionParams } from "./parameters.ts";
 import { type EventStreamOptions, sendEventStream } from "./sse.ts";

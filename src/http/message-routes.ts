@@ -9,12 +9,12 @@ import {
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
-import type { Handlers } from "../handlers/context.ts";
-import { MESSAGE_TYPES } from "../handlers/push.ts";
-import { wantsEventStream } from "./accept.ts";
+import type { Handlers } from "../contract/context.ts";
+import { MESSAGE_TYPES } from "../api/push.ts";
+import { wantsEventStream } from "./plumbing/accept.ts";
 import { answer, JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
-import type { App } from "./app.ts";
-import { callContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
 import { jsonArray, messageItem, messageItemSchema } from "./items.ts";
 import { type LiveQuery, liveHeaders, liveParameters } from "./live-routes.ts";
 import { NO_QUERY, optionalCountParameter, sessionParams } from "./parameters.ts";

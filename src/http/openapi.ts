@@ -4,7 +4,7 @@ import { createJsonSchemaTransform, jsonSchemaTransformObject } from "fastify-ty
 import { z } from "zod";
 import { packageVersion } from "../observability/version.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
-import type { App } from "./app.ts";
+import type { App } from "./plumbing/app.ts";
 import { NO_QUERY } from "./parameters.ts";
 
 /** Before the routes: it listens to their registration. */

@@ -4,7 +4,7 @@
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { packageVersion } from "../observability/version.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { close, listen, SERVERS } from "../transport/listen.ts";

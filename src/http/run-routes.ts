@@ -1,10 +1,10 @@
 /** The runs of a session. */
 import { z } from "zod";
-import type { Run, RunsHandlers, RunsPage } from "../handlers/runs.ts";
-import { timestampOf } from "../handlers/times.ts";
+import type { Run, RunsHandlers, RunsPage } from "../api/runs.ts";
+import { timestampOf } from "../contract/times.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
-import type { App } from "./app.ts";
-import { callContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
 import { jsonArray, jsonObject, rfc3339Of, seqNumber, timeText } from "./items.ts";
 import { countParameter, seqParameter, sessionParams } from "./parameters.ts";
 

@@ -9,10 +9,10 @@ import {
   SessionSchema,
   type SessionService,
 } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Handlers } from "../handlers/context.ts";
+import type { Handlers } from "../contract/context.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
-import type { App } from "./app.ts";
-import { callContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
 import { timeText } from "./items.ts";
 import { countParameter, NO_QUERY, sessionParams } from "./parameters.ts";
 

@@ -24,13 +24,13 @@ import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
 import { type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { CallContext } from "../handlers/context.ts";
-import { TimeSlice } from "../handlers/time-slice.ts";
+import type { CallContext } from "../contract/context.ts";
+import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { problemOf } from "./problem.ts";
+import { problemOf } from "./plumbing/problem.ts";
 import { frameParts, openingText, type SseFrame } from "./sse-frames.ts";
-import { limitUnread } from "./limits.ts";
+import { limitUnread } from "./plumbing/limits.ts";
 import type { UnsentFrames } from "./unsent-frames.ts";
 
 export interface EventStreamOptions {

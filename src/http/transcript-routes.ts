@@ -1,10 +1,10 @@
 /** The conversation as an AG-UI client would show it, as data or to read. */
 import { z } from "zod";
 import { serverBusy } from "../auth/caller-memory.ts";
-import type { TranscriptHandlers } from "../handlers/transcript-reads.ts";
+import type { TranscriptHandlers } from "../conversation/transcript-reads.ts";
 import { JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
-import type { App } from "./app.ts";
-import { callContextOf } from "./call-context.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
 import { jsonObject, seqNumber } from "./items.ts";
 import { seqParameter, sessionParams } from "./parameters.ts";
 

@@ -20,7 +20,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { backoffMs } from "../base/backoff.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Span } from "../observability/trace.ts";
 import { failureOf } from "../store/failure.ts";

@@ -14,7 +14,7 @@ import type { Charge } from "../base/charge.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { historyLost, sessionDeleted } from "../store/refusals.ts";
@@ -26,13 +26,13 @@ import {
   type StoredRow,
   type StreamName,
 } from "../store/rows.ts";
-import { HeadPoll } from "./head-poll.ts";
+import { HeadPoll } from "./hints/head-poll.ts";
 import { Heads } from "./heads.ts";
 import { checkLiveLimits, type LiveLimits } from "./limits.ts";
 import { Reads, shuttingDown } from "./reads.ts";
 import { Tail, type TailParts } from "./tail.ts";
-import { systemTimers, type Timers } from "./timers.ts";
-import type { WakeUps } from "./wake-ups.ts";
+import { systemTimers, type Timers } from "../base/timers.ts";
+import type { WakeUps } from "./hints/wake-ups.ts";
 import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
 import { WindowMemory } from "./window-memory.ts";
 

@@ -13,7 +13,7 @@ import { ServiceError } from "../base/errors.ts";
 import type { LedgerReader, PageAfter, Seen } from "../store/reader.ts";
 import type { RowOf, SessionHead, StreamName } from "../store/rows.ts";
 import type { LiveLimits } from "./limits.ts";
-import type { Timers } from "./timers.ts";
+import type { Timers } from "../base/timers.ts";
 
 export class Reads {
   readonly #reader: LedgerReader;

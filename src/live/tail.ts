@@ -24,7 +24,7 @@ import type { Seen } from "../store/reader.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "../store/rows.ts";
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
-import type { Timers } from "./timers.ts";
+import type { Timers } from "../base/timers.ts";
 import {
   append,
   emptied,

@@ -19,7 +19,7 @@ import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
 import type { Held, Tail } from "./tail.ts";
-import type { Timers } from "./timers.ts";
+import type { Timers } from "../base/timers.ts";
 
 /** Where a watch stands; WatchState of the contract says what each means. */
 export type Standing = "catching_up" | "live" | "degraded";

@@ -1,6 +1,6 @@
 /**
  * Spans by OpenTelemetry's SDK, sent in batches as OTLP over HTTP in JSON. The only file that loads the
- * SDK; trace.ts loads this one when traces are on.
+ * SDK; tracing.ts loads this one when traces are on.
  *
  * The SDK drops spans without telling anybody, and fails to export without telling anybody. So a gate
  * stands before its queue, and a meter behind it:

@@ -11,7 +11,7 @@
  *
  * A trace never has what a caller stored: names, codes, counts, and the session's id.
  */
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -56,41 +56,4 @@ export interface TracingOptions {
 export interface TracingDeps {
   readonly log: Log;
   readonly metrics: Pick<Metrics, "traceSpans">;
-}
-
-/** What begins before `start` or after `stop` is not recorded. */
-export function createTracing(deps: TracingDeps, options: TracingOptions): Tracing {
-  return new LoadedTracing(deps, options);
-}
-
-class LoadedTracing implements Tracing {
-  readonly #deps: TracingDeps;
-  readonly #options: TracingOptions;
-  #started: Promise<void> | undefined;
-  #loaded: Tracing | undefined;
-
-  constructor(deps: TracingDeps, options: TracingOptions) {
-    this.#deps = deps;
-    this.#options = options;
-  }
-
-  start(): Promise<void> {
-    this.#started ??= this.#load();
-    return this.#started;
-  }
-
-  async stop(): Promise<void> {
-    await this.#started?.catch(() => undefined);
-    await this.#loaded?.stop();
-  }
-
-  span(name: string, traceparent: string | undefined, attributes: Attributes | undefined) {
-    return this.#loaded?.span(name, traceparent, attributes);
-  }
-
-  async #load(): Promise<void> {
-    const { createOtlpTracing } = await import("./otlp-tracing.ts");
-    this.#loaded = createOtlpTracing(this.#deps, this.#options);
-    await this.#loaded.start();
-  }
 }

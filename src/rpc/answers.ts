@@ -3,17 +3,16 @@ import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { Handlers } from "../handlers/context.ts";
+import type { Handlers } from "../contract/context.ts";
 import { FailureLines } from "../observability/line-budget.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
-import { admit, type Callers } from "./admit.ts";
+import { admit, type MethodDeps } from "./admit.ts";
 import { bidiStream } from "./bidi-stream.ts";
 import { CallRecords, type LoggedCalls } from "./call-records.ts";
 import { methodDefinitionOf } from "./definition.ts";
-import { type Arrived, type RequestParts, OneRequest } from "./incoming/one-request.ts";
-import type { OpenCalls } from "./open-calls.ts";
+import { type Arrived, OneRequest } from "./incoming/one-request.ts";
 import { ServedCall } from "./served-call.ts";
 import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
@@ -24,19 +23,11 @@ type Answer = (wire: ServerInterceptingCallInterface, arrived: Arrived) => void;
 /** A method without a handler answers UNIMPLEMENTED. */
 export type SessionHandlers = Partial<Handlers<typeof SessionService>>;
 
-export interface AnswerDeps {
+export interface AnswerDeps extends Omit<MethodDeps, "records"> {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
   readonly tracer?: Tracer | undefined;
-  readonly openCalls: OpenCalls;
-  readonly callers: Callers;
-  readonly incoming: RequestParts;
-}
-
-/** What is needed to answer the calls of one method. */
-export interface MethodDeps extends Pick<AnswerDeps, "openCalls" | "callers" | "incoming"> {
-  readonly records: CallRecords;
 }
 
 /** How each method of the service is answered, by its path. */

@@ -1,7 +1,6 @@
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
-import { admit } from "./admit.ts";
-import type { MethodDeps } from "./answers.ts";
+import { admit, type MethodDeps } from "./admit.ts";
 import { type Arrived, OneRequest } from "./incoming/one-request.ts";
 import { ServedCall } from "./served-call.ts";
 

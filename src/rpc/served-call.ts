@@ -17,7 +17,7 @@ import { Metadata, type ServerInterceptingCallInterface, status } from "@grpc/gr
 import type { CallMemory } from "../auth/caller-memory.ts";
 import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { CallContext, ConversationRecord } from "../handlers/context.ts";
+import type { CallContext, ConversationRecord } from "../contract/context.ts";
 import type { Span } from "../observability/trace.ts";
 import type { CallRecords } from "./call-records.ts";
 import { statusOf } from "./status.ts";

@@ -1,7 +1,7 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
-import type { CallContext } from "../handlers/context.ts";
-import type { MethodDeps } from "./answers.ts";
+import type { CallContext } from "../contract/context.ts";
+import type { MethodDeps } from "./admit.ts";
 import { decoderOf } from "./decode.ts";
 import { sharedEncoderOf } from "./encode.ts";
 import type { Arrived, OneRequest } from "./incoming/one-request.ts";

@@ -22,7 +22,7 @@ import { file_google_rpc_error_details } from "../../gen/google/rpc/error_detail
 import { CallerMemory } from "../auth/caller-memory.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
 import { FairShare } from "../base/fair-share.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
 import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
 import type { LoggedCalls } from "./call-records.ts";

@@ -2,7 +2,7 @@ import { toBinary } from "@bufbuild/protobuf";
 import { Metadata, type StatusObject, type status } from "@grpc/grpc-js";
 import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 import type { ErrorCode, ServiceError } from "../base/errors.ts";
-import { googleStatusOf, STATUS_CODES } from "../handlers/google-status.ts";
+import { googleStatusOf, STATUS_CODES } from "../contract/google-status.ts";
 
 const STATUS_DETAILS_HEADER = "grpc-status-details-bin";
 

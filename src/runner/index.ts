@@ -11,7 +11,6 @@ export { createSessionWriter } from "./writer/writer.ts";
 export type {
   CloseResult,
   FlushResult,
-  Sender,
   SessionWriter,
   SessionWriterOptions,
   TextOptions,
@@ -20,6 +19,8 @@ export type {
   WriterState,
   WriterStats,
 } from "./writer/types.ts";
+/** Who wrote a message. */
+export type { Sender } from "./rows.ts";
 /** How many records were given, and what became of them. */
 export type { Counts } from "./spool/spool.ts";
 /** A bearer token, or what gives one. */

@@ -12,3 +12,14 @@ export function isEvent(row: LedgerRow): row is SessionEvent {
 export function lastSeqOf(row: LedgerRow): bigint {
   return isEvent(row) ? row.seq + BigInt(row.eventCount) - 1n : row.seq;
 }
+
+/** Who wrote a message, where the service cannot know it; at most 1,024 bytes a field. */
+export interface Sender {
+  readonly id?: string;
+  readonly name?: string;
+  readonly displayName?: string;
+  readonly isBot?: boolean;
+  readonly channel?: string;
+  readonly channelId?: string;
+  readonly threadId?: string;
+}

@@ -5,8 +5,7 @@ import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { type JsonObject, parseObject } from "../agui/json.ts";
 import type { FragmentIndex } from "../compressor/fragments.ts";
 import { rowJson } from "./json.ts";
-import { type LedgerRow, lastSeqOf } from "./rows.ts";
-import type { Sender } from "./writer/types.ts";
+import { type LedgerRow, lastSeqOf, type Sender } from "./rows.ts";
 
 /** What rows of both streams have. */
 abstract class Item {

@@ -1,6 +1,6 @@
 /** The columns of a stored row as every read selects them, and the row they make. */
 import { type SQL, sql } from "drizzle-orm";
-import type { Fields } from "./database.ts";
+import type { Fields } from "./transaction.ts";
 import type { EventRow, MessageRow, RowOf, StreamName } from "./rows.ts";
 import { sessionEvents, sessionMessages } from "./schema.ts";
 import { microsColumn } from "./times.ts";

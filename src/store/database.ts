@@ -10,10 +10,17 @@ import { type SQL, sql } from "drizzle-orm";
 import { PgDialect } from "drizzle-orm/pg-core";
 import { drizzle, type PostgresJsDatabase } from "drizzle-orm/postgres-js";
 import postgres from "postgres";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import { codeOf, drizzleError, errorOfDriver, isConnectionLost, storeError } from "./failure.ts";
 import { POOL_LEFT, type Pool, Pools, PoolSockets, type Target } from "./pools.ts";
-import { inTransaction, parameterOf, type Transaction, within } from "./transaction.ts";
+import {
+  type Field,
+  type Fields,
+  inTransaction,
+  parameterOf,
+  type Transaction,
+  within,
+} from "./transaction.ts";
 
 export interface DatabaseOptions {
   /** postgres:// URL; asked for at start, because an embedded server has its port only then. */
@@ -30,9 +37,6 @@ export function inSchema(url: string, schema: string | undefined): string {
   if (schema === undefined) return url;
   return `${url}${url.includes("?") ? "&" : "?"}search_path=${encodeURIComponent(`"${schema}"`)}`;
 }
-
-export type Field = string | number | boolean | null | Uint8Array;
-export type Fields = Readonly<Record<string, Field>>;
 
 export interface Database extends Unit {
   /** Runs a query of Drizzle's builder; rejects with a ServiceError or a defect. */

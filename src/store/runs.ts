@@ -7,9 +7,10 @@
  * the next statement, and the caller joins them (`joined`).
  */
 import { type SQL, sql } from "drizzle-orm";
-import type { Database, Fields } from "./database.ts";
+import type { Database } from "./database.ts";
 import { sessionEvents } from "./schema.ts";
 import { microsColumn } from "./times.ts";
+import type { Fields } from "./transaction.ts";
 
 /** Rows that one statement looks at. */
 export const RUN_ROWS_LOOKED_AT_MAX = 20_000;

@@ -16,7 +16,10 @@
 import { type SQL, sql } from "drizzle-orm";
 import { PgDialect } from "drizzle-orm/pg-core";
 import type postgres from "postgres";
-import type { Fields } from "./database.ts";
+
+export type Field = string | number | boolean | null | Uint8Array;
+/** One row of an answer, by the names of its columns. */
+export type Fields = Readonly<Record<string, Field>>;
 
 export interface Transaction {
   /** One statement at a time, with the driver's error as it is. */

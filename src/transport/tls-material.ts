@@ -1,7 +1,7 @@
 import type { SecureContextOptions } from "node:tls";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { Unit } from "../base/lifecycle.ts";
+import type { Unit } from "../base/unit.ts";
 import { Repeating } from "../base/repeating.ts";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";

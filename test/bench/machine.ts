@@ -1,8 +1,8 @@
 /** What the figures were measured on: without it they mean nothing. */
 import { statfs } from "node:fs/promises";
 import { availableParallelism, cpus, release, tmpdir, totalmem } from "node:os";
-import { SERVICE_SETTINGS } from "../../src/config-table.ts";
-import { findBinaries } from "../../src/store/embedded/binaries.ts";
+import { SERVICE_SETTINGS } from "../../src/config/table.ts";
+import { findBinaries } from "../../src/postgres/binaries.ts";
 import type { Findings } from "./bench.ts";
 
 /** Of statfs(2). In memory an fsync costs nothing, so the figures of a tmpfs say nothing of a disk. */

@@ -4,12 +4,12 @@
  *
  *   DATABASE_URL=postgres://… node test/bench/row-by-row-server.ts     prints {"address":"127.0.0.1:40123"}
  */
-import { startAll, stopAll } from "../../src/base/lifecycle.ts";
+import { startAll, stopAll } from "../../src/base/unit.ts";
 import { systemClock } from "../../src/base/clock.ts";
-import { addressText, loadConfig } from "../../src/config.ts";
-import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
-import { createOrderObserver } from "../../src/handlers/order.ts";
-import { createPushHandlers } from "../../src/handlers/push.ts";
+import { addressText, loadConfig } from "../../src/config/config.ts";
+import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";
+import { createOrderObserver } from "../../src/api/order.ts";
+import { createPushHandlers } from "../../src/api/push.ts";
 import { type BatchWriter, commitBatch } from "../../src/ingest/commit.ts";
 import type { Ingest } from "../../src/ingest/ingest.ts";
 import { createRateLimits } from "../../src/ingest/rate-limits.ts";

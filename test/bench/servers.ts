@@ -7,7 +7,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import postgres from "postgres";
 import { z } from "zod";
-import { DATABASE, ROLE } from "../../src/store/embedded/cluster.ts";
+import { DATABASE, ROLE } from "../../src/postgres/cluster.ts";
 import { makeDirectory, runningPostmaster } from "../support/embedded-fixture.ts";
 import type { Bench } from "./bench.ts";
 import { startProcess } from "./processes.ts";

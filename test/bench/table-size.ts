@@ -6,7 +6,7 @@ import {
   type IncomingEvent,
 } from "../../src/compressor/compressor.ts";
 import { encodeFragments } from "../../src/compressor/fragments.ts";
-import { newEventRow } from "../../src/handlers/new-event-row.ts";
+import { newEventRow } from "../../src/api/new-event-row.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import type { NewRow, Push } from "../../src/store/push.ts";

@@ -10,7 +10,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { type BreakableWay, breakableWay } from "../support/breakable.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";

@@ -8,7 +8,7 @@ import { Readable, Writable } from "node:stream";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { runCli } from "../../src/cli/program.ts";
-import { loadClientConfig, loadConfig } from "../../src/config.ts";
+import { loadClientConfig, loadConfig } from "../../src/config/config.ts";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { fragments, pushMerged } from "../support/merged-pushes.ts";

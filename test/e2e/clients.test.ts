@@ -22,7 +22,7 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { Doors } from "../support/callers.ts";
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";

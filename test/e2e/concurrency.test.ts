@@ -9,7 +9,7 @@ import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { History, type PushRecord, reasonOf } from "../support/history.ts";

@@ -8,7 +8,7 @@ import { createLedgerClient, type LedgerClient } from "../../src/runner/client.t
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { History, type PushRecord } from "../support/history.ts";

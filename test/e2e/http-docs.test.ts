@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { HTTP_STATUS } from "../../src/http/problem.ts";
+import { HTTP_STATUS } from "../../src/http/plumbing/problem.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { comparable, examplesOf, tableRowsOf } from "../support/readme.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "../../src/agui/event-count.ts";
 import { JSON_DEPTH_MAX } from "../../src/agui/payload.ts";
 import { EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
-import { SERVICE_SETTINGS } from "../../src/config-table.ts";
+import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { push, rowsOf, watch } from "../support/pushing.ts";

@@ -17,7 +17,7 @@ import {
   SessionEventSchema,
 } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Caller } from "../../src/handlers/context.ts";
+import type { Caller } from "../../src/contract/context.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import { FLAG, FRAME, http2Frame, callHeaders, RawConnection } from "../support/http2-frames.ts";
 import { frame } from "../support/raw-http2.ts";

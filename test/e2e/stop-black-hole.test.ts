@@ -5,7 +5,7 @@ import { createLedgerClient, ledger } from "../../src/runner/client.ts";
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { startService } from "../support/service-process.ts";

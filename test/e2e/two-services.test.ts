@@ -5,7 +5,7 @@ import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { migrationStatus } from "../../src/store/migrate.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";

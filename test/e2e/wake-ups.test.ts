@@ -7,7 +7,7 @@ import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";

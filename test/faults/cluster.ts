@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import {
   cleanUp,
   endProcess,

@@ -75,7 +75,7 @@ export const DEFECTS: readonly Defect[] = [
     what: "watchers are woken by notifications alone, and nobody looks whether one was lost",
     edits: [
       {
-        file: "src/live/head-poll.ts",
+        file: "src/live/hints/head-poll.ts",
         find: "if (!this.#polling) void this.#poll();",
         replace: "",
         times: 1,
@@ -170,7 +170,7 @@ export const DEFECTS: readonly Defect[] = [
     what: "a session is marked as erased without a look at what an import has stored meanwhile",
     edits: [
       {
-        file: "src/store/retention/erase.ts",
+        file: "src/maintenance/erase.ts",
         find: `
         and message_seq = \${String(heads["message_seq"])}::bigint
         and event_seq = \${String(heads["event_seq"])}::bigint returning id`,
@@ -186,7 +186,7 @@ export const DEFECTS: readonly Defect[] = [
     what: "the body of an HTTP request that is not whole is not charged to its caller",
     edits: [
       {
-        file: "src/http/json-body.ts",
+        file: "src/http/plumbing/json-body.ts",
         find: "if (served.memory?.request(roomBytes) === false) return leave(serverBusy());",
         replace: "",
         times: 1,

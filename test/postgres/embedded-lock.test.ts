@@ -5,8 +5,8 @@ import { readFile, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
-import { type DataDirLock, lockDataDir } from "../../src/store/embedded/lock.ts";
-import { type ProcessIdentity, thisProcess } from "../../src/store/embedded/process-identity.ts";
+import { type DataDirLock, lockDataDir } from "../../src/postgres/lock.ts";
+import { type ProcessIdentity, thisProcess } from "../../src/postgres/process-identity.ts";
 import {
   addRow,
   cleanUp,

@@ -3,12 +3,12 @@ import { spawnSync } from "node:child_process";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { findBinaries } from "../../src/store/embedded/binaries.ts";
+import { findBinaries } from "../../src/postgres/binaries.ts";
 import {
   type EmbeddedPostgres,
   createEmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
-import { serverArguments } from "../../src/store/embedded/settings.ts";
+} from "../../src/postgres/embedded-postgres.ts";
+import { serverArguments } from "../../src/postgres/settings.ts";
 import {
   IS_ROOT,
   addRow,

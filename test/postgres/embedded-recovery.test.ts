@@ -5,11 +5,11 @@ import { readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { ownerOf } from "../../src/store/embedded/account.ts";
+import { ownerOf } from "../../src/postgres/account.ts";
 import {
   type EmbeddedPostgres,
   createEmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import {
   IS_ROOT,
   addRow,

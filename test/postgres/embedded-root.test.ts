@@ -19,12 +19,12 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { accountNamed } from "../../src/store/embedded/account.ts";
-import { findBinaries, usableBinaries } from "../../src/store/embedded/binaries.ts";
+import { accountNamed } from "../../src/postgres/account.ts";
+import { findBinaries, usableBinaries } from "../../src/postgres/binaries.ts";
 import {
   type EmbeddedPostgres,
   createEmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import {
   IS_ROOT,
   addRow,

@@ -3,8 +3,8 @@ import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
-import { importBatch } from "../../src/store/import/target.ts";
-import { type EraseCall, eraseSession } from "../../src/store/retention/erase.ts";
+import { importBatch } from "../../src/import/target.ts";
+import { type EraseCall, eraseSession } from "../../src/maintenance/erase.ts";
 import { custom, holdingOf, message, started, storeAged } from "../support/aged.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 

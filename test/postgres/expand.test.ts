@@ -20,10 +20,10 @@ import {
   WatchSessionEventsRequestSchema,
 } from "../../gen/ambient/v1/events_pb.ts";
 import { systemClock } from "../../src/base/clock.ts";
-import type { CallContext } from "../../src/handlers/context.ts";
-import { createListHandlers } from "../../src/handlers/list.ts";
-import { microsOf } from "../../src/handlers/times.ts";
-import { createWatchHandlers } from "../../src/handlers/watch.ts";
+import type { CallContext } from "../../src/contract/context.ts";
+import { createListHandlers } from "../../src/api/pages.ts";
+import { microsOf } from "../../src/contract/times.ts";
+import { createWatchHandlers } from "../../src/api/watch.ts";
 import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { createLive, type Live } from "../../src/live/live.ts";
 import { createLogTo } from "../../src/observability/log.ts";

@@ -8,7 +8,7 @@ import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { append } from "../../src/store/append.ts";
-import { eraseSession } from "../../src/store/retention/erase.ts";
+import { eraseSession } from "../../src/maintenance/erase.ts";
 import { createReader } from "../../src/store/reads.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";

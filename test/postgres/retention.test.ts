@@ -7,16 +7,16 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
-import { eraseStatement } from "../../src/store/retention/batch.ts";
-import { candidatesStatement, endedRunsStatement } from "../../src/store/retention/ended-runs.ts";
-import { DueTimes } from "../../src/store/retention/due-times.ts";
+import { eraseStatement } from "../../src/maintenance/batch.ts";
+import { candidatesStatement, endedRunsStatement } from "../../src/maintenance/ended-runs.ts";
+import { DueTimes } from "../../src/maintenance/due-times.ts";
 import {
   type RetentionOptions,
   type RetentionParts,
   retentionPass,
   type RetentionSummary,
-} from "../../src/store/retention/pass.ts";
-import { createRetention } from "../../src/store/retention/retention.ts";
+} from "../../src/maintenance/pass.ts";
+import { createRetention } from "../../src/maintenance/retention.ts";
 import {
   type Aged,
   custom,

@@ -4,7 +4,7 @@ import { type SQL, sql } from "drizzle-orm";
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
-import { createRunsHandlers, type Run, type RunsPage } from "../../src/handlers/runs.ts";
+import { createRunsHandlers, type Run, type RunsPage } from "../../src/api/runs.ts";
 import { append } from "../../src/store/append.ts";
 import type { NewRow } from "../../src/store/push.ts";
 import { createReader } from "../../src/store/reads.ts";

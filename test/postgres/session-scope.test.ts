@@ -7,7 +7,7 @@ import {
   ListSessionsResponseSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { createSessionHandlers } from "../../src/handlers/sessions.ts";
+import { createSessionHandlers } from "../../src/api/sessions.ts";
 import { sessionStore } from "../../src/service-store.ts";
 import {
   createSession,

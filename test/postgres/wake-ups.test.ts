@@ -5,8 +5,8 @@
  */
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/announcement.ts";
-import { createPostgresCarrier } from "../../src/live/postgres-wake-ups.ts";
+import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/announcement.ts";
+import { createPostgresCarrier } from "../../src/live/hints/postgres-wake-ups.ts";
 import { createDatabase } from "../../src/store/database.ts";
 import { LISTEN_LIMITS } from "../../src/store/listen.ts";
 import { notify } from "../../src/store/notify.ts";

@@ -8,12 +8,12 @@
  */
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, test, vi } from "vitest";
-import { Canonical } from "../../src/agui/canonical/canonical.ts";
-import type { CanonicalEvent, LoggedEvent } from "../../src/agui/canonical/event.ts";
-import { placeOpenings } from "../../src/agui/canonical/placed-openings.ts";
-import { servedTo, type Generation } from "../../src/agui/generation/served.ts";
+import { Canonical } from "../../src/conversation/canonical/canonical.ts";
+import type { CanonicalEvent, LoggedEvent } from "../../src/conversation/canonical/event.ts";
+import { placeOpenings } from "../../src/conversation/canonical/placed-openings.ts";
+import { servedTo, type Generation } from "../../src/conversation/generation/served.ts";
 import { isObject, parseObject, type JsonObject } from "../../src/agui/json.ts";
-import { Transcript } from "../../src/agui/transcript/transcript.ts";
+import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { anyEvents, legalEvents, logged, stored } from "../support/agui-drawn.ts";
 import { runClient, type ClientVersion } from "../support/agui-reducers.ts";
 import { mergeFragments } from "../support/merging.ts";

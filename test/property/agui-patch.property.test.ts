@@ -11,8 +11,8 @@
 import jsonpatch from "fast-json-patch";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { Allowance, Patched } from "../../src/agui/transcript/patched.ts";
-import { weightOf } from "../../src/agui/transcript/weight.ts";
+import { Allowance, Patched } from "../../src/conversation/transcript/patched.ts";
+import { weightOf } from "../../src/conversation/transcript/weight.ts";
 import { properties } from "../support/properties.ts";
 
 const KEYS = ["a", "b", "", "0", "c/d", "m~n"] as const;

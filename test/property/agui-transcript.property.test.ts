@@ -9,9 +9,9 @@
  */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { Canonical } from "../../src/agui/canonical/canonical.ts";
+import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { type JsonObject, parseObject } from "../../src/agui/json.ts";
-import { Transcript } from "../../src/agui/transcript/transcript.ts";
+import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { type ClientVersion, type Reduced, reduceBy, runClient } from "../support/agui-reducers.ts";
 import { properties } from "../support/properties.ts";
 import { expectedOf, noVersionAccepts } from "../support/recorded.ts";

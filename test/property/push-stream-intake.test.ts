@@ -12,7 +12,7 @@ import { CATALOGUE, isCompressible } from "../../src/agui/catalogue.ts";
 import type { ValidationMode } from "../../src/agui/conform.ts";
 import { Compressor } from "../../src/compressor/compressor.ts";
 import { expand } from "../../src/compressor/expand.ts";
-import { type FragmentEvent, Intake, type Taken } from "../../src/handlers/push-stream/intake.ts";
+import { type FragmentEvent, Intake, type Taken } from "../../src/api/push-stream/intake.ts";
 import { properties } from "../support/properties.ts";
 
 const FRAGMENT_TYPES = CATALOGUE.map(({ type }) => type).filter(isCompressible);

@@ -7,8 +7,8 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { z } from "zod";
-import { Canonical } from "../../src/agui/canonical/canonical.ts";
-import { Transcript } from "../../src/agui/transcript/transcript.ts";
+import { Canonical } from "../../src/conversation/canonical/canonical.ts";
+import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { BUILT_IN, type Secret } from "../../src/redaction/patterns.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
 import { properties } from "../support/properties.ts";

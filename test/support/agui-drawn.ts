@@ -5,7 +5,7 @@
  */
 import * as fc from "fast-check";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
-import type { LoggedEvent } from "../../src/agui/canonical/event.ts";
+import type { LoggedEvent } from "../../src/conversation/canonical/event.ts";
 import { eventRows } from "../../src/agui/rows.ts";
 import type { StreamEvent } from "./streams.ts";
 

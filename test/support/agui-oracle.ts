@@ -5,7 +5,7 @@
  * - all in order: without the steps, and without an end of a run that has ended. Neither leaves
  *   anything in messages or state, so nothing that a client shows is missing.
  * - a translation: what only another generation can read, or is out of order otherwise, as docs/ag-ui.md
- *   says that it is served. It is told here a second time and shares no code with src/agui.
+ *   says that it is served. It is told here a second time and shares no code with src/conversation.
  *
  * A client that refuses even that fails the test that asks.
  */

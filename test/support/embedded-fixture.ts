@@ -9,8 +9,8 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import postgres from "postgres";
 import { z } from "zod";
-import type { EmbeddedLog } from "../../src/store/embedded/embedded-log.ts";
-import { argumentsOf } from "../../src/store/embedded/process-identity.ts";
+import type { EmbeddedLog } from "../../src/postgres/embedded-log.ts";
+import { argumentsOf } from "../../src/postgres/process-identity.ts";
 
 export const IS_ROOT = process.getuid?.() === 0;
 
@@ -155,7 +155,7 @@ export async function runningPostmaster(dataDir: string): Promise<number> {
 /**
  * Ends the server of a DATA_DIR, if it still runs. What postmaster.pid names may be another process: one
  * that was given the pid since, or the very process of the test, which starts a server in place of one
- * that was killed (src/store/embedded/leftover.ts).
+ * that was killed (src/postgres/leftover.ts).
  */
 export async function endPostmaster(dataDir: string): Promise<void> {
   const pid = await postmasterPid(dataDir);

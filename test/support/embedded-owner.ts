@@ -2,7 +2,7 @@
  * A process that owns a DATA_DIR as the service does, for tests that kill it: `node embedded-owner.ts
  * DIRECTORY`. Says one line of JSON when it has started or was refused, and stops in order on SIGTERM.
  */
-import { createEmbeddedPostgres } from "../../src/store/embedded/embedded-postgres.ts";
+import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import type { OwnerAnswer } from "./embedded-fixture.ts";
 
 const quiet = { info: () => undefined, warn: () => undefined };

@@ -5,7 +5,7 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import { type Duplex, duplexPair } from "node:stream";
 import { fastify, type FastifyInstance } from "fastify";
 import { ServiceError } from "../../src/base/errors.ts";
-import { statusOf } from "../../src/http/problem.ts";
+import { statusOf } from "../../src/http/plumbing/problem.ts";
 import { type EventStreamOptions, sendEventStream } from "../../src/http/sse.ts";
 import type { SseFrame } from "../../src/http/sse-frames.ts";
 import { UnsentFrames } from "../../src/http/unsent-frames.ts";

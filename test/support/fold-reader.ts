@@ -1,5 +1,5 @@
 /** Rows in memory, read as folds read them. */
-import type { TranscriptDependencies } from "../../src/handlers/transcripts.ts";
+import type { TranscriptDependencies } from "../../src/conversation/transcripts.ts";
 import type { SlowTable } from "./slow-table.ts";
 
 export function foldReader(table: SlowTable): TranscriptDependencies["reader"] {

@@ -4,7 +4,7 @@ import {
   TRANSCRIPT_LIMITS,
   type TranscriptLimits,
   Transcripts,
-} from "../../src/handlers/transcripts.ts";
+} from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { foldReader } from "./fold-reader.ts";
 import { SlowTable } from "./slow-table.ts";

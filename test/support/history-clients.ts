@@ -7,7 +7,7 @@ import { ledger, type LedgerClient } from "../../src/runner/client.ts";
 import { RpcFailure } from "../../src/runner/failure.ts";
 import { Retries, retrying } from "../../src/runner/retry.ts";
 import { isEvent, type LedgerRow } from "../../src/runner/rows.ts";
-import { microsOf } from "../../src/handlers/times.ts";
+import { microsOf } from "../../src/contract/times.ts";
 import { type History, type PushRecord, type Reader, reasonOf, type Row } from "./history.ts";
 
 /** Longer than any fault of a test. */

@@ -2,7 +2,7 @@ import { EventEmitter } from "node:events";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { CallContext } from "../../src/handlers/context.ts";
+import type { CallContext } from "../../src/contract/context.ts";
 
 /** A call of the caller with this name, on a connection of its own. A shared limit can end it. */
 export function callOf(id: string): CallContext {

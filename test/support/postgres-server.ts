@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { TestProject } from "vitest/node";
-import { createEmbeddedPostgres } from "../../src/store/embedded/embedded-postgres.ts";
+import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
 import { bundle } from "../../tools/bundle.ts";
 import { withSql } from "./embedded-fixture.ts";

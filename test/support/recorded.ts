@@ -6,7 +6,7 @@ import { Readable, Writable } from "node:stream";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { runCli } from "../../src/cli/program.ts";
-import { loadClientConfig, loadConfig } from "../../src/config.ts";
+import { loadClientConfig, loadConfig } from "../../src/config/config.ts";
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { readRows } from "../../src/runner/read.ts";
 import { isEvent } from "../../src/runner/rows.ts";

@@ -7,7 +7,7 @@ import { createLedgerClient, type LedgerClient } from "../../src/runner/client.t
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
-} from "../../src/store/embedded/embedded-postgres.ts";
+} from "../../src/postgres/embedded-postgres.ts";
 import { makeDirectory, recordingLog, withSql } from "./embedded-fixture.ts";
 import { History } from "./history.ts";
 import { send, watch } from "./history-clients.ts";

@@ -12,7 +12,7 @@ import {
   type StoredRow,
   type StreamName,
 } from "../../src/store/rows.ts";
-import type { Timers } from "../../src/live/timers.ts";
+import type { Timers } from "../../src/base/timers.ts";
 
 export interface PendingRead {
   readonly kind: "heads" | "page";

@@ -11,12 +11,12 @@ import { appendFile, mkdir, readdir, readlink, rm, symlink, writeFile } from "no
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
-import { findBinaries, programPath, usableBinaries } from "../../src/store/embedded/binaries.ts";
-import { freePort } from "../../src/store/embedded/free-port.ts";
-import { serverState } from "../../src/store/embedded/pid-file.ts";
-import { choosePlace } from "../../src/store/embedded/place.ts";
-import { spawnAs } from "../../src/store/embedded/program.ts";
-import { serverArguments } from "../../src/store/embedded/settings.ts";
+import { findBinaries, programPath, usableBinaries } from "../../src/postgres/binaries.ts";
+import { freePort } from "../../src/postgres/free-port.ts";
+import { serverState } from "../../src/postgres/pid-file.ts";
+import { choosePlace } from "../../src/postgres/place.ts";
+import { spawnAs } from "../../src/postgres/program.ts";
+import { serverArguments } from "../../src/postgres/settings.ts";
 import { makeDirectory, pgDataIn, recordingLog, withSql } from "./embedded-fixture.ts";
 
 const run = promisify(execFile);

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Unit } from "../../src/base/lifecycle.ts";
+import type { Unit } from "../../src/base/unit.ts";
 
 /** What the contract needs to know of one kind of unit. */
 export interface UnitUnderContract<U extends Unit> {
@@ -13,7 +13,7 @@ export interface UnitUnderContract<U extends Unit> {
   readonly broken?: { create(): U | Promise<U>; readonly failure: RegExp };
 }
 
-/** The contract of src/base/lifecycle.ts, for any unit: call it at the top of a test file. */
+/** The contract of src/base/unit.ts, for any unit: call it at the top of a test file. */
 export function describeUnitContract<U extends Unit>(
   name: string,
   kind: UnitUnderContract<U>,

@@ -1,5 +1,9 @@
 import { describe, expect, test } from "vitest";
-import { generationOf, servedTo, type Generation } from "../../src/agui/generation/served.ts";
+import {
+  generationOf,
+  servedTo,
+  type Generation,
+} from "../../src/conversation/generation/served.ts";
 import type { JsonObject } from "../../src/agui/json.ts";
 
 function served(generation: Generation, value: JsonObject): readonly unknown[] {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
-import { bytesOf, keptOf, type KeptMessage, reorders } from "../../src/handlers/agui-kept.ts";
+import { bytesOf, keptOf, type KeptMessage, reorders } from "../../src/conversation/kept.ts";
 
 const FIELD = { field: "messages" };
 

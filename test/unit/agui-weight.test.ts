@@ -2,10 +2,10 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
-import { Canonical } from "../../src/agui/canonical/canonical.ts";
+import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import type { JsonObject } from "../../src/agui/json.ts";
-import { Transcript } from "../../src/agui/transcript/transcript.ts";
-import { weightOf } from "../../src/agui/transcript/weight.ts";
+import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import { weightOf } from "../../src/conversation/transcript/weight.ts";
 
 setFlagsFromString("--expose-gc");
 const collect: unknown = runInNewContext("gc");

@@ -4,7 +4,7 @@ import {
   ANNOUNCED_SESSIONS_MAX,
   ANNOUNCE_INTERVAL_MS,
   Announcer,
-} from "../../src/live/announcer.ts";
+} from "../../src/live/hints/announcer.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";
 

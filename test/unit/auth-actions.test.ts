@@ -13,9 +13,9 @@ import {
   ROUTE_ACTIONS,
 } from "../../src/auth/actions.ts";
 import { ANONYMOUS, ROLES } from "../../src/auth/principal.ts";
-import { createApp } from "../../src/http/app.ts";
-import { OpenRequests } from "../../src/http/open-requests.ts";
-import { RequestRecords } from "../../src/http/request-records.ts";
+import { createApp } from "../../src/http/plumbing/app.ts";
+import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
+import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { serveRoutes } from "../../src/http/server.ts";
 import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
 

@@ -4,7 +4,7 @@ import { IssueSessionTokenRequestSchema } from "../../gen/ambient/v1/sessions_pb
 import type { Act, Audit } from "../../src/auth/audit.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { createTokenHandlers } from "../../src/handlers/tokens.ts";
+import { createTokenHandlers } from "../../src/api/tokens.ts";
 
 const HOUR_MS = 3_600_000;
 const EXPIRES_AT_MS = 1_780_272_060_000;

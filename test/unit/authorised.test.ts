@@ -21,8 +21,8 @@ import {
   authorisedMethods,
   authorisedReads,
   type ServedMethods,
-} from "../../src/handlers/authorised.ts";
-import type { CallContext, Caller } from "../../src/handlers/context.ts";
+} from "../../src/api/authorised.ts";
+import type { CallContext, Caller } from "../../src/contract/context.ts";
 import { sessionNotFound } from "../../src/store/refusals.ts";
 import { conversation } from "../support/rpc-fixture.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { checkText } from "../../src/handlers/checks.ts";
+import { checkText } from "../../src/contract/checks.ts";
 
 describe("text", () => {
   test.each(["", "plain", "\u{1f600}", "\\ud800", "\u2028\ufffd"])(

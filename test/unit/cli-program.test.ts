@@ -11,7 +11,7 @@ import {
   type Environment,
   loadClientConfig,
   loadConfig,
-} from "../../src/config.ts";
+} from "../../src/config/config.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 
 class Captured extends Writable {

@@ -6,8 +6,8 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { exitMarkdown } from "../../src/cli/exit.ts";
-import { configMarkdown } from "../../src/config.ts";
-import { SERVICE_SETTINGS } from "../../src/config-table.ts";
+import { configMarkdown } from "../../src/config/config.ts";
+import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 const PATH = fileURLToPath(new URL("../../docs/operations.md", import.meta.url));

@@ -1,6 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { configForLog, type Environment, loadClientConfig, loadConfig } from "../../src/config.ts";
-import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "../../src/config-table.ts";
+import {
+  configForLog,
+  type Environment,
+  loadClientConfig,
+  loadConfig,
+} from "../../src/config/config.ts";
+import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 
 function valuesOf(environment: Environment) {
   const loaded = loadConfig(environment);

@@ -3,7 +3,7 @@ import { request as httpRequest } from "node:http";
 import { afterEach, describe, expect, test } from "vitest";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { createAdmission } from "../../src/http/admission.ts";
+import { createAdmission } from "../../src/http/plumbing/admission.ts";
 import { createHttpServer, type HttpParts } from "../../src/http/server.ts";
 import { sessionNotFound } from "../../src/store/refusals.ts";
 import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";

@@ -9,13 +9,13 @@ import { setImmediate as turn } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { AguiRequest } from "../../src/handlers/agui.ts";
+import type { AguiRequest } from "../../src/conversation/join.ts";
 import { AguiInputs, INPUT_LIMITS, type InputLimits } from "../../src/http/agui-input.ts";
 import { aguiRoutes } from "../../src/http/agui-routes.ts";
-import { createApp } from "../../src/http/app.ts";
+import { createApp } from "../../src/http/plumbing/app.ts";
 import { copilotKitRoutes } from "../../src/http/copilotkit-routes.ts";
-import { OpenRequests } from "../../src/http/open-requests.ts";
-import { RequestRecords } from "../../src/http/request-records.ts";
+import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
+import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { UnsentFrames } from "../../src/http/unsent-frames.ts";
 import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
 

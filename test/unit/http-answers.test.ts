@@ -4,11 +4,11 @@ import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
-import { timestampOf } from "../../src/handlers/times.ts";
-import { ServedRequest } from "../../src/http/call-context.ts";
+import { timestampOf } from "../../src/contract/times.ts";
+import { ServedRequest } from "../../src/http/plumbing/call-context.ts";
 import { eventItem, messageItem, rfc3339Of } from "../../src/http/items.ts";
-import { OpenRequests } from "../../src/http/open-requests.ts";
-import { type RequestEnd, RequestRecords } from "../../src/http/request-records.ts";
+import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
+import { type RequestEnd, RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 

@@ -2,10 +2,10 @@
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { describe, expect, test } from "vitest";
-import type { CallContext } from "../../src/handlers/context.ts";
-import { createExportHandlers } from "../../src/handlers/export.ts";
+import type { CallContext } from "../../src/contract/context.ts";
+import { createExportHandlers } from "../../src/api/export.ts";
 import { LimitUse } from "../../src/observability/limit-metrics.ts";
-import { acceptsGzip } from "../../src/http/accept-encoding.ts";
+import { acceptsGzip } from "../../src/http/plumbing/accept-encoding.ts";
 import { callOf } from "../support/named-caller.ts";
 import { SlowTable } from "../support/slow-table.ts";
 

@@ -3,10 +3,10 @@ import { createServer } from "node:http";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { createAdmission } from "../../src/http/admission.ts";
-import { createApp } from "../../src/http/app.ts";
-import { OpenRequests } from "../../src/http/open-requests.ts";
-import { RequestRecords } from "../../src/http/request-records.ts";
+import { createAdmission } from "../../src/http/plumbing/admission.ts";
+import { createApp } from "../../src/http/plumbing/app.ts";
+import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
+import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { serveRoutes } from "../../src/http/server.ts";
 import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
 

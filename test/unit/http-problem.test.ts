@@ -7,7 +7,7 @@ import {
   problemHeaders,
   problemOf,
   statusOf,
-} from "../../src/http/problem.ts";
+} from "../../src/http/plumbing/problem.ts";
 
 test("a problem says what the error says", () => {
   const error = new ServiceError("not_found", "SESSION_NOT_FOUND", "session s does not exist");

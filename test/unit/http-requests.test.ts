@@ -3,10 +3,10 @@ import { IncomingMessage } from "node:http";
 import { Socket } from "node:net";
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
-import { wantsEventStream } from "../../src/http/accept.ts";
-import { checkHost, isLoopbackName } from "../../src/http/host-check.ts";
-import { checkContentCoding, readJson } from "../../src/http/json-body.ts";
-import { KnownRoutes } from "../../src/http/known-routes.ts";
+import { wantsEventStream } from "../../src/http/plumbing/accept.ts";
+import { checkHost, isLoopbackName } from "../../src/http/plumbing/host-check.ts";
+import { checkContentCoding, readJson } from "../../src/http/plumbing/json-body.ts";
+import { KnownRoutes } from "../../src/http/plumbing/known-routes.ts";
 import {
   countParameter,
   flagParameter,
@@ -14,7 +14,7 @@ import {
   seqParameter,
   timeParameter,
 } from "../../src/http/parameters.ts";
-import { checkQuery, parseQuery } from "../../src/http/query.ts";
+import { checkQuery, parseQuery } from "../../src/http/plumbing/query.ts";
 
 describe("Accept asks for a stream of events", () => {
   test.each([

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Unit, startAll, stopAll, together } from "../../src/base/lifecycle.ts";
+import { type Unit, startAll, stopAll, together } from "../../src/base/unit.ts";
 
 type Step = "start" | "stop";
 

@@ -1,7 +1,7 @@
 /** docs/limits.md says what is: its settings and their defaults, its metrics, and the tests it names. */
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { SERVICE_SETTINGS } from "../../src/config-table.ts";
+import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 const PAGE = readFileSync("docs/limits.md", "utf8");

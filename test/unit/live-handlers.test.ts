@@ -14,8 +14,8 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import type { CallContext } from "../../src/handlers/context.ts";
-import { createWatchHandlers } from "../../src/handlers/watch.ts";
+import type { CallContext } from "../../src/contract/context.ts";
+import { createWatchHandlers } from "../../src/api/watch.ts";
 import type { LiveLimits } from "../../src/live/limits.ts";
 import { settled } from "../support/slow-table.ts";
 import { watching } from "../support/watching.ts";

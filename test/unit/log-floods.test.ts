@@ -4,7 +4,11 @@
  */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
-import { type RequestEnd, RequestRecords, UNKNOWN_ROUTE } from "../../src/http/request-records.ts";
+import {
+  type RequestEnd,
+  RequestRecords,
+  UNKNOWN_ROUTE,
+} from "../../src/http/plumbing/request-records.ts";
 import { FailureLines } from "../../src/observability/line-budget.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

@@ -9,8 +9,8 @@ import { expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { z } from "zod";
 import { parseStaticTokens } from "../../src/auth/static-tokens.ts";
-import { loadConfig } from "../../src/config.ts";
-import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config-table.ts";
+import { loadConfig } from "../../src/config/config.ts";
+import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 
 const FOLDER = new URL("../../docs/operations/kubernetes/", import.meta.url);
 const EXAMPLE = "secret.example.yaml";

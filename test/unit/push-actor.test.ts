@@ -5,7 +5,7 @@ import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts
 import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
-import { createPushHandlers } from "../../src/handlers/push.ts";
+import { createPushHandlers } from "../../src/api/push.ts";
 import type { Push } from "../../src/store/push.ts";
 
 const RUNNER: Principal = { ...ANONYMOUS, id: "runner-7", kind: "static", roles: ["runner"] };

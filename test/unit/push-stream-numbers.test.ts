@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { knownOf } from "../../src/handlers/push-stream/checks.ts";
-import { CLIENT_SEQ_MAX, StreamNumbers } from "../../src/handlers/push-stream/numbers.ts";
+import { knownOf } from "../../src/api/push-stream/checks.ts";
+import { CLIENT_SEQ_MAX, StreamNumbers } from "../../src/api/push-stream/numbers.ts";
 import { properties } from "../support/properties.ts";
 
 /** `receive` leaves it open what becomes of an event, as redaction does; the next four say it. */

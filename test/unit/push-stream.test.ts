@@ -8,11 +8,11 @@ import {
 } from "../../gen/ambient/v1/event_stream_pb.ts";
 import type { Clock } from "../../src/base/clock.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { OpenGroups } from "../../src/handlers/push-stream/open-groups.ts";
+import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";
 import {
   createPushStreamHandlers,
   type PushStreamOptions,
-} from "../../src/handlers/push-stream/push-streams.ts";
+} from "../../src/api/push-stream/push-streams.ts";
 import type { Acknowledged } from "../../src/ingest/item.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Push } from "../../src/store/push.ts";

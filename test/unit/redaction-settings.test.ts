@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { redactionOptions, redactionProblems } from "../../src/redaction/configured.ts";
 import { BUILT_IN } from "../../src/redaction/patterns.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
-import { loadConfig } from "../../src/config.ts";
+import { loadConfig } from "../../src/config/config.ts";
 
 function problemsOf(settings: {
   readonly patterns?: string;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { checkSessionId } from "../../src/handlers/session-id.ts";
+import { checkSessionId } from "../../src/contract/session-id.ts";
 
 describe("session id", () => {
   test("an empty one is required, in the words that existing clients know", () => {

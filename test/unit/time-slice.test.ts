@@ -2,12 +2,12 @@
 import { createServer } from "node:http";
 import { setImmediate as turn } from "node:timers/promises";
 import { expect, test } from "vitest";
-import type { ExportHandlers } from "../../src/handlers/export.ts";
-import { TimeSlice } from "../../src/handlers/time-slice.ts";
-import { createApp } from "../../src/http/app.ts";
+import type { ExportHandlers } from "../../src/api/export.ts";
+import { TimeSlice } from "../../src/contract/time-slice.ts";
+import { createApp } from "../../src/http/plumbing/app.ts";
 import { exportRoutes } from "../../src/http/export-routes.ts";
-import { OpenRequests } from "../../src/http/open-requests.ts";
-import { RequestRecords } from "../../src/http/request-records.ts";
+import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
+import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
 
 test("time that has passed is given to others, and then there is some again", async () => {

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { checkTimestamp, microsOf, timestampOf } from "../../src/handlers/times.ts";
+import { checkTimestamp, microsOf, timestampOf } from "../../src/contract/times.ts";
 import { properties } from "../support/properties.ts";
 
 const RUNS = properties({ runs: 500 });

@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { SPANS_WAITING_MAX } from "../../src/observability/otlp-tracing.ts";
-import { createTracing, type Tracing } from "../../src/observability/trace.ts";
+import type { Tracing } from "../../src/observability/trace.ts";
+import { createTracing } from "../../src/observability/tracing.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 /** Nothing is sent: nobody listens there. */

@@ -1,9 +1,9 @@
 /** What sessions and callers that are too much, or gone, may cost: memory, turns, and places in the queue. */
 import { constants } from "node:buffer";
 import { describe, expect, test } from "vitest";
-import { weightOf } from "../../src/agui/transcript/weight.ts";
-import { TRANSCRIPT_LIMITS } from "../../src/handlers/transcripts.ts";
-import { objectsOf } from "../../src/handlers/transcripts-fold.ts";
+import { weightOf } from "../../src/conversation/transcript/weight.ts";
+import { TRANSCRIPT_LIMITS } from "../../src/conversation/transcripts.ts";
+import { objectsOf } from "../../src/conversation/transcripts-fold.ts";
 import { add, folding, say } from "../support/folding.ts";
 import { settled, type SlowTable } from "../support/slow-table.ts";
 

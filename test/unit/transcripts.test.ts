@@ -5,9 +5,9 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
-import { Canonical } from "../../src/agui/canonical/canonical.ts";
-import { Transcript } from "../../src/agui/transcript/transcript.ts";
-import type { Transcripts } from "../../src/handlers/transcripts.ts";
+import { Canonical } from "../../src/conversation/canonical/canonical.ts";
+import { Transcript } from "../../src/conversation/transcript/transcript.ts";
+import type { Transcripts } from "../../src/conversation/transcripts.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
 import { add, folding, say } from "../support/folding.ts";
 import { settled, type SlowTable } from "../support/slow-table.ts";

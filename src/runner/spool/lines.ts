@@ -24,7 +24,7 @@ import {
   newLane,
 } from "./spool.ts";
 import { SpoolQueue } from "./queue.ts";
-import type { Sender } from "../writer/types.ts";
+import type { Sender } from "../rows.ts";
 
 const VERSION = 1;
 

@@ -18,7 +18,7 @@
  *
  * where what was found in the file counts as offered. Only what fits an empty spool may be offered.
  */
-import type { Sender } from "../writer/types.ts";
+import type { Sender } from "../rows.ts";
 import { SpoolQueue } from "./queue.ts";
 
 export interface EventRecord {

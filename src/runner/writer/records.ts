@@ -4,7 +4,8 @@
  */
 import { isDate } from "node:util/types";
 import type { MessageRecord } from "../spool/spool.ts";
-import type { Sender, WriterMessage } from "./types.ts";
+import type { Sender } from "../rows.ts";
+import type { WriterMessage } from "./types.ts";
 
 /** A request has at most 4 MiB, and a payload is not all of it. */
 const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;

@@ -1,6 +1,7 @@
 /** What a session writer is given, what it says, and what it can be asked. */
 import type { Clock } from "../../base/clock.ts";
 import type { RetryOptions } from "../retry.ts";
+import type { Sender } from "../rows.ts";
 import type { Counts } from "../spool/spool.ts";
 import type { Tls } from "../tls.ts";
 import type { TokenSource } from "../token.ts";
@@ -50,17 +51,6 @@ export interface SessionWriterOptions {
   readonly clock?: Clock;
   readonly wait?: RetryOptions["wait"];
   readonly random?: RetryOptions["random"];
-}
-
-/** Who wrote a message, where the service cannot know it; at most 1,024 bytes a field. */
-export interface Sender {
-  readonly id?: string;
-  readonly name?: string;
-  readonly displayName?: string;
-  readonly isBot?: boolean;
-  readonly channel?: string;
-  readonly channelId?: string;
-  readonly threadId?: string;
 }
 
 export interface WriterMessage {

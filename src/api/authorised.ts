@@ -1,0 +1,237 @@
+/**
+ * Everything that is served, behind the table of src/auth: the one place where a call is held against
+ * what its caller may do. gRPC and HTTP are given what comes out of here, and nothing else, so that no
+ * way in can forget to ask; and a method that nobody has written down in the table is not built.
+ *
+ *   called ── role ──► scope ──► the handler, which looks at the form of the request
+ *                │        └─ not this session, or none there: NOT_FOUND, in the words for both
+ *                └─ not with these roles: PERMISSION_DENIED, which says nothing of the session
+ *
+ * An id that no session can have is left to the handler, which says what is wrong with it. For callers
+ * who see everything the answer is there at once, and a call costs no promise more than without it.
+ */
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
+import type { Audit } from "../auth/audit.ts";
+import type { Authorizer } from "../auth/authorizer.ts";
+import { isUnscoped, type Principal } from "../auth/principal.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { AguiJoin } from "../conversation/join.ts";
+import { AuthorisedConversation } from "./authorised-conversation.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import type { ExportHandlers } from "./export.ts";
+import type { HistoryHandlers } from "./pages.ts";
+import type { RunsHandlers } from "./runs.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import type { TranscriptHandlers } from "../conversation/transcript-reads.ts";
+
+type Methods = Handlers<typeof SessionService>;
+
+/** The methods that have a handler, and the reads that only HTTP has a way to. */
+export type ServedMethods = Omit<Methods, "updateSession" | "watchSessions"> & HistoryHandlers;
+
+export interface ServedReads {
+  readonly runs: RunsHandlers;
+  readonly transcripts: TranscriptHandlers;
+  readonly exports: ExportHandlers;
+  readonly join: AguiJoin;
+}
+
+export interface AuthorisingParts {
+  readonly authorizer: Authorizer;
+  readonly audit: Audit;
+}
+
+export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods): ServedMethods {
+  const { authorizer, audit } = parts;
+  const byId = (method: string): Allow<{ readonly id: string }> => {
+    const action = actionOf(method);
+    return (principal, { id }) => authorizer.authorize(principal, action, named(id));
+  };
+  const bySession = (method: string): Allow<{ readonly sessionId: string }> => {
+    const action = actionOf(method);
+    return (principal, { sessionId }) => authorizer.authorize(principal, action, named(sessionId));
+  };
+  const list = actionOf("ListSessions");
+  const readEvents = bySession("ListSessionEvents");
+  return {
+    createSession: unary(
+      (principal, { projectId }) => allowNew(parts, principal, projectId),
+      served.createSession,
+    ),
+    getSession: unary(byId("GetSession"), served.getSession),
+    // The handler lists what is the caller's.
+    listSessions: unary(
+      (principal) => authorizer.authorize(principal, list, undefined),
+      served.listSessions,
+    ),
+    updateSessionStatus: unary(byId("UpdateSessionStatus"), served.updateSessionStatus),
+    deleteSession: unary(
+      byId("DeleteSession"),
+      recorded(audit, "session.delete", served.deleteSession, () => ({})),
+    ),
+    eraseSession: unary(
+      byId("EraseSession"),
+      recorded(audit, "session.erase", served.eraseSession, ({ messages, events }) => ({
+        messages: String(messages),
+        events: String(events),
+      })),
+    ),
+    // Which leaves a record itself: it knows the token's id.
+    issueSessionToken: unary(bySession("IssueSessionToken"), served.issueSessionToken),
+    pushSessionMessage: unary(
+      (principal, { sessionId, eventType }) =>
+        authorizer.authorize(principal, pushActionOf(eventType), named(sessionId)),
+      served.pushSessionMessage,
+    ),
+    pushSessionEvent: unary(bySession("PushSessionEvent"), served.pushSessionEvent),
+    pushSessionEvents: pushStream(authorizer, served.pushSessionEvents),
+    listSessionMessages: unary(bySession("ListSessionMessages"), served.listSessionMessages),
+    listSessionEvents: unary(readEvents, served.listSessionEvents),
+    watchSessionMessages: stream(bySession("WatchSessionMessages"), served.watchSessionMessages),
+    watchSessionEvents: stream(bySession("WatchSessionEvents"), served.watchSessionEvents),
+    readEventHistory: unary(
+      (principal, { page }) => readEvents(principal, page),
+      served.readEventHistory,
+    ),
+  };
+}
+
+/** All of these read one session. */
+export function authorisedReads(
+  { authorizer }: AuthorisingParts,
+  { runs, transcripts, exports, join }: ServedReads,
+): ServedReads {
+  const allow: Allow<string> = (principal, sessionId) =>
+    authorizer.authorize(principal, "session.read", named(sessionId));
+  const allowOf: Allow<{ readonly sessionId: string }> = (principal, { sessionId }) =>
+    allow(principal, sessionId);
+  return {
+    runs: { listRuns: unary(allowOf, (request, context) => runs.listRuns(request, context)) },
+    transcripts: {
+      readTranscript: unary(allowOf, (request, context) =>
+        transcripts.readTranscript(request, context),
+      ),
+    },
+    exports: {
+      exportEvents: stream(allow, (id, context) => exports.exportEvents(id, context)),
+      exportMessages: stream(allow, (id, context) => exports.exportMessages(id, context)),
+    },
+    join: stream(allowOf, join),
+  };
+}
+
+/** Undefined: it is allowed. Throws or rejects where it is not. */
+type Allowed = ReturnType<Authorizer["authorize"]>;
+type Allow<R> = (principal: Principal, request: R) => Allowed;
+
+function unary<R, A>(
+  allow: Allow<NoInfer<R>>,
+  handle: (request: R, context: CallContext) => Promise<A>,
+): (request: R, context: CallContext) => Promise<A> {
+  return (request, context) => {
+    const allowed = allow(context.principal, request);
+    if (allowed === undefined) return handle(request, context);
+    return allowed.then(() => handle(request, context));
+  };
+}
+
+/**
+ * What only admins do, and cannot be taken back. One that was cut short may be done in part: an erasure
+ * whose caller left has deleted its session, and some of the rows.
+ */
+function recorded<R extends { readonly id: string }, A>(
+  audit: Audit,
+  action: Action,
+  handle: (request: R, context: CallContext) => Promise<A>,
+  fieldsOf: (answer: A) => Readonly<Record<string, string>>,
+): (request: R, context: CallContext) => Promise<A> {
+  return async (request, context) => {
+    const act = { principal: context.principal, action, sessionId: request.id };
+    try {
+      const answer = await handle(request, context);
+      audit.done(act, fieldsOf(answer));
+      return answer;
+    } catch (error) {
+      const { code, reason } = ServiceError.from(error);
+      const isRefused = code === "invalid_argument" || code === "not_found";
+      if (!isRefused) audit.done(act, { unfinished: reason });
+      throw error;
+    }
+  };
+}
+
+type Opens<R, S> = (request: R, context: CallContext) => S;
+
+function stream<R, T>(
+  allow: Allow<NoInfer<R>>,
+  open: Opens<R, AsyncGenerator<T, void, undefined>>,
+): Opens<R, AsyncGenerator<T, void, undefined>>;
+function stream<R, T>(
+  allow: Allow<NoInfer<R>>,
+  open: Opens<R, AsyncIterable<T>>,
+): Opens<R, AsyncIterable<T>>;
+function stream<R, T>(
+  allow: Allow<R>,
+  open: Opens<R, AsyncIterable<T>>,
+): Opens<R, AsyncIterable<T>> {
+  return (request, context) => {
+    const allowed = allow(context.principal, request);
+    return allowed === undefined
+      ? open(request, context)
+      : after(allowed, () => open(request, context));
+  };
+}
+
+async function* after<T>(
+  allowed: Promise<void>,
+  open: () => AsyncIterable<T>,
+): AsyncGenerator<T, void, undefined> {
+  await allowed;
+  yield* open();
+}
+
+/** The roles are looked at when the stream begins, and its session when the first frame has named it. */
+function pushStream(
+  authorizer: Authorizer,
+  begin: Methods["pushSessionEvents"],
+): Methods["pushSessionEvents"] {
+  const action = actionOf("PushSessionEvents");
+  return (caller) => {
+    const { principal } = caller;
+    const allow = (sessionId: string | undefined): Allowed =>
+      authorizer.authorize(principal, action, sessionId);
+    // Without a session there is nothing to look up, and so nothing to wait for.
+    void allow(undefined);
+    const conversation = begin(caller);
+    if (isUnscoped(principal)) return conversation;
+    return new AuthorisedConversation(conversation, caller, (id) => allow(named(id)));
+  };
+}
+
+/** What is made belongs to the project of its maker, who may say so or nothing. */
+function allowNew(
+  { authorizer, audit }: AuthorisingParts,
+  principal: Principal,
+  projectId: string | undefined,
+): Allowed {
+  const action = "session.create";
+  const allowed = authorizer.authorize(principal, action, undefined);
+  const isFree = principal.projectId === undefined || projectId === undefined || projectId === "";
+  if (isFree || projectId === principal.projectId) return allowed;
+  audit.denied({ principal, action, sessionId: undefined }, "scope");
+  const description = "project_id must be the token's project, or empty";
+  const violations = [{ field: "project_id", description }];
+  throw new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
+}
+
+/** Undefined where the handler will say what is wrong with it. */
+function named(sessionId: string): string | undefined {
+  return checkSessionId(sessionId) === undefined ? sessionId : undefined;
+}
+
+function actionOf(method: string): Action {
+  const served = METHOD_ACTIONS[method];
+  if (served !== undefined && served !== "unserved" && served !== "by message type") return served;
+  throw new Error(`the table does not say what ${method} does`);
+}

@@ -1,0 +1,35 @@
+/** Erasing one session; retention erases the old beginnings of all of them. */
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { invalidArgument } from "../base/errors.ts";
+import { sessionNotFound } from "../store/refusals.ts";
+import type { ErasedSession } from "../maintenance/erase.ts";
+import { violationsOf } from "../contract/checks.ts";
+import type { Handlers } from "../contract/context.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+
+/** The store, as this handler needs it. */
+export interface EraseStore {
+  /** `marked` is called once the session takes nothing any more; undefined: there is none to erase. */
+  eraseSession(
+    sessionId: string,
+    call: { readonly marked: () => void; readonly signal: AbortSignal },
+  ): Promise<ErasedSession | undefined>;
+}
+
+export function createEraseHandlers(
+  store: EraseStore,
+  /** Told after the session is marked as deleted, and again when nothing of it is left. */
+  deleted: (sessionId: string) => void,
+): Pick<Handlers<typeof SessionService>, "eraseSession"> {
+  return {
+    async eraseSession({ id }, { signal }) {
+      const violations = violationsOf([checkSessionId(id, "id")]);
+      if (violations.length > 0) throw invalidArgument(violations);
+      const erased = await store.eraseSession(id, { marked: () => deleted(id), signal });
+      if (erased === undefined) throw sessionNotFound(id);
+      // A transcript that was asked for before the mark may have been folded since.
+      deleted(id);
+      return { $typeName: "ambient.v1.EraseSessionResponse", ...erased };
+    },
+  };
+}

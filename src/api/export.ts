@@ -1,0 +1,102 @@
+/**
+ * A whole session, as it stood when the export began, for a file. Rows are read a page at a time and
+ * only when they are asked for, so an export holds one page, and a merged row is taken apart while it
+ * is written.
+ *
+ * A file that misses a part must not look like one that is whole: the rows are counted through to the
+ * head. Only the beginning of a session may be missing, which retention has erased before.
+ */
+import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { FairShare } from "../base/fair-share.ts";
+import { expand, type RawEvent } from "../compressor/expand.ts";
+import type { LimitUse } from "../observability/limit-metrics.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
+import type { CallContext } from "../contract/context.ts";
+import { heldBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+
+export interface ExportHandlers {
+  /** Each element stands for one row: the events it was made of, made when they are asked for. */
+  readonly exportEvents: Export<Iterable<RawEvent>>;
+  readonly exportMessages: Export<SessionMessage>;
+}
+
+type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, void, undefined>;
+
+/** Exports under way; each holds a page while its caller reads. */
+const EXPORTS_MAX = 64;
+const PAGE_ROWS_MAX = 500;
+const PAGE_BYTES_MAX = 256 * 1024;
+const RETRY_AFTER_MS = 1_000;
+
+export function createExportHandlers(
+  reader: Pick<LedgerReader, "heads" | "pageAfter">,
+  limitUse: Pick<LimitUse, "watch" | "share">,
+): ExportHandlers {
+  const seats = new FairShare({ max: EXPORTS_MAX });
+  limitUse.watch("exports", () => seats.held / EXPORTS_MAX);
+  limitUse.share("exports", seats);
+
+  async function headOfLiving(sessionId: string): Promise<SessionHead> {
+    const head = (await reader.heads([sessionId])).get(sessionId);
+    if (head === undefined) throw sessionNotFound(sessionId);
+    if (head.deleted) throw sessionDeleted(sessionId);
+    return head;
+  }
+
+  async function* rowsOf<S extends StreamName>(
+    stream: S,
+    sessionId: string,
+    context: CallContext,
+  ): AsyncGenerator<RowOf<S>> {
+    const violation = checkSessionId(sessionId);
+    if (violation !== undefined) throw invalidArgument([violation]);
+    const { signal, memory } = context;
+    const seat = takeSeat(seats, context, tooMany);
+    try {
+      const end = headOf(await headOfLiving(sessionId), stream);
+      const page = { stream, sessionId, rowsMax: PAGE_ROWS_MAX, bytesMax: PAGE_BYTES_MAX };
+      let after = 0n;
+      while (after < end) {
+        const rows = await reader.pageAfter({ ...page, after });
+        await headOfLiving(sessionId); // What is deleted is not handed out any more.
+        if (memory?.rows(heldBytesOf(rows)) === false) throw serverBusy();
+        for (const row of rows) {
+          if (after !== 0n && row.seq !== after + 1n) throw erased(sessionId);
+          after = lastSeqOf(row);
+          if (after > end) return;
+          yield row;
+          signal.throwIfAborted();
+        }
+        if (rows.length > 0) continue;
+        if (after === 0n) return; // All of it was erased before.
+        throw erased(sessionId);
+      }
+    } finally {
+      seat.release();
+    }
+  }
+
+  return {
+    async *exportEvents(sessionId, context) {
+      for await (const row of rowsOf("events", sessionId, context)) yield expand(row);
+    },
+    async *exportMessages(sessionId, context) {
+      for await (const row of rowsOf("messages", sessionId, context)) yield toSessionMessage(row);
+    },
+  };
+}
+
+function erased(sessionId: string): ServiceError {
+  const message = `rows of session ${sessionId} were erased while it was exported`;
+  return new ServiceError("aborted", "ROW_ERASED", message, { retryAfterMs: RETRY_AFTER_MS });
+}
+
+function tooMany(): ServiceError {
+  const message = `${EXPORTS_MAX} exports are under way, and no more are taken`;
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: RETRY_AFTER_MS });
+}

@@ -1,0 +1,86 @@
+import type { PushSessionEventsResponse } from "../../../gen/ambient/v1/event_stream_pb.ts";
+import type { ServiceError } from "../../base/errors.ts";
+import type { OpenedStream } from "../../store/streams.ts";
+import type { Caller } from "../../contract/context.ts";
+import { googleStatusOf } from "../../contract/google-status.ts";
+
+type Frame = PushSessionEventsResponse["frame"];
+
+/** Where a stream stands. */
+export interface Standing {
+  readonly lastClientSeq: bigint;
+  readonly lastSeq: bigint;
+}
+
+/** What a push stream says to its caller. */
+export class StreamFrames {
+  readonly #caller: Caller<PushSessionEventsResponse>;
+  #told: bigint;
+  /** Not told yet, or asked for once more. */
+  #standing: Standing | undefined;
+  #isOwed = false;
+
+  constructor(caller: Caller<PushSessionEventsResponse>, opened: OpenedStream) {
+    this.#caller = caller;
+    this.#told = opened.lastClientSeq;
+  }
+
+  get unsentBytes(): number {
+    return this.#caller.unsentBytes;
+  }
+
+  opened({ lastClientSeq, epoch, refused }: OpenedStream, bytesMax: number): void {
+    const value = {
+      $typeName: "ambient.v1.Opened",
+      lastClientSeq,
+      maxUnacknowledgedBytes: BigInt(bytesMax),
+      producerEpoch: epoch,
+      refused,
+    } as const;
+    this.#send({ case: "opened", value });
+  }
+
+  /** Sent before the acknowledgement that covers the number, because it is sent first. */
+  refused(clientSeq: bigint, error: ServiceError): void {
+    const status = googleStatusOf(error);
+    const value = { $typeName: "ambient.v1.Refused", clientSeq, status } as const;
+    this.#send({ case: "refused", value });
+  }
+
+  /** The caller waits to be told where it stands, even when that is nothing new. */
+  owe(): void {
+    this.#isOwed = true;
+  }
+
+  /**
+   * Tells how far the stream is committed, if that is news or owed (`isAll`: nothing is under way that
+   * would bring news). Once a slow reader has not taken something yet, what is left to tell waits.
+   */
+  acknowledge(standing: Standing, isAll: boolean): void {
+    const isNews = standing.lastClientSeq > this.#told;
+    this.#standing = isNews || (this.#isOwed && isAll) ? standing : undefined;
+    if (this.#caller.unsentBytes === 0) this.acknowledgeNow();
+  }
+
+  /** What was left to tell. */
+  acknowledgeNow(): void {
+    const standing = this.#standing;
+    if (standing === undefined) return;
+    this.#standing = undefined;
+    this.#isOwed = false;
+    this.#told = standing.lastClientSeq;
+    this.#send({ case: "committed", value: { $typeName: "ambient.v1.Committed", ...standing } });
+  }
+
+  hearOn(): void {
+    this.#caller.hearOn();
+  }
+
+  end(error: ServiceError | undefined): void {
+    this.#caller.end(error);
+  }
+
+  #send(frame: Frame): void {
+    this.#caller.send({ $typeName: "ambient.v1.PushSessionEventsResponse", frame });
+  }
+}

@@ -1,0 +1,270 @@
+/**
+ * The two pushes: check the form, make the rows, hand them to ingest, answer with the stored row.
+ * The order of the checks is the contract's: form, how much is pushed a second, then under the
+ * session's lock whether it is deleted, the key, the epoch, whether it has room.
+ */
+import { hash } from "node:crypto";
+import { toBinary } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { rowId } from "./row-id.ts";
+import {
+  type Fragments,
+  FragmentsSchema,
+  type PushSessionEventRequest,
+} from "../../gen/ambient/v1/events_pb.ts";
+import type { PushSessionMessageRequest } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { ValidationMode } from "../agui/conform.ts";
+import { checkMessageType } from "../agui/message-types.ts";
+import { type EventRow as AguiRow, eventRows, type RowsOptions } from "../agui/rows.ts";
+import { actorOf } from "../auth/principal.ts";
+import type { Clock } from "../base/clock.ts";
+import { invalidArgument, type Violation } from "../base/errors.ts";
+import { checkFragments } from "../compressor/fragments.ts";
+import type { Ingest } from "../ingest/ingest.ts";
+import type { Acknowledged } from "../ingest/item.ts";
+import type { RateLimits } from "../ingest/rate-limits.ts";
+import type { Redactor } from "../redaction/redactor.ts";
+import { type Push, storedBytesOf } from "../store/push.ts";
+import {
+  checkEpoch,
+  checkKey,
+  checkText,
+  checkTextBytes,
+  checkTime,
+  refuseLargeIndex,
+  refuseLargePayload,
+  violationsOf,
+} from "../contract/checks.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import { newEventRow } from "./new-event-row.ts";
+import type { OpenGroups } from "./push-stream/open-groups.ts";
+import type { OrderObserver } from "./order.ts";
+import { toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { senderText } from "../contract/sender.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import { microsOf } from "../contract/times.ts";
+
+/** Of each field of a sender. */
+const SENDER_BYTES_MAX = 1_024;
+/** Payload and fragment index together: a row that is stored must fit an answer. */
+const ROW_BYTES_MAX = 3 * 1024 * 1024;
+
+export { MESSAGE_TYPES } from "../agui/message-types.ts";
+
+export interface PushOptions {
+  readonly validation: ValidationMode;
+  readonly payloadBytesMax: number;
+}
+
+type PushHandlers = Pick<
+  Handlers<typeof SessionService>,
+  "pushSessionMessage" | "pushSessionEvent"
+>;
+
+export interface PushParts {
+  readonly ingest: Pick<Ingest, "push">;
+  readonly rates: Pick<RateLimits, "take">;
+  readonly clock: Clock;
+  readonly order: OrderObserver;
+  /** Of the push streams here: an event's place is where its row commits, so what came before goes first. */
+  readonly groups: Pick<OpenGroups, "close">;
+  /** Undefined: nothing is redacted. */
+  readonly redactor?: Redactor | undefined;
+}
+
+/** Who wrote it is no part of the content: a retry under another token is the same push. */
+type Unattributed = Omit<Push, "actor">;
+
+type AguiRows = readonly [AguiRow, ...AguiRow[]];
+
+export function createPushHandlers(
+  { ingest, rates, clock, order, groups, redactor }: PushParts,
+  options: PushOptions,
+): PushHandlers {
+  const pay = ({ sessionId, rows }: Unattributed, { principal }: CallContext): void => {
+    const bytes = rows.reduce((sum, row) => sum + storedBytesOf(row), 0);
+    rates.take(principal, sessionId, bytes);
+  };
+  const store = (push: Unattributed, context: CallContext): Promise<Acknowledged> =>
+    ingest.push(
+      { ...push, actor: actorOf(context.principal) },
+      () => context.hasEnded,
+      context.span,
+    );
+  return {
+    async pushSessionMessage(request, context) {
+      refuse(messageViolations(request));
+      refuseLargePayload(request.payload, options.payloadBytesMax);
+      const push = messagePush(request, { redactor, nowMicros: clock.nowMicros() });
+      pay(push, context);
+      const { rows, deduplicated } = await store(push, context);
+      const [row] = rows;
+      if (row?.stream !== "messages") throw new Error("a message became an event");
+      return toSessionMessage(row, deduplicated);
+    },
+    async pushSessionEvent(request, context) {
+      refuse(eventViolations(request));
+      refuseLargePayload(request.payload, options.payloadBytesMax);
+      const mode = options.validation;
+      const payload = redactor?.payload(request.payload) ?? request.payload;
+      const accepted = acceptEvent(request, payload, { mode, nowMicros: clock.nowMicros() });
+      const push = eventPush(request, accepted);
+      pay(push, context);
+      groups.close(request.sessionId);
+      const { rows, deduplicated } = await store(push, context);
+      if (!deduplicated) order.observe(rows, accepted);
+      const [row] = rows;
+      if (row?.stream !== "events") throw new Error("an event became a message");
+      return toSessionEvent(row, deduplicated);
+    },
+  };
+}
+
+function messageViolations(request: PushSessionMessageRequest): readonly Violation[] {
+  const { sender } = request;
+  return violationsOf([
+    checkSessionId(request.sessionId),
+    checkMessageType(request.eventType),
+    checkText("payload", request.payload),
+    checkKey(request.idempotencyKey),
+    checkEpoch(request.producerEpoch),
+    checkTime("sent_at", request.sentAt),
+    checkTextBytes("sender.id", sender?.id, SENDER_BYTES_MAX),
+    checkTextBytes("sender.name", sender?.name, SENDER_BYTES_MAX),
+    checkTextBytes("sender.display_name", sender?.displayName, SENDER_BYTES_MAX),
+    checkTextBytes("sender.channel", sender?.channel, SENDER_BYTES_MAX),
+    checkTextBytes("sender.channel_id", sender?.channelId, SENDER_BYTES_MAX),
+    checkTextBytes("sender.thread_id", sender?.threadId, SENDER_BYTES_MAX),
+  ]);
+}
+
+function eventViolations(request: PushSessionEventRequest): readonly Violation[] {
+  const required =
+    request.eventType === ""
+      ? { field: "event_type", description: "event_type is required" }
+      : checkText("event_type", request.eventType);
+  return violationsOf([
+    checkSessionId(request.sessionId),
+    required,
+    checkText("payload", request.payload),
+    checkKey(request.idempotencyKey),
+    checkEpoch(request.producerEpoch),
+    checkTime("completed_at", request.completedAt),
+    checkTime("created_at", request.createdAt),
+  ]);
+}
+
+interface Kept {
+  readonly redactor: Redactor | undefined;
+  readonly nowMicros: bigint;
+}
+
+function messagePush(
+  request: PushSessionMessageRequest,
+  { redactor, nowMicros }: Kept,
+): Unattributed {
+  const sender = request.sender === undefined ? undefined : senderText(request.sender);
+  return {
+    ...pushOf(request, [request.sentAt, sender]),
+    stream: "messages",
+    rows: [
+      {
+        id: rowId(),
+        eventType: request.eventType,
+        payload: redactor?.text(request.payload) ?? request.payload,
+        createdAtMicros: nowMicros,
+        completedAtMicros: undefined,
+        eventCount: 1,
+        fragments: undefined,
+        conformant: true,
+        mark: undefined,
+        sender: sender && (redactor?.payload(sender) ?? sender),
+        sentAtMicros: optionalMicros(request.sentAt),
+      },
+    ],
+  };
+}
+
+/** The rows that the event stands for; refused when no version of AG-UI accepts it. */
+function acceptEvent(
+  request: PushSessionEventRequest,
+  payload: string,
+  options: RowsOptions,
+): AguiRows {
+  const { eventCount, fragments } = request;
+  const accepted = eventRows(
+    {
+      eventType: request.eventType,
+      payload,
+      eventCount,
+      createdAtMicros: optionalMicros(request.createdAt),
+      completedAtMicros: optionalMicros(request.completedAt),
+      hasFragments: fragments !== undefined,
+    },
+    options,
+  );
+  if (!accepted.ok) throw invalidArgument(accepted.violations);
+  return accepted.rows;
+}
+
+function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRows): Unattributed {
+  const { eventCount, fragments } = request;
+  const index = fragments === undefined ? undefined : indexOf(fragments, first);
+  return {
+    ...pushOf(request, [request.completedAt, eventCount, request.createdAt, fragments]),
+    stream: "events",
+    rows: [newEventRow(first, index), ...others.map((row) => newEventRow(row, undefined))],
+  };
+}
+
+/** The fragment index as it is stored: checked against its row, and encoded in the one canonical way. */
+function indexOf(fragments: Fragments, row: AguiRow): Uint8Array {
+  refuse(checkFragments(row, fragments));
+  const index = toBinary(FragmentsSchema, fragments, { writeUnknownFields: false });
+  refuseLargeIndex(index.length, ROW_BYTES_MAX - Buffer.byteLength(row.payload));
+  return index;
+}
+
+interface PushRequest {
+  readonly sessionId: string;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly idempotencyKey: string;
+  readonly producerEpoch?: bigint | undefined;
+}
+
+/**
+ * What both pushes share. The digest of a keyed one tells whether a retry says the same: it covers
+ * the fields as received, before redaction, which may change with a release (`rest` are those that only one of the two has), key and epoch aside.
+ */
+function pushOf(
+  request: PushRequest,
+  rest: readonly unknown[],
+): Omit<Unattributed, "stream" | "rows"> {
+  const { sessionId, eventType, payload, idempotencyKey: key, producerEpoch: epoch } = request;
+  return {
+    sessionId,
+    key: key === "" ? undefined : key,
+    digest:
+      key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),
+    epoch,
+    range: undefined,
+  };
+}
+
+function digestOf(text: string): Uint8Array {
+  return hash("sha256", text, "buffer");
+}
+
+function plainBigint(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? value.toString() : value;
+}
+
+function optionalMicros(time: Timestamp | undefined): bigint | undefined {
+  return time === undefined ? undefined : microsOf(time);
+}
+
+function refuse(violations: readonly Violation[]): void {
+  if (violations.length > 0) throw invalidArgument(violations);
+}

@@ -1,0 +1,201 @@
+/**
+ * The runs of a session, a page at a time, each whole. The store tells of stretches of rows; here the
+ * parts of a run are joined and its state is decided. A page that is full ends before the run that
+ * begins behind it. A page never ends inside a run, so a long one is added up to its end, a bounded
+ * statement at a time, for as long as the caller waits. A run that began at the cursor or before it
+ * belongs to an earlier page, and what is left of it behind the cursor is passed over.
+ */
+import { isObject, type JsonObject } from "../agui/json.ts";
+import type { Clock } from "../base/clock.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { joined, type RunStretch, type RunsReader } from "../store/runs.ts";
+import { violationsOf } from "../contract/checks.ts";
+import type { CallContext } from "../contract/context.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+
+/**
+ * running      no end yet, and something happened a while ago at most
+ * stalled      no end, and none is to be expected: another run began behind it, or nothing came for long
+ * finished     by RUN_FINISHED
+ * interrupted  by RUN_FINISHED too, but it waits for an answer
+ * error        by RUN_ERROR
+ */
+export type RunStatus = "running" | "stalled" | "finished" | "interrupted" | "error";
+
+export interface Run {
+  readonly runId: string;
+  /** As its RUN_STARTED names it. */
+  readonly parentRunId: string | undefined;
+  readonly status: RunStatus;
+  readonly firstSeq: bigint;
+  readonly lastSeq: bigint;
+  readonly startedAtMicros: bigint;
+  readonly endedAtMicros: bigint | undefined;
+  readonly rawEvents: bigint;
+  readonly rows: bigint;
+  /** Of payloads, as stored. */
+  readonly bytes: bigint;
+}
+
+export interface RunsPage {
+  readonly runs: readonly Run[];
+  readonly nextAfter: bigint;
+  readonly hasMore: boolean;
+}
+
+export interface RunsRequest {
+  readonly sessionId: string;
+  /** 0: from the beginning. Only runs that begin behind it. */
+  readonly afterSeq: bigint;
+  readonly runsMax: number;
+}
+
+export interface RunsHandlers {
+  listRuns(request: RunsRequest, context: CallContext): Promise<RunsPage>;
+}
+
+export interface RunsParts {
+  readonly reader: RunsReader & Pick<LedgerReader, "heads">;
+  readonly clock: Clock;
+}
+
+/** Statements that one page without any run in it takes; then it says how far it looked. */
+const EMPTY_LOOKS_MAX = 5;
+
+export function createRunsHandlers(
+  { reader, clock }: RunsParts,
+  options: { readonly runStaleAfterMs: number },
+): RunsHandlers {
+  return {
+    async listRuns(request, context) {
+      const { sessionId, afterSeq } = request;
+      const violations = violationsOf([checkSessionId(sessionId)]);
+      if (violations.length > 0) throw invalidArgument(violations);
+      const head = (await reader.heads([sessionId])).get(sessionId);
+      if (head === undefined) throw sessionNotFound(sessionId);
+      if (head.deleted) throw sessionDeleted(sessionId);
+      if (afterSeq > head.eventSeq) throw cursorBeyondHead(head.eventSeq);
+      const found = await collect(reader, request, context);
+      const markers = await markersOf(reader, sessionId, found.stretches);
+      const staleMicros = clock.nowMicros() - BigInt(options.runStaleAfterMs) * 1_000n;
+      const runs = found.stretches.map((stretch) =>
+        runOf(stretch, { markers, staleMicros, isNewest: stretch === found.newest }),
+      );
+      return { runs, nextAfter: found.nextAfter, hasMore: found.hasMore };
+    },
+  };
+}
+
+interface Found {
+  readonly stretches: readonly RunStretch[];
+  /** The last run that was seen, which may lie behind the page. */
+  readonly newest: RunStretch | undefined;
+  readonly nextAfter: bigint;
+  readonly hasMore: boolean;
+}
+
+async function collect(
+  reader: RunsReader,
+  { sessionId, afterSeq, runsMax }: RunsRequest,
+  context: CallContext,
+): Promise<Found> {
+  const stretches: RunStretch[] = [];
+  let after = afterSeq;
+  let cut = afterSeq > 0n ? await reader.runOpenAt(sessionId, afterSeq) : undefined;
+  for (let looks = 1; ; looks += 1) {
+    const looked = await reader.lookForRuns(sessionId, after);
+    for (const stretch of looked.stretches) {
+      const isCut = stretch.runId === cut;
+      if (!isCut || stretch.end !== undefined) cut = undefined;
+      if (isCut) continue;
+      const last = stretches.at(-1);
+      const whole = last === undefined ? undefined : joined(last, stretch);
+      if (whole === undefined) stretches.push(stretch);
+      else stretches[stretches.length - 1] = whole;
+    }
+    after = looked.upTo;
+    const newest = stretches.at(-1);
+    const beyond = stretches[runsMax];
+    if (beyond !== undefined) {
+      return {
+        stretches: stretches.slice(0, runsMax),
+        newest,
+        nextAfter: beyond.firstSeq - 1n,
+        hasMore: true,
+      };
+    }
+    if (!looked.more || context.hasEnded) {
+      return { stretches, newest, nextAfter: after, hasMore: false };
+    }
+    if (looks >= EMPTY_LOOKS_MAX && stretches.length === 0) {
+      return { stretches, newest, nextAfter: after, hasMore: true };
+    }
+  }
+}
+
+interface Marker {
+  readonly parentRunId: string | undefined;
+  readonly isInterrupt: boolean;
+}
+
+/** What only the payloads of RUN_STARTED and RUN_FINISHED say. */
+async function markersOf(
+  reader: RunsReader,
+  sessionId: string,
+  stretches: readonly RunStretch[],
+): Promise<ReadonlyMap<bigint, Marker>> {
+  let wanted = stretches.flatMap(({ firstSeq, hasStart, end }) => [
+    ...(hasStart ? [firstSeq] : []),
+    ...(end?.eventType === "RUN_FINISHED" ? [end.seq] : []),
+  ]);
+  const markers = new Map<bigint, Marker>();
+  while (wanted.length > 0) {
+    const payloads = await reader.payloadsOf(sessionId, wanted);
+    for (const [seq, payload] of payloads) markers.set(seq, markerOf(payload));
+    const last = [...payloads.keys()].at(-1);
+    if (last === undefined) break; // Erased meanwhile.
+    wanted = wanted.filter((seq) => seq > last);
+  }
+  return markers;
+}
+
+function markerOf(payload: string): Marker {
+  const event: unknown = JSON.parse(payload);
+  if (!isObject(event)) return { parentRunId: undefined, isInterrupt: false };
+  const { parentRunId } = event;
+  return {
+    parentRunId: typeof parentRunId === "string" ? parentRunId : undefined,
+    isInterrupt: saysInterrupt(event),
+  };
+}
+
+function saysInterrupt({ outcome }: JsonObject): boolean {
+  return isObject(outcome) && outcome["type"] === "interrupt";
+}
+
+interface Seen {
+  readonly markers: ReadonlyMap<bigint, Marker>;
+  readonly staleMicros: bigint;
+  readonly isNewest: boolean;
+}
+
+function runOf(stretch: RunStretch, seen: Seen): Run {
+  const { hasStart, recordedAtMicros: _, end, ...rest } = stretch;
+  return {
+    ...rest,
+    parentRunId: hasStart ? seen.markers.get(stretch.firstSeq)?.parentRunId : undefined,
+    status: statusOf(stretch, seen),
+    endedAtMicros: end?.atMicros,
+  };
+}
+
+function statusOf({ end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus {
+  if (end === undefined) {
+    // A session has one open run: the one that began last.
+    return seen.isNewest && recordedAtMicros >= seen.staleMicros ? "running" : "stalled";
+  }
+  if (end.eventType === "RUN_ERROR") return "error";
+  return seen.markers.get(end.seq)?.isInterrupt === true ? "interrupted" : "finished";
+}

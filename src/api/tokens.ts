@@ -1,0 +1,77 @@
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Audit } from "../auth/audit.ts";
+import {
+  SESSION_TOKEN_ROLES,
+  type SessionTokenRole,
+  type SessionTokens,
+} from "../auth/session-tokens.ts";
+import { invalidArgument } from "../base/errors.ts";
+import { sessionNotFound } from "../store/refusals.ts";
+import { type Check, violationsOf } from "../contract/checks.ts";
+import type { Handlers } from "../contract/context.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import type { SessionStore } from "./sessions.ts";
+import { timestampOf } from "../contract/times.ts";
+
+export interface TokenParts {
+  readonly tokens: SessionTokens;
+  readonly store: Pick<SessionStore, "getSession">;
+  readonly audit: Audit;
+}
+
+const TTL_DEFAULT_MS = 3_600_000;
+const ROLE_DEFAULT = "runner";
+
+/** A Duration as the wire has it, without saying so by its type. */
+interface Span {
+  readonly seconds: bigint;
+  readonly nanos: number;
+}
+
+export function createTokenHandlers(
+  { tokens, store, audit }: TokenParts,
+  { sessionTokenTtlMaxMs: ttlMaxMs }: { readonly sessionTokenTtlMaxMs: number },
+): Pick<Handlers<typeof SessionService>, "issueSessionToken"> {
+  return {
+    async issueSessionToken({ sessionId, role: named, ttl }, { principal }) {
+      const role = roleOf(named);
+      const ttlMs = ttl === undefined ? Math.min(TTL_DEFAULT_MS, ttlMaxMs) : msOf(ttl);
+      const violations = violationsOf([
+        checkSessionId(sessionId),
+        checkRole(role),
+        checkTtl(ttlMs, ttlMaxMs),
+      ]);
+      if (violations.length > 0 || role === undefined) throw invalidArgument(violations);
+      if ((await store.getSession(sessionId)) === undefined) throw sessionNotFound(sessionId);
+      const { id, token, expiresAtMs } = await tokens.issue({ sessionId, role, ttlMs });
+      // The one record that tells later who gave whom what; of the token only its id.
+      const act = { principal, action: "token.issue", sessionId } as const;
+      audit.done(act, { tokenId: id, role, expiresAt: new Date(expiresAtMs).toISOString() });
+      return {
+        $typeName: "ambient.v1.IssueSessionTokenResponse",
+        token,
+        expiresAt: timestampOf(BigInt(expiresAtMs) * 1_000n),
+      };
+    },
+  };
+}
+
+function roleOf(role: string): SessionTokenRole | undefined {
+  return role === "" ? ROLE_DEFAULT : SESSION_TOKEN_ROLES.find((one) => one === role);
+}
+
+function checkRole(role: SessionTokenRole | undefined): Check {
+  if (role !== undefined) return undefined;
+  const description = `role must be one of ${SESSION_TOKEN_ROLES.join(", ")}, or empty for ${ROLE_DEFAULT}`;
+  return { field: "role", description };
+}
+
+/** Seconds of a duration may be any 64 bits; as a number it is near enough to be refused. */
+function msOf({ seconds, nanos }: Span): number {
+  return Number(seconds) * 1_000 + nanos / 1_000_000;
+}
+
+function checkTtl(ttlMs: number, ttlMaxMs: number): Check {
+  if (ttlMs > 0 && ttlMs <= ttlMaxMs) return undefined;
+  return { field: "ttl", description: `ttl must be more than 0 and at most ${ttlMaxMs / 1_000} s` };
+}

@@ -1,0 +1,223 @@
+/**
+ * The two watches: check the form, find the cursor, then hand on what live delivery brings. What a
+ * watch does when is in docs/watch.md.
+ *
+ * Rows of a window are the same objects for all its watchers, and so are the messages made of them:
+ * the adapter encodes each once. A filter is applied here, row by row, so that it never holds a
+ * cursor back; with state frames the caller is told how far the service has looked.
+ */
+import type { SessionEvent, WatchSessionEventsRequest } from "../../gen/ambient/v1/events_pb.ts";
+import type {
+  SessionMessage,
+  WatchSessionMessagesRequest,
+} from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type CallMemory, serverBusy, seatTaker } from "../auth/caller-memory.ts";
+import { invalidArgument } from "../base/errors.ts";
+import type { Live } from "../live/live.ts";
+import type { Delivery, Standing } from "../live/watcher.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import { cursorBeyondHead, sessionNotFound } from "../store/refusals.ts";
+import {
+  type EventRow,
+  headOf,
+  lastSeqOf,
+  type RowOf,
+  type SessionHead,
+  type StoredRow,
+  type StreamName,
+} from "../store/rows.ts";
+import { checkEventTypeFilter, checkText, violationsOf } from "../contract/checks.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import { toRawEvents } from "../contract/expanded.ts";
+import { heldBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
+import { type StateFrame, toEventFrame, toMessageFrame } from "./state-frames.ts";
+
+export interface WatchOptions {
+  /** auto: a session that is not there is waited for; strict: it is NOT_FOUND. */
+  readonly sessionPolicy: "auto" | "strict";
+}
+
+type WatchRequest = WatchSessionMessagesRequest | WatchSessionEventsRequest;
+
+type WatchHandlers = Pick<
+  Handlers<typeof SessionService>,
+  "watchSessionMessages" | "watchSessionEvents"
+>;
+
+/** One call: its request, and what its stream has of its own. */
+interface Call<S extends StreamName, M> {
+  readonly stream: S;
+  readonly request: WatchRequest;
+  /** Its span is told when the watch attached, and of each change of where it stands. */
+  readonly context: CallContext;
+  /** Undefined: every row. */
+  readonly passes: ((row: RowOf<S>) => boolean) | undefined;
+  readonly toWire: (row: RowOf<S>) => M;
+  /** The same message for the same row. */
+  readonly toSharedWire: (row: RowOf<S>) => M;
+  readonly toFrame: (frame: StateFrame) => M;
+  /** With `expand`: what there is of the row behind the caller's cursor. */
+  readonly expanded: ((row: RowOf<S>, shared: boolean) => Iterable<M>) | undefined;
+}
+
+export function createWatchHandlers(
+  { live, reader }: { readonly live: Live; readonly reader: Pick<LedgerReader, "resolveCursor"> },
+  options: WatchOptions,
+): WatchHandlers {
+  const messages = {
+    stream: "messages",
+    passes: undefined,
+    toWire: (row) => toSessionMessage(row),
+    toSharedWire: onceARow((row) => toSessionMessage(row)),
+    toFrame: toMessageFrame,
+    expanded: undefined,
+  } satisfies Partial<Call<"messages", SessionMessage>>;
+  const events = {
+    stream: "events",
+    toWire: (row) => toSessionEvent(row),
+    toSharedWire: onceARow((row) => toSessionEvent(row)),
+    toFrame: toEventFrame,
+  } satisfies Partial<Call<"events", SessionEvent>>;
+  const sharedEvents = new SharedEvents(events.toSharedWire, SHARED_EVENTS_LIMITS);
+  return {
+    watchSessionMessages: (request, context) => watch({ ...messages, request, context }),
+    watchSessionEvents: (request, context) => {
+      const expanded = request.expand ? expansionOf(request, sharedEvents) : undefined;
+      return watch({ ...events, request, context, passes: filterOf(request), expanded });
+    },
+  };
+
+  async function* watch<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
+    const { stream, request, context } = call;
+    const { span, memory } = context;
+    check(request);
+    const watcher = await attachTo(live, call);
+    span?.event("attached");
+    try {
+      const { head } = watcher;
+      const after = await cursorOf(stream, request, head);
+      const end = head === undefined ? 0n : headOf(head, stream);
+      let standing: Standing = "catching_up";
+      for await (const delivery of watcher.follow({
+        after,
+        until: request.snapshotOnly ? end : undefined,
+      })) {
+        if (delivery.kind === "standing") {
+          standing = delivery.standing;
+          span?.event(standing);
+        }
+        hold(delivery, memory);
+        for (const message of wireOf(call, delivery, standing)) yield message;
+      }
+    } finally {
+      watcher.leave();
+    }
+  }
+
+  async function cursorOf(
+    stream: StreamName,
+    request: WatchRequest,
+    head: SessionHead | undefined,
+  ): Promise<bigint> {
+    const { sessionId } = request;
+    const afterSeq = cursorIn(request);
+    if (head === undefined) {
+      if (options.sessionPolicy === "strict") throw sessionNotFound(sessionId);
+      return afterSeq;
+    }
+    const end = headOf(head, stream);
+    if (afterSeq > end) throw cursorBeyondHead(end);
+    // Both ends are borders of rows; a client that comes back is most often at the upper one.
+    if (afterSeq === 0n || afterSeq === end) return afterSeq;
+    const expand = "expand" in request && request.expand;
+    return reader.resolveCursor({ stream, sessionId, afterSeq, expand });
+  }
+}
+
+function attachTo<S extends StreamName>(
+  live: Live,
+  { stream, request, context }: Pick<Call<S, never>, "stream" | "request" | "context">,
+): ReturnType<typeof live.attach<S>> {
+  const { sessionId } = request;
+  const { signal } = context;
+  return live.attach({ stream, sessionId, signal, takeSeat: seatTaker(context) });
+}
+
+/** Rows of a window are there for all its watchers, and are counted with the windows. */
+function hold(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
+  const isOwn = delivery.kind === "rows" && !delivery.shared;
+  if (memory?.rows(isOwn ? heldBytesOf(delivery.rows) : 0) === false) throw serverBusy();
+}
+
+function cursorIn({ afterSeq }: WatchRequest): bigint {
+  return afterSeq > 0n ? afterSeq : 0n;
+}
+
+/** The first row may begin before the cursor, and is then delivered from there. */
+function expansionOf(
+  request: WatchSessionEventsRequest,
+  sharedEvents: SharedEvents,
+): (row: EventRow, shared: boolean) => Iterable<SessionEvent> {
+  const afterSeq = cursorIn(request);
+  return (row, shared) => (shared ? sharedEvents.of(row, afterSeq) : toRawEvents(row, afterSeq));
+}
+
+function* wireOf<S extends StreamName, M>(
+  call: Call<S, M>,
+  delivery: Delivery<S>,
+  standing: Standing,
+): Generator<M> {
+  const { passes, request, expanded } = call;
+  const { sessionId, stateFrames } = request;
+  if (delivery.kind === "standing") {
+    const asked = expanded === undefined ? 0n : cursorIn(request);
+    // Inside a row, the watch looks from its beginning, and the caller has got further than that.
+    const seq = delivery.seq > asked ? delivery.seq : asked;
+    if (stateFrames) yield call.toFrame({ sessionId, standing, seq });
+    return;
+  }
+  const toWire = delivery.shared ? call.toSharedWire : call.toWire;
+  let last: RowOf<S> | undefined;
+  for (const row of delivery.rows) {
+    const passed = passes === undefined || passes(row);
+    last = passed ? undefined : row;
+    if (!passed) continue;
+    if (expanded === undefined) yield toWire(row);
+    else yield* expanded(row, delivery.shared);
+  }
+  if (stateFrames && last !== undefined) {
+    yield call.toFrame({ sessionId, standing, seq: lastSeqOf(last) });
+  }
+}
+
+function check(request: WatchRequest): void {
+  const violations = violationsOf([
+    checkSessionId(request.sessionId),
+    "eventTypes" in request ? checkEventTypeFilter(request.eventTypes) : undefined,
+    "runId" in request ? checkText("run_id", request.runId) : undefined,
+  ]);
+  if (violations.length > 0) throw invalidArgument(violations);
+}
+
+function filterOf(request: WatchSessionEventsRequest): ((row: EventRow) => boolean) | undefined {
+  const { runId } = request;
+  if (runId === "" && request.eventTypes.length === 0) return undefined;
+  const types = new Set(request.eventTypes);
+  return (row) =>
+    (types.size === 0 || types.has(row.eventType)) && (runId === "" || row.runId === runId);
+}
+
+/** Made once a row, for as long as anybody holds the row. */
+function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M {
+  const made = new WeakMap<R, M>();
+  return (row) => {
+    const known = made.get(row);
+    if (known !== undefined) return known;
+    const message = toWire(row);
+    made.set(row, message);
+    return message;
+  };
+}

@@ -1,0 +1,294 @@
+/**
+ * What is open in a session, mended as events come, so that a client that checks the order of events
+ * accepts each one: a second START ends the first, a fragment of what is not open opens it, an END of
+ * what is not open goes. Past its limits the oldest construct is ended; if it goes on, it is opened
+ * once more, which a client's messages do not show.
+ *
+ * Only a subagent cannot start twice in a run: that its START came again is told as CUSTOM.
+ */
+import { ChunkLanes, type Chunked } from "../../agui/chunk-lanes.ts";
+import type { JsonObject } from "../../agui/json.ts";
+import { OPEN_IDS_MAX } from "../../agui/sequence.ts";
+import { BITS, type Effect } from "../../agui/sequence-effects.ts";
+import { fragmentOfChunk, startOfChunk, type ChunkedKind } from "./chunk-events.ts";
+import { KINDS, type OpenKind } from "./construct-kinds.ts";
+import { customOf, tagOf, textOf, without, type Outgoing } from "./event.ts";
+import { OPEN_CHARS_MAX, OpenConstructs, type OpenConstruct } from "./open-constructs.ts";
+import { Ownership, type OwnedKind } from "./owners.ts";
+import { charBytes } from "../transcript/weight.ts";
+
+/** An event and, where it is as stored, its bytes. */
+export interface Said {
+  readonly value: JsonObject;
+  readonly text: string | undefined;
+}
+
+const OWNED: Readonly<Partial<Record<OpenKind, OwnedKind>>> = {
+  text: "message",
+  tool_call: "tool_call",
+  reasoning: "reasoning",
+  reasoning_message: "reasoning",
+};
+
+const CHUNKED_BY_BIT: ReadonlyMap<number, ChunkedKind> = new Map([
+  [BITS.text, "text"],
+  [BITS.tool_call, "tool_call"],
+  [BITS.reasoning_message, "reasoning_message"],
+]);
+
+export class Constructs {
+  #open = new OpenConstructs();
+  #lanes = new ChunkLanes();
+  #owners = new Ownership();
+  /** Of the run; a subagent is one invocation. */
+  #startedSubagents: Set<string> = new Set();
+  #startedChars = 0;
+
+  clone(): Constructs {
+    const copy = new Constructs();
+    copy.#open = this.#open.clone();
+    copy.#lanes = this.#lanes.clone();
+    copy.#owners = this.#owners.clone();
+    copy.#startedSubagents = new Set(this.#startedSubagents);
+    copy.#startedChars = this.#startedChars;
+    return copy;
+  }
+
+  /** What it takes of memory, about. */
+  get bytes(): number {
+    return (
+      this.#open.bytes + this.#owners.bytes + charBytes(this.#lanes.chars + this.#startedChars)
+    );
+  }
+
+  hasHadMessage(id: string): boolean {
+    return this.#owners.hasHadMessage(id);
+  }
+
+  get hadActivities(): boolean {
+    return this.#owners.hadActivities;
+  }
+
+  /** Forgets what is open. */
+  clear(): void {
+    this.#open.clear();
+    this.#lanes.endAll();
+  }
+
+  beginRun(inputMessages: unknown): void {
+    this.clear();
+    this.#startedSubagents.clear();
+    this.#startedChars = 0;
+    this.#owners.beginRun();
+    this.#owners.told(inputMessages);
+  }
+
+  start(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+    const known = this.#open.get(kind, key);
+    if (known !== undefined) this.#close(out, known);
+    const kept = this.#opened(kind, said);
+    out.add(kept.value, kept.text);
+    this.#open.open(kind, key, kept.value);
+    for (const construct of this.#open.tooMany()) this.#close(out, construct);
+  }
+
+  fragment(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+    if (this.#open.get(kind, key) === undefined) {
+      const value = out.timed(this.#startOf(kind, key, said.value));
+      this.start(out, kind, key, { value, text: undefined });
+    }
+    this.#goOn(out, OWNED[kind], key, said);
+  }
+
+  end(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
+    const known = this.#open.get(kind, key);
+    if (known === undefined) return;
+    this.#open.close(known);
+    this.#goOn(out, OWNED[kind], key, said);
+  }
+
+  /** Ends it, if it is open. */
+  close(out: Outgoing, kind: OpenKind, key: string): void {
+    const known = this.#open.get(kind, key);
+    if (known !== undefined) this.#close(out, known);
+  }
+
+  /** Whatever was opened last is ended first. */
+  closeAll(out: Outgoing, { suspends }: { readonly suspends: boolean }): void {
+    for (const construct of this.#open.inOrder().toReversed())
+      this.#close(out, construct, { suspends });
+    this.#lanes.endAll();
+  }
+
+  startSubagent(out: Outgoing, id: string, said: Said): void {
+    const started = this.#startedSubagents;
+    const isFull = started.size >= OPEN_IDS_MAX || this.#startedChars >= OPEN_CHARS_MAX;
+    if (isFull || started.has(id)) {
+      out.add(customOf("SUBAGENT_STARTED", said.value));
+      return;
+    }
+    started.add(id);
+    this.#startedChars += id.length;
+    this.start(out, "subagent", id, this.#underOpenParent(said));
+  }
+
+  /** `id` is what a message is called that its first chunk has given no id. */
+  chunk(out: Outgoing, kind: ChunkedKind, chunk: JsonObject, id: string): void {
+    const bit = BITS[kind];
+    const owner = tagOf(chunk);
+    const key = textOf(chunk[KINDS[kind].idField]);
+    const known = this.#lanes.find({ bit, key, owner });
+    const goesOn = known ?? { bit, key: key ?? id };
+    if (known === undefined) {
+      this.#closeChunked(out, this.#lanes.end(owner));
+      const isFull = this.#lanes.size >= OPEN_IDS_MAX || this.#lanes.chars >= OPEN_CHARS_MAX;
+      if (isFull) this.#closeChunked(out, this.#lanes.endAll());
+      const value = startOfChunk(kind, goesOn.key, chunk);
+      this.start(out, kind, goesOn.key, { value, text: undefined });
+      this.#lanes.start(owner, goesOn);
+    }
+    const opening = this.#open.get(kind, goesOn.key)?.opening;
+    const value = fragmentOfChunk(kind, chunk, {
+      id: goesOn.key,
+      owner: opening && tagOf(opening),
+      isFirst: known === undefined,
+    });
+    if (value !== undefined) this.fragment(out, kind, goesOn.key, { value, text: undefined });
+  }
+
+  /** Chunks end without END: by what is no chunk of theirs. */
+  endChunks(out: Outgoing, whose: Effect["endsChunks"], owner: string | undefined): void {
+    if (this.#lanes.size === 0 || whose === "of_nobody") return;
+    this.#closeChunked(out, whose === "of_all" ? this.#lanes.endAll() : this.#lanes.end(owner));
+  }
+
+  /** What neither opens nor ends anything. */
+  whole(out: Outgoing, said: Said): void {
+    const { value } = said;
+    const tag = tagOf(value);
+    const messageId = textOf(value["messageId"]) ?? "";
+    switch (value["type"]) {
+      case "TOOL_CALL_RESULT":
+        this.#owners.made(messageId, tag);
+        break;
+      case "ACTIVITY_SNAPSHOT":
+        this.#owners.activity(messageId, tag, { replaces: value["replace"] !== false });
+        break;
+      case "ACTIVITY_DELTA":
+        this.#goOn(out, "activity", messageId, said);
+        return;
+      case "REASONING_ENCRYPTED_VALUE":
+        this.#encrypted(out, said);
+        return;
+      case "MESSAGES_SNAPSHOT":
+        this.#owners.replaced(value["messages"]);
+        break;
+      default: // State, RAW and CUSTOM say whose they are, and nobody minds.
+    }
+    out.add(value, said.text);
+  }
+
+  /** STARTs of what is open, for a client that has the messages already. */
+  openings(): readonly JsonObject[] {
+    return this.#open.inOrder().map(({ kind, key, opening }) => {
+      const tag = tagOf(opening);
+      if (kind === "subagent") return this.#underOpenParent({ value: opening, text: "" }).value;
+      const owned = OWNED[kind];
+      const isAgreed = owned === undefined || this.#owners.agrees(owned, key, tag);
+      const kept = isAgreed ? opening : without(opening, "subagentRunId");
+      // One that was opened again may do without its tag, for those who have it from the first time.
+      const owner = kind === "reasoning" ? this.#owners.subagentOfReasoning(key) : undefined;
+      if (owner !== undefined) return { ...kept, subagentRunId: owner };
+      // The call is in its message by now, and nobody asks to which one it was to go.
+      return kind === "tool_call" ? without(kept, "parentMessageId") : kept;
+    });
+  }
+
+  #opened(kind: OpenKind, said: Said): Said {
+    const { value } = said;
+    const tag = tagOf(value);
+    if (kind === "tool_call") return this.#openedToolCall(said);
+    const owned = OWNED[kind];
+    if (owned === undefined) return said;
+    const id = textOf(value["messageId"]) ?? "";
+    const keepsTag =
+      kind === "reasoning" ? this.#owners.openedSpan(id, tag) : this.#owners.opened(owned, id, tag);
+    return keepsTag ? said : changed(without(value, "subagentRunId"));
+  }
+
+  #openedToolCall(said: Said): Said {
+    const { value } = said;
+    const { keepsTag, keepsParent } = this.#owners.toolCall({
+      id: textOf(value["toolCallId"]) ?? "",
+      name: textOf(value["toolCallName"]) ?? "",
+      parentId: textOf(value["parentMessageId"]),
+      tag: tagOf(value),
+    });
+    if (keepsTag && keepsParent) return said;
+    const untagged = keepsTag ? value : without(value, "subagentRunId");
+    return changed(keepsParent ? untagged : without(untagged, "parentMessageId"));
+  }
+
+  #goOn(out: Outgoing, owned: OwnedKind | undefined, id: string, { value, text }: Said): void {
+    const tag = tagOf(value);
+    if (tag === undefined || owned === undefined || this.#owners.agrees(owned, id, tag))
+      out.add(value, text);
+    else out.add(without(value, "subagentRunId"));
+  }
+
+  #encrypted(out: Outgoing, { value, text }: Said): void {
+    const id = textOf(value["entityId"]) ?? "";
+    const tag = tagOf(value);
+    const agrees =
+      value["subtype"] === "tool-call"
+        ? this.#owners.agrees("tool_call", id, tag)
+        : this.#owners.agrees("message", id, tag) && this.#owners.agrees("reasoning", id, tag);
+    if (agrees) out.add(value, text);
+    else out.add(without(value, "subagentRunId"));
+  }
+
+  #startOf(kind: OpenKind, key: string, fragment: JsonObject): JsonObject {
+    const { start, idField, started } = KINDS[kind];
+    const tag = tagOf(fragment);
+    const name = kind === "tool_call" ? this.#owners.nameOf(key) : undefined;
+    return {
+      type: start,
+      [idField]: key,
+      ...started,
+      ...(name !== undefined && { toolCallName: name }),
+      ...(tag !== undefined && { subagentRunId: tag }),
+    };
+  }
+
+  #close(out: Outgoing, construct: OpenConstruct, { suspends } = { suspends: false }): void {
+    const { kind, key, opening } = construct;
+    const { end, idField } = KINDS[kind];
+    this.#open.close(construct);
+    const tag = tagOf(opening);
+    const value = out.timed({
+      type: end,
+      [idField]: opening[idField],
+      ...(tag !== undefined && { subagentRunId: tag }),
+      ...(kind === "subagent" && suspends && { outcome: { type: "suspended" } }),
+    });
+    this.#goOn(out, OWNED[kind], key, { value, text: undefined });
+  }
+
+  #closeChunked(out: Outgoing, chunked: readonly Chunked[]): void {
+    for (const { bit, key } of chunked) {
+      const kind = CHUNKED_BY_BIT.get(bit);
+      if (kind !== undefined) this.close(out, kind, key);
+    }
+  }
+
+  /** Who joins has not seen the parents that ended, and would refuse to know one. */
+  #underOpenParent(said: Said): Said {
+    const parentId = textOf(said.value["parentSubagentRunId"]);
+    if (parentId === undefined || this.#open.get("subagent", parentId) !== undefined) return said;
+    return changed(without(said.value, "parentSubagentRunId"));
+  }
+}
+
+function changed(value: JsonObject): Said {
+  return { value, text: undefined };
+}

@@ -1,0 +1,68 @@
+/**
+ * Whether a stored event can be what its type says, or goes as CUSTOM. It has to say what the order of
+ * events rests on: ingest has seen to it, but a row may be older than this service, and one event
+ * without its id would end the stream of a whole session. And a patch has to be a JSON Patch: before
+ * 1.0.0 it could be any list, of which one client applies what it can and another nothing, so for all
+ * of them, and for the transcript, it is nothing.
+ */
+import { z } from "zod";
+import { CATALOGUE, type CatalogueEntry, type EventType } from "../../agui/catalogue.ts";
+import { isObject, type JsonObject } from "../../agui/json.ts";
+import { CURRENT } from "../../agui/schemas.ts";
+
+const MORE: Readonly<Partial<Record<EventType, readonly string[]>>> = {
+  RUN_STARTED: ["threadId", "runId"],
+  RUN_FINISHED: ["threadId", "runId"],
+  RUN_ERROR: ["message"],
+  TOOL_CALL_START: ["toolCallName"],
+  TOOL_CALL_RESULT: ["messageId"],
+  SUBAGENT_STARTED: ["name"],
+  SUBAGENT_ERROR: ["message"],
+};
+
+const OPTIONAL_ID: ReadonlySet<string> = new Set<EventType>([
+  "TEXT_MESSAGE_CHUNK",
+  "TOOL_CALL_CHUNK",
+  "REASONING_MESSAGE_CHUNK",
+]);
+
+/** Fields that have to be texts; types that no version has are not among them. */
+const TEXTS: ReadonlyMap<string, readonly string[]> = new Map(
+  CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map((entry) => {
+    const { type, idField, fragmentField } = entry;
+    const more = MORE[type] ?? [];
+    const own = [idField, fragmentField].filter((field) => field !== undefined);
+    return [type, OPTIONAL_ID.has(type) ? [] : [...own, ...more]];
+  }),
+);
+
+/** What the field that holds a patch has to be. */
+const PATCHES: ReadonlyMap<string, z.ZodType> = new Map(
+  (
+    [
+      ["STATE_DELTA", "delta"],
+      ["ACTIVITY_DELTA", "patch"],
+    ] as const
+  ).flatMap(([type, field]) => {
+    const patch: unknown = CURRENT.get(type)?.shape[field];
+    if (!(patch instanceof z.ZodType)) return [];
+    const moves = patch.refine((operations) => !movesIntoItself(operations));
+    return [[type, z.looseObject({ [field]: moves })] as const];
+  }),
+);
+
+/** RFC 6902 forbids it, no schema does, and it makes a client's state hold itself. */
+function movesIntoItself(operations: unknown): boolean {
+  if (!Array.isArray(operations)) return false;
+  return (operations as readonly unknown[]).some((operation) => {
+    if (!isObject(operation)) return false;
+    const { op, from, path } = operation;
+    return op === "move" && String(path).startsWith(`${String(from)}/`);
+  });
+}
+
+export function isUsable({ type }: CatalogueEntry, value: JsonObject): boolean {
+  if (value["type"] !== type) return false;
+  if (TEXTS.get(type)?.every((field) => typeof value[field] === "string") !== true) return false;
+  return PATCHES.get(type)?.safeParse(value).success ?? true;
+}

@@ -1,0 +1,137 @@
+/**
+ * Which schemas an event, or a part of one, has to pass for a generation of clients. A client says in
+ * its input which protocol it speaks, from 1.0.0 on; who says nothing is older, and gets what every
+ * version takes: what passes 1.0.0 and what passed before it.
+ *
+ * EARLIER alone would not do: it takes whatever one of the versions before 1.0.0 took, and a field that
+ * 0.0.57 did not know 0.0.59 checks as 1.0.0 does (`metadata`, `subagentRunId`, `usage`).
+ */
+import { z } from "zod";
+import { CURRENT, EARLIER } from "../../agui/schemas.ts";
+
+/** `common`: what clients of all versions take. */
+export type Generation = "1.0.0" | "common";
+
+type Schemas = readonly z.ZodObject[];
+
+const OF_NOTHING: Schemas = [];
+
+const SOURCES = { "1.0.0": [CURRENT], common: [CURRENT, EARLIER] } as const satisfies Record<
+  Generation,
+  readonly ReadonlyMap<string, z.ZodObject>[]
+>;
+
+/** No client before 0.0.59 has these, and it is not told from them. */
+const NOT_COMMON: ReadonlySet<string> = new Set([
+  "SUBAGENT_STARTED",
+  "SUBAGENT_FINISHED",
+  "SUBAGENT_ERROR",
+]);
+
+/** Of objects inside of events, by what they are, and by the role or the type that tells them apart. */
+interface Inner {
+  readonly message: ReadonlyMap<unknown, Schemas>;
+  readonly part: ReadonlyMap<unknown, Schemas>;
+  readonly toolCall: Schemas;
+  readonly interrupt: Schemas;
+  readonly input: Schemas;
+  readonly tool: Schemas;
+  readonly context: Schemas;
+  readonly resume: Schemas;
+}
+
+const BY_GENERATION: ReadonlyMap<Generation, ReadonlyMap<string, Schemas>> = new Map(
+  (["1.0.0", "common"] as const).map((generation) => [generation, schemasOf(generation)]),
+);
+
+const INNER: ReadonlyMap<Generation, Inner> = new Map(
+  (["1.0.0", "common"] as const).map((generation) => [generation, innerOf(generation)]),
+);
+
+/** Of an event; none: the generation does not have the type. */
+export function eventSchemas(generation: Generation, type: string): Schemas {
+  return BY_GENERATION.get(generation)?.get(type) ?? OF_NOTHING;
+}
+
+export function innerSchemas(generation: Generation): Inner {
+  const inner = INNER.get(generation);
+  if (inner === undefined) throw new TypeError(`no schemas for ${generation}`);
+  return inner;
+}
+
+function schemasOf(generation: Generation): ReadonlyMap<string, Schemas> {
+  const types = [...CURRENT.keys()].filter(
+    (type) => generation === "1.0.0" || !NOT_COMMON.has(type),
+  );
+  return new Map(
+    types.map((type) => [
+      type,
+      SOURCES[generation]
+        .map((schemas) => schemas.get(type))
+        .filter((schema) => schema !== undefined),
+    ]),
+  );
+}
+
+function innerOf(generation: Generation): Inner {
+  const at = (type: string, ...path: readonly string[]): readonly unknown[] =>
+    eventSchemas(generation, type).map((schema) => path.reduce(field, schema));
+  const messages = at("MESSAGES_SNAPSHOT", "messages").map(element);
+  const message = variants(messages, "role");
+  const userContents = message.get("user")?.map((schema) => listOf(schema.shape["content"])) ?? [];
+  const assistants = message.get("assistant") ?? [];
+  const outcomes = variants(at("RUN_FINISHED", "outcome"), "type");
+  const input = at("RUN_STARTED", "input");
+  return {
+    message,
+    part: variants(userContents.map(element), "type"),
+    toolCall: objects(assistants.map((schema) => element(schema.shape["toolCalls"]))),
+    interrupt: objects(
+      (outcomes.get("interrupt") ?? []).map((o) => element(o.shape["interrupts"])),
+    ),
+    input: objects(input),
+    tool: objects(input.map((schema) => element(field(schema, "tools")))),
+    context: objects(input.map((schema) => element(field(schema, "context")))),
+    resume: objects(input.map((schema) => element(field(schema, "resume")))),
+  };
+}
+
+function unwrapped(schema: unknown): unknown {
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)
+    return unwrapped(schema.unwrap());
+  return schema;
+}
+
+function field(schema: unknown, name: string): unknown {
+  return schema instanceof z.ZodObject ? unwrapped(schema.shape[name]) : undefined;
+}
+
+function element(schema: unknown): unknown {
+  const list = unwrapped(schema);
+  return list instanceof z.ZodArray ? unwrapped(list.element) : undefined;
+}
+
+/** Of a union of a text and a list, the list. */
+function listOf(schema: unknown): unknown {
+  const union = unwrapped(schema);
+  if (!(union instanceof z.ZodUnion)) return union;
+  return union.options.find((option) => option instanceof z.ZodArray);
+}
+
+function objects(schemas: readonly unknown[]): Schemas {
+  return schemas.filter((schema) => schema instanceof z.ZodObject);
+}
+
+/** Those that each of the unions has. */
+function variants(unions: readonly unknown[], by: string): ReadonlyMap<unknown, Schemas> {
+  const found = new Map<unknown, z.ZodObject[]>();
+  for (const union of unions) {
+    if (!(union instanceof z.ZodDiscriminatedUnion)) continue;
+    for (const option of union.options) {
+      const name = field(option, by);
+      if (!(option instanceof z.ZodObject) || !(name instanceof z.ZodLiteral)) continue;
+      found.set(name.value, [...(found.get(name.value) ?? []), option]);
+    }
+  }
+  return new Map([...found].filter(([, schemas]) => schemas.length === unions.length));
+}

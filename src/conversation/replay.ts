@@ -1,0 +1,244 @@
+/**
+ * A session event by event from its beginning, for a client that wants to see it happen, or that could
+ * not take its snapshot. It ends as a join does: with the run that is the newest when the replay has
+ * come to where the log was when it began. Where that is not the end, the join goes on from there.
+ *
+ * A client that comes back has its messages still, and deltas would be appended to them; so the first
+ * run begins with a snapshot of nothing. A client that may have more than that takes away is made to
+ * forget the rest too (forget.ts).
+ *
+ * What lay between runs comes as a snapshot too, of that moment, and so the replay reduces along: it
+ * holds the session as far as it is, which is why there are few at once. Callers share them: a caller
+ * that has fewer takes one from the caller that has the most. A viewer that is live holds none of that,
+ * and is not counted.
+ *
+ * An interrupt that a later run has answered would be pending in the client until that run ends: it is
+ * not sent as one.
+ */
+import { Canonical, type CanonicalEvent } from "./canonical/canonical.ts";
+import { type Generation, generationOf } from "./generation/served.ts";
+import type { JsonObject } from "../agui/json.ts";
+import { withoutAnswered } from "./transcript/interrupts.ts";
+import { Transcript } from "./transcript/transcript.ts";
+import { takeSeat } from "../auth/caller-memory.ts";
+import { ServiceError } from "../base/errors.ts";
+import { FairShare } from "../base/fair-share.ts";
+import { expand } from "../compressor/expand.ts";
+import type { Delivery, Standing } from "../live/watcher.ts";
+import { type EventRow, lastSeqOf } from "../store/rows.ts";
+import { attachAgui, type AguiSetup, type AguiRequest, type Attached } from "./attach.ts";
+import { FORGET, OWNS_ACTIVITIES } from "./forget.ts";
+import { type AguiFrame, eventFrames, standingFrame } from "./frames.ts";
+import { refuseUnstored } from "./kept.ts";
+import { Pace } from "./pace.ts";
+import { Relay } from "./relay.ts";
+import type { CallContext } from "../contract/context.ts";
+import { TimeSlice } from "../contract/time-slice.ts";
+
+import { transcriptTooLarge } from "./transcripts-too-large.ts";
+import { newestMicrosOf, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
+
+export interface ReplayRequest extends AguiRequest {
+  /** As the events were before they were merged into rows. */
+  readonly isExpanded: boolean;
+}
+
+type Frames = AsyncGenerator<AguiFrame, void, undefined>;
+
+/** Where a client stands that goes on with the live tail. Its owner calls `leave` of what is attached. */
+export interface LivePlace {
+  readonly attached: Attached;
+  readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
+  readonly standing: Standing;
+  readonly relay: Relay;
+  readonly seq: bigint;
+  /** Of the newest row. */
+  readonly newestMicros: bigint;
+}
+
+/** Ends with the place from which the join goes on, or undefined when there is no more to tell. */
+export type ReplayFrames = (
+  request: ReplayRequest,
+  context: CallContext,
+) => AsyncGenerator<AguiFrame, LivePlace | undefined, undefined>;
+
+export function createReplay(parts: AguiSetup): ReplayFrames {
+  const { replaysMax } = parts.options;
+  const seats = new FairShare({ max: replaysMax });
+  parts.metrics.limitUse.share("replays", seats);
+  return async function* replay(request, context) {
+    const seat = takeSeat(seats, context, () => tooMany(replaysMax));
+    let attached: Attached | undefined;
+    let place: LivePlace | undefined;
+    try {
+      attached = await attachAgui(parts, request, context);
+      const now = await parts.transcripts.snapshot(
+        request.sessionId,
+        attached.head,
+        context.signal,
+      );
+      refuseUnstored(request.messages, now);
+      const replaying = new Replay(parts, { request, attached, context, now });
+      yield* replaying.frames();
+      place = replaying.livePlace;
+      return place;
+    } finally {
+      if (place === undefined) attached?.leave();
+      seat.release();
+    }
+  };
+}
+
+interface OneReplay {
+  readonly request: ReplayRequest;
+  readonly attached: Attached;
+  readonly context: CallContext;
+  /** The session as it was when the replay began, or later. */
+  readonly now: Snapshot;
+}
+
+class Replay {
+  readonly #parts: AguiSetup;
+  readonly #request: ReplayRequest;
+  readonly #attached: Attached;
+  readonly #signal: AbortSignal;
+  readonly #generation: Generation;
+  readonly #pace: Pace | undefined;
+  readonly #relay: Relay;
+  readonly #transcript = new Transcript();
+  readonly #slice = new TimeSlice();
+  readonly #pending: readonly JsonObject[];
+  readonly #hasState: boolean;
+  /** With its first snapshot. No client says which activities it has. */
+  #forgets: boolean;
+  #seq = 0n;
+  #newestMicros = 0n;
+  #isOver = false;
+  /** Where the client goes on live. */
+  livePlace: LivePlace | undefined;
+
+  constructor(parts: AguiSetup, { request, attached, context, now }: OneReplay) {
+    this.#parts = parts;
+    this.#request = request;
+    this.#attached = attached;
+    this.#signal = context.signal;
+    const { speed, sessionId } = request;
+    const generation = generationOf(request.protocolVersion);
+    this.#generation = generation;
+    this.#pace =
+      speed === undefined ? undefined : new Pace({ ...parts, signal: this.#signal }, { speed });
+    const { interrupts, stateText } = new SessionTranscript(now);
+    this.#pending = interrupts;
+    this.#hasState = stateText !== undefined;
+    this.#forgets = request.messages.length > 0 || now.hadActivities;
+    const canonical = new Canonical(sessionId);
+    this.#relay = new Relay(
+      {
+        canonical,
+        generation,
+        metrics: parts.metrics,
+        onEvent: (event) => this.#reduced(event),
+        makeUp: (seq) => this.#makeUp(seq),
+      },
+      { withheld: true },
+    );
+  }
+
+  async *frames(): Frames {
+    const { watcher, head } = this.#attached;
+    if (head === 0n && !this.#request.waits) return;
+    const deliveries = watcher.follow({ after: 0n, until: undefined });
+    let standing: Standing = "catching_up";
+    while (this.#seq < head) {
+      const { value: delivery } = await deliveries.next();
+      if (delivery === undefined) return;
+      if (delivery.kind === "standing") {
+        standing = delivery.standing;
+        yield standingFrame(standing, delivery.seq);
+        this.#attached.stale.stands(standing);
+        continue;
+      }
+      for (const row of delivery.rows) {
+        yield* this.#rowFrames(row);
+        if (this.#isOver) return;
+      }
+    }
+    if (this.#signal.aborted) return;
+    const relay = this.#relay;
+    relay.goLive();
+    const { seq, newestMicros } = { seq: this.#seq, newestMicros: this.#newestMicros };
+    const attached = this.#attached;
+    this.livePlace = { attached, deliveries, standing, relay, seq, newestMicros };
+  }
+
+  async *#rowFrames(row: EventRow): Frames {
+    const { isExpanded } = this.#request;
+    const { head } = this.#attached;
+    const { conformant } = row;
+    for (const event of isExpanded ? expand(row) : [row]) {
+      // A million events that are withheld come to no sender which would do that.
+      const turn = this.#slice.turn();
+      if (turn !== undefined) await turn;
+      // What came after the replay had begun is live, and has its own pace.
+      if (event.seq <= head) await this.#pace?.until(event.createdAtMicros);
+      if (this.#signal.aborted) return;
+      this.#seq = isExpanded && row.fragments !== undefined ? event.seq : lastSeqOf(row);
+      yield* this.#relay.next({ ...event, conformant }, this.#seq).frames;
+      if (this.#seq >= head && this.#isEnd()) {
+        this.#isOver = true;
+        return;
+      }
+    }
+    this.#newestMicros = newestMicrosOf(row);
+  }
+
+  /** At the head of the log, or beyond. */
+  #isEnd(): boolean {
+    const { follow, waits } = this.#request;
+    if (this.#relay.isOver) return !follow;
+    return !this.#relay.isRunning && !waits;
+  }
+
+  /** The event as it is to be told, after it was reduced. */
+  #reduced(event: CanonicalEvent): CanonicalEvent {
+    const begun = this.#begun(event.value);
+    this.#transcript.apply(event.value);
+    if (this.#transcript.bytes > this.#parts.options.replayBytesMax) {
+      throw transcriptTooLarge(this.#seq);
+    }
+    const isLive = this.#seq > this.#attached.head;
+    const value = isLive ? begun : withoutAnswered(begun, this.#pending);
+    return value === event.value ? event : { ...event, value, text: undefined };
+  }
+
+  /** The first snapshot of an activity also sets one that an earlier client kept. */
+  #begun(value: JsonObject): JsonObject {
+    const keeps = value["type"] === "ACTIVITY_SNAPSHOT" && value["replace"] === false;
+    return keeps && !this.#transcript.has(value["messageId"]) ? { ...value, replace: true } : value;
+  }
+
+  /** What the client would have by now. */
+  #makeUp(seq: bigint): readonly AguiFrame[] {
+    const generation = this.#generation;
+    const { state } = this.#transcript;
+    const messages = this.#transcript.messages();
+    const told: JsonObject[] = this.#forgets ? [...FORGET] : [];
+    this.#forgets = false;
+    told.push({ type: "MESSAGES_SNAPSHOT", messages, metadata: OWNS_ACTIVITIES });
+    if (state !== undefined) told.push({ type: "STATE_SNAPSHOT", snapshot: state });
+    else if (this.#hasState) told.push({ type: "STATE_SNAPSHOT", snapshot: {} });
+    // Where it is too much for one frame, what lay between runs stays untold.
+    return told
+      .flatMap((value) => eventFrames(value, { generation, seq }))
+      .filter(({ data }) => data.length <= this.#lengthMax);
+  }
+
+  get #lengthMax(): number {
+    return this.#parts.options.snapshotLengthMax;
+  }
+}
+
+function tooMany(max: number): ServiceError {
+  const message = `the service replays ${max} sessions, and takes no more at once`;
+  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
+}

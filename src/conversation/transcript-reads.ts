@@ -1,0 +1,23 @@
+import type { CallContext } from "../contract/context.ts";
+import type { Transcripts } from "./transcripts.ts";
+import type { SessionTranscript } from "./transcripts-fold.ts";
+
+export interface TranscriptRequest {
+  readonly sessionId: string;
+  /** Undefined: as it is now. */
+  readonly upToSeq: bigint | undefined;
+}
+
+export interface TranscriptHandlers {
+  readTranscript(request: TranscriptRequest, context: CallContext): Promise<SessionTranscript>;
+}
+
+/** The transcripts, as calls ask for them. */
+export function createTranscriptHandlers(
+  transcripts: Pick<Transcripts, "read">,
+): TranscriptHandlers {
+  return {
+    readTranscript: ({ sessionId, upToSeq }, { signal }) =>
+      transcripts.read(sessionId, { upToSeq, signal }),
+  };
+}

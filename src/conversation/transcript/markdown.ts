@@ -1,0 +1,82 @@
+/**
+ * A conversation as Markdown (CommonMark). Headings outside of quotes and fences are only those that
+ * this writes: what somebody said is quoted, and rendered as the Markdown it mostly is; what a tool was
+ * given and gave is fenced, with more backticks than it holds. HTML is shown and not rendered, for an
+ * open comment or tag would swallow what follows, whatever it stands in.
+ */
+import type { JsonObject } from "../../agui/json.ts";
+import { oneLine, type Piece, printable, readable } from "./readable.ts";
+
+export function transcriptMarkdown(messages: readonly JsonObject[]): string {
+  return readable(messages)
+    .flatMap(({ who, of, pieces }) => [
+      of === undefined ? `## ${who}` : `## ${who} (${code(of)})`,
+      ...pieces.map(written),
+    ])
+    .map((block) => `${block}\n`)
+    .join("\n");
+}
+
+function written(piece: Piece): string {
+  switch (piece.kind) {
+    case "prose":
+      return quoted(printable(piece.text));
+    case "output":
+      return fenced(printable(piece.text));
+    case "call":
+      return `Calls ${code(piece.name)}:\n\n${fenced(printable(piece.arguments))}`;
+    case "note":
+      return piece.detail === undefined
+        ? `*${piece.what}*`
+        : `*${piece.what}:* ${code(piece.detail)}`;
+  }
+}
+
+function code(text: string): string {
+  const line = oneLine(text);
+  if (line === "") return "*unnamed*";
+  const ticks = "`".repeat(longestRun(line) + 1);
+  // The spaces are stripped again; without them a backtick at the edge would belong to the fence.
+  return line.includes("`") ? `${ticks} ${line} ${ticks}` : `${ticks}${line}${ticks}`;
+}
+
+function fenced(text: string): string {
+  const fence = "`".repeat(Math.max(3, longestRun(text) + 1));
+  return `${fence}\n${text}${text.endsWith("\n") ? "" : "\n"}${fence}`;
+}
+
+function quoted(text: string): string {
+  let fence: string | undefined;
+  const lines = text
+    .trimEnd()
+    .split("\n")
+    .map((line) => {
+      const wasFenced = fence !== undefined;
+      fence = fence === undefined ? opening(line) : isClosing(line, fence) ? undefined : fence;
+      const shown = wasFenced || fence !== undefined ? line : withoutHtml(line);
+      return shown === "" ? ">" : `> ${shown}`;
+    });
+  return lines.join("\n");
+}
+
+/**
+ * The fence that a line opens, where it is sure to: at the very beginning of a line it cannot belong to
+ * a list, which would end it early. In another fence HTML looks escaped, and is safe.
+ */
+function opening(line: string): string | undefined {
+  return /^(`{3,})[^`]*$/.exec(line)?.[1] ?? /^(~{3,})/.exec(line)?.[1];
+}
+
+function isClosing(line: string, fence: string): boolean {
+  const closing = /^ {0,3}(`{3,}|~{3,})[ \t]*$/.exec(line)?.[1];
+  return closing?.startsWith(fence) === true;
+}
+
+/** What could open a tag, a comment or a declaration. An entity, for a backslash may stand before it. */
+function withoutHtml(line: string): string {
+  return line.replaceAll(/<(?=[a-z/!?])/gi, "&lt;");
+}
+
+function longestRun(text: string): number {
+  return [...text.matchAll(/`+/g)].reduce((longest, [run]) => Math.max(longest, run.length), 0);
+}

@@ -1,0 +1,294 @@
+/**
+ * The messages of a transcript, in their order, with what is needed to find one without looking
+ * through them all: the AG-UI clients search the list for every event, which is why a session takes
+ * them quadratic time.
+ *
+ * Ids need not be unique: a result may have the id of a message that is there, a snapshot may have an
+ * id twice. Whoever looks for an id finds the first in order, as the clients do. The list is linked,
+ * because a tool's result goes behind the message that called it, wherever that stands.
+ */
+import { isObject, type JsonObject } from "../../agui/json.ts";
+import type { Patched } from "./patched.ts";
+import { charBytes, changedBytes, entryBytes, weightOf } from "./weight.ts";
+
+export type Message = Record<string, unknown>;
+export type ToolCall = Record<string, unknown>;
+
+/** A message in its place. */
+export interface Entry {
+  message: Message;
+  /** Of the message and of all that is needed to find it. */
+  bytes: number;
+  /** Of an activity that deltas have changed: holds the content of the message. */
+  content: Patched | undefined;
+  previous: Entry | undefined;
+  next: Entry | undefined;
+  /** The last of the tool messages that follow, as far as it was ever looked for. */
+  lastResult: { readonly entry: Entry; readonly epoch: number } | undefined;
+}
+
+/** What an entry takes besides its message: itself, and its place in the map of ids. */
+const ENTRY_BYTES = 200;
+
+/**
+ * Text that is appended is a tree of pieces for V8, until somebody wants it in one: a node and a text
+ * for each piece, 64 bytes.
+ */
+const PIECE_BYTES = 64;
+
+export interface OwnedCall {
+  readonly owner: Entry;
+  readonly call: ToolCall;
+}
+
+export class MessageList {
+  #first: Entry | undefined;
+  #last: Entry | undefined;
+  readonly #byId = new Index<Entry>((entry) => entry);
+  readonly #calls = new Index<OwnedCall>(({ owner }) => owner);
+  /** Counts the changes that move the ends of the runs of results. */
+  #epoch = 0;
+  #array: readonly Message[] | undefined;
+  #bytes = 0;
+  #pieces = 0;
+
+  /** What it takes of memory, as weight.ts estimates it. */
+  get bytes(): number {
+    return this.#bytes + this.#pieces * PIECE_BYTES;
+  }
+
+  /** The message of the entry was made heavier, or lighter. */
+  grow(entry: Entry, bytes: number): void {
+    entry.bytes += bytes;
+    this.#bytes += bytes;
+  }
+
+  /** So many characters were appended to a text in the message of the entry. */
+  growText(entry: Entry, chars: number): void {
+    this.grow(entry, charBytes(chars));
+    this.#pieces += 1;
+  }
+
+  /** The first with this id. */
+  find(id: unknown): Entry | undefined {
+    if (this.#byId.isStale) this.#byId.fill(this.entries(), idOf);
+    return this.#byId.get(id);
+  }
+
+  /** The first tool call with this id, in whatever message. */
+  findCall(toolCallId: unknown): OwnedCall | undefined {
+    if (this.#calls.isStale) this.#calls.fill(ownedCallsOf(this.entries()), callIdOf);
+    return this.#calls.get(toolCallId);
+  }
+
+  /** The first in a message of an assistant. */
+  findAssistantCall(toolCallId: unknown): OwnedCall | undefined {
+    const found = this.findCall(toolCallId);
+    if (found === undefined || isAssistant(found)) return found;
+    // No version of the protocol lets another role have calls, but unknown fields are kept.
+    for (const one of ownedCallsOf(this.entries())) {
+      if (one.call["id"] === toolCallId && isAssistant(one)) return one;
+    }
+    return undefined;
+  }
+
+  push(message: Message): Entry {
+    const entry = entryOf(message);
+    this.#link(entry, this.#last);
+    this.#bytes += entry.bytes;
+    this.#byId.append(message["id"], entry);
+    for (const one of ownedCallsOf([entry])) this.#calls.append(callIdOf(one), one);
+    return entry;
+  }
+
+  addCall(owner: Entry, call: ToolCall): void {
+    const before = owner.message["toolCalls"];
+    const calls = (owner.message["toolCalls"] ??= []);
+    if (!Array.isArray(calls)) return;
+    if (calls !== before) this.grow(owner, changedBytes("toolCalls", { before, after: calls }));
+    calls.push(call);
+    this.grow(owner, entryBytes(0) + weightOf(call).bytes + ENTRY_BYTES);
+    this.#calls.append(call["id"], { owner, call });
+  }
+
+  /** Behind the message that called the tool, and behind the results that follow it already. */
+  insertResult(owner: Entry, message: Message): void {
+    const known = owner.lastResult;
+    let last = known?.epoch === this.#epoch ? known.entry : owner;
+    while (last.next !== undefined && isResult(last.next.message)) last = last.next;
+    const entry = entryOf(message);
+    this.#link(entry, last);
+    this.#bytes += entry.bytes;
+    owner.lastResult = { entry, epoch: this.#epoch };
+    const twin = this.#byId.get(message["id"]);
+    this.#byId.append(message["id"], entry);
+    // Results come near the end, so this is a short way; the twin is mostly the message that called.
+    if (twin !== undefined && isBefore(entry, twin)) this.#byId.invalidate();
+  }
+
+  /** Another message in the same place, with the same id. `bytes`: what it weighs, where that is known. */
+  replace(entry: Entry, message: Message, bytes = messageBytes(message)): void {
+    this.grow(entry, bytes - entry.bytes);
+    for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
+    if (isResult(entry.message) !== isResult(message)) this.#epoch += 1;
+    entry.message = message;
+    entry.content = undefined;
+    for (const one of ownedCallsOf([entry])) this.#calls.insert(callIdOf(one), one);
+    this.#array = undefined;
+  }
+
+  remove(entry: Entry): void {
+    const { previous, next } = entry;
+    this.#bytes -= entry.bytes;
+    if (previous === undefined) this.#first = next;
+    else previous.next = next;
+    if (next === undefined) this.#last = previous;
+    else next.previous = previous;
+    this.#byId.remove(entry.message["id"], entry);
+    for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
+    this.#epoch += 1;
+    this.#array = undefined;
+  }
+
+  /** In order; the one that was given last may be removed meanwhile. */
+  *entries(): Generator<Entry> {
+    for (let entry = this.#first; entry !== undefined; entry = entry.next) yield entry;
+  }
+
+  /** To be made texts of, which makes each text one piece. */
+  toArray(): readonly Message[] {
+    this.#pieces = 0;
+    this.#array ??= Array.from(this.entries(), ({ message }) => message);
+    return this.#array;
+  }
+
+  #link(entry: Entry, previous: Entry | undefined): void {
+    const next = previous === undefined ? this.#first : previous.next;
+    entry.previous = previous;
+    entry.next = next;
+    if (previous === undefined) this.#first = entry;
+    else previous.next = entry;
+    if (next === undefined) this.#last = entry;
+    else next.previous = entry;
+    this.#array = undefined;
+  }
+}
+
+/**
+ * The first of each id. Which one is the first is only asked where two have the same id: what changes
+ * in front of one makes the index stale then, and it is filled again when somebody looks.
+ */
+class Index<T> {
+  readonly #entryOf: (value: T) => Entry;
+  readonly #firsts = new Map<unknown, T>();
+  #hasTwins = false;
+  #isStale = false;
+
+  constructor(entryOfValue: (value: T) => Entry) {
+    this.#entryOf = entryOfValue;
+  }
+
+  get isStale(): boolean {
+    return this.#isStale;
+  }
+
+  get(id: unknown): T | undefined {
+    return this.#firsts.get(id);
+  }
+
+  /** Behind all others. */
+  append(id: unknown, value: T): void {
+    if (this.#firsts.has(id)) this.#hasTwins = true;
+    else this.#firsts.set(id, value);
+  }
+
+  /** Wherever. */
+  insert(id: unknown, value: T): void {
+    const known = this.#firsts.get(id);
+    this.append(id, value);
+    if (known !== undefined && this.#entryOf(known) !== this.#entryOf(value)) this.#isStale = true;
+  }
+
+  invalidate(): void {
+    this.#isStale = true;
+  }
+
+  remove(id: unknown, entry: Entry): void {
+    const known = this.#firsts.get(id);
+    if (known !== undefined && this.#entryOf(known) === entry) this.#firsts.delete(id);
+    this.#isStale ||= this.#hasTwins;
+  }
+
+  fill(values: Iterable<T>, idOfValue: (value: T) => unknown): void {
+    this.#firsts.clear();
+    this.#hasTwins = false;
+    this.#isStale = false;
+    for (const value of values) this.append(idOfValue(value), value);
+  }
+}
+
+/**
+ * A message of an event, to be changed from here on; what the event has stays as it is. A null
+ * attribution is none, as for the clients.
+ */
+export function adopted(message: JsonObject): Message {
+  const { subagentRunId, ...rest } = message;
+  const copy: Message = subagentRunId === null ? rest : { ...message };
+  const calls = message["toolCalls"];
+  if (Array.isArray(calls)) copy["toolCalls"] = calls.map(adoptedCall);
+  return copy;
+}
+
+function adoptedCall(call: unknown): unknown {
+  if (!isObject(call)) return call;
+  const { function: called } = call;
+  return isObject(called) ? { ...call, function: { ...called } } : { ...call };
+}
+
+function* ownedCallsOf(owners: Iterable<Entry>): Generator<OwnedCall> {
+  for (const owner of owners) {
+    const { toolCalls } = owner.message;
+    if (!Array.isArray(toolCalls)) continue;
+    for (const call of toolCalls) if (isObject(call)) yield { owner, call };
+  }
+}
+
+function isBefore(entry: Entry, other: Entry): boolean {
+  for (let later = entry.next; later !== undefined; later = later.next) {
+    if (later === other) return true;
+  }
+  return false;
+}
+
+function idOf({ message }: Entry): unknown {
+  return message["id"];
+}
+
+function callIdOf({ call }: OwnedCall): unknown {
+  return call["id"];
+}
+
+function isResult(message: Message): boolean {
+  return message["role"] === "tool";
+}
+
+function isAssistant({ owner }: OwnedCall): boolean {
+  return owner.message["role"] === "assistant";
+}
+
+function messageBytes(message: Message): number {
+  const { toolCalls } = message;
+  const calls = Array.isArray(toolCalls) ? toolCalls.length : 0;
+  return weightOf(message).bytes + ENTRY_BYTES * (1 + calls);
+}
+
+function entryOf(message: Message): Entry {
+  return {
+    message,
+    bytes: messageBytes(message),
+    content: undefined,
+    previous: undefined,
+    next: undefined,
+    lastResult: undefined,
+  };
+}

@@ -1,0 +1,22 @@
+import type { JsonObject } from "../../agui/json.ts";
+import type { MessageList } from "./message-list.ts";
+import type { Metadata } from "./metadata.ts";
+import type { PatchedLimits } from "./patched.ts";
+
+/** What the events of messages, tool calls and activities change. */
+export interface Reduction {
+  readonly list: MessageList;
+  readonly metadata: Metadata;
+  readonly patchedLimits: PatchedLimits;
+}
+
+/** The field, where it is a text. */
+export function textOf(event: JsonObject, field: string): string | undefined {
+  const value = event[field];
+  return typeof value === "string" ? value : undefined;
+}
+
+/** What an event says of the subagent it comes from, for the message that it opens. */
+export function attribution({ subagentRunId }: JsonObject): { readonly subagentRunId?: unknown } {
+  return subagentRunId === undefined || subagentRunId === null ? {} : { subagentRunId };
+}

@@ -1,0 +1,368 @@
+/**
+ * The folds of sessions that somebody asked for, kept so that a client that comes back costs the rows
+ * since the last one and not the session's.
+ *
+ *   ask ──► entry ── is there already ───────────────────────────────► snapshot
+ *             │ is behind: one flight, whoever asks                      ▲
+ *             ▼                                                          │
+ *           page ──► slice ──► turn of the event loop ──► … ──► landed ──┘ kept, or too large
+ *
+ * A flight begins where the fold is and goes on until it has all that anybody wants. A read that fails
+ * ends the flight and leaves the fold at the last row it has, which is right: who asks next goes on
+ * from there. A fold that throws is in the middle of a row, and is thrown away.
+ *
+ * What is kept is bounded by the memory that it is estimated to take, with the texts made of it: a
+ * payload of 1 MB may take 22 MB when it is parsed. The one asked for the longest ago goes first. A
+ * session that is larger than the bound is folded and not kept. Those in flight are not thrown out; few
+ * are in flight at once, the long ones apart from the short ones, so that a session of which a page is
+ * missing does not wait for one of which all is, and those up to a number of the past apart from both,
+ * because nobody else has anything of them.
+ *
+ * One fold has a bound too, past which it is thrown away and the session remembered as too large.
+ *
+ * Whoever leaves is not waited for: a flight ends when the last one has left who wanted it.
+ */
+import { setImmediate as turnOfEventLoop } from "node:timers/promises";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+import type { Unit } from "../base/unit.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import type { LoggedAfter, LoggedRow } from "../store/logged.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import { historyLost, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { type EventRow, lastSeqOf } from "../store/rows.ts";
+import { expand } from "../compressor/expand.ts";
+import { violationsOf } from "../contract/checks.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import { Fold, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
+import { Flight } from "./transcripts-flight.ts";
+import { rowsAfter, type RowsLimits } from "./transcripts-rows.ts";
+import { TooLarge } from "./transcripts-too-large.ts";
+import { Turns } from "./transcripts-turns.ts";
+
+export interface TranscriptLimits extends RowsLimits {
+  /** Estimated memory of all folds that are kept. */
+  readonly bytesMax: number;
+  /** Estimated memory of one fold. */
+  readonly foldBytesMax: number;
+  /** Sessions that are read at once when more than a page is missing, and when it is not more. */
+  readonly longFoldsMax: number;
+  readonly shortFoldsMax: number;
+  /** Sessions that wait for one of those. */
+  readonly foldsWaitingMax: number;
+  /** Reads up to a number of the past, at once and waiting. */
+  readonly pastFoldsMax: number;
+  readonly pastWaitingMax: number;
+}
+
+export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
+  // 64 Mi characters, each of which may take 6 in JSON: under the 512 Mi that a text can have.
+  foldBytesMax: 134_217_728,
+  // One read each at most: with the default pool of 10 the pushes have half of it.
+  longFoldsMax: 2,
+  shortFoldsMax: 2,
+  foldsWaitingMax: 1_024,
+  pastFoldsMax: 1,
+  pastWaitingMax: 16,
+  pageRowsMax: 2_000,
+  pageBytesMax: 2_097_152,
+  sliceRowsMax: 250,
+  sliceBytesMax: 262_144,
+  restMs: 10,
+};
+
+export type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
+
+export interface TranscriptDependencies {
+  readonly reader: Pick<LedgerReader, "heads" | "pageAfter"> & {
+    /** As pageAfter, with what a fold needs. */
+    loggedAfter(request: LoggedAfter): Promise<readonly LoggedRow[]>;
+  };
+  readonly metrics: TranscriptMetrics;
+}
+
+export interface ReadRequest {
+  /** Undefined: as it is now. */
+  readonly upToSeq: bigint | undefined;
+  /** Aborts when nobody waits for it any more. */
+  readonly signal?: AbortSignal;
+}
+
+interface PartOfRow {
+  readonly fold: Fold;
+  readonly row: EventRow;
+  readonly signal: AbortSignal | undefined;
+}
+
+interface Entry {
+  readonly sessionId: string;
+  readonly fold: Fold;
+  /** The highest number that anybody has asked for. */
+  wanted: bigint;
+  flight: Flight | undefined;
+  /** As counted; what a flight adds is counted when it has landed. */
+  keptBytes: number;
+  isDropped: boolean;
+  /** It may hold rows that are not there any more: nobody is given it. */
+  isForgotten: boolean;
+}
+
+export class Transcripts implements Unit {
+  readonly #reader: TranscriptDependencies["reader"];
+  readonly #metrics: TranscriptMetrics;
+  readonly #limits: TranscriptLimits;
+  /** The one asked for the longest ago first. */
+  readonly #entries = new Map<string, Entry>();
+  #bytes = 0;
+  readonly #long: Turns;
+  readonly #short: Turns;
+  readonly #pastTurns: Turns;
+  readonly #tooLarge = new TooLarge();
+  readonly #flights = new Set<Promise<void>>();
+  #stopped = false;
+
+  constructor({ reader, metrics }: TranscriptDependencies, limits: TranscriptLimits) {
+    this.#reader = reader;
+    this.#metrics = metrics;
+    this.#limits = limits;
+    const { longFoldsMax, shortFoldsMax, pastFoldsMax, pastWaitingMax } = limits;
+    this.#long = new Turns({ atOnce: longFoldsMax, waitingMax: limits.foldsWaitingMax });
+    this.#short = new Turns({ atOnce: shortFoldsMax, waitingMax: limits.foldsWaitingMax });
+    this.#pastTurns = new Turns({ atOnce: pastFoldsMax, waitingMax: pastWaitingMax });
+  }
+
+  async start(): Promise<void> {
+    // Nothing runs before somebody asks.
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await Promise.allSettled(this.#flights);
+  }
+
+  counts(): { readonly sessions: number; readonly bytes: number; readonly folding: number } {
+    return { sessions: this.#entries.size, bytes: this.#bytes, folding: this.#flights.size };
+  }
+
+  /** `seq` is committed; the snapshot is of that number or a later one. */
+  async snapshot(sessionId: string, seq: bigint, signal?: AbortSignal): Promise<Snapshot> {
+    this.#tooLarge.refuse(sessionId, seq);
+    const entry = this.#entryOf(sessionId, seq);
+    while (entry.fold.seq < seq && !entry.isForgotten) {
+      if (this.#stopped) throw stopping();
+      if (entry.wanted < seq) entry.wanted = seq;
+      entry.flight ??= new Flight((abandoned) => this.#fly(entry, abandoned));
+      await entry.flight.landed(signal);
+    }
+    if (entry.isDropped) throw sessionDeleted(sessionId);
+    if (entry.isForgotten) {
+      // Whether the number is still committed has to be asked again.
+      const head = (await this.#reader.heads([sessionId])).get(sessionId);
+      if (head === undefined || head.eventSeq < seq) throw historyLost(sessionId);
+      return this.snapshot(sessionId, seq, signal);
+    }
+    const snapshot = entry.fold.snapshot();
+    this.#keep(entry);
+    return snapshot;
+  }
+
+  /** Of a session that has to be there. */
+  async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<SessionTranscript> {
+    const violations = violationsOf([checkSessionId(sessionId)]);
+    if (violations.length > 0) throw invalidArgument(violations);
+    const held = this.heldSeq(sessionId);
+    const head = (await this.#reader.heads([sessionId])).get(sessionId);
+    if (held > (head?.eventSeq ?? 0n)) this.forget(sessionId);
+    if (head === undefined) throw sessionNotFound(sessionId);
+    if (head.deleted) {
+      this.drop(sessionId);
+      throw sessionDeleted(sessionId);
+    }
+    if (upToSeq === undefined) {
+      return new SessionTranscript(await this.snapshot(sessionId, head.eventSeq, signal));
+    }
+    if (upToSeq > head.eventSeq) throw beyondHead(head.eventSeq);
+    return new SessionTranscript(await this.#past(sessionId, upToSeq, signal));
+  }
+
+  /** The session is deleted. */
+  drop(sessionId: string): void {
+    const entry = this.#entries.get(sessionId);
+    if (entry !== undefined) entry.isDropped = true;
+    this.forget(sessionId);
+  }
+
+  /** Rows were erased or lost: the next read folds the session again, without them. */
+  forget(sessionId: string): void {
+    this.#tooLarge.forget(sessionId);
+    const entry = this.#entries.get(sessionId);
+    if (entry === undefined) return;
+    entry.isForgotten = true;
+    this.#forget(entry);
+  }
+
+  /** Another database server answers, which need not have all that the one before had. */
+  forgetAll(): void {
+    this.#tooLarge.forgetAll();
+    for (const sessionId of this.#entries.keys()) this.forget(sessionId);
+  }
+
+  /** How far the fold that is held goes. A head asked for after this that is lower: rows were lost. */
+  heldSeq(sessionId: string): bigint {
+    return this.#entries.get(sessionId)?.fold.seq ?? 0n;
+  }
+
+  #entryOf(sessionId: string, seq: bigint): Entry {
+    const known = this.#entries.get(sessionId);
+    const cache = known === undefined ? "miss" : known.fold.seq < seq ? "advanced" : "hit";
+    this.#metrics.transcripts.inc({ cache });
+    const entry = known ?? {
+      sessionId,
+      fold: new Fold(sessionId),
+      wanted: 0n,
+      flight: undefined,
+      keptBytes: 0,
+      isDropped: false,
+      isForgotten: false,
+    };
+    this.#entries.delete(sessionId);
+    // A session without events has nothing to keep.
+    if (seq > 0n) this.#entries.set(sessionId, entry);
+    return entry;
+  }
+
+  async #fly(entry: Entry, abandoned: AbortSignal): Promise<void> {
+    const { sessionId, fold, wanted } = entry;
+    const isLong = wanted - fold.seq > BigInt(this.#limits.pageRowsMax);
+    try {
+      await this.#inTurn(isLong ? this.#long : this.#short, abandoned, () =>
+        this.#advance(entry, abandoned),
+      );
+    } finally {
+      entry.flight = undefined;
+      this.#keep(entry);
+    }
+    if (entry.isDropped) throw sessionDeleted(sessionId);
+  }
+
+  async #advance(entry: Entry, abandoned: AbortSignal): Promise<void> {
+    const { sessionId, fold } = entry;
+    const isOver = (): boolean => entry.isDropped || entry.isForgotten;
+    const wanted = (): bigint => (isOver() ? 0n : entry.wanted);
+    const request = { sessionId, after: fold.seq, wanted };
+    const read = (page: LoggedAfter) => this.#reader.loggedAfter(page);
+    for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
+      this.#mayGoOn(abandoned);
+      if (isOver()) return;
+      this.#metrics.transcriptRows.inc(rows.length);
+      try {
+        for (const row of rows) {
+          fold.add(row);
+          this.#refuseLarge(sessionId, fold);
+        }
+      } catch (error) {
+        this.#forget(entry);
+        throw error;
+      }
+      fold.skipTo(seq);
+    }
+  }
+
+  /** From the beginning: a fold does not go back. */
+  async #past(sessionId: string, upToSeq: bigint, signal?: AbortSignal): Promise<Snapshot> {
+    this.#tooLarge.refuse(sessionId, upToSeq);
+    this.#metrics.transcripts.inc({ cache: "miss" });
+    const fold = new Fold(sessionId);
+    const request = { sessionId, after: 0n, wanted: () => upToSeq };
+    const read = (page: LoggedAfter) => this.#reader.pageAfter({ stream: "events", ...page });
+    await this.#inTurn(this.#pastTurns, signal, async () => {
+      for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
+        this.#mayGoOn(signal);
+        this.#metrics.transcriptRows.inc(rows.length);
+        for (const row of rows) {
+          if (lastSeqOf(row) <= upToSeq) fold.add(row);
+          else if (row.seq <= upToSeq) await this.#addUpTo(upToSeq, { fold, row, signal });
+          this.#refuseLarge(sessionId, fold);
+        }
+        fold.skipTo(seq < upToSeq ? seq : upToSeq);
+      }
+    });
+    return fold.snapshot();
+  }
+
+  /** Of a merged row, the events up to a number inside of it, of which there may be very many. */
+  async #addUpTo(upToSeq: bigint, { fold, row, signal }: PartOfRow): Promise<void> {
+    let count = 0;
+    for (const raw of expand(row)) {
+      if (raw.seq > upToSeq) return;
+      fold.addEvent(raw, row.conformant);
+      count += 1;
+      if (count % this.#limits.sliceRowsMax !== 0) continue;
+      await turnOfEventLoop();
+      this.#mayGoOn(signal);
+    }
+  }
+
+  #mayGoOn(signal: AbortSignal | undefined): void {
+    if (this.#stopped) throw stopping();
+    signal?.throwIfAborted();
+  }
+
+  #refuseLarge(sessionId: string, fold: Fold): void {
+    if (fold.bytes > this.#limits.foldBytesMax) throw this.#tooLarge.note(sessionId, fold.seq);
+  }
+
+  async #inTurn(
+    turns: Turns,
+    signal: AbortSignal | undefined,
+    fly: () => Promise<void>,
+  ): Promise<void> {
+    const flight = turns.take(async () => {
+      this.#mayGoOn(signal);
+      await fly();
+    }, signal);
+    this.#flights.add(flight);
+    try {
+      await flight;
+    } finally {
+      this.#flights.delete(flight);
+    }
+  }
+
+  /** As much as there is room for. */
+  #keep(entry: Entry): void {
+    if (this.#entries.get(entry.sessionId) !== entry) return;
+    this.#count(entry, SESSION_BYTES + entry.fold.bytesWithTexts);
+    if (entry.keptBytes > this.#limits.bytesMax) this.#forget(entry);
+    for (const oldest of this.#entries.values()) {
+      if (this.#bytes <= this.#limits.bytesMax) return;
+      if (oldest.flight === undefined) this.#forget(oldest);
+    }
+  }
+
+  #forget(entry: Entry): void {
+    if (this.#entries.get(entry.sessionId) !== entry) return;
+    this.#entries.delete(entry.sessionId);
+    this.#count(entry, 0);
+  }
+
+  #count(entry: Entry, bytes: number): void {
+    this.#bytes += bytes - entry.keptBytes;
+    entry.keptBytes = bytes;
+    this.#metrics.transcriptBytes.set(this.#bytes);
+  }
+}
+
+/** What a fold takes when there is next to nothing in it; a rough number, so that few bytes are not free. */
+const SESSION_BYTES = 4_096;
+
+function beyondHead(head: bigint): ServiceError {
+  const message = `up_to_seq is above the head of the session, which is ${head}`;
+  return new ServiceError("out_of_range", "CURSOR_BEYOND_HEAD", message, {
+    violations: [{ field: "up_to_seq", description: `up_to_seq must be at most ${head}` }],
+  });
+}
+
+function stopping(): ServiceError {
+  const message = "the service is stopping: ask again";
+  return new ServiceError("unavailable", "SHUTTING_DOWN", message, { retryAfterMs: 1_000 });
+}

@@ -1,0 +1,81 @@
+/**
+ * Who asks, and may they ask this: before anything else of a request is read. A route is held against
+ * the table here, so that a caller who may not use it learns that and nothing about its parameters; the
+ * handlers hold each call against the same table again, as they do for gRPC. A route that the table does
+ * not have is not served.
+ *
+ * The type of a message is in its body, and decides which role may push it. So before the body is read,
+ * only a caller that may push no message at all is refused. The handler looks at the session: a caller
+ * whose roles do not allow the type gets PERMISSION_DENIED, whether the session is there or not.
+ */
+import type { FastifyRequest } from "fastify";
+import { type Action, ALLOWED, ROUTE_ACTIONS, type Served } from "../../auth/actions.ts";
+import type { Authenticator } from "../../auth/authenticator.ts";
+import type { Authorizer } from "../../auth/authorizer.ts";
+import { ANONYMOUS, type Principal } from "../../auth/principal.ts";
+import { checkSessionId } from "../../contract/session-id.ts";
+
+export interface Admission {
+  /** A route that is to be served; throws when the table does not have it. */
+  expect(method: string, url: string): void;
+  /** Answers, at once or later, for whom the request is; throws or rejects when it may not go on. */
+  admit(request: FastifyRequest): Principal | Promise<Principal>;
+}
+
+export interface AdmissionParts {
+  readonly authenticator: Pick<Authenticator, "asks" | "authenticate">;
+  readonly authorizer: Authorizer;
+}
+
+export function createAdmission({ authenticator, authorizer }: AdmissionParts): Admission {
+  return {
+    expect(method, url) {
+      servedBy(method, url);
+    },
+    admit(request) {
+      if (!authenticator.asks) return allowed(request, ANONYMOUS);
+      const principal = authenticator.authenticate(authorizationOf(request.raw.rawHeaders));
+      return principal instanceof Promise
+        ? principal.then((made) => allowed(request, made))
+        : allowed(request, principal);
+    },
+  };
+
+  function allowed(request: FastifyRequest, principal: Principal): Principal | Promise<Principal> {
+    const { method, url = "" } = request.routeOptions;
+    const served = servedBy([method].flat()[0] ?? "", url);
+    if (served === "unserved") return principal;
+    const pending =
+      served === "by message type"
+        ? authorizer.authorize(principal, pushOf(principal), undefined)
+        : authorizer.authorize(principal, served, sessionIdIn(request.params));
+    return pending === undefined ? principal : pending.then(() => principal);
+  }
+}
+
+function servedBy(method: string, url: string): Served {
+  const name = `${method === "HEAD" ? "GET" : method} ${url}`;
+  const served = ROUTE_ACTIONS[name];
+  if (served === undefined) throw new Error(`the table does not say who may ${name}`);
+  return served;
+}
+
+/** One of the two pushes, and one that the roles allow if there is one. */
+function pushOf({ roles }: Principal): Action {
+  const maySpeakForUsers = roles.some((role) => ALLOWED["message.push.user"].includes(role));
+  return maySpeakForUsers ? "message.push.user" : "message.push.other";
+}
+
+/** As they came, name and value in turn: of several Node keeps the first, and nobody would see the others. */
+function authorizationOf(rawHeaders: readonly string[]): readonly string[] {
+  return rawHeaders.filter(
+    (_value, index) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === "authorization",
+  );
+}
+
+/** Undefined where there is none, or the route will say what is wrong with it. */
+function sessionIdIn(params: unknown): string | undefined {
+  if (typeof params !== "object" || params === null || !("id" in params)) return undefined;
+  const { id } = params;
+  return typeof id === "string" && checkSessionId(id) === undefined ? id : undefined;
+}

@@ -1,0 +1,224 @@
+/**
+ * fastify as this service has it: what every request passes before its route, and what every error
+ * becomes. Route files are plugins of the `App` that comes out of here.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import {
+  fastify,
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  type FastifyServerFactory,
+  type RawReplyDefaultExpression,
+  type RawRequestDefaultExpression,
+  type RawServerDefault,
+} from "fastify";
+import {
+  serializerCompiler,
+  validatorCompiler,
+  type ZodTypeProvider,
+} from "fastify-type-provider-zod";
+import { CallerMemory, serverBusy, UNREAD_LIMIT_MS } from "../../auth/caller-memory.ts";
+import type { ErrorReason, ServiceError } from "../../base/errors.ts";
+import { FairShare } from "../../base/fair-share.ts";
+import type { Admission } from "./admission.ts";
+import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";
+import { checkHost } from "./host-check.ts";
+import { checkContentCoding, readBody } from "./json-body.ts";
+import { KnownRoutes } from "./known-routes.ts";
+import { limitUnread } from "./limits.ts";
+import { SAFE } from "./listener.ts";
+import type { OpenRequests } from "./open-requests.ts";
+import {
+  CLIENT_CLOSED_REQUEST,
+  PROBLEM_TYPE,
+  problemHeaders,
+  problemOf,
+  statusOf,
+} from "./problem.ts";
+import { checkQuery, parseQuery } from "./query.ts";
+import { refusalOf } from "./refusals.ts";
+import { type RequestRecords, UNKNOWN_ROUTE } from "./request-records.ts";
+
+/** What route files are given: fastify, whose schemas are Zod's. */
+export type App = FastifyInstance<
+  RawServerDefault,
+  RawRequestDefaultExpression,
+  RawReplyDefaultExpression,
+  FastifyBaseLogger,
+  ZodTypeProvider
+>;
+
+export interface AppParts {
+  readonly openRequests: OpenRequests;
+  readonly records: RequestRecords;
+  readonly admission: Admission;
+  /** Only this machine can reach the service, so a request for another name is a trick of a browser. */
+  readonly isOnLoopback: boolean;
+  readonly serverFactory: FastifyServerFactory;
+  /** Absent: one of its own. */
+  readonly memory?: CallerMemory | undefined;
+}
+
+const MEMORY_BYTES_MAX = 256 * 1024 * 1024;
+
+/** A path parameter is bounded by the request line; that a session id is too long is for the handlers to say. */
+const PARAMETER_CHARS_MAX = 16 * 1024;
+
+export function createApp(parts: AppParts, options: { readonly requestBytesMax: number }): App {
+  const app = fastify({
+    serverFactory: parts.serverFactory,
+    bodyLimit: options.requestBytesMax,
+    trustProxy: false,
+    return503OnClosing: false, // A hook says it, as a problem.
+    routerOptions: {
+      caseSensitive: true,
+      ignoreTrailingSlash: false,
+      ignoreDuplicateSlashes: false,
+      maxParamLength: PARAMETER_CHARS_MAX,
+      querystringParser: parseQuery,
+    },
+    frameworkErrors: (cause, request, reply) => {
+      const error = refusalOf(cause);
+      const startedMs = parts.records.startedMs();
+      reply.raw.once("close", () => {
+        record(parts.records, { request, reply, startedMs, sessionId: undefined, error });
+      });
+      void reply.headers(SAFE);
+      sendProblem(reply, error);
+    },
+  }).withTypeProvider<ZodTypeProvider>();
+  app.setValidatorCompiler(validatorCompiler);
+  app.setSerializerCompiler(serializerCompiler);
+  // JSON is all that is read: a page of another origin can post a form or plain text without asking.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser(
+    "application/json",
+    (request: FastifyRequest, payload: IncomingMessage) =>
+      readBody(request, payload, { bytesMax: options.requestBytesMax }),
+  );
+  app.decorateRequest(SERVED_REQUEST);
+  serveAll(app, parts);
+  return app;
+}
+
+function serveAll(app: App, { openRequests, records, admission, ...parts }: AppParts): void {
+  const routes = new KnownRoutes();
+  const all = new FairShare({ max: MEMORY_BYTES_MAX });
+  const { isOnLoopback, memory = new CallerMemory(all, { asks: false }) } = parts;
+  app.addHook("onRoute", ({ method, url }) => {
+    routes.add(method, url);
+    for (const one of [method].flat()) admission.expect(one, url);
+  });
+  app.addHook("onRequest", (request, reply, done) => {
+    const startedMs = records.startedMs();
+    const served = new ServedRequest(() => openRequests.stopping);
+    served.span = records.span(request, request.is404 ? undefined : request.routeOptions.url);
+    request.setDecorator(SERVED_REQUEST, served);
+    openRequests.enter(served);
+    reply.raw.once("close", () => {
+      served.closed(!reply.raw.writableFinished);
+      openRequests.leave(served);
+      const sessionId = sessionIdOf(request);
+      record(records, { request, reply, startedMs, sessionId, error: served.refusedBy, served });
+    });
+    void reply.headers(SAFE);
+    const hasRoom = served.heldBy(memory.of(request.raw.socket), reply.raw);
+    done(
+      openRequests.stopping ??
+        (hasRoom ? undefined : serverBusy()) ??
+        checkHost(request.raw, { isOnLoopback }) ??
+        (request.is404 ? routes.refusalOf(request.method, request.url) : undefined),
+    );
+  });
+  app.addHook("onRequest", async (request) => {
+    servedRequestOf(request).madeBy(await admission.admit(request));
+  });
+  app.addHook("onRequest", (request, _reply, done) => {
+    done(checkQuery(request.url) ?? checkContentCoding(request.headers["content-encoding"]));
+  });
+  app.addHook("preHandler", (request, _reply, done) => {
+    servedRequestOf(request).working(!READS.has(request.method));
+    done();
+  });
+  app.addHook("onSend", (request, reply, payload, done) => {
+    const served = servedRequestOf(request);
+    served.working(false);
+    served.memory?.answer(lengthOf(payload));
+    limitUnread(reply.raw, UNREAD_LIMIT_MS);
+    if (openRequests.stopping !== undefined) void reply.header("connection", "close");
+    done(null, payload);
+  });
+  app.setErrorHandler((cause, request, reply) => {
+    const error = refusalOf(cause);
+    servedRequestOf(request).refusedBy = error;
+    // fastify would close the connection of a body that it does not read. A client that still sends
+    // then finds it reset, and never reads why; left open, Node reads on and throws away.
+    void reply.removeHeader("connection");
+    if (LEFT_BODY.has(error.reason) && !request.raw.complete) leaveBody(request.raw, reply.raw);
+    sendProblem(reply, error);
+  });
+}
+
+/** Why a body is not even thrown away, but its connection closed … */
+const LEFT_BODY: ReadonlySet<ErrorReason> = new Set([
+  "UNAUTHENTICATED",
+  "PERMISSION_DENIED",
+  "SERVER_BUSY",
+]);
+/** … when its caller had time to read the answer. */
+const LEFT_BODY_LIMIT_MS = 1_000;
+
+function leaveBody(request: IncomingMessage, response: ServerResponse): void {
+  const end = (): void => void (request.complete || request.socket.destroy());
+  response.once("finish", () => setTimeout(end, LEFT_BODY_LIMIT_MS).unref());
+}
+
+const READS = new Set(["GET", "HEAD", "OPTIONS"]);
+
+function lengthOf(payload: unknown): number {
+  return typeof payload === "string" || Buffer.isBuffer(payload) ? payload.length : 0;
+}
+
+/** In bytes: to text fastify would add a charset, which JSON has not. */
+function sendProblem(reply: FastifyReply, error: ServiceError): void {
+  const body = Buffer.from(JSON.stringify(problemOf(error)));
+  void reply.code(statusOf(error)).headers(problemHeaders(error)).type(PROBLEM_TYPE).send(body);
+}
+
+function record(
+  records: RequestRecords,
+  end: {
+    readonly request: FastifyRequest;
+    readonly reply: FastifyReply;
+    readonly startedMs: number;
+    readonly sessionId: string | undefined;
+    readonly error: ServiceError | undefined;
+    readonly served?: ServedRequest;
+  },
+): void {
+  const { request, reply, served, ...rest } = end;
+  const wasLeft = !reply.raw.writableFinished;
+  records.ended({
+    ...rest,
+    method: request.method,
+    route: (request.is404 ? undefined : request.routeOptions.url) ?? UNKNOWN_ROUTE,
+    status: reply.raw.headersSent ? reply.raw.statusCode : CLIENT_CLOSED_REQUEST,
+    isStream: served?.isStream ?? false,
+    span: served?.span,
+    wasLeft,
+  });
+}
+
+/** In the path, or as CopilotKit's client says it: the thread, in the path, the body or its envelope. */
+function sessionIdOf({ params, body }: FastifyRequest): string | undefined {
+  const input = memberOf(body, "body") ?? body;
+  const named = [memberOf(params, "id"), memberOf(params, "thread"), memberOf(input, "threadId")];
+  return named.find((id) => typeof id === "string");
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  if (typeof value !== "object" || value === null) return undefined;
+  return Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined;
+}

@@ -1,0 +1,189 @@
+/**
+ * The HTTP server below the framework: where it listens, what it bounds, and what it says to bytes
+ * that never become a request. Those are answered on the socket, as problems like all others.
+ */
+import {
+  createServer,
+  type RequestListener,
+  STATUS_CODES,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { Socket } from "node:net";
+import { Server as TlsServer } from "node:tls";
+import type { Clock } from "../../base/clock.ts";
+import type { ServiceError } from "../../base/errors.ts";
+import type { Log } from "../../observability/log.ts";
+import type { TransportMetrics } from "../../observability/transport-metrics.ts";
+import { countConnections } from "../../transport/connections.ts";
+import { close, listen, SERVERS } from "../../transport/listen.ts";
+import type { TlsMaterial } from "../../transport/tls-material.ts";
+import { serveTls, tlsServerOptions } from "../../transport/tls-server.ts";
+import type { HttpLimits } from "./limits.ts";
+import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
+
+/** Requests of one connection that wait for their answers. Hardly any client sends a second one. */
+const UNANSWERED_MAX = 16;
+
+export interface ListenerOptions {
+  readonly limits: HttpLimits;
+  readonly connectionsMax: number;
+}
+
+export interface ListenerParts {
+  /** Bytes were refused before they were a request. */
+  readonly refused: (error: ServiceError) => void;
+  /** Started before; without it nothing is encrypted. */
+  readonly tls?: TlsMaterial | undefined;
+  readonly log: Log;
+  readonly metrics: TransportMetrics;
+  readonly clock: Clock;
+}
+
+export class Listener {
+  readonly #server: Server;
+  /** The answer that each connection is in, or was in last. */
+  readonly #answers = new WeakMap<Socket, ServerResponse>();
+  readonly #unanswered = new WeakMap<Socket, number>();
+  readonly #parts: ListenerParts;
+  #handle: RequestListener | undefined;
+
+  constructor(parts: ListenerParts, options: ListenerOptions) {
+    this.#parts = parts;
+    this.#server = newServer(parts.tls, options, (request, response) => {
+      this.#answers.set(request.socket, response);
+      if (this.#mayAsk(request.socket, response)) this.#handle?.(request, response);
+    });
+    countConnections(this.#server, "http", parts.metrics);
+    this.#server.maxConnections = options.connectionsMax;
+    this.#server.on("clientError", (error, socket) => this.#refuse(error, socket));
+    this.#server.on("checkExpectation", (_request, response) => this.#refuseExpectation(response));
+  }
+
+  /** As the framework wants it, which makes the handler. */
+  serving(handle: RequestListener): Server {
+    this.#handle = handle;
+    return this.#server;
+  }
+
+  /** Resolves with the address that was taken. */
+  async listen(address: string): Promise<string> {
+    const { tls, ...parts } = this.#parts;
+    if (tls !== undefined && this.#server instanceof TlsServer) {
+      serveTls(this.#server, "http", { ...parts, material: tls });
+    }
+    return listen(this.#server, { address, what: SERVERS.http });
+  }
+
+  /** Takes no new connection and lets idle ones go; resolves when all are gone. */
+  close(): Promise<void> {
+    return close(this.#server);
+  }
+
+  /** Connections that became idle since `close`. */
+  closeIdle(): void {
+    this.#server.closeIdleConnections();
+  }
+
+  cut(): void {
+    this.#server.closeAllConnections();
+  }
+
+  /** Node hands over what is in a packet, a thousand requests if they are there, and waits for none. */
+  #mayAsk(socket: Socket, response: ServerResponse): boolean {
+    const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
+    this.#unanswered.set(socket, unanswered);
+    response.once("close", () => {
+      this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 0) - 1);
+    });
+    if (unanswered <= UNANSWERED_MAX) return true;
+    if (!socket.destroyed) {
+      this.#parts.metrics.connectionsClosed.inc({ server: "http", why: "flood" });
+      socket.destroy();
+    }
+    return false;
+  }
+
+  #refuse(cause: Error, socket: unknown): void {
+    if (!isSocket(socket)) return;
+    const error = refusalOf(cause);
+    const answer = this.#answers.get(socket);
+    // In the middle of an answer nothing can be said: it would be read as part of it.
+    const isSaying = answer !== undefined && answer.headersSent && !answer.writableFinished;
+    if (isReset(cause) || !socket.writable || isSaying) {
+      socket.destroy();
+      return;
+    }
+    this.#parts.refused(error);
+    socket.end(rawAnswer(error), () => socket.destroy());
+  }
+
+  #refuseExpectation(response: ServerResponse): void {
+    const error = new HttpRefusal(417, "Expect may only say 100-continue");
+    this.#parts.refused(error);
+    response.shouldKeepAlive = false;
+    response.writeHead(statusOf(error), { "content-type": PROBLEM_TYPE, ...SAFE });
+    response.end(bodyOf(error));
+  }
+}
+
+function newServer(
+  tls: TlsMaterial | undefined,
+  { limits }: ListenerOptions,
+  handle: RequestListener,
+): Server {
+  const options = {
+    maxHeaderSize: limits.headerBytesMax,
+    headersTimeout: limits.headersLimitMs,
+    requestTimeout: limits.requestLimitMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    connectionsCheckingInterval: limits.checkIntervalMs,
+    requireHostHeader: false, // Node would answer without a body; a hook does, with one.
+  };
+  return tls === undefined
+    ? createServer(options, handle)
+    : createTlsServer({ ...options, ...tlsServerOptions(tls) }, handle);
+}
+
+/** What every answer has. */
+export const SAFE = { "cache-control": "no-store", "x-content-type-options": "nosniff" } as const;
+
+/** Codes of Node's HTTP parser: https://nodejs.org/api/errors.html and llhttp's HPE_*. */
+function refusalOf(cause: Error): HttpRefusal {
+  const code = "code" in cause ? cause.code : undefined;
+  if (code === "HPE_HEADER_OVERFLOW") {
+    return new HttpRefusal(431, "the request line and headers are too large", {
+      reason: "REQUEST_TOO_LARGE",
+    });
+  }
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT") {
+    return new HttpRefusal(408, "the request did not arrive in time");
+  }
+  return new HttpRefusal(400, "this is no HTTP request");
+}
+
+function rawAnswer(error: HttpRefusal): string {
+  const body = bodyOf(error);
+  const headers = {
+    connection: "close",
+    "content-type": PROBLEM_TYPE,
+    "content-length": Buffer.byteLength(body),
+    ...SAFE,
+  };
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  const status = `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status] ?? ""}\r\n`;
+  return `${status}${lines.join("")}\r\n${body}`;
+}
+
+function bodyOf(error: ServiceError): string {
+  return JSON.stringify(problemOf(error));
+}
+
+function isReset(cause: Error): boolean {
+  return "code" in cause && (cause.code === "ECONNRESET" || cause.code === "EPIPE");
+}
+
+function isSocket(socket: unknown): socket is Socket {
+  return typeof socket === "object" && socket !== null && "writable" in socket;
+}

