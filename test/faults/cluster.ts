@@ -9,6 +9,7 @@ import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import type postgres from "postgres";
 import {
   createEmbeddedPostgres,
   type EmbeddedPostgres,
@@ -19,13 +20,13 @@ import {
   makeDirectory,
   recordingLog,
   runningPostmaster,
-  withSql,
 } from "../support/embedded-fixture.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 import type { Row } from "../support/history.ts";
 import { readWitness } from "../support/history-witness.ts";
 import { copyOfStopped, Standby } from "../support/standby.ts";
+import { closed, openSql } from "./sql.ts";
 import { makeSmallDisk, type SmallDisk } from "./small-disk.ts";
 
 const PRELOAD = fileURLToPath(new URL("./shifted-clock.ts", import.meta.url));
@@ -320,15 +321,18 @@ async function childrenOf(parent: number): Promise<readonly number[]> {
 /** With one connection, and once more where the server has just gone and come. */
 export async function askDatabase<T>(
   url: string,
-  ask: Parameters<typeof withSql<T>>[1],
+  ask: (sql: postgres.Sql) => Promise<T>,
 ): Promise<T> {
   const untilMs = performance.now() + START_LIMIT_MS;
   for (;;) {
+    const sql = openSql(url);
     try {
-      return await withSql(url, ask);
+      return await ask(sql);
     } catch (error) {
       if (performance.now() > untilMs) throw error;
       await delay(START_PAUSE_MS);
+    } finally {
+      await closed(sql);
     }
   }
 }

@@ -1,8 +1,7 @@
 /** Every fault: how it strikes, and how it heals. A strike resolves when it is felt, a heal when it is over. */
 import { setTimeout as delay } from "node:timers/promises";
-import type postgres from "postgres";
 import { failureOf } from "../../src/store/failure.ts";
-import { openSql } from "./sql.ts";
+import { closed, openSql } from "./sql.ts";
 import { Holding } from "../support/holding.ts";
 import { holdSession } from "../support/held-session.ts";
 import { Random } from "../support/random.ts";
@@ -187,10 +186,6 @@ async function lockAgainAndAgain(
     }
   }
   await closed(sql);
-}
-
-async function closed(sql: postgres.Sql): Promise<void> {
-  await sql.end({ timeout: 1 }).catch(() => undefined);
 }
 
 /** Waits before each flush, as a disk does that is busy. */

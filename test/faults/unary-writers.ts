@@ -106,5 +106,5 @@ async function pushOnce(
 
 /** What passes, and is the caller's to repeat or to leave. */
 function mayBeTold(error: unknown): boolean {
-  return error instanceof RpcFailure && (error.wasLost || error.wasRefusedForNow);
+  return error instanceof RpcFailure && error.mayPass;
 }

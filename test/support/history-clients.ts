@@ -82,7 +82,7 @@ export async function watch(
         lost.toldOfLoss();
         continue;
       }
-      if (!(error instanceof RpcFailure && error.wasLost)) return reader.failed(error);
+      if (!(error instanceof RpcFailure && error.mayPass)) return reader.failed(error);
       await pause(retries, { error, reader, signal });
     }
   }
@@ -126,7 +126,7 @@ export async function poll(
     } catch (error) {
       if (signal.aborted) return;
       if (isNotThereYet(error, reader)) continue;
-      if (!(error instanceof RpcFailure && error.wasLost)) return reader.failed(error);
+      if (!(error instanceof RpcFailure && error.mayPass)) return reader.failed(error);
       await pause(retries, { error, reader, signal });
     }
   }

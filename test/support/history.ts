@@ -93,7 +93,7 @@ export class Reader {
 
   /** Nothing more comes. */
   failed(error: unknown): void {
-    this.failure = reasonOf(error);
+    this.failure ??= reasonOf(error); // The first one says why.
     this.#wake();
   }
 
