@@ -13,7 +13,7 @@
  */
 import { once } from "node:events";
 import { connect as dial } from "node:net";
-import { connect, type NatsConnection } from "@nats-io/transport-node";
+import type { NatsConnection } from "@nats-io/transport-node";
 import type { Carrier, Line } from "./carrier.ts";
 
 export interface NatsServer {
@@ -59,6 +59,8 @@ async function openLine(opening: Opening, signal: AbortSignal): Promise<NatsLine
   const address = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || NATS_PORT) };
   await greeting(address, { limitMs: openLimitMs, signal });
   // From here on nothing hears of an abort; each step has its limit, and the line is closed then.
+  // Loaded here, because most services run without NATS.
+  const { connect } = await import("@nats-io/transport-node");
   const connection = await connect({
     servers: `${hostname}:${address.port}`,
     ...credentials(decodeURIComponent(username), decodeURIComponent(password)),
