@@ -126,7 +126,7 @@ async function wrongCounts(
         from session_events
       ) kept group by session_id
     ) held on held.session_id = s.id
-    where s.id = any (${[...sessionIds]})
+    where s.id in ${sql([...sessionIds])}
       and (s.row_count <> coalesce(held.n, 0) or s.payload_bytes <> coalesce(held.bytes, 0))`;
   return wrong.map(
     ({ id, says, holds }) => `${id}: says that it holds ${says}, and holds ${holds}`,

@@ -41,13 +41,13 @@ export async function readWitness(
   return sql.begin("isolation level repeatable read", async (now) => {
     const messages = await now<Fields[]>`
       select session_id, seq::text, 1 as event_count, id, event_type, payload, ${micros}, null as run_id
-      from session_messages where session_id = any (${ids}) order by session_id, session_messages.seq`;
+      from session_messages where session_id in ${now(ids)} order by session_id, session_messages.seq`;
     const events = await now<Fields[]>`
       select session_id, seq::text, event_count, id, event_type, payload, ${micros}, run_id
-      from session_events where session_id = any (${ids}) order by session_id, session_events.seq`;
+      from session_events where session_id in ${now(ids)} order by session_id, session_events.seq`;
     const counters = await now<{ id: string; messages: string; events: string }[]>`
       select id, message_seq::text as messages, event_seq::text as events
-      from sessions where id = any (${ids})`;
+      from sessions where id in ${now(ids)}`;
     return {
       rows: [
         ...messages.map((fields) => rowOf("messages", fields)),
