@@ -1,8 +1,9 @@
 /**
- * Where a session stands, asked by every watch that begins. At most one query is in flight; all who
- * ask meanwhile share the next one, so a thousand watches that begin together cost two or three
- * queries. Nobody is given an answer whose query began before the question: it could be older than
- * a cursor in the caller's hand, or than a commit that was published before the watch was there.
+ * Answers where a session stands, which every starting watch asks. At most one query is in flight.
+ * All questions that arrive meanwhile share the next query, so a thousand watches that start
+ * together cost two or three queries. An answer never comes from a query that began before the
+ * question: such an answer could be older than the caller's cursor, or than a commit that was
+ * published before the watch existed.
  */
 import type { SessionHead } from "../store/rows.ts";
 import type { Reads } from "./reads.ts";

@@ -2,23 +2,26 @@ import assert from "node:assert/strict";
 import type { Backoff } from "../base/backoff.ts";
 
 export interface LiveLimits {
-  /** Above it a watch is refused with TOO_MANY_WATCHERS. */
+  /** Above this number a watch is refused with TOO_MANY_WATCHERS. */
   readonly watchersMax: number;
-  /** Of one session, both streams together. */
+  /** Watchers of one session, both streams together. */
   readonly watchersPerSessionMax: number;
-  /** Newest rows held of one stream of a session. */
+  /** Newest rows held of one stream of one session. */
   readonly windowRowsMax: number;
   readonly windowBytesMax: number;
-  /** Of all windows together; above it the one that was appended to the longest ago is emptied. */
+  /** Bytes of all windows together. Above it, the window with the oldest append is emptied. */
   readonly windowsBytesMax: number;
-  /** One delivery to a watcher, one read of the table: what a watcher that stands still can hold. */
+  /** Rows of one delivery and of one read of the table. An idle watcher may hold that many. */
   readonly pageRowsMax: number;
   readonly pageBytesMax: number;
-  /** Pages asked of the table at once; further ones wait their turn. */
+  /** Pages read from the table at once; further reads wait for their turn. */
   readonly pageReadsMax: number;
-  /** A read that is not answered by then has failed; above the database's statement timeout. */
+  /**
+   * A read without an answer by then has failed. The limit is above the statement timeout of the
+   * database.
+   */
   readonly readLimitMs: number;
-  /** Sessions in one query for heads on behalf of watches that begin. */
+  /** Sessions in one query for heads on behalf of starting watches. */
   readonly headIdsMax: number;
   readonly headPollIntervalMs: number;
 }
@@ -30,17 +33,17 @@ export const LIVE_LIMITS: LiveLimits = {
   windowRowsMax: 512,
   windowBytesMax: 1_048_576,
   windowsBytesMax: 67_108_864,
-  // Small, because every watcher that stands still may hold one: 4,096 times this is 512 MiB.
+  // Small, because every idle watcher may hold one page: 4,096 times this is 512 MiB.
   pageRowsMax: 256,
   pageBytesMax: 131_072,
-  // Half of the default pool: a crowd that comes back after a restart must leave room for pushes.
+  // Half of the default pool: many watchers that return after a restart must leave room for pushes.
   pageReadsMax: 5,
   readLimitMs: 10_000,
   headIdsMax: 1_000,
   headPollIntervalMs: 1_000,
 };
 
-/** Between tries of a read that failed. */
+/** The delays between tries of a failed read. */
 export const READ_RETRY: Backoff = { minMs: 50, maxMs: 5_000 };
 
 export function checkLiveLimits(limits: LiveLimits): void {

@@ -1,14 +1,14 @@
 /**
- * Live delivery: which sessions are watched, by how many, and who must hear of a commit. The design
- * is in docs/watch.md; this file only keeps the book.
+ * Live delivery: which sessions are watched, by how many watchers, and which watchers a commit
+ * wakes. The design is in docs/watch.md; this file keeps the registry.
  *
  *   ingest ── committed ──►  Tail (window) ◄── one read ── table
  *   delete ── deleted ────►    │  wakes                      ▲ a page each
  *   poll ────── found ──────►  ▼                             │
  *   others ──── hinted ────► Watcher (cursor) ───────────────┘──► handler
  *
- * A session is in the book while somebody watches it, each of its two streams with a tail of its
- * own while somebody watches that one. A commit of a session that nobody watches costs one look-up.
+ * A session is in the registry while it has a watcher. Each of its two streams has its own tail
+ * while that stream has a watcher. A commit of a session without watchers costs one look-up.
  */
 import type { Charge } from "../base/charge.ts";
 import type { Clock } from "../base/clock.ts";
@@ -39,27 +39,33 @@ import { WindowMemory } from "./window-memory.ts";
 export interface WatchRequest<S extends StreamName> {
   readonly stream: S;
   readonly sessionId: string;
-  /** Its abort ends the watch; the only way while the watch waits. */
+  /**
+   * An abort ends the watch. While the watch waits, nothing else can end it from the caller's side.
+   */
   readonly signal: AbortSignal;
-  /** Takes a seat for the caller, or throws the refusal; absent: all watches are of one caller. */
+  /**
+   * Takes a seat for the caller, or throws the refusal. When absent, all watches belong to one
+   * caller.
+   */
   readonly takeSeat?: TakeSeat;
 }
 
 export type TakeSeat = (seats: FairShare, refusal: () => ServiceError) => Charge;
 
 export interface Live extends Unit, WakeUps {
-  /** Rows that are on disk, those of one session in their order. Never throws, never waits. */
+  /** Rows that are on disk; rows of one session arrive in order. Never throws, never waits. */
   committed(rows: readonly StoredRow[]): void;
   /** The session is deleted: its watches end with SESSION_DELETED. */
   deleted(sessionId: string): void;
-  /** Rows at its beginning were erased: no watcher gets them from memory any more. */
+  /** Rows at the session's beginning were erased: no watcher gets them from memory any more. */
   erased(sessionId: string): void;
-  /** Another database server answers: what was seen of the one before is looked up. */
+  /** Another database server answers: the last rows seen from the previous server are looked up. */
   otherServer(): void;
   /**
-   * A watcher that hears of every commit from here on, and knows where the session stands. Rejects
-   * when there are too many, the session is deleted, the service stops, or the database is not
-   * there. Whoever gets one calls its `leave`, or runs its `follow` to an end.
+   * Resolves with a watcher that hears of every later commit and knows where the session stands.
+   * Rejects when there are too many watchers, the session is deleted, the service stops, or the
+   * database is unavailable. The caller must call `leave` on the watcher, or run its `follow` to
+   * the end.
    */
   attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>>;
   counts(): LiveCounts;
@@ -77,7 +83,7 @@ export interface LiveDependencies {
   readonly log: Log;
   readonly metrics?: LiveMetrics;
   readonly timers?: Timers;
-  /** Told of each session whose newest rows the database has lost. */
+  /** Called for each session whose newest rows the database has lost. */
   readonly lost?: (sessionId: string) => void;
 }
 
@@ -92,9 +98,9 @@ class LiveBook implements Live {
   readonly #poll: HeadPoll;
   readonly #toldLost: (sessionId: string) => void;
   readonly #tails: Tails = { messages: new Map(), events: new Map() };
-  /** Of the service … */
+  /** The seats of the service. */
   readonly #seats: FairShare;
-  /** … and of each session that is watched. */
+  /** The seats of each watched session. */
   readonly #seatsOfSessions = new Map<string, FairShare>();
   #stopped = false;
 
@@ -124,7 +130,7 @@ class LiveBook implements Live {
   }
 
   async start(): Promise<void> {
-    // Nothing runs before somebody watches.
+    // Nothing runs before the first watch.
   }
 
   async stop(): Promise<void> {
@@ -184,12 +190,15 @@ class LiveBook implements Live {
     for (const [sessionId, before] of seen) this.#found(sessionId, heads.get(sessionId), before);
   }
 
-  /** How far the streams of the session were, before somebody asks how far they are. */
+  /** The positions of the session's streams, noted before the question for its head. */
   #seenOf(sessionId: string): ReadonlyMap<AnyTail, bigint> {
     return new Map(this.#tailsOf(sessionId).map((tail) => [tail, tail.seenSeq]));
   }
 
-  /** Where it stands, or that it is not there. A head that is below one seen before the question is news. */
+  /**
+   * Applies an answered head, or the absence of the session. A head below one that was seen before
+   * the question means lost rows.
+   */
   #found(
     sessionId: string,
     head: SessionHead = NOT_THERE,
@@ -207,7 +216,7 @@ class LiveBook implements Live {
     return [...messages.values(), ...events.values()].filter((tail) => tail.isDoubted);
   }
 
-  /** Looks up what was seen last through each tail that is doubted. */
+  /** Looks up the last row that was seen through each doubted tail. */
   async #settleDoubts(): Promise<void> {
     const doubted = this.#doubted.map((tail) => ({ tail, doubts: tail.doubts, seen: tail.seen }));
     const lost = await this.#reads.lostOf(doubted.map(({ seen }) => seen));
@@ -227,7 +236,7 @@ class LiveBook implements Live {
   hinted(sessionId: string, head: SessionHead): void {
     const tails = this.#tailsOf(sessionId);
     for (const tail of tails) tail.hinted(headOf(head, tail.stream));
-    // A watch ends by what the table says, and not by hearsay.
+    // A watch ends by the state of the table, and never by a hint alone.
     if (head.deleted && tails.length > 0) this.#poll.now();
   }
 
@@ -268,8 +277,8 @@ class LiveBook implements Live {
         const head = await this.#heads.ask(sessionId);
         this.#poll.reached();
         this.#found(sessionId, head, before);
-        // A session that lost rows, or of which that is not known, is begun with again: a watch that
-        // begins has seen none of them.
+        // After a loss of rows, or a doubt, the attach starts again with another watcher, which has
+        // seen none of the lost rows.
         const isLost = tail.ended?.reason === "CURSOR_BEYOND_HEAD";
         if (!isLost && !tail.isDoubted && tail.doubts === doubts) {
           watcher.begin(head);
@@ -298,7 +307,10 @@ class LiveBook implements Live {
     }
   }
 
-  /** Counts a watcher in; its tail is there before the head is asked for, so it misses nothing. */
+  /**
+   * Counts a watcher in. Its tail exists before the head is asked for, so the watcher misses
+   * nothing.
+   */
   #enter<S extends StreamName>(stream: S, sessionId: string): Tail<S> {
     const tail = this.#tails[stream].get(sessionId) ?? new Tail<S>(this.#parts, stream, sessionId);
     this.#tails[stream].set(sessionId, tail);
@@ -317,7 +329,7 @@ class LiveBook implements Live {
     if (tail.watchers > 0) return;
     tail.close();
     const tails = this.#tails[tail.stream];
-    // One that has ended is out of the book already, and another may be there in its place.
+    // A tail that has ended is out of the registry already, and another may be in its place.
     if (tails.get(tail.sessionId) === tail) tails.delete(tail.sessionId);
   }
 

@@ -1,13 +1,13 @@
 /**
- * Every read that live delivery makes of the table: few pages at once, so that thousands of watchers
- * that come back together leave the pool to the pushes; each with an end, in one way or another; and
- * an end of all that can be waited for. Those whose turn has not come wait in order, at most as many
- * as there are watchers and windows.
+ * Every read that live delivery makes of the table. Only few pages are read at once, so thousands
+ * of watchers that return together leave the pool to the pushes. Every read ends, and `close` waits
+ * for all of them. The other reads wait in order; at most one waits for each watcher and each
+ * window.
  *
- * A read that is not answered in time has failed, because much waits on one: a poll that hangs would
- * blind the replica to all others. The server's statement_timeout is no help when the answer is lost
- * on the way, or when the question never left: postgres.js 3.4.9 can keep one for ever on a
- * connection that was cut while a write was pending (test/postgres/watch.test.ts met it).
+ * A read that is not answered in time has failed, because much depends on one: a poll that hangs
+ * would hide the commits of all other replicas. The server's statement_timeout is no help when the
+ * answer is lost on the way, or when the question never left: postgres.js 3.4.9 can keep one for
+ * ever on a connection that was cut while a write was pending (test/postgres/watch.test.ts met it).
  */
 import { ServiceError } from "../base/errors.ts";
 import type { LedgerReader, PageAfter, Seen } from "../store/reader.ts";
@@ -34,7 +34,7 @@ export class Reads {
     this.#limits = limits;
   }
 
-  /** Whoever aborts before the turn has come gives it up; a read that runs is not cancelled. */
+  /** An abort before the turn gives the turn up; a running read is not cancelled. */
   async pageAfter<S extends StreamName>(
     request: PageAfter<S>,
     signal?: AbortSignal,
@@ -56,7 +56,7 @@ export class Reads {
     return this.#run(() => this.#reader.lostOf(seen));
   }
 
-  /** No read begins any more; resolves when none runs. */
+  /** Prevents further reads; resolves when none runs. */
   async close(): Promise<void> {
     this.#closed = true;
     await Promise.allSettled(this.#running);
@@ -94,7 +94,7 @@ export class Reads {
     }
   }
 
-  /** The turn goes to whoever waits the longest, and is given back when nobody does. */
+  /** Gives the turn to the read that has waited the longest, or frees it when none waits. */
   #passOn(): void {
     for (const next of this.#turns) {
       this.#turns.delete(next);

@@ -1,21 +1,23 @@
 /**
- * The end of one watched stream of a session: its window, those who wait at its head, and the one
- * read that fills it for all of them. It exists while somebody watches.
+ * The end of one watched stream of a session: its window, the watchers that wait at its head, and
+ * the one read that fills the window for all of them. A tail exists while its stream has a watcher.
  *
- *   opening ── first head ──► open ── nobody watches, deleted, stop ──► ended
+ *   opening ── first head ──► open ── no watcher, deleted, stop ──► ended
  *
- * While it opens, commits of this replica only raise what is known, so none between the question for
- * the head and the answer is forgotten. While it is open, a commit that connects is appended and
- * wakes who waits. What is known beyond the head is read by one page at a time, and only while
- * somebody waits: those who are behind the window read for themselves, and those who are not asking
- * need nothing. A read that fails is made again, later and later; watchers stay.
+ * While the tail is opening, a commit of this replica only raises the known head, so no commit
+ * between the question for the head and its answer is forgotten. While the tail is open, a commit
+ * whose number follows the head is appended and wakes the waiting watchers. Known rows above the
+ * head are read one page at a time, and only while a watcher waits: watchers below the window's
+ * floor read for themselves, and busy watchers need nothing. A failed read is tried again with a
+ * growing delay; watchers stay.
  *
  *   open ── doubt ──► doubted ── trust, then the next head ──► open
  *                        └────── end: rows that were seen are lost ──► ended
  *
- * A database may go back: a standby that lacks the newest rows is promoted, or a backup is restored. A
- * tail that has reason to believe so gives nothing to anybody until the last row that was seen through
- * it has been looked up; when another row has its number, everything from some row on is lost.
+ * A database may go back in time: a standby without the newest rows is promoted, or a backup is
+ * restored. When a tail suspects that, it delivers nothing until the last row that was seen through
+ * it has been looked up. If another row has that row's number, or the stream's head is lower than a
+ * head that was seen, rows are lost and the tail ends.
  */
 import { backoffMs } from "../base/backoff.ts";
 import type { ServiceError } from "../base/errors.ts";
@@ -39,14 +41,17 @@ import {
 } from "./window.ts";
 import type { WindowMemory } from "./window-memory.ts";
 
-/** A row as the window holds it. */
+/** A row in the window. */
 export interface Held<S extends StreamName> extends Row {
   readonly row: RowOf<S>;
-  /** When its commit was published here, on the monotonic clock; `undefined` if it was read. */
+  /**
+   * The time its commit was published here, on the monotonic clock; `undefined` if the row was
+   * read.
+   */
   readonly publishedAtMs: number | undefined;
 }
 
-/** Somebody who waits at the head. */
+/** A watcher that waits at the head. */
 export interface Waiter {
   wake(): void;
 }
@@ -57,23 +62,23 @@ export interface TailParts {
   readonly timers: Timers;
   readonly log: Log;
   readonly limits: LiveLimits;
-  /** A commit has a number that was seen already, and no row that is held. */
+  /** A commit has a number that was seen already, and the window does not hold that row. */
   readonly repeated: (sessionId: string) => void;
 }
 
 export class Tail<S extends StreamName> {
   readonly stream: S;
   readonly sessionId: string;
-  /** Counted by whoever keeps the book of the tails. */
+  /** Counted by the registry of the tails. */
   watchers = 0;
   readonly #parts: TailParts;
   readonly #waiting = new Set<Waiter>();
   #window: Window<Held<S>> | undefined;
-  /** The highest number heard of while the tail opens. */
+  /** The highest number that a commit or hint stated while the tail was opening. */
   #heard = 0n;
   /** The highest number that is known to have been committed. */
   #seenSeq = 0n;
-  /** The last row that was given to anybody, or could have been. */
+  /** The last row that a watcher was given, or could have been given. */
   #seenRow: Seen["row"];
   #doubts = 0;
   #isDoubted = false;
@@ -93,7 +98,7 @@ export class Tail<S extends StreamName> {
     return this.#window?.bytes ?? 0;
   }
 
-  /** The table could not be read; what is known to be there is late. */
+  /** True when the table could not be read, so known rows arrive late. */
   get degraded(): boolean {
     return this.#failures > 0 && this.#window !== undefined && needsRead(this.#window);
   }
@@ -116,12 +121,15 @@ export class Tail<S extends StreamName> {
     return this.#isDoubted;
   }
 
-  /** How often it was doubted: what was asked before the last time says nothing. */
+  /**
+   * How often the tail was doubted: an answer to a question from before the last doubt proves
+   * nothing.
+   */
   get doubts(): number {
     return this.#doubts;
   }
 
-  /** What is held and what was seen may be lost: nobody gets anything before `trust`. */
+  /** Held and seen rows may be lost: no watcher gets anything before `trust`. */
   doubt(): void {
     if (this.#closed) return;
     this.#doubts += 1;
@@ -132,7 +140,7 @@ export class Tail<S extends StreamName> {
     this.#isDoubted = true;
   }
 
-  /** The last row that was seen is there; the next head opens the tail again. */
+  /** The last seen row exists; the next head opens the tail again. */
   trust(): void {
     this.#isDoubted = false;
   }
@@ -146,12 +154,12 @@ export class Tail<S extends StreamName> {
     this.#seenRow = { seq: row.seq, id: row.id };
   }
 
-  /** A number that is in the table for sure, below which the window has nothing. */
+  /** A number that is certainly in the table; the window holds nothing below it. */
   get floor(): bigint {
     return this.#window?.floor ?? 0n;
   }
 
-  /** The stream has got to `head`, as read from the table; the first time opens the tail. */
+  /** The table says that the stream stands at `head`; the first call opens the tail. */
   found(head: bigint): void {
     if (this.#closed || this.#isDoubted) return;
     if (head > this.#seenSeq) this.#seenSeq = head;
@@ -161,8 +169,8 @@ export class Tail<S extends StreamName> {
   }
 
   /**
-   * The stream has got to `head`, as heard. That opens nothing: what is below a window's floor has to
-   * be in the table for sure, and a hint may be wrong.
+   * A hint says that the stream stands at `head`. A hint never opens the tail: rows below a
+   * window's floor must certainly be in the table, and a hint may be wrong.
    */
   hinted(head: bigint): void {
     if (this.#closed) return;
@@ -174,12 +182,12 @@ export class Tail<S extends StreamName> {
     this.#read();
   }
 
-  /** Rows that were committed here, in order; they may be known already, and need not connect. */
+  /** Rows committed here, in order; they may be known already, and need not follow the head. */
   committed(rows: readonly RowOf<S>[], publishedAtMs: number): void {
     if (this.#closed) return;
     const [first] = rows;
     if (first !== undefined && first.seq <= this.#seenSeq && !this.#isDoubted) {
-      // Ordinarily a page was quicker than the answer of the commit.
+      // Ordinarily a page read was faster than the answer of the commit.
       if (!this.#holds(first)) this.#parts.repeated(this.sessionId);
     }
     if (this.#window === undefined) {
@@ -202,7 +210,7 @@ export class Tail<S extends StreamName> {
     return take(this.#window, cursor, { rowsMax: pageRowsMax, bytesMax: pageBytesMax });
   }
 
-  /** `waiter` is woken, once, when there may be something for it. */
+  /** Wakes `waiter` once, when the tail may have something for it. */
   wait(waiter: Waiter): void {
     this.#waiting.add(waiter);
     this.#read();
@@ -222,7 +230,7 @@ export class Tail<S extends StreamName> {
     if (this.#window !== undefined) this.#become(emptied(this.#window));
   }
 
-  /** Nobody gets anything from here any more, and everybody is told why. */
+  /** Ends the tail and tells every watcher the reason. */
   end(reason: ServiceError): void {
     this.#ended ??= reason;
     this.close();
@@ -286,20 +294,21 @@ export class Tail<S extends StreamName> {
     this.#failures += 1;
     const { log, timers } = this.#parts;
     const { stream, sessionId } = this;
-    // Once an outage, not once a try: thousands of tails may be in the same one.
+    // Logged once per outage and not once per try: thousands of tails may be in the same outage.
     if (this.#failures === 1) log.warn({ stream, sessionId, err: error }, "live read failed");
     const delayMs = backoffMs(READ_RETRY, this.#failures - 1, Math.random());
     this.#cancelRetry = timers.after(delayMs, () => {
       this.#reading = false;
-      if (!this.degraded) this.#failures = 0; // Commits here have brought what was missing.
+      // Commits on this replica have delivered the missing rows.
+      if (!this.degraded) this.#failures = 0;
       this.#read();
     });
-    if (this.#failures === 1) this.wakeAll(); // They have to say that they are late.
+    if (this.#failures === 1) this.wakeAll(); // The watchers must report that they are late.
   }
 }
 
-// Heap of an event row beside its payload: 0.8 KB as the window holds it and 0.3 KB for the message
-// made of it (after a collection, 100,000 rows, Node 24.21).
+// Heap per event row beside its payload: 0.8 KB for the row in the window and 0.3 KB for the
+// message made from it (after a collection, 100,000 rows, Node 24.21).
 const ROW_BYTES = 1_120;
 
 function held<S extends StreamName>(
@@ -315,7 +324,7 @@ function held<S extends StreamName>(
   }));
 }
 
-/** One byte a character: most text is, and a bound need not be exact. */
+/** Counts one byte per character: most text is ASCII, and the bound need not be exact. */
 function bytesOf(row: StoredRow): number {
   const beside =
     row.stream === "messages"

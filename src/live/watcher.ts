@@ -1,14 +1,14 @@
 /**
- * One watch: a cursor, and what it does next.
+ * One watch: a cursor and its next step.
  *
  *   cursor below the window's floor ──► a page of the table, a delivery
  *   cursor below the window's head  ──► rows of the window, a delivery
  *   cursor at the head              ──► wait until the tail changes
  *
- * The consumer pulls: while it does not, nothing is read and nothing is buffered for it, so a slow
- * one falls behind the window and pages. Before every step the watcher looks whether it has ended
- * and whether its state has changed. The only promise that stays pending is the one of a wait; an
- * abort, the end of the tail and the end of a delay resolve it.
+ * The consumer pulls. While the consumer does not pull, the watcher reads nothing and buffers
+ * nothing, so the cursor of a slow consumer drops below the window and reads pages. Before every
+ * step the watcher checks whether it has ended and whether its state has changed. Only the promise
+ * of a wait stays pending; an abort, the end of the tail and the end of a delay resolve it.
  */
 import { backoffMs } from "../base/backoff.ts";
 import type { Clock } from "../base/clock.ts";
@@ -21,29 +21,32 @@ import type { Reads } from "./reads.ts";
 import type { Held, Tail } from "./tail.ts";
 import type { Timers } from "../base/timers.ts";
 
-/** Where a watch stands; WatchState of the contract says what each means. */
+/** The state of a watch; WatchState of the contract defines each one. */
 export type Standing = "catching_up" | "live" | "degraded";
 
 export type Delivery<S extends StreamName> =
-  /** The next rows, in order. `shared` rows are the same objects for every watcher they go to. */
+  /**
+   * The next rows, in order. Rows with `shared` are the same objects for every watcher that gets
+   * them.
+   */
   | { readonly kind: "rows"; readonly rows: readonly RowOf<S>[]; readonly shared: boolean }
-  /** The watch has a new standing, having looked at every number up to `seq`. */
+  /** The watch has a new standing, after every number up to `seq` was delivered or found absent. */
   | { readonly kind: "standing"; readonly standing: Standing; readonly seq: bigint };
 
 export interface Follow {
-  /** The last number the caller has; its place in a merged row is resolved already. */
+  /** The last number the caller has. A cursor inside a merged row is resolved before. */
   readonly after: bigint;
-  /** Deliver up to this number, then end. */
+  /** The watch delivers up to this number, then ends. */
   readonly until: bigint | undefined;
 }
 
 /**
- * The lag is observed for watchers that were waiting; one that comes later is late by its own
- * choice.
+ * The lag is observed only for watchers that were waiting; a watcher below the head is late by its
+ * own choice.
  */
 export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds" | "limitUse">;
 
-/** What all watchers share. */
+/** The parts that all watchers share. */
 export interface WatcherParts {
   readonly reads: Reads;
   readonly timers: Timers;
@@ -51,13 +54,13 @@ export interface WatcherParts {
   readonly metrics: LiveMetrics | undefined;
   readonly limits: LiveLimits;
   readonly clock: Clock;
-  /** Whether what other replicas commit comes late at present. */
+  /** True while commits of other replicas arrive late. */
   readonly othersAreLate: () => boolean;
 }
 
 export interface OneWatch<S extends StreamName> {
   readonly tail: Tail<S>;
-  /** Its abort ends the watch. */
+  /** An abort ends the watch. */
   readonly signal: AbortSignal;
   readonly onLeave: () => void;
 }
@@ -85,7 +88,7 @@ export class Watcher<S extends StreamName> {
     return this.#head;
   }
 
-  /** The session's head, read after the watcher was there to hear of commits. */
+  /** The session's head, read after the watcher began to hear of commits. */
   begin(head: SessionHead | undefined): void {
     this.#head = head;
     this.throwIfEnded();
@@ -96,14 +99,16 @@ export class Watcher<S extends StreamName> {
     if (ended !== undefined) throw ended;
   }
 
-  /** A field, because it is handed over as a listener: one closure a watcher, none a wait. */
+  /**
+   * A field, because it is passed as a listener: one closure per watcher instead of one per wait.
+   */
   readonly wake = (): void => {
     const wake = this.#wake;
     this.#wake = undefined;
     wake?.();
   };
 
-  /** Idempotent; `follow` does it when it ends, but it may never be begun. */
+  /** Idempotent. `follow` calls it at its end, but a watcher may leave without `follow`. */
   leave(): void {
     if (this.#left) return;
     this.#left = true;
@@ -112,7 +117,7 @@ export class Watcher<S extends StreamName> {
     this.#onLeave();
   }
 
-  /** Ends when `until` is reached or the signal aborts; throws what ended the tail. */
+  /** Ends when `until` is reached or the signal aborts; throws the error that ended the tail. */
   async *follow({ after, until }: Follow): AsyncGenerator<Delivery<S>, void, undefined> {
     const beganAt = this.#head === undefined ? 0n : headOf(this.#head, this.#tail.stream);
     let cursor = after;
@@ -144,7 +149,7 @@ export class Watcher<S extends StreamName> {
           yield { kind: "rows", rows: wanted, shared: taken.kind === "rows" };
         }
       }
-      // Whoever aborted may say why the watch ends; a caller that left need not be told.
+      // The reason of the abort may be an error for the caller; a caller that left gets no error.
       if (this.#signal.reason instanceof ServiceError) throw this.#signal.reason;
     } finally {
       this.leave();
@@ -178,7 +183,7 @@ export class Watcher<S extends StreamName> {
     return { rows: held.map(({ row }) => row), seq: held.at(-1)?.lastSeq ?? 0n };
   }
 
-  /** A page of the table after `cursor`, and the number up to which there is nothing else in it. */
+  /** A page of the table after `cursor`, and the number up to which the table has no other rows. */
   async #page(cursor: bigint): Promise<{ rows: readonly RowOf<S>[]; seq: bigint }> {
     const { reads, limits, log } = this.#parts;
     const { stream, sessionId } = this.#tail;
@@ -192,12 +197,12 @@ export class Watcher<S extends StreamName> {
       const request = { stream, sessionId, after: cursor, ...page };
       const rows = await reads.pageAfter(request, this.#signal);
       this.#failures = 0;
-      // The page may be of another history than what the caller has.
+      // The page may come from a different history than the caller's rows.
       if (this.#tail.doubts !== doubts) return { rows: [], seq: cursor };
       const last = rows.at(-1);
       this.#tail.saw(last);
-      // Everything up to the floor was committed before the read began: if none of it is there, it
-      // was erased, and asking again would only spin.
+      // Every row up to the floor was committed before the read began. If none is there, those rows
+      // were erased, and a second read would find nothing either.
       return { rows, seq: last === undefined ? floor : lastSeqOf(last) };
     } catch (error) {
       if (this.#hasEnded) return { rows: [], seq: cursor };

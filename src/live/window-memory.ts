@@ -1,17 +1,17 @@
 /**
- * What all windows hold together, bounded. Above the bound the windows that were appended to the
- * longest ago are emptied, whole: their watchers have most likely taken all of it, and one that has
+ * Bounds the memory of all windows together. Above the bound, the windows with the oldest appends
+ * are emptied completely: their watchers most likely have all rows already, and a watcher that has
  * not reads the table.
  */
 interface Holder {
   readonly heldBytes: number;
-  /** Lets go of every row; calls `changed`. */
+  /** Drops every row; calls `changed`. */
   empty(): void;
 }
 
 export class WindowMemory {
   readonly #bytesMax: number;
-  /** Those that hold rows, the one appended to the longest ago first. */
+  /** The windows that hold rows; the one with the oldest append comes first. */
   readonly #holders = new Set<Holder>();
   #bytes = 0;
 

@@ -1,21 +1,22 @@
 /**
- * The newest rows of one watched session, as one replica knows them. Watchers are only cursors: what
- * they need is in the window, or further back in the table, or not committed yet.
+ * The newest rows of one watched session, as one replica knows them. Watchers are only cursors: the
+ * rows they need are in the window, further back in the table, or not committed yet.
  *
- *   table ── page ──► a watcher that is behind the window (at its own pace)
- *   table ── one read, whoever asks ──► window ──► every watcher that is inside it
+ *   table ── page ──► a watcher below the window's floor (at its own pace)
+ *   table ── one shared read ──► window ──► every watcher inside it
  *   commit on this replica, the next number ──────────▲
  *
  * Numbers are contiguous, so `head + 1` is the only row that may be appended without asking the
- * table. A commit that does not connect, and a hint that another replica is further, only raise
- * `known`; the caller then reads from `head` until the two are equal. Losing a hint costs time, and
- * a slow watcher costs one page at a time; neither costs another watcher anything.
+ * table. A commit with a later number, and a hint of a commit by another replica, only raise
+ * `known`; the caller then reads from `head` until the two are equal. A lost hint costs time, and a
+ * slow watcher costs one page at a time; neither costs another watcher anything.
  *
- * A window is a value: no function changes the one it is given. So that a commit does not copy
- * thousands of rows, successive windows share one array, of which each sees the part from `start`
- * to `end`: a row is pushed behind the end of the newest, where no older window looks. The array is
- * cut to what is held once more of it is dead than alive, in rows or in bytes, so an append costs
- * the same however many rows are held, and memory stays within twice the limits and one row.
+ * A window is a value: no function changes its argument. A commit must not copy thousands of rows,
+ * so successive windows share one array, and each window sees the part from `start` to `end`. A new
+ * row is pushed after the end of the newest window, where no older window looks. The array is cut
+ * to the held rows when the dead part is larger than the live part, in rows or in bytes. So an
+ * append costs the same however many rows are held, and memory stays within twice the limits and
+ * one row.
  */
 export interface Row {
   readonly firstSeq: bigint;
@@ -24,19 +25,19 @@ export interface Row {
 }
 
 export interface Window<R extends Row = Row> {
-  /** Held rows are those from `start` to `end`, contiguous, oldest first. */
+  /** The held rows are those from `start` to `end`, contiguous, oldest first. */
   readonly shared: R[];
   readonly start: number;
   readonly end: number;
-  /** Of the held rows. */
+  /** Bytes of the held rows. */
   readonly bytes: number;
-  /** Of the rows in `shared` that are no longer held. */
+  /** Bytes of the rows in `shared` that are no longer held. */
   readonly deadBytes: number;
   /** The number before the oldest held row; a cursor below it must read the table. */
   readonly floor: bigint;
   /** The last number held. */
   readonly head: bigint;
-  /** The highest number that anyone has heard of; never below `head`. */
+  /** The highest number that a commit, a read or a hint has stated; never below `head`. */
   readonly known: bigint;
 }
 
@@ -45,18 +46,21 @@ export interface WindowLimits {
   readonly bytesMax: number;
 }
 
-/** Opens at the session's head as just read, holding nothing. */
+/** Opens an empty window at the session's head, which was just read. */
 export function openWindow<R extends Row>(head: bigint): Window<R> {
   const nothing = { shared: [], start: 0, end: 0, bytes: 0, deadBytes: 0 };
   return { ...nothing, floor: head, head, known: head };
 }
 
-/** Another replica has committed up to `head`, or has not and the hint is old. */
+/** A hint that another replica has committed up to `head`; the hint may be old. */
 export function hint<R extends Row>(window: Window<R>, head: bigint): Window<R> {
   return head > window.known ? { ...window, known: head } : window;
 }
 
-/** Rows committed here, or read from the table after `head`; what does not connect is only a hint. */
+/**
+ * Appends rows that were committed here, or read from the table after `head`. Rows that do not
+ * follow the head count as a hint.
+ */
 export function append<R extends Row>(
   window: Window<R>,
   rows: readonly R[],
@@ -67,7 +71,7 @@ export function append<R extends Row>(
     if (row.lastSeq > known) known = row.lastSeq;
     if (row.firstSeq !== head + 1n) continue;
     if (end !== shared.length) {
-      // Somebody has appended to this same window before, and that other future must not change.
+      // Another append to this same window has pushed rows already, and its result must not change.
       shared = shared.slice(start, end);
       end -= start;
       start = 0;
@@ -82,10 +86,10 @@ export function append<R extends Row>(
 }
 
 /**
- * A page of the table, asked for after `head` when `known` was the highest number heard of. Rows
- * that are missing below its first row are erased ones: the window goes on behind them. When a page
- * brings nothing though nobody has heard of more since it was asked for, there is nothing: to ask
- * again at once would spin, so the next hint is waited for.
+ * Adds a page of the table that was read after `head` when `known` was the highest stated number.
+ * Rows missing below the page's first row were erased: the window continues after the gap. When a
+ * page is empty and `known` has not risen since the read began, the rows do not exist. Another read
+ * at once would repeat that answer, so the caller waits for the next hint.
  */
 export function fill<R extends Row>(
   window: Window<R>,
@@ -103,7 +107,7 @@ export function fill<R extends Row>(
   return moved ? filled : { ...filled, known: filled.head };
 }
 
-/** Lets go of every row and stays where it is. */
+/** Drops every row and keeps its position. */
 export function emptied<R extends Row>(window: Window<R>): Window<R> {
   return { ...openWindow<R>(window.head), known: window.known };
 }
@@ -114,12 +118,15 @@ export function needsRead(window: Window): boolean {
 
 export type Taken<R extends Row> =
   | { readonly kind: "rows"; readonly rows: readonly R[] }
-  /** Behind the window: read a page of the table from the cursor. */
+  /** The cursor is below the window's floor: read a page of the table from the cursor. */
   | { readonly kind: "page" }
   /** Nothing new: wait until the window changes. */
   | { readonly kind: "wait" };
 
-/** What a watcher at `cursor` (the last number it has) gets next; at least one row if there is one. */
+/**
+ * The next step of a watcher at `cursor` (the last number it has); at least one row if there is
+ * one.
+ */
 export function take<R extends Row>(
   window: Window<R>,
   cursor: bigint,

@@ -1,17 +1,17 @@
 /**
- * What one instance tells the others: which sessions have got how far, as one line of ASCII.
+ * The text that one instance sends to the others: sessions and their heads, as one line of ASCII.
  *
  *   1 <who says it> <session>/<messages>/<events> <session>/<messages>/<events>/d …
  *   1 <who says it> *
  *
- * Numbers are heads, 0 where nothing is said; `d` is a deletion; `*` says that anything may have
- * happened. The 1 is the form. Whatever cannot be read, the forms of later versions among it, is a
- * `*`: it was meant to wake somebody.
+ * The numbers are heads; 0 means "not stated". `d` is a deletion. `*` means that anything may have
+ * happened. The leading 1 is the version of the format. A text that cannot be decoded (for example
+ * from a later version) counts as `*`, because its sender wanted to wake somebody.
  */
 import type { SessionHead } from "../../store/rows.ts";
 
 export interface Announcement {
-  /** The instance it comes from; empty when it could not be read. */
+  /** The instance that sent it; empty when the text could not be decoded. */
   readonly from: string;
   readonly sessions: ReadonlyMap<string, SessionHead> | "any";
 }
@@ -21,7 +21,10 @@ export const ANNOUNCEMENT_BYTES_MAX = 7_999;
 
 const FORM = "1";
 const ANY = "*";
-/** What a session id may hold to be written here, all of it one byte: more than the contract allows. */
+/**
+ * The characters that a session id may have in an announcement, all of one byte. The contract
+ * allows fewer.
+ */
 const ID_FORM = /^[!-.0-~]+$/;
 const ENTRY_FORM = /^([!-.0-~]+)\/(\d{1,19})\/(\d{1,19})(\/d)?$/;
 

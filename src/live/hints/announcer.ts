@@ -1,13 +1,13 @@
 /**
- * Tells the other instances what this one has committed and deleted.
+ * Tells the other instances about the commits and deletions of this one.
  *
- *   committed, deleted ──► what is new, one head a session ──► one text ──► send
+ *   committed, deleted ──► the news, one head per session ──► one text ──► send
  *
- * The first news after a quiet time goes at once; what comes while it is on its way, or sooner than
- * `intervalMs` after it, goes together in the next. So there is at most one text on its way, and what
- * is collected meanwhile is bounded in sessions: beyond that, and after a text that was not sent, the
- * next one says `*`. A carrier that does not take it is tried again, later and later. Nothing of this
- * is heard by whoever commits.
+ * The first news after a quiet time is sent at once. News that arrives during that send, or within
+ * `intervalMs` after it, shares the next text. So at most one text is being sent. The number of
+ * sessions in the collected news is bounded; above the bound, and after a failed send, the next
+ * text is `*`. A failed send is tried again with a growing delay. A commit never waits for any of
+ * this.
  */
 import { type Backoff, backoffMs } from "../../base/backoff.ts";
 import type { Log } from "../../observability/log.ts";
@@ -17,21 +17,21 @@ import { Paced } from "./paced.ts";
 import type { Timers } from "../../base/timers.ts";
 
 export interface AnnouncerParts {
-  /** Who this instance is. */
+  /** The name of this instance. */
   readonly from: string;
   readonly send: (text: string) => Promise<void>;
-  /** Counts one that was sent. */
+  /** Counts one sent text. */
   readonly sent: () => void;
   readonly timers: Timers;
   readonly log: Log;
 }
 
-/** One instance sends no more than a hundred a second, however many rows it commits. */
+/** One instance sends at most a hundred texts per second, however many rows it commits. */
 export const ANNOUNCE_INTERVAL_MS = 10;
-/** More would hardly fit one text: the shortest entry takes 6 of its 7,999 bytes. */
+/** More sessions hardly fit one text: the shortest entry takes 6 of its 7,999 bytes. */
 export const ANNOUNCED_SESSIONS_MAX = 1_333;
 const SEND_RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
-/** At the end, for the text on its way and the last one. */
+/** The limit at stop for the text that is being sent and the last one. */
 const STOP_LIMIT_MS = 1_000;
 
 type News = { -readonly [K in keyof SessionHead]: SessionHead[K] };
@@ -69,13 +69,13 @@ export class Announcer {
     this.#paced.ask();
   }
 
-  /** What is collected is still sent, if that takes no time to speak of. */
+  /** Sends the collected news first, within a short limit. */
   stop(): Promise<void> {
     this.#stopping ??= this.#finish();
     return this.#stopping;
   }
 
-  /** `undefined` when the next text says `*` anyway. */
+  /** `undefined` when the next text is `*` anyway. */
   #newsOf(sessionId: string): News | undefined {
     if (this.#anything) return undefined;
     let news = this.#sessions.get(sessionId);
@@ -103,7 +103,7 @@ export class Announcer {
     return text;
   }
 
-  /** Resolves with how long to rest. */
+  /** Resolves with the delay before the next try. */
   async #announce(): Promise<number> {
     const { send, sent, log } = this.#parts;
     try {
@@ -125,7 +125,7 @@ export class Announcer {
     const { timers } = this.#parts;
     const { promise: late, resolve } = Promise.withResolvers<void>();
     const cancel = timers.after(STOP_LIMIT_MS, resolve);
-    // Not longer: the others find by their poll what they were not told.
+    // The stop waits no longer: the polls of the other instances find the rest.
     await Promise.race([this.#sayTheRest(), late]);
     cancel();
   }

@@ -1,11 +1,11 @@
 /**
- * What this instance and the others tell each other of commits.
+ * Exchanges news of commits with the other instances.
  *
  *   ingest, deletions ──► Announcer ──► carrier ══► the other instances
  *   WakeUps (live) ◄── decoded, own ones left out ◄── KeptLine ◄══ the other instances
  *
- * While the line is lost, `live` is told so, and again when it is there: the rest is the poll's work.
- * Without a carrier (WAKE_UPS=poll) nothing here does anything.
+ * The exchange tells `live` when the line is lost and when it is back; meanwhile the poll finds the
+ * news. Without a carrier (WAKE_UPS=poll) this exchange does nothing.
  */
 import { randomUUID } from "node:crypto";
 import type { Unit } from "../../base/unit.ts";
@@ -21,9 +21,9 @@ import { systemTimers, type Timers } from "../../base/timers.ts";
 import type { WakeUps } from "./wake-ups.ts";
 
 export interface Exchange extends Unit {
-  /** Rows that are on disk. Never throws, never waits. */
+  /** Announces rows that are on disk. Never throws, never waits. */
   committed(rows: readonly StoredRow[]): void;
-  /** The deletion is on disk. */
+  /** Announces a deletion that is on disk. */
   deleted(sessionId: string): void;
 }
 
@@ -45,7 +45,10 @@ const SILENT: Exchange = {
   stop: () => Promise.resolve(),
 };
 
-/** A `*` costs a query for all watched sessions, and under load every other instance may send many. */
+/**
+ * A `*` costs one query for all watched sessions, and under load every other instance may send
+ * many.
+ */
 const MISSED_INTERVAL_MS = 50;
 
 class CarriedExchange implements Exchange {
@@ -55,7 +58,7 @@ class CarriedExchange implements Exchange {
   readonly #announcer: Announcer;
   readonly #line: KeptLine;
   readonly #missed: Paced;
-  /** `undefined` before it is known. */
+  /** `undefined` before the first success or failure. */
   #isConnected: boolean | undefined;
 
   constructor(parts: ExchangeParts, carrier: Carrier) {
@@ -91,7 +94,8 @@ class CarriedExchange implements Exchange {
   }
 
   async stop(): Promise<void> {
-    await this.#announcer.stop(); // The last commits are still told, and NATS needs the line for it.
+    // The last commits are still announced, and NATS needs the line for that.
+    await this.#announcer.stop();
     await this.#line.stop();
     await this.#missed.stop();
     this.#parts.metrics.wakeUpsConnected.set({ adapter: this.#adapter }, 0);
@@ -114,7 +118,7 @@ class CarriedExchange implements Exchange {
     else for (const [sessionId, head] of sessions) wakeUps.hinted(sessionId, head);
   }
 
-  /** Told once an outage, however many tries it takes to end it. */
+  /** Logs a loss once per outage, however many tries the reconnect takes. */
   #turned(isConnected: boolean, cause?: unknown): void {
     if (isConnected === this.#isConnected) return;
     this.#isConnected = isConnected;

@@ -1,10 +1,11 @@
 /**
- * The backstop of all wake-ups: asks where the watched sessions stand, all in one query, again and
- * again while anything is watched. It is also how a deletion by another replica is noticed. It never
- * asks twice at once.
+ * The backstop of all wake-ups. While any session is watched, the poll reads the heads of all
+ * watched sessions in one query, at an interval. The poll also finds deletions by other replicas.
+ * Two polls never run at the same time.
  *
- * It knows whether rows of other replicas come late: when the last poll failed, and from the loss of
- * the hints until they come again and a poll that began after that has made up for them.
+ * `isLate` tells whether rows of other replicas arrive late. It is true when the last poll failed.
+ * It is also true from the loss of the hints until the hints are back and a poll that began after
+ * that has found the rows of the gap.
  *
  *   come ── hintsLost ──► lost ── hintsRegained ──► regained ── a poll begins ──► made up
  *    ▲                     ▲                           ▲                            │ │
@@ -14,12 +15,12 @@
 import type { Log } from "../../observability/log.ts";
 import type { Timers } from "../../base/timers.ts";
 
-/** What is watched, and who hears of it. */
+/** The watched sessions and their watchers. */
 export interface Watched {
   sessionIds(): readonly string[];
-  /** Reads the heads of these sessions, and tells their watchers. */
+  /** Reads the heads of these sessions and tells their watchers. */
   look(sessionIds: readonly string[]): Promise<void>;
-  /** The poll's `isLate` has changed. */
+  /** Called when the poll's `isLate` has changed. */
   latenessTurned(): void;
 }
 
@@ -39,7 +40,7 @@ export class HeadPoll {
   #again = false;
   #stopped = false;
   #failing = false;
-  /** Before anybody says that there are other hints, the poll is the usual way, and not a late one. */
+  /** Without other hints the poll is the usual way, so it does not count as late at first. */
   #hints: Hints = "come";
 
   constructor(parts: HeadPollParts, limits: { readonly headPollIntervalMs: number }) {
@@ -61,13 +62,16 @@ export class HeadPoll {
     this.now();
   }
 
-  /** Something is watched: polls from now on, until nothing is. */
+  /** A session is watched: polls from now on, until no session is watched. */
   keepGoing(): void {
     if (this.#stopped || this.#polling || this.#cancel !== undefined) return;
     this.#cancel = this.#parts.timers.after(this.#intervalMs, () => this.now());
   }
 
-  /** Polls at once; once more if it polls already, because that one may have looked too early. */
+  /**
+   * Polls at once. During a poll, requests one more, because the running poll may have read too
+   * early.
+   */
   now(): void {
     if (this.#stopped) return;
     this.#again = true;
@@ -107,7 +111,7 @@ export class HeadPoll {
     }
   }
 
-  /** The heads could be read, by this poll or by somebody else. */
+  /** The heads could be read, by this poll or by another reader. */
   reached(): void {
     if (this.#failing) this.#parts.log.info({}, "live poll recovered");
     this.#turn({ failing: false });

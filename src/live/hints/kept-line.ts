@@ -1,13 +1,13 @@
 /**
- * Keeps a line of a carrier open: opens it, waits for its loss, opens another, later and later while
- * that fails, for as long as the unit is not stopped.
+ * Keeps a line of a carrier open until the unit stops: opens a line, waits for its loss, and opens
+ * another one. The delay grows while opening fails.
  *
  *   start ─► open ─► connected ─► lost ─┐
  *              ▲ └── refused ──► lost ──┤
  *              └──────── delay ◄────────┘      stop ─► close, from wherever it is
  *
- * `start` resolves when it is known whether the line can be opened, and never rejects: without one
- * the service works, by the poll.
+ * `start` resolves after the first try to open a line, and never rejects: without a line the
+ * service works by the poll.
  */
 import { type Backoff, backoffMs } from "../../base/backoff.ts";
 import type { Unit } from "../../base/unit.ts";
@@ -16,9 +16,9 @@ import type { Timers } from "../../base/timers.ts";
 
 export interface LineEvents {
   received(text: string): void;
-  /** After every opening; what was sent before may not have been heard. */
+  /** Called after every opening. Texts sent before it may have been lost. */
   connected(): void;
-  /** After every loss, and every try that failed. */
+  /** Called after every loss and every failed try. */
   lost(cause: unknown): void;
 }
 
@@ -28,9 +28,9 @@ export interface KeptLineParts {
   readonly timers: Timers;
 }
 
-/** All instances lose a server at the same time, and must not come back to it at the same time. */
+/** All instances lose a server at the same time and must not return to it at the same time. */
 const OPEN_RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
-/** A line that was lost sooner is no reason to hurry. */
+/** A line that is lost sooner than this does not reset the delay. */
 const STEADY_MS = 10_000;
 
 export class KeptLine implements Unit {
@@ -95,7 +95,7 @@ export class KeptLine implements Unit {
     else events.connected();
     const cause = await line.lost;
     signal.removeEventListener("abort", close);
-    if (!signal.aborted) events.lost(cause); // Before the goodbye, which may take its time.
+    if (!signal.aborted) events.lost(cause); // Reported before the close, which may take long.
     await line.close();
   }
 

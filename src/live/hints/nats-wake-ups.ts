@@ -1,15 +1,15 @@
 /**
- * Announcements by NATS core: everybody publishes to one subject and subscribes to it.
+ * Announcements by NATS core: every instance publishes to one subject and subscribes to it.
  *
- * A connection that is lost is given up, and kept-line.ts opens another; the client's own reconnect
- * stays off. Before its first success it has no handle to stop it by, it ends by itself on some
- * refusals, it does not subscribe again after a denied subscription, and what is published meanwhile
- * it takes, and drops at its next try.
+ * A lost connection is given up, and kept-line.ts opens another. The client's own reconnect stays
+ * off for four reasons. It cannot be stopped before its first success. It ends without our request
+ * on some refusals. It does not subscribe again after a denied subscription. It accepts messages
+ * during an outage and drops them at its next try.
  *
- * @nats-io/transport-node 3.4.0 leaves the socket of a dial that timed out open: `dial` in protocol.js
- * closes the transport, and `_closed` in node_transport.js does nothing for one that was never
- * connected. Behind a black hole that would be a socket a try. So we look first, with a socket of our
- * own, whether a server is there: it speaks first.
+ * @nats-io/transport-node 3.4.0 leaves the socket of a dial that timed out open: `dial` in
+ * protocol.js closes the transport, and `_closed` in node_transport.js does nothing for one that
+ * was never connected. When a network drops packets silently, each try would leak one socket. So we
+ * first open a socket of our own and wait for the greeting, which a NATS server always sends first.
  */
 import { once } from "node:events";
 import { connect as dial } from "node:net";
@@ -22,13 +22,13 @@ export interface NatsServer {
 }
 
 export interface NatsLimits {
-  /** For each step of connecting: the greeting, the connection, the subscription. */
+  /** The limit of each step of connecting: the greeting, the connection, the subscription. */
   readonly openLimitMs: number;
-  /** A connection on which a ping was not answered before the next is due is given up. */
+  /** The connection is given up when a ping is not answered before the next ping is due. */
   readonly pingIntervalMs: number;
 }
 
-/** Starting points, not measured against others. A silent loss is found after 4 s at most. */
+/** Starting points, not measured against others. A silent loss is found after at most 4 s. */
 const NATS_LIMITS: NatsLimits = { openLimitMs: 2_000, pingIntervalMs: 2_000 };
 
 export function createNatsCarrier(server: NatsServer, limits: NatsLimits = NATS_LIMITS): Carrier {
@@ -58,8 +58,8 @@ async function openLine(opening: Opening, signal: AbortSignal): Promise<NatsLine
   const { protocol, hostname, port, username, password } = new URL(opening.server.url);
   const address = { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port || NATS_PORT) };
   await greeting(address, { limitMs: openLimitMs, signal });
-  // From here on nothing hears of an abort; each step has its limit, and the line is closed then.
-  // Loaded here, because most services run without NATS.
+  // The steps from here on ignore an abort; each step has its limit, and the line is closed
+  // afterwards. The client is loaded here, because most services run without NATS.
   const { connect } = await import("@nats-io/transport-node");
   const connection = await connect({
     servers: `${hostname}:${address.port}`,
@@ -87,7 +87,7 @@ class NatsLine implements Line {
   readonly #connection: NatsConnection;
   readonly #subject: string;
   #refusal: Error | undefined;
-  /** Fails the flush that is waited for: the client forgets those of a connection that was lost. */
+  /** Fails the pending flush: the client forgets the flushes of a lost connection. */
   #interrupt: ((cause: unknown) => void) | undefined;
 
   constructor(connection: NatsConnection, { server, received }: Opening) {
@@ -103,7 +103,7 @@ class NatsLine implements Line {
     });
   }
 
-  /** The server has heard of the subscription, and has not refused it. */
+  /** Resolves when the server has received the subscription and has not refused it. */
   async confirm(limitMs: number): Promise<void> {
     const timer = setTimeout(() => void this.close(), limitMs);
     try {
@@ -111,7 +111,8 @@ class NatsLine implements Line {
     } finally {
       clearTimeout(timer);
     }
-    if (this.#refusal !== undefined) throw this.#refusal; // It came with the answer.
+    // A refusal arrives before the answer to the flush.
+    if (this.#refusal !== undefined) throw this.#refusal;
   }
 
   async send(text: string): Promise<void> {
@@ -148,7 +149,7 @@ function credentials(
   return pass === "" ? { token: user } : { user, pass };
 }
 
-/** Resolves when whoever listens there has said something. */
+/** Resolves when the server has sent its first bytes. */
 async function greeting(
   address: { readonly host: string; readonly port: number },
   { limitMs, signal }: { readonly limitMs: number; readonly signal: AbortSignal },

@@ -1,12 +1,12 @@
 /**
- * Something that is done when asked, but never twice at once, and not before `intervalMs` after it
- * last began. The first time is at once; all who ask meanwhile share the next.
+ * Runs an action on request, never twice at once, and never sooner than `intervalMs` after its last
+ * start. The first run is immediate; all requests that arrive meanwhile share the next run.
  */
 import type { Timers } from "../../base/timers.ts";
 
 export interface Pace {
   readonly intervalMs: number;
-  /** Must not reject. May resolve with how long to rest before the next time, on top. */
+  /** Must not reject. May resolve with an additional delay before the next run. */
   act(): Promise<number> | number;
 }
 
@@ -28,11 +28,11 @@ export class Paced {
     this.#asked = true;
     if (this.#running !== undefined) return;
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.#running = promise; // First, because what is done may ask again.
+    this.#running = promise; // Set first, because the action may request another run.
     void this.#run().then(resolve);
   }
 
-  /** Nothing begins any more; resolves when what runs has ended. */
+  /** Prevents further runs; resolves when the current run has ended. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#endRest?.();

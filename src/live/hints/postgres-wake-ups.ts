@@ -11,9 +11,14 @@ const CHANNEL = "session_ledger";
 
 export interface PostgresWayOptions {
   readonly database: Database;
-  /** Where to LISTEN: the same database, and no pooler in between. Asked for at every connection. */
+  /**
+   * The server for LISTEN: the same database, without a pooler in between. Read again for every
+   * connection.
+   */
   readonly url: () => string;
-  /** DATABASE_SCHEMA: instances on another schema of the database are not to hear of its sessions. */
+  /**
+   * DATABASE_SCHEMA: instances on another schema of the database must not hear of these sessions.
+   */
   readonly schema?: string | undefined;
 }
 
