@@ -5,18 +5,18 @@ import type {
 import { ServiceError } from "../base/errors.ts";
 import type { Caller, Conversation, ConversationRecord } from "../contract/context.ts";
 
-/** Undefined: it is allowed; throws or rejects where it is not. */
+/** Returns undefined when the call is allowed; throws or rejects when it is not. */
 type Allow = (sessionId: string) => void | Promise<void>;
 
 /**
- * A push stream of a caller who does not see every session. Which one it pushes to is in the first
- * frame, and until that is allowed nothing of the stream behind this one has heard of it:
+ * A push stream of a caller who does not see every session. The first frame names the session. The
+ * inner stream gets nothing before that session is allowed:
  *
  *   begun ── first frame ── allowed ──────────────────────────► through: all goes on as it comes
  *                 │  └───── has to be looked up ──► asking ───────┘
  *                 └──────── refused ──► over ◄────────┘
  *
- * While it is asking it has answered that no frame may come, so none has to be kept.
+ * In the state `asking` this class has answered that no frame may come, so it never keeps a frame.
  */
 export class AuthorisedConversation implements Conversation<PushSessionEventsRequest> {
   readonly #behind: Conversation<PushSessionEventsRequest>;
@@ -47,7 +47,7 @@ export class AuthorisedConversation implements Conversation<PushSessionEventsReq
   heard(request: PushSessionEventsRequest): boolean {
     if (this.#state === "through") return this.#behind.heard(request);
     const { frame } = request;
-    // Another frame is no beginning, which the stream itself says.
+    // Any other first frame is an error; the inner stream reports it.
     this.#sessionId = frame.case === "open" ? frame.value.sessionId : "";
     try {
       const allowed = this.#allow(this.#sessionId);

@@ -1,14 +1,14 @@
 /**
- * Everything that is served, behind the table of src/auth: the one place where a call is held against
- * what its caller may do. gRPC and HTTP are given what comes out of here, and nothing else, so that no
- * way in can forget to ask; and a method that nobody has written down in the table is not built.
+ * Checks every served call against the table of src/auth: the one place that checks the rights of a
+ * caller. gRPC and HTTP get only the methods that this file returns, so neither can skip the check.
+ * A method without a row in the table is not built.
  *
  *   called ── role ──► scope ──► the handler, which looks at the form of the request
  *                │        └─ not this session, or none there: NOT_FOUND, in the words for both
  *                └─ not with these roles: PERMISSION_DENIED, which says nothing of the session
  *
- * An id that no session can have is left to the handler, which says what is wrong with it. For callers
- * who see everything the answer is there at once, and a call costs no promise more than without it.
+ * An id that no session can have passes to the handler, which reports the error in the id. For
+ * callers who see every session the check is synchronous and costs no extra promise.
  */
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
@@ -27,7 +27,7 @@ import type { TranscriptHandlers } from "../conversation/transcript-reads.ts";
 
 type Methods = Handlers<typeof SessionService>;
 
-/** The methods that have a handler, and the reads that only HTTP has a way to. */
+/** The methods that have a handler, and the reads that only HTTP offers. */
 export type ServedMethods = Omit<Methods, "updateSession" | "watchSessions"> & HistoryHandlers;
 
 export interface ServedReads {
@@ -60,7 +60,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
       served.createSession,
     ),
     getSession: unary(byId("GetSession"), served.getSession),
-    // The handler lists what is the caller's.
+    // The handler lists only the sessions of the caller.
     listSessions: unary(
       (principal) => authorizer.authorize(principal, list, undefined),
       served.listSessions,
@@ -77,7 +77,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
         events: String(events),
       })),
     ),
-    // Which leaves a record itself: it knows the token's id.
+    // This method writes its own audit record, because only the handler knows the token's id.
     issueSessionToken: unary(bySession("IssueSessionToken"), served.issueSessionToken),
     pushSessionMessage: unary(
       (principal, { sessionId, eventType }) =>
@@ -121,7 +121,7 @@ export function authorisedReads(
   };
 }
 
-/** Undefined: it is allowed. Throws or rejects where it is not. */
+/** Returns undefined when the call is allowed; throws or rejects when it is not. */
 type Allowed = ReturnType<Authorizer["authorize"]>;
 type Allow<R> = (principal: Principal, request: R) => Allowed;
 
@@ -137,8 +137,9 @@ function unary<R, A>(
 }
 
 /**
- * What only admins do, and cannot be taken back. One that was cut short may be done in part: an erasure
- * whose caller left has deleted its session, and some of the rows.
+ * Writes an audit record of an action that only admins may do and that cannot be undone. An
+ * interrupted action may be done in part: an erasure whose caller left has deleted its session and
+ * some of the rows.
  */
 function recorded<R extends { readonly id: string }, A>(
   audit: Audit,
@@ -191,7 +192,7 @@ async function* after<T>(
   yield* open();
 }
 
-/** The roles are looked at when the stream begins, and its session when the first frame has named it. */
+/** Checks the roles when the stream begins, and the session when the first frame has named it. */
 function pushStream(
   authorizer: Authorizer,
   begin: Methods["pushSessionEvents"],
@@ -201,7 +202,7 @@ function pushStream(
     const { principal } = caller;
     const allow = (sessionId: string | undefined): Allowed =>
       authorizer.authorize(principal, action, sessionId);
-    // Without a session there is nothing to look up, and so nothing to wait for.
+    // Without a session id there is nothing to look up and nothing to wait for.
     void allow(undefined);
     const conversation = begin(caller);
     if (isUnscoped(principal)) return conversation;
@@ -209,7 +210,7 @@ function pushStream(
   };
 }
 
-/** What is made belongs to the project of its maker, who may say so or nothing. */
+/** A new session belongs to the project of its maker. The request may name that project or none. */
 function allowNew(
   { authorizer, audit }: AuthorisingParts,
   principal: Principal,
@@ -225,7 +226,7 @@ function allowNew(
   throw new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
 }
 
-/** Undefined where the handler will say what is wrong with it. */
+/** Returns undefined for an id that the handler will refuse. */
 function named(sessionId: string): string | undefined {
   return checkSessionId(sessionId) === undefined ? sessionId : undefined;
 }

@@ -1,4 +1,4 @@
-/** Erasing one session; retention erases the old beginnings of all of them. */
+/** Erases one session; retention erases the old beginnings of all sessions. */
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
 import { sessionNotFound } from "../store/refusals.ts";
@@ -9,7 +9,10 @@ import { checkSessionId } from "../contract/session-id.ts";
 
 /** The store, as this handler needs it. */
 export interface EraseStore {
-  /** `marked` is called once the session takes nothing any more; undefined: there is none to erase. */
+  /**
+   * Calls `marked` once the session refuses every push. Returns undefined when there is no session
+   * to erase.
+   */
   eraseSession(
     sessionId: string,
     call: { readonly marked: () => void; readonly signal: AbortSignal },
@@ -18,7 +21,7 @@ export interface EraseStore {
 
 export function createEraseHandlers(
   store: EraseStore,
-  /** Told after the session is marked as deleted, and again when nothing of it is left. */
+  /** Called after the session is marked as deleted, and again when all of its rows are gone. */
   deleted: (sessionId: string) => void,
 ): Pick<Handlers<typeof SessionService>, "eraseSession"> {
   return {
@@ -27,7 +30,7 @@ export function createEraseHandlers(
       if (violations.length > 0) throw invalidArgument(violations);
       const erased = await store.eraseSession(id, { marked: () => deleted(id), signal });
       if (erased === undefined) throw sessionNotFound(id);
-      // A transcript that was asked for before the mark may have been folded since.
+      // A transcript that was requested before the mark may have been folded since.
       deleted(id);
       return { $typeName: "ambient.v1.EraseSessionResponse", ...erased };
     },

@@ -1,10 +1,10 @@
 /**
- * A whole session, as it stood when the export began, for a file. Rows are read a page at a time and
- * only when they are asked for, so an export holds one page, and a merged row is taken apart while it
- * is written.
+ * Exports a whole session, as it stood when the export began, for a file. Rows are read a page at a
+ * time and only on demand, so an export holds one page, and a merged row is expanded while it is
+ * written.
  *
- * A file that misses a part must not look like one that is whole: the rows are counted through to the
- * head. Only the beginning of a session may be missing, which retention has erased before.
+ * A file with missing rows must not look complete, so the rows are counted up to the head. Only the
+ * beginning of a session may be missing, after retention has erased it.
  */
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { serverBusy, takeSeat } from "../auth/caller-memory.ts";
@@ -20,14 +20,14 @@ import { heldBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 
 export interface ExportHandlers {
-  /** Each element stands for one row: the events it was made of, made when they are asked for. */
+  /** Each element stands for one row and yields that row's events on demand. */
   readonly exportEvents: Export<Iterable<RawEvent>>;
   readonly exportMessages: Export<SessionMessage>;
 }
 
 type Export<T> = (sessionId: string, context: CallContext) => AsyncGenerator<T, void, undefined>;
 
-/** Exports under way; each holds a page while its caller reads. */
+/** Exports under way; each holds one page while its caller reads. */
 const EXPORTS_MAX = 64;
 const PAGE_ROWS_MAX = 500;
 const PAGE_BYTES_MAX = 256 * 1024;
@@ -63,7 +63,7 @@ export function createExportHandlers(
       let after = 0n;
       while (after < end) {
         const rows = await reader.pageAfter({ ...page, after });
-        await headOfLiving(sessionId); // What is deleted is not handed out any more.
+        await headOfLiving(sessionId); // A deleted session is not exported any further.
         if (memory?.rows(heldBytesOf(rows)) === false) throw serverBusy();
         for (const row of rows) {
           if (after !== 0n && row.seq !== after + 1n) throw erased(sessionId);
@@ -73,7 +73,7 @@ export function createExportHandlers(
           signal.throwIfAborted();
         }
         if (rows.length > 0) continue;
-        if (after === 0n) return; // All of it was erased before.
+        if (after === 0n) return; // Every row was erased before.
         throw erased(sessionId);
       }
     } finally {

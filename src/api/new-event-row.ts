@@ -2,7 +2,7 @@ import type { EventRow as AguiRow } from "../agui/rows.ts";
 import type { NewRow } from "../store/push.ts";
 import { rowId } from "./row-id.ts";
 
-/** What a row has of its own, as AG-UI or the compressor made it. */
+/** The fields that AG-UI or the compressor made. */
 export type EventFields = Pick<
   AguiRow,
   "eventType" | "payload" | "eventCount" | "createdAtMicros" | "completedAtMicros"

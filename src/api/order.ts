@@ -1,6 +1,6 @@
 /**
- * Counts events that are out of the order the protocol asks for. They are stored all the same: the log
- * of a crashed runner is exactly the one somebody will read.
+ * Counts events that break the order of the protocol. Such events are stored all the same: the log
+ * of a crashed runner is exactly the log that somebody will read.
  */
 import type { EventRow as AguiRow } from "../agui/rows.ts";
 import { SEQUENCE_RULES } from "../agui/sequence.ts";
@@ -12,8 +12,9 @@ type Observable = Pick<AguiRow, "place" | "eventCount" | "renamed">;
 
 export interface OrderObserver {
   /**
-   * The stored rows of one push, and what they were made of. To be called as soon as the push is
-   * acknowledged: in the order of commits. Later costs detection, and never counts falsely.
+   * Observes the stored rows of one push and their sources. The caller calls it as soon as the push
+   * is acknowledged, in the order of commits. A late call misses violations and never counts a
+   * false one.
    */
   observe(rows: readonly StoredRow[], accepted: readonly Observable[]): void;
 }
@@ -22,7 +23,7 @@ export function createOrderObserver(
   metrics: Pick<Metrics, "sequenceViolations" | "aguiRenamed">,
 ): OrderObserver {
   const sequences = createSequences(SEQUENCES_LIMITS);
-  // Asked for once a rule: a session that is out of order is so with every event.
+  // Looked up once per rule: in a session that is out of order, every event may count.
   const counters = new Map(
     SEQUENCE_RULES.map((rule) => [rule, metrics.sequenceViolations.labels({ rule })]),
   );

@@ -1,4 +1,7 @@
-/** The two pages. What `next_after_seq` and the rest mean is in the contract; the store counts rows. */
+/**
+ * The two page reads. The contract defines `next_after_seq` and the other fields; the store counts
+ * rows.
+ */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type {
   ListSessionEventsRequest,
@@ -29,7 +32,7 @@ import { microsOf } from "../contract/times.ts";
 
 const PAGE_ROWS_DEFAULT = 100;
 const PAGE_ROWS_MAX = 1_000;
-/** A page fits a client's default limit of 4 MiB a message, with what is around the payloads. */
+/** A page with its envelope fits a client's default limit of 4 MiB per message. */
 const PAGE_BYTES_MAX = 3 * 1024 * 1024;
 
 export interface PageReader {
@@ -41,10 +44,10 @@ type ListHandlers = Pick<
   "listSessionMessages" | "listSessionEvents"
 >;
 
-/** A page of events by when they happened, which the contract has no fields for. */
+/** A page of events ordered by the time they happened, for which the contract has no fields. */
 export interface EventHistory {
   readonly page: ListSessionEventsResponse;
-  /** Raw events of the session, whatever the page holds of them. */
+  /** The number of raw events in the session, independent of the page. */
   readonly total: bigint;
 }
 
@@ -97,7 +100,8 @@ export function createListHandlers(
     const end = headOf(head, stream);
     if (afterSeq > end) throw cursorBeyondHead(end);
     const after = await reader.resolveCursor({ stream, sessionId, afterSeq, expand });
-    // Of the row that holds the cursor the caller has this many events, which its page does not count.
+    // The caller already has this many events of the row that holds the cursor; its page does not
+    // count them.
     const seen = afterSeq > after ? Number(afterSeq - after) : 0;
     const page = await reader.readPage({
       stream,
@@ -187,7 +191,7 @@ function checkCursors(request: { readonly afterSeq: bigint; readonly beforeSeq: 
   return undefined;
 }
 
-/** Undefined where nothing is asked for: an unfiltered page takes one statement. */
+/** Undefined without a filter: an unfiltered page takes one statement. */
 function filterOf(
   request: ListSessionMessagesRequest | ListSessionEventsRequest,
   span: Span | undefined,

@@ -1,7 +1,7 @@
 /**
- * The two pushes: check the form, make the rows, hand them to ingest, answer with the stored row.
- * The order of the checks is the contract's: form, how much is pushed a second, then under the
- * session's lock whether it is deleted, the key, the epoch, whether it has room.
+ * The two unary pushes: check the form, make the rows, give them to ingest, answer with the stored
+ * row. The contract sets the order of the checks: the form, the rate limits, then under the
+ * session's lock whether the session is deleted, the key, the epoch, and the room in the session.
  */
 import { hash } from "node:crypto";
 import { toBinary } from "@bufbuild/protobuf";
@@ -45,9 +45,9 @@ import { senderText } from "../contract/sender.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { microsOf } from "../contract/times.ts";
 
-/** Of each field of a sender. */
+/** The limit of each field of a sender. */
 const SENDER_BYTES_MAX = 1_024;
-/** Payload and fragment index together: a row that is stored must fit an answer. */
+/** The limit of payload and fragment index together: a stored row must fit in one response. */
 const ROW_BYTES_MAX = 3 * 1024 * 1024;
 
 export { MESSAGE_TYPES } from "../agui/message-types.ts";
@@ -67,13 +67,16 @@ export interface PushParts {
   readonly rates: Pick<RateLimits, "take">;
   readonly clock: Clock;
   readonly order: OrderObserver;
-  /** Of the push streams here: an event's place is where its row commits, so what came before goes first. */
+  /**
+   * Open groups of this replica's push streams. A unary push closes the group of its session first,
+   * so earlier events commit first.
+   */
   readonly groups: Pick<OpenGroups, "close">;
   /** Undefined: nothing is redacted. */
   readonly redactor?: Redactor | undefined;
 }
 
-/** Who wrote it is no part of the content: a retry under another token is the same push. */
+/** The actor is no part of the content: a retry under another token is the same push. */
 type Unattributed = Omit<Push, "actor">;
 
 type AguiRows = readonly [AguiRow, ...AguiRow[]];
@@ -186,7 +189,7 @@ function messagePush(
   };
 }
 
-/** The rows that the event stands for; refused when no version of AG-UI accepts it. */
+/** The rows of one event; refuses an event that no version of AG-UI accepts. */
 function acceptEvent(
   request: PushSessionEventRequest,
   payload: string,
@@ -218,7 +221,10 @@ function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRow
   };
 }
 
-/** The fragment index as it is stored: checked against its row, and encoded in the one canonical way. */
+/**
+ * The fragment index in its stored form: checked against its row, and encoded in the one canonical
+ * way.
+ */
 function indexOf(fragments: Fragments, row: AguiRow): Uint8Array {
   refuse(checkFragments(row, fragments));
   const index = toBinary(FragmentsSchema, fragments, { writeUnknownFields: false });
@@ -235,8 +241,10 @@ interface PushRequest {
 }
 
 /**
- * What both pushes share. The digest of a keyed one tells whether a retry says the same: it covers
- * the fields as received, before redaction, which may change with a release (`rest` are those that only one of the two has), key and epoch aside.
+ * The fields that both pushes share. The digest of a keyed push tells whether a retry has the same
+ * content. The digest covers the fields as received, except key and epoch. It is made before
+ * redaction, which may change with a release. `rest` holds the fields that only one kind of push
+ * has.
  */
 function pushOf(
   request: PushRequest,

@@ -1,6 +1,7 @@
 /**
- * A page of raw events out of a page of rows. Either end of it may lie inside a merged row, on the
- * caller's cursor or where the page is full; a row without an index is never cut, it is there or not.
+ * Cuts a page of raw events out of a page of rows. Either end of the page may lie inside a merged
+ * row: at the caller's cursor, or where the page is full. A row without an index is never cut; the
+ * page has all of it or nothing.
  */
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import type { Page } from "../store/pages.ts";
@@ -10,11 +11,14 @@ import { toRawEvents } from "../contract/expanded.ts";
 export interface RawPageRequest {
   /** The caller's own cursor, which may be any event's number. */
   readonly afterSeq: bigint;
-  /** Events below this number; undefined: no bound. */
+  /** Only events below this number; undefined: no bound. */
   readonly beforeSeq: bigint | undefined;
   readonly descending: boolean;
   readonly eventsMax: number;
-  /** Of payloads and run ids; a page ends before the event that would pass it, but has one. */
+  /**
+   * The limit for payloads and run ids together. A page ends before the event that would exceed it,
+   * but holds at least one event.
+   */
   readonly bytesMax: number;
 }
 
@@ -50,7 +54,7 @@ function* upwards(
   }
 }
 
-/** No more of a row than a page takes, and one to tell that there are more. */
+/** Takes no more of a row than the page needs, plus one event that proves that there are more. */
 function downwards(row: EventRow, request: RawPageRequest): readonly SessionEvent[] {
   const { afterSeq, beforeSeq, eventsMax } = request;
   if (row.fragments === undefined) return [...upwards(row, request)];
@@ -61,7 +65,7 @@ function downwards(row: EventRow, request: RawPageRequest): readonly SessionEven
   return [...upwards(row, from)].toReversed();
 }
 
-/** Of a page that was full before its rows were at their end. */
+/** The cursors of a page that was full before the last row ended. */
 function cursorsWithin(
   items: readonly SessionEvent[],
   { afterSeq, descending }: RawPageRequest,
@@ -75,7 +79,10 @@ function cursorsWithin(
   };
 }
 
-/** Of a page that has all of its rows: theirs, but for what of them is beyond the caller's bounds. */
+/**
+ * The cursors of a page that holds all of its rows: the cursors of the rows, limited to the
+ * caller's bounds.
+ */
 function cursorsAround(
   { rows, nextAfter, nextBefore }: Page<"events">,
   { afterSeq, beforeSeq, descending }: RawPageRequest,

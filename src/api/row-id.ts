@@ -1,6 +1,6 @@
 /**
- * UUIDv7 for rows. The `uuid` package asks the system for sixteen random bytes an id, which was 4 % of
- * a busy service; here it gets them from a pool that is filled for 256 ids at a time.
+ * UUIDv7 for rows. The `uuid` package asks the system for sixteen random bytes per id, which took 4
+ * % of a busy service; here the bytes come from a pool that is filled for 256 ids at a time.
  */
 import { v7 } from "uuid";
 

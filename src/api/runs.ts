@@ -1,9 +1,9 @@
 /**
- * The runs of a session, a page at a time, each whole. The store tells of stretches of rows; here the
- * parts of a run are joined and its state is decided. A page that is full ends before the run that
- * begins behind it. A page never ends inside a run, so a long one is added up to its end, a bounded
- * statement at a time, for as long as the caller waits. A run that began at the cursor or before it
- * belongs to an earlier page, and what is left of it behind the cursor is passed over.
+ * Lists the runs of a session, a page at a time; a page always holds whole runs. The store returns
+ * stretches of rows; this file joins the parts of a run and decides its status. A full page ends
+ * before the run that begins after it. A page never ends inside a run: a long run is added up to
+ * its end with several bounded statements, as long as the caller waits. A run that began at or
+ * before the cursor belongs to an earlier page, and its rest after the cursor is skipped.
  */
 import { isObject, type JsonObject } from "../agui/json.ts";
 import type { Clock } from "../base/clock.ts";
@@ -16,17 +16,17 @@ import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 
 /**
- * running      no end yet, and something happened a while ago at most
- * stalled      no end, and none is to be expected: another run began behind it, or nothing came for long
- * finished     by RUN_FINISHED
- * interrupted  by RUN_FINISHED too, but it waits for an answer
- * error        by RUN_ERROR
+ *   running      no end yet, and the newest row is recent
+ *   stalled      no end, and none is expected: another run began after it, or nothing happened for long
+ *   finished     by RUN_FINISHED
+ *   interrupted  by RUN_FINISHED too, but it waits for an answer
+ *   error        by RUN_ERROR
  */
 export type RunStatus = "running" | "stalled" | "finished" | "interrupted" | "error";
 
 export interface Run {
   readonly runId: string;
-  /** As its RUN_STARTED names it. */
+  /** The parent that its RUN_STARTED names. */
   readonly parentRunId: string | undefined;
   readonly status: RunStatus;
   readonly firstSeq: bigint;
@@ -35,7 +35,7 @@ export interface Run {
   readonly endedAtMicros: bigint | undefined;
   readonly rawEvents: bigint;
   readonly rows: bigint;
-  /** Of payloads, as stored. */
+  /** Payload bytes, as stored. */
   readonly bytes: bigint;
 }
 
@@ -47,7 +47,7 @@ export interface RunsPage {
 
 export interface RunsRequest {
   readonly sessionId: string;
-  /** 0: from the beginning. Only runs that begin behind it. */
+  /** Only runs that begin after this number; 0: from the beginning. */
   readonly afterSeq: bigint;
   readonly runsMax: number;
 }
@@ -61,7 +61,10 @@ export interface RunsParts {
   readonly clock: Clock;
 }
 
-/** Statements that one page without any run in it takes; then it says how far it looked. */
+/**
+ * The limit of statements for a page that finds no run; after them the page tells how far it
+ * looked.
+ */
 const EMPTY_LOOKS_MAX = 5;
 
 export function createRunsHandlers(
@@ -90,7 +93,7 @@ export function createRunsHandlers(
 
 interface Found {
   readonly stretches: readonly RunStretch[];
-  /** The last run that was seen, which may lie behind the page. */
+  /** The last run that was seen; it may lie after the page. */
   readonly newest: RunStretch | undefined;
   readonly nextAfter: bigint;
   readonly hasMore: boolean;
@@ -140,7 +143,7 @@ interface Marker {
   readonly isInterrupt: boolean;
 }
 
-/** What only the payloads of RUN_STARTED and RUN_FINISHED say. */
+/** Reads the fields that only the payloads of RUN_STARTED and RUN_FINISHED have. */
 async function markersOf(
   reader: RunsReader,
   sessionId: string,
@@ -155,7 +158,7 @@ async function markersOf(
     const payloads = await reader.payloadsOf(sessionId, wanted);
     for (const [seq, payload] of payloads) markers.set(seq, markerOf(payload));
     const last = [...payloads.keys()].at(-1);
-    if (last === undefined) break; // Erased meanwhile.
+    if (last === undefined) break; // The rows were erased meanwhile.
     wanted = wanted.filter((seq) => seq > last);
   }
   return markers;
@@ -193,7 +196,7 @@ function runOf(stretch: RunStretch, seen: Seen): Run {
 
 function statusOf({ end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus {
   if (end === undefined) {
-    // A session has one open run: the one that began last.
+    // A session has at most one open run: the run that began last.
     return seen.isNewest && recordedAtMicros >= seen.staleMicros ? "running" : "stalled";
   }
   if (end.eventType === "RUN_ERROR") return "error";

@@ -1,4 +1,4 @@
-/** The records of sessions: made, read, listed, their status updated, deleted. */
+/** The records of sessions: create, read, list, update the status, delete. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { v7 as uuidv7 } from "uuid";
 import type {
@@ -27,11 +27,11 @@ const TEXT_BYTES_MAX = 64 * 1_024;
 const PROMPT_BYTES_MAX = 1_024 * 1_024;
 const LIST_SIZE_DEFAULT = 100;
 const LIST_SIZE_MAX = 1_000;
-/** Deeper pages skip so many rows that the database works for nothing. */
+/** On deeper pages the database would skip too many rows for nothing. */
 const LIST_PAGE_MAX = 100_000;
 const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"];
 
-/** The store, as these handlers need it. */
+/** The methods of the store that these handlers need. */
 export interface SessionStore {
   createSession(session: NewSession): Promise<SessionRecord>;
   getSession(id: string): Promise<SessionRecord | undefined>;
@@ -47,7 +47,7 @@ type SessionHandlers = Pick<
 
 export function createSessionHandlers(
   store: SessionStore,
-  /** Told after the deletion is committed. */
+  /** Called after the deletion is committed. */
   deleted: (sessionId: string) => void,
   redactor?: Redactor,
 ): SessionHandlers {
@@ -116,7 +116,7 @@ export function createSessionHandlers(
 
 type Texts = Pick<CreateSessionRequest, "name" | "prompt" | "labels" | "annotations">;
 
-/** What people and programs write freely; the rest are ids, and names of models. */
+/** Redacts the free texts of people and programs; the other fields are ids and names of models. */
 function redacted({ name, prompt, labels, annotations }: Texts, redactor: Redactor): Texts {
   const optional = given({
     prompt: prompt ?? null,
@@ -205,7 +205,7 @@ function optionalTime(micros: bigint | null): Timestamp | null {
   return micros === null ? null : timestampOf(micros);
 }
 
-/** Only what is there: an optional field that is absent is not empty. */
+/** Returns only the present fields: an absent optional field is not the same as an empty one. */
 function given<K extends string, V>(fields: Record<K, V | null>): { [P in K]?: V } {
   const present: { [P in K]?: V } = {};
   for (const key in fields) {

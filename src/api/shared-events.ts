@@ -1,15 +1,16 @@
 /**
- * Raw events of rows that go to many watchers at once, made once a row for all of them, so that they
- * are encoded once too. Expanded, a row of tokens takes a hundred times its place and more, and a
- * window holds hundreds of rows: so only the rows expanded last are kept, within a bound for the
- * whole process, and no large one. What is not kept is made anew for whoever asks.
+ * Raw events of rows that go to many watchers. The events are made once per row for all watchers,
+ * so they are also encoded only once. An expanded row of tokens takes a hundred times its memory
+ * and more, and a window holds hundreds of rows. So only the most recently expanded rows are kept,
+ * within a bound for the whole process, and large rows are never kept. The events of other rows are
+ * made again for each watcher.
  *
  *   asked ──► kept? ── yes ──► the same messages
  *               └ no ──► expands to more than the bound of a row?
  *                          ├ no ──► made, kept; those kept the longest go, down to the bound of all
  *                          └ yes ─► walked, event by event; that it is large is remembered
  *
- * Nothing here keeps a row in memory: when a window lets go of it, what was made of it goes as well.
+ * Nothing here keeps a row in memory: when a window drops a row, the row's events are freed too.
  */
 import assert from "node:assert/strict";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
@@ -17,15 +18,16 @@ import type { EventRow } from "../store/rows.ts";
 import { toRawEvents } from "../contract/expanded.ts";
 
 export interface SharedEventsLimits {
-  /** Of one row's events; a row that needs more is shared by nobody. */
+  /** The limit for one row's events; a larger row is not shared. */
   readonly rowBytesMax: number;
-  /** Of all that is kept, and of what was let go of since without anybody noticing. */
+  /** The limit for all kept events, including freed ones that were not noticed yet. */
   readonly bytesMax: number;
 }
 
 /**
- * Starting points. A row as the compressor makes them, 10 KiB of text, takes 1.1 MB when its tokens
- * have four characters; watchers that wait at the head get the same few rows within milliseconds.
+ * Starting points. A row of 10 KiB of text, as the compressor makes it, takes 1.1 MB when its
+ * tokens have four characters; watchers that wait at the head get the same few rows within
+ * milliseconds.
  */
 export const SHARED_EVENTS_LIMITS: SharedEventsLimits = {
   rowBytesMax: 2_097_152,
@@ -43,11 +45,14 @@ export class SharedEvents {
   readonly #toWhole: (row: EventRow) => SessionEvent;
   readonly #limits: SharedEventsLimits;
   readonly #expansions = new WeakMap<EventRow, Expansion>();
-  /** In the order they were made; weak, because they belong to their rows. */
+  /** Kept expansions in the order of creation; weak, because they belong to their rows. */
   readonly #kept = new Set<{ readonly expansion: WeakRef<Expansion>; readonly bytes: number }>();
   #bytes = 0;
 
-  /** `toWhole` makes the message of a row without an index, the same one for the same row. */
+  /**
+   * `toWhole` makes the message of a row without an index; it returns the same message for the same
+   * row.
+   */
   constructor(toWhole: (row: EventRow) => SessionEvent, limits: SharedEventsLimits) {
     this.#toWhole = toWhole;
     this.#limits = limits;
@@ -57,7 +62,7 @@ export class SharedEvents {
     return this.#bytes;
   }
 
-  /** The row's events whose number is above `afterSeq`, in order. */
+  /** The row's events with a number above `afterSeq`, in order. */
   of(row: EventRow, afterSeq: bigint): Iterable<SessionEvent> {
     if (row.fragments === undefined) return row.seq > afterSeq ? [this.#toWhole(row)] : [];
     const known = this.#expansions.get(row);
@@ -100,7 +105,7 @@ export class SharedEvents {
   }
 }
 
-/** A reader that stands still holds none of what was displaced: it goes on with events of its own. */
+/** A reader that stands still holds no displaced events: it continues with events of its own. */
 function* eventsOf(
   row: EventRow,
   expansion: Expansion,
@@ -117,6 +122,6 @@ function* eventsOf(
   }
 }
 
-// Heap of an event beside its payload's characters: 0.17 to 0.32 KB (100,000 events with and without
+// Heap per event beside its payload's characters: 0.17 to 0.32 KB (100,000 events with and without
 // timestamps, encoded or not, after a collection, Node 24.21).
 const EVENT_BYTES = 320;

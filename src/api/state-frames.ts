@@ -1,4 +1,7 @@
-/** Frames of a watch that are no rows: they tell where it stands and how far the service has looked. */
+/**
+ * Frames of a watch that are not rows: they tell the watch's state and the last number that the
+ * service has examined.
+ */
 import { create } from "@bufbuild/protobuf";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 import { type SessionEvent, SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
@@ -8,7 +11,7 @@ import type { Standing } from "../live/watcher.ts";
 export interface StateFrame {
   readonly sessionId: string;
   readonly standing: Standing;
-  /** The number up to which the service has looked. */
+  /** The last number that the service has examined. */
   readonly seq: bigint;
 }
 

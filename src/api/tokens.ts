@@ -22,7 +22,7 @@ export interface TokenParts {
 const TTL_DEFAULT_MS = 3_600_000;
 const ROLE_DEFAULT = "runner";
 
-/** A Duration as the wire has it, without saying so by its type. */
+/** The fields of a wire Duration, without the generated type. */
 interface Span {
   readonly seconds: bigint;
   readonly nanos: number;
@@ -44,7 +44,8 @@ export function createTokenHandlers(
       if (violations.length > 0 || role === undefined) throw invalidArgument(violations);
       if ((await store.getSession(sessionId)) === undefined) throw sessionNotFound(sessionId);
       const { id, token, expiresAtMs } = await tokens.issue({ sessionId, role, ttlMs });
-      // The one record that tells later who gave whom what; of the token only its id.
+      // The only record of the issuer of a token and of its session. The record has the token's id
+      // and never the token.
       const act = { principal, action: "token.issue", sessionId } as const;
       audit.done(act, { tokenId: id, role, expiresAt: new Date(expiresAtMs).toISOString() });
       return {
@@ -66,7 +67,7 @@ function checkRole(role: SessionTokenRole | undefined): Check {
   return { field: "role", description };
 }
 
-/** Seconds of a duration may be any 64 bits; as a number it is near enough to be refused. */
+/** The seconds of a duration may have 64 bits; as a number they are exact enough to be refused. */
 function msOf({ seconds, nanos }: Span): number {
   return Number(seconds) * 1_000 + nanos / 1_000_000;
 }

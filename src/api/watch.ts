@@ -1,10 +1,10 @@
 /**
- * The two watches: check the form, find the cursor, then hand on what live delivery brings. What a
- * watch does when is in docs/watch.md.
+ * The two watches: check the form, find the cursor, then forward the rows of live delivery.
+ * docs/watch.md specifies the states of a watch.
  *
  * Rows of a window are the same objects for all its watchers, and so are the messages made of them:
- * the adapter encodes each once. A filter is applied here, row by row, so that it never holds a
- * cursor back; with state frames the caller is told how far the service has looked.
+ * the adapter encodes each once. A filter is applied here, row by row, so it never holds a cursor
+ * back. With state frames the caller learns the last number that the service has examined.
  */
 import type { SessionEvent, WatchSessionEventsRequest } from "../../gen/ambient/v1/events_pb.ts";
 import type {
@@ -36,7 +36,9 @@ import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { type StateFrame, toEventFrame, toMessageFrame } from "./state-frames.ts";
 
 export interface WatchOptions {
-  /** auto: a session that is not there is waited for; strict: it is NOT_FOUND. */
+  /**
+   * auto: a watch waits for a session that does not exist; strict: the watch ends with NOT_FOUND.
+   */
   readonly sessionPolicy: "auto" | "strict";
 }
 
@@ -47,19 +49,19 @@ type WatchHandlers = Pick<
   "watchSessionMessages" | "watchSessionEvents"
 >;
 
-/** One call: its request, and what its stream has of its own. */
+/** One call: its request, and the parts that belong to its stream. */
 interface Call<S extends StreamName, M> {
   readonly stream: S;
   readonly request: WatchRequest;
-  /** Its span is told when the watch attached, and of each change of where it stands. */
+  /** The call's span records when the watch attached and each change of its standing. */
   readonly context: CallContext;
-  /** Undefined: every row. */
+  /** The filter; undefined: every row passes. */
   readonly passes: ((row: RowOf<S>) => boolean) | undefined;
   readonly toWire: (row: RowOf<S>) => M;
-  /** The same message for the same row. */
+  /** Returns the same message for the same row. */
   readonly toSharedWire: (row: RowOf<S>) => M;
   readonly toFrame: (frame: StateFrame) => M;
-  /** With `expand`: what there is of the row behind the caller's cursor. */
+  /** With `expand`: the events of the row that are above the caller's cursor. */
   readonly expanded: ((row: RowOf<S>, shared: boolean) => Iterable<M>) | undefined;
 }
 
@@ -130,7 +132,7 @@ export function createWatchHandlers(
     }
     const end = headOf(head, stream);
     if (afterSeq > end) throw cursorBeyondHead(end);
-    // Both ends are borders of rows; a client that comes back is most often at the upper one.
+    // Both numbers are borders of rows; a returning client is most often at the upper one.
     if (afterSeq === 0n || afterSeq === end) return afterSeq;
     const expand = "expand" in request && request.expand;
     return reader.resolveCursor({ stream, sessionId, afterSeq, expand });
@@ -146,7 +148,7 @@ function attachTo<S extends StreamName>(
   return live.attach({ stream, sessionId, signal, takeSeat: seatTaker(context) });
 }
 
-/** Rows of a window are there for all its watchers, and are counted with the windows. */
+/** Rows of a window are shared by all its watchers, and are counted with the windows. */
 function hold(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
   const isOwn = delivery.kind === "rows" && !delivery.shared;
   if (memory?.rows(isOwn ? heldBytesOf(delivery.rows) : 0) === false) throw serverBusy();
@@ -156,7 +158,7 @@ function cursorIn({ afterSeq }: WatchRequest): bigint {
   return afterSeq > 0n ? afterSeq : 0n;
 }
 
-/** The first row may begin before the cursor, and is then delivered from there. */
+/** The first row may begin before the cursor; its delivery then begins at the cursor. */
 function expansionOf(
   request: WatchSessionEventsRequest,
   sharedEvents: SharedEvents,
@@ -174,7 +176,8 @@ function* wireOf<S extends StreamName, M>(
   const { sessionId, stateFrames } = request;
   if (delivery.kind === "standing") {
     const asked = expanded === undefined ? 0n : cursorIn(request);
-    // Inside a row, the watch looks from its beginning, and the caller has got further than that.
+    // For a cursor inside a row, the watch starts at the row's beginning, which is below the
+    // caller's cursor.
     const seq = delivery.seq > asked ? delivery.seq : asked;
     if (stateFrames) yield call.toFrame({ sessionId, standing, seq });
     return;
@@ -210,7 +213,7 @@ function filterOf(request: WatchSessionEventsRequest): ((row: EventRow) => boole
     (types.size === 0 || types.has(row.eventType)) && (runId === "" || row.runId === runId);
 }
 
-/** Made once a row, for as long as anybody holds the row. */
+/** Makes one message per row, and keeps it as long as the row is in memory. */
 function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M {
   const made = new WeakMap<R, M>();
   return (row) => {

@@ -1,4 +1,4 @@
-/** What the frames of a push stream are checked for, and which events of a batch are new. */
+/** Checks the frames of a push stream, and finds the new events of a batch. */
 import { type Batch, Compression, type Open } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { invalidArgument, type ServiceError, type Violation } from "../../base/errors.ts";
 import { checkEpoch, type Check, violationsOf } from "../../contract/checks.ts";
@@ -30,7 +30,10 @@ export function checkOpen(open: Open): readonly Violation[] {
   return violations.map((found) => ({ ...found, field: `open.${found.field}` }));
 }
 
-/** How many events at the beginning of a batch are known already, or what is wrong with it. */
+/**
+ * The number of events at the beginning of a batch that are known already, or the violation of the
+ * batch.
+ */
 export function knownOf(
   { firstClientSeq: first, events }: Pick<Batch, "firstClientSeq" | "events">,
   next: bigint,
@@ -45,7 +48,7 @@ export function knownOf(
   if (known >= events.length) return events.length;
   if (first + BigInt(events.length) - 1n > CLIENT_SEQ_MAX)
     return violation(field, `such that no number is above ${CLIENT_SEQ_MAX}`);
-  return Number(known); // Below events.length.
+  return Number(known); // The number is below events.length.
 }
 
 export function openFirst(): ServiceError {

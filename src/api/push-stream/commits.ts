@@ -1,11 +1,12 @@
 /**
- * The rows of one push stream on their way to disk: gathered, handed to ingest with the range of numbers
- * they stand for, counted when they are committed.
+ * The rows of one push stream on their way to disk. Rows are gathered, given to ingest with the
+ * range of numbers they stand for, and counted when they are committed.
  *
- * While one push is under way the rows that close are gathered for the next, so that a stream commits
- * as often as the disk lets it and not once a row. A second one follows it only when what waits is much
- * (ingest commits a session's pushes one after the other anyway), or when somebody needs it there now.
- * Ingest stores none of what comes after a push that it rejected, so the first rejection is the end.
+ * While one push is under way, new rows are gathered for the next push. So a stream commits as
+ * often as the disk allows and not once per row. A second push follows the first only when many
+ * rows wait (ingest commits a session's pushes one after the other anyway), or when a caller needs
+ * the rows in ingest at once. After ingest has rejected one push, it stores no later push of the
+ * stream, so the first rejection ends the stream.
  */
 import type { EventRow as AguiRow } from "../../agui/rows.ts";
 import { type ErrorReason, ServiceError } from "../../base/errors.ts";
@@ -23,14 +24,16 @@ import type { FragmentEvent } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
 import { type Handover, StreamNumbers } from "./numbers.ts";
 
-/** Rows, and payload bytes, that do not wait for the push before them. */
+/** At this number of rows, or of payload bytes, the rows do not wait for the push before them. */
 export const HANDOVER_ROWS = 256;
 const HANDOVER_BYTES = 256 * 1024;
 const IN_FLIGHT_MAX = 2;
 
 export interface CommitParts {
   readonly ingest: Pick<Ingest, "push">;
-  /** As the store has it. */
+  /**
+   * Reads from the store whether committed events of the stream are lost, and after which number.
+   */
   readonly lostAfter: (told: ToldStream) => Promise<bigint | undefined>;
   readonly order: OrderObserver;
   readonly meter: StreamMeter;
@@ -39,9 +42,9 @@ export interface CommitParts {
 export interface CommittedStream {
   readonly sessionId: string;
   readonly opened: OpenedStream;
-  /** Who pushes. */
+  /** The id of the caller who pushes. */
   readonly actor: string | undefined;
-  /** Something is committed; or, with an error, nothing more will be. */
+  /** Called after each commit; with an error, the stream commits nothing more. */
   readonly settled: (error: ServiceError | undefined) => void;
 }
 
@@ -52,7 +55,7 @@ export class StreamCommits {
   readonly #parts: CommitParts;
   readonly #stream: CommittedStream;
   #rows: NewRow[] = [];
-  /** What order needs to know of each of them. */
+  /** The facts about each row that the order check needs. */
   #observables: Observable[] = [];
   #inFlight = 0;
   #lastSeq = 0n;
@@ -73,7 +76,7 @@ export class StreamCommits {
     return this.#rows.length;
   }
 
-  /** Rows that were handed over so far. */
+  /** The number of rows handed over so far. */
   get rowsHanded(): number {
     return this.#rowsHanded;
   }
@@ -90,7 +93,7 @@ export class StreamCommits {
     this.#observables.push(row);
   }
 
-  /** Hands over what is settled, when it is time to, or `now`. */
+  /** Hands over the settled events when it is time; with `now`, at once. */
   handOver({ now }: { readonly now: boolean } = { now: false }): void {
     if (!now && !this.#isTime()) return;
     const handover = this.numbers.take();
@@ -132,7 +135,10 @@ export class StreamCommits {
     this.#stream.settled(failure);
   }
 
-  /** What does not follow on a range that was committed: then that one is lost. */
+  /**
+   * When the push that follows the last committed one is refused, the committed events may be lost;
+   * the store tells.
+   */
   async #failureOf({ firstClientSeq }: Handover, failure: ServiceError): Promise<ServiceError> {
     const lastClientSeq = this.numbers.lastCommitted;
     const mayBeLoss = failure instanceof RangeGap || MAY_BE_LOSS.has(failure.reason);
@@ -154,7 +160,8 @@ export class StreamCommits {
   #committed({ rows, deduplicated }: Acknowledged, observables: readonly Observable[]): void {
     const [first] = rows;
     if (first === undefined) return;
-    // Rows of one push are numbered one after the other; of a lost answer only the first is known.
+    // The rows of one push have consecutive numbers. After a lost answer only the first row is
+    // known.
     const events = observables.reduce((sum, { eventCount }) => sum + eventCount, 0);
     this.#lastSeq = first.seq + BigInt(events) - 1n;
     if (!deduplicated) this.#parts.order.observe(rows, observables);
@@ -163,7 +170,7 @@ export class StreamCommits {
 
 const MAY_BE_LOSS: ReadonlySet<ErrorReason> = new Set(["STREAM_REPLACED", "SESSION_NOT_FOUND"]);
 
-/** What was received is stored whether or not the caller is still there: it need not send it again. */
+/** Received events are stored even after the caller left: the caller need not send them again. */
 function staysWanted(): boolean {
   return false;
 }

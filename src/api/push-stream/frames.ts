@@ -6,17 +6,17 @@ import { googleStatusOf } from "../../contract/google-status.ts";
 
 type Frame = PushSessionEventsResponse["frame"];
 
-/** Where a stream stands. */
+/** The position of a stream. */
 export interface Standing {
   readonly lastClientSeq: bigint;
   readonly lastSeq: bigint;
 }
 
-/** What a push stream says to its caller. */
+/** The frames that a push stream sends to its caller. */
 export class StreamFrames {
   readonly #caller: Caller<PushSessionEventsResponse>;
   #told: bigint;
-  /** Not told yet, or asked for once more. */
+  /** The standing that is not sent yet, or that the caller has asked for again. */
   #standing: Standing | undefined;
   #isOwed = false;
 
@@ -40,21 +40,24 @@ export class StreamFrames {
     this.#send({ case: "opened", value });
   }
 
-  /** Sent before the acknowledgement that covers the number, because it is sent first. */
+  /**
+   * A refusal goes out before the acknowledgement that covers its number, because it is sent first.
+   */
   refused(clientSeq: bigint, error: ServiceError): void {
     const status = googleStatusOf(error);
     const value = { $typeName: "ambient.v1.Refused", clientSeq, status } as const;
     this.#send({ case: "refused", value });
   }
 
-  /** The caller waits to be told where it stands, even when that is nothing new. */
+  /** The caller waits for an acknowledgement, even one with no new number. */
   owe(): void {
     this.#isOwed = true;
   }
 
   /**
-   * Tells how far the stream is committed, if that is news or owed (`isAll`: nothing is under way that
-   * would bring news). Once a slow reader has not taken something yet, what is left to tell waits.
+   * Acknowledges the committed events if the number is new or owed (`isAll`: no push is under way
+   * that would bring a newer number). While a slow reader has unread frames, later acknowledgements
+   * wait.
    */
   acknowledge(standing: Standing, isAll: boolean): void {
     const isNews = standing.lastClientSeq > this.#told;
@@ -62,7 +65,7 @@ export class StreamFrames {
     if (this.#caller.unsentBytes === 0) this.acknowledgeNow();
   }
 
-  /** What was left to tell. */
+  /** Sends the acknowledgement that had to wait. */
   acknowledgeNow(): void {
     const standing = this.#standing;
     if (standing === undefined) return;

@@ -1,16 +1,19 @@
 /**
- * What becomes of one raw event of a push stream: a fragment for the compressor, rows of its own, or a
- * refusal. A fragment like one that was accepted before in this stream is not read as JSON again:
+ * Turns one raw event of a push stream into a fragment for the compressor, into rows of its own, or
+ * into a refusal. A fragment with the same frame as an earlier accepted one of this stream is not
+ * parsed as JSON again:
  *
- *   event ──► bytes of a known frame? ── yes ──► accepted as that one was
+ *   event ──► bytes of a known frame? ── yes ──► accepted like the earlier fragment
  *                    │ no
  *                    ▼
  *             normalised, validated ──► a fragment: its frame is known from now on
  *
- * That is the same answer, because what is done with a fragment depends on nothing that may differ
- * between two of one frame. To the versions before 1.0.0, which take whatever it takes of a fragment,
- * `delta` is any string and the time any number; neither is renamed, and normalisation rounds fractions
- * only; and what is redacted of a frame is redacted of all that have it. test/property/push-stream-intake.test.ts puts wild events to both ways.
+ * Both paths give the same answer, because the handling of a fragment depends only on its frame.
+ * Two fragments of one frame differ only in `delta` and in the time. AG-UI before 1.0.0 accepts
+ * every fragment that 1.0.0 accepts, with any string as `delta` and any number as the time. Neither
+ * field is renamed, and normalisation rounds only fractions. Redaction of a frame is the same for
+ * all fragments with that frame. test/property/push-stream-intake.test.ts runs random events
+ * through both paths.
  */
 import type { RawEvent } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { isCompressible } from "../../agui/catalogue.ts";
@@ -25,26 +28,26 @@ import type { Redactor } from "../../redaction/redactor.ts";
 import { checkText, checkTime, refuseLargePayload, violationsOf } from "../../contract/checks.ts";
 import { microsOf } from "../../contract/times.ts";
 
-/** Frames that are remembered: messages, tool calls and subagents whose fragments alternate. */
+/** Remembered frames: messages, tool calls and subagents may send their fragments alternately. */
 const FRAMES_MAX = 4;
 
 /**
- * Of a payload whose frame is remembered. A frame keeps the text alive that it was cut from, and nobody
- * counts it as unacknowledged: four of a megabyte were 4 MiB for each stream that is open. Larger
- * fragments are rare, and read each time.
+ * The longest payload whose frame is remembered. A frame keeps alive the text it was cut from, and
+ * no limit counts that text as unacknowledged: four texts of a megabyte were 4 MiB for each open
+ * stream. Larger fragments are rare, and are parsed each time.
  */
 const FRAME_UNITS_MAX = 16_384;
 
 export interface IntakeOptions {
   readonly validation: ValidationMode;
   readonly payloadBytesMax: number;
-  /** False: each fragment is a row of its own. */
+  /** False: each fragment becomes its own row. */
   readonly merges: boolean;
-  /** Undefined: nothing is redacted. The deltas of fragments are left to stream-rows.ts. */
+  /** Undefined: nothing is redacted. stream-rows.ts redacts the deltas of fragments. */
   readonly redactor: Redactor | undefined;
 }
 
-/** A fragment of a text that a version of AG-UI accepts. */
+/** A fragment of a text, accepted by one of the versions of AG-UI. */
 export interface FragmentEvent extends IncomingEvent {
   readonly place: EventPlace | undefined;
 }
@@ -52,7 +55,7 @@ export interface FragmentEvent extends IncomingEvent {
 export interface TakenFragment {
   readonly kind: "fragment";
   readonly event: FragmentEvent;
-  /** Its payload taken apart; undefined where nothing can merge with it. */
+  /** The payload taken apart; undefined where no other fragment can merge with this one. */
   readonly framed: Framed | undefined;
 }
 
@@ -62,24 +65,24 @@ export type Taken =
   | { readonly kind: "refused"; readonly error: ServiceError };
 
 interface Known {
-  /** As the event said it; it may have left it to the payload. */
+  /** The type field of the event; an event may carry its type only in the payload. */
   readonly saidType: string;
   readonly eventType: string;
   readonly frame: Frame;
-  /** Of the payload as it is stored; the same one where nothing was edited. */
+  /** The frame of the payload as it is stored; the same object when nothing was edited. */
   readonly stored: Frame;
-  /** It is the frame that the compressor would find, too. */
+  /** True when the compressor would find the same frame. */
   readonly isMerging: boolean;
   readonly place: EventPlace | undefined;
 }
 
 interface Accepted {
   readonly rows: readonly AguiRow[];
-  /** A `delta` is not redacted yet. */
+  /** True when a `delta` is not redacted yet. */
   readonly leavesDelta: boolean;
 }
 
-/** A payload as it is to be stored. */
+/** A payload in its stored form. */
 interface Read {
   readonly payload: string;
   readonly pieces: Pieces | undefined;
@@ -88,7 +91,7 @@ interface Read {
 
 export class Intake {
   readonly #options: IntakeOptions;
-  /** The one that was met last comes first. */
+  /** The most recently matched frame comes first. */
   readonly #known: Known[] = [];
 
   constructor(options: IntakeOptions) {
@@ -101,7 +104,7 @@ export class Intake {
 
   #repeated(event: RawEvent, nowMicros: bigint): Taken | undefined {
     const { payload } = event;
-    // What is larger has to be measured, and text with half a character refused.
+    // A larger payload has to be measured, and text with half a surrogate pair is refused.
     if (payload.length * 3 > this.#options.payloadBytesMax || !payload.isWellFormed()) return;
     if (checkTime("occurred_at", event.occurredAt) !== undefined) return;
     const known = this.#known;
@@ -136,7 +139,7 @@ export class Intake {
     return this.#fragment(event, known ?? row, { payload: row.payload, pieces, nowMicros });
   }
 
-  /** Checked as a unary push is, in its order. */
+  /** Makes the checks of a unary push, in the same order. */
   #accept(event: RawEvent, nowMicros: bigint): Accepted {
     const { eventType, payload, occurredAt } = event;
     const violations = violationsOf([
@@ -154,7 +157,7 @@ export class Intake {
     return { rows: accepted.rows, leavesDelta: kept?.leavesDelta === true };
   }
 
-  /** Of events that are no fragments, whatever their `delta` is. */
+  /** Redacts events that are not fragments, including their `delta`. */
   #redacted(rows: readonly AguiRow[]): readonly AguiRow[] {
     const { redactor } = this.#options;
     return rows.map((row) => ({ ...row, payload: redactor?.payload(row.payload) ?? row.payload }));
@@ -183,11 +186,11 @@ export class Intake {
   }
 }
 
-/** Undefined where no later event can have the frame, or it is too large to be kept. */
+/** Undefined where no later event can have the same frame, or the payload is too large to keep. */
 function knownOf(event: RawEvent, row: AguiRow): Known | undefined {
   if (Math.max(event.payload.length, row.payload.length) > FRAME_UNITS_MAX) return undefined;
   const gaps = gapsOf(event.payload);
-  // `"timestamp":null`, as producers in Python dump it, is the same in every event.
+  // `"timestamp":null`, which Python producers write, is the same in every event.
   const isTimed = gaps.timestamp === undefined || hasPlainTime(event.payload, gaps.timestamp);
   const frame = frameWith(event.payload, gaps, isTimed);
   const isEdited = row.payload !== event.payload;
@@ -199,21 +202,24 @@ function knownOf(event: RawEvent, row: AguiRow): Known | undefined {
   return { saidType: event.eventType, eventType, frame, stored, isMerging, place };
 }
 
-/** Of an accepted fragment, so that what is no text in `delta` is nothing that can differ. */
+/**
+ * The frame of an accepted fragment. Its `delta` must be a string: only the text of a string may
+ * differ between fragments of one frame.
+ */
 function frameWith(payload: string, gaps: Gaps, isTimed: boolean): Frame | undefined {
   const { delta, timestamp } = gaps;
   if (delta !== undefined && payload.charAt(delta.start - 1) !== '"') return undefined;
   return new Frame(payload, { delta, timestamp: isTimed ? timestamp : undefined });
 }
 
-/** As a frame reads it. */
+/** An integer in the only spelling that a frame can contain. */
 const PLAIN_INTEGER = /^(?:0|-?[1-9][0-9]{0,31})$/;
 
 function hasPlainTime(payload: string, { start, end }: Span): boolean {
   return PLAIN_INTEGER.test(payload.slice(start, end));
 }
 
-/** The payload of a frame. */
+/** The payload that a frame prints. */
 export function printed(
   frame: Frame,
   {

@@ -1,7 +1,10 @@
 import type { Metrics } from "../../observability/metrics.ts";
 import type { Handover } from "./numbers.ts";
 
-/** What closed a group: the next event, its age, the caller's flush, bytes, a unary push, the end. */
+/**
+ * The causes that close a group: the next event, its age, the caller's flush, bytes, a unary push,
+ * the end.
+ */
 export const GROUP_CLOSINGS = ["event", "age", "flush", "bytes", "push", "end"] as const;
 export type GroupClosing = (typeof GROUP_CLOSINGS)[number];
 
@@ -16,7 +19,10 @@ export type StreamMetrics = Pick<
   | "pushStreamPauses"
 >;
 
-/** Counts for all push streams of this replica, a hand-over at a time: an event is too often. */
+/**
+ * Counts for all push streams of this replica, once per hand-over: once per event would be too
+ * often.
+ */
 export class StreamMeter {
   readonly #metrics: StreamMetrics;
   readonly #groups: ReadonlyMap<GroupClosing, { inc(): void }>;

@@ -1,21 +1,22 @@
 /**
- * Where the events of one push stream are, as counts from the first it was sent:
+ * The progress of one push stream, as counts from its first event:
  *
  *   1 ………… committed ………… handed over ………… settled ………… grouped ………… received
  *          on disk       with ingest     rows, or refused   the open group,   waits for redaction,
  *                                                           and what was      where there is one
  *                                                           refused meanwhile
  *
- * An event has its place in this line whatever becomes of it: a refused one is committed with the rows
- * around it, in a range of numbers that says how many of them have no row. So what is on disk, what
- * the client is told and what it sends again after a break are always one prefix.
+ * Every event has its place in this line, also a refused one: a refused event is committed with the
+ * rows around it, in a range of numbers that states how many of its numbers have no row. So the
+ * committed events are always a prefix. The client is told of that prefix and continues after it
+ * when the connection breaks.
  */
 import type { OpenedStream } from "../../store/streams.ts";
 
 /** The highest number of an event: PostgreSQL's bigint. */
 export const CLIENT_SEQ_MAX = 2n ** 63n - 1n;
 
-/** What is handed over at once. */
+/** The events of one hand-over. */
 export interface Handover {
   readonly firstClientSeq: bigint;
   readonly lastClientSeq: bigint;
@@ -24,7 +25,9 @@ export interface Handover {
   readonly payloadBytes: number;
 }
 
-/** What an event did to the open group: it has nothing to do with one, began one, or joined it. */
+/**
+ * The effect of an event on the open group: the event stands alone, began a group, or joined it.
+ */
 export type GroupStep = "none" | "began" | "joined";
 
 interface Part {
@@ -39,9 +42,9 @@ export class StreamNumbers {
   #received = 0;
   #handed = 0;
   #committed = 0;
-  /** Settled and not handed over. */
+  /** The events that are settled and not handed over. */
   #settled: Part = nothing();
-  /** From the first event of the open group on. */
+  /** The events from the first one of the open group. */
   #open: Part = nothing();
   #unacknowledgedBytes = 0;
   #heldBytes = 0;
@@ -60,7 +63,7 @@ export class StreamNumbers {
     return this.#base + BigInt(this.#committed);
   }
 
-  /** Events that came, refused ones too. */
+  /** The number of events received, with refused ones. */
   get received(): number {
     return this.#received;
   }
@@ -82,12 +85,12 @@ export class StreamNumbers {
     return this.#unacknowledgedBytes;
   }
 
-  /** Of the open group, and of what was refused meanwhile. */
+  /** Payload bytes of the open group, with the events that were refused meanwhile. */
   get openBytes(): number {
     return this.#open.payloadBytes;
   }
 
-  /** Of what is neither accepted nor refused. */
+  /** Payload bytes of the events that are neither accepted nor refused. */
   get heldBytes(): number {
     return this.#heldBytes;
   }
@@ -96,14 +99,17 @@ export class StreamNumbers {
     return this.#settled.payloadBytes;
   }
 
-  /** An event came; what becomes of it is told in the order of this. */
+  /**
+   * Counts an event as received. Call accepted() or refused() for it later, in the order of these
+   * calls.
+   */
   receive(payloadBytes: number): void {
     this.#received += 1;
     this.#unacknowledgedBytes += payloadBytes;
     this.#heldBytes += payloadBytes;
   }
 
-  /** An event was accepted, and the group is now as `step` says. */
+  /** Counts an event as accepted; `step` tells its effect on the open group. */
   accepted(payloadBytes: number, step: GroupStep): void {
     if (step === "began") this.groupClosed();
     this.#heldBytes -= payloadBytes;
@@ -122,7 +128,7 @@ export class StreamNumbers {
     part.payloadBytes += payloadBytes;
   }
 
-  /** Everything that was accepted or refused is settled. */
+  /** Counts the open group as settled, with the events refused meanwhile. */
   groupClosed(): void {
     const { events, refused, payloadBytes } = this.#open;
     if (events === 0) return;
@@ -132,7 +138,7 @@ export class StreamNumbers {
     this.#open = nothing();
   }
 
-  /** All that is settled and was not handed over; undefined when there is nothing. */
+  /** Takes all settled events that were not handed over; undefined when there are none. */
   take(): Handover | undefined {
     const part = this.#settled;
     if (part.events === 0) return undefined;
@@ -142,7 +148,7 @@ export class StreamNumbers {
     return { firstClientSeq, lastClientSeq: this.#base + BigInt(this.#handed), ...part };
   }
 
-  /** In the order of `take`. */
+  /** Call this in the order of `take`. */
   committed({ events, payloadBytes }: Handover): void {
     this.#committed += events;
     this.#unacknowledgedBytes -= payloadBytes;

@@ -1,7 +1,8 @@
 /**
- * The push streams of this replica by their session: at most one each, the newest. Others come here to
- * have its open group closed, or the stream itself ended. That there is one stream only is a rule of
- * the table (storage.md); this only tells the older one at once, and not at its next commit.
+ * The push streams of this replica by session: at most one per session, the newest. Other code uses
+ * this class to close the open group of a session, or to end its stream. The rule of one stream per
+ * session belongs to the table (storage.md); this class only tells the older stream at once, and
+ * not at its next commit.
  */
 import type { ServiceError } from "../../base/errors.ts";
 import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
@@ -11,16 +12,18 @@ import type { OpenedStream } from "../../store/streams.ts";
 export interface StreamOfSession {
   readonly sessionId: string;
   readonly opened: OpenedStream;
-  /** Hands over what it has, before this returns. */
+  /** Hands over its events before this call returns. */
   closeGroup(): void;
-  /** It cannot commit any more: ends it, and hands nothing over. */
+  /** The stream cannot commit any more: ends it and hands nothing over. */
   fence(error: ServiceError): void;
 }
 
 export class OpenGroups {
   readonly #streams = new Map<string, StreamOfSession>();
 
-  /** Ends the older one of two streams of a session; false when that is the one that comes. */
+  /**
+   * Ends the older of two streams of a session; false when the entering stream is the older one.
+   */
   enter(stream: StreamOfSession): boolean {
     const other = this.#streams.get(stream.sessionId);
     if (other !== undefined && isNewer(other.opened, stream.opened)) {
@@ -47,7 +50,10 @@ export class OpenGroups {
   }
 }
 
-/** Two openings of one session are answered in any order; the table has counted them. */
+/**
+ * The answers for two openings of one session may arrive in any order; the table has numbered the
+ * openings.
+ */
 function isNewer(one: OpenedStream, other: OpenedStream): boolean {
   return one.epoch === other.epoch ? one.stream > other.stream : one.epoch > other.epoch;
 }

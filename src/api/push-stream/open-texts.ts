@@ -1,7 +1,7 @@
 import type { Texts } from "../../redaction/redactor.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 
-/** Sessions of which something is remembered; the one that was left the longest ago is forgotten. */
+/** Sessions with remembered texts; the session that was left the longest ago is forgotten first. */
 const SESSIONS_MAX = 1_024;
 
 interface Left {
@@ -11,9 +11,10 @@ interface Left {
 }
 
 /**
- * Secrets that had begun when a push stream ended, so that the rest of them is known for what it is
- * when the client comes back here. It has to go on exactly where it was: what it sends again would be
- * read twice. Nothing outlives the process: the other half of a secret is not known to another one.
+ * Secrets that were incomplete when a push stream ended. The rest of such a secret is recognised
+ * when the client comes back to this process, if it continues exactly where it stopped: a repeated
+ * event would be read twice. Nothing outlives the process: another process does not know the first
+ * half of a secret.
  */
 export class OpenTexts {
   readonly #left = new Map<string, Left>();

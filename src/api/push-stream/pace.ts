@@ -3,24 +3,26 @@ import type { Timers } from "../../base/timers.ts";
 import type { StreamMeter } from "./meter.ts";
 
 export interface PaceParts {
-  /** Takes one message of so many bytes; answers how long nothing may be read, in ms. */
+  /**
+   * Charges one message of that many bytes; answers for how many milliseconds nothing may be read.
+   */
   readonly charge: (bytes: number) => ReturnType<RateLimits["charge"]>;
   readonly timers: Timers;
   readonly meter: Pick<StreamMeter, "paused">;
 }
 
 /**
- * Slows one push stream. What has come is taken and charged; what comes next is not read before its
- * price is there, and so waits with its sender.
+ * Slows one push stream. A message that has arrived is taken and charged. The next message is not
+ * read until the charge is paid, so it waits with its sender.
  */
 export class Pace {
   readonly #parts: PaceParts;
   readonly #goOn: () => void;
-  /** Of the frame under way; undefined between two. */
+  /** Bytes of the current frame; undefined between two frames. */
   #bytes: number | undefined;
   #cancel: (() => void) | undefined;
 
-  /** `goOn` is called when a pause is over. */
+  /** `goOn` is called at the end of a pause. */
   constructor(parts: PaceParts, goOn: () => void) {
     this.#parts = parts;
     this.#goOn = goOn;
@@ -47,7 +49,7 @@ export class Pace {
     });
   }
 
-  /** The stream is over; what was taken of a frame is paid for. */
+  /** The stream is over; charges the bytes that were taken of the current frame. */
   stop(): void {
     this.#cancel?.();
     this.#cancel = undefined;

@@ -1,4 +1,4 @@
-/** What one open push stream is made of. */
+/** The parts of one open push stream. */
 import type { Clock } from "../../base/clock.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { CommitParts } from "./commits.ts";
@@ -19,13 +19,13 @@ export interface StreamParts extends CommitParts, PaceParts {
 export interface StreamOptions extends StreamRowsOptions {
   readonly intake: ConstructorParameters<typeof Intake>[0];
   readonly stopOnRefused: boolean;
-  /** Payload bytes that are not committed; above it nothing is read. */
+  /** The limit of payload bytes that are not committed; above it nothing is read. */
   readonly bytesMax: number;
 }
 
 export interface StreamIdentity {
   readonly sessionId: string;
   readonly opened: OpenedStream;
-  /** Who pushes. */
+  /** The id of the caller who pushes. */
   readonly actor: string | undefined;
 }

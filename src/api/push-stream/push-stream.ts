@@ -12,14 +12,14 @@
  *            ▼                                ▼
  *          ending: the group is closed; when all is committed and told ── OK or the error ──► over
  *
- * What the caller has sent and what is on disk are one line of numbers (numbers.ts), so
- * that a break at any moment loses nothing: the next stream begins behind what was committed.
+ * The events that were sent and the events on disk share one line of numbers (numbers.ts), so a
+ * break at any moment loses nothing: the next stream begins after the last committed event.
  *
- * The group is closed by its compressor, by its age, by a flush, by a unary push of the session, when
- * the unacknowledged bytes reach their limit (then the caller sends nothing before it is told of a
- * commit, and must not be left to wait for the age), and at the end. At most one acknowledgement waits
- * for a slow reader; a later one says all that it says. A caller above its rate is listened to later
- * (pace.ts).
+ * The group is closed by its compressor, by its age, by a flush, by a unary push of the session, by
+ * the limit of unacknowledged bytes, and at the end. At that limit the caller sends nothing before
+ * the next acknowledgement, so the group must not wait for its age. At most one acknowledgement
+ * waits for a slow reader; a later acknowledgement covers all earlier ones. Frames of a caller
+ * above its rate are read later (pace.ts).
  */
 import type {
   Batch,
@@ -40,7 +40,7 @@ import { StreamRows } from "./stream-rows.ts";
 
 type State = "open" | "ending" | "over";
 
-/** Why a stream that is ending will have ended, and what it has to say before. */
+/** The final status of an ending stream, and the frames to send before it. */
 interface Ending {
   readonly error: ServiceError | undefined;
   refusedBytes: number | undefined;
@@ -58,7 +58,7 @@ export class PushStream implements StreamOfSession {
   readonly #pace: Pace;
   #state: State = "open";
   #ending: Ending | undefined;
-  /** The batch under way, and its next event. */
+  /** The current batch and the index of its next event. */
   #events: readonly RawEvent[] = [];
   #next = 0;
   #listens = true;
@@ -118,14 +118,14 @@ export class PushStream implements StreamOfSession {
     this.#end(undefined);
   }
 
-  /** The connection has taken something. */
+  /** The connection has taken some bytes. */
   sent(): void {
     if (this.#state === "over") return;
     this.#acknowledge();
     this.#goOn();
   }
 
-  /** The call is over; what was received is kept. */
+  /** The call is over; the received events are still committed. */
   over(): void {
     if (this.#state === "over") return;
     this.#rows.close("end");
@@ -149,14 +149,14 @@ export class PushStream implements StreamOfSession {
     const { numbers } = this.#commits;
     const known = knownOf(batch, numbers.next);
     if (typeof known !== "number") return this.#end(invalidArgument([known]));
-    // Whoever sends again what is on disk is told so.
+    // A client that repeats committed events gets an acknowledgement.
     if (known > 0) this.#frames.owe();
     this.#events = batch.events;
     this.#next = known;
     return this.#take();
   }
 
-  /** Takes the batch up to its end, or to a limit. */
+  /** Takes the events of the batch up to its end, or up to a limit. */
   #take(): boolean {
     const nowMs = this.#parts.clock.monotonicMs();
     const nowMicros = this.#parts.clock.nowMicros();
@@ -205,7 +205,10 @@ export class PushStream implements StreamOfSession {
     if (this.#isMuch()) this.#rows.close("bytes");
   }
 
-  /** The caller may be about to wait for an acknowledgement: what is open must not wait for its age. */
+  /**
+   * The caller may stop and wait for an acknowledgement at the limit: the open group must not wait
+   * for its age.
+   */
   #isMuch(): boolean {
     const { numbers } = this.#commits;
     const { bytesMax } = this.#options;
@@ -223,7 +226,7 @@ export class PushStream implements StreamOfSession {
     this.#acknowledge();
   }
 
-  /** Something has to be committed, taken by the connection, or paid for, before the next event. */
+  /** True when the next event must wait for a commit, for the connection, or for the rate limit. */
   #isFull(): boolean {
     const { numbers, rowsWaiting } = this.#commits;
     return (
@@ -241,12 +244,15 @@ export class PushStream implements StreamOfSession {
     return this.#listens;
   }
 
-  /** In a turn of its own: a frame of 4 MiB has room for four snapshots that take long to validate. */
+  /**
+   * Goes on in a later turn: a frame of 4 MiB has room for four snapshots that take long to
+   * validate.
+   */
   #goOnLater(): void {
     this.#parts.timers.after(0, () => this.#guarded(() => this.#goOn()));
   }
 
-  /** There may be room again. */
+  /** Goes on if there is room again. */
   #goOn(): void {
     if (this.#listens || this.#state !== "open" || this.#isFull()) return;
     if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#frames.hearOn();
@@ -272,7 +278,10 @@ export class PushStream implements StreamOfSession {
     );
   }
 
-  /** Nothing more is taken; what was taken is committed and told, then the refused event, then the end. */
+  /**
+   * Takes nothing more. Received events are committed and acknowledged, then comes the refusal,
+   * then the end.
+   */
   #end(error: ServiceError | undefined, refusedBytes?: number): false {
     if (this.#state !== "open") return false;
     this.#state = "ending";
@@ -315,7 +324,7 @@ export class PushStream implements StreamOfSession {
     this.#parts.openTexts.leave(this.sessionId, left, this.#rows.openTexts);
   }
 
-  /** One timer, that is set again only when it has run: groups come and go much faster. */
+  /** One timer, which is set again only after it has run: groups change much more often. */
   #arm(nowMs: number): void {
     const { dueAtMs } = this.#rows;
     if (dueAtMs === undefined || this.#cancelTimer !== undefined) return;
@@ -324,7 +333,10 @@ export class PushStream implements StreamOfSession {
     );
   }
 
-  /** What no caller waits for may not be lost either: a defect ends the stream, and not the service. */
+  /**
+   * An error in a callback without a caller must not be lost: a defect ends the stream, and not the
+   * service.
+   */
   #guarded(act: () => void): void {
     try {
       act();

@@ -1,6 +1,6 @@
 /**
- * PushSessionEvents. A call begins with its `open` frame, which the table answers; what comes then is
- * push-stream.ts.
+ * PushSessionEvents. A call begins with its `open` frame, which is answered from the table;
+ * push-stream.ts handles the rest.
  *
  *   called ── open ──► opening ── opened ──► a push stream
  *      │                  └─ refused, or another stream came first ──► over
@@ -46,9 +46,9 @@ export interface PushStreamParts
 export interface PushStreamOptions {
   readonly validation: ValidationMode;
   readonly payloadBytesMax: number;
-  /** Payload bytes of one stream that are not committed. */
+  /** The limit of uncommitted payload bytes of one stream. */
   readonly pushStreamBytesMax: number;
-  /** Streams that are open at once. */
+  /** The limit of open streams. */
   readonly pushStreamsMax: number;
   /** Undefined: nothing is redacted. */
   readonly redactor?: Redactor | undefined;

@@ -1,11 +1,12 @@
 /**
- * From what was taken to rows, in the order it came:
+ * Makes rows from the accepted events, in the order they arrived:
  *
  *   taken ──► redaction, where there is one ──► the open group ──► rows, to commits.ts
  *             may hold what ends like the         └─ or a row of its own
  *             beginning of a secret
  *
- * Whoever closes the group wants everything that came committed: then redaction lets go what it holds.
+ * A close of the group needs every received event committed, so redaction then releases the text it
+ * holds.
  */
 import { Compressor } from "../../compressor/compressor.ts";
 import type { CompressorLimits } from "../../compressor/limits.ts";
@@ -20,11 +21,11 @@ export interface StreamRowsOptions {
   readonly compressor: Pick<CompressorLimits, "maxAgeMs"> & Partial<CompressorLimits>;
   /** Undefined: nothing is redacted. */
   readonly redactor: Redactor | undefined;
-  /** Secrets that had begun in the stream before. */
+  /** Secrets that were incomplete at the end of the previous stream. */
   readonly texts?: Texts | undefined;
 }
 
-/** An event, and what it is to the stream. */
+/** An event and its role in the stream. */
 export interface Arrival {
   readonly taken: Taken;
   readonly payloadBytes: number;
@@ -51,17 +52,17 @@ export class StreamRows {
     );
   }
 
-  /** Events that are no rows yet, if there are any. */
+  /** True when some events are not rows yet. */
   get isOpen(): boolean {
     return this.#compressor.dueAtMs !== undefined || this.#line?.dueAtMs !== undefined;
   }
 
-  /** Secrets that have begun, for the stream that goes on. */
+  /** Incomplete secrets, for the stream that continues. */
   get openTexts(): Texts | undefined {
     return this.#line?.openTexts;
   }
 
-  /** When `due` is to be called. */
+  /** The time for the next call of `due`. */
   get dueAtMs(): number | undefined {
     const group = this.#compressor.dueAtMs;
     const held = this.#line?.dueAtMs;
@@ -74,13 +75,13 @@ export class StreamRows {
     else this.#redact(this.#line, arrival);
   }
 
-  /** Makes rows of everything that came. */
+  /** Makes rows of all received events. */
   close(by: GroupClosing): void {
     this.#line?.letGo();
     this.#closeGroup(by);
   }
 
-  /** Makes rows of what has waited long enough. */
+  /** Makes rows of the events that have waited long enough. */
   due(nowMs: number): void {
     if (nowMs >= (this.#line?.dueAtMs ?? Number.POSITIVE_INFINITY)) this.#line?.letGo();
     if (nowMs >= (this.#compressor.dueAtMs ?? Number.POSITIVE_INFINITY)) this.#closeGroup("age");
@@ -93,7 +94,8 @@ export class StreamRows {
       const spelled = deltaOf(taken);
       if (place !== undefined && spelled !== undefined)
         line.takeText(arrival, { place, spelled }, nowMs);
-      else line.take(arrival, [place], nowMs); // A CHUNK without text says whose the next one goes on with.
+      // A CHUNK without text names the text that the next chunk continues.
+      else line.take(arrival, [place], nowMs);
     } else {
       const places = taken.kind === "rows" ? taken.rows.map(({ place }) => place) : NO_PLACES;
       line.take(arrival, places, nowMs);
@@ -138,14 +140,14 @@ export class StreamRows {
 
 const NO_PLACES: readonly never[] = [];
 
-/** As it is spelled; undefined where it is absent. */
+/** The delta as spelled in the payload; undefined where it is absent. */
 function deltaOf({ event, framed }: TakenFragment): string | undefined {
   if (framed !== undefined) return framed.pieces.delta?.spelled;
   const { delta } = gapsOf(event.payload);
   return delta && event.payload.slice(delta.start, delta.end);
 }
 
-/** The same with another text. Taken apart it was with the old one, which is no use any more. */
+/** The same arrival with another text. `framed` is dropped, because it describes the old text. */
 function withDelta({ taken, ...arrival }: Arrival, spelled: string): Arrival {
   if (taken.kind !== "fragment") return { taken, ...arrival };
   const { event, framed } = taken;
