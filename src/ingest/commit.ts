@@ -1,4 +1,4 @@
-/** What committing a batch means: append it, make the rows that are now stored, find the repeated ones. */
+/** Commits a batch: appends it, makes the stored rows, and finds the rows of repeated pushes. */
 import { failureOf } from "../store/failure.ts";
 import type { StoredRow } from "../store/rows.ts";
 import type { RowAddress } from "../store/kept.ts";
@@ -7,16 +7,16 @@ import { ServiceError } from "../base/errors.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
 import { refusal, sessionFull } from "./refusal.ts";
 
-/** The store, as a batch needs it. */
+/** The methods of the store that a batch needs. */
 export interface BatchWriter {
   append(pushes: readonly Push[], options: { readonly wait: boolean }): Promise<readonly Outcome[]>;
   readKept(addresses: readonly RowAddress[]): Promise<readonly (StoredRow | undefined)[]>;
 }
 
-/** The store, as ingest needs it. */
+/** The methods of the store that ingest needs. */
 export interface LedgerWriter extends BatchWriter {
   openStream(request: StreamRequest, options: { readonly wait: boolean }): Promise<Opening>;
-  /** Undefined while there is room for what is pushed; else nothing is to be sent. */
+  /** Returns undefined while the disk has room for pushes; otherwise nothing may be sent. */
   readonly refusal?: () => ServiceError | undefined;
 }
 
@@ -26,7 +26,7 @@ export type Settled =
   | { readonly kind: "refused"; readonly error: ServiceError }
   | Extract<Outcome, { readonly kind: "failed" | "busy" }>;
 
-/** One answer a push, in order. Rejects with the driver's error. */
+/** Returns one answer per push, in order. Rejects with the driver's error. */
 export async function commitBatch(
   writer: BatchWriter,
   pushes: readonly Push[],
@@ -39,9 +39,9 @@ export async function commitBatch(
       ? [{ stream: push.stream, sessionId: push.sessionId, seq: outcome.seq }]
       : [];
   });
-  // What was new is committed by now, so a look-up that fails is not the batch's failure: whoever waits
-  // for it goes again, and nobody else, or a push without a key would be stored a second time. The next
-  // try pauses by itself, when it finds the database away.
+  // The new rows are committed by now, so a failed look-up is not a failure of the batch. Only the
+  // repeated pushes are sent again. If the other pushes went again too, those without a key would
+  // be stored a second time. The next try pauses when it finds the database unavailable.
   const kept = addresses.length === 0 ? [] : await writer.readKept(addresses).catch(unread);
   let repeated = 0;
   return pushes.map((push, index): Settled => {
@@ -68,25 +68,26 @@ export async function commitBatch(
   });
 }
 
-/** A defect would only be met again. */
+/** A defect would only happen again. */
 function unread(error: unknown): Settled {
   if (failureOf(error) !== "defect") return { kind: "busy" };
   return { kind: "refused", error: ServiceError.from(error) };
 }
 
 /**
- * A repeated push whose row was stored when the push was judged. Undefined: the row is gone since then.
- * It was erased, or lost with a server that was replaced. The push goes again and is judged again.
+ * A repeated push whose row was stored when the push was judged. Undefined: the row is gone since
+ * then. The row was erased, or lost with a server that was replaced. The push is sent and judged
+ * again.
  */
 function keptRow(push: Push, row: StoredRow | undefined): Settled | undefined {
   if (row === undefined) return undefined;
-  // The id is ours: this very push was committed and its answer was lost on the way. Of several
-  // rows, live delivery reads those behind the first.
+  // The id is ours: this very push was committed and its answer was lost. When the push has several
+  // rows, live delivery reads the rows after the first.
   const isOwn = row.id === push.rows[0]?.id;
   return isOwn ? { kind: "stored", rows: [row] } : { kind: "deduplicated", row };
 }
 
-/** A repeated push of which no row is there. */
+/** A repeated push that has no stored row. */
 function withoutRow(push: Push): Settled {
   if (push.rows.length === 0) return { kind: "stored", rows: [] };
   return {

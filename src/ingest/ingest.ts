@@ -1,20 +1,22 @@
 /**
- * Group commit. A push is put in its session's line; a batch takes what is ready; when it has
- * committed, and not before, every caller in it is answered.
+ * Group commit. A push joins its session's line, and a batch takes the ready lines. Every caller in
+ * a batch is answered after the batch has committed, and never before.
  *
  *   push ─► queue ─► batch ─► append ─┬─ committed ─────────► published, callers answered
  *             ▲                       ├─ refused ───────────► that caller alone
  *             ├── the session is held ┤
  *             ├── try again ──────────┘  (nothing was done, or a key makes it safe)
- *             ├── each half by itself    (a row that PostgreSQL cannot take is found by halving)
- *             └── each session by itself (one of them takes longer than statement_timeout)
+ *             ├── each half alone        (a row that PostgreSQL cannot take is found by halving)
+ *             └── each session alone     (one of them takes longer than statement_timeout)
  *
- * When a batch leaves: at once while none is in flight; otherwise when one ends, or, on another
- * connection, when what waits fills a batch. There is no timer: an idle service commits a push on its
- * own in one round trip, a busy one in as large batches as its callers fill.
+ * A batch leaves at once while no other is in flight. Otherwise a batch leaves when another one
+ * ends, or, on another connection, when the waiting pushes fill a batch. There is no timer: an idle
+ * service commits a single push in one round trip, and a busy service commits batches as large as
+ * its callers fill.
  *
- * A caller's deadline never cancels a batch. Its row leaves the queue only if it was never sent;
- * afterwards it is committed or refused as if the caller were there, and a retry with the key tells.
+ * A caller's deadline never cancels a batch. A push leaves the queue at the deadline only if it was
+ * never sent. After sending, the push is committed or refused as if the caller were still there,
+ * and a retry with the key returns the outcome.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { backoffMs } from "../base/backoff.ts";
@@ -46,25 +48,25 @@ import { outcomeUnknown, queueFull, stopping } from "./refusal.ts";
 
 export interface Ingest extends Unit {
   /**
-   * Resolves after commit. `gone` is asked before the push is first sent: true drops it. Rejects with
-   * a ServiceError: refused, QUEUE_FULL, UNAVAILABLE, OUTCOME_UNKNOWN, SHUTTING_DOWN.
+   * Resolves after commit. `gone` is called before the push is first sent; true drops the push.
+   * Rejects with a ServiceError: refused, QUEUE_FULL, UNAVAILABLE, OUTCOME_UNKNOWN, SHUTTING_DOWN.
    *
-   * The ranges of a stream are to be pushed in the order of their numbers, without waiting for each
-   * other; once one is rejected, those after it are not stored either.
+   * The caller pushes the ranges of a stream in the order of their numbers, without waiting between
+   * them. After one range is rejected, no later range is stored.
    *
-   * `span` is told how long the push waited in the queue, and of each try to commit it.
+   * `span` records the time of the push in the queue, and each try to commit it.
    */
   push(push: Push, gone: () => boolean, span?: Span): Promise<Acknowledged>;
   /**
-   * Opens a push stream and so ends every other one of the session. Resolves after commit; rejects as
-   * `push` does. `gone` is asked before every try.
+   * Opens a push stream and so ends every other stream of the session. Resolves after commit;
+   * rejects as `push` does. `gone` is called before every try.
    */
   open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream>;
 }
 
 export interface IngestDependencies {
   readonly writer: LedgerWriter;
-  /** Told of every committed batch, before its callers are. Must not throw. */
+  /** Gets every committed batch, before the callers are answered. Must not throw. */
   readonly publish: (rows: readonly StoredRow[]) => void;
   readonly clock: Clock;
   readonly metrics: IngestMetrics;
@@ -81,13 +83,13 @@ export interface IngestLimits {
   readonly queueBytesMax: number;
 }
 
-/** What is left to do for the sessions of a batch when it has ended. */
+/** The remaining work for the sessions of a batch after its end. */
 interface Remainder {
-  /** To be sent again. */
+  /** Pushes to send again. */
   readonly back: Set<Item>;
-  /** Sessions to be asked for alone. */
+  /** Sessions that get a batch of their own. */
   readonly contended: Set<string>;
-  /** PostgreSQL could not take it: wait before the next try. */
+  /** PostgreSQL could not take the batch: wait before the next try. */
   failed: boolean;
 }
 
@@ -104,7 +106,7 @@ class GroupCommit implements Ingest {
   readonly #opener: Opener;
   #lanes = 0;
   #contendedLanes = 0;
-  /** Batches in a row that PostgreSQL could not take. */
+  /** The number of consecutive batches that PostgreSQL could not take. */
   #failures = 0;
   #scheduled = false;
 
@@ -117,7 +119,7 @@ class GroupCommit implements Ingest {
 
   async start(): Promise<void> {}
 
-  /** Commits what waits, then ends. A database that is down is not waited for. */
+  /** Commits the waiting pushes, then ends. An unavailable database is not waited for. */
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#pump();
@@ -130,7 +132,7 @@ class GroupCommit implements Ingest {
     if (refusal !== undefined) return Promise.reject(refusal);
     const bytes = push.rows.reduce((sum, row) => sum + bytesOf(row), 0);
     const { queueRowsMax, queueBytesMax } = this.#limits;
-    const rows = Math.max(1, push.rows.length); // One without rows takes room as well.
+    const rows = Math.max(1, push.rows.length); // A push without rows takes room as well.
     if (this.#queue.rows + rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {
       return Promise.reject(queueFull());
     }
@@ -151,7 +153,10 @@ class GroupCommit implements Ingest {
     }
   }
 
-  /** After the calls that have already arrived on this turn of the loop, so that they go together. */
+  /**
+   * Runs after the calls that have already arrived on this turn of the event loop, so they share a
+   * batch.
+   */
   #schedule(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -183,7 +188,8 @@ class GroupCommit implements Ingest {
   #run(items: readonly Item[], options: { readonly wait: boolean }, ended: () => void): void {
     const running = this.#batch(items, options)
       .catch((error: unknown) => {
-        for (const item of items) item.reject(error); // A defect of ours; nobody is left waiting.
+        // A defect in our code; no caller is left waiting.
+        for (const item of items) item.reject(error);
       })
       .finally(() => {
         ended();
@@ -264,13 +270,13 @@ class GroupCommit implements Ingest {
           remainder.contended.add(item.push.sessionId);
           this.#again(item, remainder, undefined);
           break;
-        case "failed": // Told by what failed, after those that are settled.
+        case "failed": // #commit passes failed pushes to #recover, after the settled ones.
           break;
       }
     }
   }
 
-  /** The batch threw: what it says about each of its rows. */
+  /** The batch threw an error: finds out what the error means for each push. */
   async #recover(
     items: readonly Item[],
     options: { readonly wait: boolean },
@@ -306,8 +312,9 @@ class GroupCommit implements Ingest {
   }
 
   /**
-   * One row at most of a batch is at fault; the others must not suffer. The halves go one after the
-   * other, and what follows a push that must be sent again, in its session, is sent again too.
+   * At most one row of a batch is at fault, and the other rows must not suffer. The halves go one
+   * after the other. When a push must be sent again, the later pushes of its session are sent again
+   * too.
    */
   async #halve(
     items: readonly Item[],
@@ -331,7 +338,10 @@ class GroupCommit implements Ingest {
     );
   }
 
-  /** One session of a batch is slow, and nobody knows which: each goes by itself, and fails by itself. */
+  /**
+   * One session of a batch is slow, and the service cannot tell which: each session goes alone, and
+   * fails alone.
+   */
   #split(items: readonly Item[], remainder: Remainder, error: unknown): void {
     const sessionIds = new Set(items.map(({ push }) => push.sessionId));
     const isOne = sessionIds.size === 1;
@@ -346,7 +356,7 @@ class GroupCommit implements Ingest {
     }
   }
 
-  /** Sends an item again, unless it has been tried for long enough or the service stops. */
+  /** Sends an item again, unless it was tried for longer than the limit or the service stops. */
   #again(item: Item, remainder: Remainder, cause: unknown): void {
     const isStopped = this.#stop.signal.aborted && cause !== undefined;
     if (isStopped || isOver(item, this.#dependencies.clock.monotonicMs()))
@@ -354,14 +364,17 @@ class GroupCommit implements Ingest {
     else remainder.back.add(item);
   }
 
-  /** What was split may wait for others that are slow, too: when all of PostgreSQL is. */
+  /**
+   * A split session may also wait for others that are slow, for example when all of PostgreSQL is
+   * slow.
+   */
   #mayGoOn(item: Item): boolean {
     if (!item.sent || !isOver(item, this.#dependencies.clock.monotonicMs())) return true;
     item.reject(givenUp(item, undefined));
     return false;
   }
 
-  /** The lane pauses, not the rows: the next try of any session comes after this delay. */
+  /** The lane pauses, and not the rows: every session's next try comes after this delay. */
   async #pauseAfter(remainder: Remainder): Promise<void> {
     if (!remainder.failed || this.#stop.signal.aborted) return;
     const backoff = { minMs: RETRY_DELAY_MIN_MS, maxMs: RETRY_DELAY_MAX_MS };

@@ -1,4 +1,4 @@
-/** A push that waits to be committed, and what its tries have shown so far. */
+/** A push that waits for its commit, and the results of its tries so far. */
 import type { ServiceError } from "../base/errors.ts";
 import type { Span } from "../observability/trace.ts";
 import type { Push } from "../store/push.ts";
@@ -7,11 +7,11 @@ import { RETRY_LIMIT_MS } from "./limits.ts";
 import type { Waiting } from "./queue.ts";
 import { callerGone, databaseUnavailable, outcomeUnknown } from "./refusal.ts";
 
-/** Of a committed push, or of the earlier one that it repeats. */
+/** The answer to a committed push; a repeated push gets the answer of the earlier push. */
 export interface Acknowledged {
   /**
-   * The rows of the push, none where it has none. Of one that was repeated, or whose first answer was
-   * lost, the first row alone.
+   * The rows of the push, none where it has none. After a repeat or a lost first answer, only the
+   * first row.
    */
   readonly rows: readonly StoredRow[];
   readonly deduplicated: boolean;
@@ -21,16 +21,19 @@ interface Taken extends Waiting {
   readonly resolve: (acknowledged: Acknowledged) => void;
   readonly reject: (error: unknown) => void;
   readonly gone: () => boolean;
-  /** When the push was taken, on the monotonic clock. */
+  /** The time when the push was taken, on the monotonic clock. */
   readonly sinceMs: number;
   readonly span: Span | undefined;
 }
 
 export interface Item extends Taken {
-  /** From when on its tries count: a batch that another session held up does not. */
+  /**
+   * The start of the time that counts as tries: a batch that another session delayed does not
+   * count.
+   */
   triedSinceMs: number;
   sent: boolean;
-  /** A try was lost after sending: it may be committed. */
+  /** A try was lost after sending: the push may be committed. */
   uncertain: boolean;
 }
 
@@ -55,7 +58,9 @@ export function isRepeatable({ key, range }: Push): boolean {
   return key !== undefined || range !== undefined;
 }
 
-/** By all of its tries and not the last one alone: one that was lost after sending may be committed. */
+/**
+ * All tries decide, and not only the last one: a try that was lost after sending may be committed.
+ */
 export function givenUp(item: Item, cause: unknown): ServiceError {
   return item.uncertain ? outcomeUnknown(cause) : databaseUnavailable(cause);
 }
@@ -64,7 +69,7 @@ export function rowsOf(items: readonly Item[]): number {
   return items.reduce((sum, { push }) => sum + push.rows.length, 0);
 }
 
-/** One commit, in the trace of each push in it. */
+/** Records one commit in the trace of each push of the batch. */
 export function traceCommit(
   items: readonly Item[],
   elapsed: { readonly fromMs: number; readonly untilMs: number },

@@ -1,4 +1,4 @@
-/** So much at once and no more; the rest waits in the order it came, up to a limit. */
+/** Runs a limited number of jobs at once; further jobs wait in order, up to a limit. */
 import { queueFull } from "./refusal.ts";
 
 export interface LaneLimits {
@@ -15,13 +15,14 @@ export class Lanes {
     this.#limits = limits;
   }
 
-  /** Does the work when a lane is free; rejects with QUEUE_FULL when too much waits for that. */
+  /** Runs the work when a lane is free; rejects with QUEUE_FULL when too many jobs wait already. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     const { lanes, waitingMax } = this.#limits;
     if (this.#busy < lanes) this.#busy += 1;
     else {
       if (this.#waiting.length >= waitingMax) throw queueFull();
-      await new Promise<void>((resolve) => this.#waiting.push(resolve)); // It is given a lane.
+      // The job that ends passes its lane on to this one.
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
     }
     try {
       return await work();

@@ -30,11 +30,14 @@ import { callerGone, databaseUnavailable, openingRefusal, stopping } from "./ref
 export interface OpenerDependencies {
   readonly writer: Pick<LedgerWriter, "openStream" | "refusal">;
   readonly clock: Clock;
-  /** From then on nothing new is sent. */
+  /** After this abort nothing new is sent. */
   readonly stop: AbortSignal;
 }
 
-/** A batch holds a session for a few milliseconds. Found held so often in a row, it is waited for. */
+/**
+ * A batch holds a session for a few milliseconds. After this number of tries on a locked session in
+ * a row, the opening waits for the lock.
+ */
 const BUSY_MAX = 4;
 const BACKOFF = { minMs: RETRY_DELAY_MIN_MS, maxMs: RETRY_DELAY_MAX_MS };
 

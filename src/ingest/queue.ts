@@ -1,15 +1,16 @@
 /**
- * Pushes that wait for a batch, a line for each session.
+ * Pushes that wait for a batch, with one line per session.
  *
  *   push ─► its session's line ─► a batch ─► done: the line may go on
  *                     ▲               └─ to be sent again: back to the front of the line
  *
- * Two rules keep order. A session has pushes in at most one batch in flight, so its pushes commit in
- * the order they came. And a push whose fate hangs on one before it (the same key, a lower epoch) is
- * left for the next batch, because a batch is judged as a whole.
+ * Two rules keep the order. A session has pushes in at most one batch in flight, so its pushes
+ * commit in the order they arrived. And a push whose outcome depends on an earlier push (the same
+ * key, a lower epoch) waits for the next batch, because a batch is judged as a whole.
  *
- * A line is contended after its session was found locked: then it goes alone, in a batch that waits. So
- * does one whose own batch took too long, until a batch of it is committed.
+ * A line is contended after its session was found locked: then it goes alone, in a batch that waits
+ * for the lock. A line whose own batch took too long is contended too, until one of its batches is
+ * committed.
  */
 import { SLOW_SESSIONS_MAX } from "./limits.ts";
 import { Independent, type NewRow, type Push, storedBytesOf } from "../store/push.ts";
@@ -34,15 +35,15 @@ export interface BatchLimits {
 
 export class PushQueue<T extends Waiting> {
   readonly #lines = new Map<string, Line<T>>();
-  /** Lines that have something and nothing in flight; in turn, so that none starves. */
+  /** Lines that have pushes and none in flight; they take turns, so that none starves. */
   readonly #ready = new Set<Line<T>>();
   readonly #contended = new Set<Line<T>>();
-  /** Sessions whose own batch took too long, also while nothing of them waits. */
+  /** Sessions whose own batch took too long, also while they have no waiting push. */
   readonly #slow = new Set<string>();
   #rows = 0;
   #bytes = 0;
 
-  /** Of all that wait, not of what is in flight. */
+  /** Rows of all waiting pushes, without those in flight. */
   get rows(): number {
     return this.#rows;
   }
@@ -59,7 +60,7 @@ export class PushQueue<T extends Waiting> {
     this.#place(line);
   }
 
-  /** Puts what a batch did not settle before everything else of its sessions, in order. */
+  /** Puts unsettled items of a batch before the waiting items of their sessions, in order. */
   restore(items: readonly T[]): void {
     for (const item of items.toReversed()) {
       this.#line(item.push.sessionId).waiting.unshift(item);
@@ -68,7 +69,7 @@ export class PushQueue<T extends Waiting> {
     }
   }
 
-  /** Takes an item out that is still waiting; false when it is not. */
+  /** Removes a waiting item; false when the item does not wait. */
   remove(item: T): boolean {
     const line = this.#lines.get(item.push.sessionId);
     const index = line?.waiting.indexOf(item) ?? -1;
@@ -121,14 +122,14 @@ export class PushQueue<T extends Waiting> {
     }
   }
 
-  /** Its own batch took too long. For lines that are in flight. */
+  /** Marks a session whose own batch took too long. For lines that are in flight. */
   slow(sessionId: string): void {
     this.#slow.add(sessionId);
     const [oldest] = this.#slow;
     if (this.#slow.size > SLOW_SESSIONS_MAX && oldest !== undefined) this.#slow.delete(oldest);
   }
 
-  /** A batch of it was committed. */
+  /** Removes that mark after a committed batch. */
   quick(sessionId: string): void {
     this.#slow.delete(sessionId);
   }
@@ -150,7 +151,7 @@ export class PushQueue<T extends Waiting> {
     this.#place(line);
   }
 
-  /** Puts a line where its state says. */
+  /** Puts a line into the set that matches its state. */
   #place(line: Line<T>): void {
     const goes = line.waiting.length > 0 && !line.inFlight;
     const isAlone = line.contended || this.#slow.has(line.sessionId);
@@ -162,15 +163,20 @@ export class PushQueue<T extends Waiting> {
   }
 }
 
-/** A row besides its texts: ids, also that of its run, times, the JSON around them. An estimate. */
+/**
+ * A row without its texts: the ids, also of its run, the times, the JSON around them. An estimate.
+ */
 const ROW_OVERHEAD_BYTES = 256;
 
-/** What a row takes of the bounds of a batch and of the queue. */
+/** The size of a row in the bounds of a batch and of the queue. */
 export function bytesOf(row: NewRow): number {
   return storedBytesOf(row) + ROW_OVERHEAD_BYTES;
 }
 
-/** From the front, at least one, up to the limits, and not past one that depends on an earlier one. */
+/**
+ * Items from the front: at least one, up to the limits, and not past an item that depends on an
+ * earlier one.
+ */
 function head<T extends Waiting>(waiting: readonly T[], limits: BatchLimits): T[] {
   const taken: T[] = [];
   const independent = new Independent();

@@ -1,38 +1,40 @@
 /**
- * How much a caller, and everybody together into one session, may push a second. One bucket for each
- * (token-bucket.ts), of messages and of bytes; a push takes from all four or from none.
+ * Limits the pushes per second of one caller, and of all callers together into one session. Caller
+ * and session each have a bucket of messages and a bucket of bytes (token-bucket.ts). A push takes
+ * from all four or from none.
  *
- *   the first push ─► a bucket ─► full again, found by the next that is made ─► forgotten
- *                        └─ RATE_BUCKETS_MAX are not full ─► one that all further ones share
+ *   the first push ─► a bucket ─► full again, found when a new one is made ─► forgotten
+ *                        └─ RATE_BUCKETS_MAX are not full ─► one shared bucket for all further keys
  *
- * A bucket is never dropped while it says something: a flood of session ids must not wash away what a
- * busy session, or the flood's own caller, has taken. What comes above the limit shares one bucket, so
- * a flood slows those that come new, and no more is granted than by all buckets and one.
+ * A bucket that is not full is never dropped: a flood of session ids must not erase the record of
+ * what a busy session, or the flood's own caller, has taken. Keys above the limit share one bucket.
+ * So a flood slows only new keys, and all grants together stay below those of RATE_BUCKETS_MAX + 1
+ * buckets.
  */
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { LimitMetrics, UsedLimit } from "../observability/limit-metrics.ts";
 import { BURST_MS, fullAfter, pushWaitMs, streamWaitMs } from "./token-bucket.ts";
 
-/** Callers, and sessions, whose last second is remembered. */
+/** Callers, and sessions, whose use of the last second is remembered. */
 const RATE_BUCKETS_MAX = 65_536;
-/** Buckets that are looked at when one is made; more than one, so that full ones get fewer. */
+/** Buckets examined when one is made; more than one, so that the number of full buckets falls. */
 const LOOKED_AT = 4;
 
-/** What a principal is known by here. */
+/** The fields of a principal that its bucket depends on. */
 export interface Payer {
   readonly kind: string;
   readonly id: string;
 }
 
 export interface RateLimits {
-  /** Takes one message of so many bytes for both; throws RATE_LIMITED, and then takes nothing. */
+  /** Takes one message of that many bytes for both; throws RATE_LIMITED and then takes nothing. */
   take(payer: Payer, sessionId: string, bytes: number): void;
-  /** Takes it whatever there is; answers how long the caller must not be read from, in ms. */
+  /** Takes the message always; answers for how many milliseconds the caller must not be read. */
   charge(payer: Payer, sessionId: string, bytes: number): number;
 }
 
-/** 0: any. */
+/** 0 means no limit. */
 export interface RateOptions {
   readonly principalMessagesPerSecondMax: number;
   readonly principalBytesPerSecondMax: number;
@@ -99,14 +101,14 @@ interface RateRefusal {
 class Scope {
   readonly #parts: RateParts;
   readonly #of: Whose;
-  /** As the metric has them; made once, for they are noted with every push. */
+  /** The labels of the metric, made once, because every push records them. */
   readonly #limits: { readonly messages: UsedLimit; readonly bytes: UsedLimit };
-  /** 0: any. */
+  /** 0 means no limit. */
   readonly #perSecond: { readonly messages: number; readonly bytes: number };
   readonly #buckets = new Map<string, Bucket>();
-  /** Of those that there is no room for. */
+  /** The bucket of all keys for which there is no room. */
   readonly #shared: Bucket = { messagesFullAtMs: 0, bytesFullAtMs: 0 };
-  /** What a message and a byte cost; 0 without a limit. */
+  /** The cost of a message and of a byte; 0 without a limit. */
   readonly #messageMs: number;
   readonly #byteMs: number;
 
@@ -123,10 +125,11 @@ class Scope {
     this.#byteMs = perSecond.bytes === 0 ? 0 : BURST_MS / perSecond.bytes;
   }
 
-  /** Why it may not be taken now. Nobody who is refused leaves a bucket behind. */
+  /** The reason why the push may not be taken now. A refused push creates no bucket. */
   refusal(key: string, bytes: number, nowMs: number): RateRefusal | undefined {
     const bucket = this.#buckets.get(key) ?? this.#whereNew(nowMs);
-    if (bucket === undefined) return undefined; // As good as a full one, which gives everything once.
+    // A new key counts as a full bucket, which grants any push once.
+    if (bucket === undefined) return undefined;
     const messagesMs = pushWaitMs(bucket.messagesFullAtMs, this.#messageMs, nowMs);
     const bytesMs = pushWaitMs(bucket.bytesFullAtMs, bytes * this.#byteMs, nowMs);
     if (messagesMs === 0 && bytesMs === 0) return undefined;
@@ -155,7 +158,9 @@ class Scope {
     );
   }
 
-  /** The bucket that a new one will share; undefined: there is room for one of its own. */
+  /**
+   * The shared bucket when a new key has no room; undefined: there is room for a bucket of its own.
+   */
   #whereNew(nowMs: number): Bucket | undefined {
     const { bucketsMax = RATE_BUCKETS_MAX } = this.#parts;
     if (this.#buckets.size < bucketsMax) return undefined;
@@ -173,7 +178,7 @@ class Scope {
     return bucket;
   }
 
-  /** Looks at those that were not looked at for the longest time. */
+  /** Examines the buckets that were not examined for the longest time. */
   #forgetFull(nowMs: number): void {
     let left = LOOKED_AT;
     for (const [key, bucket] of this.#buckets) {
@@ -196,7 +201,7 @@ function longer(
 
 const WHERE = { principal: "by this caller", session: "into this session" } as const;
 
-/** The settings have the names of the limits. */
+/** The settings have the same names as the limits. */
 function rateLimited({ of, unit, perSecond, waitMs }: RateRefusal): ServiceError {
   const setting = `${of}_${unit}_per_second`.toUpperCase();
   const message = `more is pushed ${WHERE[of]} than ${perSecond} ${unit} a second (${setting})`;

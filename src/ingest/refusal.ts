@@ -1,4 +1,4 @@
-/** Why a push was not stored, as its caller learns of it. */
+/** The errors of pushes that were not stored, as their callers see them. */
 import { ServiceError } from "../base/errors.ts";
 import { diskFull, isDiskFull } from "../store/failure.ts";
 import type { Outcome, Push } from "../store/push.ts";
@@ -81,10 +81,13 @@ function noEpochAbove(highest: bigint): ServiceError {
   );
 }
 
-/** A range that does not follow on what the session has of its stream. */
+/** A range that does not continue the stored part of its stream. */
 export class RangeGap extends ServiceError {}
 
-/** Whoever waits for the earlier events hears why; of these nothing is stored, and a new try is safe. */
+/**
+ * The caller of the earlier events gets the cause. These events are not stored, and a new try is
+ * safe.
+ */
 function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
   return new RangeGap(
     "unavailable",

@@ -1,40 +1,42 @@
 /**
- * A token bucket, purely, as one number: when it is full again. It holds what flows in within BURST_MS,
- * so amounts are told in the time that they take to flow in (`costMs`), and nobody has to fill it.
+ * A token bucket as one number and pure functions. The number is the time when the bucket is full
+ * again. A bucket holds the inflow of BURST_MS. Amounts are given as the time they take to flow in
+ * (`costMs`), so no timer has to fill the bucket.
  *
  *                    ◄──────── BURST_MS ────────►
- *   ── debt ────────┤ empty                 full ├── forgotten: a full one says nothing
+ *   ── debt ────────┤ empty                 full ├── forgotten: a full one has no record
  *                   now + BURST_MS            now          ◄── fullAtMs
  *
- * Two ways to take from it:
+ * Two ways to take from a bucket:
  *
- *   a push    only what is there. Over any time no more is granted than what flows in meanwhile, and a
- *             bucket. What is more than a bucket is granted when it is full, and leaves a debt, or it
- *             could never be sent.
- *   a stream  whatever there is, because it has come. It then waits until half of the bucket is there
- *             again, and goes on whatever others took meanwhile. So streams leave the other half to
- *             pushes, which would else find an empty bucket for ever, and pushes cannot starve streams.
+ *   a push    takes only amounts that are in the bucket. Over any time, the grants are at most the
+ *             inflow plus one bucket. A push larger than a bucket is granted when the bucket is full,
+ *             and leaves a debt; otherwise that push could never be sent.
+ *   a stream  takes every message, because the message has arrived. The stream then waits until half
+ *             of the bucket is there again, and continues whatever other callers took meanwhile. So
+ *             streams leave the other half to pushes, which would else never find any content, and
+ *             pushes cannot starve streams.
  */
 
-/** Of what flows in, a bucket holds so much: one second's worth. */
+/** The capacity of a bucket: the inflow of one second. */
 export const BURST_MS = 1_000;
-/** A stream leaves this to pushes. */
+/** The part of a bucket that streams leave to pushes. */
 const RESERVE_MS = BURST_MS / 2;
-/** Sums of times round: what came that near is there. */
+/** Sums of floating-point times round; a bucket this near to the amount has enough. */
 const SLACK_MS = 1e-3;
 
-/** How long a push waits until it is granted, if nobody else takes anything meanwhile; 0: it is. */
+/** The wait until a push is granted, if no other push takes anything meanwhile; 0: granted now. */
 export function pushWaitMs(fullAtMs: number, costMs: number, nowMs: number): number {
   const missingMs = Math.max(0, fullAtMs - nowMs) + Math.min(costMs, BURST_MS) - BURST_MS;
   return missingMs <= SLACK_MS ? 0 : missingMs;
 }
 
-/** How long a stream waits with what comes next. */
+/** The wait of a stream before its next message. */
 export function streamWaitMs(fullAtMs: number, nowMs: number): number {
   return Math.max(0, fullAtMs - nowMs - (BURST_MS - RESERVE_MS));
 }
 
-/** When it is full again, after something was taken. */
+/** The time when the bucket is full again, after an amount was taken. */
 export function fullAfter(fullAtMs: number, costMs: number, nowMs: number): number {
   return Math.max(fullAtMs, nowMs) + costMs;
 }
