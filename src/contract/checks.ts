@@ -1,13 +1,13 @@
-/** What every request is checked for, field by field; AG-UI has its own checks. */
+/** The checks of every request, field by field; AG-UI has its own checks. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import { checkTimestamp } from "./times.ts";
 
 const KEY_BYTES_MAX = 128;
-/** PostgreSQL's bigint. */
+/** The maximum of PostgreSQL's bigint. */
 const EPOCH_MAX = 2n ** 63n - 1n;
 const EVENT_TYPE_FORM = /^[A-Z][A-Z0-9_]{0,63}$/;
-/** Types that one filter may name; the catalogue has fewer. */
+/** The number of types that one filter may name; the catalogue has fewer. */
 const EVENT_TYPES_MAX = 64;
 
 export type Check = Violation | undefined;
@@ -18,8 +18,9 @@ export function violationsOf(checks: readonly Check[]): readonly Violation[] {
 }
 
 /**
- * PostgreSQL text cannot hold U+0000, nor half of a surrogate pair, which JSON can write and protobuf
- * cannot; the JSON escapes for them in a payload are other characters, and fine.
+ * PostgreSQL text cannot hold U+0000. It cannot hold half of a surrogate pair either, which JSON
+ * can write and protobuf cannot. The JSON escapes for them in a payload are ordinary characters and
+ * allowed.
  */
 export function checkText(field: string, text: string | undefined): Check {
   if (text === undefined) return undefined;
@@ -49,7 +50,7 @@ export function checkTime(field: string, time: Timestamp | undefined): Check {
   return time === undefined ? undefined : checkTimestamp(field, time);
 }
 
-/** The form only: in lenient mode a table holds types that no catalogue knows. */
+/** Checks only the form: in lenient mode a table holds types that no catalogue knows. */
 export function checkEventTypeFilter(eventTypes: readonly string[]): Check {
   const field = "event_types";
   if (eventTypes.length > EVENT_TYPES_MAX) {
@@ -63,16 +64,16 @@ export function checkEventTypeFilter(eventTypes: readonly string[]): Check {
   };
 }
 
-/** Checked before anything looks into the payload. */
+/** Runs before any code parses the payload. */
 export function refuseLargePayload(payload: string, bytesMax: number): void {
-  // A UTF-16 unit is at most three bytes, so that short ones need not be measured.
+  // A UTF-16 unit takes at most three bytes, so short payloads need not be measured.
   if (payload.length * 3 <= bytesMax) return;
   const bytes = Buffer.byteLength(payload);
   if (bytes <= bytesMax) return;
   throw tooLarge("payload", { bytes, bytesMax });
 }
 
-/** `bytesMax` is what its payload leaves of a row. */
+/** `bytesMax` is the room in the row beside the payload. */
 export function refuseLargeIndex(bytes: number, bytesMax: number): void {
   if (bytes > bytesMax) throw tooLarge("fragments", { bytes, bytesMax });
 }

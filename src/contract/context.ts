@@ -5,16 +5,18 @@ import type { Principal } from "../auth/principal.ts";
 import type { ServiceError } from "../base/errors.ts";
 import type { Span } from "../observability/trace.ts";
 
-/** What a handler knows of the call, whatever protocol it came by. */
+/** The facts about a call that a handler needs, for every protocol. */
 export interface CallContext {
   readonly principal: Principal;
-  /** Aborted when the caller left, its deadline passed, or the service stops. */
+  /** Aborted when the caller leaves, its deadline passes, or the service stops. */
   readonly signal: AbortSignal;
-  /** The same as a question: a signal is an object a call, and a push asks once. */
+  /**
+   * The same fact without a signal: a signal costs one object per call, and a push reads this once.
+   */
   readonly hasEnded: boolean;
-  /** Of its trace; undefined where none is recorded. */
+  /** The span of the call; undefined where no trace is recorded. */
   readonly span?: Span | undefined;
-  /** What is held for the call; undefined where nothing is counted. */
+  /** Counts the memory held for the call; undefined where memory is not counted. */
   readonly memory?: CallMemory | undefined;
 }
 
@@ -29,43 +31,49 @@ type ServerStream<I extends DescMessage, O extends DescMessage> = (
 ) => AsyncIterable<MessageShape<O>>;
 
 /**
- * A stream both ways, as calls and not as generators: with one small message after the other, two
- * promises a message cost more than what is done with it.
+ * A stream in both directions, as callbacks instead of generators: with many small messages, two
+ * promises per message cost more than the handling of the message.
  */
 type BidiStream<I extends DescMessage, O extends DescMessage> = (
   caller: Caller<MessageShape<O>>,
 ) => Conversation<MessageShape<I>>;
 
-/** The other side of a stream both ways, as a handler sees it. */
+/** The caller of a stream in both directions, as a handler sees it. */
 export interface Caller<M> {
   readonly principal: Principal;
-  /** What is held for the call; undefined where nothing is counted. */
+  /** Counts the memory held for the call; undefined where memory is not counted. */
   readonly memory?: CallMemory | undefined;
   /** Does nothing once the call is over. */
   send(message: M): void;
-  /** Sent, and not yet taken by the connection: its reader is slow. */
+  /** Bytes that were sent and that the connection has not taken: the reader is slow. */
   readonly unsentBytes: number;
-  /** To be called after `heard` answered false: the next message may come. */
+  /** Call this after `heard` answered false: the next message may come. */
   hearOn(): void;
   /** Ends the call, with OK or with the status of the error; `over` is not called then. */
   end(error?: ServiceError): void;
 }
 
-/** One call of a stream both ways, as its caller's messages reach it. Nothing here may throw. */
+/**
+ * One call of a stream in both directions, as a receiver of its caller's messages. Nothing here may
+ * throw.
+ */
 export interface Conversation<M> {
-  /** The next message; false: none may come until `hearOn`. They wait with the caller meanwhile. */
+  /**
+   * Takes the next message. False: no message may come until `hearOn`; the messages wait with the
+   * caller meanwhile.
+   */
   heard(message: M): boolean;
-  /** A message that cannot be read. None comes after it. */
+  /** Takes a message that cannot be decoded. No message comes after it. */
   misheard(error: ServiceError): void;
   /** The caller has sent everything. */
   heardAll(): void;
-  /** The connection took something: `unsentBytes` is less. */
+  /** The connection has taken some bytes: `unsentBytes` is lower. */
   sent(): void;
   /** The caller left, its deadline passed, or the service stops. Nothing comes after it. */
   over(error: ServiceError): void;
-  /** Of the messages that were heard, what is still in memory; absent: nothing that counts. */
+  /** Bytes of received messages that are still in memory; absent: nothing that counts. */
   readonly keptBytes?: number;
-  /** For the record of the call: its session, and counts. */
+  /** The session and the counts for the record of the call. */
   readonly record: ConversationRecord;
 }
 
@@ -74,7 +82,10 @@ export interface ConversationRecord {
   readonly counts: Readonly<Record<string, number>>;
 }
 
-/** One function a method of the generated service, with the generated messages in and out. */
+/**
+ * One function per method of the generated service, with the generated messages as input and
+ * output.
+ */
 export type Handlers<S extends DescService & { readonly method: GenServiceMethods }> = {
   readonly [K in keyof S["method"]]: S["method"][K] extends {
     readonly methodKind: infer Kind;

@@ -1,7 +1,7 @@
 /**
- * Raw events as messages of the contract: what a merged row was made of, each event under its own
- * number. They carry the row's id, stand for one event each, and have no index and no completed_at.
- * A row without an index is one message, the row itself.
+ * Raw events as messages of the contract: the events of a merged row, each under its own number.
+ * They carry the row's id, stand for one event each, and have no index and no completed_at. A row
+ * without an index is one message, the row itself.
  */
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
@@ -10,7 +10,7 @@ import type { EventRow } from "../store/rows.ts";
 import { toSessionEvent } from "./rows-to-wire.ts";
 import { timestampOf } from "./times.ts";
 
-/** Those whose number is above `afterSeq`, in order, made as they are asked for. */
+/** The events with a number above `afterSeq`, in order, made on demand. */
 export function* toRawEvents(
   row: EventRow,
   afterSeq: bigint,

@@ -1,4 +1,7 @@
-/** Errors as google.rpc.Status: in the trailers of a call, and inside a stream, for one of its events. */
+/**
+ * Errors as google.rpc.Status: in the trailers of a call, and inside a stream for one of its
+ * events.
+ */
 import { create } from "@bufbuild/protobuf";
 import { anyPack, durationFromMs } from "@bufbuild/protobuf/wkt";
 import {
@@ -12,9 +15,9 @@ import type { ErrorCode, ServiceError, Violation } from "../base/errors.ts";
 const ERROR_DOMAIN = "session-ledger";
 
 /**
- * Trailers must fit in 8 KiB, what gRPC clients in C (Python, Ruby, C#) take by default. The message
- * is in there twice, once percent-encoded (three bytes for one at worst), and the details are base64:
- * 3 × 512 + 4/3 × (512 + 3,584 + some 300 around them) is under 7,500.
+ * Trailers must fit in 8 KiB, the default limit of gRPC clients in C (Python, Ruby, C#). The
+ * message is in the trailers twice, once percent-encoded (at worst three bytes per byte), and the
+ * details are base64: 3 × 512 + 4/3 × (512 + 3,584 + about 300 around them) is under 7,500.
  */
 const MESSAGE_BYTES_MAX = 512;
 const VIOLATIONS_BYTES_MAX = 3_584;
@@ -41,7 +44,7 @@ export const STATUS_CODES = {
   unauthenticated: 16,
 } as const satisfies Record<ErrorCode, number>;
 
-/** What the caller gets to read of an error. */
+/** The part of an error that the caller gets. */
 export function googleStatusOf(error: ServiceError): Status {
   const errorInfo = create(ErrorInfoSchema, { reason: error.reason, domain: ERROR_DOMAIN });
   const details = [anyPack(ErrorInfoSchema, errorInfo)];
@@ -57,7 +60,7 @@ export function googleStatusOf(error: ServiceError): Status {
   return create(StatusSchema, { code: STATUS_CODES[error.code], message, details });
 }
 
-/** The first ones, as many as the trailers have room for. */
+/** The first violations, as many as the trailers have room for. */
 function boundedViolations(violations: readonly Violation[]): Violation[] {
   const bounded: Violation[] = [];
   let bytes = 0;
@@ -74,8 +77,9 @@ function boundedViolations(violations: readonly Violation[]): Violation[] {
 const encoder = new TextEncoder();
 
 /**
- * Text of at most so many bytes of UTF-8. Half a surrogate pair, which a description may have from a
- * payload it quotes, becomes U+FFFD: grpc-js percent-encodes the message with encodeURI, which throws.
+ * Cuts a text to at most `bytesMax` bytes of UTF-8. Half a surrogate pair, which a description may
+ * quote from a payload, becomes U+FFFD: grpc-js percent-encodes the message with encodeURI, which
+ * would throw.
  */
 function cut(text: string, bytesMax: number): string {
   const whole = text.slice(0, bytesMax + 1).toWellFormed();

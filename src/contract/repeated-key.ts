@@ -1,12 +1,15 @@
 import { memberSpans, outline } from "../agui/spans.ts";
 
-/** Of members whose keys are looked at one by one; a body of ours has two, and each costs objects. */
+/**
+ * The limit of members whose keys are checked one by one. Our bodies have two members, and each
+ * check costs objects.
+ */
 const NAMED_MEMBERS_MAX = 64;
 
 /**
- * The first key that is twice in an object as JSON.parse has read it from this text; empty when there
- * are too many to name it. JSON.parse takes the last of them; a proxy that looks at the first has then
- * let another value pass than came.
+ * Returns the first key that occurs twice in an object that JSON.parse has read from this text;
+ * empty when there are too many members to find its name. JSON.parse takes the last value of a
+ * repeated key. A proxy that checks the first value would let the last one pass unchecked.
  */
 export function repeatedKey(text: string, object: object): string | undefined {
   const { commas } = outline(text);

@@ -13,10 +13,10 @@ import type { EventRow, MessageRow } from "../store/rows.ts";
 import { senderOf } from "./sender.ts";
 import { timestampOf } from "./times.ts";
 
-/** A row beside its payload: the objects, the ids. */
+/** The memory of a row beside its payload: the objects, the ids. */
 const ROW_BYTES = 1_024;
 
-/** What rows take in memory, at two bytes a character: V8 has one or two, and does not say which. */
+/** The memory of rows, at two bytes per character: V8 uses one or two, and does not say which. */
 export function heldBytesOf(rows: readonly { readonly payload: string }[]): number {
   return rows.reduce((sum, { payload }) => sum + ROW_BYTES + 2 * payload.length, 0);
 }

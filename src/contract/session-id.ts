@@ -4,7 +4,7 @@ import { isSessionId, SESSION_ID_BYTES_MAX } from "../base/ids.ts";
 /** The fields of the contract that name a session. */
 type SessionIdField = "session_id" | "id" | "parent_session_id";
 
-/** What is wrong with a session id that a caller sent. */
+/** The violation of a session id that a caller sent. */
 export function checkSessionId(
   sessionId: string,
   field: SessionIdField = "session_id",

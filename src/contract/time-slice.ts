@@ -1,11 +1,12 @@
 /**
- * Work that never has to wait: an async generator hands on what it has, and a reader that keeps up takes
- * it, all in promises, which the event loop runs before it looks at anything else. So who sends very much
- * asks here between two pieces, and lets the others have their turn when it has gone on for a while.
+ * Shares the event loop fairly. An async generator that never has to wait passes its values on in
+ * promises, and the event loop runs promises before anything else. So a sender of much data asks
+ * here between two pieces, and gives the others a turn of the event loop after it has run for a
+ * while.
  */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 
-/** How long the others may have to wait for one who sends. */
+/** The longest time that other work waits for one sender. */
 const SLICE_MS = 5;
 
 export class TimeSlice {
@@ -17,7 +18,7 @@ export class TimeSlice {
     this.#endMs = performance.now() + sliceMs;
   }
 
-  /** Undefined while there is time left; else resolves when the others had their turn. */
+  /** Undefined while the slice has time left; else resolves when the others had their turn. */
   turn(): Promise<void> | undefined {
     if (performance.now() < this.#endMs) return undefined;
     return this.#others();

@@ -1,6 +1,6 @@
 /**
- * Between the wire's timestamps and our microseconds. What is finer than a microsecond is cut off,
- * never rounded: a time that is compared, stored and read again must be one and the same.
+ * Converts between the wire's timestamps and our microseconds. Digits finer than a microsecond are
+ * cut off, never rounded: a time that is compared, stored and read again must stay the same.
  */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Violation } from "../base/errors.ts";
@@ -9,7 +9,7 @@ const MICROS_PER_SECOND = 1_000_000n;
 const NANOS_PER_MICRO = 1_000;
 const NANOS_MAX = 999_999_999;
 
-/** 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z: what google.protobuf.Timestamp can say. */
+/** 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z: the range of google.protobuf.Timestamp. */
 const SECONDS_MIN = -62_135_596_800n;
 const SECONDS_MAX = 253_402_300_799n;
 
@@ -34,7 +34,7 @@ export function timestampOf(micros: bigint): Timestamp {
   };
 }
 
-/** What is wrong with a timestamp that a caller sent; `field` is its path in the request. */
+/** The violation of a timestamp that a caller sent; `field` is its path in the request. */
 export function checkTimestamp(field: string, timestamp: Timestamp): Violation | undefined {
   if (timestamp.seconds < SECONDS_MIN || timestamp.seconds > SECONDS_MAX) {
     return { field: `${field}.seconds`, description: `${field} must be in the years 1 to 9999` };

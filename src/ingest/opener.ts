@@ -1,14 +1,14 @@
 /**
- * Opens push streams. Unlike a push an opening may be repeated whenever nobody knows what became of
- * it: each one only replaces the one before.
+ * Opens push streams. Unlike a push, an opening with an unknown outcome may always be repeated:
+ * each opening only replaces the one before.
  *
  *   open ─► a lane ─► ledger_open_stream ─┬─ opened, refused ──► answered
- *             ▲                           ├─ held by somebody, in the end in a lane of those that
- *             │                           │  wait for the lock
+ *             ▲                           ├─ the session is locked; after some tries, in a lane
+ *             │                           │  of openings that wait for the lock
  *             └── after a pause ──────────┴─ no answer
  *
- * An opening that waits for a held session keeps a connection, so few may: openings of a session that
- * is stuck must leave the pool to the others.
+ * An opening that waits for a locked session occupies a connection, so only few openings may wait:
+ * openings of a stuck session must leave the pool to the others.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { backoffMs } from "../base/backoff.ts";

@@ -13,8 +13,8 @@
  *             inflow plus one bucket. A push larger than a bucket is granted when the bucket is full,
  *             and leaves a debt; otherwise that push could never be sent.
  *   a stream  takes every message, because the message has arrived. The stream then waits until half
- *             of the bucket is there again, and continues whatever other callers took meanwhile. So
- *             streams leave the other half to pushes, which would else never find any content, and
+ *             of the bucket is there again, and continues even if other callers took from it meanwhile. So
+ *             streams leave the other half to pushes, which would otherwise find it always empty, and
  *             pushes cannot starve streams.
  */
 
