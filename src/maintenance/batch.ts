@@ -1,18 +1,20 @@
 /**
- * Deletes the first rows of a stream of one session, one bounded batch a statement: the session's lock,
- * the rows, what the session holds less by just those, all of it or nothing. A batch holds one session,
- * and a session that somebody else holds is left for later, so that it waits for nobody and can be in no
- * deadlock with ledger_append; and it is small, because a push of that session waits for it.
+ * Deletes the first rows of one stream of one session, one bounded batch per statement. The
+ * statement takes the session's lock, deletes the rows, and subtracts just those rows from the
+ * session's counts: all of it or nothing. A batch locks one session and skips a session that is
+ * locked elsewhere. So a batch never waits for a lock and cannot deadlock with ledger_append. A
+ * batch is small, because a push of that session waits for it.
  *
  *   held: lock, or skip ──► cut: how far ──► gone: delete ──► counted ──► kept: the session's counts
  *
- * It is one statement because a transaction of several ends the process when it loses its connection
- * between two of them (transaction.ts). Its snapshot is then older than its lock, other than in
- * ledger_append, and that is right here: rows at the beginning of a stream never change and none is added
- * in front of one, so the snapshot can err in one way only. Another batch may have deleted rows that it
- * still shows. Such a row is not deleted again, so not counted; when all of them are, the session was
- * held by somebody a moment ago, and the answer is `busy`, never that nothing is left. The counts are
- * subtracted from the row as it is under the lock: PostgreSQL follows it to its newest version.
+ * It is one statement because a transaction of several ends the process when it loses its
+ * connection between two of them (transaction.ts). Its snapshot is then older than its lock, unlike
+ * in ledger_append. That is correct here: rows at the beginning of a stream never change and no row
+ * is added before them, so the snapshot can be wrong in one way only: it may still show rows that
+ * another batch has deleted. Such a row is not deleted again and not counted. When all rows of the
+ * batch are such rows, another batch held the session a moment ago, and the answer is `busy`, and
+ * never "no rows left". The counts are subtracted from the locked version of the session's row:
+ * PostgreSQL follows the row to its newest version.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { storedBytes, TABLE } from "../store/columns.ts";
@@ -22,31 +24,37 @@ import { isoOf } from "../store/times.ts";
 import type { Fields } from "../store/transaction.ts";
 
 /**
- * A push that waits for a batch waits for a small part of lock_timeout: 500 rows of 600 bytes or 8 KB,
- * or 4 MiB of larger ones, took 22 to 28 ms at the median and 108 ms at most (PostgreSQL 18.4, two
- * cores shared with other work, November 2026).
+ * A push that waits for a batch waits for a small part of lock_timeout: 500 rows of 600 bytes or 8
+ * KB, or 4 MiB of larger ones, took 22 to 28 ms at the median and 108 ms at most (PostgreSQL 18.4,
+ * two cores shared with other work, November 2026).
  */
 export const ERASED_ROWS_MAX = 500;
-/** Of what is stored; one row may have more. Each 2 KB of a large one is a row of its own to PostgreSQL. */
+/**
+ * The limit of stored bytes; one row may have more. PostgreSQL stores each 2 KB of a large row as a
+ * row of its own.
+ */
 const ERASED_BYTES_MAX = 4 * 1024 * 1024;
 
 /** Rows from the beginning of a stream. */
 export interface Beginning {
   readonly sessionId: string;
   readonly stream: StreamName;
-  /** Rows that begin up to this number; undefined: any. */
+  /** Only rows that begin at or below this number; undefined: any. */
   readonly upToSeq: bigint | undefined;
-  /** Rows before the first one that was stored later than this; undefined: any. */
+  /** Only rows before the first one that was stored later than this; undefined: any. */
   readonly recordedUpToMicros: bigint | undefined;
 }
 
 export interface ErasedRows {
   readonly rows: bigint;
-  /** What was stored of them. */
+  /** Stored bytes of the deleted rows. */
   readonly bytes: bigint;
 }
 
-/** `busy`: somebody holds the session, or did. No rows: nothing of the beginning is left. */
+/**
+ * `busy`: another transaction holds the session, or held it. No rows: nothing of the beginning is
+ * left.
+ */
 export async function eraseBatch(
   database: Database,
   beginning: Beginning,
@@ -60,13 +68,16 @@ export async function eraseBatch(
   return erased.rows === 0n && fields["saw_rows"] === true ? "busy" : erased;
 }
 
-/** A part of what `eraseBatch` would delete, and where to go on. */
+/** A part of the rows that `eraseBatch` would delete, and the place to continue. */
 export interface CountedRows extends ErasedRows {
-  /** The last one; undefined: there was none. */
+  /** The number of the last counted row; undefined: there was no row. */
   readonly lastSeq: bigint | undefined;
 }
 
-/** The rows of a beginning behind a number, as many as one look takes; for telling what would go. */
+/**
+ * Counts the rows of a beginning after a number, as many as one statement may read; used by dry
+ * runs.
+ */
 export async function countRows(
   database: Database,
   beginning: Beginning,

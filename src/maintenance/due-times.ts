@@ -1,7 +1,8 @@
 /**
- * Until when there is no use in looking at a session again. A run that began long ago and has not ended
- * for long would be walked by every pass: it is looked at again when the row that was too young is old.
- * Bounded, and only in memory: what is forgotten is looked at once more.
+ * The time before which a look at a session finds nothing new. Every pass would walk a run that
+ * began long ago and is not over for long enough. Such a session is looked at again when its young
+ * row is old enough. The record is bounded, and only in memory: a forgotten session is looked at
+ * once more.
  */
 export class DueTimes {
   readonly #sessionsMax: number;
@@ -11,7 +12,7 @@ export class DueTimes {
     this.#sessionsMax = limits.sessionsMax;
   }
 
-  /** 0: at once. */
+  /** 0 means "look at once". */
   of(sessionId: string): bigint {
     return this.#dueMicros.get(sessionId) ?? 0n;
   }

@@ -1,15 +1,15 @@
 /**
- * Erases one session for good. It is marked as deleted first, and from there on takes no push; then its
- * rows go, a batch a transaction; at the end its texts are emptied and it is marked as erased. A call
- * after a crash goes on with what is left.
+ * Erases one session for good. The session is first marked as deleted, and then takes no push. Its
+ * rows are deleted, one batch per transaction. At the end its texts are emptied and the session is
+ * marked as erased. A call after a crash continues with the remaining rows.
  *
  *   there, or deleted ── mark ──► deleted ── batches ──► without rows ── texts ──► erased
  *                                    ▲                        │
  *                                    └──── an import ◄────────┘
  *
- * An import stores rows in sessions that are deleted at its source, too, so the last statement looks at
- * the numbers of the session under its lock: when they are not those of before the batches, there are
- * new rows, and these go as well. An erased session takes no import.
+ * An import also stores rows in sessions that are deleted at its source. So the last statement
+ * reads the session's heads under its lock. When the heads differ from those before the batches,
+ * there are new rows, and these are deleted too. An erased session takes no import.
  */
 import { sql } from "drizzle-orm";
 import { ServiceError } from "../base/errors.ts";
@@ -19,23 +19,23 @@ import { importedRows } from "../store/schema.ts";
 import { eraseBatch, ERASED_ROWS_MAX } from "./batch.ts";
 import { pauseAfter } from "./pause.ts";
 
-/** Rows that this call deleted; one that was cut short before may have deleted others. */
+/** Rows that this call deleted; an earlier, interrupted call may have deleted others. */
 export interface ErasedSession {
   readonly messages: bigint;
   readonly events: bigint;
 }
 
 export interface EraseCall {
-  /** The mark is on disk: nobody may be given anything of the session any more. */
+  /** Called when the mark is on disk: from then on no caller may get any row of the session. */
   readonly marked: () => void;
   readonly counted: (stream: StreamName, rows: bigint) => void;
-  /** Nobody waits for the end any more. */
+  /** Aborted when no caller waits for the end any more. */
   readonly signal: AbortSignal;
 }
 
 const BUSY_PAUSE_MS = 25;
 
-/** Undefined: there is no such session, or it was erased before. */
+/** Undefined: the session does not exist, or was erased before. */
 export async function eraseSession(
   database: Database,
   sessionId: string,
@@ -48,7 +48,7 @@ export async function eraseSession(
   call.marked();
   let messages = 0n;
   let events = 0n;
-  // No heads: another call has erased it.
+  // Without heads, another call has erased the session.
   for (let [heads] = marked; heads !== undefined; ) {
     messages += await eraseStream(database, { sessionId, stream: "messages" }, call);
     events += await eraseStream(database, { sessionId, stream: "events" }, call);
@@ -89,7 +89,7 @@ async function eraseStream(
   }
 }
 
-/** Where its rows were in a database that was imported. */
+/** Deletes the record of the rows' places in an imported database. */
 async function forgetImported(database: Database, sessionId: string): Promise<number> {
   const forgotten = await database.run(sql`
     delete from ${importedRows} where (session_id, stream, old_seq) in (

@@ -1,15 +1,15 @@
 /**
- * One pass of retention: session after session, the whole ended runs at its beginning whose end is
- * older than a duration, and the messages that were stored until then.
+ * One pass of retention. For one session after another, the pass deletes whole runs at the
+ * beginning whose end is older than a duration, and the messages that were stored until that end.
  *
  *   sessions by id ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
- *                        │ no, or of the open run                   a batch a transaction, a pause
+ *                        │ no, or of the open run                   a batch per transaction, a pause
  *                        ▼
  *                      next session
  *
- * It keeps no place: the messages go before the events, and the events in their order, so that the row
- * that tells what may go is the last to go. Whoever comes after a crash, or at the same time, finds
- * what is left.
+ * A pass stores no progress. The messages are deleted before the events, and the events in their
+ * order, so the event row that permits a deletion is deleted last. A pass after a crash, or a
+ * parallel pass, finds the remaining rows.
  */
 import { sql } from "drizzle-orm";
 import type { Database } from "../store/database.ts";
@@ -26,50 +26,50 @@ import {
 } from "./ended-runs.ts";
 import { pauseAfter } from "./pause.ts";
 
-/** Sessions that one statement looks at. */
+/** Sessions that one statement reads. */
 const SESSIONS_MAX = 200;
-/** A session that is held is tried again so often, then left to the next pass. */
+/** The tries on a locked session; after them the session is left to the next pass. */
 const BUSY_TRIES_MAX = 20;
 const BUSY_PAUSE_MS = 25;
 
 export interface RetentionOptions {
   readonly afterMs: number;
-  /** Undefined: all. */
+  /** One session; undefined: all sessions. */
   readonly sessionId: string | undefined;
-  /** Tell what would go, and leave it. */
+  /** Reports the rows that would be deleted, and deletes nothing. */
   readonly dryRun: boolean;
-  /** Ends the pass behind the batch under way. */
+  /** Ends the pass after the current batch. */
   readonly signal: AbortSignal;
 }
 
 export interface RetentionParts {
   readonly database: Database;
-  /** Told of a session that lost rows. */
+  /** Called for each session that lost rows. */
   readonly erased?: (sessionId: string) => void;
-  /** Told of each batch. */
+  /** Called for each batch. */
   readonly counted?: (stream: StreamName, rows: bigint) => void;
-  /** What passes before this one have learnt. */
+  /** The times that earlier passes have noted. */
   readonly due?: DueTimes;
-  /** Rows that one statement looks at; absent: LOOKED_AT_ROWS_MAX. */
+  /** Rows that one statement reads; absent: LOOKED_AT_ROWS_MAX. */
   readonly lookedAtRowsMax?: number;
 }
 
 export interface RetentionSummary {
-  /** That were looked at. */
+  /** Sessions that the pass looked at. */
   readonly sessions: number;
-  /** That lost rows, or would. */
+  /** Sessions that lost rows, or would lose rows in a dry run. */
   readonly sessionsErased: number;
-  /** That were held all the time, and are left to the next pass. */
+  /** Sessions that stayed locked and are left to the next pass. */
   readonly sessionsBusy: number;
   readonly messages: bigint;
   readonly events: bigint;
-  /** Of payloads. */
+  /** Bytes of the payloads. */
   readonly payloadBytes: bigint;
 }
 
 type Totals = { -readonly [K in keyof RetentionSummary]: RetentionSummary[K] };
 
-/** Undefined: the session that was named does not exist. */
+/** Undefined: the named session does not exist. */
 export async function retentionPass(
   parts: RetentionParts,
   options: RetentionOptions,
@@ -84,7 +84,7 @@ export async function retentionPass(
   return pass.totals;
 }
 
-/** By the clock that rows are recorded by. */
+/** The clock of the database, which also sets the times of the rows. */
 async function nowMicros(database: Database): Promise<bigint> {
   const [row] = await database.run(
     sql`select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now`,
@@ -162,7 +162,7 @@ class Pass {
     }
   }
 
-  /** False: not all of it. */
+  /** False: some rows are left. */
   async #eraseUpTo(sessionId: string, border: Border): Promise<boolean> {
     const messages: Beginning = {
       sessionId,
@@ -202,7 +202,7 @@ class Pass {
     return false;
   }
 
-  /** Where the look before has counted, rows are not counted again. */
+  /** Rows that the previous look has counted are not counted again. */
   readonly #counted = { sessionId: "", messages: 0n, events: 0n };
 
   async #countBeginning(beginning: Beginning): Promise<boolean> {

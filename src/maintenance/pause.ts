@@ -4,8 +4,8 @@ const PAUSE_MIN_MS = 2;
 const PAUSE_MAX_MS = 1_000;
 
 /**
- * Between two batches: whoever pushes has the database for as long as the batch had it, or longer.
- * Ends at once, and quietly, when the signal aborts.
+ * Pauses between two batches for as long as the batch took (2 ms to 1 s), so that pushes get the
+ * database for that time. Ends at once, and without an error, when the signal aborts.
  */
 export async function pauseAfter(busyMs: number, signal: AbortSignal): Promise<void> {
   const pauseMs = Math.min(Math.max(busyMs, PAUSE_MIN_MS), PAUSE_MAX_MS);

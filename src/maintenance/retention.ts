@@ -1,7 +1,7 @@
 /**
- * Retention in the background of a service: a pass when it starts and one each interval after the last
- * has ended. Instances on one database need not know of each other (pass.ts); a pass that fails is told
- * of and made again at its time.
+ * Retention in the background of a service: one pass at the start, and one each interval after the
+ * end of the last pass. Instances on one database need not know each other (pass.ts). A failed pass
+ * is logged and repeated at the next interval.
  */
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
@@ -17,7 +17,7 @@ export interface RetentionDependencies {
   readonly database: Database;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "rowsErased" | "retentionPassed" | "retentionFailures">;
-  /** Told of a session that lost rows at its beginning. */
+  /** Called for each session that lost rows at its beginning. */
   readonly erased: (sessionId: string) => void;
 }
 
