@@ -1,7 +1,7 @@
 import type { Server } from "node:net";
 import type { ServerName, TransportMetrics } from "../observability/transport-metrics.ts";
 
-/** Counts the connections of a server, and those that its `maxConnections` turned away. */
+/** Counts the connections of a server, and the connections that its `maxConnections` refused. */
 export function countConnections(
   server: Server,
   name: ServerName,

@@ -2,9 +2,9 @@ import { type AddressInfo, createServer, type Server } from "node:net";
 import { ServiceError } from "../base/errors.ts";
 
 export interface ListenOptions {
-  /** `host:port`; port 0 takes a free one. An IPv6 address stands in brackets. */
+  /** `host:port`; port 0 takes a free port. An IPv6 address needs brackets. */
   readonly address: string;
-  /** What cannot listen, in the error that says so. */
+  /** The name of the server in the error. */
   readonly what: string;
 }
 
@@ -22,7 +22,7 @@ export async function checkFree(options: ListenOptions): Promise<void> {
   await close(server);
 }
 
-/** Any server that takes TCP connections: resolves to `host:port` as it is bound. */
+/** For any server that takes TCP connections: resolves to the bound `host:port`. */
 export async function listen(server: Server, options: ListenOptions): Promise<string> {
   const { address } = options;
   const separator = address.lastIndexOf(":");
@@ -42,10 +42,11 @@ export async function listen(server: Server, options: ListenOptions): Promise<st
   return `${host}:${portOf(server.address())}`;
 }
 
-/** Takes no more connections; resolves when the last one is gone. */
+/** Takes no more connections; resolves when the last connection is closed. */
 export function close(server: Server): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
-  server.close(() => resolve()); // Its error says that it does not listen, which is right.
+  // The callback may get an error because the server does not listen; that state is correct here.
+  server.close(() => resolve());
   return promise;
 }
 

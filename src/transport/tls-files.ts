@@ -3,12 +3,12 @@ import { readFile, stat } from "node:fs/promises";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { ServiceError } from "../base/errors.ts";
 
-/** What TLS is made of, PEM. */
+/** The files of TLS, in PEM. */
 export interface TlsFiles {
-  /** The certificate, and after it the intermediates. */
+  /** The certificate, followed by the intermediate certificates. */
   readonly certFile: string;
   readonly keyFile: string;
-  /** Authorities whose certificates clients must show; undefined: clients show none. */
+  /** The authorities of client certificates; undefined: clients need no certificate. */
   readonly clientCaFile: string | undefined;
 }
 
@@ -18,21 +18,21 @@ export interface ReadTls {
   readonly notAfter: Date;
 }
 
-/** The settings that name the files, for whoever has to mend them. */
+/** The settings that name the files, for error messages. */
 const SETTINGS = {
   certFile: "TLS_CERT_FILE",
   keyFile: "TLS_KEY_FILE",
   clientCaFile: "TLS_CLIENT_CA_FILE",
 } as const satisfies Record<keyof TlsFiles, string>;
 
-/** A bundle of every public authority has some 200 KB. */
+/** A bundle of every public authority has about 200 KB. */
 const FILE_BYTES_MAX = 1_048_576;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
 const TICKET_KEY_BYTES = 48;
 
-/** Throws a ServiceError that names the setting at fault and quotes nothing of a file. */
+/** Throws a ServiceError that names the wrong setting and quotes nothing of a file. */
 export async function readTls(files: TlsFiles): Promise<ReadTls> {
-  // One after the other: of several that are at fault it is always the same one that is named.
+  // One file after the other: of several wrong files, the error always names the same one.
   const cert = await read("certFile", files.certFile);
   const key = await read("keyFile", files.keyFile);
   const { clientCaFile } = files;
@@ -47,8 +47,8 @@ export async function readTls(files: TlsFiles): Promise<ReadTls> {
     key,
     ...(ca === undefined ? {} : { ca }),
     minVersion: "TLSv1.2",
-    // New ones each time: a session that is taken up again is not asked for its certificate, and one
-    // of an authority that is not trusted any more could be.
+    // New keys each time: a resumed TLS session does not show a certificate again, and its
+    // certificate could be from an authority that is not trusted any more.
     ticketKeys: randomBytes(TICKET_KEY_BYTES),
   } as const satisfies SecureContextOptions;
   try {
@@ -59,7 +59,7 @@ export async function readTls(files: TlsFiles): Promise<ReadTls> {
   return { context, notBefore: leaf.validFromDate, notAfter: leaf.validToDate };
 }
 
-/** Another set of files has another one. */
+/** A fingerprint of the files; another set of files has another fingerprint. */
 export async function signOf(files: TlsFiles): Promise<string> {
   const paths = [files.certFile, files.keyFile, files.clientCaFile];
   const signs = await Promise.all(
@@ -103,7 +103,8 @@ function privateKeyIn(pem: string): KeyObject {
   try {
     return createPrivateKey(pem);
   } catch (cause) {
-    const isLocked = pem.includes("ENCRYPTED"); // In the line that begins it, in all its forms.
+    // Every form of an encrypted key says so in its first lines.
+    const isLocked = pem.includes("ENCRYPTED");
     const expected = isLocked ? "a private key without password" : "a private key in PEM";
     throw refused("keyFile", `expected ${expected}`, cause);
   }

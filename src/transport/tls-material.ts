@@ -14,22 +14,23 @@ export interface TlsMaterialParts {
 }
 
 export interface TlsMaterialOptions {
-  /** How often the files are looked at. */
+  /** The interval between two looks at the files. */
   readonly pollMs: number;
 }
 
 const POLL_MS = 1_000;
 
 /**
- * The certificate that is served, and whose certificates are asked for. The files are looked at again
- * and again, because what Kubernetes changes is a link two steps above them, which nobody is told of:
+ * The served certificate, and the authorities of client certificates. The files are polled, because
+ * Kubernetes changes a link two levels above them, and no file watch reports that:
  *
  *   start ── read ──► as it was ── another file ──► unsettled ── a look later still that one ──► read
  *              │          ▲                             │ changed again ↺                         │
- *              ▼          └── taken: those who listen are told; refused: the old one stays ───────┘
+ *              ▼          └── taken: the listeners are called; refused: the old one stays ────────┘
  *            refused: the start fails
  *
- * A certificate and its key are two files, and are never written at one moment: hence the second look.
+ * A certificate and its key are two files and are never written at the same moment, so a change
+ * needs a second look.
  */
 export class TlsMaterial implements Unit {
   readonly #parts: TlsMaterialParts;
@@ -51,7 +52,7 @@ export class TlsMaterial implements Unit {
     this.#pollMs = pollMs;
   }
 
-  /** What new connections are served with. */
+  /** The certificate for new connections. */
   get secureContextOptions(): SecureContextOptions {
     if (this.#context === undefined) throw new Error("TLS is not started");
     return this.#context;
@@ -61,13 +62,14 @@ export class TlsMaterial implements Unit {
     return this.#files.clientCaFile !== undefined;
   }
 
-  /** Called with each change, once the new one is there. */
+  /** Called after each change, once the new certificate is in use. */
   onChange(listener: () => void): void {
     this.#listeners.push(listener);
   }
 
   async start(): Promise<void> {
-    // Before the files are read: what is written meanwhile is another set to the next look.
+    // Taken before the files are read: a write during the read then counts as another change at the
+    // next look.
     this.#taken = await signOf(this.#files);
     this.#seen = this.#taken;
     this.#take(await readTls(this.#files));

@@ -4,9 +4,9 @@ import type { Log } from "../observability/log.ts";
 import type { ServerName, TransportMetrics } from "../observability/transport-metrics.ts";
 import type { TlsMaterial } from "./tls-material.ts";
 
-/** From the connection to the end of the handshake; Node's own is two minutes. */
+/** From the connection to the end of the handshake; Node's own limit is two minutes. */
 const HANDSHAKE_LIMIT_MS = 10_000;
-/** Anybody can make a handshake fail, as often as he likes: one line in so much time. */
+/** Anyone can make handshakes fail at any rate: one log line per this time. */
 const FAILED_LINE_MS = 60_000;
 
 export interface TlsServerParts {
@@ -16,7 +16,7 @@ export interface TlsServerParts {
   readonly clock: Clock;
 }
 
-/** Of a server that has no certificate yet. */
+/** Options of a server that has no certificate yet. */
 export function tlsServerOptions({ asksClients }: TlsMaterial): TlsOptions {
   return {
     handshakeTimeout: HANDSHAKE_LIMIT_MS,
@@ -25,17 +25,17 @@ export function tlsServerOptions({ asksClients }: TlsMaterial): TlsOptions {
   };
 }
 
-/** Gives the server its certificate, now and with each change; connections that are there stay. */
+/** Gives the server its certificate, now and after each change; open connections stay. */
 export function serveTls(server: Server, name: ServerName, parts: TlsServerParts): void {
   const { material, log, metrics, clock } = parts;
   server.setSecureContext(material.secureContextOptions);
   material.onChange(() => server.setSecureContext(material.secureContextOptions));
   let unsaid = 0;
   let saidMs = Number.NEGATIVE_INFINITY;
-  // HTTP's own listener takes it for a broken request, and answers that in HTTP.
+  // HTTP's own listener takes a failed handshake for a broken request, and answers in HTTP.
   server.removeAllListeners("tlsClientError");
   server.on("tlsClientError", (error, socket) => {
-    socket.destroy(); // A handshake that took too long goes on otherwise.
+    socket.destroy(); // Without this, a socket whose handshake timed out stays open.
     metrics.tlsHandshakesFailed.inc({ server: name });
     unsaid += 1;
     const nowMs = clock.monotonicMs();
