@@ -1,4 +1,4 @@
-/** The beginning that every AG-UI answer has: what is asked is checked, and the watch begins. */
+/** The beginning of every AG-UI answer: the request is checked, and the watch begins. */
 import type { Clock } from "../base/clock.ts";
 import { seatTaker } from "../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
@@ -16,16 +16,22 @@ import type { Transcripts } from "./transcripts.ts";
 
 export interface AguiRequest {
   readonly sessionId: string;
-  /** Of the client's RunAgentInput, which says what it can parse. */
+  /** From the client's RunAgentInput: the version of the protocol that the client parses. */
   readonly protocolVersion: string | undefined;
-  /** Stay for further runs. */
+  /** True: the answer stays open for further runs. */
   readonly follow: boolean;
-  /** Without a run: wait for one, with `follow` for as long as it takes. Else end at once. */
+  /**
+   * True: a session without a run is waited for; with `follow`, without a limit. False: the answer
+   * ends at once.
+   */
   readonly waits: boolean;
   readonly replay: "snapshot" | "events";
-  /** Of a replay: times the recorded pace; undefined: as fast as the client takes it. */
+  /**
+   * The speed of a replay, as a multiple of the recorded pace; undefined: as fast as the client
+   * reads.
+   */
   readonly speed: number | undefined;
-  /** Of the client's RunAgentInput: the messages that it has. */
+  /** From the client's RunAgentInput: the messages that the client has. */
   readonly messages: readonly KeptMessage[];
 }
 
@@ -38,17 +44,19 @@ export interface AguiParts {
 }
 
 export interface AguiOptions {
-  /** auto: a session that is not there is waited for; strict: it is NOT_FOUND. */
+  /** auto: the answer waits for a session that does not exist; strict: the answer is NOT_FOUND. */
   readonly sessionPolicy: "auto" | "strict";
-  /** A run without an end has stalled when nothing has happened in it for so long. */
+  /** A run without an end has stalled after this long without an event. */
   readonly runStaleAfterMs: number;
   /** The longest wait for the first run of a session. */
   readonly runWaitMs: number;
-  /** Characters of the longest event of a snapshot; above it the session is replayed. */
+  /**
+   * The limit for the longest event of a snapshot, in characters; above it the session is replayed.
+   */
   readonly snapshotLengthMax: number;
-  /** Replays at once: each holds the session as far as it is. */
+  /** Replays at once: each holds the session up to its place. */
   readonly replaysMax: number;
-  /** Of what one replay holds, as a transcript is estimated. */
+  /** The limit of one replay's memory, estimated like a transcript. */
   readonly replayBytesMax: number;
 }
 
@@ -59,16 +67,16 @@ export const AGUI_LIMITS: Omit<AguiOptions, "sessionPolicy" | "runStaleAfterMs" 
   replayBytesMax: 67_108_864,
 };
 
-/** The parts and how they are used, as one thing to hand on. */
+/** The parts and the options, passed on as one value. */
 export interface AguiSetup extends AguiParts {
   readonly options: AguiOptions;
 }
 
 export interface Attached {
   readonly watcher: Watcher<"events">;
-  /** The number up to which the log is known to go. */
+  /** The log has every row up to this number. */
   readonly head: bigint;
-  /** Whether there was such a session. */
+  /** True when the session existed. */
   readonly isThere: boolean;
   readonly stale: StaleRun;
   /** Aborts when the client left, and not when its run has stalled. */
@@ -76,7 +84,7 @@ export interface Attached {
   leave(): void;
 }
 
-/** Whoever gets one calls its `leave`. */
+/** The caller must call `leave` of the result. */
 export async function attachAgui(
   setup: AguiSetup,
   { sessionId }: Pick<AguiRequest, "sessionId">,
@@ -97,7 +105,8 @@ export async function attachAgui(
     })
     .catch((error: unknown) => {
       const isDeleted = error instanceof ServiceError && error.reason === "SESSION_DELETED";
-      // Another instance may have deleted it, and then nobody has said so here.
+      // Another instance may have deleted the session, and then no handler of this instance has
+      // dropped the transcript.
       if (isDeleted) setup.transcripts.drop(sessionId);
       throw error;
     });

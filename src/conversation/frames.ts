@@ -1,4 +1,4 @@
-/** What an AG-UI client is sent, as frames of server-sent events. */
+/** The frames of server-sent events for an AG-UI client. */
 import { type Generation, servedTo } from "./generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
 import type { Standing } from "../live/watcher.ts";
@@ -6,11 +6,14 @@ import type { Standing } from "../live/watcher.ts";
 export type AguiFrame = AguiEvent | { readonly comment: string };
 
 export interface AguiEvent {
-  /** The last number that the client has seen with it. */
+  /** The last log number that the client has seen after this frame. */
   readonly id: string;
-  /** An event as JSON text; as UTF-8 where many are sent the same large one, and none has a copy. */
+  /**
+   * An event as JSON text. An event that many clients share is UTF-8 bytes, so that no client needs
+   * a copy.
+   */
   readonly data: string | Uint8Array;
-  /** No run is open behind it. */
+  /** True when no run is open after this frame. */
   readonly endsRun: boolean;
 }
 
@@ -20,12 +23,12 @@ const STANDING = {
   degraded: "DEGRADED",
 } as const satisfies Record<Standing, string>;
 
-/** By the names of WatchState. No client hands comments on. */
+/** Uses the names of WatchState. Clients ignore comment frames. */
 export function standingFrame(standing: Standing, seq: bigint): AguiFrame {
   return { comment: `watch_state ${STANDING[standing]} ${seq}` };
 }
 
-/** One event as a client of the generation is sent it, which may be more or none. */
+/** One event for a client of the generation; it may become several events or none. */
 export function textFrames(
   texts: readonly AguiEvent["data"][],
   { type, seq }: { readonly type: unknown; readonly seq: bigint },
@@ -34,7 +37,7 @@ export function textFrames(
   return texts.map((data) => ({ id: String(seq), data, endsRun }));
 }
 
-/** Of an event that is not one of the stored ones. */
+/** For an event that is not stored. */
 export function eventFrames(
   value: JsonObject,
   { generation, seq }: { readonly generation: Generation; readonly seq: bigint },
@@ -43,7 +46,7 @@ export function eventFrames(
   return textFrames(texts, { type: value["type"], seq });
 }
 
-/** Not stored: a run has an end when its runner says so, and this one may go on yet. */
+/** Not stored: only its runner ends a run, and this run may still continue. */
 export function stalledEvent(options: { readonly runStaleAfterMs: number }): JsonObject {
   const seconds = options.runStaleAfterMs / 1_000;
   const message = `the run has no end, and nothing has happened in it for ${seconds} s`;
@@ -52,20 +55,20 @@ export function stalledEvent(options: { readonly runStaleAfterMs: number }): Jso
 
 export interface NoRun {
   readonly sessionId: string;
-  /** Whether the session was there when the client came. */
+  /** True when the session existed when the client came. */
   readonly isThere: boolean;
-  /** Undefined: the client waits on. */
+  /** Undefined: the client waits without a limit. */
   readonly waitMs: number | undefined;
 }
 
-/** What the client waits for, at the beginning of its answer; for a person who looks. */
+/** Tells a person who reads the stream why it waits; sent at the beginning of the answer. */
 export function waitingFrame({ sessionId, isThere, waitMs }: NoRun): AguiFrame {
   const what = isThere ? `session ${sessionId} has no run` : `there is no session ${sessionId}`;
   const end = waitMs === undefined ? "" : `, and this answer ends after ${waitMs / 1_000} s`;
   return { comment: `${what} yet${end}` };
 }
 
-/** Not stored. The id of a session that is not there may be a mistake, so the client is told. */
+/** Not stored. The id of a missing session may be a mistake, so the client is told. */
 export function noRunEvent({ sessionId, waitMs = 0 }: NoRun): JsonObject {
   const message = `there was no session ${sessionId}, and no run began in it for ${waitMs / 1_000} s`;
   return { type: "RUN_ERROR", message, code: "NO_RUN" };

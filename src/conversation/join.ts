@@ -1,20 +1,19 @@
 /**
- * A session for an AG-UI client that comes at any time. The client ends with the messages and the state
- * of one that was there from the beginning:
+ * Serves a session to an AG-UI client that connects at any time. The client gets the same messages
+ * and state as a client that was connected from the beginning:
  *
  *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► what is open, opened again
  *     ─► the live tail from exactly the next row ─► the end of the run, and of the answer
  *
- * The watch begins before the log is folded, so that no row is between the two, and goes on from the
- * number of the fold. A run that has ended is followed by its end at once. Without a run there is
- * nothing to say: the client waits for one, but not for longer than a limit. With `follow` it waits for
- * as long as it takes, and stays for further runs.
+ * The watch begins before the log is folded, so no row is lost between the two, and it continues
+ * from the number of the fold. The end of an ended run follows at once. Without a run the client
+ * waits for one, up to a limit. With `follow` it waits without a limit, and stays for further runs.
  *
- * Clients accept nothing between runs. When there was such a thing, they lack it when the next run
- * begins, and get the recipe anew, from the fold as it is by then; what the watch delivers up to that
- * number is passed over.
+ * Clients accept no events between runs. If there were such events, clients lack them when the next
+ * run begins. Then they get the whole sequence again, from the fold at that moment, and rows of the
+ * watch up to its number are skipped.
  *
- * A session whose snapshot is more than a client takes in one frame is replayed, row by row
+ * A session whose snapshot is larger than one frame of a client is replayed, row by row
  * (replay.ts).
  */
 import type { CanonicalRun } from "./canonical/canonical.ts";
@@ -92,9 +91,9 @@ class Join {
   readonly #attached: Attached;
   readonly #generation: Generation;
   #relay: Relay | undefined;
-  /** The client has what it is to have up to here. */
+  /** The client has the session up to this number. */
   #seq = 0n;
-  /** Of the newest row of the snapshot that it has. */
+  /** The time of the newest row in the client's snapshot. */
   #begunMicros = 0n;
   #standing: Standing = "catching_up";
   #isOver = false;
@@ -107,7 +106,7 @@ class Join {
     this.#generation = generationOf(request.protocolVersion);
   }
 
-  /** From the snapshot, or from the place to which a replay has come. */
+  /** Begins with the snapshot, or at the place that a replay has reached. */
   async *frames(place: LivePlace | undefined): Frames {
     const { watcher, stale, head } = this.#attached;
     if (place === undefined) {
@@ -169,13 +168,13 @@ class Join {
     if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
   }
 
-  /** As the log is at `seq`, or by now. */
+  /** The snapshot of the log at `seq` or later. */
   #snapshot(seq: bigint): Promise<Snapshot> {
     const { transcripts } = this.#parts;
     return transcripts.snapshot(this.#request.sessionId, seq, this.#attached.signal);
   }
 
-  /** A list, so that a client which does not read holds its frames and not the snapshot as well. */
+  /** A list, so that a client that does not read holds its frames, and not the snapshot as well. */
   #begun(snapshot: Snapshot): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
     const { run, failure } = snapshot;
@@ -188,7 +187,8 @@ class Join {
     this.#begunMicros = snapshot.newestMicros ?? 0n;
     this.#relay = new Relay(
       { canonical: snapshot.canonical(), generation: this.#generation, metrics },
-      // What came before the first run is part of its snapshot; what the client has besides may not be.
+      // Events before the first run are in its snapshot. A client may also have other messages,
+      // which must go.
       { withheld: run === undefined && (snapshot.seq > 0n || this.#request.messages.length > 0) },
     );
     const hasNone = run === undefined && failure === undefined;
@@ -206,12 +206,12 @@ class Join {
   }
 
   *#snapshotFrames(snapshot: Snapshot, run: CanonicalRun): Generator<AguiFrame, void, undefined> {
-    // Its messages are in the snapshot, which need not have them any more.
+    // The snapshot has the messages of the input, or leaves them out on purpose.
     const { input: _, ...started } = run.started;
     yield* this.#eventFrames(started);
     const { before, after } = run.end === undefined ? snapshot.openings : NOTHING_OPEN;
     for (const opening of before) yield* this.#eventFrames(opening);
-    // What the openings made is to be gone, reasoning too, and is not to hold a place.
+    // Messages that the openings made must go, reasoning too, and must not keep a place.
     if (before.length > 0 || this.#hasOther(snapshot)) {
       for (const event of FORGET) yield* this.#eventFrames(event);
     }
@@ -220,10 +220,13 @@ class Join {
     for (const opening of after) yield* this.#eventFrames(opening);
   }
 
-  /** The client has what the snapshot would not bring into its own order, or take away. */
+  /**
+   * True when the client has messages that the snapshot would put in another order, or would not
+   * remove.
+   */
   #hasOther(snapshot: Snapshot): boolean {
     const { messages: kept } = this.#request;
-    if (snapshot.hadActivities) return true; // No client says which it has.
+    if (snapshot.hadActivities) return true; // Clients do not state which activities they have.
     if (kept.length === 0) return false;
     const { messageIds } = snapshot;
     return reorders(kept, messageIds) || outlives(kept, messageIds);

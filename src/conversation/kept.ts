@@ -1,30 +1,33 @@
 /**
- * What a client makes of a snapshot when it has messages already, as one that comes back: those that are
- * in both stay where they are, and the others are put behind them (`apply/default.ts` of @ag-ui/client,
- * 0.0.59 and 1.0.0). What left the conversation and returned to it while the client was away would be
- * in another place than in the log.
+ * The effect of a snapshot on a client that already has messages, such as a returning client.
+ * Messages in both stay where they are, and the others are put after them (`apply/default.ts` of
+ * @ag-ui/client, 0.0.59 and 1.0.0). A message that left the conversation and returned to it while
+ * the client was away would be in another place than in the log.
  *
- * A client sends its messages whole, and they are held as long as its answer lasts; so of each only what
- * is looked at is kept, and of that no more than a bound.
+ * A client sends its whole messages, and they are held as long as its answer lasts. So only the
+ * needed fields of each message are kept, up to a bound.
  */
 import { isObject } from "../agui/json.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 
-/** Reasoning and activities outlive a snapshot that has none; a person writes the others. */
+/**
+ * Reasoning and activities survive a snapshot that has none; clients themselves add user and tool
+ * messages.
+ */
 type KeptRole = "reasoning" | "activity" | "user" | "tool";
 
-/** A message that a client says it has. */
+/** A message that a client states it has. */
 export interface KeptMessage {
   readonly id: string;
-  /** Undefined: one that no rule here asks for. */
+  /** Undefined: a role that no rule here needs. */
   readonly role: KeptRole | undefined;
-  /** Of an activity. */
+  /** The type of an activity. */
   readonly activityType: string | undefined;
 }
 
 export interface KeptLimits {
   readonly messagesMax: number;
-  /** Of one id, and of one type; a longer one is not looked at. */
+  /** Characters of one id, and of one type; a longer one is ignored. */
   readonly idCharsMax: number;
   readonly charsMax: number;
 }
@@ -36,7 +39,7 @@ const KEPT_LIMITS: KeptLimits = {
   charsMax: 1_048_576,
 };
 
-/** Of a list that a client sent; what is in it and is no message counts for nothing. */
+/** From a list that a client sent; items that are not messages are ignored. */
 export function keptOf(
   messages: readonly unknown[],
   { field }: { readonly field: string },
@@ -59,9 +62,9 @@ export function reorders(kept: readonly KeptMessage[], ids: readonly unknown[]):
 }
 
 /**
- * Refuses a client whose last message was typed into it, or comes from a tool of its own, and that the
- * log never had: the snapshot would delete the message, and nobody would know of it. A message that the
- * log had and lost is not refused.
+ * Refuses a client whose last message was typed there, or comes from a tool of the client, and was
+ * never in the log: the snapshot would delete the message silently. A message that the log had and
+ * lost is not refused.
  */
 export function refuseUnstored(
   kept: readonly KeptMessage[],
@@ -77,7 +80,7 @@ export function refuseUnstored(
 /** A rough number: an object of three members and two strings, without their characters. */
 const MESSAGE_BYTES = 96;
 
-/** About what they take in memory. */
+/** An estimate of their memory. */
 export function bytesOf(kept: readonly KeptMessage[]): number {
   return kept.reduce((sum, message) => sum + MESSAGE_BYTES + 2 * charsOf(message), 0);
 }

@@ -1,4 +1,4 @@
-/** The recorded timing of a log, as fast as asked for. */
+/** Reproduces the recorded timing of a log, at a chosen speed. */
 import type { Clock } from "../base/clock.ts";
 import type { Timers } from "../base/timers.ts";
 
@@ -8,27 +8,29 @@ export interface PaceParts {
   readonly signal: AbortSignal;
 }
 
-/** One wait, whatever was recorded: a log may have been quiet over a night. */
+/** The longest single wait: a log may have been quiet over a night. */
 const WAIT_MS_MAX = 10_000;
-/** Timers have milliseconds, and what is due within one is sent at once. */
+/**
+ * Timers have a resolution of a millisecond, so an event that is due within one is sent at once.
+ */
 const WAIT_MS_MIN = 1;
 const MICROS_PER_MS = 1_000;
 
 export class Pace {
   readonly #parts: PaceParts;
   readonly #speed: number;
-  /** Of the latest event so far; times of a log may step back. */
+  /** The time of the latest event so far; times of a log may step back. */
   #latestMicros: bigint | undefined;
-  /** When the next event is due: a sum, so that late timers do not add up. */
+  /** The due time of the next event: a sum, so that late timers do not add up. */
   #dueMs = 0;
 
-  /** `speed` 2 is twice as fast. */
+  /** `speed` 2 means twice as fast. */
   constructor(parts: PaceParts, { speed }: { readonly speed: number }) {
     this.#parts = parts;
     this.#speed = speed;
   }
 
-  /** Resolves when the event of that time is due, or the signal aborts. */
+  /** Resolves when the event of that time is due, or when the signal aborts. */
   async until(createdAtMicros: bigint): Promise<void> {
     const nowMs = this.#parts.clock.monotonicMs();
     const latest = this.#latestMicros;

@@ -1,6 +1,6 @@
 /**
- * From one event of the log to what one client is sent for it. What lies outside of runs is withheld,
- * because clients accept nothing between runs; when the next run begins, the client lacks it.
+ * Turns one event of the log into the frames for one client. Events outside of runs are withheld,
+ * because clients accept no events between runs; when the next run begins, the client lacks them.
  */
 import type { Canonical, CanonicalEvent, LoggedEvent } from "./canonical/canonical.ts";
 import { type Generation, servedTo } from "./generation/served.ts";
@@ -9,7 +9,7 @@ import { type AguiFrame, textFrames } from "./frames.ts";
 
 export interface Relayed {
   readonly frames: readonly AguiFrame[];
-  /** A run began and there is something that the client has not been told. */
+  /** A run began, and some events before it were withheld from the client. */
   readonly lacks: boolean;
 }
 
@@ -17,9 +17,9 @@ export interface RelayParts {
   readonly canonical: Canonical;
   readonly generation: Generation;
   readonly metrics: Pick<Metrics, "aguiMended">;
-  /** Is given every event, and says what the client is to be told of it. */
+  /** Gets every event, and returns the event to send. */
   readonly onEvent?: (event: CanonicalEvent) => CanonicalEvent;
-  /** What makes up for what was withheld; without it the caller has to. */
+  /** Makes frames that replace the withheld events; without it the caller must. */
   readonly makeUp?: (seq: bigint) => readonly AguiFrame[];
 }
 
@@ -33,7 +33,7 @@ export class Relay {
     this.#withheld = options.withheld;
   }
 
-  /** From here on nobody is given the events, and the caller makes up for what was withheld. */
+  /** From here on `onEvent` is not called, and the caller makes up for withheld events. */
   goLive(): void {
     const { canonical, generation, metrics } = this.#parts;
     this.#parts = { canonical, generation, metrics };
@@ -43,7 +43,7 @@ export class Relay {
     return this.#parts.canonical.run?.status === "running";
   }
 
-  /** There was a run and it is over, or one that failed before it began. */
+  /** True when the newest run has ended, or failed before it began. */
   get isOver(): boolean {
     return !this.isRunning && (this.#parts.canonical.run !== undefined || this.#hasFailed);
   }

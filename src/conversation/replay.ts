@@ -1,19 +1,20 @@
 /**
- * A session event by event from its beginning, for a client that wants to see it happen, or that could
- * not take its snapshot. It ends as a join does: with the run that is the newest when the replay has
- * come to where the log was when it began. Where that is not the end, the join goes on from there.
+ * Sends a session event by event from its beginning, for a client that wants to see it happen, or
+ * that could not take its snapshot. A replay ends as a join does: with the run that is the newest
+ * when the replay has reached the head that the log had at its beginning. If that run is still
+ * open, the join continues from there.
  *
- * A client that comes back has its messages still, and deltas would be appended to them; so the first
- * run begins with a snapshot of nothing. A client that may have more than that takes away is made to
- * forget the rest too (forget.ts).
+ * A returning client still has its messages, and deltas would be appended to them. So the first run
+ * begins with an empty snapshot. A client that may have messages which that snapshot does not
+ * remove is made to forget those too (forget.ts).
  *
- * What lay between runs comes as a snapshot too, of that moment, and so the replay reduces along: it
- * holds the session as far as it is, which is why there are few at once. Callers share them: a caller
- * that has fewer takes one from the caller that has the most. A viewer that is live holds none of that,
- * and is not counted.
+ * Events between runs also come as a snapshot of that moment, so the replay reduces the log along
+ * the way. It holds the session up to its place, and therefore few replays run at once. Callers
+ * share these seats: a caller with fewer takes one from the caller with the most. A live viewer
+ * holds no such state, and is not counted.
  *
- * An interrupt that a later run has answered would be pending in the client until that run ends: it is
- * not sent as one.
+ * An interrupt that a later run has answered would be pending in the client until that run ends, so
+ * it is not sent as an interrupt.
  */
 import { Canonical, type CanonicalEvent } from "./canonical/canonical.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
@@ -39,24 +40,29 @@ import { transcriptTooLarge } from "./transcripts-too-large.ts";
 import { newestMicrosOf, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
 
 export interface ReplayRequest extends AguiRequest {
-  /** As the events were before they were merged into rows. */
+  /** True: the events are sent as they were before they were merged into rows. */
   readonly isExpanded: boolean;
 }
 
 type Frames = AsyncGenerator<AguiFrame, void, undefined>;
 
-/** Where a client stands that goes on with the live tail. Its owner calls `leave` of what is attached. */
+/**
+ * The place of a client that continues with the live tail. Its owner calls `leave` of `attached`.
+ */
 export interface LivePlace {
   readonly attached: Attached;
   readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
   readonly standing: Standing;
   readonly relay: Relay;
   readonly seq: bigint;
-  /** Of the newest row. */
+  /** The time of the newest row. */
   readonly newestMicros: bigint;
 }
 
-/** Ends with the place from which the join goes on, or undefined when there is no more to tell. */
+/**
+ * Ends with the place from which the join continues, or with undefined when there is nothing left
+ * to send.
+ */
 export type ReplayFrames = (
   request: ReplayRequest,
   context: CallContext,
@@ -109,12 +115,12 @@ class Replay {
   readonly #slice = new TimeSlice();
   readonly #pending: readonly JsonObject[];
   readonly #hasState: boolean;
-  /** With its first snapshot. No client says which activities it has. */
+  /** True: the first snapshot makes the client forget. No client states which activities it has. */
   #forgets: boolean;
   #seq = 0n;
   #newestMicros = 0n;
   #isOver = false;
-  /** Where the client goes on live. */
+  /** The place where the client continues live. */
   livePlace: LivePlace | undefined;
 
   constructor(parts: AguiSetup, { request, attached, context, now }: OneReplay) {
@@ -176,10 +182,11 @@ class Replay {
     const { head } = this.#attached;
     const { conformant } = row;
     for (const event of isExpanded ? expand(row) : [row]) {
-      // A million events that are withheld come to no sender which would do that.
+      // A million withheld events reach no sender that would give up its turn, so the loop does it
+      // here.
       const turn = this.#slice.turn();
       if (turn !== undefined) await turn;
-      // What came after the replay had begun is live, and has its own pace.
+      // Events after the replay's first head are live, and have their own pace.
       if (event.seq <= head) await this.#pace?.until(event.createdAtMicros);
       if (this.#signal.aborted) return;
       this.#seq = isExpanded && row.fragments !== undefined ? event.seq : lastSeqOf(row);
@@ -192,14 +199,14 @@ class Replay {
     this.#newestMicros = newestMicrosOf(row);
   }
 
-  /** At the head of the log, or beyond. */
+  /** Call this at or above the head of the log: true when the replay is over there. */
   #isEnd(): boolean {
     const { follow, waits } = this.#request;
     if (this.#relay.isOver) return !follow;
     return !this.#relay.isRunning && !waits;
   }
 
-  /** The event as it is to be told, after it was reduced. */
+  /** Reduces the event, and returns the event to send. */
   #reduced(event: CanonicalEvent): CanonicalEvent {
     const begun = this.#begun(event.value);
     this.#transcript.apply(event.value);
@@ -211,13 +218,16 @@ class Replay {
     return value === event.value ? event : { ...event, value, text: undefined };
   }
 
-  /** The first snapshot of an activity also sets one that an earlier client kept. */
+  /**
+   * The first snapshot of an activity also overwrites one that the client kept from an earlier
+   * connection.
+   */
   #begun(value: JsonObject): JsonObject {
     const keeps = value["type"] === "ACTIVITY_SNAPSHOT" && value["replace"] === false;
     return keeps && !this.#transcript.has(value["messageId"]) ? { ...value, replace: true } : value;
   }
 
-  /** What the client would have by now. */
+  /** The snapshot of everything that the client should have by now. */
   #makeUp(seq: bigint): readonly AguiFrame[] {
     const generation = this.#generation;
     const { state } = this.#transcript;
@@ -227,7 +237,7 @@ class Replay {
     told.push({ type: "MESSAGES_SNAPSHOT", messages, metadata: OWNS_ACTIVITIES });
     if (state !== undefined) told.push({ type: "STATE_SNAPSHOT", snapshot: state });
     else if (this.#hasState) told.push({ type: "STATE_SNAPSHOT", snapshot: {} });
-    // Where it is too much for one frame, what lay between runs stays untold.
+    // Events between runs are left out where their snapshot is too large for one frame.
     return told
       .flatMap((value) => eventFrames(value, { generation, seq }))
       .filter(({ data }) => data.length <= this.#lengthMax);

@@ -1,11 +1,11 @@
 /**
- * Tells a client's stream that nothing has happened for too long: the run that it follows has stalled,
- * or the session still has no run. One timer a stream, which looks at what has happened meanwhile when
- * it goes off and is set again for the rest; a row costs none.
+ * Tells a client's stream that nothing has happened for too long: the followed run has stalled, or
+ * the session still has no run. There is one timer per stream. When it fires, it checks the newest
+ * event and is set again for the remaining time, so a row costs no timer.
  *
- * Silence counts only where a row would be heard: not while the database cannot be read, and not while
- * the client stands still and its stream with it. After an outage it begins anew, because the runner
- * could not push either, and is not back at the very moment that the watch is.
+ * Silence counts only while a row would be heard: not while the database cannot be read, and not
+ * while the client stands still and its stream with it. After an outage the silence starts again at
+ * zero, because the runner could not push either, and may return later than the watch.
  */
 import type { Clock } from "../base/clock.ts";
 import type { Timers } from "../base/timers.ts";
@@ -17,7 +17,7 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 
 interface StaleLimits {
   readonly staleAfterMs: number;
-  /** For the first run of a session. */
+  /** The longest wait for the first run of a session. */
   readonly waitMs: number;
 }
 
@@ -25,11 +25,11 @@ export class StaleRun {
   readonly #parts: { readonly clock: Clock; readonly timers: Timers };
   readonly #limits: StaleLimits;
   readonly #controller = new AbortController();
-  /** Silence is counted from here. Undefined: no run is open, and none is waited for. */
+  /** The start of the silence. Undefined: no run is open, and none is waited for. */
   #newestMicros: bigint | undefined;
   #isWaiting = false;
   #isListening = false;
-  /** Since the watch was live, or could not read, it has not been live. */
+  /** True after the watch was degraded, or stopped being live, until it is live again. */
   #wasAway = false;
   #wasLive = false;
   #cancel: (() => void) | undefined;
@@ -49,13 +49,13 @@ export class StaleRun {
     return this.#isWaiting ? "no_run" : "stalled";
   }
 
-  /** Something happened in the open run; a clock that is ahead of ours does not make it later than now. */
+  /** An event happened in the open run. A time from a clock ahead of ours counts as now. */
   happened(atMicros: bigint): void {
     if (this.#isWaiting) this.rest(); // The timer of the wait may be the longer one.
     this.#begin(atMicros);
   }
 
-  /** The session has no run yet. What comes before its first run does not make the wait longer. */
+  /** The session has no run yet. Events before its first run do not make the wait longer. */
   waits(): void {
     if (this.#isWaiting) return;
     this.#isWaiting = true;
@@ -70,7 +70,9 @@ export class StaleRun {
     this.#cancel = undefined;
   }
 
-  /** The watch has told where it stands. When it begins to be live, the log itself says how old it is. */
+  /**
+   * The watch has reported its standing. When it becomes live, the log's own times tell its age.
+   */
   stands(standing: Standing): void {
     if (standing === "live") {
       if (this.#wasAway && this.#newestMicros !== undefined)
@@ -80,7 +82,7 @@ export class StaleRun {
     } else if (standing === "degraded" || this.#wasLive) this.#wasAway = true;
   }
 
-  /** Whether a row would be heard from now on. */
+  /** Tells whether a row would be heard from now on. */
   listens(isListening: boolean): void {
     this.#isListening = isListening;
     if (isListening && this.#leftMs() <= 0) this.#controller.abort();

@@ -4,7 +4,7 @@ import type { SessionTranscript } from "./transcripts-fold.ts";
 
 export interface TranscriptRequest {
   readonly sessionId: string;
-  /** Undefined: as it is now. */
+  /** Undefined: the newest transcript. */
   readonly upToSeq: bigint | undefined;
 }
 
@@ -12,7 +12,7 @@ export interface TranscriptHandlers {
   readTranscript(request: TranscriptRequest, context: CallContext): Promise<SessionTranscript>;
 }
 
-/** The transcripts, as calls ask for them. */
+/** The handlers of calls that read transcripts. */
 export function createTranscriptHandlers(
   transcripts: Pick<Transcripts, "read">,
 ): TranscriptHandlers {

@@ -1,6 +1,9 @@
 import { ServiceError } from "../base/errors.ts";
 
-/** What one does for all who wait for it. When the last of them has left, nobody wants it any more. */
+/**
+ * One piece of work for all callers that wait for it. When the last caller has left, the work is
+ * aborted.
+ */
 export class Flight {
   readonly #controller = new AbortController();
   readonly #landed: Promise<void>;
@@ -9,10 +12,13 @@ export class Flight {
   /** `fly` ends soon after its signal aborts. */
   constructor(fly: (signal: AbortSignal) => Promise<void>) {
     this.#landed = fly(this.#controller.signal);
-    this.#landed.catch(() => undefined); // Those who wait are told, if any are left.
+    this.#landed.catch(() => undefined); // The waiting callers get the error, if any are left.
   }
 
-  /** Rejects as the flight does, or when the signal aborts. One that is ending already is only awaited. */
+  /**
+   * Rejects as the flight does, or when the signal aborts. A flight that is ending already is only
+   * awaited.
+   */
   async landed(signal: AbortSignal | undefined): Promise<void> {
     if (this.#controller.signal.aborted) {
       await this.#landed.catch(() => undefined);

@@ -1,6 +1,7 @@
 /**
- * A session's event rows, folded: what is open in it and what a client would show of it, up to one
- * number. Between two rows a fold is whole, so whoever looks at one then sees a moment that there was.
+ * A session's event rows, folded up to one number: the open constructs, and the transcript that a
+ * client would show. Between two rows a fold is complete, so a reader there sees a moment that
+ * really existed.
  */
 import { type PlacedOpenings, placeOpenings } from "./canonical/placed-openings.ts";
 import { Canonical, type CanonicalRun } from "./canonical/canonical.ts";
@@ -19,7 +20,7 @@ import { OWNS_ACTIVITIES } from "./forget.ts";
 import { type CountedRow, lastNumberOf } from "./transcripts-rows.ts";
 
 export interface FoldedRow extends LoggedEvent, CountedRow {
-  /** When the last of its events happened, where it is known; of a page's last row it is. */
+  /** The time of the last of its events, if it is known; it is known for a page's last row. */
   readonly newestMicros?: bigint | undefined;
 }
 
@@ -36,12 +37,15 @@ export class Fold {
     this.#canonical = new Canonical(sessionId);
   }
 
-  /** The last number that it has seen, or knows not to be there. */
+  /** The last number that it has seen, or knows to be absent. */
   get seq(): bigint {
     return this.#seq;
   }
 
-  /** What it keeps of memory, as conversation/transcript/weight.ts estimates it; without texts made of it. */
+  /**
+   * The memory it holds, as conversation/transcript/weight.ts estimates it; without the texts made
+   * from it.
+   */
   get bytes(): number {
     return this.#canonical.bytes + this.#transcript.bytes + this.#failureBytes;
   }
@@ -58,19 +62,19 @@ export class Fold {
     this.#newestMicros = row.newestMicros ?? this.#newestMicros;
   }
 
-  /** One event of the next row, which is a merged one. */
+  /** Adds one event of the next row, which is a merged row. */
   addEvent(raw: RawEvent, conformant: boolean): void {
     this.#apply({ ...raw, conformant });
     this.#moveTo(raw.seq);
     this.#newestMicros = raw.createdAtMicros;
   }
 
-  /** There is nothing up to this number: it was erased. */
+  /** There are no rows up to this number: they were erased. */
   skipTo(seq: bigint): void {
     if (seq > this.#seq) this.#moveTo(seq);
   }
 
-  /** As it is now; the same one until the next row. */
+  /** The current state; the same object until the next row. */
   snapshot(): Snapshot {
     this.#snapshot ??= new Snapshot(this.#canonical.clone(), this.#transcript, {
       seq: this.#seq,
@@ -95,20 +99,23 @@ export class Fold {
   }
 }
 
-/** When the last of what the row stands for happened, as far as the row says. */
+/** The time of the last event that the row stands for, as far as the row states it. */
 export function newestMicrosOf(row: EventRow): bigint {
   return row.completedAtMicros ?? row.createdAtMicros;
 }
 
 /**
- * A fold at one number. The fold goes on, so everything is made texts of at once, and once for
- * everybody who comes before the next row.
+ * A fold at one number. The fold continues to change, so all parts are serialised at once, and only
+ * once for all callers before the next row.
  */
 export class Snapshot {
   readonly seq: bigint;
-  /** Of the newest row; undefined when there was none. */
+  /** The time of the newest row; undefined when there was none. */
   readonly newestMicros: bigint | undefined;
-  /** Of a run that failed before it began, where there is no other; a client takes it as it is. */
+  /**
+   * The RUN_ERROR of a run that failed before it began, if there is no other run; a client accepts
+   * it unchanged.
+   */
   readonly failure: JsonObject | undefined;
   readonly messagesText: string;
   /** Undefined: no state was ever set. */
@@ -120,7 +127,7 @@ export class Snapshot {
   #openings: PlacedOpenings | undefined;
   readonly #served = new Map<Generation, readonly Uint8Array[]>();
 
-  /** The clone of what the fold continues with is this one's own. */
+  /** `clone` is a copy of the state that the fold continues with; it belongs to this snapshot. */
   constructor(
     canonical: Canonical,
     transcript: Transcript,
@@ -141,7 +148,7 @@ export class Snapshot {
     return this.#canonical.run;
   }
 
-  /** Only clients that come back ask. */
+  /** Only returning clients need it. */
   get messageIds(): readonly unknown[] {
     this.#messageIds ??= objectsOf(this.messagesText).map(({ id }) => id);
     return this.#messageIds;
@@ -156,7 +163,7 @@ export class Snapshot {
     return this.#canonical.hadActivities;
   }
 
-  /** The events that open again what is open, and on which side of the snapshots they go. */
+  /** The events that reopen every open construct, and on which side of the snapshots they go. */
   get openings(): PlacedOpenings {
     if (this.#openings !== undefined) return this.#openings;
     const openings = this.#canonical.openings();
@@ -165,12 +172,12 @@ export class Snapshot {
     return this.#openings;
   }
 
-  /** The end of the newest run, without what it asked for and was answered since. */
+  /** The end of the newest run, without interrupts that were answered since. */
   pendingOnly(end: JsonObject): JsonObject {
     return withoutAnswered(end, objectsOf(this.interruptsText));
   }
 
-  /** Of the texts, and of what they become for those who are served them. */
+  /** Bytes of the texts, and of the forms that clients are served. */
   get textBytes(): number {
     const { messagesText, interruptsText, stateText = "" } = this;
     return 2 * charBytes(messagesText.length + interruptsText.length + stateText.length);
@@ -181,12 +188,15 @@ export class Snapshot {
     return this.#canonical.clone();
   }
 
-  /** Characters of the longest of the events that `servedAs` gives. */
+  /** The characters of the longest event that `servedAs` returns. */
   get longest(): number {
     return Math.max(this.messagesText.length, this.stateText?.length ?? 0);
   }
 
-  /** MESSAGES_SNAPSHOT, and STATE_SNAPSHOT when there is state, as UTF-8, the same bytes for all. */
+  /**
+   * MESSAGES_SNAPSHOT, and STATE_SNAPSHOT if there is a state, as UTF-8; all clients share the
+   * bytes.
+   */
   servedAs(generation: Generation): readonly Uint8Array[] {
     const known = this.#served.get(generation);
     if (known !== undefined) return known;
@@ -208,7 +218,7 @@ function snapshotTexts(
   return [messages, `{"type":"STATE_SNAPSHOT","snapshot":${stateText}}`];
 }
 
-/** The objects of a list that is JSON text, as values of the caller's own. */
+/** The objects of a list in JSON text, as new values for the caller. */
 export function objectsOf(text: string): readonly JsonObject[] {
   const values: unknown = JSON.parse(text);
   return Array.isArray(values) ? values.filter(isObject) : [];
@@ -221,7 +231,7 @@ export class SessionTranscript {
   /** Undefined: no state was ever set. */
   readonly stateText: string | undefined;
   readonly interruptsText: string;
-  /** Patches took the state past its bound: it is given up until the next snapshot of it. */
+  /** Patches made the state too large: it is dropped until the next snapshot of it. */
   readonly isStateTooLarge: boolean;
 
   constructor(snapshot: Snapshot) {
@@ -233,12 +243,12 @@ export class SessionTranscript {
     this.interruptsText = interruptsText;
   }
 
-  /** The caller's own. */
+  /** New objects that belong to the caller. */
   get messages(): readonly JsonObject[] {
     return objectsOf(this.messagesText);
   }
 
-  /** For a person, who sees who says what. */
+  /** For a person, with the name of each speaker. */
   readable(form: "text" | "markdown"): string {
     if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
     return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
@@ -248,13 +258,15 @@ export class SessionTranscript {
     return this.stateText === undefined ? undefined : JSON.parse(this.stateText);
   }
 
-  /** That wait for an answer. */
+  /** The interrupts that wait for an answer. */
   get interrupts(): readonly JsonObject[] {
     return objectsOf(this.interruptsText);
   }
 }
 
-/** Of JSON. To lay out 64 Mi characters takes 10 s, in which nothing else is done. */
+/**
+ * The limit of the JSON. The layout of 64 Mi characters takes 10 s, during which nothing else runs.
+ */
 const READABLE_CHARS_MAX = 8_388_608;
 
 function tooLargeToRead(): ServiceError {

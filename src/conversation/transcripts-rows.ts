@@ -1,7 +1,7 @@
-/** The event rows of a session for a fold: in pages, the next one on its way while one is folded. */
+/** The event rows of a session for a fold, in pages; the next page is read while one is folded. */
 import { setImmediate as turnOfEventLoop, setTimeout as rest } from "node:timers/promises";
 
-/** A row, as far as its number and its size go. */
+/** The fields of a row that give its number and its size. */
 export interface CountedRow {
   readonly seq: bigint;
   readonly eventCount: number;
@@ -19,32 +19,33 @@ export type ReadRows<R extends CountedRow> = (page: {
 export interface RowsLimits {
   readonly pageRowsMax: number;
   readonly pageBytesMax: number;
-  /** What comes at once; behind it others get their turn of the event loop. */
+  /** Rows folded without a pause; after them other work gets a turn of the event loop. */
   readonly sliceRowsMax: number;
   readonly sliceBytesMax: number;
   /**
-   * Behind a row that is larger than a slice. To parse 1 MB may take 60 ms, and a request needs many
-   * turns, as answers of the database come: with a turn alone the slowest other one took 390 ms while
-   * such rows were folded, with 10 ms behind each 127 ms.
+   * The pause after a row that is larger than a slice. The parse of 1 MB may take 60 ms, and a
+   * request needs many turns, because the answers of the database arrive one by one. With a turn
+   * alone, the slowest other request took 390 ms while such rows were folded; with 10 ms after each
+   * row, 127 ms.
    */
   readonly restMs: number;
 }
 
 export interface RowsRequest {
   readonly sessionId: string;
-  /** Between two rows. */
+  /** A number between two rows. */
   readonly after: bigint;
-  /** A number that is committed; it may rise while the rows come. */
+  /** A committed number; it may rise while the rows are read. */
   readonly wanted: () => bigint;
 }
 
-/** The next rows, which may be none, and the number up to which nothing else is there. */
+/** The next rows, perhaps none, and the number up to which there are no others. */
 export interface Slice<R extends CountedRow> {
   readonly rows: readonly R[];
   readonly seq: bigint;
 }
 
-/** Ends when it has come to what is wanted. */
+/** Ends when it has reached the wanted number. */
 export async function* rowsAfter<R extends CountedRow>(
   readRows: ReadRows<R>,
   request: RowsRequest,
@@ -54,7 +55,8 @@ export async function* rowsAfter<R extends CountedRow>(
   const { pageRowsMax: rowsMax, pageBytesMax: bytesMax } = limits;
   const read = (after: bigint) => {
     const page = readRows({ sessionId, after, rowsMax, bytesMax });
-    page.catch(() => undefined); // It may fail while the one before it is folded; it is awaited later.
+    // The read may fail while the page before it is folded; the error is awaited later.
+    page.catch(() => undefined);
     return { page, committed: wanted() };
   };
   let cursor = request.after;
@@ -65,7 +67,7 @@ export async function* rowsAfter<R extends CountedRow>(
       next = undefined;
       const rows = await page;
       const last = rows.at(-1);
-      // What was committed before the question and is not in its answer was erased.
+      // Rows that were committed before the read and are missing in its answer were erased.
       cursor = last === undefined ? committed : lastNumberOf(last);
       if (last === undefined) yield { rows, seq: cursor };
       else if (cursor < wanted()) next = read(cursor);
@@ -76,7 +78,7 @@ export async function* rowsAfter<R extends CountedRow>(
       }
     }
   } finally {
-    await next?.page.catch(() => undefined); // Nothing of this still runs when it has ended.
+    await next?.page.catch(() => undefined); // No read is still running when this has ended.
   }
 }
 

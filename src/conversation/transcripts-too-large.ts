@@ -1,24 +1,25 @@
 import { ServiceError } from "../base/errors.ts";
 
-/** Sessions that are remembered; a few of them cost a fold each when there are more. */
+/** Remembered sessions; above this number, a forgotten session costs one fold again. */
 const KNOWN_MAX = 10_000;
 
 /**
- * The sessions whose transcript is more than this service holds in memory, and from which number on:
- * the events before it do not change, so a later number is not worth another fold. Retention may make
- * the session small again; that is seen when the service has forgotten it, at the latest by a restart.
+ * The sessions whose transcript is larger than this service holds in memory, and the number where
+ * it became so. The events before that number do not change, so a later number is not worth another
+ * fold. Retention may make the session small again. The service notices that when it has forgotten
+ * the session, at the latest after a restart.
  */
 export class TooLarge {
-  /** The one noted the longest ago first. */
+  /** The session that was noted the longest ago comes first. */
   readonly #from = new Map<string, bigint>();
 
-  /** Throws when the transcript is known to be too large by then. */
+  /** Throws when the transcript is known to be too large at that number. */
   refuse(sessionId: string, seq: bigint): void {
     const from = this.#from.get(sessionId);
     if (from !== undefined && seq >= from) throw transcriptTooLarge(from);
   }
 
-  /** The fold passed its bound at that number. */
+  /** The fold exceeded its limit at that number. */
   note(sessionId: string, seq: bigint): ServiceError {
     this.#from.delete(sessionId);
     this.#from.set(sessionId, seq);
@@ -38,7 +39,7 @@ export class TooLarge {
   }
 }
 
-/** Not to be tried again: nothing makes the session smaller. */
+/** Not retriable: nothing makes the session smaller. */
 export function transcriptTooLarge(seq: bigint): ServiceError {
   const message = `the transcript of the session is too large to be made, from event ${seq} on`;
   return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);

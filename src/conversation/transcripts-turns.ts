@@ -2,13 +2,13 @@ import { ServiceError } from "../base/errors.ts";
 
 export interface TurnsLimits {
   readonly atOnce: number;
-  /** More are refused. */
+  /** Further callers are refused. */
   readonly waitingMax: number;
 }
 
 const RETRY_AFTER_MS = 1_000;
 
-/** So many at once; the others in the order in which they came, as long as they wish to wait. */
+/** Runs a limited number of actions at once; the others wait in order, until they abort. */
 export class Turns {
   readonly #waitingMax: number;
   #free: number;
@@ -20,7 +20,7 @@ export class Turns {
     this.#waitingMax = waitingMax;
   }
 
-  /** Whoever aborts while waiting leaves; what has begun ends by itself. */
+  /** An abort ends the wait; an action that has begun runs to its own end. */
   async take<T>(act: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
     signal?.throwIfAborted();
     if (this.#free > 0) this.#free -= 1;

@@ -1,26 +1,26 @@
 /**
- * The folds of sessions that somebody asked for, kept so that a client that comes back costs the rows
- * since the last one and not the session's.
+ * The folds of requested sessions. Folds are kept, so a returning client costs only the rows since
+ * the last fold and not all rows of the session.
  *
  *   ask ──► entry ── is there already ───────────────────────────────► snapshot
- *             │ is behind: one flight, whoever asks                      ▲
+ *             │ lacks rows: one shared flight                           ▲
  *             ▼                                                          │
  *           page ──► slice ──► turn of the event loop ──► … ──► landed ──┘ kept, or too large
  *
- * A flight begins where the fold is and goes on until it has all that anybody wants. A read that fails
- * ends the flight and leaves the fold at the last row it has, which is right: who asks next goes on
- * from there. A fold that throws is in the middle of a row, and is thrown away.
+ * A flight begins at the fold's number and continues up to the highest wanted number. A failed read
+ * ends the flight and leaves the fold at its last row, which is correct: the next caller continues
+ * from there. A fold that throws is in the middle of a row, and is dropped.
  *
- * What is kept is bounded by the memory that it is estimated to take, with the texts made of it: a
- * payload of 1 MB may take 22 MB when it is parsed. The one asked for the longest ago goes first. A
- * session that is larger than the bound is folded and not kept. Those in flight are not thrown out; few
- * are in flight at once, the long ones apart from the short ones, so that a session of which a page is
- * missing does not wait for one of which all is, and those up to a number of the past apart from both,
- * because nobody else has anything of them.
+ * The kept folds are bounded by their estimated memory, with the texts made from them: a payload of
+ * 1 MB may take 22 MB when it is parsed. The fold that was requested the longest ago is dropped
+ * first. A session that is larger than the bound is folded and not kept. Folds in flight are never
+ * dropped. Long folds (more than a page is missing) and short folds have separate limits: a session
+ * that needs one page never queues after one that needs all of them. Folds up to a past number have
+ * a third limit, because other callers cannot use their result.
  *
- * One fold has a bound too, past which it is thrown away and the session remembered as too large.
+ * One fold has a bound too. A fold above it is dropped, and the session is remembered as too large.
  *
- * Whoever leaves is not waited for: a flight ends when the last one has left who wanted it.
+ * A flight is aborted when its last caller has left.
  */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
@@ -40,24 +40,27 @@ import { TooLarge } from "./transcripts-too-large.ts";
 import { Turns } from "./transcripts-turns.ts";
 
 export interface TranscriptLimits extends RowsLimits {
-  /** Estimated memory of all folds that are kept. */
+  /** The limit for the estimated memory of all kept folds. */
   readonly bytesMax: number;
-  /** Estimated memory of one fold. */
+  /** The limit for the estimated memory of one fold. */
   readonly foldBytesMax: number;
-  /** Sessions that are read at once when more than a page is missing, and when it is not more. */
+  /**
+   * Sessions that are folded at once when more than a page is missing, and when at most a page is
+   * missing.
+   */
   readonly longFoldsMax: number;
   readonly shortFoldsMax: number;
-  /** Sessions that wait for one of those. */
+  /** Sessions that wait for one of those folds. */
   readonly foldsWaitingMax: number;
-  /** Reads up to a number of the past, at once and waiting. */
+  /** Folds up to a past number, at once and waiting. */
   readonly pastFoldsMax: number;
   readonly pastWaitingMax: number;
 }
 
 export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
-  // 64 Mi characters, each of which may take 6 in JSON: under the 512 Mi that a text can have.
+  // 64 Mi characters, each of which may take 6 in JSON: below the 512 Mi that a text can have.
   foldBytesMax: 134_217_728,
-  // One read each at most: with the default pool of 10 the pushes have half of it.
+  // Each fold has at most one read: with the default pool of 10, the pushes keep half of it.
   longFoldsMax: 2,
   shortFoldsMax: 2,
   foldsWaitingMax: 1_024,
@@ -74,16 +77,16 @@ export type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" |
 
 export interface TranscriptDependencies {
   readonly reader: Pick<LedgerReader, "heads" | "pageAfter"> & {
-    /** As pageAfter, with what a fold needs. */
+    /** Like pageAfter, with the fields that a fold needs. */
     loggedAfter(request: LoggedAfter): Promise<readonly LoggedRow[]>;
   };
   readonly metrics: TranscriptMetrics;
 }
 
 export interface ReadRequest {
-  /** Undefined: as it is now. */
+  /** Undefined: the newest transcript. */
   readonly upToSeq: bigint | undefined;
-  /** Aborts when nobody waits for it any more. */
+  /** Aborts when no caller waits for it any more. */
   readonly signal?: AbortSignal;
 }
 
@@ -96,13 +99,13 @@ interface PartOfRow {
 interface Entry {
   readonly sessionId: string;
   readonly fold: Fold;
-  /** The highest number that anybody has asked for. */
+  /** The highest number that a caller has requested. */
   wanted: bigint;
   flight: Flight | undefined;
-  /** As counted; what a flight adds is counted when it has landed. */
+  /** The counted bytes; the bytes of a flight are added after it has landed. */
   keptBytes: number;
   isDropped: boolean;
-  /** It may hold rows that are not there any more: nobody is given it. */
+  /** The fold may hold rows that no longer exist: no caller gets it. */
   isForgotten: boolean;
 }
 
@@ -110,7 +113,7 @@ export class Transcripts implements Unit {
   readonly #reader: TranscriptDependencies["reader"];
   readonly #metrics: TranscriptMetrics;
   readonly #limits: TranscriptLimits;
-  /** The one asked for the longest ago first. */
+  /** The entry that was requested the longest ago comes first. */
   readonly #entries = new Map<string, Entry>();
   #bytes = 0;
   readonly #long: Turns;
@@ -131,7 +134,7 @@ export class Transcripts implements Unit {
   }
 
   async start(): Promise<void> {
-    // Nothing runs before somebody asks.
+    // Nothing runs before the first request.
   }
 
   async stop(): Promise<void> {
@@ -155,7 +158,8 @@ export class Transcripts implements Unit {
     }
     if (entry.isDropped) throw sessionDeleted(sessionId);
     if (entry.isForgotten) {
-      // Whether the number is still committed has to be asked again.
+      // The fold was forgotten: the head must be read again to know whether the number is still
+      // committed.
       const head = (await this.#reader.heads([sessionId])).get(sessionId);
       if (head === undefined || head.eventSeq < seq) throw historyLost(sessionId);
       return this.snapshot(sessionId, seq, signal);
@@ -165,7 +169,7 @@ export class Transcripts implements Unit {
     return snapshot;
   }
 
-  /** Of a session that has to be there. */
+  /** For a session that must exist. */
   async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<SessionTranscript> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
@@ -200,13 +204,13 @@ export class Transcripts implements Unit {
     this.#forget(entry);
   }
 
-  /** Another database server answers, which need not have all that the one before had. */
+  /** Another database server answers, which may lack rows of the previous one. */
   forgetAll(): void {
     this.#tooLarge.forgetAll();
     for (const sessionId of this.#entries.keys()) this.forget(sessionId);
   }
 
-  /** How far the fold that is held goes. A head asked for after this that is lower: rows were lost. */
+  /** The number of the held fold. A later answer with a lower head means lost rows. */
   heldSeq(sessionId: string): bigint {
     return this.#entries.get(sessionId)?.fold.seq ?? 0n;
   }
@@ -225,7 +229,7 @@ export class Transcripts implements Unit {
       isForgotten: false,
     };
     this.#entries.delete(sessionId);
-    // A session without events has nothing to keep.
+    // A session without events has nothing worth keeping.
     if (seq > 0n) this.#entries.set(sessionId, entry);
     return entry;
   }
@@ -267,7 +271,7 @@ export class Transcripts implements Unit {
     }
   }
 
-  /** From the beginning: a fold does not go back. */
+  /** Folds from the beginning: a fold cannot go back. */
   async #past(sessionId: string, upToSeq: bigint, signal?: AbortSignal): Promise<Snapshot> {
     this.#tooLarge.refuse(sessionId, upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });
@@ -289,7 +293,9 @@ export class Transcripts implements Unit {
     return fold.snapshot();
   }
 
-  /** Of a merged row, the events up to a number inside of it, of which there may be very many. */
+  /**
+   * Adds the events of a merged row up to a number inside of it; a row may have very many events.
+   */
   async #addUpTo(upToSeq: bigint, { fold, row, signal }: PartOfRow): Promise<void> {
     let count = 0;
     for (const raw of expand(row)) {
@@ -328,7 +334,7 @@ export class Transcripts implements Unit {
     }
   }
 
-  /** As much as there is room for. */
+  /** Keeps the fold if there is room for it. */
   #keep(entry: Entry): void {
     if (this.#entries.get(entry.sessionId) !== entry) return;
     this.#count(entry, SESSION_BYTES + entry.fold.bytesWithTexts);
@@ -352,7 +358,7 @@ export class Transcripts implements Unit {
   }
 }
 
-/** What a fold takes when there is next to nothing in it; a rough number, so that few bytes are not free. */
+/** The memory of an almost empty fold; a rough number, so that small folds are not free. */
 const SESSION_BYTES = 4_096;
 
 function beyondHead(head: bigint): ServiceError {

@@ -1,7 +1,7 @@
 /**
- * The stream that AG-UI clients are sent, made of the log of a session: whatever was logged, what is
- * `inRun` of it is a stream that @ag-ui/client accepts, 0.0.59 and 1.0.0, and where they would accept
- * the log itself, they end with the messages and the state that they would have had from it.
+ * Makes the stream for AG-UI clients from the log of a session. For any log, the events with
+ * `inRun` are a stream that @ag-ui/client 0.0.59 and 1.0.0 accept. If those clients would accept
+ * the log itself, the stream gives them the same messages and the same state.
  *
  *   log ──► unknown to clients ─► CUSTOM
  *      ├──► THINKING_* ─────────► REASONING_*  ─┐
@@ -15,13 +15,14 @@
  *      └────────────────► failed ◄───│─────┴───────────────────────────────── RUN_ERROR ─┤
  *                           └────────┴───────────────── RUN_STARTED ─────────────────────┘
  *
- * A run that another one begins in was left by a runner that crashed, and a client accepts neither a
- * second RUN_STARTED nor that it go on; so it gets the RUN_ERROR that the runner could not send. What
- * lies outside of runs no client takes, and it is not `inRun`: it is mended like the rest, because it
- * counts in the transcript, and a RUN_FINISHED there finishes nothing and goes.
+ * When a run begins inside another run, a crashed runner left the first run open. A client accepts
+ * no second RUN_STARTED, and no further events of the first run; so it gets the RUN_ERROR that the
+ * runner could not send. Clients accept no event outside of runs, so such an event is not `inRun`.
+ * It is still mended, because it counts in the transcript. A RUN_FINISHED outside of runs finishes
+ * nothing and is dropped.
  *
- * Ids that are made up are made of the session's id and of the number of the event that needs one, so
- * they are the same each time and for everybody, also where fragments came as one merged row.
+ * A missing id is made from the session's id and the number of the event that needs it. So the id
+ * is the same each time and for every client, also where fragments came as one merged row.
  */
 import { lookup, type CatalogueEntry } from "../../agui/catalogue.ts";
 import { isObject, parseObject, type JsonObject } from "../../agui/json.ts";
@@ -41,15 +42,15 @@ export type { CanonicalEvent, LoggedEvent } from "./event.ts";
 export interface CanonicalRun {
   readonly runId: string;
   readonly threadId: string;
-  /** Its RUN_STARTED, without the messages of its input: those are in the transcript. */
+  /** The run's RUN_STARTED, without the messages of its input: those are in the transcript. */
   readonly started: JsonObject;
   readonly startedSeq: bigint;
   readonly status: "running" | "finished" | "error";
-  /** Its RUN_FINISHED or RUN_ERROR. */
+  /** The run's RUN_FINISHED or RUN_ERROR. */
   readonly end: JsonObject | undefined;
 }
 
-/** The code of the RUN_ERROR of a run that never ended, when another one begins. */
+/** The code of the RUN_ERROR for a run that never ended before another one began. */
 const ABANDONED = "ABANDONED";
 
 type Phase = "before" | "open" | "finished" | "failed";
@@ -76,7 +77,7 @@ export class Canonical {
     return copy;
   }
 
-  /** What it keeps of memory, as weight.ts estimates it. */
+  /** The memory it holds, as weight.ts estimates it. */
   get bytes(): number {
     return this.#runBytes + this.#constructs.bytes;
   }
@@ -86,17 +87,17 @@ export class Canonical {
     return this.#run;
   }
 
-  /** Whether the log had a message with this id at any time, one of the ids that are noted. */
+  /** Whether the log ever had a message with this id, among the ids that are noted. */
   hasHadMessage(id: string): boolean {
     return this.#constructs.hasHadMessage(id);
   }
 
-  /** Whether the log may have had an activity, which it need not have any more. */
+  /** Whether the log may have had an activity at any time, even if none is left. */
   get hadActivities(): boolean {
     return this.#constructs.hadActivities;
   }
 
-  /** STARTs that open again what is open, in the order in which it was opened. */
+  /** STARTs that open every open construct again, in the order of their first opening. */
   openings(): readonly JsonObject[] {
     return this.#phase === "open" ? this.#constructs.openings() : [];
   }
@@ -182,7 +183,7 @@ export class Canonical {
     return out.events;
   }
 
-  /** There is none when an event says so that came before any. */
+  /** There is no run when such an event came before any RUN_STARTED. */
   #endRun(status: CanonicalRun["status"], end: JsonObject): void {
     if (this.#run === undefined) return;
     this.#runBytes += weightOf(end).bytes - weightOf(this.#run.end).bytes;

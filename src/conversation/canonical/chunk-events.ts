@@ -1,7 +1,8 @@
 /**
- * What a CHUNK stands for: a START when it begins something, and a fragment. As @ag-ui/client 1.0.0
- * has it: what the START does not say rides on the fragment, metadata on both, so that it arrives
- * where only one of the two is there. Unlike there, each keeps the chunk's timestamp.
+ * The events that a CHUNK stands for: a START when the chunk begins something, and a fragment. As
+ * in @ag-ui/client 1.0.0, fields that the START cannot carry go on the fragment, and metadata goes
+ * on both, so that it arrives when only one of the two events exists. Unlike there, each event
+ * keeps the chunk's timestamp.
  */
 import type { JsonObject } from "../../agui/json.ts";
 import { KINDS, type OpenKind } from "./construct-kinds.ts";
@@ -23,7 +24,7 @@ const OPENING_FIELDS: Readonly<Record<ChunkedKind, readonly string[]>> = {
 
 const OF_BOTH = ["timestamp", "metadata", "subagentRunId"] as const;
 
-/** Fields that are not copied; the last one cannot be. */
+/** Fields that are not copied to the fragment; the last one cannot be copied. */
 const SAID_BY_START: Readonly<Record<ChunkedKind, ReadonlySet<string>>> = {
   text: new Set(["type", "messageId", ...OPENING_FIELDS.text, "__proto__"]),
   tool_call: new Set(["type", "toolCallId", ...OPENING_FIELDS.tool_call, "__proto__"]),
@@ -43,13 +44,13 @@ export function startOfChunk(kind: ChunkedKind, id: string, chunk: JsonObject): 
 
 export interface ChunkFragment {
   readonly id: string;
-  /** The subagent of what it goes on with. */
+  /** The subagent of the construct that the fragment continues. */
   readonly owner: string | undefined;
-  /** It comes after a START of the same chunk, which has said what there was. */
+  /** True after a START of the same chunk, which already carries the other fields. */
   readonly isFirst: boolean;
 }
 
-/** Undefined: the chunk says nothing. */
+/** Undefined: the chunk has no content. */
 export function fragmentOfChunk(
   kind: ChunkedKind,
   chunk: JsonObject,

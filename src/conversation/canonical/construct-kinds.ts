@@ -1,4 +1,4 @@
-/** What a client has open, after translation: thinking has become reasoning. */
+/** The constructs a client can have open, after translation: thinking has become reasoning. */
 import type { ConstructKind } from "../../agui/catalogue.ts";
 import type { JsonObject } from "../../agui/json.ts";
 
@@ -8,9 +8,9 @@ export interface KindOfConstruct {
   readonly start: string;
   readonly end: string;
   readonly idField: "stepName" | "messageId" | "toolCallId" | "subagentRunId";
-  /** What carries its text; undefined: it has none. */
+  /** The event that carries its text; undefined: the construct has no text. */
   readonly fragment: string | undefined;
-  /** What a START has to say besides its id, where none was logged. */
+  /** The fields of a START besides its id, for a START that was not logged. */
   readonly started: JsonObject;
 }
 

@@ -1,10 +1,11 @@
 /**
- * What is open in a session, mended as events come, so that a client that checks the order of events
- * accepts each one: a second START ends the first, a fragment of what is not open opens it, an END of
- * what is not open goes. Past its limits the oldest construct is ended; if it goes on, it is opened
- * once more, which a client's messages do not show.
+ * Tracks the open constructs of a session and mends events, so that a client that checks the order
+ * of events accepts each one. A second START ends the first construct. A fragment without an open
+ * construct opens one. An END without an open construct is dropped. Above the limits, the oldest
+ * construct is ended; if it continues, it is opened again, and a client's messages do not show
+ * that.
  *
- * Only a subagent cannot start twice in a run: that its START came again is told as CUSTOM.
+ * Only a subagent cannot start twice in a run: a second START goes out as CUSTOM.
  */
 import { ChunkLanes, type Chunked } from "../../agui/chunk-lanes.ts";
 import type { JsonObject } from "../../agui/json.ts";
@@ -17,7 +18,7 @@ import { OPEN_CHARS_MAX, OpenConstructs, type OpenConstruct } from "./open-const
 import { Ownership, type OwnedKind } from "./owners.ts";
 import { charBytes } from "../transcript/weight.ts";
 
-/** An event and, where it is as stored, its bytes. */
+/** An event, and its bytes if it is unchanged since it was stored. */
 export interface Said {
   readonly value: JsonObject;
   readonly text: string | undefined;
@@ -40,7 +41,7 @@ export class Constructs {
   #open = new OpenConstructs();
   #lanes = new ChunkLanes();
   #owners = new Ownership();
-  /** Of the run; a subagent is one invocation. */
+  /** Subagents that started in this run; a subagent is one invocation. */
   #startedSubagents: Set<string> = new Set();
   #startedChars = 0;
 
@@ -54,7 +55,7 @@ export class Constructs {
     return copy;
   }
 
-  /** What it takes of memory, about. */
+  /** An estimate of its memory. */
   get bytes(): number {
     return (
       this.#open.bytes + this.#owners.bytes + charBytes(this.#lanes.chars + this.#startedChars)
@@ -69,7 +70,7 @@ export class Constructs {
     return this.#owners.hadActivities;
   }
 
-  /** Forgets what is open. */
+  /** Forgets every open construct. */
   clear(): void {
     this.#open.clear();
     this.#lanes.endAll();
@@ -107,13 +108,13 @@ export class Constructs {
     this.#goOn(out, OWNED[kind], key, said);
   }
 
-  /** Ends it, if it is open. */
+  /** Ends the construct, if it is open. */
   close(out: Outgoing, kind: OpenKind, key: string): void {
     const known = this.#open.get(kind, key);
     if (known !== undefined) this.#close(out, known);
   }
 
-  /** Whatever was opened last is ended first. */
+  /** The construct that was opened last is ended first. */
   closeAll(out: Outgoing, { suspends }: { readonly suspends: boolean }): void {
     for (const construct of this.#open.inOrder().toReversed())
       this.#close(out, construct, { suspends });
@@ -132,7 +133,7 @@ export class Constructs {
     this.start(out, "subagent", id, this.#underOpenParent(said));
   }
 
-  /** `id` is what a message is called that its first chunk has given no id. */
+  /** `id` becomes the id of a message whose first chunk has none. */
   chunk(out: Outgoing, kind: ChunkedKind, chunk: JsonObject, id: string): void {
     const bit = BITS[kind];
     const owner = tagOf(chunk);
@@ -156,13 +157,13 @@ export class Constructs {
     if (value !== undefined) this.fragment(out, kind, goesOn.key, { value, text: undefined });
   }
 
-  /** Chunks end without END: by what is no chunk of theirs. */
+  /** Chunks end without END: the next event that is not a chunk of theirs ends them. */
   endChunks(out: Outgoing, whose: Effect["endsChunks"], owner: string | undefined): void {
     if (this.#lanes.size === 0 || whose === "of_nobody") return;
     this.#closeChunked(out, whose === "of_all" ? this.#lanes.endAll() : this.#lanes.end(owner));
   }
 
-  /** What neither opens nor ends anything. */
+  /** Passes on an event that neither opens nor ends a construct. */
   whole(out: Outgoing, said: Said): void {
     const { value } = said;
     const tag = tagOf(value);
@@ -183,12 +184,12 @@ export class Constructs {
       case "MESSAGES_SNAPSHOT":
         this.#owners.replaced(value["messages"]);
         break;
-      default: // State, RAW and CUSTOM say whose they are, and nobody minds.
+      default: // State, RAW and CUSTOM may carry any subagent; clients do not check it.
     }
     out.add(value, said.text);
   }
 
-  /** STARTs of what is open, for a client that has the messages already. */
+  /** STARTs of the open constructs, for a client that already has the messages. */
   openings(): readonly JsonObject[] {
     return this.#open.inOrder().map(({ kind, key, opening }) => {
       const tag = tagOf(opening);
@@ -196,10 +197,11 @@ export class Constructs {
       const owned = OWNED[kind];
       const isAgreed = owned === undefined || this.#owners.agrees(owned, key, tag);
       const kept = isAgreed ? opening : without(opening, "subagentRunId");
-      // One that was opened again may do without its tag, for those who have it from the first time.
+      // A START that opens again may omit its tag: long-connected clients know the tag from the
+      // first START.
       const owner = kind === "reasoning" ? this.#owners.subagentOfReasoning(key) : undefined;
       if (owner !== undefined) return { ...kept, subagentRunId: owner };
-      // The call is in its message by now, and nobody asks to which one it was to go.
+      // The call is already in its message, so its parent is not needed any more.
       return kind === "tool_call" ? without(kept, "parentMessageId") : kept;
     });
   }
@@ -281,7 +283,9 @@ export class Constructs {
     }
   }
 
-  /** Who joins has not seen the parents that ended, and would refuse to know one. */
+  /**
+   * A client that joins has not seen parents that ended, and would reject an event that names one.
+   */
   #underOpenParent(said: Said): Said {
     const parentId = textOf(said.value["parentSubagentRunId"]);
     if (parentId === undefined || this.#open.get("subagent", parentId) !== undefined) return said;

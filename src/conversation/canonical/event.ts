@@ -1,6 +1,6 @@
 import type { JsonObject } from "../../agui/json.ts";
 
-/** A stored row, a merged one as one event, or one of the events that a merged row stands for. */
+/** A stored row (a merged one as one event), or one of the events that a merged row stands for. */
 export interface LoggedEvent {
   readonly seq: bigint;
   readonly eventType: string;
@@ -9,21 +9,24 @@ export interface LoggedEvent {
 }
 
 export interface CanonicalEvent {
-  /** An AG-UI event, its type inside. */
+  /** An AG-UI event with its type. */
   readonly value: JsonObject;
-  /** The bytes as they were stored, where the event is just what was stored. */
+  /** The stored bytes, if the event is exactly the stored one. */
   readonly text: string | undefined;
-  /** False: it lies outside every run, where a client accepts nothing; only transcripts want it. */
+  /**
+   * False: the event lies outside every run, where a client accepts nothing; only transcripts use
+   * it.
+   */
   readonly inRun: boolean;
 }
 
-/** What a logged event becomes, gathered. */
+/** Collects the events that one logged event becomes. */
 export class Outgoing {
   readonly events: CanonicalEvent[] = [];
   readonly #inRun: boolean;
   readonly #cause: JsonObject;
 
-  /** The cause is the logged event. */
+  /** `cause` is the logged event. */
   constructor(cause: JsonObject, { inRun }: { readonly inRun: boolean }) {
     this.#cause = cause;
     this.#inRun = inRun;
@@ -33,14 +36,14 @@ export class Outgoing {
     this.events.push({ value, text, inRun: this.#inRun });
   }
 
-  /** An event that nobody logged: it happened when the one did that it is needed for. */
+  /** An event that was not logged: it gets the time of the event that needs it. */
   timed(value: JsonObject): JsonObject {
     const { timestamp } = this.#cause;
     return timestamp === undefined ? value : { ...value, timestamp };
   }
 }
 
-/** What no client knows by its own name: anything else than the protocol's events goes in CUSTOM. */
+/** Clients know only the events of the protocol by name; any other event goes out as CUSTOM. */
 export function customOf(name: string, value: JsonObject): JsonObject {
   const { timestamp } = value;
   return { type: "CUSTOM", name, value, ...(typeof timestamp === "number" && { timestamp }) };
@@ -50,7 +53,7 @@ export function textOf(value: unknown): string | undefined {
   return typeof value === "string" ? value : undefined;
 }
 
-/** The subagent that an event says it is from; a stored row may hold anything there. */
+/** The subagent that an event names; the field of a stored row may hold any value. */
 export function tagOf(value: JsonObject): string | undefined {
   return textOf(value["subagentRunId"]);
 }

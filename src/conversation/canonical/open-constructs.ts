@@ -4,13 +4,19 @@ import type { JsonObject } from "../../agui/json.ts";
 import { charBytes } from "../transcript/weight.ts";
 import type { OpenKind } from "./construct-kinds.ts";
 
-/** Of all that is open in one session; ids may be long: some hold a provider's signature. */
+/**
+ * The limit for all open constructs of one session; ids may be long: some hold a provider's
+ * signature.
+ */
 export const OPEN_CHARS_MAX = 1_048_576;
 
-/** What a construct takes besides the texts of its START. */
+/** The memory of a construct besides the texts of its START. */
 const CONSTRUCT_BYTES = 600;
 
-/** What a START says that is worth saying again; provider payloads and metadata are not held. */
+/**
+ * The fields of a START that are repeated in a new START; provider payloads and metadata are not
+ * kept.
+ */
 const SAID_AGAIN = [
   "type",
   "timestamp",
@@ -29,9 +35,9 @@ const SAID_AGAIN = [
 
 export interface OpenConstruct {
   readonly kind: OpenKind;
-  /** Tells it from the others of its kind. */
+  /** Distinguishes the construct from others of its kind. */
   readonly key: string;
-  /** Its START. */
+  /** The START of the construct. */
   readonly opening: JsonObject;
   readonly chars: number;
 }
@@ -40,7 +46,7 @@ type ByKind = Readonly<Record<OpenKind, Map<string, OpenConstruct>>>;
 
 export class OpenConstructs {
   #byKind: ByKind = copied();
-  /** Of all kinds, the oldest first. */
+  /** Constructs of all kinds, the oldest first. */
   #inOrder: Set<OpenConstruct> = new Set();
   #chars = 0;
 
@@ -52,7 +58,7 @@ export class OpenConstructs {
     return copy;
   }
 
-  /** What it takes of memory, about. */
+  /** An estimate of its memory. */
   get bytes(): number {
     return this.#inOrder.size * CONSTRUCT_BYTES + charBytes(this.#chars);
   }
@@ -61,7 +67,7 @@ export class OpenConstructs {
     return this.#byKind[kind].get(key);
   }
 
-  /** Of what is not open. */
+  /** For a construct that is not open. */
   open(kind: OpenKind, key: string, start: JsonObject): void {
     const opening: Record<string, unknown> = {};
     for (const field of SAID_AGAIN) {
@@ -92,7 +98,7 @@ export class OpenConstructs {
     return [...this.#inOrder];
   }
 
-  /** The oldest ones, which have to be closed for the others to stay within the limits. */
+  /** The oldest constructs, which must be closed to keep the others within the limits. */
   tooMany(): readonly OpenConstruct[] {
     let count = this.#inOrder.size;
     let chars = this.#chars;

@@ -1,21 +1,23 @@
 /**
- * Whom messages, tool calls, activities and reasoning belong to, as AG-UI clients take it: to a
- * subagent, or to the agent itself. A client refuses an event whose `subagentRunId` is not its
- * construct's, and an event without one it always takes; so what is told here is whether an event may
- * keep it. The reducers read it only where an event makes a message; anywhere else it can go.
+ * The owners of messages, tool calls, activities and reasoning, as AG-UI clients see them: a
+ * subagent, or the agent itself. A client refuses an event whose `subagentRunId` differs from that
+ * of its construct, and always accepts an event without one. So this class decides whether an event
+ * may keep its `subagentRunId`. The reducers read the field only where an event makes a message; in
+ * other events it can be dropped.
  *
- * Clients do not know the same. One that was there from the beginning forgets at each RUN_STARTED; one
- * that joined has what it read in the snapshot, which was made of earlier runs too. An owner is noted
- * here once for both, with the run in which the first of them was told; where the two would have been
- * told different ones it is disputed, and everything about that id goes without.
+ * Clients know different owners. A client from the beginning forgets them at each RUN_STARTED. A
+ * client that joined has the owners of its snapshot, which covers earlier runs too. An owner is
+ * noted here once for both kinds, with the run in which a client from the beginning was told. When
+ * the two kinds would know different owners, the owner is disputed, and every event of that id goes
+ * out without the field.
  */
 import { isObject } from "../../agui/json.ts";
 import { charBytes } from "../transcript/weight.ts";
 import { textOf } from "./event.ts";
 
-/** Noted of a session: past it, what is new goes without `subagentRunId`. */
+/** Noted ids of one session; above this, new ids go out without `subagentRunId`. */
 export const OWNED_IDS_MAX = 10_000;
-/** Of ids, of whom they belong to, and of the names of tools. */
+/** Characters of the ids, of their owners, and of the names of tools. */
 const OWNED_CHARS_MAX = 1_048_576;
 const OWNED_BYTES = 200;
 
@@ -26,9 +28,9 @@ const DISPUTED = Symbol("disputed");
 interface Owned {
   /** Undefined: the agent itself. */
   readonly owner: string | undefined | typeof DISPUTED;
-  /** When a client from the beginning was told last, in runs and snapshots; NEVER: it was not. */
+  /** The last run or snapshot in which a client from the beginning was told; NEVER: no such run. */
   readonly run: number;
-  /** Of a tool call. */
+  /** The name of the tool, for a tool call. */
   readonly name: string | undefined;
 }
 
@@ -46,7 +48,7 @@ export interface StartedToolCall {
 export class Ownership {
   #owners: Owners;
   #isShared = false;
-  /** Ids of reasoning that has no message in it yet, of this run. */
+  /** Ids of reasoning in this run that has no message yet. */
   #spans: Set<string> = new Set();
   #run = 0;
   #ids = 0;
@@ -60,7 +62,7 @@ export class Ownership {
     const copy = new Ownership();
     copy.#owners = this.#owners;
     copy.#isShared = true;
-    this.#isShared = true; // Whoever writes first takes a copy.
+    this.#isShared = true; // The next write, on either side, makes a copy first.
     copy.#spans = new Set(this.#spans);
     copy.#run = this.#run;
     copy.#ids = this.#ids;
@@ -68,7 +70,7 @@ export class Ownership {
     return copy;
   }
 
-  /** What it takes of memory, about. */
+  /** An estimate of its memory. */
   get bytes(): number {
     return this.#ids * OWNED_BYTES + charBytes(this.#chars);
   }
@@ -83,17 +85,17 @@ export class Ownership {
     this.#spans.clear();
   }
 
-  /** A REASONING_START: its id is nobody's message yet, and none has it in the next run. */
+  /** A REASONING_START: no message has its id yet, and no message will have it in the next run. */
   openedSpan(id: string, tag: string | undefined): boolean {
     if (!this.#owners.reasoning.has(id) && !this.#isFull) this.#spans.add(id);
     return this.#openedAs("reasoning", id, tag);
   }
 
-  /** An event opens the id. Whether it may keep its tag. */
+  /** An event opens the id. Returns whether it may keep its tag. */
   opened(kind: OwnedKind, id: string, tag: string | undefined): boolean {
     const hadNoMessage = kind === "reasoning" && this.#spans.delete(id);
     const keepsTag = this.#openedAs(kind, id, tag);
-    // Who joins is told by the message, and not by the reasoning around it.
+    // A client that joins learns the owner from the message, and not from the reasoning around it.
     if (hadNoMessage) this.#merge(kind, id, keepsTag ? tag : undefined);
     return keepsTag;
   }
@@ -106,20 +108,20 @@ export class Ownership {
     return agrees || tag === undefined;
   }
 
-  /** An event goes on with the id, or ends it. Whether it may keep its tag. */
+  /** An event continues or ends the id. Returns whether it may keep its tag. */
   agrees(kind: OwnedKind, id: string, tag: string | undefined): boolean {
     if (tag === undefined) return true;
     const known = this.#owners[kind].get(id);
     return known === undefined ? !this.#isFull : known.owner === tag;
   }
 
-  /** The subagent that reasoning is of, where nobody would say otherwise. */
+  /** The subagent of the reasoning, if no client would know another owner. */
   subagentOfReasoning(id: string): string | undefined {
     const owner = this.#owners.reasoning.get(id)?.owner;
     return typeof owner === "string" ? owner : undefined;
   }
 
-  /** An event makes a message by itself; it may have any tag. */
+  /** An event makes a whole message; it may have any tag. */
   made(id: string, tag: string | undefined): void {
     this.#merge("message", id, tag);
   }
@@ -136,7 +138,7 @@ export class Ownership {
     else if (known?.run !== this.#run) this.#merge("activity", id, tag);
   }
 
-  /** What of its tag and its parent a TOOL_CALL_START may keep. */
+  /** Whether a TOOL_CALL_START may keep its tag and its parent. */
   toolCall(call: StartedToolCall): { readonly keepsTag: boolean; readonly keepsParent: boolean } {
     const { id, name, parentId, tag } = call;
     const known = this.#owners.tool_call.get(id);
@@ -146,7 +148,7 @@ export class Ownership {
     const isOfCall = known === undefined ? !this.#isFull : known.owner === tag;
     const keepsTag = tag === undefined || (isOfParent && isOfCall);
     const kept = keepsTag ? tag : undefined;
-    // Without a tag the call is its parent's, which has to be whose it was before.
+    // A call without a tag gets the owner of its parent, which must be the call's earlier owner.
     const keepsParent =
       kept !== undefined ||
       known === undefined ||
@@ -155,12 +157,13 @@ export class Ownership {
     const inherited = keepsParent && parent?.run === this.#run ? parent.owner : undefined;
     const told = kept ?? inherited;
     if (known === undefined) {
-      // Who joins takes it for that of the message that it is in, if that is the parent, or was made
-      // for it and says whose it is, which it does not where there was one by that name.
+      // A client that joins gives the call the owner of the message that holds it. That message is
+      // the parent, or was made for the call and names the call's owner, except where a message
+      // with that id existed before.
       const isSame = kept === undefined ? parent?.owner === undefined : !this.#isMessage(id);
       this.#note("tool_call", id, isSame ? told : DISPUTED, name);
-      // The message that the call is in, which may be one of its own: a client from the beginning is
-      // not told whose that is.
+      // The call's message may be one of its own: a client from the beginning is not told the owner
+      // of that message.
       if (parentId !== undefined && parent?.run !== this.#run)
         this.#merge("message", parentId, kept, NEVER);
       this.#merge("message", id, kept, NEVER);
@@ -176,12 +179,17 @@ export class Ownership {
     return message.has(id) || reasoning.has(id) || activity.has(id);
   }
 
-  /** Whether a message had this id at any time. Past the limits it also says no of some that had. */
+  /**
+   * Whether a message ever had this id. Above the limits the answer is "no" also for some that had
+   * it.
+   */
   hasHadMessage(id: string): boolean {
     return this.#owners.message.has(id);
   }
 
-  /** Whether there was an activity at any time; past the limits it cannot be told, and may be so. */
+  /**
+   * Whether there ever was an activity; above the limits that is unknown, and the answer is "yes".
+   */
   get hadActivities(): boolean {
     return this.#owners.activity.size > 0 || this.#isFull;
   }
@@ -190,7 +198,9 @@ export class Ownership {
     return this.#owners.tool_call.get(toolCallId)?.name;
   }
 
-  /** A MESSAGES_SNAPSHOT: what it takes away is made anew, and says anew whose it is. */
+  /**
+   * A MESSAGES_SNAPSHOT: messages that it removes are made again, and their owners are told again.
+   */
   replaced(messages: unknown): void {
     this.#run += 1;
     this.told(messages);
@@ -241,7 +251,7 @@ export class Ownership {
       this.#set("tool_call", toolCallId, { ...known, name });
   }
 
-  /** Whether there was room for it. */
+  /** Returns whether there was room for it. */
   #note(
     kind: OwnedKind,
     id: string,

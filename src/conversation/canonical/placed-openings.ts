@@ -1,15 +1,16 @@
 /**
- * Where the openings of a client that joins go. A START of a message that the client has from the
- * snapshot changes nothing. One of a message that is not in it (a MESSAGES_SNAPSHOT left it out while
- * it was open) would make it anew; before the snapshot it makes it too, but the snapshot takes it away
- * again, and the construct is open, as it is for a client that never left.
+ * Places the openings of a client that joins. A START of a message that is in the client's snapshot
+ * changes nothing. A START of a message that is not in it (a MESSAGES_SNAPSHOT removed the message
+ * while it was open) would make the message again. Sent before the snapshot, the START makes the
+ * message too, but the snapshot removes it again, and the construct stays open, as it does for a
+ * client that never left.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
 export interface PlacedOpenings {
-  /** To be sent between RUN_STARTED and MESSAGES_SNAPSHOT; nearly always none. */
+  /** Openings to send between RUN_STARTED and MESSAGES_SNAPSHOT; nearly always none. */
   readonly before: readonly JsonObject[];
-  /** To be sent after the snapshots. */
+  /** Openings to send after the snapshots. */
   readonly after: readonly JsonObject[];
 }
 
@@ -38,7 +39,7 @@ export function placeOpenings(
   return { before, after };
 }
 
-/** A START renames a call that is there, and a snapshot may have renamed it since. */
+/** A START renames an existing call, and a snapshot may have renamed the call since. */
 function named(opening: JsonObject, call: JsonObject | undefined): JsonObject {
   const called = call?.["function"];
   return isObject(called) && typeof called["name"] === "string"

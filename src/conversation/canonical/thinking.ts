@@ -1,6 +1,7 @@
 /**
- * THINKING_* as REASONING_*, which replaced it: the same events with ids. It carries none, so one
- * thinking is open at most, and one message in it; each gets the id that comes with its first event.
+ * Translates THINKING_* to REASONING_*, which replaced it: the same events with ids. THINKING_*
+ * events carry no id, so at most one thinking is open, with one message in it; each gets an id from
+ * its first event.
  */
 import type { JsonObject } from "../../agui/json.ts";
 import { KINDS } from "./construct-kinds.ts";
@@ -22,7 +23,7 @@ export function thinkingType(type: string): (typeof TYPES)[number] | undefined {
 interface Thought {
   readonly type: (typeof TYPES)[number];
   readonly value: JsonObject;
-  /** For what the event begins. */
+  /** The id for a construct that the event begins. */
   readonly id: string;
 }
 
@@ -55,7 +56,7 @@ export class Thinking {
       case "THINKING_START": {
         if (this.#spanId !== undefined) constructs.close(out, "reasoning", this.#spanId);
         this.#spanId = id;
-        // No reasoning has a title: clients strip it, and warn of it each time.
+        // Reasoning has no title: clients strip the field, and warn each time.
         constructs.start(out, "reasoning", id, {
           value: { ...without(value, "title"), type: SPAN.start, messageId: id },
           text: undefined,

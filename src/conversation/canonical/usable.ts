@@ -1,9 +1,9 @@
 /**
- * Whether a stored event can be what its type says, or goes as CUSTOM. It has to say what the order of
- * events rests on: ingest has seen to it, but a row may be older than this service, and one event
- * without its id would end the stream of a whole session. And a patch has to be a JSON Patch: before
- * 1.0.0 it could be any list, of which one client applies what it can and another nothing, so for all
- * of them, and for the transcript, it is nothing.
+ * Decides whether a stored event can keep its type, or goes out as CUSTOM. The event must have the
+ * fields that the order of events depends on. Ingest checks that, but a row may be older than this
+ * service, and one event without its id would end the stream of a whole session. A patch must be a
+ * JSON Patch. Before 1.0.0 a patch could be any list; of such a list one client applies a part and
+ * another nothing. So for all clients, and for the transcript, such a patch changes nothing.
  */
 import { z } from "zod";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "../../agui/catalogue.ts";
@@ -26,7 +26,7 @@ const OPTIONAL_ID: ReadonlySet<string> = new Set<EventType>([
   "REASONING_MESSAGE_CHUNK",
 ]);
 
-/** Fields that have to be texts; types that no version has are not among them. */
+/** Fields that must be texts; types that no version has are absent. */
 const TEXTS: ReadonlyMap<string, readonly string[]> = new Map(
   CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map((entry) => {
     const { type, idField, fragmentField } = entry;
@@ -36,7 +36,7 @@ const TEXTS: ReadonlyMap<string, readonly string[]> = new Map(
   }),
 );
 
-/** What the field that holds a patch has to be. */
+/** The schema of the field that holds a patch. */
 const PATCHES: ReadonlyMap<string, z.ZodType> = new Map(
   (
     [
@@ -51,7 +51,7 @@ const PATCHES: ReadonlyMap<string, z.ZodType> = new Map(
   }),
 );
 
-/** RFC 6902 forbids it, no schema does, and it makes a client's state hold itself. */
+/** RFC 6902 forbids such a move, no schema does, and it makes a client's state contain itself. */
 function movesIntoItself(operations: unknown): boolean {
   if (!Array.isArray(operations)) return false;
   return (operations as readonly unknown[]).some((operation) => {

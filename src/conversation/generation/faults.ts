@@ -1,9 +1,9 @@
-/** Takes from an object what keeps schemas from accepting it, where they can do without. */
+/** Removes optional values from an object that keep schemas from accepting it. */
 import type { z } from "zod";
 import { without } from "../canonical/event.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
-/** The very object when nothing is wrong with it; undefined: it cannot be helped. */
+/** Returns the same object when it has no fault; undefined: no removal helps. */
 export function withoutFaults(
   schemas: readonly z.ZodObject[],
   value: JsonObject,
@@ -17,13 +17,13 @@ export function withoutFaults(
     rest = without(rest, ...fields);
     if (!schema.safeParse(rest).success) return undefined;
   }
-  // What the first one can do without, the second may need.
+  // The second schema may require a field that the first one drops.
   return rest === value || schemas.every((schema) => schema.safeParse(rest).success)
     ? rest
     : undefined;
 }
 
-/** The very list when nothing in it changes; what becomes undefined goes. */
+/** Returns the same list when no item changes; items that become undefined are removed. */
 export function mapped(
   list: readonly unknown[],
   change: (element: JsonObject) => JsonObject | undefined,
@@ -37,7 +37,7 @@ export function mapped(
   return isSame ? list : changed;
 }
 
-/** The very object when the value is the one that it has. */
+/** Returns the same object when it already has the value. */
 export function withField(object: JsonObject, name: string, value: unknown): JsonObject {
   if (object[name] === value) return object;
   return value === undefined ? without(object, name) : { ...object, [name]: value };

@@ -1,15 +1,16 @@
 /**
- * Which schemas an event, or a part of one, has to pass for a generation of clients. A client says in
- * its input which protocol it speaks, from 1.0.0 on; who says nothing is older, and gets what every
- * version takes: what passes 1.0.0 and what passed before it.
+ * The schemas that an event, or a part of one, must pass for a generation of clients. From 1.0.0
+ * on, a client states its protocol version in its input. A client that states none is older, and
+ * gets only events that every version takes: events that pass 1.0.0 and the versions before it.
  *
- * EARLIER alone would not do: it takes whatever one of the versions before 1.0.0 took, and a field that
- * 0.0.57 did not know 0.0.59 checks as 1.0.0 does (`metadata`, `subagentRunId`, `usage`).
+ * EARLIER alone is too loose: it accepts an event that any one of the versions before 1.0.0 took. A
+ * field that 0.0.57 did not know is checked by 0.0.59 as by 1.0.0 (`metadata`, `subagentRunId`,
+ * `usage`).
  */
 import { z } from "zod";
 import { CURRENT, EARLIER } from "../../agui/schemas.ts";
 
-/** `common`: what clients of all versions take. */
+/** `common`: events that clients of all versions accept. */
 export type Generation = "1.0.0" | "common";
 
 type Schemas = readonly z.ZodObject[];
@@ -21,14 +22,16 @@ const SOURCES = { "1.0.0": [CURRENT], common: [CURRENT, EARLIER] } as const sati
   readonly ReadonlyMap<string, z.ZodObject>[]
 >;
 
-/** No client before 0.0.59 has these, and it is not told from them. */
+/** Clients before 0.0.59 do not know these types, and cannot be told apart from 0.0.59. */
 const NOT_COMMON: ReadonlySet<string> = new Set([
   "SUBAGENT_STARTED",
   "SUBAGENT_FINISHED",
   "SUBAGENT_ERROR",
 ]);
 
-/** Of objects inside of events, by what they are, and by the role or the type that tells them apart. */
+/**
+ * Schemas of objects inside of events: by kind, and by the role or type that distinguishes them.
+ */
 interface Inner {
   readonly message: ReadonlyMap<unknown, Schemas>;
   readonly part: ReadonlyMap<unknown, Schemas>;
@@ -48,7 +51,7 @@ const INNER: ReadonlyMap<Generation, Inner> = new Map(
   (["1.0.0", "common"] as const).map((generation) => [generation, innerOf(generation)]),
 );
 
-/** Of an event; none: the generation does not have the type. */
+/** The schemas of an event; none: the generation does not have the type. */
 export function eventSchemas(generation: Generation, type: string): Schemas {
   return BY_GENERATION.get(generation)?.get(type) ?? OF_NOTHING;
 }
@@ -111,7 +114,7 @@ function element(schema: unknown): unknown {
   return list instanceof z.ZodArray ? unwrapped(list.element) : undefined;
 }
 
-/** Of a union of a text and a list, the list. */
+/** The list schema of a union of a text and a list. */
 function listOf(schema: unknown): unknown {
   const union = unwrapped(schema);
   if (!(union instanceof z.ZodUnion)) return union;
@@ -122,7 +125,7 @@ function objects(schemas: readonly unknown[]): Schemas {
   return schemas.filter((schema) => schema instanceof z.ZodObject);
 }
 
-/** Those that each of the unions has. */
+/** The variants that all unions have. */
 function variants(unions: readonly unknown[], by: string): ReadonlyMap<unknown, Schemas> {
   const found = new Map<unknown, z.ZodObject[]>();
   for (const union of unions) {

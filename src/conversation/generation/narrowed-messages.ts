@@ -1,10 +1,10 @@
-/** Messages as a generation of clients can take them, one by one. */
+/** Narrows messages to the forms that a generation of clients accepts, one by one. */
 import { without } from "../canonical/event.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import { mapped, withField, withoutFaults } from "./faults.ts";
 import { innerSchemas, type Generation } from "./generation-schemas.ts";
 
-/** The very list when all of it can be taken. */
+/** Returns the same list when it needs no change. */
 export function narrowedMessages(generation: Generation, messages: unknown): unknown {
   if (!Array.isArray(messages)) return messages;
   return mapped(messages, (message) => narrowedMessage(generation, message));
@@ -21,7 +21,8 @@ function narrowedMessage(generation: Generation, message: JsonObject): JsonObjec
     const calls = mapped(toolCalls, (call) => withoutFaults(toolCall, call));
     narrowed = withField(narrowed, "toolCalls", calls);
   }
-  // What clients before 1.0.0 have in a user's message no schema of 1.0.0 knows; see `userParts`.
+  // No schema of 1.0.0 knows the parts of a user's message from clients before 1.0.0; see
+  // `userParts`.
   const isChecked = role === "user" && Array.isArray(content);
   const checked = isChecked ? { ...narrowed, content: "" } : narrowed;
   const kept = withoutFaults(schemas.get(role) ?? [], checked);
@@ -29,7 +30,7 @@ function narrowedMessage(generation: Generation, message: JsonObject): JsonObjec
   return kept && isChecked ? { ...kept, content: narrowed["content"] } : kept;
 }
 
-/** Of a tool's result: parts came with 1.0.0, before it was text. */
+/** The content of a tool's result: parts came with 1.0.0; before, the content was text. */
 export function toolContent(generation: Generation, content: unknown): unknown {
   if (!Array.isArray(content)) return content;
   const { part } = innerSchemas(generation);
@@ -46,8 +47,8 @@ function userParts(generation: Generation, parts: readonly unknown[]): readonly 
   const { part } = innerSchemas(generation);
   return mapped(parts, (one) => {
     if (one["type"] !== "binary") return withoutFaults(part.get(one["type"]) ?? [], one);
-    // A client of 1.0.0 puts media in place of what was `binary`, and so it is done for it here; one
-    // that is older keeps it as it is, and its schema is the same in all of them.
+    // A client of 1.0.0 replaces `binary` with media, so it is replaced here. An older client keeps
+    // `binary` as it is, and its schema is the same in all older versions.
     if (generation === "common") return one;
     const media = mediaOf(one);
     return media === undefined || parts.some((other) => isSameMedia(other, media))
@@ -56,7 +57,7 @@ function userParts(generation: Generation, parts: readonly unknown[]): readonly 
   });
 }
 
-/** By the rule of @ag-ui/client 1.0.0; what has neither data nor url it leaves out. */
+/** Follows @ag-ui/client 1.0.0, which drops a part that has neither data nor url. */
 function mediaOf({ mimeType, data, url, filename }: JsonObject): JsonObject | undefined {
   if (typeof mimeType !== "string") return undefined;
   const kind = ["image", "audio", "video"].find((one) => mimeType.startsWith(`${one}/`));
@@ -69,7 +70,7 @@ function mediaOf({ mimeType, data, url, filename }: JsonObject): JsonObject | un
   };
 }
 
-/** Producers of both generations send one attachment in both forms. */
+/** Producers for both generations send one attachment in both forms. */
 function isSameMedia(other: unknown, media: JsonObject): boolean {
   if (!isObject(other) || other["type"] !== media["type"]) return false;
   const { source, metadata } = media;
@@ -82,7 +83,7 @@ function isSameMedia(other: unknown, media: JsonObject): boolean {
   return isObject(named) && named["filename"] === metadata["filename"];
 }
 
-/** The input of a run, which the run's first event repeats; undefined: it cannot be helped. */
+/** The input of a run, which the run's first event repeats; undefined: it cannot be narrowed. */
 export function narrowedInput(generation: Generation, input: JsonObject): JsonObject | undefined {
   const schemas = innerSchemas(generation);
   const messages = narrowedMessages(generation, input["messages"]);
@@ -104,7 +105,7 @@ export function narrowedInput(generation: Generation, input: JsonObject): JsonOb
   return kept && { ...kept, messages: narrowed["messages"] };
 }
 
-/** For checks of what is around them. */
+/** For checks of the rest of the event. */
 export function withoutMessages(event: JsonObject): JsonObject {
   const { input, messages } = event;
   if (isObject(input)) return without(event, "input");

@@ -1,10 +1,10 @@
 /**
- * What a client of one generation is sent. One event that it cannot parse ends a stream, in CopilotKit's
- * client without a word; so nothing leaves that its schemas do not accept. Events that they accept as
- * they are pass as the bytes that were stored. Of others goes what is at fault and optional, or they
- * become what is their equivalent; an event whose type the generation does not have goes as CUSTOM, by
- * its name; and a state without state, which says nothing, is left out. docs/ag-ui.md, "Served", has the
- * table.
+ * Narrows events for a client of one generation. One event that a client cannot parse ends its
+ * stream, in CopilotKit's client without a message, so only events that the client's schemas accept
+ * are sent. Accepted events pass as the stored bytes. Other events lose their faulty optional
+ * fields, or become an equivalent event. An event whose type the generation does not have goes out
+ * as CUSTOM with its name. A state event without a state has no meaning and is left out.
+ * docs/ag-ui.md, "Served", has the table.
  */
 import { customOf, tagOf, without } from "../canonical/event.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
@@ -19,14 +19,16 @@ import {
 
 export type { Generation } from "./generation-schemas.ts";
 
-/** `protocolVersion` of RunAgentInput: 1.0 and whatever comes after; before it, nobody sent one. */
+/**
+ * `protocolVersion` of RunAgentInput: 1.0 and later versions; older clients do not send the field.
+ */
 export function generationOf(protocolVersion: string | undefined): Generation {
   return protocolVersion !== undefined && /^[1-9]\d*(\.\d+)+$/.test(protocolVersion)
     ? "1.0.0"
     : "common";
 }
 
-/** JSON texts, each an event. */
+/** The results are JSON texts, one event each. */
 export function servedTo(
   generation: Generation,
   { value, text }: { readonly value: JsonObject; readonly text: string | undefined },
@@ -36,15 +38,15 @@ export function servedTo(
   return served === undefined ? [] : [JSON.stringify(served)];
 }
 
-/** The very event when it can be sent as it is; undefined: it is left out. */
+/** Returns the same event when it needs no change; undefined: it is left out. */
 function narrowed(generation: Generation, value: JsonObject): JsonObject | undefined {
   const type = String(value["type"]);
   const schemas = isKnown(generation, type, value) ? eventSchemas(generation, type) : [];
   if (schemas.length > 0) {
-    // A null there ends a stream on any event, also on one that has no such field.
+    // A null in this field ends a stream on any event, also on types that do not have the field.
     const said = value["subagentRunId"] === null ? without(value, "subagentRunId") : value;
     const shaped = SHAPES[type]?.(generation, said) ?? said;
-    // Messages were checked one by one, against more than a schema says.
+    // The messages were checked one by one, more strictly than by a schema.
     const checked = withoutMessages(shaped);
     const kept = withoutFaults(schemas, checked);
     if (kept === checked) return shaped;
@@ -54,7 +56,7 @@ function narrowed(generation: Generation, value: JsonObject): JsonObject | undef
   return withoutFaults(eventSchemas(generation, "CUSTOM"), customOf(type, value));
 }
 
-/** Before 0.0.59 a step was a step whoever took it, and could not be open twice. */
+/** Before 0.0.59 a step had no owner, and could not be open twice. */
 function isKnown(generation: Generation, type: string, value: JsonObject): boolean {
   const isStep = type === "STEP_STARTED" || type === "STEP_FINISHED";
   return generation === "1.0.0" || !isStep || tagOf(value) === undefined;
@@ -86,7 +88,7 @@ function messagesOf({ input, messages }: JsonObject): JsonObject {
   return Array.isArray(messages) ? { messages } : {};
 }
 
-/** Undefined: the generation has no such outcome, and takes none for success. */
+/** Undefined: the generation has no such outcome, and takes a missing one for success. */
 function narrowedOutcome(generation: Generation, outcome: JsonObject): JsonObject | undefined {
   const { type, interrupts } = outcome;
   const isCommon = generation === "common";

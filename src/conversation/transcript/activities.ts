@@ -5,7 +5,7 @@ import { Patched } from "./patched.ts";
 import { attribution, type Reduction, textOf } from "./reduction.ts";
 import { changedBytes, entryBytes, weightOf } from "./weight.ts";
 
-/** Metadata stays through a snapshot; the subagent an activity belongs to comes with each anew. */
+/** Metadata stays through a snapshot; each snapshot sets the activity's subagent again. */
 export function applyActivitySnapshot({ list, metadata }: Reduction, event: JsonObject): void {
   const id = textOf(event, "messageId");
   if (id === undefined) return;
@@ -25,7 +25,10 @@ export function applyActivitySnapshot({ list, metadata }: Reduction, event: Json
   }
 }
 
-/** A patch that fails, or makes more of the content than may be, leaves it; metadata comes anyway. */
+/**
+ * A patch that fails, or makes the content too large, leaves the content; metadata is applied
+ * anyway.
+ */
 export function applyActivityDelta(reduction: Reduction, event: JsonObject): void {
   const { list, metadata, patchedLimits } = reduction;
   const entry = list.find(event["messageId"]);
@@ -37,7 +40,8 @@ export function applyActivityDelta(reduction: Reduction, event: JsonObject): voi
   const known = entry.content.bytes;
   const outcome = entry.content.apply(event["patch"] ?? []);
   const { bytes } = entry.content;
-  // Also what failed may have made a copy, to change that; the original would stay beside it.
+  // A failed patch may also have copied the content. The copy then replaces the original, or both
+  // would stay in memory.
   if (outcome !== "applied" && !isObject(content) && !Array.isArray(content)) return;
   message["content"] = entry.content.value;
   if (bytes !== undefined) list.grow(entry, bytes - (known ?? weightOf(content).bytes));
@@ -51,7 +55,7 @@ export function applyActivityDelta(reduction: Reduction, event: JsonObject): voi
   message["activityType"] = activityType;
 }
 
-/** Only what changes is weighed: metadata that stays may be as long as it likes. */
+/** Only changes are weighed: metadata that stays may have any length. */
 function replaceActivity({ list }: Pick<Reduction, "list">, entry: Entry, event: JsonObject): void {
   const { message: before } = entry;
   const after = replaced(before, event);

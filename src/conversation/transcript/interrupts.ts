@@ -1,8 +1,9 @@
 /**
- * What the agent waits for. As for the AG-UI clients, every RUN_FINISHED says it anew: an interrupt
- * outcome what is asked, any other that nothing is; a run that fails leaves it. Beyond what they do,
- * an interrupt that a later run answers (`RUN_STARTED.input.resume`) is not pending from there on:
- * they learn of an answer by giving it, and whoever only reads the log would ask again.
+ * The interrupts that the agent waits for. As for the AG-UI clients, every RUN_FINISHED sets them
+ * again: an interrupt outcome sets its own interrupts, any other outcome sets none, and a failed
+ * run leaves them. Unlike for the clients, an interrupt that a later run answers
+ * (`RUN_STARTED.input.resume`) is not pending from there on. Clients know of an answer because they
+ * gave it; a reader of the log alone would ask again.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
@@ -22,9 +23,10 @@ export function afterRunFinished({ outcome }: JsonObject): Interrupts {
 }
 
 /**
- * The end of a run as it may be replayed when `pending` is all that is still waited for: without the
- * interrupts that were answered since, and with no outcome, which means success, when none is left
- * (the protocol has no interrupt outcome without interrupts). The very event when nothing changes.
+ * The end of a run for a replay in which only `pending` is still waited for. The interrupts that
+ * were answered since are removed. When none is left, the outcome is removed too, which means
+ * success (the protocol has no interrupt outcome without interrupts). Returns the same event when
+ * nothing changes.
  */
 export function withoutAnswered(end: JsonObject, pending: Interrupts): JsonObject {
   const { outcome, ...rest } = end;

@@ -1,8 +1,8 @@
 /**
- * A conversation as Markdown (CommonMark). Headings outside of quotes and fences are only those that
- * this writes: what somebody said is quoted, and rendered as the Markdown it mostly is; what a tool was
- * given and gave is fenced, with more backticks than it holds. HTML is shown and not rendered, for an
- * open comment or tag would swallow what follows, whatever it stands in.
+ * A conversation as Markdown (CommonMark). Headings outside of quotes and fences come only from
+ * this code. Messages are quoted, and rendered as the Markdown they mostly are. Tool arguments and
+ * results are fenced, with more backticks than they contain. HTML is shown and not rendered,
+ * because an open comment or tag would swallow the following text, whatever contains it.
  */
 import type { JsonObject } from "../../agui/json.ts";
 import { oneLine, type Piece, printable, readable } from "./readable.ts";
@@ -36,7 +36,8 @@ function code(text: string): string {
   const line = oneLine(text);
   if (line === "") return "*unnamed*";
   const ticks = "`".repeat(longestRun(line) + 1);
-  // The spaces are stripped again; without them a backtick at the edge would belong to the fence.
+  // Markdown strips the spaces again; without them a backtick at the edge would belong to the
+  // fence.
   return line.includes("`") ? `${ticks} ${line} ${ticks}` : `${ticks}${line}${ticks}`;
 }
 
@@ -60,8 +61,8 @@ function quoted(text: string): string {
 }
 
 /**
- * The fence that a line opens, where it is sure to: at the very beginning of a line it cannot belong to
- * a list, which would end it early. In another fence HTML looks escaped, and is safe.
+ * The fence that a line certainly opens. A fence at the very beginning of a line cannot belong to a
+ * list, which would end it early. HTML in an unrecognised fence looks escaped, and is safe.
  */
 function opening(line: string): string | undefined {
   return /^(`{3,})[^`]*$/.exec(line)?.[1] ?? /^(~{3,})/.exec(line)?.[1];
@@ -72,7 +73,10 @@ function isClosing(line: string, fence: string): boolean {
   return closing?.startsWith(fence) === true;
 }
 
-/** What could open a tag, a comment or a declaration. An entity, for a backslash may stand before it. */
+/**
+ * Escapes characters that could open a tag, a comment or a declaration. It uses an entity, because
+ * a backslash may stand before the character.
+ */
 function withoutHtml(line: string): string {
   return line.replaceAll(/<(?=[a-z/!?])/gi, "&lt;");
 }

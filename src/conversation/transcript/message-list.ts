@@ -1,11 +1,10 @@
 /**
- * The messages of a transcript, in their order, with what is needed to find one without looking
- * through them all: the AG-UI clients search the list for every event, which is why a session takes
- * them quadratic time.
+ * The messages of a transcript, in their order, with indexes to find one without a search. The
+ * AG-UI clients search the list for every event, so a session takes them quadratic time.
  *
- * Ids need not be unique: a result may have the id of a message that is there, a snapshot may have an
- * id twice. Whoever looks for an id finds the first in order, as the clients do. The list is linked,
- * because a tool's result goes behind the message that called it, wherever that stands.
+ * Ids need not be unique: a result may have the id of an existing message, and a snapshot may have
+ * an id twice. A look-up of an id finds the first message in order, as the clients do. The list is
+ * linked, because a tool's result is inserted after the message that called the tool.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import type { Patched } from "./patched.ts";
@@ -17,22 +16,22 @@ export type ToolCall = Record<string, unknown>;
 /** A message in its place. */
 export interface Entry {
   message: Message;
-  /** Of the message and of all that is needed to find it. */
+  /** Bytes of the message and of its index entries. */
   bytes: number;
-  /** Of an activity that deltas have changed: holds the content of the message. */
+  /** For an activity that deltas have changed: holds the content of the message. */
   content: Patched | undefined;
   previous: Entry | undefined;
   next: Entry | undefined;
-  /** The last of the tool messages that follow, as far as it was ever looked for. */
+  /** The last of the tool messages after this one, as far as the last search went. */
   lastResult: { readonly entry: Entry; readonly epoch: number } | undefined;
 }
 
-/** What an entry takes besides its message: itself, and its place in the map of ids. */
+/** The memory of an entry beside its message: the entry, and its place in the map of ids. */
 const ENTRY_BYTES = 200;
 
 /**
- * Text that is appended is a tree of pieces for V8, until somebody wants it in one: a node and a text
- * for each piece, 64 bytes.
+ * V8 keeps appended text as a tree of pieces until the text is read: a node and a text for each
+ * piece, 64 bytes.
  */
 const PIECE_BYTES = 64;
 
@@ -52,36 +51,36 @@ export class MessageList {
   #bytes = 0;
   #pieces = 0;
 
-  /** What it takes of memory, as weight.ts estimates it. */
+  /** The memory it holds, as weight.ts estimates it. */
   get bytes(): number {
     return this.#bytes + this.#pieces * PIECE_BYTES;
   }
 
-  /** The message of the entry was made heavier, or lighter. */
+  /** The message of the entry became larger, or smaller. */
   grow(entry: Entry, bytes: number): void {
     entry.bytes += bytes;
     this.#bytes += bytes;
   }
 
-  /** So many characters were appended to a text in the message of the entry. */
+  /** `chars` characters were appended to a text in the message of the entry. */
   growText(entry: Entry, chars: number): void {
     this.grow(entry, charBytes(chars));
     this.#pieces += 1;
   }
 
-  /** The first with this id. */
+  /** The first message with this id. */
   find(id: unknown): Entry | undefined {
     if (this.#byId.isStale) this.#byId.fill(this.entries(), idOf);
     return this.#byId.get(id);
   }
 
-  /** The first tool call with this id, in whatever message. */
+  /** The first tool call with this id, in any message. */
   findCall(toolCallId: unknown): OwnedCall | undefined {
     if (this.#calls.isStale) this.#calls.fill(ownedCallsOf(this.entries()), callIdOf);
     return this.#calls.get(toolCallId);
   }
 
-  /** The first in a message of an assistant. */
+  /** The first such call in a message of an assistant. */
   findAssistantCall(toolCallId: unknown): OwnedCall | undefined {
     const found = this.findCall(toolCallId);
     if (found === undefined || isAssistant(found)) return found;
@@ -111,7 +110,7 @@ export class MessageList {
     this.#calls.append(call["id"], { owner, call });
   }
 
-  /** Behind the message that called the tool, and behind the results that follow it already. */
+  /** Inserts after the message that called the tool, and after its existing results. */
   insertResult(owner: Entry, message: Message): void {
     const known = owner.lastResult;
     let last = known?.epoch === this.#epoch ? known.entry : owner;
@@ -122,11 +121,13 @@ export class MessageList {
     owner.lastResult = { entry, epoch: this.#epoch };
     const twin = this.#byId.get(message["id"]);
     this.#byId.append(message["id"], entry);
-    // Results come near the end, so this is a short way; the twin is mostly the message that called.
+    // Results come near the end, so this walk is short; the twin is mostly the message that called.
     if (twin !== undefined && isBefore(entry, twin)) this.#byId.invalidate();
   }
 
-  /** Another message in the same place, with the same id. `bytes`: what it weighs, where that is known. */
+  /**
+   * Puts another message with the same id in the same place. `bytes`: its weight, if it is known.
+   */
   replace(entry: Entry, message: Message, bytes = messageBytes(message)): void {
     this.grow(entry, bytes - entry.bytes);
     for (const one of ownedCallsOf([entry])) this.#calls.remove(callIdOf(one), entry);
@@ -150,12 +151,12 @@ export class MessageList {
     this.#array = undefined;
   }
 
-  /** In order; the one that was given last may be removed meanwhile. */
+  /** Entries in order; the entry that was yielded last may be removed meanwhile. */
   *entries(): Generator<Entry> {
     for (let entry = this.#first; entry !== undefined; entry = entry.next) yield entry;
   }
 
-  /** To be made texts of, which makes each text one piece. */
+  /** The messages for serialisation, which joins the pieces of each text. */
   toArray(): readonly Message[] {
     this.#pieces = 0;
     this.#array ??= Array.from(this.entries(), ({ message }) => message);
@@ -175,8 +176,8 @@ export class MessageList {
 }
 
 /**
- * The first of each id. Which one is the first is only asked where two have the same id: what changes
- * in front of one makes the index stale then, and it is filled again when somebody looks.
+ * The first value of each id. Only for ids that occur twice does the order matter. A change before
+ * such a value makes the index stale, and the next look-up fills it again.
  */
 class Index<T> {
   readonly #entryOf: (value: T) => Entry;
@@ -196,13 +197,13 @@ class Index<T> {
     return this.#firsts.get(id);
   }
 
-  /** Behind all others. */
+  /** Adds after all others. */
   append(id: unknown, value: T): void {
     if (this.#firsts.has(id)) this.#hasTwins = true;
     else this.#firsts.set(id, value);
   }
 
-  /** Wherever. */
+  /** Adds at any place. */
   insert(id: unknown, value: T): void {
     const known = this.#firsts.get(id);
     this.append(id, value);
@@ -228,8 +229,8 @@ class Index<T> {
 }
 
 /**
- * A message of an event, to be changed from here on; what the event has stays as it is. A null
- * attribution is none, as for the clients.
+ * A copy of an event's message that may be changed; the event stays unchanged. A null attribution
+ * counts as none, as for the clients.
  */
 export function adopted(message: JsonObject): Message {
   const { subagentRunId, ...rest } = message;

@@ -2,11 +2,11 @@ import { isObject, type JsonObject } from "../../agui/json.ts";
 import { changedBytes, setOwn } from "./weight.ts";
 
 /**
- * Metadata of events, gathered on what the events build: the last value of a key wins. It is merged
- * in place, because a message may get some with every fragment, and copying each time what was
- * gathered so far is quadratic; what came with an event is copied the first time.
+ * The metadata of events, merged onto the message or call that the events build: the last value of
+ * a key wins. The merge is in place: a message may get metadata with every fragment, and a copy
+ * each time would be quadratic. Metadata from an event is copied the first time.
  *
- * It tells by how much the target has become heavier.
+ * Returns the number of bytes that the target has grown by.
  */
 export class Metadata {
   readonly #own = new WeakMap<object, Record<string, unknown>>();

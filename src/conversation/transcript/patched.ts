@@ -1,19 +1,19 @@
 /**
- * A JSON value that JSON Patches (RFC 6902) change where it stands, so that a patch costs what it
- * changes and not the whole value, which is what the AG-UI clients copy for every delta.
+ * A JSON value that JSON Patches (RFC 6902) change in place. So the cost of a patch depends on its
+ * changes and not on the whole value, which the AG-UI clients copy for every delta.
  *
- * It gives what they give, who apply patches with fast-json-patch, its own readings of the RFC
- * included ("/list/" is the first item, a place behind the end of a list is the end for `copy` and
- * `move`): test/property/agui-patch.property.test.ts holds one against the other. As there, a patch
- * that fails changes nothing: what its operations did is undone, newest first. Two patches fail here
- * that succeed there, because what they leave is no JSON: a `move` of the whole value into itself, and
- * a `copy` of what every JavaScript object inherits (`/toString`). Keys that would reach a prototype
- * fail in both.
+ * The results are those of the clients, which apply patches with fast-json-patch, including its own
+ * readings of the RFC ("/list/" is the first item; for `copy` and `move`, a place after the end of
+ * a list is the end). test/property/agui-patch.property.test.ts compares the two. As there, a
+ * failed patch changes nothing: its operations are undone, newest first. Two patches fail here that
+ * succeed there, because their result is not JSON: a `move` of the whole value into itself, and a
+ * `copy` of a member that every JavaScript object inherits (`/toString`). Keys that would reach a
+ * prototype fail in both.
  *
- * What a patch may do with a few bytes is bounded, because a patch is stored once and then applied
- * whenever somebody looks at its session: the value has a weight and a depth that it may not pass, and
- * what an operation costs beyond its own text (copies, long lists that shift, wide objects that are
- * compared) is taken from an allowance that all patches of a session share.
+ * A small patch may have a large effect, and it is applied on every read of its session, so the
+ * effects are bounded. The value has a maximum weight and a maximum depth. The cost of an operation
+ * beyond its own text (copies, long lists that shift, wide objects that are compared) is taken from
+ * an allowance that all patches of a session share.
  */
 import { isObject } from "../../agui/json.ts";
 import { locate, type Place, put, reach, segmentsOf, take, valueAt } from "./pointer.ts";
@@ -22,7 +22,7 @@ import { copyOf, entryBytes, weightOf } from "./weight.ts";
 /** Levels that a patched value may have; far below where JSON.stringify runs out of stack (1,000 to 5,000). */
 const DEPTH_MAX = 256;
 
-/** What patches of one session may cost beyond their own text, in all. */
+/** The total cost of all patches of one session beyond their own text. */
 export class Allowance {
   #bytes: number;
 
@@ -36,7 +36,7 @@ export class Allowance {
   }
 }
 
-/** The patch fails as a patch, or costs more than it may. */
+/** Failed: the patch is invalid. Too large: it costs more than it may. */
 export type PatchOutcome = "applied" | "failed" | "too_large";
 
 class TooLarge extends Error {}
@@ -50,7 +50,7 @@ export interface PatchedLimits {
 export class Patched {
   readonly #limits: PatchedLimits;
   #value: unknown;
-  /** Undefined while the value still belongs to whoever gave it: nothing was patched yet. */
+  /** Undefined while the value still belongs to its giver: no patch was applied yet. */
   #bytes: number | undefined;
   #undo: (() => void)[] = [];
 
@@ -63,7 +63,7 @@ export class Patched {
     return this.#value;
   }
 
-  /** What the value weighs; undefined before the first patch. */
+  /** The weight of the value; undefined before the first patch. */
   get bytes(): number | undefined {
     return this.#bytes;
   }
@@ -196,7 +196,7 @@ export class Patched {
     this.#place(segments);
     const from = segmentsOf(operation["from"]);
     if (from === undefined) throw new Failed();
-    // The whole value is in no place, and so is not moved into itself.
+    // The whole value has no place, so it cannot be moved into itself.
     const source = this.#existing(from);
     const value = source.held;
     if (segments.length > from.length) {
@@ -208,13 +208,13 @@ export class Patched {
     this.#remove(source);
     const target = reach(this.#value, segments);
     if (target === undefined) throw new Failed();
-    // What stood behind the source may have taken its place, and may be nothing that holds entries:
-    // the clients then lose the value, and so does this.
+    // The value after the source may have taken its place, and may not be a container. The clients
+    // then lose the moved value, and so does this code.
     if (target === "nowhere") return this.#spendBytes(-weightOf(value).bytes);
     this.#insert(target, value, 0);
   }
 
-  /** Into a list before what is there, into an object instead of it. */
+  /** Inserts before the item in a list, and replaces the value in an object. */
   #insert({ holder, key }: Pick<Place, "holder" | "key">, value: unknown, bytes: number): void {
     if (Array.isArray(holder)) this.#limits.allowance.spend(shiftBytes(holder, key));
     const { undo, replaced } = put(holder, key, value);
@@ -225,7 +225,7 @@ export class Patched {
 
   #remove({ holder, key }: Place): void {
     if (Array.isArray(holder)) this.#limits.allowance.spend(shiftBytes(holder, key));
-    // What only a prototype has is there for the clients too, and nothing is removed.
+    // A member of the prototype exists for the clients too, and nothing is removed.
     else if (!Object.hasOwn(holder, key)) return;
     this.#undo.push(take(holder, key));
     this.#spendBytes(-entryBytes(key));
@@ -244,7 +244,7 @@ export class Patched {
       );
     if (!isObject(found) || !isObject(expected)) return false;
     const keys = Object.keys(found);
-    // Looking at an object that is wider than the expected one is not paid for by the patch's text.
+    // The patch's text does not pay for the comparison with an object wider than the expected one.
     this.#limits.allowance.spend(Math.max(0, keys.length - Object.keys(expected).length) * 64);
     return (
       keys.length === Object.keys(expected).length &&
@@ -264,7 +264,7 @@ export class Patched {
     return place;
   }
 
-  /** What `from` names. */
+  /** The value that `from` names. */
   #source(
     { from }: Readonly<Record<string, unknown>>,
     options = { mustBeNamedPlainly: true },
@@ -294,9 +294,9 @@ function given({ value }: Readonly<Record<string, unknown>>): unknown {
 }
 
 /**
- * Items behind a place have to move. That is quick, and its price is a guess: with a sixteenth of a
- * byte for each, the worst patches found (half a million items shifted again and again) end within
- * seconds.
+ * The items after a place must move. The move is quick, and its price is a guess: at a sixteenth of
+ * a byte per item, the worst patches found (half a million items shifted again and again) end
+ * within seconds.
  */
 function shiftBytes(list: readonly unknown[], key: string | number): number {
   return Math.max(0, list.length - Math.max(0, Number(key))) / 16;

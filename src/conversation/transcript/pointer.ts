@@ -3,10 +3,10 @@ import { isObject } from "../../agui/json.ts";
 
 type Holder = unknown[] | Record<string, unknown>;
 
-/** An entry of a list or an object, there or not. */
+/** An entry of a list or an object; it may be absent. */
 export interface Place {
   readonly holder: Holder;
-  /** Of an object a string, of a list the index. */
+  /** A string for an object, an index for a list. */
   readonly key: string | number;
   readonly exists: boolean;
   readonly held: unknown;
@@ -14,7 +14,7 @@ export interface Place {
   readonly level: number;
 }
 
-/** Undefined: no pointer. */
+/** Undefined: not a pointer. */
 export function segmentsOf(pointer: unknown): readonly string[] | undefined {
   if (typeof pointer !== "string") return undefined;
   if (pointer === "") return [];
@@ -25,9 +25,9 @@ export function segmentsOf(pointer: unknown): readonly string[] | undefined {
 }
 
 /**
- * Undefined when nothing could stand there, or a prototype does. `mustBeNamedPlainly`: every level but
- * the last exists under the very name that the pointer has ("01" names the second item of a list only
- * for those who do not ask).
+ * Undefined when no entry can be there, or when the path reaches a prototype. `mustBeNamedPlainly`:
+ * every level but the last must exist under the exact name in the pointer ("01" names the second
+ * item of a list only without this check).
  */
 export function locate(
   root: unknown,
@@ -49,8 +49,8 @@ export function locate(
 }
 
 /**
- * The same for where a moved value arrives, which the clients do not check again: undefined when that
- * fails, "nowhere" when it succeeds and leaves nothing.
+ * The same for the target of a moved value, which the clients do not check again. Undefined when
+ * the move fails, "nowhere" when it succeeds and stores nothing.
  */
 export function reach(
   root: unknown,
@@ -78,17 +78,18 @@ export function valueAt({ held }: Place): unknown {
 
 interface Done {
   readonly undo: () => void;
-  /** What the new value stands in place of. */
+  /** The value that the new value replaces. */
   readonly replaced: { readonly value: unknown } | undefined;
 }
 
-/** Into a list before what is there, into an object instead of it. */
+/** Inserts before the item in a list, and replaces the value in an object. */
 export function put(holder: Holder, key: string | number, value: unknown): Done {
   if (Array.isArray(holder)) {
     const before = holder.length;
     const index = Number(key);
     holder.splice(index, 0, value);
-    // Where splice put it: a negative place counts from the end, one behind the end is the end.
+    // The place used by splice: a negative place counts from the end, and one after the end is the
+    // end.
     const at = index < 0 ? Math.max(0, before + index) : Math.min(index, before);
     return { undo: () => holder.splice(at, 1), replaced: undefined };
   }
@@ -107,7 +108,7 @@ export function put(holder: Holder, key: string | number, value: unknown): Done 
   };
 }
 
-/** Takes an entry out; the undoing puts it back, in an object behind all others. */
+/** Removes an entry. The undo puts it back; in an object, after all others. */
 export function take(holder: Holder, key: string | number): () => void {
   if (Array.isArray(holder)) {
     const index = Number(key);
@@ -132,7 +133,7 @@ function isHolder(value: unknown): value is Holder {
   return Array.isArray(value) || isObject(value);
 }
 
-/** Digits only, which none are too; folded into 32 bits as there. */
+/** Accepts digits only, also an empty string; folded into 32 bits as fast-json-patch does. */
 function indexOf(list: readonly unknown[], segment: string): number | undefined {
   if (segment === "-") return list.length;
   return /^\d*$/.test(segment) ? Number(segment) | 0 : undefined;

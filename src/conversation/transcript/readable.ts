@@ -1,24 +1,24 @@
 /**
- * A message as a person reads it, whatever it is written as: who says it, and in which pieces. What is
- * not text (pictures, files, what an activity shows) is named and not shown.
+ * A message as a person reads it, independent of the output format: the speaker, and the pieces.
+ * Content that is not text (pictures, files, the content of an activity) is named and not shown.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
 export interface Readable {
   /** A word for the role. */
   readonly who: string;
-  /** Whose, when the message says: the name of a user, of the tool that was called, of an activity. */
+  /** The name of the user, of the called tool, or of the activity, if the message has one. */
   readonly of: string | undefined;
   readonly pieces: readonly Piece[];
 }
 
 export type Piece =
-  /** What somebody said. */
+  /** Text that a person or a model said. */
   | { readonly kind: "prose"; readonly text: string }
-  /** What a tool gave. */
+  /** The result of a tool. */
   | { readonly kind: "output"; readonly text: string }
   | { readonly kind: "call"; readonly name: string; readonly arguments: string }
-  /** `what` is a word of ours, `detail` somebody else's. */
+  /** `what` is a word of ours, `detail` is text from the message. */
   | { readonly kind: "note"; readonly what: string; readonly detail: string | undefined };
 
 const ROLES: Readonly<Record<string, string>> = {
@@ -31,7 +31,7 @@ const ROLES: Readonly<Record<string, string>> = {
   user: "User",
 };
 
-/** Longer than a name or an address that anybody reads. */
+/** Longer than any name or address that a person reads. */
 const LINE_CHARACTERS_MAX = 200;
 
 export function readable(messages: readonly JsonObject[]): readonly Readable[] {
@@ -45,8 +45,8 @@ export function readable(messages: readonly JsonObject[]): readonly Readable[] {
 }
 
 /**
- * Lines end with LF only, and nothing moves the cursor, rings a bell or changes colours: control
- * characters are replaced by their pictures.
+ * Ends lines with LF only, and leaves nothing that moves a cursor, rings a bell or changes colours:
+ * control characters are replaced by their pictures.
  */
 export function printable(text: string): string {
   return text

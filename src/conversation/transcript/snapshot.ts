@@ -1,8 +1,9 @@
 /**
- * What a MESSAGES_SNAPSHOT does to messages that are there: those it has are replaced where they stand,
- * new ones go to the end, and the others go, except what an agent's backend often does not know:
- * reasoning, unless the snapshot has reasoning, and activities, unless it has activities or says which
- * types of them it owns. It costs as much as there are messages, which is mostly what its own text does.
+ * The effect of a MESSAGES_SNAPSHOT on existing messages. Messages that the snapshot has are
+ * replaced in place, and new ones go to the end. The others are removed, except kinds that an
+ * agent's backend often does not know: reasoning, unless the snapshot has reasoning, and
+ * activities, unless it has activities or states which types of them it owns. The cost grows with
+ * the number of messages, which is mostly the snapshot's own text.
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import { adopted, type Message, type MessageList } from "./message-list.ts";
@@ -39,8 +40,8 @@ function keptFrom(
 }
 
 /**
- * The client's own convention, from 1.0.0: null owns all types, a list those in it; undefined says
- * nothing, and what makes no sense owns none.
+ * A convention of the client from 1.0.0 on: null owns all types, and a list owns its types.
+ * Undefined states nothing, and any other value owns no type.
  */
 function ownedActivityTypes({ metadata }: JsonObject): readonly unknown[] | null | undefined {
   if (!isObject(metadata) || !Object.hasOwn(metadata, "@ag-ui/client")) return undefined;

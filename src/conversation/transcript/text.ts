@@ -4,8 +4,8 @@ import { oneLine, type Piece, printable, readable } from "./readable.ts";
 const INDENT = "    ";
 
 /**
- * A conversation as plain text. Only what this writes itself begins a line: what anybody said is
- * indented, and so cannot pass for somebody else's turn.
+ * A conversation as plain text. Only this code starts text at the beginning of a line: messages are
+ * indented, so a message cannot imitate another speaker's turn.
  */
 export function transcriptText(messages: readonly JsonObject[]): string {
   return readable(messages)
@@ -30,7 +30,7 @@ function written(piece: Piece): string {
   }
 }
 
-/** Every line of it, and the end of the last. */
+/** Indents every line, and ends the last one. */
 function indented(text: string): string {
   const lines = text.endsWith("\n") ? text.slice(0, -1).split("\n") : text.split("\n");
   return lines.map((line) => (line === "" ? "\n" : `${INDENT}${line}\n`)).join("");

@@ -1,4 +1,4 @@
-/** Messages that come as text: START, CONTENT and END, of an answer and of reasoning alike. */
+/** Messages that arrive as text: START, CONTENT and END, of an answer and of reasoning alike. */
 import type { JsonObject } from "../../agui/json.ts";
 import type { Entry, Message } from "./message-list.ts";
 import { attribution, type Reduction, textOf } from "./reduction.ts";
@@ -14,7 +14,7 @@ export function startReasoning(reduction: Reduction, event: JsonObject): void {
   start(reduction, event, { role: "reasoning", content: "", ...attribution(event) });
 }
 
-/** What is not text there (the parts of a user's message) gives way to it. */
+/** Content that is not text (the parts of a user's message) is replaced by the text. */
 export function addText({ list, metadata }: Reduction, event: JsonObject): void {
   const entry = textEntry({ list }, event);
   const delta = textOf(event, "delta");
@@ -36,7 +36,7 @@ export function endText({ list, metadata }: Reduction, event: JsonObject): void 
   if (entry !== undefined) list.grow(entry, metadata.gather(entry.message, event));
 }
 
-/** A message that is there keeps what it has: a tool call may have opened it, or an earlier run. */
+/** An existing message keeps its fields: a tool call may have opened it, or an earlier run. */
 function start({ list, metadata }: Reduction, event: JsonObject, opened: Message): void {
   const id = textOf(event, "messageId");
   if (id === undefined) return;
@@ -46,7 +46,7 @@ function start({ list, metadata }: Reduction, event: JsonObject, opened: Message
   list.grow(entry, metadata.gather(entry.message, event));
 }
 
-/** An activity's content is no text, and stays as it is when a text comes under its id. */
+/** An activity's content is not text, and stays when a text arrives under its id. */
 function textEntry({ list }: Pick<Reduction, "list">, event: JsonObject): Entry | undefined {
   const entry = list.find(event["messageId"]);
   return entry?.message["role"] === "activity" ? undefined : entry;

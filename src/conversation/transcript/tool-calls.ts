@@ -1,10 +1,12 @@
-/** Tool calls, which hang on a message of the assistant, and their results, which are messages. */
+/**
+ * Tool calls, which belong to a message of the assistant, and their results, which are messages.
+ */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import type { Entry, Message } from "./message-list.ts";
 import { attribution, type Reduction, textOf } from "./reduction.ts";
 import { changedBytes } from "./weight.ts";
 
-/** A call that is there is not opened again: its name is corrected, its arguments stay. */
+/** An existing call is not opened again: its name is corrected, its arguments stay. */
 export function startCall({ list, metadata }: Reduction, event: JsonObject): void {
   const id = textOf(event, "toolCallId");
   if (id === undefined) return;
@@ -44,8 +46,8 @@ export function endCall({ list, metadata }: Reduction, event: JsonObject): void 
 }
 
 /**
- * A result stands behind the message that called the tool, not where it comes in the stream: models
- * refuse a conversation in which anything is between the two.
+ * A result is placed after the message that called the tool, and not at its place in the stream:
+ * models reject a conversation with other messages between the two.
  */
 export function addResult({ list, metadata }: Reduction, event: JsonObject): void {
   const { messageId: id, toolCallId, content, role } = event;
@@ -63,7 +65,9 @@ export function addResult({ list, metadata }: Reduction, event: JsonObject): voi
   else list.insertResult(owner, message);
 }
 
-/** REASONING_ENCRYPTED_VALUE: what the provider wants back with the message or the call. */
+/**
+ * REASONING_ENCRYPTED_VALUE: the value that the provider wants back with the message or the call.
+ */
 export function setEncryptedValue({ list }: Reduction, event: JsonObject): void {
   const { subtype, entityId, encryptedValue } = event;
   const called = subtype === "tool-call" ? list.findAssistantCall(entityId) : undefined;
@@ -75,7 +79,7 @@ export function setEncryptedValue({ list }: Reduction, event: JsonObject): void 
   target["encryptedValue"] = encryptedValue;
 }
 
-/** The parent when it is the assistant's; else a message made for the call. */
+/** The parent, if it is an assistant's message; else a message made for the call. */
 function ownerOf({ list }: Pick<Reduction, "list">, event: JsonObject, toolCallId: string): Entry {
   const parentId = textOf(event, "parentMessageId") ?? "";
   const parent = parentId === "" ? undefined : list.find(parentId);

@@ -1,17 +1,17 @@
 /**
- * What a session's events come to: the messages, the state and what the agent waits for, as an AG-UI
- * client shows them that saw every event. One definition, for the snapshots that clients join with,
- * for REST and for the inspector.
+ * The result of a session's events: the messages, the state and the pending interrupts, as an AG-UI
+ * client shows them after every event. The snapshots for joining clients, REST and the inspector
+ * all use this definition.
  *
- * It is the reducer of `@ag-ui/client` 1.0.0 (`defaultApplyEvents`), held against the original at
- * every event by test/property/agui-transcript.property.test.ts, in time that grows with the events
- * and not with their square: messages and tool calls are found by id, text is appended and never
- * copied, and patches change the state where it stands. Where it differs from 0.0.59, and what it
- * does that neither does, is in docs/ag-ui.md.
+ * This is the reducer of `@ag-ui/client` 1.0.0 (`defaultApplyEvents`), compared with the original
+ * at every event by test/property/agui-transcript.property.test.ts. Its time grows with the number
+ * of events and not with the square of that number: messages and tool calls are found by id, text
+ * is appended and never copied, and patches change the state in place. docs/ag-ui.md lists the
+ * differences from 0.0.59, and from both.
  *
- * Events come in canonical form: chunks expanded, THINKING_* as REASONING_*. Nothing that an event
- * holds makes it throw; an event that is not what its type should be, or of a type that changes
- * nothing (steps, subagents, CUSTOM, one it does not know), is passed over.
+ * Events arrive in canonical form: chunks expanded, THINKING_* as REASONING_*. No content of an
+ * event makes the reducer throw. The reducer skips an event that does not fit its type, and an
+ * event of a type that changes nothing (steps, subagents, CUSTOM, unknown types).
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 import { applyActivityDelta, applyActivitySnapshot } from "./activities.ts";
@@ -26,13 +26,13 @@ import { addArguments, addResult, endCall, setEncryptedValue, startCall } from "
 import { weightOf } from "./weight.ts";
 
 export interface TranscriptLimits {
-  /** What the state, or one activity, may come to weigh by patches (see weight.ts). */
+  /** The maximum weight of the state, or of one activity, after patches (see weight.ts). */
   readonly patchedBytesMax: number;
-  /** What all patches of the session may cost beyond their own text (see patched.ts). */
+  /** The total cost of all patches of the session beyond their own text (see patched.ts). */
   readonly patchCostBytesMax: number;
 }
 
-/** CopilotKit's client fails on a frame over 10 MiB; a state that is of use is far below this. */
+/** CopilotKit's client fails on a frame over 10 MiB; a useful state is far below this. */
 const LIMITS: TranscriptLimits = {
   patchedBytesMax: 64 * 1024 * 1024,
   patchCostBytesMax: 64 * 1024 * 1024,
@@ -40,7 +40,7 @@ const LIMITS: TranscriptLimits = {
 
 export class Transcript {
   readonly #reduction: Reduction;
-  /** What patches apply to: an empty object before the first snapshot, as for the clients. */
+  /** The target of patches: an empty object before the first snapshot, as for the clients. */
   #state: Patched;
   #stateIs: "none" | "set" | "too_large" = "none";
   #stateBytes = 0;
@@ -58,42 +58,42 @@ export class Transcript {
   }
 
   /**
-   * Of the newest event applied. What it gives may be changed by the next `apply`, and so has to be
-   * made a text, or copied, before that.
+   * The messages after the newest applied event. The next `apply` may change the returned objects,
+   * so serialise or copy them before it.
    */
   messages(): readonly JsonObject[] {
     return this.#reduction.list.toArray();
   }
 
-  /** Whether there is a message with this id. */
+  /** Whether a message with this id exists. */
   has(id: unknown): boolean {
     return this.#reduction.list.find(id) !== undefined;
   }
 
   /**
-   * Undefined when there is none: no event set it, or patches made more of it than may be, which only
-   * a STATE_SNAPSHOT ends. To be used like `messages()`.
+   * Undefined when there is no state: no event set it, or patches made it too large, which only a
+   * STATE_SNAPSHOT ends. The same rule as for `messages()` applies.
    */
   get state(): unknown {
     return this.#stateIs === "set" ? this.#state.value : undefined;
   }
 
-  /** Whether there is no state because patches made too much of it. */
+  /** True when there is no state because patches made it too large. */
   get isStateTooLarge(): boolean {
     return this.#stateIs === "too_large";
   }
 
-  /** What the agent asked and nobody has answered, as far as the log says. */
+  /** The agent's questions that the log has no answer for. */
   interrupts(): readonly JsonObject[] {
     return this.#interrupts;
   }
 
-  /** What it keeps of memory, as weight.ts estimates it. */
+  /** The memory it holds, as weight.ts estimates it. */
   get bytes(): number {
     return this.#reduction.list.bytes + this.#stateBytes + this.#interruptsBytes;
   }
 
-  /** Keeps parts of the event, and changes none. */
+  /** Keeps parts of the event, and changes no part of it. */
   apply(event: JsonObject): void {
     switch (event["type"]) {
       case "RUN_STARTED":
@@ -114,7 +114,8 @@ export class Transcript {
   }
 
   #startRun(event: JsonObject): void {
-    // What is answered weighs on until the run ends: to look at it again would be paid by no event.
+    // Answered interrupts keep their weight until the run ends: no event would pay for another look
+    // at them.
     this.#interrupts = afterRunStarted(this.#interrupts, event);
     const { input } = event;
     if (!isObject(input) || !Array.isArray(input["messages"])) return;

@@ -1,20 +1,20 @@
 /**
- * What a JSON value weighs: about the bytes of memory that it takes, cheap to count and the same every
- * time, so that what was added can be taken off again. Its text says little of that: `{},` has 3
- * characters and takes 64 bytes.
+ * The weight of a JSON value: about its bytes of memory. A weight is cheap to count and always the
+ * same, so an added weight can be subtracted again. The length of the JSON text is a poor measure:
+ * `{},` has 3 characters and takes 64 bytes.
  *
- * Held against the heap of V8 over lists of one kind of item (test/unit/agui-weight.test.ts): objects
- * that have a shape of their own each weigh 0.7 of what they take, everything else as much or more. A
- * character is 2 bytes, which it is in a text beyond Latin-1; that also bounds the JSON text, where a
- * character takes 6 (`\u0001`) at most.
+ * Compared with the heap of V8 over lists of one kind of item (test/unit/agui-weight.test.ts):
+ * objects that each have a shape of their own weigh 0.7 of their memory, all other values weigh as
+ * much or more. A character weighs 2 bytes, its size in a text beyond Latin-1. That also bounds the
+ * JSON text, where a character takes at most 6 (`\u0001`).
  */
 import { isObject } from "../../agui/json.ts";
 
-/** A value that shares nothing with the one it was copied from. */
+/** A value that shares nothing with its source. */
 export interface Copy {
   readonly value: unknown;
   readonly bytes: number;
-  /** Levels of containers; 0 for what is none. */
+  /** Levels of containers; 0 for a value that is not a container. */
   readonly depth: number;
 }
 
@@ -29,17 +29,20 @@ export function weightOf(value: unknown): Omit<Copy, "value"> {
   return tally;
 }
 
-/** What a container weighs more with this entry in it, the value of the entry aside. */
+/** The additional weight of a container with this entry, without the value of the entry. */
 export function entryBytes(key: string | number): number {
   return typeof key === "number" ? ITEM_BYTES : FIELD_BYTES + charBytes(key.length);
 }
 
-/** What so many characters more weigh in a text that is there. */
+/** The additional weight of an existing text with that many more characters. */
 export function charBytes(count: number): number {
   return count * 2;
 }
 
-/** What the object weighs more when the field has another value; undefined: it has no such field. */
+/**
+ * The additional weight of the object when the field gets another value; undefined: the object has
+ * no such field.
+ */
 export function changedBytes(
   field: string,
   { before, after }: { readonly before: unknown; readonly after: unknown },
@@ -107,7 +110,7 @@ function weigh(value: unknown, { tally, level }: Walk): void {
     return;
   }
   for (const [key, item] of Object.entries(value)) {
-    // What JSON leaves out is as good as not there.
+    // JSON leaves this value out, so it does not count.
     if (item === undefined) continue;
     tally.bytes += entryBytes(key);
     weigh(item, below);
