@@ -1,15 +1,16 @@
 /**
- * The input of AG-UI clients, which send all that they have: messages, state, tools. Next to nothing of
- * it is used, and their answers last; so it is received, parsed and let go of here.
+ * The input of AG-UI clients. They send everything they have: messages, state, tools. The service
+ * uses very little of it, and the answers last long. So the input is received, parsed and freed
+ * here.
  *
  *   received ── in the memory of its caller ──► weighed ──► parsed ──► reduced ──► the route, the answer
  *      └── 413 too large, 429 no room                │
  *                                                    └── 400 more structure than text
  *
- * - Weighed: what parsing costs goes by the values, and not by the bytes. 16 MiB of `{},` take 340 MB
- *   and 2.3 s to parse, the same of text 15 ms (Node 24). At the bound, the worst that was found, half a
- *   million objects of a key each of their own, take 92 MB and 1 s.
- * - Parsed and reduced in one go, so there is one parsed input at a time, whatever comes.
+ * - Weighed: the cost of parsing depends on the number of values, and not on the bytes. 16 MiB of
+ * `{},` take 340 MB and 2.3 s to parse; 16 MiB of text take 15 ms (Node 24). At the bound, the
+ * worst input found, half a million objects with one distinct key each, takes 92 MB and 1 s.
+ * - Parsed and reduced in one synchronous step, so at most one parsed input exists at a time.
  */
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
@@ -22,21 +23,22 @@ import { parse, receive } from "./plumbing/json-body.ts";
 
 export interface InputLimits {
   readonly bytesMax: number;
-  /** `{`, `[` and `,` outside of strings. */
+  /** The count of `{`, `[` and `,` outside of strings. */
   readonly marksMax: number;
 }
 
 export const INPUT_LIMITS: InputLimits = {
   /**
-   * Messages and state are at most a snapshot of 8 Mi characters each, with what a client adds; nothing
-   * that any client is known to send comes near it.
+   * Messages and state are at most a snapshot of 8 Mi characters each, plus additions of the
+   * client. No known client sends an input near this size.
    */
   bytesMax: 16 * 1024 * 1024,
-  // One in 17 bytes of the largest input. A message has four or more, and is longer than 68 bytes.
+  // One mark in 17 bytes of the largest input. A message has four or more marks, and is longer than
+  // 68 bytes.
   marksMax: 1_000_000,
 };
 
-/** Of a thread, a run or a version. */
+/** The limit of a thread id, a run id or a version. */
 const TEXT_CHARS_MAX = 1_024;
 
 export class AguiInputs {
@@ -46,7 +48,7 @@ export class AguiInputs {
     this.#limits = limits;
   }
 
-  /** From here on the routes of this plugin, and no others, are given reduced inputs. */
+  /** After this call the routes of this plugin, and no others, get reduced inputs. */
   serve(app: App): void {
     app.removeContentTypeParser("application/json");
     app.addContentTypeParser(
@@ -55,7 +57,7 @@ export class AguiInputs {
     );
   }
 
-  /** The messages of a reduced input, for as long as the answer lasts. */
+  /** Holds the messages of a reduced input for as long as the answer lasts. */
   keep(
     messages: readonly unknown[] | null | undefined,
     reply: FastifyReply,
@@ -83,7 +85,10 @@ const COMMA = 0x2c;
 const BRACE = 0x7b;
 const BRACKET = 0x5b;
 
-/** By bytes: UTF-8 has these nowhere else. What is no JSON is found when it is parsed. */
+/**
+ * Counts bytes: in UTF-8 these bytes occur in no other character. Invalid JSON is found by the
+ * parser.
+ */
 function checkMarks(bytes: Buffer, { marksMax }: InputLimits): void {
   let marks = 0;
   let isInString = false;
@@ -104,7 +109,7 @@ function isObject(value: unknown): value is Members {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** An input, or the envelope of one; all of it that is looked at, and what is wrong stays wrong. */
+/** An input, or the envelope of one: only the used fields. A wrong value stays wrong. */
 function reducedBody(body: unknown): unknown {
   if (!isObject(body)) return short(body, "the body");
   const { method, body: input } = body;
@@ -128,7 +133,7 @@ function reducedInput(input: Members, path: "" | "body."): Members {
   };
 }
 
-/** Of what should be a short text or is wrong anyhow. */
+/** For a value that should be a short text or is wrong in any case. */
 function short(value: unknown, field: string): unknown {
   if (Array.isArray(value)) return [];
   if (isObject(value)) return {};

@@ -1,7 +1,8 @@
 /**
- * A session as an AG-UI agent: `new HttpAgent({ url }).runAgent()` sends a RunAgentInput and reads events
- * until the answer ends. Its messages are not stored: what a user says is pushed as a message,
- * and an input that ends with a message which the session never had is refused.
+ * A session as an AG-UI agent: `new HttpAgent({ url }).runAgent()` sends a RunAgentInput and reads
+ * events until the answer ends. The messages of the input are not stored: a user's text must be
+ * pushed as a message, and an input that ends with a message which the session never had is
+ * refused.
  */
 import { z } from "zod";
 import type { AguiJoin } from "../conversation/join.ts";
@@ -46,7 +47,7 @@ const speedError = `must be a number from ${SPEED_MIN} to ${SPEED_MAX}`;
 const optionalText = z.string({ error: "must be a text" }).nullish();
 export const INPUT_ERROR = "must be an object, a RunAgentInput";
 
-/** Only what is used is looked at: clients of every version send what they have. */
+/** Only the used fields are checked: clients of every version send all they have. */
 export const runAgentInput = z.looseObject(
   {
     threadId: optionalText,

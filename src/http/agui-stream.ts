@@ -1,11 +1,11 @@
 /**
- * Events for AG-UI clients, and what they are told when their answer ends before its time.
+ * Events for AG-UI clients, and the last event of an answer that ends early.
  *
- * To a client an answer that ends is a run that ended, with or without RUN_FINISHED. So what ends one
- * early (the service stops, the session is deleted, the database fails) is told as a RUN_ERROR that is
- * not stored, with the reason for a code. Whoever asks again gets the session as it is by then. Between
- * two runs there is none to be taken for ended, and clients take no RUN_ERROR behind another: there it
- * is a comment.
+ * A client takes the end of an answer for the end of the run, with or without RUN_FINISHED. So when
+ * an answer ends early (the service stops, the session is deleted, the database fails), the client
+ * gets a RUN_ERROR that is not stored, with the reason as its code. A client that asks again gets
+ * the session in its newest state. Between two runs no run can be taken for ended, and clients
+ * accept no second RUN_ERROR. There the error is a comment.
  */
 import type { FastifyReply } from "fastify";
 import type { ServiceError } from "../base/errors.ts";

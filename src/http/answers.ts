@@ -1,11 +1,14 @@
-/** How routes answer, and what their documents say of it. */
+/** The answers of routes, and their description in the OpenAPI document. */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { PROBLEM_TYPE } from "./plumbing/problem.ts";
 
 export const JSON_TYPE = "application/json";
 
-/** Text that is JSON already. In bytes: to text fastify would add a charset, which JSON has not. */
+/**
+ * Sends text that is JSON already, as bytes: to text fastify would add a charset, which JSON does
+ * not have.
+ */
 export function sendJson(
   reply: FastifyReply,
   text: string,
@@ -37,7 +40,7 @@ const problem = (description: string) => ({
   content: { [PROBLEM_TYPE]: { schema: problemSchema } },
 });
 
-/** Of whoever may not come in, or not here. */
+/** The refusals of callers without a valid token, or without the right role. */
 export const DENIALS = {
   401: problem("No token, or one that is not accepted or has expired."),
   403: problem("The token's roles do not allow it."),

@@ -1,19 +1,21 @@
 /**
- * What CopilotKit's client (@copilotkit/core 1.75.0) asks of a runtime, as far as a ledger can answer:
- * which agents there are, and to be connected to one. The thread is the session. The agent may have any
- * name, because a session is one conversation, whoever asks for it; but a page only uses agents that
- * `info` has named, or that it registers itself (`registerProxiedAgent`). `default` is the one it asks
- * for when it was told none.
+ * The requests of CopilotKit's client (@copilotkit/core 1.75.0) to a runtime, as far as a ledger
+ * can answer them: the list of agents, and a connection to an agent. The thread is the session. The
+ * agent may have any name, because a session is one conversation for every agent name. But a page
+ * only uses agents that `info` has named, or that the page registers (`registerProxiedAgent`).
+ * Without a name the client asks for `default`.
  *
- * The answer to `connect` is that to any AG-UI client, but for what follows from one thing: the agent
- * counts as running, and a chat as busy, until the answer has ended (`connectWithoutEventVerification`).
+ * The answer to `connect` is the answer to any AG-UI client, with two differences. Both have one
+ * cause: the agent counts as running, and a chat as busy, until the answer has ended
+ * (`connectWithoutEventVerification`).
  *
- * - A session without a run, or one that is not there, is answered at once and with no event, as the
- *   runtime of CopilotKit's own does. A refusal would be shown to a user who opens an empty chat.
- * - Further runs are not waited for, unless the page says that it only watches. It does so by its
- *   `properties`, which come as forwardedProps: nothing else of the input is an app's to set.
+ * - A session without a run, or a session that does not exist, gets an empty answer at once, as
+ * from CopilotKit's own runtime. A refusal would be shown to a user who opens an empty chat.
+ * - The answer does not wait for further runs, unless the page states that it only watches. The
+ * page states it in its `properties`, which arrive as forwardedProps: an app can set nothing else
+ * of the input.
  *
- * A page that has one endpoint asks for the same in an envelope: `{ method, params, body }`.
+ * A page with a single endpoint sends the same requests in an envelope: `{ method, params, body }`.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
@@ -41,7 +43,7 @@ const AGENT = {
   description: "Shows the session that the thread names.",
 };
 
-/** All that the client reads, so that nothing is left to what it takes for granted. */
+/** Every field that the client reads, so that no default of the client applies. */
 const INFO = JSON.stringify({
   version: "1",
   mode: "sse",
@@ -94,7 +96,7 @@ interface Connecting {
   readonly request: FastifyRequest;
   readonly reply: FastifyReply;
   readonly input: Input;
-  /** Where the input is in the body. */
+  /** The path of the input in the body. */
   readonly path: "" | "body.";
 }
 
@@ -129,7 +131,7 @@ function askedBy(
   };
 }
 
-/** What else an app has there is its own. */
+/** Other properties belong to the app and are ignored. */
 function follows(properties: unknown): boolean {
   return (
     typeof properties === "object" &&
@@ -162,7 +164,7 @@ function inputIn(body: unknown): Input {
   );
 }
 
-/** How a chat sends what was typed into it. */
+/** A chat sends typed text with this request. */
 function refuseRun(): never {
   const message =
     "the ledger runs no agents, and what was typed is not stored: push it as a message of the session";

@@ -1,8 +1,9 @@
 /**
- * A session as a file: JSON lines, packed when the caller takes it so. It is sent as it is read, at the
- * caller's pace. What goes wrong on the way cannot be said any more, so the connection is reset: under
- * HTTP/1.1 the last chunk is missing, and under 1.0, where the end of the connection is the end of the
- * answer, only a reset tells a broken file from a whole one.
+ * A session as a file: JSON lines, compressed when the caller accepts gzip. The file is sent while
+ * the session is read, at the caller's pace. An error after the first chunk has no place in the
+ * answer, so the connection is reset. Under HTTP/1.1 the last chunk is then missing. Under 1.0,
+ * where the end of the connection is the end of the answer, only a reset distinguishes a broken
+ * file from a complete one.
  */
 import type { ServerResponse } from "node:http";
 import { Readable } from "node:stream";
@@ -32,10 +33,10 @@ export interface ExportParts {
 
 type StreamName = "events" | "messages";
 
-/** What an export holds beside the page that it reads: chunks of text, and what packs them. */
+/** The memory of an export beside its page: chunks of text, and the compressor. */
 const EXPORT_BYTES = 1024 * 1024;
 
-/** Lines are handed on together: a chunk of the transfer each would cost more than the line. */
+/** Lines are sent together: a transfer chunk for each line would cost more than the line. */
 const CHUNK_CHARS = 64 * 1024;
 
 export function exportRoutes({ exports, log }: ExportParts): (app: App) => void {
@@ -51,7 +52,7 @@ export function exportRoutes({ exports, log }: ExportParts): (app: App) => void 
       const context = callContextOf(request);
       if (context.memory?.mayAnswer(EXPORT_BYTES) === false) throw serverBusy();
       const chunks = chunksOf(linesOf[stream](id, context));
-      // What is refused is an error answer, and no file that breaks off.
+      // A refusal is an error answer, and never an incomplete file.
       const first = await chunks.next();
       try {
         await send(request, reply, { fileName: fileNameOf(id, stream), first, chunks });
@@ -87,7 +88,7 @@ interface Body {
   readonly chunks: AsyncGenerator<string, void>;
 }
 
-/** Resolves when all of it has left; rejects when not, with the connection reset. */
+/** Resolves when the whole body was sent; rejects otherwise, after a reset of the connection. */
 async function send(request: FastifyRequest, reply: FastifyReply, body: Body): Promise<void> {
   const packed = acceptsGzip(request.headers["accept-encoding"]);
   void reply.hijack();
@@ -122,7 +123,8 @@ async function* resettingOnError(body: Body, response: ServerResponse): AsyncGen
     response.socket?.resetAndDestroy();
     throw error;
   } finally {
-    await body.chunks.return(); // A reader that left after the first chunk never came to the others.
+    // If the reader left after the first chunk, `yield*` never ran, so the generator is ended here.
+    await body.chunks.return();
   }
 }
 
@@ -157,7 +159,10 @@ function oneLine(json: string): string {
   return json.replaceAll(/[\r\n]+/g, " ");
 }
 
-/** Ids are `[A-Za-z0-9._:-]`; not every file system takes a colon, and a name in front hides no dot. */
+/**
+ * Ids are `[A-Za-z0-9._:-]`. Not every file system accepts a colon, and the prefix prevents a
+ * leading dot.
+ */
 function fileNameOf(sessionId: string, stream: StreamName): string {
   return `session-${sessionId.replaceAll(":", "_")}.${stream}.jsonl`;
 }

@@ -51,8 +51,8 @@ export function historyRoutes({ handlers }: HistoryRouteParts): (app: App) => vo
 }
 
 /**
- * What is around the items is what older clients expect of a list: it begins a page of its own at its
- * cursor, so `page` is 1, and `size` is how many items are here.
+ * The fields around the items are those that older clients expect of a list. Each list starts a
+ * page of its own at its cursor, so `page` is 1, and `size` is the number of items.
  */
 function historyJson(
   { page, total }: EventHistory,

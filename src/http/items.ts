@@ -1,7 +1,7 @@
 /**
- * Rows as HTTP's older clients know them: snake_case, numbers as JSON numbers, times with microseconds.
- * Written out as text, because a JSON number has as many digits as it has: JSON.stringify takes no
- * bigint, and a seq above 2^53 - 1 must not be rounded on its way out.
+ * Rows in the form of HTTP's older clients: snake_case, numbers as JSON numbers, times with
+ * microseconds. The JSON is written as text: JSON.stringify takes no bigint, and a seq above 2^53 -
+ * 1 must not be rounded. A JSON number may have any number of digits.
  */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { z } from "zod";
@@ -10,7 +10,7 @@ import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 
 const NANOS_PER_MICRO = 1_000;
 
-/** Documents what `seqText` writes; JavaScript reads it right up to 2^53 - 1. */
+/** Documents the output of `seqText`; JavaScript reads it exactly up to 2^53 - 1. */
 export const seqNumber = z.bigint().meta({ type: "integer", format: "int64", minimum: 0 });
 export const timeText = z.string().meta({ format: "date-time" });
 
@@ -42,7 +42,7 @@ export const eventItemSchema = z
   })
   .meta({ id: "Event" });
 
-/** JSON text. */
+/** The result is JSON text. */
 export function messageItem(message: SessionMessage): string {
   return jsonObject({
     id: JSON.stringify(message.id),
@@ -54,7 +54,7 @@ export function messageItem(message: SessionMessage): string {
   });
 }
 
-/** JSON text. */
+/** The result is JSON text. */
 export function eventItem(event: SessionEvent): string {
   return jsonObject({
     id: JSON.stringify(event.id),
@@ -69,7 +69,7 @@ export function eventItem(event: SessionEvent): string {
   });
 }
 
-/** An object of fields that are JSON text already; one that is undefined is not there. */
+/** An object of fields that are JSON text already; an undefined field is left out. */
 export function jsonObject(fields: Readonly<Record<string, string | undefined>>): string {
   let text = "";
   for (const [name, value] of Object.entries(fields)) {
@@ -86,7 +86,7 @@ function timeJson(time: Timestamp | undefined): string | undefined {
   return time === undefined ? undefined : `"${rfc3339Of(time)}"`;
 }
 
-/** With microseconds, always six digits, so that texts compare as times do. */
+/** With microseconds, always six digits, so that texts sort as times do. */
 export function rfc3339Of({ seconds, nanos }: Timestamp): string {
   const whole = new Date(Number(seconds) * 1_000).toISOString().slice(0, -".000Z".length);
   const micros = Math.floor(nanos / NANOS_PER_MICRO);

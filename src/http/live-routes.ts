@@ -1,14 +1,14 @@
 /**
  * The two watches of the contract as server-sent events. An event's id is its number, so the
- * Last-Event-ID of a client that comes back is its cursor; it wins over `after_seq`, because an
- * EventSource asks for the same URL each time.
+ * Last-Event-ID of a returning client is its cursor. That cursor wins over `after_seq`, because an
+ * EventSource requests the same URL each time.
  *
- *   messages   from the beginning, or behind the cursor
- *   events     from now on, or behind the cursor: each event as it was pushed, byte for byte but for
- *              line breaks between tokens, also one that no version of AG-UI knows
+ *   messages   from the beginning, or after the cursor
+ *   events     from now on, or after the cursor: each event as it was pushed, byte for byte except
+ *              line breaks between tokens; also events that no version of AG-UI knows
  *
- * Frames of the watch that are no rows have no id: they are comments, or with `state_frames` events
- * named `watch_state`. The first of them is there at once, or the watch was refused.
+ * Frames of the watch that are not rows have no id: they are comments, or with `state_frames`
+ * events named `watch_state`. The first one is sent at once, unless the watch is refused.
  */
 import { create } from "@bufbuild/protobuf";
 import type { FastifyReply, FastifyRequest } from "fastify";
@@ -46,14 +46,17 @@ export interface LiveQuery {
   readonly state_frames: boolean;
 }
 
-/** What a follower may say; read here and not by the framework, which would name it in lower case. */
+/**
+ * The headers that a watching client may send; read here and not by the framework, which would name
+ * them in lower case in errors.
+ */
 export const liveHeaders = z.looseObject({
   "last-event-id": z.string().optional().meta({
     description: "Of a stream: only what has a higher number. The id that was seen last.",
   }),
 });
 
-/** What a follower may ask for; the messages' route, which is JSON as well, has more beside it. */
+/** The query parameters of a watch; the messages' route, which also answers JSON, has more. */
 export const liveParameters = {
   after_seq: seqParameter("Only what has a higher number. A stream: Last-Event-ID wins over it."),
   state_frames: flagParameter(
@@ -126,13 +129,17 @@ async function followEvents(parts: LiveParts, following: Following): Promise<voi
   );
   const frames = framesOf(rows, ({ payload }) => payload, {
     named: query.state_frames,
-    // Or a client that loses the stream before its first event would begin at a later now.
+    // Without this, a client that loses the stream before its first event would start at a later
+    // "now".
     place: cursor.seq === undefined ? afterSeq : undefined,
   });
   await sendEventStream(reply, context, cursor.naming(frames), parts);
 }
 
-/** The number that "now" is; 0 of a session that is not there yet, which the watch waits for or refuses. */
+/**
+ * The number that "now" means; 0 for a session that does not exist yet, which the watch waits for
+ * or refuses.
+ */
 async function headOf(
   { handlers }: LiveParts,
   sessionId: string,
@@ -174,7 +181,7 @@ function stateFrame(
   return { event: "watch_state", data: `{"state":"${state}","seq":${seq}}` };
 }
 
-/** The names of the contract's enum, without what its values share. */
+/** The names of the contract's enum, without the common prefix of its values. */
 const STATE_NAMES: Readonly<Record<number, string>> = {
   [WatchState.CATCHING_UP]: "CATCHING_UP",
   [WatchState.LIVE]: "LIVE",
@@ -182,9 +189,9 @@ const STATE_NAMES: Readonly<Record<number, string>> = {
 };
 
 interface Cursor {
-  /** Undefined: the caller said none. */
+  /** Undefined: the caller gave no cursor. */
   readonly seq: bigint | undefined;
-  /** Lets errors name what the caller knows the cursor by. */
+  /** Makes errors name the cursor as the caller knows it. */
   naming(frames: AsyncGenerator<SseFrame>): AsyncGenerator<SseFrame>;
 }
 

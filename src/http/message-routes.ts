@@ -1,4 +1,4 @@
-/** The conversation: read as an array, or as a stream by whoever asks for one, and written to. */
+/** The conversation: read as an array, or as a stream on request, and written to. */
 import { isUtf8 } from "node:buffer";
 import { create } from "@bufbuild/protobuf";
 import type { FastifyReply, FastifyRequest } from "fastify";
@@ -35,11 +35,11 @@ export type StreamMessages = (following: {
   readonly query: LiveQuery;
 }) => Promise<void>;
 
-/** What an empty event_type stands for: a person writes from a browser. */
+/** The meaning of an empty event_type: a person writes from a browser. */
 const DEFAULT_TYPE = "user";
 const LIMIT = { fallback: 100, max: 1_000 };
 const NO_TEXT = { field: "idempotency_key", description: "idempotency_key must be UTF-8" };
-/** As the events' stream refuses it: whoever asks for so many expects an end. */
+/** The same refusal as for the events' stream: a caller that sets a limit expects an end. */
 const NO_LIMIT = { field: "limit", description: "limit must not be given for a stream" };
 
 export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): (app: App) => void {
@@ -69,14 +69,15 @@ export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): 
         idempotencyKey: keyOf(request.headers["idempotency-key"]),
       });
       const message = await handlers.pushSessionMessage(asked, callContextOf(request));
-      // The first answer again, 201 too: a retry is not to be handled as another case by its caller.
+      // A retry gets the first answer again, also 201: its caller must not have to handle another
+      // case.
       if (message.deduplicated) void reply.header("idempotent-replayed", "true");
       return sendJson(reply, messageItem(message), { status: 201 });
     });
   };
 }
 
-/** Node reads headers as Latin-1; the key is UTF-8, so that it is the same key over gRPC. */
+/** Node reads headers as Latin-1; the key is UTF-8, so it equals the same key over gRPC. */
 function keyOf(header = ""): string {
   const bytes = Buffer.from(header, "latin1");
   if (!isUtf8(bytes)) throw invalidArgument([NO_TEXT]);

@@ -1,4 +1,4 @@
-/** The OpenAPI document, made of the routes' own schemas, so that it cannot say what they do not. */
+/** The OpenAPI document, made from the routes' own schemas, so that the two cannot differ. */
 import swagger from "@fastify/swagger";
 import { createJsonSchemaTransform, jsonSchemaTransformObject } from "fastify-type-provider-zod";
 import { z } from "zod";
@@ -7,7 +7,7 @@ import { answer, DENIALS, sendJson } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { NO_QUERY } from "./parameters.ts";
 
-/** Before the routes: it listens to their registration. */
+/** Call this before the routes: it listens to their registration. */
 export function describeRoutes(app: App): void {
   void app.register(swagger, {
     openapi: {
@@ -19,7 +19,7 @@ export function describeRoutes(app: App): void {
       },
       servers: [{ url: "/" }],
       components: { securitySchemes: { bearer: { type: "http", scheme: "bearer" } } },
-      // A service that has no tokens asks for none.
+      // A service without tokens needs no authentication.
       security: [{ bearer: [] }, {}],
     },
     convertConstToEnum: false,
@@ -29,9 +29,9 @@ export function describeRoutes(app: App): void {
 }
 
 /**
- * Zod leaves the default out where text is read as something else, as of every parameter that has one.
- * In place of the plug-in's own way with what JSON Schema cannot say, of which one is used here: an
- * answer that is undefined has no content.
+ * Zod omits the default from the schema of a parameter that is parsed from text; this adds it. It
+ * replaces the plug-in's own handling of types that JSON Schema cannot express. We use one of them:
+ * an undefined answer has no content.
  */
 function describe({
   zodSchema,
@@ -45,7 +45,7 @@ function describe({
   if (zodSchema instanceof z.ZodUndefined) jsonSchema.type = "null";
 }
 
-/** Each schema is described twice, as it is read and as it is written; nothing of ours is both. */
+/** Each schema is described twice, as input and as output; ours are only ever one of the two. */
 function withoutUnused<D extends object>(document: D): D {
   const text = JSON.stringify(document);
   return JSON.parse(text, function (this: unknown, key: string, value: unknown) {

@@ -1,6 +1,6 @@
 /**
- * The private port: `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus. It holds
- * no session data and needs no framework; one that every route of the API will want can come with it.
+ * The private port: `/healthz`, `/readyz` and `/metrics`, for orchestrators and Prometheus. The
+ * port serves no session data and needs no framework.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { packageVersion } from "../observability/version.ts";
@@ -12,12 +12,14 @@ import { close, listen, SERVERS } from "../transport/listen.ts";
 interface OpsDeps {
   readonly log: Log;
   readonly metrics: Metrics;
-  /** What is not ready, each with its reason; none, and traffic may come. */
+  /**
+   * The parts that are not ready, each with its reason. When the list is empty, traffic may come.
+   */
   readonly notReady: () => Promise<readonly string[]>;
 }
 
 export interface OpsServer extends Unit {
-  /** `host:port`, once started with the port that was taken. */
+  /** `host:port`, after the start with the port that was taken. */
   readonly address: string;
 }
 
@@ -27,7 +29,7 @@ interface Answer {
   readonly body: string;
 }
 
-/** An orchestrator asks every few seconds; an answer that takes longer is a no. */
+/** An orchestrator asks every few seconds; a check that takes longer counts as "not ready". */
 const READY_LIMIT_MS = 2_000;
 const HEADERS_LIMIT_MS = 5_000;
 const REQUEST_LIMIT_MS = 10_000;

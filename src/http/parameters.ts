@@ -1,36 +1,36 @@
 /**
- * The parameters of the routes, read and described in one place. A query parameter is text; what does
- * not read as its kind is refused by name, and one that is written twice comes as an array and is no
- * text. The descriptions go to the OpenAPI document.
+ * The parameters of the routes, parsed and described in one place. A query parameter is text. A
+ * value that does not parse is refused by name. A repeated parameter arrives as an array and is
+ * refused too. The descriptions go into the OpenAPI document.
  */
 import { z } from "zod";
 import { SESSION_ID_BYTES_MAX, SESSION_ID_PATTERN } from "../base/ids.ts";
 
 const SEQ_MAX = 2n ** 63n - 1n;
 const DIGITS = /^\d{1,19}$/;
-/** RFC 3339, section 5.6: a zone is not optional. What is finer than a microsecond is cut off. */
+/** RFC 3339, section 5.6: a zone is required. Digits finer than a microsecond are cut off. */
 const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$/i;
-/** Read on for a better word to the caller only. */
+/** Matched only for a better error message. */
 const ENDS_WITHOUT_ZONE = /T\d\d:\d\d(?::\d\d(?:\.\d*)?)?$/i;
 const PLUS_BECAME_SPACE = /T[\d:.]+ \d\d:?\d\d$/i;
 const MICROS_PER_MS = 1_000n;
-/** 0001-01-01T00:00:00Z to the last microsecond of 9999, what PostgreSQL is told. */
+/** 0001-01-01T00:00:00Z to the last microsecond of 9999, the range sent to PostgreSQL. */
 const MICROS_MIN = -62_135_596_800_000_000n;
 const MICROS_MAX = 253_402_300_799_999_999n;
 
-/** As the document has it. */
+/** The schema of the OpenAPI document. */
 export const SESSION_ID = {
   pattern: SESSION_ID_PATTERN,
   minLength: 1,
   maxLength: SESSION_ID_BYTES_MAX,
 } as const;
 
-/** The form is the handlers' to check, so that every door says the same about it. */
+/** The handlers check the form, so that gRPC and HTTP give the same errors. */
 export const sessionParams = z.object({
   id: z.string().meta({ description: "The session.", ...SESSION_ID }),
 });
 
-/** A parameter that nobody knows is refused: most often it is another one, mistyped. */
+/** An unknown parameter is refused: most often it is a mistyped one. */
 export const NO_QUERY = z.strictObject({});
 
 export function seqParameter(description: string) {
@@ -51,7 +51,7 @@ export function countParameter(description: string, limits: CountLimits) {
     .meta({ description, default: limits.fallback });
 }
 
-/** For a route that has to know whether it was given; the fallback is only described. */
+/** For a route that must know whether the parameter was given; the fallback is only described. */
 export function optionalCountParameter(description: string, { fallback, max }: CountLimits) {
   const error = `must be a whole number from 1 to ${max}`;
   return z

@@ -12,7 +12,7 @@ export interface RunRouteParts {
   readonly runs: RunsHandlers;
 }
 
-/** Two payloads are read for each, of up to 3 MiB. */
+/** Each run takes a read of two payloads, of up to 3 MiB. */
 const LIMIT = { fallback: 100, max: 100 };
 
 export function runRoutes({ runs }: RunRouteParts): (app: App) => void {

@@ -63,10 +63,12 @@ export interface HttpParts {
   readonly exports: ExportHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
   readonly authorizer: Authorizer;
-  /** Started before; without it nothing is encrypted. */
+  /** Started before this server; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
   readonly tracer?: Tracer | undefined;
-  /** What is held for callers, by both servers; absent: one of its own. */
+  /**
+   * The memory held for callers, shared by both servers; when absent, this server makes its own.
+   */
   readonly memory?: FairShare | undefined;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -80,19 +82,19 @@ export interface HttpOptions {
   readonly connectionsMax: number;
   readonly heartbeatMs: number;
   readonly logRequests: LoggedRequests;
-  /** How long requests under way may take to finish when the server stops. */
+  /** The time that requests in progress may take to finish when the server stops. */
   readonly stopLimitMs: number;
   readonly limits?: HttpLimits;
 }
 
 export interface HttpServer extends Unit {
-  /** `host:port`, once started with the port that was taken. */
+  /** `host:port`, after the start with the port that was taken. */
   readonly address: string;
 }
 
 const API_PREFIX = "/api/ambient/v1";
 
-/** Answers that have left may still be on their way to the kernel. */
+/** Sent answers may still be on their way to the kernel. */
 const LAST_BYTES_LIMIT_MS = 200;
 
 export function createHttpServer(parts: HttpParts, options: HttpOptions): HttpServer {
@@ -169,7 +171,7 @@ class FastifyServer implements HttpServer {
       this.#log.warn({ requests: this.#openRequests.count }, "requests cut at the stop limit");
     }
     this.#listener.closeIdle();
-    // What is left has no answer under way, or one that was cut off above.
+    // The remaining connections have no answer in progress, or one that was cut off above.
     await isDoneWithin(connectionsClosed, LAST_BYTES_LIMIT_MS);
     this.#listener.cut();
     await Promise.all([connectionsClosed, answered]);

@@ -23,7 +23,7 @@ export interface SessionRouteParts {
   >;
 }
 
-/** What has a value in every session is there when it is empty too. */
+/** A field that every session has is present even when it is empty. */
 const EMITTED = { alwaysEmitImplicit: true } as const;
 
 const PAGE_MAX = 100_000;

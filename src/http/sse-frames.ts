@@ -1,42 +1,45 @@
 /**
- * Server-sent events as text (https://html.spec.whatwg.org/multipage/server-sent-events.html). A parser
- * ends a line at CR, LF and CR LF; we write LF only, because the clients of AG-UI (0.0.59 and 1.0.0) cut
- * frames at LF LF and lines at LF, and know no other. Both kinds join `data:` lines with LF. So the
- * format cannot carry a CR: a line break in `data`, of whichever kind, comes out as LF. Between the
- * tokens of a JSON text that is one and the same white space, and inside its strings there is none.
+ * Server-sent events as text (https://html.spec.whatwg.org/multipage/server-sent-events.html). A
+ * parser ends a line at CR, LF and CR LF. We write LF only, because the clients of AG-UI (0.0.59
+ * and 1.0.0) cut frames at LF LF and lines at LF, and at nothing else. Both kinds of parsers join
+ * `data:` lines with LF. So the format cannot carry a CR: every line break in `data` arrives as LF.
+ * Between the tokens of a JSON text every line break is equal white space, and JSON strings contain
+ * none.
  */
 export type SseFrame = SseEvent | SsePlace | SseComment;
 
 export interface SseEvent {
-  /** What the client says in Last-Event-ID when it comes back. Without one, the id before stands. */
+  /** A returning client sends this in Last-Event-ID. Without one, the previous id stays. */
   readonly id?: string;
-  /** The name that listeners ask for; without one it is `message`. AG-UI clients do not look at it. */
+  /** The name for listeners; without one it is `message`. AG-UI clients ignore it. */
   readonly event?: string;
-  /** How long an EventSource is to wait before it connects again. */
+  /** The time that an EventSource waits before it connects again. */
   readonly retryMs?: number;
-  /** As bytes it is one line in UTF-8, and is written as it is: many streams may be sent the same ones. */
+  /**
+   * Bytes are one line of UTF-8 and are written unchanged: many streams may share the same bytes.
+   */
   readonly data: string | Uint8Array;
 }
 
 /**
- * An id without an event: a parser keeps it and hands nothing on. It tells where a stream begins that
- * has sent nothing yet, so that a client which loses it then comes back to that place.
+ * An id without an event: a parser keeps the id and emits nothing. It marks the start of a stream
+ * that has sent nothing yet, so that a client that loses the stream comes back to that place.
  */
 export interface SsePlace {
   readonly id: string;
   readonly data?: undefined;
 }
 
-/** For proxies, people and tools; no client hands it on. */
+/** For proxies, people and tools; clients do not emit it. */
 export interface SseComment {
   readonly comment: string;
 }
 
 const LINE_BREAK = /\r\n|\r|\n/;
-/** U+0000 too: with one in it, a parser ignores an id. */
+/** U+0000 too: a parser ignores an id that contains it. */
 const NOT_IN_A_FIELD = /[\r\n\0]/;
 
-/** What is written for it, one after the other, with the empty line that ends it. */
+/** The parts to write, one after the other, with the empty line at the end. */
 export function frameParts(frame: SseFrame): readonly (string | Uint8Array)[] {
   if ("comment" in frame) return [`${fieldLines("", frame.comment)}\n`];
   if (frame.data === undefined) return [`id: ${oneLine("id", frame.id)}\n\n`];
@@ -49,12 +52,12 @@ export function frameParts(frame: SseFrame): readonly (string | Uint8Array)[] {
   return [`${head}data: `, data, "\n\n"];
 }
 
-/** What a stream begins with. */
+/** The beginning of a stream. */
 export function openingText(retryMs: number): string {
   return `${retryLine(retryMs)}\n`;
 }
 
-/** The space is taken off by the parser, so a line that begins with one of its own keeps it. */
+/** The parser removes one space, so a line that begins with its own space keeps it. */
 function fieldLines(field: string, text: string): string {
   if (!LINE_BREAK.test(text)) return `${field}: ${text}\n`;
   return text

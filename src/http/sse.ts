@@ -1,24 +1,25 @@
 /**
- * Answers a request with server-sent events, at the pace of whoever reads them.
+ * Answers a request with server-sent events, at the pace of the reader.
  *
  *   waiting for the first frame ── it is there ──► open ── source ends, fails, stops ──► ending ──► over
  *        │ the source throws                         │                                     │
  *        ▼                                           └────────── the client left ──────────┘
  *   an error answer, by the framework
  *
- * - The first frame decides the status: a watch that is refused is a 4xx or 503, and no 200 that ends.
- *   Headers wait for it, so a source that has nothing to send yet begins with a comment.
- * - The source is asked for the next frame when the connection has room again (`write() === false` is
- *   waited for), so a client that does not read holds one frame and what the socket buffers, and its
- *   source stands still. It gets no heartbeats either: they would wait in that buffer too. What it
- *   holds is charged to its caller, and it is cut when nothing leaves for UNREAD_LIMIT_MS.
- * - A client that keeps up never makes the source wait; so the others get a turn of the event loop
- *   every few milliseconds.
- * - An error later cannot change the status: it is sent as the last event, and the stream ends as
- *   streams do. One that is cut off without it was cut off by the network.
- * - The source is given up by its `return`, which runs its `finally`. A source that waits for something
- *   does not see that: it must also watch the signal of the context, which is aborted when the client
- *   leaves and, with a ServiceError for a reason, when the service stops.
+ * - The first frame decides the status: a refused watch is a 4xx or 503, and never a 200 that ends.
+ * The headers wait for the first frame, so a source without data begins with a comment.
+ * - The source is asked for the next frame when the connection has room again (a `write() ===
+ * false` is waited for). So a client that does not read holds one frame and the socket's buffer,
+ * and its source stands still. That client gets no heartbeats either: they would wait in the same
+ * buffer. The held bytes are charged to the caller, and the stream is cut when no byte leaves for
+ * UNREAD_LIMIT_MS.
+ * - A fast client never makes the source wait; so other work gets a turn of the event loop every
+ * few milliseconds.
+ * - A later error cannot change the status: it is sent as the last event, and the stream ends
+ * normally. A stream that ends without it was cut by the network.
+ * - The source is ended by its `return`, which runs its `finally`. A source that waits for a
+ * promise does not see that. It must also watch the signal of the context, which is aborted when
+ * the client leaves and, with a ServiceError as the reason, when the service stops.
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyReply } from "fastify";
@@ -37,28 +38,32 @@ export interface EventStreamOptions {
   readonly metrics: Pick<Metrics, "sseStreams">;
   readonly log: Log;
   readonly unsent: UnsentFrames;
-  /** From one write to the comment that says the stream lives. */
+  /** The time from one write to the comment that shows that the stream lives. */
   readonly heartbeatMs: number;
-  /** What an error after the first frame is told with; without it an event named `error`. */
+  /**
+   * Makes the frame of an error after the first frame; without it the frame is an event named
+   * `error`.
+   */
   readonly failure?: (error: ServiceError) => SseFrame;
 }
 
 const HEADERS = {
   "content-type": "text/event-stream; charset=utf-8",
   "cache-control": "no-cache",
-  "x-accel-buffering": "no", // nginx would collect the stream and pass it on in blocks of 4 or 8 KiB.
+  // nginx would collect the stream and pass it on in blocks of 4 or 8 KiB.
+  "x-accel-buffering": "no",
 };
 
-/** Between these, by chance: clients of a service that restarts do not all come back at once. */
+/** A random time between these two: clients of a restarting service must not all return at once. */
 const RETRY_MIN_MS = 500;
 const RETRY_MAX_MS = 2_000;
 
-/** What a client that does not read may take of a stop, before its connection is cut. */
+/** The time that a client that does not read may delay a stop, before its connection is cut. */
 const LAST_WRITE_LIMIT_MS = 1_000;
 
 /**
- * Resolves when the stream is over and the source has run its `finally`. Rejects, having answered
- * nothing, with what the source throws before its first frame: the route hands that on.
+ * Resolves when the stream is over and the source has run its `finally`. Rejects, without an
+ * answer, with the error that the source throws before its first frame: the route passes it on.
  */
 export async function sendEventStream(
   reply: FastifyReply,
@@ -92,9 +97,9 @@ export async function sendEventStream(
 }
 
 class OpenStream {
-  /** Nothing more can be sent. */
+  /** True when nothing more can be sent. */
   hasEnded = false;
-  /** The last byte has left, or the connection is gone. */
+  /** Resolves when the last byte was sent, or the connection is gone. */
   readonly closed: Promise<void>;
   readonly #options: EventStreamOptions;
   readonly #response: ServerResponse;
@@ -116,12 +121,12 @@ class OpenStream {
       options.metrics.sseStreams.dec({ route });
       resolve();
     };
-    // Of a client that left while the first frame was made, this is already past.
+    // If the client left before the first frame, the close event has passed already.
     if (reply.raw.closed) onClose();
     else reply.raw.once("close", onClose).on("drain", () => this.#room?.resolve());
   }
 
-  /** From here on the answer is ours: no hook of the framework sees what is sent. */
+  /** From here on this code writes the answer: no hook of the framework sees it. */
   open(reply: FastifyReply): void {
     void reply.hijack();
     if (this.hasEnded) return;
@@ -133,7 +138,7 @@ class OpenStream {
     this.#response.write(openingText(retryMs));
   }
 
-  /** Resolves when there is room for the next. */
+  /** Resolves when there is room for the next frame. */
   async send(frame: SseFrame): Promise<void> {
     if (this.hasEnded) return;
     this.#heartbeat.refresh();
@@ -156,7 +161,7 @@ class OpenStream {
     this.#response.end();
   }
 
-  /** What is no ServiceError is a defect. */
+  /** Anything that is not a ServiceError is a defect. */
   fail(cause: unknown): void {
     const error = ServiceError.from(cause);
     if (error.code === "internal" && !isAbort(cause)) {
@@ -165,7 +170,9 @@ class OpenStream {
     this.end((this.#options.failure ?? errorEvent)(error));
   }
 
-  /** A connection would be kept for further requests, which a service that stops does not take. */
+  /**
+   * Node would keep the connection for further requests, which a stopping service does not take.
+   */
   stop(reason: unknown): void {
     const { socket, closed } = this.#response;
     if (closed) return;
@@ -184,8 +191,8 @@ class OpenStream {
   }
 
   /**
-   * Node makes bytes of a text, and holds them until they have left; of bytes it makes no others. For a
-   * text it takes three bytes a character for that, whatever they are.
+   * Node encodes a text to bytes, and holds them until they are sent; given bytes are not copied.
+   * For a text Node allocates three bytes per character, for any text.
    */
   #write(frame: SseFrame): void {
     for (const part of frameParts(frame)) {
@@ -205,7 +212,7 @@ class OpenStream {
   }
 }
 
-/** Below it a text that Node makes bytes of costs less than a Buffer. */
+/** Below this length, a text that Node encodes costs less than a Buffer. */
 const LARGE_TEXT_CHARS = 16 * 1024;
 
 const PING: SseFrame = { comment: "ping" };
@@ -214,12 +221,13 @@ function errorEvent(error: ServiceError): SseFrame {
   const { retryAfterMs: retryMs } = error;
   const data = JSON.stringify(problemOf(error));
   const retry = retryMs === undefined ? {} : { retryMs };
-  // The number that the client has may be another row's by now: it comes back to the beginning.
+  // The client's number may belong to another row by now: its next connection starts at the
+  // beginning.
   const id = error.reason === "CURSOR_BEYOND_HEAD" ? { id: "0" } : {};
   return { event: "error", data, ...id, ...retry };
 }
 
-/** What timers and streams of Node reject with when their signal is aborted. */
+/** The error with which Node's timers and streams reject when their signal is aborted. */
 function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === "AbortError";
 }

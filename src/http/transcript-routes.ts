@@ -1,4 +1,4 @@
-/** The conversation as an AG-UI client would show it, as data or to read. */
+/** The conversation as an AG-UI client would show it, as data or as readable text. */
 import { z } from "zod";
 import { serverBusy } from "../auth/caller-memory.ts";
 import type { TranscriptHandlers } from "../conversation/transcript-reads.ts";
@@ -12,7 +12,7 @@ export interface TranscriptRouteParts {
   readonly transcripts: TranscriptHandlers;
 }
 
-/** The text is put together, and then made bytes of, as many as three to a character. */
+/** The text is joined, and then encoded in up to three bytes per character. */
 const COPIED_PER_CHAR = 4;
 
 const READABLE = {
@@ -28,7 +28,7 @@ export function transcriptRoutes({ transcripts }: TranscriptRouteParts): (app: A
       const asked = { sessionId: id, upToSeq };
       const context = callContextOf(request);
       const transcript = await transcripts.readTranscript(asked, context);
-      // Before a copy of it is made, which its caller may not read.
+      // Counted before a copy is made that the caller may never read.
       const { messagesText, stateText = "", interruptsText } = transcript;
       const chars = messagesText.length + stateText.length + interruptsText.length;
       if (context.memory?.mayAnswer(chars * COPIED_PER_CHAR) === false) throw serverBusy();

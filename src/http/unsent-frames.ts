@@ -5,13 +5,13 @@ import type { SseFrame } from "./sse-frames.ts";
 const HELD_PER_CHAR = 3;
 
 /**
- * Frames that clients have not taken yet, in the memory of their callers. Bytes that many streams are sent
- * are counted once: for the first stream that holds them, and when it lets go, for the next.
+ * Frames that clients have not taken yet, charged to their callers. Bytes that many streams share
+ * are counted once: for the first stream that holds them, and after it for the next one.
  */
 export class UnsentFrames {
   readonly #shared = new Map<Uint8Array, Set<CallMemory>>();
 
-  /** A stream stands still with it. False: there is no room. */
+  /** The stream stands still with this frame. False: there is no room. */
   hold(frame: SseFrame, memory: CallMemory): boolean {
     const data = "comment" in frame ? frame.comment : (frame.data ?? "");
     if (typeof data === "string") return memory.answer(data.length * HELD_PER_CHAR);
@@ -21,7 +21,7 @@ export class UnsentFrames {
     return holders.size > 1 || memory.answer(data.length);
   }
 
-  /** It goes on, or is gone. */
+  /** The stream continues, or is gone. */
   taken(frame: SseFrame, memory: CallMemory): void {
     memory.answer(0);
     if ("comment" in frame || !(frame.data instanceof Uint8Array)) return;

@@ -1,7 +1,8 @@
 /**
- * Whether an answer may be packed with gzip, by an Accept-Encoding (RFC 9110, section 12.5.3). It is
- * when gzip is taken at least as gladly as no packing. What cannot be read counts as not taken; where
- * nothing is taken at all the answer goes out unpacked, as the section says it should.
+ * Whether an answer may be compressed with gzip, by an Accept-Encoding (RFC 9110, section 12.5.3).
+ * It may when the weight of gzip is at least that of no compression. A part that cannot be parsed
+ * counts as not accepted. When no encoding is accepted at all, the answer goes out uncompressed, as
+ * the section recommends.
  */
 export function acceptsGzip(header: string | undefined): boolean {
   if (header === undefined) return false;

@@ -2,9 +2,9 @@ const EVENT_STREAM = "text/event-stream";
 const JSON_TYPES = ["application/json", "application/*", "*/*"];
 
 /**
- * Whether a resource that is JSON as well is to be answered as a stream of events: when that is named
- * and JSON is not named above it. `*` in place of a name is no wish for an answer without an end, and
- * at the same weight a name wins over it.
+ * Whether a resource with a JSON form is answered as a stream of events: when the header names the
+ * stream and does not name JSON with a higher weight. A `*` is no request for an answer without an
+ * end, and at the same weight a name wins over it.
  */
 export function wantsEventStream(accept: string | undefined): boolean {
   if (accept === undefined) return false;
@@ -17,7 +17,10 @@ export function wantsEventStream(accept: string | undefined): boolean {
   return named === "application/json" ? stream > json : stream >= json;
 }
 
-/** RFC 9110, section 12.5.1: media ranges with weights from 0 to 1. What cannot be read weighs nothing. */
+/**
+ * RFC 9110, section 12.5.1: media ranges with weights from 0 to 1. A part that cannot be parsed
+ * weighs nothing.
+ */
 function weightsOf(accept: string): ReadonlyMap<string, number> {
   const weights = new Map<string, number>();
   for (const range of accept.split(",")) {

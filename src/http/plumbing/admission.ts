@@ -1,8 +1,8 @@
 /**
- * Who asks, and may they ask this: before anything else of a request is read. A route is held against
- * the table here, so that a caller who may not use it learns that and nothing about its parameters; the
- * handlers hold each call against the same table again, as they do for gRPC. A route that the table does
- * not have is not served.
+ * Authenticates and authorises a caller before any other part of a request is read. The route is
+ * checked against the table here, so a caller without the right learns that and nothing about its
+ * parameters. The handlers check each call against the same table again, as they do for gRPC. A
+ * route without a row in the table is not served.
  *
  * The type of a message is in its body, and decides which role may push it. So before the body is read,
  * only a caller that may push no message at all is refused. The handler looks at the session: a caller
@@ -16,9 +16,9 @@ import { ANONYMOUS, type Principal } from "../../auth/principal.ts";
 import { checkSessionId } from "../../contract/session-id.ts";
 
 export interface Admission {
-  /** A route that is to be served; throws when the table does not have it. */
+  /** Announces a route; throws when the table does not have it. */
   expect(method: string, url: string): void;
-  /** Answers, at once or later, for whom the request is; throws or rejects when it may not go on. */
+  /** Returns the caller, at once or later; throws or rejects when the request may not continue. */
   admit(request: FastifyRequest): Principal | Promise<Principal>;
 }
 
@@ -60,20 +60,20 @@ function servedBy(method: string, url: string): Served {
   return served;
 }
 
-/** One of the two pushes, and one that the roles allow if there is one. */
+/** One of the two pushes; one that the roles allow, if there is one. */
 function pushOf({ roles }: Principal): Action {
   const maySpeakForUsers = roles.some((role) => ALLOWED["message.push.user"].includes(role));
   return maySpeakForUsers ? "message.push.user" : "message.push.other";
 }
 
-/** As they came, name and value in turn: of several Node keeps the first, and nobody would see the others. */
+/** All values, with names and values alternating: of several headers Node keeps only the first. */
 function authorizationOf(rawHeaders: readonly string[]): readonly string[] {
   return rawHeaders.filter(
     (_value, index) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === "authorization",
   );
 }
 
-/** Undefined where there is none, or the route will say what is wrong with it. */
+/** Undefined where there is no id, or where the route will refuse the id. */
 function sessionIdIn(params: unknown): string | undefined {
   if (typeof params !== "object" || params === null || !("id" in params)) return undefined;
   const { id } = params;

@@ -1,6 +1,6 @@
 /**
- * fastify as this service has it: what every request passes before its route, and what every error
- * becomes. Route files are plugins of the `App` that comes out of here.
+ * fastify with the settings of this service: the steps of every request before its route, and the
+ * form of every error. Route files are plugins of this `App`.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import {
@@ -41,7 +41,7 @@ import { checkQuery, parseQuery } from "./query.ts";
 import { refusalOf } from "./refusals.ts";
 import { type RequestRecords, UNKNOWN_ROUTE } from "./request-records.ts";
 
-/** What route files are given: fastify, whose schemas are Zod's. */
+/** The type that route files get: fastify with Zod schemas. */
 export type App = FastifyInstance<
   RawServerDefault,
   RawRequestDefaultExpression,
@@ -54,16 +54,22 @@ export interface AppParts {
   readonly openRequests: OpenRequests;
   readonly records: RequestRecords;
   readonly admission: Admission;
-  /** Only this machine can reach the service, so a request for another name is a trick of a browser. */
+  /**
+   * Only this machine can reach the service, so a request for another host name is an attack by DNS
+   * rebinding.
+   */
   readonly isOnLoopback: boolean;
   readonly serverFactory: FastifyServerFactory;
-  /** Absent: one of its own. */
+  /** When absent, the server makes its own. */
   readonly memory?: CallerMemory | undefined;
 }
 
 const MEMORY_BYTES_MAX = 256 * 1024 * 1024;
 
-/** A path parameter is bounded by the request line; that a session id is too long is for the handlers to say. */
+/**
+ * The request line already bounds a path parameter; the handlers report that a session id is too
+ * long.
+ */
 const PARAMETER_CHARS_MAX = 16 * 1024;
 
 export function createApp(parts: AppParts, options: { readonly requestBytesMax: number }): App {
@@ -71,7 +77,7 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
     serverFactory: parts.serverFactory,
     bodyLimit: options.requestBytesMax,
     trustProxy: false,
-    return503OnClosing: false, // A hook says it, as a problem.
+    return503OnClosing: false, // A hook answers 503 instead, as a problem.
     routerOptions: {
       caseSensitive: true,
       ignoreTrailingSlash: false,
@@ -91,7 +97,8 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
   }).withTypeProvider<ZodTypeProvider>();
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
-  // JSON is all that is read: a page of another origin can post a form or plain text without asking.
+  // Only JSON is accepted: a page of another origin can post a form or plain text without
+  // permission.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(
     "application/json",
@@ -154,20 +161,21 @@ function serveAll(app: App, { openRequests, records, admission, ...parts }: AppP
     const error = refusalOf(cause);
     servedRequestOf(request).refusedBy = error;
     // fastify would close the connection of a body that it does not read. A client that still sends
-    // then finds it reset, and never reads why; left open, Node reads on and throws away.
+    // then gets a reset, and never reads the reason. With an open connection, Node reads the rest
+    // and drops it.
     void reply.removeHeader("connection");
     if (LEFT_BODY.has(error.reason) && !request.raw.complete) leaveBody(request.raw, reply.raw);
     sendProblem(reply, error);
   });
 }
 
-/** Why a body is not even thrown away, but its connection closed … */
+/** The reasons for which the rest of the body is not read; the connection is closed … */
 const LEFT_BODY: ReadonlySet<ErrorReason> = new Set([
   "UNAUTHENTICATED",
   "PERMISSION_DENIED",
   "SERVER_BUSY",
 ]);
-/** … when its caller had time to read the answer. */
+/** … after this time, in which the caller can read the answer. */
 const LEFT_BODY_LIMIT_MS = 1_000;
 
 function leaveBody(request: IncomingMessage, response: ServerResponse): void {
@@ -181,7 +189,7 @@ function lengthOf(payload: unknown): number {
   return typeof payload === "string" || Buffer.isBuffer(payload) ? payload.length : 0;
 }
 
-/** In bytes: to text fastify would add a charset, which JSON has not. */
+/** Sent as bytes: to text fastify would add a charset, which JSON does not have. */
 function sendProblem(reply: FastifyReply, error: ServiceError): void {
   const body = Buffer.from(JSON.stringify(problemOf(error)));
   void reply.code(statusOf(error)).headers(problemHeaders(error)).type(PROBLEM_TYPE).send(body);
@@ -211,7 +219,10 @@ function record(
   });
 }
 
-/** In the path, or as CopilotKit's client says it: the thread, in the path, the body or its envelope. */
+/**
+ * The id from the path, or from a request of CopilotKit's client: the thread in the path, the body
+ * or its envelope.
+ */
 function sessionIdOf({ params, body }: FastifyRequest): string | undefined {
   const input = memberOf(body, "body") ?? body;
   const named = [memberOf(params, "id"), memberOf(params, "thread"), memberOf(input, "threadId")];

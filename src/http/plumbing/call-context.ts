@@ -1,6 +1,7 @@
 /**
- * What a request is to the handlers: a call with a signal. It ends with its answer, or when the caller
- * left; a stream also ends when the service stops, and its signal then says so in its reason.
+ * A request as the handlers see it: a call with a signal. The call ends with its answer, or when
+ * the caller leaves. A stream also ends when the service stops, and the reason of its signal then
+ * says so.
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyRequest } from "fastify";
@@ -13,7 +14,7 @@ import type { Span } from "../../observability/trace.ts";
 /** The objects of Node and the framework that a request has beside its bytes: an estimate. */
 const REQUEST_BYTES = 16 * 1024;
 
-/** Where fastify keeps it. */
+/** The name of the property on fastify's request. */
 export const SERVED_REQUEST = "servedRequest";
 
 export class ServedRequest implements CallContext {
@@ -24,13 +25,16 @@ export class ServedRequest implements CallContext {
   #isStream = false;
   #principal: Principal = ANONYMOUS;
   #memory: CallMemory | undefined;
-  /** Ends what reads the body. */
+  /** Ends the reading of the body. */
   onCut: ((error: ServiceError) => void) | undefined;
   span: Span | undefined;
-  /** Why it was refused, for the record. */
+  /** The refusal, for the record. */
   refusedBy: ServiceError | undefined;
 
-  /** `stopping` tells a request that becomes a stream while the service stops that it may not. */
+  /**
+   * `stopping` returns the error for a request that would become a stream during a stop of the
+   * service.
+   */
   constructor(stopping: () => ServiceError | undefined) {
     this.#stopping = stopping;
   }
@@ -39,13 +43,13 @@ export class ServedRequest implements CallContext {
     return this.#principal;
   }
 
-  /** Before the route is asked. */
+  /** Set before the route runs. */
   madeBy(principal: Principal): void {
     this.#principal = principal;
     this.#memory?.madeBy(principal);
   }
 
-  /** Its memory is counted from here on; false: there is no room for one more. */
+  /** Counts its memory from here on; false: there is no room for one more. */
   heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
     this.#memory = connection.call((error) => this.#cut(error, response));
     this.#memory.begin(REQUEST_BYTES);
@@ -64,14 +68,14 @@ export class ServedRequest implements CallContext {
     return this.#isStream;
   }
 
-  /** Made when somebody asks for it; most requests are over before anybody could wait on it. */
+  /** Made on first use; most requests are over before any code could wait on it. */
   get signal(): AbortSignal {
     this.#controller ??= new AbortController();
     if (this.#abortedBy !== undefined) this.#controller.abort(this.#abortedBy);
     return this.#controller.signal;
   }
 
-  /** It has no end of its own, so a stop has to end it. */
+  /** A stream has no end of its own, so a stop must end it. */
   becomeStream(): void {
     const stopping = this.#stopping();
     if (stopping !== undefined) throw stopping;
@@ -79,24 +83,29 @@ export class ServedRequest implements CallContext {
     this.working(false);
   }
 
-  /** A handler does what cannot be taken back, or is done with it. */
+  /** True while a handler does work that cannot be undone. */
   working(isWorking: boolean): void {
     if (this.#memory !== undefined) this.#memory.charge.canEnd = !isWorking;
   }
 
-  /** The service stops, or the caller's token did; what has an end of its own goes on to it. */
+  /**
+   * The service stops, or the caller's token has ended. A request with an end of its own runs to
+   * it.
+   */
   stop(reason: ServiceError): void {
     if (this.#isStream) this.#abort(reason);
   }
 
-  /** The answer has left, whole or not. */
+  /** The answer is complete, or the connection is gone. */
   closed(wasLeft: boolean): void {
     this.#hasEnded = true;
     this.#memory?.release();
     if (wasLeft) this.#abort(new ServiceError("cancelled", "CANCELLED", "the caller left"));
   }
 
-  /** Its caller holds the most, and others need the room. What is said already cannot be unsaid. */
+  /**
+   * This caller holds the most memory, and others need it. A started answer cannot be taken back.
+   */
   #cut(error: ServiceError, response: ServerResponse): void {
     const canTell = this.#isStream ? !response.writableNeedDrain : !response.headersSent;
     this.refusedBy ??= error;
@@ -114,17 +123,20 @@ export class ServedRequest implements CallContext {
   }
 }
 
-/** Each request of an app that `serveCalls` was called with has one. */
+/** Every request of an app with `serveCalls` has one. */
 export function servedRequestOf(request: FastifyRequest): ServedRequest {
   return request.getDecorator<ServedRequest>(SERVED_REQUEST);
 }
 
-/** The context of a request that will have its answer, whether the service stops or not. */
+/** The context of a request that gets its answer even during a stop of the service. */
 export function callContextOf(request: FastifyRequest): CallContext {
   return servedRequestOf(request);
 }
 
-/** The context of a stream: a stop of the service ends it. Throws when the service is stopping already. */
+/**
+ * The context of a stream: a stop of the service ends it. Throws when the service is already
+ * stopping.
+ */
 export function streamContextOf(request: FastifyRequest): CallContext {
   const served = servedRequestOf(request);
   served.becomeStream();

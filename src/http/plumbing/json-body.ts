@@ -1,4 +1,4 @@
-/** Bodies: JSON in UTF-8, and nothing else. */
+/** Request bodies: JSON in UTF-8, and nothing else. */
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { serverBusy } from "../../auth/caller-memory.ts";
@@ -8,13 +8,13 @@ import { servedRequestOf } from "./call-context.ts";
 import { placeOfMistake } from "./json-place.ts";
 import { HttpRefusal } from "./problem.ts";
 
-/** Room for a body that has just begun. */
+/** The first buffer of a body. */
 const BODY_BYTES_MIN = 1_024;
 
-/** A body as it is parsed: the bytes, the text that is made of them, and what is made of the text. */
+/** The memory of a parsed body per byte: the bytes, their text, and the parsed value. */
 const PARSED_PER_BYTE = 3;
 
-/** Reads a body, in the memory of its caller, and parses it. */
+/** Reads a body, counted in the memory of its caller, and parses it. */
 export async function readBody(
   request: FastifyRequest,
   payload: IncomingMessage,
@@ -34,8 +34,9 @@ export function parse(request: Pick<FastifyRequest, "headers">, bytes: Buffer): 
 }
 
 /**
- * Pieces are copied together as they come: each is an object otherwise, and a transfer in chunks of a
- * byte makes a hundred bytes of one. What is refused in the middle is read on and thrown away, by Node.
+ * Copies the pieces together as they arrive: each piece is an object otherwise, and a transfer in
+ * chunks of one byte would turn one byte into a hundred. Node reads and drops the rest of a body
+ * that is refused in the middle.
  */
 export function receive(
   request: FastifyRequest,
@@ -75,7 +76,7 @@ export function receive(
   return promise;
 }
 
-/** Doubled, so that a byte is copied twice at most on the average. */
+/** Doubled, so that on average a byte is copied at most twice. */
 function roomFor(bytes: number): number {
   let roomBytes = BODY_BYTES_MIN;
   while (roomBytes < bytes) roomBytes *= 2;
@@ -88,10 +89,10 @@ function tooLarge(): ServiceError {
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** Its two spellings; JSON in any other encoding is none, by RFC 8259, section 8.1. */
+/** The two spellings of UTF-8; RFC 8259, section 8.1, allows no other encoding. */
 const UTF_8 = /^utf-?8$/i;
 
-/** As fastify calls a parser; no bytes are no body, whatever the header says. */
+/** In the form of a fastify parser; an empty body counts as absent, with any header. */
 export function readJson(
   { headers }: Pick<FastifyRequest, "headers">,
   bytes: Buffer,
@@ -150,7 +151,7 @@ function givenTwice(key: string): ServiceError {
   return invalidArgument([{ field: key, description }]);
 }
 
-/** Where it breaks off, and never what is there: V8 quotes the body in its messages. */
+/** Names the place of the mistake, and never the text there: V8 quotes the body in its messages. */
 function notJson(where: string | undefined): ServiceError {
   const description = `the body is not valid JSON${where === undefined ? "" : `: ${where}`}`;
   return invalidArgument([{ field: "", description }]);

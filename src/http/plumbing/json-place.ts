@@ -1,14 +1,14 @@
 /**
- * Where a text stops being JSON. V8 tells it for most mistakes, and for an unexpected token it quotes
- * the text instead. Then it is looked for: up to that place every beginning of the text is refused only
- * because it ends, and beyond it for the mistake, so halving finds it in as many parses as the length
- * has bits.
+ * Finds the place where a text stops being JSON. V8 names the place for most mistakes, but for an
+ * unexpected token it quotes the text instead. Then a binary search finds the place. A prefix that
+ * ends before the mistake fails only because it ends too early, and a longer prefix fails because
+ * of the mistake. So the search takes as many parses as the length has bits.
  */
 
-/** Above this much it is not looked for: 17 parses of this are some milliseconds. */
+/** The longest text that is searched: 17 parses of this size take some milliseconds. */
 const LOOKED_FOR_CHARS_MAX = 64 * 1024;
 
-/** Of a text that JSON.parse refuses; undefined where it would cost too much. */
+/** For a text that JSON.parse refuses; undefined where the search would cost too much. */
 export function placeOfMistake(text: string): string | undefined {
   const told = positionIn(messageOf(text));
   if (told === undefined && text.length > LOOKED_FOR_CHARS_MAX) return undefined;
@@ -30,7 +30,7 @@ function lookFor(text: string): number {
   return low;
 }
 
-/** What is whole counts too: more might follow. */
+/** A complete prefix counts too: more might follow. */
 function endsTooEarly(text: string): boolean {
   const message = messageOf(text);
   if (message === undefined || message === "Unexpected end of JSON input") return true;

@@ -5,7 +5,10 @@ interface Known {
   readonly methods: Set<string>;
 }
 
-/** What is served, so that a wrong method can be told from a wrong path, which the framework cannot. */
+/**
+ * The served routes, to distinguish a wrong method from a wrong path, which the framework cannot
+ * do.
+ */
 export class KnownRoutes {
   readonly #byUrl = new Map<string, Known>();
 
@@ -15,7 +18,7 @@ export class KnownRoutes {
     for (const one of [method].flat()) known.methods.add(one);
   }
 
-  /** Of a request that no route takes: 405 where another method would have been taken, else 404. */
+  /** For a request without a route: 405 where another method exists, else 404. */
   refusalOf(method: string, url: string): HttpRefusal {
     const path = url.split("?", 1)[0] ?? "";
     const methods = [...this.#byUrl.values()]
@@ -32,7 +35,7 @@ export class KnownRoutes {
   }
 }
 
-/** Of a path as it is registered: text, `:name` for a segment, `*` for all that is left. */
+/** For a registered path: text, `:name` for a segment, `*` for the rest. */
 function patternOf(url: string): RegExp {
   const source = url
     .split("/")

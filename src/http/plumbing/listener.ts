@@ -1,6 +1,6 @@
 /**
- * The HTTP server below the framework: where it listens, what it bounds, and what it says to bytes
- * that never become a request. Those are answered on the socket, as problems like all others.
+ * The HTTP server below the framework: its address, its limits, and its answers to bytes that never
+ * become a request. Those answers are written to the socket, as problems like all others.
  */
 import {
   createServer,
@@ -23,7 +23,10 @@ import { serveTls, tlsServerOptions } from "../../transport/tls-server.ts";
 import type { HttpLimits } from "./limits.ts";
 import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
 
-/** Requests of one connection that wait for their answers. Hardly any client sends a second one. */
+/**
+ * Requests of one connection that wait for their answers. Hardly any client sends a second one
+ * early.
+ */
 const UNANSWERED_MAX = 16;
 
 export interface ListenerOptions {
@@ -32,9 +35,9 @@ export interface ListenerOptions {
 }
 
 export interface ListenerParts {
-  /** Bytes were refused before they were a request. */
+  /** Called when bytes were refused before they became a request. */
   readonly refused: (error: ServiceError) => void;
-  /** Started before; without it nothing is encrypted. */
+  /** Started before this server; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
   readonly log: Log;
   readonly metrics: TransportMetrics;
@@ -43,7 +46,7 @@ export interface ListenerParts {
 
 export class Listener {
   readonly #server: Server;
-  /** The answer that each connection is in, or was in last. */
+  /** The current or last answer of each connection. */
   readonly #answers = new WeakMap<Socket, ServerResponse>();
   readonly #unanswered = new WeakMap<Socket, number>();
   readonly #parts: ListenerParts;
@@ -61,13 +64,13 @@ export class Listener {
     this.#server.on("checkExpectation", (_request, response) => this.#refuseExpectation(response));
   }
 
-  /** As the framework wants it, which makes the handler. */
+  /** In the form the framework wants; the framework makes the handler. */
   serving(handle: RequestListener): Server {
     this.#handle = handle;
     return this.#server;
   }
 
-  /** Resolves with the address that was taken. */
+  /** Resolves with the bound address. */
   async listen(address: string): Promise<string> {
     const { tls, ...parts } = this.#parts;
     if (tls !== undefined && this.#server instanceof TlsServer) {
@@ -76,12 +79,12 @@ export class Listener {
     return listen(this.#server, { address, what: SERVERS.http });
   }
 
-  /** Takes no new connection and lets idle ones go; resolves when all are gone. */
+  /** Takes no new connection and closes idle ones; resolves when all are closed. */
   close(): Promise<void> {
     return close(this.#server);
   }
 
-  /** Connections that became idle since `close`. */
+  /** Closes connections that became idle since `close`. */
   closeIdle(): void {
     this.#server.closeIdleConnections();
   }
@@ -90,7 +93,7 @@ export class Listener {
     this.#server.closeAllConnections();
   }
 
-  /** Node hands over what is in a packet, a thousand requests if they are there, and waits for none. */
+  /** Node emits every request in a packet at once, even a thousand, without waiting for answers. */
   #mayAsk(socket: Socket, response: ServerResponse): boolean {
     const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
     this.#unanswered.set(socket, unanswered);
@@ -109,7 +112,8 @@ export class Listener {
     if (!isSocket(socket)) return;
     const error = refusalOf(cause);
     const answer = this.#answers.get(socket);
-    // In the middle of an answer nothing can be said: it would be read as part of it.
+    // In the middle of an answer an error cannot be sent: the client would read it as part of the
+    // answer.
     const isSaying = answer !== undefined && answer.headersSent && !answer.writableFinished;
     if (isReset(cause) || !socket.writable || isSaying) {
       socket.destroy();
@@ -139,14 +143,14 @@ function newServer(
     requestTimeout: limits.requestLimitMs,
     keepAliveTimeout: limits.keepAliveMs,
     connectionsCheckingInterval: limits.checkIntervalMs,
-    requireHostHeader: false, // Node would answer without a body; a hook does, with one.
+    requireHostHeader: false, // Node would answer without a body; a hook answers with one.
   };
   return tls === undefined
     ? createServer(options, handle)
     : createTlsServer({ ...options, ...tlsServerOptions(tls) }, handle);
 }
 
-/** What every answer has. */
+/** The headers of every answer. */
 export const SAFE = { "cache-control": "no-store", "x-content-type-options": "nosniff" } as const;
 
 /** Codes of Node's HTTP parser: https://nodejs.org/api/errors.html and llhttp's HPE_*. */

@@ -3,8 +3,8 @@ import { ServiceError } from "../../base/errors.ts";
 import type { ServedRequest } from "./call-context.ts";
 
 /**
- * The requests that are being answered, so that a stop can end the streams, turn new requests away and
- * wait for what still runs. A request counts until its answer has left, or its caller.
+ * The requests in progress, so that a stop can end the streams, refuse new requests and wait for
+ * the others. A request counts until its answer is sent, or its caller has left.
  */
 export class OpenRequests {
   readonly #open = new Set<ServedRequest>();
@@ -15,7 +15,7 @@ export class OpenRequests {
     return this.#open.size;
   }
 
-  /** Why nothing new is taken; undefined while the service runs. */
+  /** The error for new requests; undefined while the service runs. */
   get stopping(): ServiceError | undefined {
     return this.#stopping;
   }
@@ -29,7 +29,7 @@ export class OpenRequests {
     this.#settle();
   }
 
-  /** Ends the streams of those who may not go on. */
+  /** Ends the streams whose callers may not continue. */
   endRefused(refusalOf: (principal: Principal) => ServiceError | undefined): void {
     for (const request of this.#open) {
       if (!request.isStream) continue;
@@ -38,7 +38,7 @@ export class OpenRequests {
     }
   }
 
-  /** Ends the streams; resolves when every answer has left. */
+  /** Ends the streams; resolves when every answer was sent. */
   close(): Promise<void> {
     this.#stopping = new ServiceError(
       "unavailable",

@@ -1,6 +1,6 @@
 /**
- * Our errors as RFC 9457 says them. `type` stands at `about:blank`: the status says what kind of
- * problem it is, and `reason`, the same word that gRPC callers get, says which one.
+ * Our errors in the form of RFC 9457. `type` is always `about:blank`: the status gives the kind of
+ * problem, and `reason`, the same word that gRPC callers get, gives the exact one.
  */
 import { STATUS_CODES } from "node:http";
 import {
@@ -16,13 +16,13 @@ export interface Problem {
   readonly type: "about:blank";
   readonly title: string;
   readonly status: number;
-  /** Not said of a defect. */
+  /** Absent for a defect. */
   readonly detail: string | undefined;
   readonly reason: ErrorReason;
   readonly violations: readonly Violation[] | undefined;
 }
 
-/** A refusal that only HTTP knows: its status is not the one that its code has elsewhere. */
+/** A refusal that only HTTP has: its status differs from the usual status of its code. */
 export class HttpRefusal extends ServiceError {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -50,10 +50,12 @@ export class HttpRefusal extends ServiceError {
   }
 }
 
-/** Nobody reads it: the caller left. It is in logs and metrics, as nginx writes it. */
+/**
+ * The caller left, so no one reads this status. It is for logs and metrics, with nginx's number.
+ */
 export const CLIENT_CLOSED_REQUEST = 499;
 
-/** The one place where our errors become HTTP's. */
+/** The one place where our error codes become HTTP statuses. */
 export const HTTP_STATUS = {
   cancelled: CLIENT_CLOSED_REQUEST,
   invalid_argument: 400,
@@ -72,9 +74,9 @@ export const HTTP_STATUS = {
 } as const satisfies Record<ErrorCode, number>;
 
 /**
- * `overloaded` is also what a thing is that is too large, and that has a status of its own. 413 is about
- * what the caller sent. A transcript is too large whoever asks, and a client that tries 429 and 5xx again
- * is not to.
+ * `overloaded` also covers objects that are too large, and those have a status of their own. 413 is
+ * for requests that are too large. A transcript is too large for every caller, so its status must
+ * not make clients retry, as 429 and 5xx do.
  */
 const STATUS_OF_REASON: Partial<Record<ErrorReason, number>> = {
   PAYLOAD_TOO_LARGE: 413,
@@ -84,7 +86,7 @@ const STATUS_OF_REASON: Partial<Record<ErrorReason, number>> = {
 
 const VIOLATIONS_MAX = 16;
 
-/** The contract's fields by the names that HTTP callers know them by, where those differ. */
+/** The names that HTTP callers use for the contract's fields, where those differ. */
 export type FieldNames = Readonly<Record<string, string>>;
 
 const FIELD_NAMES: FieldNames = {
@@ -99,7 +101,7 @@ export function statusOf(error: ServiceError): number {
   return STATUS_OF_REASON[error.reason] ?? HTTP_STATUS[error.code];
 }
 
-/** What the caller may read of an error. */
+/** The part of an error that the caller may read. */
 export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
   const status = statusOf(error);
   const violations = error.violations.slice(0, VIOLATIONS_MAX).map(({ field, description }) => ({
@@ -116,7 +118,7 @@ export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
   };
 }
 
-/** What goes with the answer besides its body. */
+/** The headers of the answer. */
 export function problemHeaders(error: ServiceError): Readonly<Record<string, string>> {
   const headers = {
     ...(error instanceof HttpRefusal ? error.headers : {}),
@@ -126,7 +128,10 @@ export function problemHeaders(error: ServiceError): Readonly<Record<string, str
   return { ...headers, "retry-after": String(Math.ceil(error.retryAfterMs / 1_000)) };
 }
 
-/** Descriptions begin with the name of their field; with an index or a path behind it, it stays one. */
+/**
+ * Descriptions begin with the name of their field; an index or a path after the name stays
+ * unchanged.
+ */
 function renamed(text: string, names: FieldNames): string {
   const name = /^[a-z_]+/.exec(text)?.[0] ?? "";
   const known = Object.hasOwn(names, name) ? names[name] : undefined;

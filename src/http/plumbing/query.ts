@@ -1,7 +1,7 @@
-/** The query string, read strictly: what was mistyped must not silently become something else. */
+/** The query string, parsed strictly: a mistyped parameter must not silently become another one. */
 import { invalidArgument, type ServiceError } from "../../base/errors.ts";
 
-/** A parameter that is there twice is an array. */
+/** A repeated parameter is an array. */
 export type Query = Record<string, string | string[]>;
 
 /** Parameters of one request; no route has a tenth of them, but `event_type` may repeat. */
@@ -9,7 +9,7 @@ const PARAMETERS_MAX = 256;
 
 export function parseQuery(text: string): Query {
   const query: Query = {};
-  // A name that is a property of every object must not find it.
+  // A parameter named like a property of every object must not find that property.
   Object.setPrototypeOf(query, null);
   for (const [name, value] of pairsOf(text)) {
     const known = query[name];
@@ -20,7 +20,7 @@ export function parseQuery(text: string): Query {
   return query;
 }
 
-/** The parser has no way to refuse; what is not encoded as it should be is refused before the route. */
+/** The parser cannot refuse, so a badly encoded query is refused before the route. */
 export function checkQuery(url: string): ServiceError | undefined {
   const start = url.indexOf("?");
   if (start < 0) return undefined;

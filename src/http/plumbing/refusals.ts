@@ -1,4 +1,4 @@
-/** What the framework throws, as errors that the caller may read. */
+/** Turns errors of the framework into errors that the caller may read. */
 import { hasZodFastifySchemaValidationErrors } from "fastify-type-provider-zod";
 import { invalidArgument, ServiceError, type Violation } from "../../base/errors.ts";
 import { HttpRefusal } from "./problem.ts";
@@ -22,7 +22,7 @@ const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
     new HttpRefusal(400, "the body is not as long as Content-Length says"),
   FST_ERR_BAD_URL: () => new HttpRefusal(400, "the path is not URL-encoded UTF-8"),
   FST_ERR_MAX_PARAM_LENGTH: () => new HttpRefusal(414, "the path is too long"),
-  // The connection went while the body was read.
+  // The connection closed while the body was read.
   ECONNRESET: () =>
     new HttpRefusal(400, "the caller left", { code: "cancelled", reason: "CANCELLED" }),
 };
@@ -35,7 +35,7 @@ export function refusalOf(cause: unknown): ServiceError {
   return known === undefined ? ServiceError.from(cause) : known();
 }
 
-/** Zod's issues by the names of the parameters; what nobody asked for is named one by one. */
+/** Zod's issues by the names of the parameters; each unknown parameter is named separately. */
 function violationsOf(
   errors: readonly {
     readonly instancePath: string;
@@ -62,7 +62,7 @@ function unknownKeys({ keyword, params }: SchemaError): readonly string[] {
   return Array.isArray(keys) ? keys.map(String) : [];
 }
 
-/** Our own messages go on after the name; Zod's are sentences. */
+/** Our own messages continue after the name; Zod's are whole sentences. */
 function descriptionOf(field: string, message: string): string {
   const name = field === "" ? "the body" : field;
   return /^(?:must|is) /.test(message) ? `${name} ${message}` : `${name}: ${message}`;

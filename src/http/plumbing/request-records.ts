@@ -7,26 +7,26 @@ import type { Metrics } from "../../observability/metrics.ts";
 import type { Span, Tracer } from "../../observability/trace.ts";
 import { problemOf, statusOf } from "./problem.ts";
 
-/** A session id is at most this long; what a caller sent in its place may be anything. */
+/** A valid session id is at most this long; a caller may send any text in its place. */
 const SESSION_ID_LOGGED_CHARS_MAX = 128;
 
 const FIELD_LOGGED_CHARS_MAX = 128;
 
-/** Of a request that fits no route. */
+/** The route of a request that fits no route. */
 export const UNKNOWN_ROUTE = "unknown";
 const UNKNOWN_METHOD = "unknown";
 
-/** Which ends of requests are in the log at its usual level; streams and defects always are. */
+/** Which ended requests the log has at its usual level; streams and defects are always logged. */
 export type LoggedRequests = "all" | "failures";
 
 export interface RequestEnd {
   readonly method: string;
-  /** The pattern, never the path. */
+  /** The pattern, and never the path. */
   readonly route: string;
   readonly status: number;
   readonly startedMs: number;
   readonly isStream: boolean;
-  /** The caller went before the answer had left whole. */
+  /** True when the caller left before the whole answer was sent. */
   readonly wasLeft: boolean;
   readonly sessionId: string | undefined;
   readonly error: ServiceError | undefined;
@@ -41,9 +41,9 @@ export interface RecordDeps {
 }
 
 /**
- * One record a request, in the log, in the metrics and at the end of its span, written when its answer
- * has left. As of gRPC calls: never a payload, nor a message of an error, which may quote one, nor a path
- * or a query; and of failures so many a second.
+ * Writes one record per request, to the log, the metrics and the end of its span, when its answer
+ * was sent. As for gRPC calls, a record never has a payload, an error message (which may quote a
+ * payload), a path or a query. The number of failure lines per second is limited.
  */
 export class RequestRecords {
   readonly #deps: RecordDeps;
@@ -84,7 +84,7 @@ export class RequestRecords {
     const durationMs = clock.monotonicMs() - end.startedMs;
     metrics.httpRequests.inc({ route, method, status });
     metrics.httpSeconds.observe({ route }, durationMs / 1_000);
-    // A caller who left was refused nothing.
+    // A caller who left was not refused.
     if (error !== undefined && error.code !== "cancelled") metrics.refused(error.reason);
     const level = error === undefined ? this.#okLevel(end) : this.#failureLevel(end, error);
     if (!log.isLevelEnabled(level) || !this.#hasLine(level, end)) return;
@@ -100,7 +100,7 @@ export class RequestRecords {
     log[level](record, "request");
   }
 
-  /** Bytes that never became a request. */
+  /** For bytes that never became a request. */
   endedEarly(error: ServiceError): void {
     this.ended({
       method: UNKNOWN_METHOD,
@@ -118,7 +118,7 @@ export class RequestRecords {
     return isStream || this.#logged === "all" ? "info" : "debug";
   }
 
-  /** Whoever reaches the port can ask for what there is not, or send noise; no token is needed for it. */
+  /** Anyone who reaches the port can request unknown paths or send noise without a token. */
   #failureLevel({ route }: RequestEnd, error: ServiceError): Level {
     const level = levelOf(error);
     const isNoise = level === "info" && route === UNKNOWN_ROUTE && this.#logged === "failures";
@@ -143,16 +143,22 @@ function endSpan(span: Span, { status, sessionId, error }: RequestEnd): void {
 
 type Level = "error" | "warn" | "info" | "debug";
 
-/** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */
+/**
+ * Our defects are `error`; refusals caused by the database or a full queue are `warn`; errors of
+ * callers are lower.
+ */
 function levelOf(error: ServiceError): Level {
-  // Whoever has no token may ask as often as he likes; the audit has lines of it, in bounds.
+  // A caller without a token may try at any rate; the audit log records such tries, within limits.
   if (error.code === "unauthenticated") return "debug";
   if (error.code === "internal") return "error";
   const isOurs = error.code === "unavailable" || error.code === "overloaded";
   return isOurs && error.reason !== "SHUTTING_DOWN" ? "warn" : "info";
 }
 
-/** Of a field its name, as the caller was told it; an unknown one is of the caller's making. */
+/**
+ * For a field its name, as the caller was told; for an unknown field no name, because the caller
+ * made it up.
+ */
 function whyOf(error: ServiceError): object {
   const named = problemOf(error).violations?.find(({ field }) => field !== "")?.field;
   const field = named?.slice(0, FIELD_LOGGED_CHARS_MAX);
