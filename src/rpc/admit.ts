@@ -7,7 +7,7 @@ import type { ServedCall } from "./served-call.ts";
 
 export type Callers = Pick<Authenticator, "asks" | "authenticate">;
 
-/** What is needed to answer the calls of one method. */
+/** The parts that the adapter of a method needs. */
 export interface MethodDeps {
   readonly openCalls: OpenCalls;
   readonly callers: Callers;
@@ -15,7 +15,7 @@ export interface MethodDeps {
   readonly records: CallRecords;
 }
 
-/** Goes on with the call when it is known who makes it, which for most calls is at once. */
+/** Continues the call when its caller is known, which is at once for most calls. */
 export function admit(
   call: ServedCall,
   { callers, metadata }: { readonly callers: Callers; readonly metadata: Metadata },

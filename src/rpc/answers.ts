@@ -17,7 +17,7 @@ import { ServedCall } from "./served-call.ts";
 import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
 
-/** Takes a call over from grpc-js, from its first byte to its status. */
+/** Handles a call in place of grpc-js, from its first byte to its status. */
 type Answer = (wire: ServerInterceptingCallInterface, arrived: Arrived) => void;
 
 /** A method without a handler answers UNIMPLEMENTED. */
@@ -30,7 +30,7 @@ export interface AnswerDeps extends Omit<MethodDeps, "records"> {
   readonly tracer?: Tracer | undefined;
 }
 
-/** How each method of the service is answered, by its path. */
+/** The adapter of each method of the service, by its path. */
 export function answersOf(
   deps: AnswerDeps,
   handlers: SessionHandlers,
@@ -55,7 +55,9 @@ export function answersOf(
 }
 
 interface Adapter {
-  /** The handler is one of the adapter's kind: `SessionHandlers` ties each to its method. */
+  /**
+   * The handler fits the kind of the adapter: `SessionHandlers` ties each handler to its method.
+   */
   adapt(deps: MethodDeps, method: DescMethod, handler: unknown): Answer;
 }
 
@@ -63,7 +65,7 @@ const ADAPTERS: Readonly<Record<DescMethod["methodKind"], Adapter | undefined>> 
   unary: { adapt: unary },
   server_streaming: { adapt: serverStream },
   bidi_streaming: { adapt: bidiStream },
-  client_streaming: undefined, // The contract has none.
+  client_streaming: undefined, // The contract has no such method.
 };
 
 function unimplemented({ records, callers, incoming }: MethodDeps, method: DescMethod): Answer {

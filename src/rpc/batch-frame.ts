@@ -1,12 +1,12 @@
 /**
- * Reads the frame that push streams are made of, a batch of raw events, when it is encoded the plain
- * way: each field once at most, in order, nothing unknown. Everything else is left to the general
- * decoder, and so is everything that is wrong: what it would say of the bytes is for it to say. A field
- * of a caller is therefore never read in two ways (test/unit/rpc-batch-frame.test.ts compares).
+ * Reads the frame of push streams, a batch of raw events, when it is encoded in the plain way: each
+ * field at most once, in order, without unknown fields. All other frames, and all wrong frames, are
+ * left to the general decoder, which also reports their errors. So both decoders read every field
+ * in the same way (test/unit/rpc-batch-frame.test.ts compares them).
  *
- * It is worth a decoder of its own because it is the whole input of a stream: 0.18 µs of CPU an event
- * instead of 0.54 with 50 events a frame, 0.47 instead of 1.28 with one (Node 24.21, payloads of 109
- * bytes on average).
+ * This frame has its own decoder because it is the whole input of a stream: 0.18 µs of CPU per
+ * event instead of 0.54 with 50 events per frame, 0.47 instead of 1.28 with one (Node 24.21,
+ * payloads of 109 bytes on average).
  */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type {
@@ -25,11 +25,14 @@ const OCCURRED_AT = 0x1a;
 const SECONDS = 0x08;
 const NANOS = 0x10;
 
-/** What may be right; of more the general way says that it is too much, without making them. */
+/** The limit of events; the general decoder refuses larger frames without making the events. */
 const EVENTS_MAX = 131_072;
 
 const INT32_MAX = 2 ** 31 - 1;
-/** What a byte sequence that is not UTF-8 becomes; who has really sent it is read the general way. */
+/**
+ * The replacement for bytes that are not UTF-8. A text that really contains this character goes to
+ * the general decoder.
+ */
 const REPLACEMENT = "\uFFFD";
 
 /** Undefined when the general decoder has to look. */
@@ -41,11 +44,11 @@ export function readBatchFrame(bytes: Uint8Array): PushSessionEventsRequest | un
   return { $typeName: "ambient.v1.PushSessionEventsRequest", frame };
 }
 
-/** Each method begins behind a tag; undefined, or NaN, is "not the plain way". */
+/** Each method begins after a tag; undefined, or NaN, means "not the plain way". */
 class PlainReader {
   readonly #bytes: Buffer;
   #at = 1;
-  /** Of the event before, which hardly ever has another. */
+  /** The type of the previous event; the next event mostly has the same one. */
   #eventType = "";
   #eventTypeStart = 0;
 
@@ -68,7 +71,7 @@ class PlainReader {
       if (event === undefined) return undefined;
       events.push(event);
     }
-    // Also after a number that ends behind the frame.
+    // The first check also catches a number that ends after the frame.
     if (this.#at !== bytes.length || Number.isNaN(firstClientSeq)) return undefined;
     return { $typeName: "ambient.v1.Batch", firstClientSeq: BigInt(firstClientSeq), events };
   }
@@ -90,12 +93,12 @@ class PlainReader {
     if (this.#at === end) return { $typeName: "ambient.v1.RawEvent", eventType, payload };
     if (bytes[this.#at++] !== OCCURRED_AT) return undefined;
     const occurredAt = this.#time(end);
-    // Also when the event's own end was no number.
+    // The second check also catches an event whose own end was not a number.
     if (occurredAt === undefined || this.#at !== end) return undefined;
     return { $typeName: "ambient.v1.RawEvent", eventType, payload, occurredAt };
   }
 
-  /** What is before the year 1970, or has negative nanoseconds, is ten bytes long and not plain. */
+  /** A time before 1970, or with negative nanoseconds, is ten bytes long and not plain. */
   #time(limit: number): Timestamp | undefined {
     const bytes = this.#bytes;
     const end = this.#end(limit);
@@ -113,11 +116,11 @@ class PlainReader {
     return { $typeName: "google.protobuf.Timestamp", seconds: BigInt(seconds), nanos };
   }
 
-  /** A type of event: the string that was made of the same bytes before. */
+  /** A type of event: returns the previous string if the bytes are the same. */
   #repeatedText(limit: number): string | undefined {
     const start = this.#at;
     const { length } = this.#eventType;
-    // Its length and its letters; ASCII, as every type is that is remembered.
+    // Its length and its letters; every remembered type is ASCII.
     if (length > 0 && start + 1 + length <= limit && this.#isAgain(start, 1 + length)) {
       this.#at = start + 1 + length;
       return this.#eventType;
@@ -147,14 +150,14 @@ class PlainReader {
     return text;
   }
 
-  /** Reads a length; where what has it ends, if that is within the limit. */
+  /** Reads a length; returns the end of the field if it is within the limit. */
   #end(limit: number): number {
     const length = this.#integer();
     const end = this.#at + length;
     return end <= limit ? end : Number.NaN;
   }
 
-  /** Up to seven bytes of a varint: what a number holds. */
+  /** Reads a varint of up to seven bytes, the range of an exact number. */
   #integer(): number {
     const bytes = this.#bytes;
     let value = 0;

@@ -1,14 +1,15 @@
 /**
- * A call with streams both ways. Its handler is called back for each message and answers whether the
- * next may come; none is read before, so that what nobody asked for stays with the caller.
+ * A call with streams in both directions. The handler is called for each message and answers
+ * whether the next may come. No message is read before that, so it stays with the caller.
  *
  *   begun ── message ──► heard ── true ──► the next is asked for
  *     │                    └─── false ──► silence ── hearOn ──► the next is asked for
  *     ├── half-close ──► heardAll
  *     └── cancelled, deadline, stop ──► over
  *
- * grpc-js hands a message that has arrived over while it is being asked for. Were the next one asked
- * for from there, a caller of many small messages would exhaust the stack; so it is asked for in a loop.
+ * grpc-js delivers an arrived message inside the request for it. A request for the next message
+ * from there would exhaust the stack when a caller sends many small messages, so a loop requests
+ * them.
  */
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
@@ -31,7 +32,7 @@ interface Codec {
   readonly encode: (message: Message) => Buffer;
 }
 
-/** Answers the calls of one method with streams both ways. */
+/** Answers the calls of one method with streams in both directions. */
 export function bidiStream(
   deps: MethodDeps,
   method: DescMethod,
@@ -49,8 +50,8 @@ export function bidiStream(
         admit(call, { callers, metadata }, () => talk.begin(handle));
       },
       onReceiveMessage: (bytes: Buffer) => requests.read(bytes, (message) => talk.came(message)),
-      // Node ends the reading side of a stream that was reset before it says that it was: for a
-      // moment a caller who left looks like one who has sent everything.
+      // Node ends the reading side of a reset stream before it reports the reset. For a moment, a
+      // caller who left looks like one who has sent everything.
       onReceiveHalfClose: () => void setImmediate(() => talk.cameAll()),
       onCancel: () => {
         call.wasLeft();
@@ -69,7 +70,7 @@ class Talk implements Caller<Message> {
   #conversation: Conversation<Message> | undefined;
   #isOver = false;
   #isAsking = false;
-  /** What came while it was asked for. */
+  /** The message that arrived inside the request for it. */
   #came: Buffer | undefined;
   #unsentBytes = 0;
 
@@ -131,7 +132,7 @@ class Talk implements Caller<Message> {
     if (this.#isOver) return;
     const bytes = this.#codec.encode(message);
     this.#unsentBytes += bytes.length;
-    this.tick(); // What is told here may have been stored.
+    this.tick(); // The handler may have stored some of its messages meanwhile.
     this.#call.send(bytes, () => {
       this.#unsentBytes -= bytes.length;
       if (!this.#isOver) this.#guarded(() => this.#conversation?.sent());
@@ -147,7 +148,7 @@ class Talk implements Caller<Message> {
     this.#call.fail(error);
   }
 
-  /** Nobody says when a handler keeps less than before: it is asked now and then. */
+  /** No event tells that a handler holds fewer bytes, so it is asked regularly. */
   tick(): void {
     this.#requests.keeps(this.#keptBytes);
     this.#requests.unsent(this.#unsentBytes);
@@ -176,7 +177,7 @@ class Talk implements Caller<Message> {
     this.#hear(this.#asked());
   }
 
-  /** Asks for the next message, when there is room; answers it when it has come already. */
+  /** Requests the next message when there is room; returns it when it has already arrived. */
   #asked(): Buffer | undefined {
     if (!this.#requests.mayAsk(() => this.#askOn())) return undefined;
     this.#isAsking = true;
@@ -206,7 +207,7 @@ class Talk implements Caller<Message> {
     }
   }
 
-  /** A handler that throws is a defect; so that nobody waits for it, the call ends. */
+  /** A handler that throws is a defect; the call ends, so that its caller does not wait. */
   #guarded(act: () => void): void {
     try {
       act();

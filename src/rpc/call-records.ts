@@ -8,27 +8,30 @@ import type { CallMetrics, Metrics } from "../observability/metrics.ts";
 import type { Span, Tracer } from "../observability/trace.ts";
 import { GRPC_STATUS } from "./status.ts";
 
-/** A session id is at most this long; what a caller sent in its place may be anything. */
+/** A valid session id is at most this long; a caller may send any text in its place. */
 const SESSION_ID_LOGGED_CHARS_MAX = 128;
 
-/** Which ends of unary calls are in the log at its usual level; streams and defects always are. */
+/**
+ * Which ended unary calls the log has at its usual level; streams and defects are always logged.
+ */
 export type LoggedCalls = "all" | "failures";
 
 export interface CallEnd {
   readonly startedMs: number;
   readonly request: unknown;
-  /** Undefined: OK. */
+  /** Undefined means OK. */
   readonly error: ServiceError | undefined;
-  /** What a stream says of itself. */
+  /** The counts that a stream reports. */
   readonly counts?: Readonly<Record<string, number>> | undefined;
   readonly span?: Span | undefined;
 }
 
 /**
- * One record a call, in the log, in the metrics and at the end of its span, written when the call ends
- * for its caller. It has the method, the code, how long it took and the session; never a payload, nor a
- * message of an error, which may quote one. The log has a limited number of lines a second for
- * failures and for streams, unless it was asked for all. Metrics and spans have every call.
+ * Writes one record per call, to the log, the metrics and the end of its span, when the call ends
+ * for its caller. A record has the method, the code, the duration and the session. It never has a
+ * payload or an error message, which may quote a payload. The number of log lines per second is
+ * limited for failures and for streams, unless all calls are logged. Metrics and spans cover every
+ * call.
  */
 export class CallRecords {
   readonly #log: Log;
@@ -47,7 +50,7 @@ export class CallRecords {
       readonly log: Log;
       readonly metrics: Metrics;
       readonly clock: Clock;
-      /** Of all methods together; undefined: every failure is written. */
+      /** The limit for all methods together; undefined: every failure is written. */
       readonly failureLines: FailureLines | undefined;
       readonly tracer?: Tracer | undefined;
     },
@@ -74,7 +77,7 @@ export class CallRecords {
     return this.#clock.monotonicMs();
   }
 
-  /** Undefined where no trace is recorded, which costs a call one look. */
+  /** Undefined where no trace is recorded, which costs a call one check. */
   span(metadata: Metadata): Span | undefined {
     if (this.#tracer === undefined) return undefined;
     const given = metadata.get("traceparent");
@@ -88,7 +91,7 @@ export class CallRecords {
     const code = error === undefined ? "OK" : codeName(error);
     const durationMs = this.#clock.monotonicMs() - end.startedMs;
     this.#metrics.ended(code, durationMs);
-    // A caller who left was refused nothing.
+    // A caller who left was not refused.
     if (error !== undefined && error.code !== "cancelled") this.#refused(error.reason);
     const level = error === undefined ? this.#okLevel : levelOf(error);
     if (!this.#log.isLevelEnabled(level) || !this.#hasLine(level, error)) return;
@@ -102,7 +105,7 @@ export class CallRecords {
     return this.#failureLines.take(level, { where: this.#method, reason: error?.reason ?? "OK" });
   }
 
-  /** A handler failed when its call was over; nobody is told but the log. */
+  /** A handler failed after its call was over; only the log reports it. */
   failedAfterEnd(error: ServiceError): void {
     this.#log.error({ err: error.cause ?? error }, "call failed after its end");
   }
@@ -131,9 +134,12 @@ function codeName(error: ServiceError): string {
 
 type Level = "error" | "warn" | "info" | "debug";
 
-/** Errors of ours are `error`, what a database or a full queue made us refuse `warn`, the rest theirs. */
+/**
+ * Our defects are `error`; refusals caused by the database or a full queue are `warn`; errors of
+ * callers are lower.
+ */
 function levelOf(error: ServiceError): Level {
-  // Whoever has no token may call as often as he likes; the audit has lines of it, in bounds.
+  // A caller without a token may try at any rate; the audit log records such tries, within limits.
   if (error.code === "unauthenticated") return "debug";
   if (error.code === "internal") return "error";
   const isOurs = error.code === "unavailable" || error.code === "overloaded";

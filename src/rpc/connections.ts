@@ -17,8 +17,8 @@ import { Unpacking } from "./incoming/unpacking.ts";
 /** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
 const PREFACE_LIMIT_MS = 5_000;
 /**
- * Calls with too large headers on one connection, from a client that has not confirmed our SETTINGS;
- * one more closes the connection.
+ * Calls with too large headers on one connection, from a client that has not confirmed our
+ * SETTINGS; one more such call closes the connection.
  */
 const TOO_LARGE_MAX = 100;
 
@@ -26,7 +26,7 @@ export interface ConnectionsOptions {
   readonly requestBytesMax: number;
 }
 
-/** What comes by the connections of the server, before grpc-js and beside it. */
+/** Watches the connections and calls of the HTTP/2 server, below grpc-js. */
 export class Connections implements Http2Hooks {
   readonly incoming: RequestParts;
   readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
@@ -51,7 +51,7 @@ export class Connections implements Http2Hooks {
     };
   }
 
-  /** Of the call that grpc-js begins in this very moment. */
+  /** The call that grpc-js begins at this moment. */
   taken(): Arrived {
     const arrived = this.#arrived;
     if (arrived === undefined) throw new Error("a call began without a stream");
@@ -83,7 +83,10 @@ export class Connections implements Http2Hooks {
     this.#arrived = { stream, isTooLarge, encoding: preparedHeaders(headers, rawHeaders) };
   }
 
-  /** Resets a call whose headers are too large, as Node does once the client has confirmed our SETTINGS. */
+  /**
+   * Resets a call whose headers are too large, as Node does once the client has confirmed our
+   * SETTINGS.
+   */
   resetTooLarge(stream: ServerHttp2Stream): void {
     const { session } = stream;
     if (session === undefined) return;

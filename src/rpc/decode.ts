@@ -10,15 +10,18 @@ import { invalidArgument } from "../base/errors.ts";
 import { readBatchFrame } from "./batch-frame.ts";
 import { formCheckOf } from "./wire-form.ts";
 
-/** For what comes by the hundred thousand a second: readers of the ordinary encoding of one message. */
+/**
+ * Fast readers of the ordinary encoding, for messages that arrive by the hundred thousand per
+ * second.
+ */
 const PLAIN_READERS: ReadonlyMap<string, (bytes: Uint8Array) => Message | undefined> = new Map([
   [PushSessionEventsRequestSchema.typeName, readBatchFrame],
 ]);
 
 /**
- * Bytes of a caller to a message. Unknown fields are skipped, not kept: a request that a newer client
- * sends must work, and nothing here would send them on. Strings that are not UTF-8 are refused by
- * protobuf-es itself for proto3 (test/unit/rpc-decode.test.ts pins it).
+ * Decodes a caller's bytes to a message. Unknown fields are skipped and not kept: a request from a
+ * newer client must work, and no code here would send the fields on. protobuf-es itself refuses
+ * strings that are not UTF-8 for proto3 (test/unit/rpc-decode.test.ts pins it).
  */
 export function decoderOf<D extends DescMessage>(desc: D): (bytes: Uint8Array) => MessageShape<D> {
   const options = { readUnknownFields: false };
@@ -31,7 +34,7 @@ export function decoderOf<D extends DescMessage>(desc: D): (bytes: Uint8Array) =
       checkForm(bytes);
       return fromBinary(desc, bytes, options);
     } catch (cause) {
-      // What the decoder says is about lengths and tags, never about content; its stack is of no use.
+      // The decoder's message names lengths and tags, and never content; its stack is useless.
       const why = cause instanceof Error ? cause.message : "broken";
       const description = `the request is not a valid ${desc.typeName} message: ${why}`;
       throw invalidArgument([{ field: "", description }]);

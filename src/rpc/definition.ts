@@ -2,9 +2,9 @@ import type { DescMethod, DescService } from "@bufbuild/protobuf";
 import type { MethodDefinition, ServiceDefinition } from "@grpc/grpc-js";
 
 /**
- * A generated service as grpc-js wants it, in bytes: what grpc-js calls a serializer does nothing
- * here. A deserializer that throws is INTERNAL to it, and a request that cannot be decoded is the
- * caller's fault, so decoding is left to whoever handles the call.
+ * A generated service in the form that grpc-js wants, with plain bytes: the serializers do nothing
+ * here. grpc-js turns an error of a deserializer into INTERNAL, but a request that cannot be
+ * decoded is the caller's fault. So the handling code decodes.
  */
 export function definitionOf(service: DescService): ServiceDefinition {
   return Object.fromEntries(

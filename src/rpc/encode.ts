@@ -1,13 +1,13 @@
 /**
- * Messages to bytes. protobuf-es makes a new writer for every message; its buffer starts at 128 bytes
- * and doubles, zeroed each time, until three bytes a character of the longest string fit: 5.4 µs for a
- * SessionEvent of 700 bytes, against 1.7 µs with one writer that is kept (a loop over both, Node
- * 24.21, protobuf-es 2.17). A whole no-op push costs about 40 µs, and a replay is hardly anything
- * else, so it counts.
+ * Encodes messages to bytes. protobuf-es makes a new writer for every message; its buffer starts at
+ * 128 bytes and doubles, zeroed each time, until three bytes a character of the longest string fit:
+ * 5.4 µs for a SessionEvent of 700 bytes, against 1.7 µs with one writer that is kept (a loop over
+ * both, Node 24.21, protobuf-es 2.17). A whole no-op push costs about 40 µs, and a replay is little
+ * else than encoding, so this time matters.
  *
- * So the walk over the fields is here, on protobuf-es's own writer, for the kinds of field that the
- * contract has; a message with a map or a oneof goes through toBinary. That both give the same bytes
- * is a property test, test/unit/rpc-encode.test.ts.
+ * So this file walks the fields itself, with protobuf-es's own writer, for the kinds of field in
+ * the contract. A message with a map or a oneof goes through toBinary. A property test,
+ * test/unit/rpc-encode.test.ts, shows that both give the same bytes.
  */
 import {
   type DescField,
@@ -21,10 +21,10 @@ import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 type Encode = (message: Message) => Buffer;
 type Write = (writer: BinaryWriter, value: unknown) => void;
 
-/** Above this the writer is let go with its buffer, which is three times as large and more. */
+/** Above this size the writer is dropped with its buffer, which is three times as large or more. */
 const WRITER_KEPT_BYTES_MAX = 64 * 1024;
 
-// One for all: encoding does not wait for anything, so no two messages are ever in it.
+// One for all messages: encoding is synchronous, so it never holds two messages.
 let writer = new BinaryWriter();
 
 export function encoderOf(desc: DescMessage): Encode {
@@ -43,15 +43,15 @@ export function encoderOf(desc: DescMessage): Encode {
   };
 }
 
-/** How many of a method's messages are kept in bytes for its other streams, the newest ones. */
+/** The number of a method's newest messages that are kept in bytes for its other streams. */
 const SHARED_MESSAGES_MAX = 64;
 
 /**
- * For streams: what live delivery sends is one object for all watchers of a session, and it goes to
- * them one after the other, so it is encoded for the first of them only. Messages are therefore never
- * changed after they were handed over. A ring that is searched, and not a WeakMap: with that, a replay
- * of 200,000 events of 700 bytes, which shares nothing, took 1.2 s of CPU, against 0.75 s with this
- * and 0.7 s with neither.
+ * For streams. Live delivery sends one object to all watchers of a session, one after the other, so
+ * the object is encoded only for the first watcher. So a message must never change after it was
+ * passed here. The cache is a ring with a linear search, and not a WeakMap: with a WeakMap, a
+ * replay of 200,000 events of 700 bytes, which shares nothing, took 1.2 s of CPU, against 0.75 s
+ * with the ring and 0.7 s without a cache.
  */
 export function sharedEncoderOf(desc: DescMessage): Encode {
   const encode = encoderOf(desc);
@@ -73,7 +73,7 @@ function bufferOver(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-/** Undefined when the message has a field of a kind that is not written here. */
+/** Undefined when the message has a kind of field that this file cannot write. */
 function messageWriter(desc: DescMessage): Write | undefined {
   const fields: { readonly name: string; readonly write: Write }[] = [];
   for (const field of desc.fields.toSorted((a, b) => a.number - b.number)) {
@@ -140,7 +140,10 @@ function scalarWriter(field: DescField, type: ScalarType): Write | undefined {
   };
 }
 
-/** `zero` is what is not sent: the type's default where the field has no presence of its own. */
+/**
+ * `zero` is the value that is not sent: the type's default where the field has no presence of its
+ * own.
+ */
 function singular(write: Write | undefined, zero?: unknown): Write | undefined {
   if (write === undefined) return undefined;
   return (out, value) => {
@@ -168,11 +171,11 @@ function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
 interface Scalar {
   readonly wireType: WireType;
   readonly zero: unknown;
-  /** The value is of the type that goes with the scalar: the message is a generated one. */
+  /** The value has the type of the scalar: the message is a generated one. */
   write(out: BinaryWriter, value: unknown): unknown;
 }
 
-/** The types that the contract uses. */
+/** The scalar types of the contract. */
 const SCALARS: Partial<Record<ScalarType, Scalar>> = {
   [ScalarType.STRING]: {
     wireType: WireType.LengthDelimited,

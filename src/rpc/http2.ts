@@ -1,6 +1,7 @@
 /**
- * What is below grpc-js: the HTTP/2 server that it makes and does not show. Two of its private members
- * are reached for, in this file and nowhere else, and found missing when the server is made, not later.
+ * The layer below grpc-js: the HTTP/2 server that grpc-js makes and hides. This file uses two
+ * private members of grpc-js, and no other file does. A missing member is detected when the server
+ * is made, and not later.
  */
 import { EventEmitter } from "node:events";
 import type {
@@ -12,29 +13,36 @@ import type {
 import type { Server } from "@grpc/grpc-js";
 
 /**
- * A caller's headers, all of them: as with HTTP/1.1. Node resets the stream of a call with more, but
- * only after the client has confirmed our SETTINGS; headersAreTooLarge() judges the calls before that.
+ * The limit for all headers of a call, as with HTTP/1.1. Node resets the stream of a call with
+ * more, but only after the client has confirmed our SETTINGS; headersAreTooLarge() checks the calls
+ * before that.
  */
 const HEADER_BYTES_MAX = 16 * 1024;
 const HEADERS_MAX = 128;
-/** What SETTINGS_MAX_HEADER_LIST_SIZE counts for each field beside its name and value (RFC 9113, 6.5.2). */
+/**
+ * The bytes that SETTINGS_MAX_HEADER_LIST_SIZE counts per field beside its name and value (RFC
+ * 9113, 6.5.2).
+ */
 const FIELD_BYTES = 32;
-/** Settings of one frame; there are seven that anybody uses. */
+/** Settings in one frame; seven are in use. */
 const SETTINGS_MAX = 16;
-/** Frames that are wrong, or streams above the limit that were told to wait, and the connection ends. */
+/**
+ * After this number of wrong frames, or of streams above the limit that were told to wait, the
+ * connection ends.
+ */
 const INVALID_FRAMES_MAX = 100;
 const REJECTED_STREAMS_MAX = 100;
 /**
- * Streams that their caller opens and takes back (CVE-2023-44487): so many at once, and then so many a
- * second, before the connection ends. They are nghttp2's own, which a client that gives up watches and
- * late calls in crowds stays below.
+ * Streams that their caller opens and resets (CVE-2023-44487): this many at once, and then this
+ * many per second, before the connection ends. The values are nghttp2's own. A client that cancels
+ * many watches and late calls stays below them.
  */
 const STREAM_RESETS_BURST = 1_000;
 const STREAM_RESETS_PER_SECOND = 33;
 
 export interface Http2Hooks {
   session(session: ServerHttp2Session): void;
-  /** Before grpc-js sees it; what is changed in `headers` is what it reads. */
+  /** Called before grpc-js sees the stream; grpc-js reads the changes made to `headers`. */
   stream(
     stream: ServerHttp2Stream,
     headers: IncomingHttpHeaders,
@@ -42,7 +50,7 @@ export interface Http2Hooks {
   ): void;
 }
 
-/** To be called before the server makes its HTTP/2 server. */
+/** Call this before the server makes its HTTP/2 server. */
 export function limitHttp2(
   server: Server,
   { callsPerConnectionMax }: { readonly callsPerConnectionMax: number },
@@ -64,7 +72,7 @@ export function limitHttp2(
   Object.assign(options, limits);
 }
 
-/** To be called after that, and before any connection. */
+/** Call this after that, and before any connection. */
 export function watchHttp2(server: Server, hooks: Http2Hooks): void {
   const http2Servers: unknown = Reflect.get(server, "http2Servers");
   const [http2] = http2Servers instanceof Map ? http2Servers.keys() : [];

@@ -9,9 +9,9 @@ import type { TlsMaterial } from "../transport/tls-material.ts";
 import { serveTls, tlsServerOptions } from "../transport/tls-server.ts";
 
 export interface ListenerParts {
-  /** A connection that may begin to speak HTTP/2. */
+  /** Called for a connection that may begin to send HTTP/2. */
   readonly onConnection: (socket: Socket) => void;
-  /** Started before; without it nothing is encrypted. */
+  /** Started before this listener; without it nothing is encrypted. */
   readonly tls: TlsMaterial | undefined;
   readonly log: Log;
   readonly metrics: TransportMetrics;
@@ -21,9 +21,9 @@ export interface ListenerParts {
 const HTTP2 = "h2";
 
 /**
- * The TCP side of the server, and TLS on top of it. It is ours because grpc-js cannot cut a connection
- * for certain: a session that was told to go waits for its peer to close, even when it is destroyed
- * then, and a peer that hangs never does.
+ * The TCP side of the server, with TLS on top. This class exists because grpc-js cannot reliably
+ * cut a connection: a session that was told to go away waits for its peer to close, even after
+ * `destroy`, and a peer that hangs never closes.
  */
 export class Listener {
   readonly #parts: ListenerParts;
@@ -45,7 +45,7 @@ export class Listener {
     countConnections(this.#server, "grpc", metrics);
   }
 
-  /** Resolves to `host:port` as it is bound. */
+  /** Resolves to the bound `host:port`. */
   listen(address: string): Promise<string> {
     const { tls, ...parts } = this.#parts;
     if (tls !== undefined && this.#encrypted !== undefined) {
@@ -54,7 +54,7 @@ export class Listener {
     return listen(this.#server, { address, what: SERVERS.grpc });
   }
 
-  /** Takes no more connections; resolves when the last one is gone. */
+  /** Takes no more connections; resolves when the last one is closed. */
   close(): Promise<void> {
     return close(this.#server);
   }
@@ -67,7 +67,8 @@ export class Listener {
 function encryptedServer(tls: TlsMaterial, onConnection: ListenerParts["onConnection"]): TlsServer {
   const options = { ...tlsServerOptions(tls), noDelay: true, ALPNProtocols: [HTTP2] };
   return createTlsServer(options, (socket) => {
-    socket.on("error", ignore); // Its close says all there is to say; unheard it ends the process.
+    // The close event is enough; an error without a listener would end the process.
+    socket.on("error", ignore);
     if (socket.alpnProtocol === HTTP2) onConnection(socket);
     else socket.destroy();
   });

@@ -1,19 +1,19 @@
 import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 
-/** A call that has no end of its own, so a stop has to end it. */
+/** A call that has no end of its own, so a stop must end it. */
 interface Endless {
-  /** Undefined: anybody may make it. */
+  /** Undefined: anyone may make the call. */
   readonly principal?: Principal;
   /** Answers with the error, unless the call has ended already. */
   fail(error: ServiceError): void;
-  /** To be called every now and then. */
+  /** Called at a regular interval. */
   tick?(): void;
 }
 
 /**
- * The calls that a server is answering, so that a stop can end the streams, turn new calls away and
- * wait for what still runs. A call counts until its handler is done, even when the caller has left.
+ * The calls in progress, so that a stop can end the streams, refuse new calls and wait for the
+ * others. A call counts until its handler is done, even when the caller has left.
  */
 export class OpenCalls {
   readonly #streams = new Set<Endless>();
@@ -38,13 +38,13 @@ export class OpenCalls {
     if (this.#isClosed && this.#handlersRunning === 0) this.#emptied.resolve();
   }
 
-  /** A stream that is not ours to answer, as health's: it is ended, but not waited for. */
+  /** For a stream of another package, such as health: a stop ends it, and does not wait for it. */
   adopt(stream: Endless): () => void {
     this.#streams.add(stream);
     return () => this.#streams.delete(stream);
   }
 
-  /** Ends the streams whose callers may not go on. */
+  /** Ends the streams whose callers may not continue. */
   tick(refusalOf: (principal: Principal) => ServiceError | undefined): void {
     for (const stream of this.#streams) {
       const error = stream.principal === undefined ? undefined : refusalOf(stream.principal);

@@ -7,8 +7,8 @@ import { ServedCall } from "./served-call.ts";
 const INCOMPLETE = { field: "", description: "the call ended before a whole request had come" };
 
 /**
- * Starts a call that has one request, and hands its bytes over when it is known who calls and when he
- * has sent all. What the request takes is held until `handle` says that it was handled.
+ * Starts a call with a single request, and passes its bytes on when the caller is known and the
+ * request is complete. The memory of the request is held until `handle` reports that it is done.
  */
 export function receiveOne(
   { records, callers, incoming }: Pick<MethodDeps, "records" | "callers" | "incoming">,
@@ -32,11 +32,11 @@ export function receiveOne(
         return call.fail(new ServiceError("unimplemented", "NOT_IMPLEMENTED", why));
       }
       message = bytes;
-      wire.startRead(); // For the end of the requests.
+      wire.startRead(); // Needed to learn the end of the requests.
     },
     onReceiveHalfClose: () => {
       if (message !== undefined) return request.unpacked(message, hand);
-      // A frame that is shorter than its length says looks the same from here; and so does, for a
+      // A frame that is shorter than its stated length looks the same from here. So does, for a
       // moment, a caller who left.
       setImmediate(() => call.fail(invalidArgument([INCOMPLETE])));
     },

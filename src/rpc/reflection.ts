@@ -5,8 +5,8 @@ import { ReflectionService } from "@grpc/reflection";
 import { service as healthService } from "grpc-health-check";
 
 /**
- * Server reflection, v1 and v1alpha, of these files, all they import, and health: what grpcurl and
- * its like need to list, describe and call without a .proto file at hand.
+ * Server reflection, v1 and v1alpha, for these files, all their imports, and health. grpcurl and
+ * similar tools need it to list, describe and call methods without a .proto file.
  */
 export function addReflection(server: Server, files: readonly DescFile[]): void {
   const fileDescriptorProtos = [
@@ -15,7 +15,7 @@ export function addReflection(server: Server, files: readonly DescFile[]): void 
       .flatMap((method) => method.requestType.fileDescriptorProtos)
       .map(withMapEntries),
   ];
-  // A package as proto-loader makes it; the reflection service reads nothing but its descriptors.
+  // A package in the form of proto-loader; the reflection service reads only its descriptors.
   const format = "Protocol Buffer 3 DescriptorProto";
   new ReflectionService({ all: { format, type: {}, fileDescriptorProtos } }).addToServer(server);
 }
@@ -32,8 +32,8 @@ function closureOf(files: readonly DescFile[]): DescFile[] {
 }
 
 /**
- * protobufjs, which health's descriptors come from, names the entry type of a map after its field.
- * protoc adds `Entry`, and Go, so grpcurl too, refuses the file without it.
+ * protobufjs, the source of health's descriptors, names the entry type of a map after its field.
+ * protoc adds `Entry`, and Go, so also grpcurl, refuses the file without it.
  */
 function withMapEntries(bytes: Uint8Array): Buffer {
   const file = fromBinary(FileDescriptorProtoSchema, bytes);

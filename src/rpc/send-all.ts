@@ -5,23 +5,23 @@ import type { ServiceError } from "../base/errors.ts";
 import type { ServedCall } from "./served-call.ts";
 
 /**
- * How much of one stream may wait for a slow reader, in bytes, and one message more. It is what a
- * reader's HTTP/2 window is by default; with four times as much, a stream took 0.49 s of CPU instead of
- * 0.53, with a quarter 0.60 (100,000 events of 700 bytes).
+ * The bytes of one stream that may wait for a slow reader, plus one message. The value is the
+ * default of a reader's HTTP/2 window. With four times as much, a stream took 0.49 s of CPU instead
+ * of 0.53, with a quarter 0.60 (100,000 events of 700 bytes).
  */
 export const UNSENT_BYTES_MAX = 64 * 1024;
 
 /**
- * Sends what a handler yields, at the pace of the reader: the handler is asked for the next message
- * only when there is room. Resolves when the handler is done, or, with its `finally` run, when the
- * call has ended.
+ * Sends the values that a handler yields, at the pace of the reader: the handler is asked for the
+ * next message only when there is room. Resolves when the handler is done, or, after its `finally`,
+ * when the call has ended.
  */
 export async function sendAll(
   call: ServedCall,
   messages: AsyncIterable<Message>,
   { encode, room }: { readonly encode: (message: Message) => Buffer; readonly room: Room },
 ): Promise<void> {
-  // What was handed to a call that ended is never flushed; nobody may wait for it.
+  // A message of an ended call is never flushed, so no code may wait for it.
   call.signal.addEventListener("abort", () => room.open(), { once: true });
   for await (const message of messages) {
     if (call.hasEnded) return;
@@ -38,10 +38,10 @@ export async function sendAll(
   }
 }
 
-/** What is sent is in the frame of the stream, in the bytes that it was made of, and in the row. */
+/** A sent message is in the frame of the stream, in its encoded bytes, and in the row. */
 const HELD_PER_BYTE = 3;
 
-/** Of one stream. */
+/** The room of one stream. */
 export class Room {
   readonly #call: ServedCall;
   #unsentBytes = 0;
@@ -61,8 +61,8 @@ export class Room {
   }
 
   /**
-   * Counts what the caller has not taken. When it stands still that is done at once, else once a second:
-   * a caller that keeps up takes every message before anybody could look.
+   * Counts the bytes that the caller has not taken. For a stream that stands still the count is
+   * immediate, else once per second: a fast caller takes every message before a check could see it.
    */
   tick(): void {
     const { memory } = this.#call;
@@ -80,7 +80,7 @@ export class Room {
     if (this.#unsentBytes < UNSENT_BYTES_MAX) this.#waiting?.resolve();
   }
 
-  /** Undefined when it is. */
+  /** Undefined when there is room now. */
   whenOpen(): Promise<void> | undefined {
     if (this.#isForcedOpen || this.#unsentBytes < UNSENT_BYTES_MAX) return undefined;
     this.#waiting = Promise.withResolvers();

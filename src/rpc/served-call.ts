@@ -1,17 +1,19 @@
 /**
- * One call, on grpc-js's lowest public layer, the intercepting call. The layer above it is left out:
- * it makes an event emitter and a Writable a call, and hands a stream's messages over one by one, each
- * when the one before has left: 100,000 messages of 700 bytes take 0.58 s by it and 0.13 s here, with
- * several of them in one frame of the connection (one h2load client, Node 24.21, grpc-js 1.14).
+ * One call, on grpc-js's lowest public layer, the intercepting call. The layer above it is skipped:
+ * it makes an event emitter and a Writable per call, and sends a stream's messages one by one, each
+ * after the previous one has left. 100,000 messages of 700 bytes take 0.58 s there and 0.13 s here,
+ * where several messages share one frame of the connection (one h2load client, Node 24.21, grpc-js
+ * 1.14).
  *
  *   decoded ── handler runs ── reply or status ──► ended ──► record
  *      │              │                              ▲
  *      └── refused ───┴── caller left, deadline, ────┘   `signal` is aborted; the handler may still
  *                         stop of the service            run, and `OpenCalls` waits for it
  *
- * A call ends once: whatever comes later is dropped, only a defect is still logged. grpc-js refuses
- * some calls itself (a deadline, a frame that is too large or broken), always by `sendStatus` of this
- * same object, which is why it is replaced: an interceptor does not see what goes on below it.
+ * A call ends once: later results are dropped, and only a defect is still logged. grpc-js refuses
+ * some calls itself (a deadline, a frame that is too large or broken), always by `sendStatus` of
+ * this same object. An interceptor does not see these refusals, so this class replaces
+ * `sendStatus`.
  */
 import { Metadata, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
 import type { CallMemory } from "../auth/caller-memory.ts";
@@ -51,13 +53,13 @@ export class ServedCall implements CallContext {
     return this.#principal;
   }
 
-  /** Before the handler is asked. */
+  /** Set before the handler runs. */
   madeBy(principal: Principal): void {
     this.#principal = principal;
     this.memory?.madeBy(principal);
   }
 
-  /** From the first that came of the call; what is refused before has no span. */
+  /** The span begins with the first bytes of the call; a call refused before that has no span. */
   tracedFrom(metadata: Metadata): void {
     this.#span = this.#records.span(metadata);
   }
@@ -70,20 +72,20 @@ export class ServedCall implements CallContext {
     return this.#hasEnded;
   }
 
-  /** Made when a handler asks for it; most unary calls are over before anybody could wait on it. */
+  /** Made on first use; most unary calls are over before any code could wait on it. */
   get signal(): AbortSignal {
     this.#controller ??= new AbortController();
     if (this.#abortedBy !== undefined) this.#controller.abort(this.#abortedBy);
     return this.#controller.signal;
   }
 
-  /** The request, for the record. */
+  /** Notes the request, for the record. */
   accept<T>(request: T): T {
     this.#request = request;
     return request;
   }
 
-  /** Of a call without a single request: asked when it ends. */
+  /** For a call without a single request: `record` is called at the end of the call. */
   describedBy(record: () => ConversationRecord): void {
     this.#describe = record;
   }
@@ -103,7 +105,7 @@ export class ServedCall implements CallContext {
     this.#sendStatus(OK);
   }
 
-  /** Anything thrown may come here; what is no ServiceError is a defect. */
+  /** Takes any thrown value; anything that is not a ServiceError is a defect. */
   fail(cause: unknown): void {
     const error = ServiceError.from(cause);
     if (this.#hasEnded) {
@@ -115,7 +117,7 @@ export class ServedCall implements CallContext {
     this.#abort(error);
   }
 
-  /** grpc-js says that a call is over, whichever way: ours included. */
+  /** grpc-js reports the end of the call, also when this class has ended it. */
   wasLeft(): void {
     if (this.#hasEnded) return;
     const error = new ServiceError("cancelled", "CANCELLED", "the caller left");
@@ -138,7 +140,7 @@ export class ServedCall implements CallContext {
   }
 }
 
-/** What timers and streams of Node reject with when their signal is aborted. */
+/** The error with which Node's timers and streams reject when their signal is aborted. */
 function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === "AbortError";
 }

@@ -34,7 +34,7 @@ export function serverStream(
     from.handed({ canEnd: true });
     try {
       const request = call.accept(decode(bytes));
-      call.sendHeaders(); // At once: a watcher knows by them that it is attached.
+      call.sendHeaders(); // Sent at once: the headers tell a watcher that it is attached.
       await sendAll(call, handle(request, call), { encode, room });
       call.succeed();
     } catch (error) {

@@ -1,6 +1,6 @@
 /**
- * The gRPC server: our service by the adapters beside this file, health and reflection as their
- * packages have them. Every call passes one interceptor, which takes ours over before grpc-js would.
+ * The gRPC server: our service by the adapters beside this file, and health and reflection from
+ * their packages. Every call passes one interceptor, which handles our calls in place of grpc-js.
  *
  *   new ── start ──► serving ── stop ──► health says NOT_SERVING
  *                                          │ streams end with UNAVAILABLE, new calls get it
@@ -38,15 +38,18 @@ import { OpenCalls } from "./open-calls.ts";
 import { addReflection } from "./reflection.ts";
 import { statusOf } from "./status.ts";
 
-/** One request, compressed or not, unless configured; the largest payload, 1 MiB, and its frame fit. */
+/**
+ * The default limit of one request, compressed or not; the largest payload, 1 MiB, and its frame
+ * fit.
+ */
 export const REQUEST_BYTES_MAX = 4 * 1024 * 1024;
 /** Handlers get this long to notice that their calls were cut. */
 const CUT_HANDLERS_LIMIT_MS = 1_000;
 
 export interface Keepalive {
-  /** Quiet connections are pinged this often … */
+  /** The interval of pings on quiet connections … */
   readonly intervalMs: number;
-  /** … and closed when the answer takes longer; their watches end then. */
+  /** … and the limit of their answer; after it the connection is closed and its watches end. */
   readonly timeoutMs: number;
 }
 
@@ -57,22 +60,24 @@ export interface RpcServerOptions {
   readonly address: string;
   readonly reflection: boolean;
   readonly logCalls: LoggedCalls;
-  /** Above it a request is RESOURCE_EXHAUSTED and not read. */
+  /** A larger request is RESOURCE_EXHAUSTED and not read. */
   readonly requestBytesMax?: number;
-  /** How long calls under way may take to finish when the server stops. */
+  /** The time that calls in progress may take to finish when the server stops. */
   readonly stopLimitMs: number;
   readonly keepalive?: Keepalive;
   readonly limits?: RpcLimits;
-  /** How often it is looked after calls that take too long, and tokens that have ended. */
+  /** The interval of the checks for late calls and ended tokens. */
   readonly tickMs?: number;
 }
 
-/** What callers may take of the service, below what any handler sees. */
+/** The limits of callers below the handlers. */
 export interface RpcLimits {
   readonly connectionsMax: number;
-  /** Of one connection at a time, watches included; the caller's library queues what is above. */
+  /**
+   * Calls of one connection at a time, watches included; the caller's library queues further calls.
+   */
   readonly callsPerConnectionMax: number;
-  /** What is held for all callers together: requests, answers that are not read, rows for them. */
+  /** Bytes held for all callers together: requests, unread answers, rows for them. */
   readonly receivedBytesMax: number;
 }
 
@@ -83,18 +88,21 @@ const LIMITS: RpcLimits = {
 };
 
 export interface RpcServer extends Unit {
-  /** `host:port`, once started with the port that was taken. */
+  /** `host:port`, after the start with the port that was taken. */
   readonly address: string;
-  /** What health answers; true after `start`, and false for good once `stop` was called. */
+  /** The answer of health; true after `start`, and false for good once `stop` was called. */
   setServing(isServing: boolean): void;
 }
 
 export interface RpcServerDeps extends Omit<AnswerDeps, "openCalls" | "callers" | "incoming"> {
   readonly handlers: SessionHandlers;
   readonly authenticator: Pick<Authenticator, "asks" | "authenticate" | "refusalOf">;
-  /** Started before; without it nothing is encrypted. */
+  /** Started before this server; without it nothing is encrypted. */
   readonly tls?: TlsMaterial | undefined;
-  /** What is held for callers, by both servers; absent: one of its own. The server ticks it. */
+  /**
+   * The memory held for callers, shared by both servers; when absent, this server makes its own.
+   * The server ticks it.
+   */
   readonly memory?: FairShare | undefined;
 }
 
@@ -177,7 +185,8 @@ class GrpcServer implements RpcServer {
     clearInterval(this.#ticking);
     const handlersDone = this.#openCalls.close();
     const connectionsClosed = this.#listener.close();
-    this.#server.tryShutdown(() => undefined); // The listener knows better when they are gone.
+    // The listener knows better when the connections are gone.
+    this.#server.tryShutdown(() => undefined);
     const done = Promise.all([handlersDone, connectionsClosed]);
     if (await isDoneWithin(done, this.#options.stopLimitMs)) return;
     this.#log.warn({ handlers: this.#openCalls.handlersRunning }, "calls cut at the stop limit");
@@ -209,7 +218,8 @@ class GrpcServer implements RpcServer {
       }
       void new ForeignRequest(this.#connections.incoming, arrived);
       if (!method.responseStream) return new ServerInterceptingCall(wire);
-      // Health's watches and reflection have no end of their own, and would hold a stop up to its limit.
+      // Health's watches and reflection have no end of their own, and would delay a stop up to its
+      // limit.
       const forget = this.#openCalls.adopt({ fail: (error) => wire.sendStatus(statusOf(error)) });
       return new ServerInterceptingCall(wire, { start: (next) => next({ onCancel: forget }) });
     };
@@ -218,13 +228,15 @@ class GrpcServer implements RpcServer {
 
 function newServer(options: RpcServerOptions, intercept: ServerInterceptor): Server {
   const { keepalive = KEEPALIVE, requestBytesMax = REQUEST_BYTES_MAX } = options;
-  // It writes to stderr by itself, only what a caller can make it do, and quotes his headers then.
+  // grpc-js writes to stderr only lines that a caller can cause, and quotes the caller's headers in
+  // them.
   setLogVerbosity(logVerbosity.NONE);
   return new Server({
     "grpc.max_receive_message_length": requestBytesMax,
     "grpc.keepalive_time_ms": keepalive.intervalMs,
     "grpc.keepalive_timeout_ms": keepalive.timeoutMs,
-    "grpc.enable_channelz": 0, // It counts every call and message for a service that is not offered.
+    // Channelz counts every call and message for a service that is not offered.
+    "grpc.enable_channelz": 0,
     interceptors: [intercept],
   });
 }

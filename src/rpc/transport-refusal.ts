@@ -5,20 +5,20 @@ import { invalidArgument, ServiceError } from "../base/errors.ts";
 export type OwnStatus = Parameters<ServerInterceptingCallInterface["sendStatus"]>[0];
 
 /**
- * What grpc-js refuses by itself, before or behind our back, as an error of ours: so it is counted,
- * logged and explained like any other. The texts are grpc-js 1.14's (server-interceptors.js); one that
- * is not known here is a defect. test/e2e/rpc-server.test.ts provokes each of them.
+ * Turns refusals that grpc-js makes itself into errors of ours, so that they are counted, logged
+ * and explained like any other error. The texts are grpc-js 1.14's (server-interceptors.js); an
+ * unknown text is a defect. test/e2e/rpc-server.test.ts provokes each of them.
  */
 export function transportRefusal(own: OwnStatus): ServiceError {
   if (own.code === status.DEADLINE_EXCEEDED) {
     return new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", "the deadline has passed");
   }
   if (own.code === status.RESOURCE_EXHAUSTED) {
-    // The frame, or what it decompresses to, is over grpc.max_receive_message_length.
+    // The frame, or its decompressed message, is over grpc.max_receive_message_length.
     return new ServiceError("overloaded", "REQUEST_TOO_LARGE", own.details);
   }
   if (own.code === status.UNIMPLEMENTED) {
-    // A grpc-encoding that is not known here.
+    // The grpc-encoding is unknown here.
     return new ServiceError("unimplemented", "NOT_IMPLEMENTED", own.details);
   }
   return own.code === status.INTERNAL ? internalRefusal(own) : unknownRefusal(own);

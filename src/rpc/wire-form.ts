@@ -1,30 +1,35 @@
 /**
- * Whether bytes have the form of a message: each known field with the wire type of its kind, nested
- * messages and lists that end where they say. protobuf-es checks neither: `22 02 0a 05`, a Timestamp
- * whose seconds are said to be a string, is five seconds to it, and a nested message may go on into
- * what follows it. A request that is misread is worse than one that is refused, and the walk takes
- * 0.15 µs of the 1 µs that decoding a push takes.
+ * Whether bytes have the form of a message: each known field has the wire type of its kind, and
+ * nested messages and lists end at their stated length. protobuf-es checks neither. It reads `22 02
+ * 0a 05`, a Timestamp whose seconds have the wire type of a string, as five seconds, and lets a
+ * nested message continue into the bytes after it. A misread request is worse than a refused one,
+ * and the walk takes 0.15 µs of the 1 µs for decoding a push.
  *
- * Everything else (tags, varints, UTF-8, the end of the bytes) is left to the decoder that comes after.
+ * All other checks (tags, varints, UTF-8, the end of the bytes) are left to the decoder that runs
+ * afterwards.
  */
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 
-/** Wire types, as numbers: what is read is a number until it was compared with one of them. */
+/**
+ * Wire types, as plain numbers: a value that was read is only a number until it is compared with
+ * one of them.
+ */
 const VARINT = 0;
 const BIT_64 = 1;
 const LENGTH_DELIMITED = 2;
 const BIT_32 = 5;
 
 /**
- * Strings and messages in one message. A frame of 4 MiB has room for two million empty events, which
- * take 0.7 s and 260 MiB to decode before anybody can count them; no request of ours has so many parts.
+ * Strings and messages in one message. A frame of 4 MiB has room for two million empty events,
+ * which take 0.7 s and 260 MiB to decode before any code can count them; no request of ours has
+ * this many parts.
  */
 const PARTS_MAX = 131_072;
 
 interface FieldForm {
   readonly wireType: number;
-  /** The elements' wire type where they may also come packed, one after the other in one field. */
+  /** The elements' wire type, where the elements may also be packed into one field. */
   readonly packed: number | undefined;
   readonly message: Form | undefined;
 }
@@ -52,7 +57,7 @@ function fieldFormOf(field: DescField): FieldForm {
   return { wireType, packed: isPackable ? wireType : undefined, message };
 }
 
-/** What is not listed is a varint; an enum is one too, and has no scalar type. */
+/** A type that is not listed is a varint; an enum is one too, and has no scalar type. */
 const WIRE_TYPES: Partial<Record<ScalarType, number>> = {
   [ScalarType.STRING]: LENGTH_DELIMITED,
   [ScalarType.BYTES]: LENGTH_DELIMITED,
@@ -117,13 +122,16 @@ class Walk {
     else this.#skipGroup(number);
   }
 
-  /** To the byte that ends it; that there are ten at most is for the decoder to say. */
+  /** Skips to the last byte; the decoder checks that there are at most ten. */
   #skipVarint(): void {
     while ((this.#bytes[this.#at] ?? 0) >= 0x80) this.#at += 1;
     this.#at += 1;
   }
 
-  /** Nothing of ours; a group can only be an unknown field. What is no wire type ends here too. */
+  /**
+   * Our messages have no groups, so a group can only be an unknown field. An invalid wire type ends
+   * here too.
+   */
   #skipGroup(number: number): void {
     const reader = new BinaryReader(this.#bytes);
     reader.pos = this.#at;

@@ -1,22 +1,27 @@
 import { UNREAD_LIMIT_MS } from "../../auth/caller-memory.ts";
 
-/** Ticks of the server's clock: the limits are long, and a chunk is too often to look at a real one. */
+/**
+ * Lateness is counted in ticks of one second: the limits are 5 to 60 seconds, and reading the clock
+ * for every chunk would cost more.
+ */
 export const TICK_MS = 1_000;
 
-/** Ticks in which a caller takes something of an answer, or the call is ended. */
+/** A caller must take some bytes of an answer within this number of ticks, or the call ends. */
 export const STILL_TICKS = UNREAD_LIMIT_MS / TICK_MS;
 
-/** A request may take so many to be whole, and a message of a stream. */
+/** The ticks in which a request, or a message of a stream, must be complete. */
 const WHOLE_TICKS_MAX = 60;
-/** When the memory is needed by others, a request has so many, and a message may stand still so long. */
+/**
+ * When other callers need the memory: the ticks for a request, and for a message that stands still.
+ */
 const PRESSED_TICKS_MAX = 5;
 
-/** Something that is not whole. */
+/** A request or message that is incomplete. */
 export interface Arrival {
   late(): void;
 }
 
-/** What is not whole, by the time since it began. */
+/** Incomplete requests and messages, ordered by their start. */
 class Waiting {
   readonly #began = new Map<Arrival, number>();
   #tick = 0;
@@ -32,27 +37,27 @@ class Waiting {
   tick(ticksMax: number): void {
     this.#tick += 1;
     for (const [arrival, began] of this.#began) {
-      if (this.#tick - began <= ticksMax) return; // Those behind it began later.
+      if (this.#tick - began <= ticksMax) return; // All later entries began later.
       this.#began.delete(arrival);
       arrival.late();
     }
   }
 }
 
-/** Requests and messages that are not whole, of all calls. */
+/** The incomplete requests and messages of all calls. */
 export class Arriving {
   readonly requests = new Waiting();
   readonly #messages = new Waiting();
   readonly #still = new Waiting();
 
-  /** Something of a message came, and it is not whole. */
+  /** A part of a message arrived, and the message is incomplete. */
   grew(message: Arrival): void {
     this.#messages.begin(message);
     this.#still.end(message);
     this.#still.begin(message);
   }
 
-  /** It is whole, or it is we who keep it waiting. */
+  /** The message is complete, or the server itself delays it. */
   ended(message: Arrival): void {
     this.#messages.end(message);
     this.#still.end(message);

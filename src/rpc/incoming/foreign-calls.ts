@@ -1,13 +1,14 @@
 import type { Http2Session, ServerHttp2Stream } from "node:http2";
 import { ServiceError } from "../../base/errors.ts";
 
-/** Clients watch health once a connection, and ask reflection a few things at a time. */
+/** A client watches health once per connection, and asks reflection a few questions at a time. */
 const CALLS_PER_CONNECTION_MAX = 16;
 const RETRY_AFTER_MS = 1_000;
 
 /**
- * Calls that a package answers, health and reflection: anybody may make them, without a token, and they
- * may last. So one connection has a few, and all connections together no more than one each.
+ * Calls that a package answers: health and reflection. Anyone may make them without a token, and
+ * they may last. So one connection may have a few of them, and all connections together one per
+ * connection.
  */
 export class ForeignCalls {
   readonly #callsMax: number;
@@ -18,10 +19,12 @@ export class ForeignCalls {
     this.#callsMax = callsMax;
   }
 
-  /** Undefined: it is counted until its stream closes; else why it may not begin. */
+  /**
+   * Undefined: the call is counted until its stream closes; else the reason why it may not begin.
+   */
   refusalOf(stream: ServerHttp2Stream): ServiceError | undefined {
     const { session } = stream;
-    if (session === undefined) return tooMany(); // Its connection is gone.
+    if (session === undefined) return tooMany(); // The connection is gone.
     const own = this.#byConnection.get(session) ?? 0;
     if (own >= CALLS_PER_CONNECTION_MAX || this.#open >= this.#callsMax) return tooMany();
     this.#count(session, 1);

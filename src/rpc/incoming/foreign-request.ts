@@ -2,13 +2,14 @@ import { constants } from "node:http2";
 import { Incoming } from "./incoming.ts";
 import type { Arrived, RequestParts } from "./one-request.ts";
 
-/** The longest question of health or reflection is a name; a client of reflection asks many. */
+/** The longest question to health or reflection is a name; a reflection client asks many. */
 const BYTES_MAX = 64 * 1024;
 
 /**
- * The request of a call that is answered by a package, health or reflection. Anybody may make one, so
- * one that is large, or does not end, is cut; a conversation with reflection too, whose client can begin
- * another. What it held is let go with the end of the request: a watch of health may stay for days.
+ * The request of a call that a package answers: health or reflection. Anyone may make such a call,
+ * so a request that is large, or does not end, is cut; so is a long conversation with reflection,
+ * whose client can begin another. The memory of the request is freed at its end: a watch of health
+ * may stay for days.
  */
 export class ForeignRequest {
   readonly #incoming: Incoming;

@@ -1,7 +1,8 @@
 /**
- * The request side of one call, below grpc-js: every byte passes here as it comes, before anything
- * keeps it. It is kept in three places, the buffer of the HTTP/2 stream (a window, 64 KiB), the decoder
- * of grpc-js (what has come of a message) and the handler, and counted as one sum:
+ * The request side of one call, below grpc-js: every byte passes here when it arrives, before any
+ * code keeps it. Bytes are kept in three places: the buffer of the HTTP/2 stream (a window, 64
+ * KiB), the decoder of grpc-js (the arrived part of a message) and the handler. All three are
+ * counted as one sum:
  *
  *   chunk ──► held ──► message whole ──► handler ──► answered, or taken and stored ──► let go
  *               │ no room
@@ -16,26 +17,30 @@ import type { ServiceError } from "../../base/errors.ts";
 /** The objects of Node, grpc-js and ours that an open call has beside its bytes: an estimate. */
 const CALL_BYTES = 16 * 1024;
 
-/** What a chunk costs beside its bytes: the objects that hold it. Many of one byte are not for free. */
+/**
+ * The cost of a chunk beside its bytes: the objects that hold it. Many chunks of one byte are not
+ * free.
+ */
 const CHUNK_COST_BYTES = 256;
 /**
- * A chunk is a piece of what was read from the socket at once, and keeps all of that alive. The first
- * one may; behind it, one that is less than this part of it is copied to others of its stream.
+ * A chunk is a slice of one read from the socket, and keeps the whole read alive. The first chunk
+ * of a read may do that. A later one that is smaller than this part of the read is copied together
+ * with others of its stream.
  */
 const COPIED_PART = 4;
 const SLAB_BYTES = 4_096;
 /**
- * A message in so many pieces, of so few bytes on average, is an attack, and not a slow network: a
- * client packs what it has into frames. A stream that is not read has a window of 64 KiB, which no
- * event of AG-UI is small enough to fill with as many.
+ * A message in this many pieces, with this few bytes on average, is an attack, and not a slow
+ * network: a client packs its bytes into frames. A stream that is not read has a window of 64 KiB,
+ * and no event of AG-UI is small enough to fill it with this many pieces.
  */
 const CHUNKS_MAX = 1_024;
 const CHUNK_BYTES_MIN = 64;
 
-/** A caller who reads slowly has this long to take the status of his call, 8 s in all. */
+/** A slow reader gets this long to take the status of a call, 8 s in all. */
 const FIRST_LOOK_MS = 2;
 const LAST_LOOK_MS = 4_096;
-/** A call that has to give its memory back has this long, 62 ms in all. */
+/** A call that must give its memory back gets this long, 62 ms in all. */
 const LAST_UNREAD_LOOK_MS = 32;
 
 type Chunk = Buffer | null;
@@ -47,15 +52,15 @@ export interface IncomingParts {
 }
 
 export interface IncomingHooks {
-  /** Counted already; false: it is dropped. */
+  /** The chunk is counted already; false: it is dropped. */
   came(chunk: Buffer): boolean;
-  /** Passed on; it may have made a message whole. */
+  /** The chunk was passed on; it may have completed a message. */
   passed?(): void;
   /** The caller has sent everything. */
   ended(): void;
-  /** After `close`, when nothing of it is kept. */
+  /** Called after `close`, when no byte of the request is kept. */
   closed?(): void;
-  /** Others need what the call holds, or its caller does not read: it ends. */
+  /** Other callers need the call's memory, or its caller does not read: the call ends. */
   cut(error: ServiceError): void;
 }
 
@@ -67,16 +72,16 @@ export class Incoming {
   readonly #push: ServerHttp2Stream["push"];
   #hasEnded = false;
   #isDropping = false;
-  /** On the wire, of what no message was made of yet … */
+  /** Bytes on the wire that belong to no complete message yet … */
   #bytes = 0;
-  /** … and in how many pieces. */
+  /** … and the number of their pieces. */
   #chunks = 0;
-  /** What else the call keeps. */
+  /** Other bytes that the call keeps. */
   #keptBytes = 0;
   /** Room for small chunks. */
   #slab: Buffer | undefined;
 
-  /** To be made before anything of the request can have come. */
+  /** Make this before any byte of the request can arrive. */
   constructor(parts: IncomingParts, stream: ServerHttp2Stream, hooks: IncomingHooks) {
     this.#stream = stream;
     this.#parts = parts;
@@ -85,7 +90,8 @@ export class Incoming {
     this.#hooks = hooks;
     // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
     this.#push = stream.push;
-    // What Node calls with all that comes; an event would come when it is read, which may be never.
+    // Node calls this with every chunk. An event would come only with a read, which may never
+    // happen.
     stream.push = (chunk: Chunk) => this.#came(chunk);
   }
 
@@ -93,12 +99,12 @@ export class Incoming {
     return this.#stream;
   }
 
-  /** Of what no message was made of yet. */
+  /** Bytes that belong to no complete message yet. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** A message was made of so many bytes of the wire, and is kept from now on, or not. */
+  /** A message was made from `wireBytes` bytes; `keptBytes` of it are kept from now on. */
   made({ wireBytes, keptBytes }: { readonly wireBytes: number; readonly keptBytes: number }): void {
     const part = wireBytes >= this.#bytes ? 1 : wireBytes / this.#bytes;
     this.#chunks -= Math.floor(this.#chunks * part);
@@ -118,8 +124,8 @@ export class Incoming {
   }
 
   /**
-   * An answer that is not read stays with the stream until the stream is reset. An answer that was just
-   * sent leaves within moments, and the status after it: a reset at once would overtake the status.
+   * An unread answer stays with the stream until the stream is reset. An answer that was just sent
+   * leaves within moments, and the status after it: an immediate reset would overtake the status.
    */
   #resetUnread(nextLookMs: number): void {
     const stream = this.#stream;
@@ -131,8 +137,9 @@ export class Incoming {
   }
 
   /**
-   * The call has ended for its caller. While he goes on sending the stream stays open, and with it what
-   * grpc-js keeps of the request; RFC 9113, 8.1, lets a server end that without an error.
+   * The call has ended for its caller. While the caller still sends, the stream stays open, and so
+   * does grpc-js's copy of the request. RFC 9113, 8.1, lets a server end such a stream without an
+   * error.
    */
   close(): void {
     this.#isDropping = true;
@@ -141,7 +148,10 @@ export class Incoming {
     if (!this.#stream.closed) setImmediate(() => this.#reset(FIRST_LOOK_MS));
   }
 
-  /** A reset overtakes a status that waits behind answers, so it waits until that has left. */
+  /**
+   * A reset overtakes a status that waits after answers, so the reset waits until the status was
+   * sent.
+   */
   #reset(nextLookMs: number): void {
     const stream = this.#stream;
     if (stream.closed || stream.destroyed) return;
@@ -173,7 +183,7 @@ export class Incoming {
     return mayGoOn;
   }
 
-  /** Not in the pool of all, where it would keep its neighbours alive. */
+  /** Not in Node's shared pool, where the copy would keep its neighbours alive. */
   #copied(chunk: Buffer): Buffer {
     const { length } = chunk;
     if (length > SLAB_BYTES) return Buffer.from(chunk);

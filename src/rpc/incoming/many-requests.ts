@@ -4,12 +4,13 @@ import { type Arrived, type Owner, type RequestParts, tooLate } from "./one-requ
 import { type Encoding, FRAME_HEAD_BYTES, isPacked } from "./request-headers.ts";
 
 /**
- * The requests of a stream. What has come of the next one is held from its first byte; what was made
- * of it, until the handler is done with it; and what the handler keeps of those before, as it says.
+ * The requests of a stream. Three amounts are held: the next request from its first byte, the
+ * decoded message until the handler has taken it, and the bytes of earlier messages that the
+ * handler reports as kept.
  *
  *   idle ── asked, room ──► awaited ── message ──► handed ── taken ──► idle
  *             │ no room       │ no room: paused, until there is some
- *             ▼               └─ half there for too long ──► the call is refused
+ *             ▼               └─ incomplete for too long ──► the call is refused
  *          waiting until there is some
  */
 export class ManyRequests implements IncomingHooks {
@@ -31,7 +32,7 @@ export class ManyRequests implements IncomingHooks {
     this.#incoming.memory.charge.canWait = true;
   }
 
-  /** What is not asked for stays with the stream, and is a window at most. */
+  /** Bytes that were not requested stay with the stream, at most one window. */
   came(): boolean {
     return true;
   }
@@ -56,7 +57,7 @@ export class ManyRequests implements IncomingHooks {
     this.#owner.fail(tooLate());
   }
 
-  /** Whether the next message may be asked for; if not, `go` is called when it may. */
+  /** Whether the next message may be requested; if not, `go` is called when it may. */
   mayAsk(go: () => void): boolean {
     const { charge } = this.#incoming.memory;
     if (charge.hasRoom) return true;
@@ -64,13 +65,15 @@ export class ManyRequests implements IncomingHooks {
     return false;
   }
 
-  /** It was asked for, and is not there. */
+  /** The message was requested, and has not arrived. */
   awaited(): void {
     this.#isAwaited = true;
     this.#watch();
   }
 
-  /** It is there; `then` is called with what it was before it was packed, at once if it was not. */
+  /**
+   * The message has arrived; `then` gets its decompressed bytes, at once if it was not compressed.
+   */
   read(message: Buffer, then: (bytes: Buffer) => void): void {
     this.#isAwaited = false;
     this.#parts.arriving.ended(this);
@@ -89,7 +92,10 @@ export class ManyRequests implements IncomingHooks {
     });
   }
 
-  /** The handler has taken the message, if there was one, and keeps so many bytes of all that it has taken. */
+  /**
+   * The handler has taken the message, if there was one, and keeps this number of bytes of all its
+   * messages.
+   */
   taken(keptBytes: number): void {
     this.#keptBytes = keptBytes;
     this.#made(0, 0);
@@ -102,14 +108,14 @@ export class ManyRequests implements IncomingHooks {
     this.#incoming.keep(this.#messageBytes + keptBytes);
   }
 
-  /** Sent, and not taken by the caller. */
+  /** Bytes that were sent and that the caller has not taken. */
   unsent(bytes: number): void {
     const { memory } = this.#incoming;
     memory.charge.awaitsCaller = bytes > 0;
     memory.answer(bytes);
   }
 
-  /** What the handler still has goes on to a queue that has a limit of its own. */
+  /** The bytes that the handler still has move to a queue with its own limit. */
   over(): void {
     this.#parts.arriving.ended(this);
     this.#incoming.close();
@@ -120,7 +126,7 @@ export class ManyRequests implements IncomingHooks {
     this.#incoming.made({ wireBytes, keptBytes: messageBytes + this.#keptBytes });
   }
 
-  /** While a message is half there. */
+  /** Runs while a message is incomplete. */
   #watch(): void {
     if (!this.#isAwaited || this.#isPaused || this.#owner.hasEnded) return;
     const { stream, bytes } = this.#incoming;
@@ -128,7 +134,7 @@ export class ManyRequests implements IncomingHooks {
     if (bytes > 0) this.#parts.arriving.grew(this);
     if (charge.hasRoom) return;
     this.#isPaused = true;
-    this.#parts.arriving.ended(this); // It is we who keep it waiting.
+    this.#parts.arriving.ended(this); // The server itself delays the message.
     stream.pause();
     charge.wait(() => {
       this.#isPaused = false;

@@ -6,35 +6,35 @@ import { Incoming, type IncomingHooks, type IncomingParts } from "./incoming.ts"
 import { type Encoding, isPacked } from "./request-headers.ts";
 import type { Unpacking } from "./unpacking.ts";
 
-/** What all calls share. */
+/** The parts that all calls share. */
 export interface RequestParts extends IncomingParts {
   readonly arriving: Arriving;
   readonly unpacking: Unpacking;
 }
 
-/** A call as HTTP/2 has it, when nothing but its headers have come. */
+/** A call in HTTP/2, when only its headers have arrived. */
 export interface Arrived {
   readonly stream: ServerHttp2Stream;
-  /** Its headers are above the limit; the call is to be reset. */
+  /** The headers are above the limit; the call must be reset. */
   readonly isTooLarge: boolean;
   readonly encoding: Encoding | undefined;
 }
 
 export interface Owner {
   readonly hasEnded: boolean;
-  /** Of the call; what comes before it is known who calls is in it, too. */
+  /** The memory of the call; it also holds bytes that arrive before the caller is known. */
   memory: CallMemory | undefined;
   fail(error: ServiceError): void;
 }
 
-/** The request of a call that has one: what it takes is let go when it was handled. */
+/** The request of a call with a single request: its memory is freed after the handler. */
 export class OneRequest implements IncomingHooks {
   readonly #parts: RequestParts;
   readonly #encoding: Encoding | undefined;
   readonly #owner: Owner;
   readonly #incoming: Incoming;
   #isInHand = false;
-  /** For the caller, and nothing of it is kept below. */
+  /** True when the call is over for the caller, and no byte is kept below. */
   #isOver = false;
 
   constructor(parts: RequestParts, { stream, encoding }: Arrived, owner: Owner) {
@@ -62,7 +62,7 @@ export class OneRequest implements IncomingHooks {
     this.#owner.fail(tooLate());
   }
 
-  /** The message as it was before it was packed, at once if it was not. */
+  /** Calls `then` with the decompressed message, at once if it was not compressed. */
   unpacked(message: Buffer, then: (bytes: Buffer) => void): void {
     const encoding = this.#encoding;
     if (encoding === undefined || !isPacked(message)) return then(message);
@@ -78,7 +78,7 @@ export class OneRequest implements IncomingHooks {
     });
   }
 
-  /** A handler has it, and goes on with it even when the caller leaves. */
+  /** A handler has the request, and continues with it even when the caller leaves. */
   handed({ canEnd }: { readonly canEnd: boolean }): void {
     this.#isInHand = true;
     this.#incoming.memory.charge.canEnd = canEnd;
@@ -90,7 +90,7 @@ export class OneRequest implements IncomingHooks {
     if (this.#isOver) this.#incoming.memory.release();
   }
 
-  /** It stays with the stream until the caller has read it. */
+  /** The answer stays with the stream until the caller has read it. */
   answered(bytes: number): void {
     const { memory } = this.#incoming;
     memory.charge.awaitsCaller = true;

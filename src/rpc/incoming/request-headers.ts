@@ -1,17 +1,19 @@
 import type { IncomingHttpHeaders } from "node:http2";
 
-/** Encodings of a message that the server unpacks itself; see unpacking.ts. */
+/** Message encodings that the server decompresses itself; see unpacking.ts. */
 export type Encoding = "gzip" | "deflate";
 
 const AUTHORIZATION = "authorization";
 const ENCODING = "grpc-encoding";
 
 /**
- * Puts the headers of a call right before grpc-js reads them, and answers how its messages are packed.
+ * Corrects the headers of a call before grpc-js reads them, and returns the compression of its
+ * messages.
  *
- * Node keeps the first of several `authorization` and nobody sees the others: here they become the list
- * that they are, which grpc-js hands on. Of messages that are packed grpc-js unpacks as many at a time
- * as come, up to the largest request each: it is told that they are not, and hands on the bytes.
+ * Node keeps the first of several `authorization` headers and drops the others. Here they become a
+ * list, which grpc-js passes on. grpc-js decompresses any number of messages at once, each up to
+ * the largest request. So the headers tell it that the messages are not compressed, and it passes
+ * on the bytes.
  */
 export function preparedHeaders(
   headers: IncomingHttpHeaders,
@@ -32,8 +34,9 @@ export function preparedHeaders(
 }
 
 /**
- * Whether a message came packed: grpc-js gives a view of the frame, and the flag of the frame stands
- * five bytes before the message (test/e2e/rpc-requests.test.ts has one of each in one call).
+ * Whether a message arrived compressed: grpc-js gives a view of the frame, and the flag of the
+ * frame is five bytes before the message (test/e2e/rpc-requests.test.ts has one of each in one
+ * call).
  */
 export function isPacked(message: Buffer): boolean {
   return new Uint8Array(message.buffer, message.byteOffset - FRAME_HEAD_BYTES, 1)[0] === 1;

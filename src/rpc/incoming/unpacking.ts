@@ -3,8 +3,9 @@ import { invalidArgument, ServiceError } from "../../base/errors.ts";
 import type { Encoding } from "./request-headers.ts";
 
 /**
- * Requests that are unpacked at once. Four kilobytes can become as many megabytes, so this times the
- * largest request is what unpacking may take; and two of libuv's four threads are left for the rest.
+ * Requests that are decompressed at once. Four kilobytes can become as many megabytes, so
+ * decompression takes at most this number times the largest request; and two of libuv's four
+ * threads stay free for other work.
  */
 const AT_ONCE_MAX = 2;
 
@@ -16,25 +17,27 @@ const UNPACK = { gzip: gunzip, deflate: inflate } as const satisfies Record<
 export interface Packed {
   readonly bytes: Buffer;
   readonly encoding: Encoding;
-  /** Nobody waits for it any more. */
+  /** True when no caller waits for the message any more. */
   readonly isUnwanted: () => boolean;
   readonly done: (unpacked: Buffer) => void;
   readonly failed: (error: ServiceError) => void;
 }
 
-/** Unpacks messages in the order they came, a few at a time; the others wait as they are. */
+/**
+ * Decompresses messages in the order of their arrival, a few at a time; the others wait compressed.
+ */
 export class Unpacking {
   readonly #bytesMax: number;
   readonly #waiting: Packed[] = [];
   #running = 0;
 
-  /** `bytesMax` is of one message. */
+  /** `bytesMax` is the limit of one message. */
   constructor({ bytesMax }: { readonly bytesMax: number }) {
     this.#bytesMax = bytesMax;
   }
 
   unpack(packed: Packed): void {
-    this.#waiting.push(packed); // Each of a call of its own, and those are limited.
+    this.#waiting.push(packed); // Each entry belongs to a different call, and calls are limited.
     this.#next();
   }
 
