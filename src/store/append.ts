@@ -1,8 +1,8 @@
 /**
  * Appends pushes to their sessions: many in one call, one transaction, one fsync. The rules are in
- * the function ledger_append (migrations/0006_stored_bytes.sql), which stores a batch whole or tells what
- * of it must be refused; then the rest goes again. Each turn settles a push at least, and a batch in
- * which nothing is refused, the ordinary one, takes one.
+ * the function ledger_append (migrations/0006_stored_bytes.sql). It stores a whole batch, or names
+ * the pushes that must be refused; then the other pushes are sent again. Each turn settles at least
+ * one push. An ordinary batch, in which no push is refused, takes one turn.
  */
 import { sql } from "drizzle-orm";
 import {
@@ -20,30 +20,35 @@ import { type Amount, roomFor } from "./room.ts";
 import { isoOf } from "./times.ts";
 
 export interface AppendOptions {
-  /** Unknown sessions are made. */
+  /** True: an unknown session is created. */
   readonly createMissing: boolean;
-  /** Wait for sessions that somebody holds, for at most lock_timeout, instead of answering `busy`. */
+  /** True: wait for locked sessions, for at most lock_timeout, instead of answering `busy`. */
   readonly wait: boolean;
   /** Absent: a session may hold any amount. */
   readonly limits?: SessionLimits;
-  /** Told the most that one of the sessions of a batch held, before it was stored. */
+  /** Called with the highest amount that a session of a batch held before it was stored. */
   readonly onMost?: (held: Amount) => void;
 }
 
-/** What ledger_append answers: one of the four. */
+/** The answer of ledger_append: one of the four. */
 interface Answer {
-  /** Stored: session, message_seq, event_seq, open run, as they were before. */
+  /** Stored: session, message_seq, event_seq, open run, each from before the batch. */
   readonly bases?: readonly (readonly [string, string, string, string | null])[];
-  /** With `bases`: the most rows, and bytes, that one of these sessions held before. */
+  /**
+   * With `bases`: the highest number of rows, and of bytes, that one of these sessions held before.
+   */
   readonly most?: readonly [number, number];
-  /** Nothing stored, because of these sessions. */
+  /** Nothing was stored, because of these sessions. */
   readonly sessions?: readonly (readonly [string, "busy" | "not_found" | "deleted"])[];
-  /** Nothing stored, because of these pushes: number in the batch, why, number of the kept row. */
+  /**
+   * Nothing was stored, because of these pushes: number in the batch, reason, number of the kept
+   * row.
+   */
   readonly pushes?: readonly RefusedPush[] | null;
   readonly ranges?: readonly RefusedPush[] | null;
   /**
-   * Nothing stored, because these sessions cannot take it all: the rows and bytes that they hold, and
-   * those of the id of their open run.
+   * Nothing was stored, because these sessions have no room for all of it: the rows and bytes that
+   * they hold, and the length of the id of their open run.
    */
   readonly full?: readonly (readonly [string, number, number, number])[];
 }
@@ -51,10 +56,10 @@ type RefusedPush = readonly [number, Verdict, string | null];
 type Verdict = "stale_epoch" | "deduplicated" | "key_reused" | "stream_replaced" | "gap";
 
 /**
- * Resolves after commit, with one outcome a push. No push may depend on an earlier one of the batch
- * (`Independent`). Rejects with the driver's error when the first turn fails. When a later one fails,
- * its pushes are `failed`, and those of the turns after it, which were never sent, are `busy`: earlier
- * turns are committed, and their pushes must not be sent again.
+ * Resolves after commit, with one outcome per push. No push may depend on an earlier one of the
+ * batch (`Independent`). Rejects with the driver's error when the first turn fails. When a later
+ * turn fails, its pushes are `failed`, and the pushes of the turns after it, which were never sent,
+ * are `busy`: earlier turns are committed, and their pushes must not be sent again.
  */
 export async function append(
   database: Database,
@@ -86,8 +91,8 @@ export async function append(
 }
 
 /**
- * All that a push needs of the database, without a row: rejects, with the driver's error, where a table,
- * a function or a right is missing, and where nothing may be written.
+ * Does everything that a push does in the database, without a row. Rejects, with the driver's
+ * error, when a table, a function or a right is missing, and when the database is read-only.
  */
 export async function appendNothing(database: Database): Promise<void> {
   await database.attempt(sql`
@@ -100,7 +105,10 @@ export async function appendNothing(database: Database): Promise<void> {
       (select count(*) from messages) + (select count(*) from events) as rows`);
 }
 
-/** What became of a turn: what is in neither goes again at once, what goes `later` after that. */
+/**
+ * The result of a turn. Pushes in neither list are sent again at once, and pushes in `later` after
+ * those.
+ */
 interface Turn {
   readonly settled: ReadonlyMap<Push, Outcome>;
   readonly later: ReadonlySet<Push>;
@@ -186,9 +194,9 @@ function baseOf([, messageSeq, eventSeq, openRunId]: readonly [
   };
 }
 
-// The parameters as JSON texts: JSON.stringify escapes natively, where an array a column is escaped
-// in script. It leaves out what is undefined, and the function reads that as null. Null for no rows
-// skips the statement.
+// The parameters as JSON texts: JSON.stringify escapes natively, and an array per column would be
+// escaped in script. It leaves out undefined fields, and the function reads those as null. Null
+// instead of rows skips the statement.
 
 function judgedJson(pushes: readonly Push[]): string | null {
   const judged = pushes.flatMap((push, u): object[] => {
@@ -200,8 +208,9 @@ function judgedJson(pushes: readonly Push[]): string | null {
   return judged.length === 0 ? null : JSON.stringify(judged);
 }
 
-// The two literals share nine lines on purpose: spreading one object into the other takes 2.2 to 2.4 µs
-// a row instead of 2.0 to 2.1 (Node 24.21, 600-byte payloads, batches of 40, best of four runs, thrice).
+// The two literals repeat nine lines on purpose: spreading one object into the other takes 2.2 to
+// 2.4 µs per row instead of 2.0 to 2.1 (Node 24.21, 600-byte payloads, batches of 40, best of four
+// runs, three times).
 
 function messagesJson({ rows }: Arrangement): string | null {
   return rowsJson(rows, "messages", ({ push, row, offset, first }) => ({
@@ -284,7 +293,7 @@ function usedJson({ sessions }: Arrangement, limits: SessionLimits | undefined):
   );
 }
 
-/** The limits, and what a session may hold so that the largest part of the batch has room. */
+/** The limits, and the amounts below which the largest part of the batch has room. */
 function limitsOf(
   uses: readonly SessionUse[],
   { sessionRowsMax: rx, sessionBytesMax: bx }: SessionLimits,
@@ -293,7 +302,7 @@ function limitsOf(
   let bytes = 0;
   for (const use of uses) {
     rows = Math.max(rows, use.rows);
-    // With room for the longest id, the open run need not be asked for its own.
+    // With room for the longest id, the length of the open run's id need not be read.
     bytes = Math.max(bytes, use.bytes + use.openRunRows * RUN_ID_BYTES_MAX);
   }
   return { rx, bx, rr: rx - rows, br: bx - bytes };

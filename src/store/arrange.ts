@@ -1,7 +1,7 @@
 /**
- * Places the rows of a batch relative to where their sessions stand, purely: which numbers each row
- * takes, and in which run it is. What the batch cannot know, the counters and the run that is open
- * when it begins, is added under the lock.
+ * Places the rows of a batch relative to the counters of their sessions, with pure functions: the
+ * numbers of each row, and its run. The counters and the run that is open at the beginning are
+ * unknown here; the statement adds them under the lock.
  */
 import { type NewRow, type Place, type Push, storedBytesOf } from "./push.ts";
 
@@ -9,29 +9,35 @@ import { type NewRow, type Place, type Push, storedBytesOf } from "./push.ts";
 export interface Arranged {
   readonly push: Push;
   readonly row: NewRow;
-  /** The row carries its push's key. */
+  /** True when the row carries its push's key. */
   readonly first: boolean;
   readonly offset: bigint;
-  /** The run, where a mark earlier in the batch says it ("" outside); undefined: the one open before. */
+  /**
+   * The run, if an earlier mark in the batch sets it ("" outside of runs); undefined: the run that
+   * was open before.
+   */
   readonly runId: string | undefined;
 }
 
-/** What a batch takes of one session; it grows while the rows are placed, one after the other. */
+/**
+ * The use that a batch makes of one session; it grows while the rows are placed, one after the
+ * other.
+ */
 export interface SessionUse {
   readonly sessionId: string;
   messages: bigint;
   events: bigint;
   rows: number;
-  /** What is stored, but for the run ids of the rows that are counted next. */
+  /** Stored bytes, without the run ids of the rows that the next field counts. */
   bytes: number;
   /** Rows in the run that is open when the batch begins. */
   openRunRows: number;
   epoch: bigint | undefined;
-  /** Of the last range; undefined: there is none. */
+  /** The last number of the last range; undefined: there is no range. */
   lastClientSeq: bigint | undefined;
-  /** Numbers of ranges that were refused. */
+  /** Refused numbers of the ranges. */
   refused: number;
-  /** The open run after the batch; undefined: as before. */
+  /** The open run after the batch; undefined: unchanged. */
   runId: string | undefined;
 }
 
@@ -40,7 +46,7 @@ export interface Arrangement {
   readonly sessions: ReadonlyMap<string, SessionUse>;
 }
 
-/** Where a session stood when the batch began. */
+/** The counters and the open run of a session at the beginning of the batch. */
 export interface Base {
   readonly messageSeq: bigint;
   readonly eventSeq: bigint;
@@ -76,14 +82,17 @@ function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   const offset = use.events;
   use.events += BigInt(row.eventCount);
   if (row.mark?.kind === "open") use.runId = row.mark.runId;
-  const { runId } = use; // The row that closes a run belongs to it.
+  const { runId } = use; // The row that ends a run belongs to that run.
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
   if (row.mark?.kind === "close") use.runId = "";
   return { push, row, first, offset, runId };
 }
 
-/** The places of each push's rows, once its session's base is known; a push without rows is left out. */
+/**
+ * The places of each push's rows, once its session's base is known; pushes without rows are left
+ * out.
+ */
 export function placesOf(
   rows: readonly Arranged[],
   bases: ReadonlyMap<string, Base>,

@@ -1,4 +1,4 @@
-/** The columns of a stored row as every read selects them, and the row they make. */
+/** The columns of a stored row as every read selects them, and the row made from them. */
 import { type SQL, sql } from "drizzle-orm";
 import type { Fields } from "./transaction.ts";
 import type { EventRow, MessageRow, RowOf, StreamName } from "./rows.ts";
@@ -7,14 +7,14 @@ import { microsColumn } from "./times.ts";
 
 export const TABLE = { messages: sessionMessages, events: sessionEvents } as const;
 
-/** What is stored of a row for its limits: the texts and bytes of it that may be long. */
+/** The bytes of a row that count for its limits: its long texts and byte fields. */
 export function storedBytes(stream: StreamName): SQL {
   return stream === "messages"
     ? sql`octet_length(payload) + coalesce(octet_length(sender), 0)`
     : sql`octet_length(payload) + coalesce(octet_length(run_id), 0) + coalesce(octet_length(fragments), 0)`;
 }
 
-/** Without session_id: a read is of one session, and its caller knows which. */
+/** Without session_id: a read covers one session, and its caller knows the id. */
 export function columnsOf(stream: StreamName): SQL {
   return stream === "messages"
     ? sql`seq, id, event_type, payload, ${microsColumn(sql`created_at`)} as created_at,

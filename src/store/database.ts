@@ -1,10 +1,11 @@
 /**
- * The pool of connections, and the one way by which statements reach it.
+ * The pool of connections. Every statement reaches it through this file.
  *
  * Statements are Drizzle `sql` templates. Drizzle's own driver session sends a raw template
- * unprepared, which with postgres.js costs a second round trip and a parse each time; here they are
- * rendered by Drizzle's dialect and sent prepared, over the very same client. Every statement has a
- * deadline of our own besides the server's: through a black hole nobody hears the server's.
+ * unprepared, which with postgres.js costs a second round trip and a parse each time. Here
+ * Drizzle's dialect renders the templates, and the same client sends them prepared. Every statement
+ * has our own deadline besides the server's, because the server's answer cannot arrive when the
+ * network drops packets.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { PgDialect } from "drizzle-orm/pg-core";
@@ -23,16 +24,19 @@ import {
 } from "./transaction.ts";
 
 export interface DatabaseOptions {
-  /** postgres:// URL; asked for at start, because an embedded server has its port only then. */
+  /** postgres:// URL; read at start, because an embedded server has no port before. */
   readonly url: () => string;
   readonly connectionsMax: number;
   /** A statement that runs longer is cancelled; its caller gets UNAVAILABLE. */
   readonly statementTimeoutMs: number;
-  /** How long a batch that waits for one session waits. */
+  /** The time that a batch for a single session waits for its lock. */
   readonly lockTimeoutMs: number;
 }
 
-/** The URL for connections that see this schema and no other; the driver sends the parameters of a URL. */
+/**
+ * The URL for connections that see this schema and no other; the driver sends the parameters of a
+ * URL.
+ */
 export function inSchema(url: string, schema: string | undefined): string {
   if (schema === undefined) return url;
   return `${url}${url.includes("?") ? "&" : "?"}search_path=${encodeURIComponent(`"${schema}"`)}`;
@@ -43,30 +47,38 @@ export interface Database extends Unit {
   query<T>(build: (drizzle: PostgresJsDatabase) => PromiseLike<T>): Promise<T>;
   /** Runs one statement as a transaction of its own; rejects with a ServiceError or a defect. */
   run(statement: SQL): Promise<readonly Fields[]>;
-  /** As `run`, with the driver's error as it is, for callers that decide on a retry by it. */
+  /**
+   * Like `run`, but rejects with the driver's own error, for callers that decide on a retry by it.
+   */
   attempt(statement: SQL): Promise<readonly Fields[]>;
-  /** Runs several on a connection of their own; for commands, not for what serves (transaction.ts). */
+  /**
+   * Runs several statements on a connection of their own; for commands, and never for requests
+   * (transaction.ts).
+   */
   transaction<T>(work: (transaction: Transaction) => Promise<T>): Promise<T>;
-  /** Told of each answer that says which server gave it (`SERVER`), before the answer is used. */
+  /** Called with each answer that names its server (`SERVER`), before the answer is used. */
   answeredBy(server: Field | undefined): void;
   /**
-   * Called when another server process answers than before: one that was restarted, a standby that was
-   * promoted, a backup that was restored. The newest rows of the one before may be lost.
+   * Calls back when another server process answers than before: after a restart, the promotion of a
+   * standby, or the restore of a backup. The newest rows of the previous server may be lost.
    */
   onOtherServer(called: () => void): void;
 }
 
 /**
- * Which server process answers: the time it was started, in microseconds. It is in memory there and
- * anybody may ask for it, so it goes along with what is asked anyway. A subquery is computed once for
- * all rows of an answer.
+ * Identifies the server process: its start time, in microseconds. The server has it in memory and
+ * every role may read it, so it is added to existing queries. A subquery is computed once for all
+ * rows of an answer.
  */
 export const SERVER = sql`(select extract(epoch from pg_postmaster_start_time())::text)`;
 
-/** A connection that cannot be made is given up after this; the next call tries again. */
+/** A connection attempt is given up after this time; the next call tries again. */
 const CONNECT_TIMEOUT_S = 5;
 const RECONNECT_DELAY_S = 0.1;
-/** The server cancels a statement that takes too long; when not even that is heard, it is given up. */
+/**
+ * The server cancels a statement that takes too long. When that answer is missing too, the
+ * statement is given up after this time.
+ */
 const ANSWER_GRACE_MS = 2_000;
 
 export function createDatabase(options: DatabaseOptions): Database {
@@ -84,7 +96,7 @@ export function createDatabase(options: DatabaseOptions): Database {
       } catch (error) {
         const cause = errorOfDriver(error);
         if (isConnectionLost(cause)) pools.retire(pool);
-        // It was not sent, and there is another pool.
+        // The statement was not sent, and there is another pool.
         if (codeOf(cause) !== POOL_LEFT || !pools.isOpen) throw error;
       }
     }
@@ -134,24 +146,26 @@ export function createDatabase(options: DatabaseOptions): Database {
 
 function connect(options: DatabaseOptions, lost: () => void): Pool {
   const sockets = new PoolSockets();
-  // The driver's types do not know `socket`, which it documents.
+  // The driver documents `socket`, but its types do not have it.
   const driverOptions = {
     max: options.connectionsMax,
     connect_timeout: CONNECT_TIMEOUT_S,
     onnotice: () => undefined,
     onclose: lost,
-    // We bind no arrays; and a connection that is lost while it asks for their types rejects nowhere.
+    // We bind no arrays, so their types are not needed. A connection that is lost during this query
+    // never rejects.
     fetch_types: false,
-    // A connection ends with its pool; the driver's half an hour or so would look like a loss.
+    // A connection ends with its pool; the driver's limit of about half an hour would look like a
+    // loss.
     max_lifetime: null,
-    // postgres.js waits longer after each failed connection. A database that restarts is back within
-    // a second or two, and it is ingest and live that back off.
+    // postgres.js waits longer after each failed connection. A restarting database is back within a
+    // second or two, and ingest and live have their own backoff.
     backoff: () => (sockets.isRefusing ? 0 : RECONNECT_DELAY_S),
     socket: (target: Target) => sockets.make(target),
     connection: {
       application_name: "session-ledger",
       TimeZone: "UTC",
-      // Set by us and not left to the server: acknowledged means on disk.
+      // Set here and not left to the server: "acknowledged" means "on disk".
       synchronous_commit: "on",
       statement_timeout: options.statementTimeoutMs,
       lock_timeout: options.lockTimeoutMs,
@@ -162,7 +176,7 @@ function connect(options: DatabaseOptions, lost: () => void): Pool {
   return { client, drizzle: drizzle(client), sockets };
 }
 
-/** Which server answers, and who is told of another one. */
+/** Tracks the server that answers, and calls back when another one does. */
 function answeringServer(): Pick<Database, "answeredBy" | "onOtherServer"> {
   const told: (() => void)[] = [];
   let server: Field | undefined;

@@ -1,7 +1,7 @@
 /**
- * The free space under the embedded PostgreSQL. PostgreSQL ends when its log cannot grow, and reads end
- * with it, so pushes are refused while the last of the disk is left: below `reserveBytes`. They are taken
- * again when there is an eighth more.
+ * The free space under the embedded PostgreSQL. PostgreSQL ends when its log cannot grow, and then
+ * reads fail too. So pushes are refused while less than `reserveBytes` is free. They are accepted
+ * again when an eighth more is free.
  *
  *   enough ── free < reserve ──► full ── free ≥ reserve and an eighth ──► enough
  *      └──────────── files cannot be found ──► gone ──── found ───────────┘
@@ -31,7 +31,7 @@ export class DiskSpace implements Unit {
     this.#parts = parts;
   }
 
-  /** Of a push; undefined while there is room for it. */
+  /** The error for a push; undefined while the disk has room. */
   get refusal(): ServiceError | undefined {
     return this.#refusal;
   }

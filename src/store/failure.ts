@@ -1,13 +1,13 @@
 /**
- * What went wrong with a statement, in the one way that matters: may it be sent again?
+ * Classifies the failure of a statement by one question: may the statement be sent again?
  *
- *   locked      somebody holds the session; nothing was done
- *   retryable   the server said that it did nothing, or it was never sent
- *   unknown     the connection was lost after sending: it may be committed (postgres.js says
- *               CONNECTION_CLOSED even for a backend that was killed)
- *   slow        the server gave it up after statement_timeout, and did nothing; it may be one of many
- *               pushes that is slow
- *   unavailable the server said that it did nothing, and that trying again at once is no use
+ *   locked      another transaction holds the session; nothing was done
+ *   retryable   the server reported that it did nothing, or the statement was never sent
+ *   unknown     the connection was lost after sending: the statement may be committed (postgres.js
+ *               says CONNECTION_CLOSED even for a backend that was killed)
+ *   slow        the server cancelled it after statement_timeout, and did nothing; of many pushes in
+ *               the statement, one may be the slow one
+ *   unavailable the server reported that it did nothing, and an immediate retry would fail too
  *   defect      everything else: our statement is wrong
  *
  * SQLSTATEs: https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -21,7 +21,8 @@ const BY_CODE: Readonly<Record<string, Failure>> = {
   "40001": "retryable", // serialization_failure
   "40P01": "retryable", // deadlock_detected
   "55P03": "locked", // lock_not_available: lock_timeout
-  "23505": "retryable", // unique_violation: a writer that does not take our lock; the key is found next time
+  // unique_violation: another writer ignores our lock; the next try finds its key.
+  "23505": "retryable",
   "57P03": "retryable", // cannot_connect_now: starting up or shutting down
   "53300": "retryable", // too_many_connections
   "25006": "retryable", // read_only_sql_transaction: a failover is under way
@@ -29,7 +30,7 @@ const BY_CODE: Readonly<Record<string, Failure>> = {
   "57P01": "unknown", // admin_shutdown; with synchronous replication it may come after the local commit
   "57P02": "unknown", // crash_shutdown
   "57P05": "unknown", // idle_session_timeout
-  // Before the first byte of the statement.
+  // Failed before the first byte of the statement was sent.
   ECONNREFUSED: "retryable",
   ENOTFOUND: "retryable",
   EAI_AGAIN: "retryable",
@@ -37,13 +38,13 @@ const BY_CODE: Readonly<Record<string, Failure>> = {
   ENETUNREACH: "retryable",
   CONNECT_TIMEOUT: "retryable",
   [POOL_LEFT]: "retryable",
-  // After it, or nobody knows.
+  // Failed after the first byte, or at an unknown time.
   CONNECTION_CLOSED: "unknown",
   CONNECTION_DESTROYED: "unknown",
   ECONNRESET: "unknown",
   EPIPE: "unknown",
   ETIMEDOUT: "unknown",
-  CONNECTION_ENDED: "unavailable", // We are stopping.
+  CONNECTION_ENDED: "unavailable", // The service is stopping.
 };
 
 /** Whole classes, by the first two characters. */
@@ -56,15 +57,17 @@ const BY_CLASS: Readonly<Record<string, Failure>> = {
 export function failureOf(error: unknown): Failure {
   const code = codeOf(error);
   if (code === undefined) return "defect";
-  // No unix socket: the server is down. Of anything but a connection it means something else.
+  // The unix socket is missing, so the server is down. Outside of a connection attempt the code
+  // means something else.
   if (code === "ENOENT") return isConnecting(error) ? "retryable" : "defect";
   const sqlState = /^[0-9A-Z]{5}$/.test(code);
   return BY_CODE[code] ?? (sqlState ? BY_CLASS[code.slice(0, 2)] : undefined) ?? "defect";
 }
 
 /**
- * The connection of the statement is gone, or nobody knows. An ERROR is an answer of a server that lives
- * on, whatever its SQLSTATE: class 08 in it tells of a connection of the server's own, as dblink's.
+ * True when the statement's connection is gone, or that is unknown. An ERROR is an answer of a
+ * server that still runs, whatever its SQLSTATE: class 08 in it means a connection of the server
+ * itself, such as dblink's.
  */
 export function isConnectionLost(error: unknown): boolean {
   const isAnswer =
@@ -76,8 +79,8 @@ export function isConnectionLost(error: unknown): boolean {
 }
 
 /**
- * Whether a failed commit tells of the database, and not of a session that is held, a statement that took
- * too long, or a row that cannot be stored (classes 22, 23 and 54).
+ * True when a failed commit has a cause in the database. False for a locked session, a statement
+ * that took too long, and a row that cannot be stored (classes 22, 23 and 54).
  */
 export function isOfDatabase(error: unknown): boolean {
   const code = codeOf(error);
@@ -86,14 +89,14 @@ export function isOfDatabase(error: unknown): boolean {
   );
 }
 
-/** A failure in a line: what PostgreSQL or the network says, and its code. */
+/** A failure in one line: the text of PostgreSQL or the network, and its code. */
 export function reasonOf(error: unknown): string {
   const code = codeOf(error);
   const said = error instanceof Error ? error.message.split("\n", 1)[0] : undefined;
   return [said, code && `(${code})`].filter(Boolean).join(" ");
 }
 
-/** A failure as the caller of a read learns of it. Defects stay what they are. */
+/** A failure as the caller of a read gets it. Defects stay as they are. */
 export function storeError(cause: unknown): unknown {
   const failure = failureOf(cause);
   if (cause instanceof ServiceError || failure === "defect") return cause;
@@ -104,7 +107,7 @@ export function isDiskFull(error: unknown): boolean {
   return codeOf(error) === "53100"; // disk_full
 }
 
-/** Nothing was stored; a person has to make room. */
+/** Nothing was stored; a person must make room. */
 export function diskFull(cause?: unknown): ServiceError {
   const message = "the disk of the database is full; nothing was stored";
   return new ServiceError("unavailable", "DISK_FULL", message, { cause, retryAfterMs: 10_000 });
@@ -118,12 +121,12 @@ class DatabaseAway extends ServiceError {
 }
 
 export interface NamedDatabase {
-  /** What names it: a variable or an option. */
+  /** The setting that names it: a variable or an option. */
   readonly setting: string;
   readonly url: string;
 }
 
-/** For whoever starts something on a database: a failure says which one, and what was heard of it. */
+/** For code that starts something on a database: an error names the database and the cause. */
 export async function naming<T>(database: NamedDatabase, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -132,7 +135,7 @@ export async function naming<T>(database: NamedDatabase, work: () => Promise<T>)
   }
 }
 
-/** Of the URL it shows host and port alone: there may be a password in it. */
+/** Shows only host and port of the URL, which may contain a password. */
 export function namedError(error: unknown, { setting, url }: NamedDatabase): unknown {
   if (error instanceof DatabaseAway) {
     const { code, reason, cause } = error;
@@ -146,11 +149,11 @@ export function namedError(error: unknown, { setting, url }: NamedDatabase): unk
 }
 
 /**
- * invalid_authorization_specification, invalid_password; invalid_catalog_name: there is no such database;
- * insufficient_privilege.
+ * invalid_authorization_specification, invalid_password; invalid_catalog_name: the database does
+ * not exist; insufficient_privilege.
  */
 const REFUSED = /^28|^3D000$|^42501$/;
-/** As Node has them, of a certificate that is not trusted or a handshake that failed. */
+/** Node's codes for an untrusted certificate and a failed handshake. */
 const NO_TLS = /CERT|^ERR_(?:TLS|SSL)_|^UNABLE_TO_/;
 
 function refusalIn(error: unknown): string | undefined {
@@ -173,12 +176,12 @@ function placeOf(text: string): string {
   return host.startsWith("/") ? host : `${host}:${url?.port || "5432"}`;
 }
 
-/** The same for what comes through Drizzle. */
+/** The same for an error that comes through Drizzle. */
 export function drizzleError(error: unknown): unknown {
   return storeError(errorOfDriver(error));
 }
 
-/** Drizzle's builder wraps what the driver threw. */
+/** Drizzle's builder wraps the driver's errors. */
 export function errorOfDriver(error: unknown): unknown {
   if (error instanceof ServiceError || !(error instanceof Error)) return error;
   return error.cause ?? error;

@@ -1,4 +1,4 @@
-/** Reads rows by number, for the answers to pushes that turned out to be repeated. */
+/** Reads rows by number, for the answers to repeated pushes. */
 import { sql } from "drizzle-orm";
 import { columnsOf, rowOf, TABLE } from "./columns.ts";
 import type { Database } from "./database.ts";
@@ -10,7 +10,10 @@ export interface RowAddress {
   readonly seq: bigint;
 }
 
-/** In the order asked; undefined for a row that was erased meanwhile. One statement a stream. */
+/**
+ * In the order of the request; undefined for a row that was erased meanwhile. One statement per
+ * stream.
+ */
 export async function readKept(
   database: Database,
   addresses: readonly RowAddress[],

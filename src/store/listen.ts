@@ -1,20 +1,22 @@
 /**
- * One connection that LISTENs, from its beginning to its loss. Whoever wants another opens another.
+ * One connection that LISTENs, from its opening to its loss. After a loss the caller opens another
+ * one.
  *
  *   opening ── LISTEN answered, first heartbeat heard ──► listening ── any of these ──► lost
  *      └───────────── refused, silent, aborted ──────────────────────────────────────────▲
  *
- * Lost is: closed by whomever, or a heartbeat that was not heard in time. A heartbeat is a NOTIFY to
- * oneself, sent by the pool and heard here, so it goes the way that a notification of another
- * instance goes. That finds what a query on this connection would not: a black hole and a peer that
- * is gone, but also a pooler in between that answers LISTEN and delivers nothing, and a URL that
- * leads to another database. It must not be sent over this connection: a pooler that lends one server
- * connection for both would bring it back, and nothing else.
+ * A connection is lost when either side closes it, or when a heartbeat does not arrive in time. A
+ * heartbeat is a NOTIFY to this instance, sent by the pool and received here, so it takes the same
+ * way as a notification of another instance. A heartbeat finds a dropped network and a dead peer.
+ * It also finds failures that a query on this connection would miss: a pooler that answers LISTEN
+ * and delivers nothing, and a URL of another database. A heartbeat must not be sent over this
+ * connection: a pooler that lends one server connection for both would return the heartbeat, and no
+ * other notification.
  *
- * The driver's own `listen` connects again by itself, with the defect that pools.ts describes. Here
- * every connection has a client of its own, and a client gets one socket, made by us: it never
- * connects again, and at the end the socket is destroyed, because a driver that says goodbye into a
- * black hole leaves it open for as long as the kernel tries.
+ * The driver's own `listen` reconnects automatically, with the defect that pools.ts describes. Here
+ * every connection has its own client, and a client gets one socket, which this file makes. So the
+ * client never reconnects. At the end the socket is destroyed, because the driver's goodbye over a
+ * dead network would leave it open as long as the kernel retries.
  */
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
@@ -26,23 +28,23 @@ export interface ListenOptions {
   readonly url: string;
   readonly channel: string;
   readonly received: (payload: string) => void;
-  /** Sends to the channel, by another connection. */
+  /** Sends to the channel, over another connection. */
   readonly notify: (payload: string) => Promise<void>;
-  /** Its abort is a loss. */
+  /** An abort counts as a loss. */
   readonly signal: AbortSignal;
 }
 
 export interface ListenLimits {
-  /** For a connection that is made, and LISTEN answered. */
+  /** The limit for the connection and the answer to LISTEN. */
   readonly openLimitMs: number;
   readonly beatIntervalMs: number;
-  /** From the sending of a heartbeat until it is heard. */
+  /** From the sending of a heartbeat to its arrival. */
   readonly beatLimitMs: number;
-  /** For the goodbye to a server that answers. */
+  /** The limit for the goodbye to a server that answers. */
   readonly closeLimitMs: number;
 }
 
-/** Starting points, not measured against others. A silent loss is found after 5 s at most. */
+/** Starting points, not measured against others. A silent loss is found after at most 5 s. */
 export const LISTEN_LIMITS: ListenLimits = {
   openLimitMs: 5_000,
   beatIntervalMs: 2_000,
@@ -51,13 +53,13 @@ export const LISTEN_LIMITS: ListenLimits = {
 };
 
 export interface Listening {
-  /** Resolves with the reason, once nothing is heard any more, after `close` too. */
+  /** Resolves with the reason once nothing is received any more, also after `close`. */
   readonly lost: Promise<unknown>;
   /** Idempotent; resolves when the connection is gone. */
   close(): Promise<void>;
 }
 
-/** Resolves when notifications are heard for sure. */
+/** Resolves when notifications certainly arrive. */
 export async function listen(options: ListenOptions, limits: ListenLimits): Promise<Listening> {
   options.signal.throwIfAborted();
   const connection = new ListenConnection(options, limits);
@@ -70,7 +72,7 @@ export async function listen(options: ListenOptions, limits: ListenLimits): Prom
   }
 }
 
-/** What the channel carries for us alone begins with it. */
+/** Payloads with this prefix are for this instance alone. */
 const BEAT = "beat ";
 
 class ListenConnection implements Listening {
@@ -84,7 +86,7 @@ class ListenConnection implements Listening {
   #isLost = false;
   #timer: NodeJS.Timeout | undefined;
   #heard: (() => void) | undefined;
-  /** Fails what is being waited for. */
+  /** Fails the pending wait. */
   #interrupt: ((cause: unknown) => void) | undefined;
   #closing: Promise<void> | undefined;
 
@@ -92,7 +94,7 @@ class ListenConnection implements Listening {
     this.#options = options;
     this.#limits = limits;
     ({ promise: this.lost, resolve: this.#resolveLost } = Promise.withResolvers<unknown>());
-    // The driver's types know neither `onnotify` nor `socket`, which it documents.
+    // The driver documents `onnotify` and `socket`, but its types do not have them.
     const driverOptions = {
       max: 1,
       connect_timeout: Math.ceil(limits.openLimitMs / 1_000),
@@ -145,7 +147,7 @@ class ListenConnection implements Listening {
     const { promise: heard, resolve } = Promise.withResolvers<void>();
     this.#heard = resolve;
     const sent = this.#options.notify(this.#beatText);
-    // Heard is enough, even if nobody says that it was sent.
+    // The arrival is enough, even without an answer to the NOTIFY.
     const beat = Promise.race([heard, sent.then(() => heard)]);
     await this.#inTime("a heartbeat was not heard", { limitMs: this.#limits.beatLimitMs }, beat);
   }
@@ -178,7 +180,7 @@ class ListenConnection implements Listening {
 
   async #end(goodbyeLimitMs: number): Promise<void> {
     const goodbye = this.#client.end({ timeout: goodbyeLimitMs / 1_000 });
-    await goodbye.catch(() => undefined); // Nobody waits for an answer any more.
+    await goodbye.catch(() => undefined); // No caller waits for the answer any more.
     this.#socket?.destroy();
   }
 
@@ -186,7 +188,7 @@ class ListenConnection implements Listening {
     if (this.#isLost || this.#socket !== undefined) throw new Error("the connection was closed");
     const socket = connectTo(target);
     this.#socket = socket;
-    socket.on("error", () => undefined); // The driver hears of it too, as long as it listens.
+    socket.on("error", () => undefined); // The driver also gets the error, as long as it listens.
     await once(socket, "connect");
     return socket;
   }

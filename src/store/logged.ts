@@ -1,6 +1,6 @@
 /**
- * What a fold of a session needs of its event rows, and no more: a row with all of its columns costs
- * twice as much to read, here and in PostgreSQL, and a client waits for as many rows as the session has.
+ * Reads only the fields of event rows that a fold needs: a row with all of its columns costs twice
+ * as much to read, here and in PostgreSQL, and a client waits for all rows of the session.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
@@ -9,19 +9,19 @@ import { sessionEvents } from "./schema.ts";
 import { microsColumn } from "./times.ts";
 
 export interface LoggedRow {
-  /** Of its first event. */
+  /** The number of its first event. */
   readonly seq: bigint;
   readonly eventType: string;
   readonly payload: string;
   readonly eventCount: number;
   readonly conformant: boolean;
-  /** When the last of its events happened; only of the last row of a read. */
+  /** The time of the last of its events; only for the last row of a read. */
   readonly newestMicros: bigint | undefined;
 }
 
 export type LoggedAfter = Omit<PageAfter<"events">, "stream">;
 
-/** Contiguous rows, as `pageAfter` gives them. */
+/** Contiguous rows, as `pageAfter` returns them. */
 export async function readLogged(
   database: Database,
   request: LoggedAfter,

@@ -1,14 +1,15 @@
 /**
- * Brings the schema up, one step down, or tells where it is. Drizzle makes the migrations and says what
- * is in them; the steps down are hand-written files beside its own. Each call is one transaction, which
- * an advisory lock begins (here, never in the write path): of two instances that start at once one
- * migrates, the other waits and finds nothing to do.
+ * Migrates the schema up, or one step down, or reports its state. Drizzle generates the migrations
+ * and their journal; the steps down are hand-written files beside them. Each call is one
+ * transaction that begins with an advisory lock (here, never in the write path). Of two instances
+ * that start at once, one migrates; the other waits and finds nothing to do.
  *
- * They are applied here and not by Drizzle's migrator, into the table that one would keep: it is made of
- * the driver's transactions, which end the process when they lose their connection (transaction.ts).
+ * This file applies them in place of Drizzle's migrator, and keeps the migrator's table. The
+ * migrator uses the driver's transactions, which end the process when they lose their connection
+ * (transaction.ts).
  *
- * A schema with a migration that this version does not know is newer than the code: nothing is
- * touched and the service refuses to start, because it cannot know what the newer one relies on.
+ * A schema with an unknown migration is newer than the code. Then nothing is changed and the
+ * service refuses to start, because it cannot know the rules of the newer version.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -40,7 +41,7 @@ interface Migration {
 }
 
 export interface SchemaOptions {
-  /** DATABASE_SCHEMA, which `url` has to name too (`inSchema`). */
+  /** DATABASE_SCHEMA, which `url` must name too (`inSchema`). */
   readonly schema?: string | undefined;
 }
 
@@ -73,8 +74,8 @@ export async function migrateUp(
 }
 
 /**
- * Takes back the newest migration, with its rows: the tables go with the first. Refused while others of
- * session-ledger are connected to the database, unless `force` is set.
+ * Reverts the newest migration, with its rows: reverting the first one drops the tables. Refused
+ * while other session-ledger processes are connected to the database, unless `force` is set.
  */
 export async function migrateDown(
   url: string,
@@ -103,7 +104,10 @@ export async function migrationStatus(
   return locked(url, (transaction) => statusOf(transaction, tableOf(schema)));
 }
 
-/** For commands that work on a schema that others keep: it has to be the one that this version knows. */
+/**
+ * For commands that work on a schema that other processes maintain: it must be the one that this
+ * version knows.
+ */
 export async function refuseOtherSchema(url: string, options: SchemaOptions = {}): Promise<void> {
   const status = refuseNewer(await migrationStatus(url, options));
   if (status.pending.length === 0) return;
@@ -118,7 +122,7 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
       onnotice: () => undefined,
       onclose: lost,
       connect_timeout: CONNECT_TIMEOUT_S,
-      // A connection that is lost while it asks for types rejects nowhere.
+      // A connection that is lost during the query for types never rejects.
       fetch_types: false,
       max_lifetime: null,
       connection: { application_name: "session-ledger-migrate" },
@@ -131,7 +135,10 @@ function locked<T>(url: string, work: (transaction: Transaction) => Promise<T>):
   });
 }
 
-/** Instances, imports and retention name their connections; this command's own has another name. */
+/**
+ * Instances, imports and retention name their connections; this command's own connection has
+ * another name.
+ */
 async function refuseWhileInUse(transaction: Transaction): Promise<void> {
   const [others] = await transaction.execute(sql`
     select count(*)::int as count,
@@ -145,14 +152,17 @@ async function refuseWhileInUse(transaction: Transaction): Promise<void> {
   throw new ServiceError("failed_precondition", "SCHEMA_IN_USE", message);
 }
 
-/** Where the migrations are written down: Drizzle's place, or the schema that was chosen. */
+/** The table of applied migrations: Drizzle's place, or the chosen schema. */
 function tableOf(schema: string | undefined): string {
   return `"${schema ?? "drizzle"}".__drizzle_migrations`;
 }
 
 const TABLES = [sessions, sessionMessages, sessionEvents, imports, importedRows, tokenKeys];
 
-/** Makes the schema where one was chosen. Refuses what would fail half-way, and says what to type. */
+/**
+ * Creates the schema if one was chosen. Refuses a state in which the migration would fail half-way,
+ * and names the command to run.
+ */
 async function prepare(
   transaction: Transaction,
   { schema, isNew }: SchemaOptions & { readonly isNew: boolean },
@@ -170,7 +180,7 @@ async function prepare(
         : `role ${role} may not create the schema ${schema}. Type as the owner of the database: CREATE SCHEMA ${schema} AUTHORIZATION ${role};`,
     );
   }
-  // PostgreSQL asks for the right to make schemas even where there is one already.
+  // PostgreSQL requires the right to create schemas even where the schema exists already.
   if (state?.["missing"] === true) await executeAll(transaction, [`create schema "${own}"`]);
   const [found] = await transaction.execute(sql`
     select current_schema() as current, quote_ident(current_schema()) as quoted,
@@ -205,7 +215,7 @@ function unusable(why: string): ServiceError {
   return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
 }
 
-/** As Drizzle's migrator makes it. */
+/** The same table as Drizzle's migrator makes. */
 async function makeTable(transaction: Transaction, table: string): Promise<void> {
   await executeAll(transaction, [
     `create table if not exists ${table} (

@@ -2,8 +2,9 @@ import { sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 
 /**
- * Tells whoever LISTENs. A statement of its own on the pool, and never part of the transaction that
- * stores rows: docs/decisions/005-no-notify-in-ingest.md. PostgreSQL refuses a payload of 8,000 bytes.
+ * Notifies the listeners of a channel. A statement of its own on the pool, and never part of the
+ * transaction that stores rows: docs/decisions/005-no-notify-in-ingest.md. PostgreSQL refuses a
+ * payload of 8,000 bytes.
  */
 export async function notify(
   database: Database,

@@ -1,7 +1,7 @@
 /**
  * Reads rows of one session in the order of their numbers. Every statement names the session and a
- * range of numbers, walks the primary key, and is bounded three ways: rows returned, bytes returned,
- * and, because a filter may match next to nothing, rows looked at.
+ * range of numbers, walks the primary key, and has three bounds: rows returned, bytes returned, and
+ * rows read, because a filter may match almost no row.
  *
  *   without a filter   one statement: rowsMax + 1 rows are found, to tell whether there are more
  *   with a filter      first a border, ROWS_LOOKED_AT_MAX rows away or the head of the session, then
@@ -13,7 +13,7 @@ import { type Database, SERVER } from "./database.ts";
 import { lastSeqOf, type RowOf, type StreamName } from "./rows.ts";
 import { isoOf } from "./times.ts";
 
-/** Rows that one filtered page looks at; then it ends and says how far it came. */
+/** The rows that one filtered page reads; then the page ends and reports how far it got. */
 export const ROWS_LOOKED_AT_MAX = 20_000;
 
 /** Ids, times, names: at most 128 + 36 + 64 + 128 bytes of text and the tags around them. */
@@ -22,35 +22,39 @@ const ROW_OVERHEAD_BYTES = 512;
 export interface PageRequest<S extends StreamName> {
   readonly stream: S;
   readonly sessionId: string;
-  /** In numbers (as `resolveCursor` gives it): a row comes when its first number is above. */
+  /** A number (as `resolveCursor` returns it): the page has rows whose first number is above it. */
   readonly after: bigint;
-  /** Rows whose first number is below; undefined: no bound. */
+  /** The page has rows whose first number is below it; undefined: no bound. */
   readonly before: bigint | undefined;
   readonly descending: boolean;
   readonly rowsMax: number;
-  /** Of payloads and what else is large; a page ends before the row that would pass it, but has one. */
+  /**
+   * The limit for payloads and other large fields. A page ends before the row that would exceed it,
+   * but has at least one row.
+   */
   readonly bytesMax: number;
   /** Undefined: every row. */
   readonly filter: PageFilter | undefined;
   /**
-   * For a caller that expands: a page also ends with the row that brings it to so many raw events,
-   * because it could do nothing with those that follow. Below `before`, inside a row too.
+   * For a caller that expands: a page also ends with the row that reaches this number of raw
+   * events, because the caller could not use further rows. Only events below `before` count, inside
+   * a row too.
    */
   readonly eventsMax?: number;
 }
 
 export interface PageFilter {
-  /** Empty: all. */
+  /** Empty means all. */
   readonly eventTypes: readonly string[];
-  /** Empty: all; of events only. */
+  /** Empty means all; for events only. */
   readonly runId: string;
   readonly createdAfterMicros: bigint | undefined;
   readonly createdBeforeMicros: bigint | undefined;
-  /** Rows that something happened in, from the first of the two to the second; of events only. */
+  /** Rows that overlap this span of time; for events only. */
   readonly span?: Span;
 }
 
-/** Both ends are inside; undefined: no end. */
+/** Both ends are inclusive; undefined: no end. */
 export interface Span {
   readonly startMicros: bigint | undefined;
   readonly endMicros: bigint | undefined;
@@ -58,11 +62,11 @@ export interface Span {
 
 export interface Page<S extends StreamName> {
   readonly rows: readonly RowOf<S>[];
-  /** The cursor upwards: everything up to this number was looked at. */
+  /** The cursor upwards: all rows up to this number were read. */
   readonly nextAfter: bigint;
-  /** The cursor downwards: everything from this number on was looked at. */
+  /** The cursor downwards: all rows from this number on were read. */
   readonly nextBefore: bigint;
-  /** There may be more in the direction of the read. */
+  /** There may be more rows in the direction of the read. */
   readonly hasMore: boolean;
 }
 
@@ -96,7 +100,7 @@ export async function readPage<S extends StreamName>(
   };
 }
 
-/** How far a filtered page looks; `seq` is itself still looked at, and undefined means to the end. */
+/** The end of a filtered page; the row at `seq` is still read, and undefined means "to the end". */
 interface Border {
   readonly seq: bigint | undefined;
   readonly more: boolean;
@@ -104,8 +108,8 @@ interface Border {
 const NO_BORDER: Border = { seq: undefined, more: false };
 
 /**
- * Read before the page, in a snapshot of its own: commit order is number order, so every row up to the
- * head seen here is there for the statement that follows.
+ * Read before the page, in a snapshot of its own. Commit order is number order, so every row up to
+ * this head is visible to the statement that follows.
  */
 async function borderOf(database: Database, request: PageRequest<StreamName>): Promise<Border> {
   const { stream, sessionId, descending, before } = request;
@@ -116,7 +120,7 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
       (select ${head} from sessions where id = ${sessionId}) as head`);
   const beyond = fields?.["beyond"];
   if (typeof beyond === "string") {
-    // The row beyond is not looked at; its number is where the next page begins.
+    // The row beyond is not read; the next page begins at its number.
     return { seq: descending ? BigInt(beyond) + 1n : BigInt(beyond) - 1n, more: true };
   }
   const end = fields?.["head"];
@@ -171,7 +175,7 @@ function matching(wanted: PageFilter | undefined): SQL {
   ]);
 }
 
-/** A row goes from its creation to its completion, or is a moment. */
+/** A row lasts from its creation to its completion, or is a single moment. */
 function overlapping({ startMicros, endMicros }: Span = WHENEVER): SQL {
   return sql.join([
     startMicros === undefined
@@ -182,12 +186,12 @@ function overlapping({ startMicros, endMicros }: Span = WHENEVER): SQL {
 }
 const WHENEVER: Span = { startMicros: undefined, endMicros: undefined };
 
-/** What a row takes in an answer: all that can be long, and no less than the rest of it. */
+/** The size of a row in an answer: its long fields, and an upper bound of the rest. */
 function bytesOf(stream: StreamName): SQL {
   return sql`${storedBytes(stream)} + ${ROW_OVERHEAD_BYTES}::int`;
 }
 
-/** A row without an index comes whole, as one. */
+/** A row without an index is returned whole, as one event. */
 function eventsOf({ before }: PageRequest<StreamName>): SQL {
   const end =
     before === undefined

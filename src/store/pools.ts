@@ -1,19 +1,19 @@
 /**
- * The pool in use, and those that are being left.
+ * The pool in use, and the pools that are being retired.
  *
- * A pool of postgres.js 3.4.9 cannot be trusted once it has lost a connection: a connection that was
- * cut while a small write was pending never writes again, and statements that are given to it hang
- * (porsager/postgres #1097, #1130, #1142; in connection.js, closed() leaves nextWriteTimer set). So
- * the first loss retires the whole pool, as soon as the driver reports it or a statement fails of it.
- * New statements go to a fresh one; those under way on healthy connections finish, and what hangs
- * fails when the old pool is cut off, with an unknown outcome. Only a pool that has worked is retired:
- * while the server is down, there is nothing better to replace it with.
+ * A pool of postgres.js 3.4.9 cannot be trusted once it has lost a connection: a connection that
+ * was cut while a small write was pending never writes again, and statements that are given to it
+ * hang (porsager/postgres #1097, #1130, #1142; in connection.js, closed() leaves nextWriteTimer
+ * set). So the first loss retires the whole pool, as soon as the driver reports it or a statement
+ * fails of it. New statements go to a fresh pool. Statements in progress on healthy connections
+ * finish. Hanging statements fail when the old pool is cut off, with an unknown outcome. Only a
+ * pool that has worked is retired: while the server is down, a new pool would be no better.
  *
- * Nor does a pool that was ended stay without connections: for each statement that still waits in it the
- * driver connects again (onclose() in index.js), and what it connects after or during `end` is never
- * ended (10 ended backends of a busy pool left 35 sockets, test/postgres/pools.test.ts). So the sockets
- * of a pool are made here. A pool that is left is given no more, its waiting statements, which were never
- * sent, go to the fresh pool, and what is still open after the goodbye is destroyed.
+ * An ended pool may open connections again: the driver connects for each statement that still waits
+ * in it (onclose() in index.js), and never ends the connections made during or after `end` (10
+ * ended backends of a busy pool left 35 sockets, test/postgres/pools.test.ts). So this file makes
+ * the sockets of a pool. A retired pool gets no more sockets. Its waiting statements, which were
+ * never sent, go to the fresh pool, and sockets still open after the goodbye are destroyed.
  */
 import { connect as connectSocket, type Socket } from "node:net";
 import { Duplex } from "node:stream";
@@ -26,28 +26,34 @@ export interface Pool {
   readonly sockets: PoolSockets;
 }
 
-/** What is under way when the service stops may take so long. */
+/** Statements in progress when the service stops may take this long. */
 const CLOSE_TIMEOUT_S = 5;
-/** In a pool that lost a connection, what is not done by then is most likely never done. */
+/**
+ * In a pool that lost a connection, a statement that takes longer than this most likely never ends.
+ */
 const RETIRE_TIMEOUT_S = 1;
 
-/** The statement was not sent: its pool was left before a connection was free for it. */
+/** The statement was not sent: its pool was retired before a connection was free for it. */
 export const POOL_LEFT = "POOL_LEFT";
 
-/** Where to connect, as the driver tells a maker of sockets. */
+/** The target of a connection, as the driver passes it to a socket factory. */
 export interface Target {
   readonly host: readonly string[];
   readonly port: readonly number[];
-  /** Of a socket in the file system. */
+  /** The path of a unix socket. */
   readonly path: string | false;
 }
 
-/** A socket on its way to the server; of several hosts any one, so that the next one is another. */
+/**
+ * A socket that connects to the server; of several hosts a random one, so that the next try may
+ * take another.
+ */
 export function connectTo({ host, port, path }: Target): Socket {
   const at = Math.floor(Math.random() * host.length);
   const name = host[at] ?? "localhost";
   const socket = path === false ? connectSocket(port[at] ?? 5_432, name) : connectSocket(path);
-  return Object.assign(socket, { host: name }); // By which the driver checks a certificate.
+  // The driver checks a certificate against this name.
+  return Object.assign(socket, { host: name });
 }
 
 /** All sockets of one pool. */
@@ -59,7 +65,7 @@ export class PoolSockets {
     return this.#refusedAs !== undefined;
   }
 
-  /** For the driver, which sets its listeners in the same turn of the loop. */
+  /** For the driver, which sets its listeners in the same turn of the event loop. */
   make(target: Target): Duplex {
     if (this.#refusedAs !== undefined) return refused(this.#refusedAs);
     for (const socket of this.#open) if (socket.closed) this.#open.delete(socket);
@@ -73,7 +79,7 @@ export class PoolSockets {
     this.#refusedAs ??= code;
   }
 
-  /** Resolves when none is open. */
+  /** Resolves when no socket is open. */
   async destroy(): Promise<void> {
     const open = [...this.#open].filter((socket) => !socket.closed);
     await Promise.all(
@@ -92,7 +98,7 @@ export class Pools {
   #hasWorked = false;
   readonly #closing = new Set<Promise<void>>();
 
-  /** `connect` is given what to call when a connection of the pool is lost. */
+  /** `connect` gets a callback for the loss of a connection of the pool. */
   constructor(connect: (lost: () => void) => Pool) {
     this.#connect = connect;
   }
@@ -117,7 +123,9 @@ export class Pools {
     if (pool === this.#current) this.#hasWorked = true;
   }
 
-  /** Once a pool: of the many statements that a loss fails, the first does it. */
+  /**
+   * Takes effect once per pool: a loss fails many statements, and the first one retires the pool.
+   */
   retire(pool: Pool): void {
     if (pool !== this.#current || !this.#hasWorked) return;
     this.open();
@@ -135,14 +143,14 @@ export class Pools {
     pool.sockets.refuse(code);
     const closing = pool.client
       .end({ timeout: timeoutS })
-      .catch(() => undefined) // The callers of what was under way have been told.
+      .catch(() => undefined) // The callers of the statements have their errors already.
       .then(() => pool.sockets.destroy())
       .finally(() => this.#closing.delete(closing));
     this.#closing.add(closing);
   }
 }
 
-/** To the driver it is a connection that failed: it tells the statement, and goes on to the next. */
+/** The driver sees a failed connection: it fails the statement and continues with the next one. */
 function refused(code: string): Duplex {
   const socket = new Duplex({ read: () => undefined, write: (_chunk, _encoding, done) => done() });
   const error = Object.assign(new Error("the pool was left"), { code });

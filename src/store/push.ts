@@ -1,7 +1,7 @@
-/** What the rest of the service pushes into the store, and what becomes of it. */
+/** The pushes that the rest of the service gives to the store, and their outcomes. */
 import type { StreamName } from "./rows.ts";
 
-/** What a row does to the session's open run; the store need not know why. */
+/** The effect of a row on the session's open run; the store need not know the cause. */
 export type RunMark =
   | { readonly kind: "open"; readonly runId: string }
   | { readonly kind: "close" };
@@ -22,7 +22,10 @@ export interface NewRow {
   readonly sentAtMicros: bigint | undefined;
 }
 
-/** What is stored of a row for its limits, beside the id of its run: the texts and bytes that may be long. */
+/**
+ * The bytes of a row that count for its limits, without the id of its run: its long texts and byte
+ * fields.
+ */
 export function storedBytesOf({ payload, sender, fragments }: NewRow): number {
   const beside = sender === undefined ? 0 : Buffer.byteLength(sender);
   return Buffer.byteLength(payload) + beside + (fragments?.length ?? 0);
@@ -30,79 +33,85 @@ export function storedBytesOf({ payload, sender, fragments }: NewRow): number {
 
 /** The numbers that a part of a push stream stands for, as its client counts them. */
 export interface StreamRange {
-  /** What opening the stream answered. */
+  /** The answer to the opening of the stream. */
   readonly epoch: bigint;
   readonly stream: bigint;
   readonly firstClientSeq: bigint;
   readonly lastClientSeq: bigint;
-  /** How many of these numbers were refused: they are used up, and no row holds them. */
+  /** The number of refused events among these: their numbers are used, and no row has them. */
   readonly refused: number;
 }
 
 /**
- * What one call pushes: one row, the rows that a grouped event stands for, or those of a range of a
- * push stream. Stored whole or not.
+ * The rows of one call: one row, the rows of a grouped event, or the rows of a range of a push
+ * stream. They are stored together or not at all.
  */
 export interface Push {
   readonly sessionId: string;
   readonly stream: StreamName;
   readonly key: string | undefined;
-  /** sha-256 of the content under the key; with a key only. */
+  /** The sha-256 of the content under the key; only with a key. */
   readonly digest: Uint8Array | undefined;
   readonly epoch: bigint | undefined;
-  /** Who pushes, from the token. */
+  /** The caller who pushes, from the token. */
   readonly actor: string | undefined;
-  /** Of a push stream. Its numbers are its key and its epoch: such a push has no others. */
+  /** Only for a push stream. Its numbers serve as key and epoch: such a push has no others. */
   readonly range: StreamRange | undefined;
   /** Empty only for a range whose events were all refused. */
   readonly rows: readonly NewRow[];
 }
 
-/** What one session may hold, of messages and events together. */
+/** The limits of one session, for messages and events together. */
 export interface SessionLimits {
   readonly sessionRowsMax: number;
   readonly sessionBytesMax: number;
 }
 
-/** Where a stored row went. */
+/** The place of a stored row. */
 export interface Place {
   readonly seq: bigint;
-  /** Empty outside a run. */
+  /** Empty outside of a run. */
   readonly runId: string;
 }
 
 export type Outcome =
-  /** Committed: one place a row. */
+  /** Committed: one place per row. */
   | { readonly kind: "stored"; readonly places: readonly Place[] }
   /**
-   * An earlier push with this key and content is the row with this number; or the range is committed,
-   * and its first row has it (undefined: it has no rows, or they are erased).
+   * An earlier push with this key and content is the row with this number. Or the range is
+   * committed already, and `seq` is its first row (undefined: the range has no rows, or they are
+   * erased).
    */
   | { readonly kind: "deduplicated"; readonly seq: bigint | undefined }
   | { readonly kind: "key_reused" | "stale_epoch" | "not_found" | "deleted" }
   /** The range's stream is not the session's newest one. */
   | { readonly kind: "stream_replaced" }
-  /** The range before this one was not stored, so this one is not either. */
+  /** The range before this one was not stored, so this one is not stored either. */
   | { readonly kind: "gap" }
-  /** The session would hold more than it may of one of the two. */
+  /** The session would exceed one of its two limits. */
   | { readonly kind: "full"; readonly of: "rows" | "bytes"; readonly max: number }
-  /** A later turn of the batch failed with the driver's error; the turns before it are committed. */
+  /**
+   * A later turn of the batch failed with the driver's error; the turns before it are committed.
+   */
   | { readonly kind: "failed"; readonly error: unknown }
-  /** Nothing was done: another transaction holds the session. Ask again for it alone, with `wait`. */
+  /**
+   * Nothing was done: another transaction holds the session. Try again with this session alone, and
+   * `wait`.
+   */
   | { readonly kind: "busy" };
 
 /**
- * Tells which pushes of one session may share a batch. One whose fate depends on that of an earlier
- * one may not, because a batch is judged as a whole: the same key, an epoch below one that came
- * before, a range that is not further on in the same stream. A range changes no epoch, so that what
- * comes after it with another depends on nothing.
+ * Decides which pushes of one session may share a batch. A push whose outcome depends on an earlier
+ * one may not, because a batch is judged as a whole. Such pushes have the same key, or an epoch
+ * below an earlier one, or a range that does not continue the same stream. A range changes no
+ * epoch, so a later push with another epoch depends on no range.
  */
 export class Independent {
   readonly #keys = new Set<string>();
   #epoch: bigint | undefined;
   #range: StreamRange | undefined;
 
-  /** Adds the push and answers true, or answers false. */
+  /** Adds the push and returns true, or returns false. */
   admit(push: Push): boolean {
     const { range } = push;
     const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
@@ -118,7 +127,7 @@ export class Independent {
   }
 }
 
-/** The same stream, further on. */
+/** True when the range continues the same stream. */
 function isLater(one: StreamRange, other: StreamRange): boolean {
   const isSameStream = one.epoch === other.epoch && one.stream === other.stream;
   return isSameStream && one.firstClientSeq > other.lastClientSeq;

@@ -1,4 +1,4 @@
-/** The reads that live delivery stands on, over the real database. */
+/** The reads of live delivery, over the real database. */
 import { type SQL, sql } from "drizzle-orm";
 import { TABLE } from "./columns.ts";
 import { type Database, SERVER } from "./database.ts";
@@ -28,7 +28,7 @@ async function resolveCursor(database: Database, request: CursorRequest): Promis
   const { stream, afterSeq, expand = false } = request;
   if (stream === "messages" || afterSeq === 0n) return afterSeq;
   const [row] = await database.run(holderStatement(request));
-  if (row === undefined) return afterSeq; // Erased, or nothing before it.
+  if (row === undefined) return afterSeq; // The row was erased, or no row is before the number.
   const seq = BigInt(String(row["seq"]));
   const last = seq + BigInt(String(row["event_count"])) - 1n;
   if (afterSeq >= last) return afterSeq;

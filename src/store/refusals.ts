@@ -1,4 +1,4 @@
-/** What the state of a session refuses, in the words that every caller gets. */
+/** The refusals that follow from the state of a session, with one text for all callers. */
 import { ServiceError } from "../base/errors.ts";
 
 export function sessionNotFound(sessionId: string): ServiceError {
@@ -9,7 +9,10 @@ export function sessionDeleted(sessionId: string): ServiceError {
   return new ServiceError("not_found", "SESSION_DELETED", `session ${sessionId} was deleted`);
 }
 
-/** Of a session whose newest rows are lost; whoever has them has to begin again. */
+/**
+ * For a session whose newest rows are lost; clients that have those rows must start from the
+ * beginning.
+ */
 export function historyLost(sessionId: string): ServiceError {
   return new ServiceError(
     "out_of_range",
@@ -18,7 +21,7 @@ export function historyLost(sessionId: string): ServiceError {
   );
 }
 
-/** Of a push stream that was told of commits which the database does not have any more. */
+/** For a push stream with acknowledged commits that the database has lost. */
 export function committedEventsLost(next: bigint): ServiceError {
   return new ServiceError(
     "out_of_range",

@@ -1,17 +1,17 @@
 /**
- * Which pushes have room in a session that cannot take all of a batch, purely. One after the other, as
- * if each had come alone:
+ * Decides which pushes fit in a session that has no room for the whole batch, with pure functions.
+ * The pushes are judged one after the other, as if each had arrived alone:
  *
- *   no room beside what the session holds ─────────────────► refused
- *   room, but not with those that go before it ────────────► later: asked again when they are stored
+ *   no room beside the rows of the session ─────────────────► refused
+ *   room, but not after the pushes before it ───────────────► later: judged again after those are stored
  *   room ──────────────────────────────────────────────────► goes now
  *
- * A range of a push stream is refused here only if those before it are stored or go now: what follows
- * one that is refused has a gap before it, and that comes before the limits.
+ * A range of a push stream is refused here only if the ranges before it are stored or go now. A
+ * range after a refused one has a gap before it, and the gap is reported before the limits.
  */
 import { type Outcome, type Push, type SessionLimits, storedBytesOf } from "./push.ts";
 
-/** What a session holds, or what a push adds to it. */
+/** The amount that a session holds, or that a push adds. */
 export interface Amount {
   readonly rows: number;
   readonly bytes: number;
@@ -22,12 +22,15 @@ export interface Room {
   readonly later: ReadonlySet<Push>;
 }
 
-/** A session, and how long the id of its open run is, which each event row of the run stores. */
+/**
+ * A session's amount, and the length of the id of its open run, which each event row of the run
+ * stores.
+ */
 interface Held extends Amount {
   readonly runBytes: number;
 }
 
-/** Of one session, in the order of the batch. */
+/** For one session, in the order of the batch. */
 export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimits): Room {
   const refused = new Map<Push, Outcome>();
   const later = new Set<Push>();
@@ -35,7 +38,7 @@ export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimi
   let isRangeLeft = false;
   for (const push of pushes) {
     const isRange = push.range !== undefined;
-    // Those before it may end the run that is open: without them its id counts, with them perhaps not.
+    // Earlier pushes may end the open run: without them its id counts, and with them perhaps not.
     const isFirst = taken === held && later.size === 0;
     const least = plus(isFirst ? held : { ...held, runBytes: 0 }, push);
     const alone = push.rows.length === 0 ? undefined : excessOf(least, limits);
@@ -55,7 +58,7 @@ export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimi
   return { refused, later };
 }
 
-/** As `arrange` counts it. */
+/** Counts as `arrange` does. */
 function plus(held: Held, { stream, rows }: Push): Held {
   let { bytes, runBytes } = held;
   for (const row of rows) {

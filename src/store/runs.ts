@@ -1,10 +1,11 @@
 /**
- * The runs of a session, told from its rows. A row carries the run that was open when it came, so a run
- * is a stretch of rows with one run id, and begins anew where a RUN_STARTED follows an end; what does not
- * conform begins and ends nothing, as in the mark of the open run (agui/rows.ts) and for retention. There is no
- * table of runs and no index by run: a statement walks the primary key from its cursor over a bounded
- * number of rows, and adds up what it passes. A stretch that is cut by that bound comes in parts, with
- * the next statement, and the caller joins them (`joined`).
+ * The runs of a session, derived from its rows. Each row carries the run that was open when it was
+ * stored, so a run is a stretch of rows with one run id. A RUN_STARTED after an end begins a new
+ * run. Rows that do not conform begin and end nothing, as in the mark of the open run
+ * (agui/rows.ts) and for retention. There is no table of runs and no index by run: a statement
+ * walks the primary key from its cursor over a bounded number of rows, and adds them up. A stretch
+ * that is cut by that bound arrives in parts, with the next statement, and the caller joins them
+ * (`joined`).
  */
 import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
@@ -12,28 +13,31 @@ import { sessionEvents } from "./schema.ts";
 import { microsColumn } from "./times.ts";
 import type { Fields } from "./transaction.ts";
 
-/** Rows that one statement looks at. */
+/** Rows that one statement reads. */
 export const RUN_ROWS_LOOKED_AT_MAX = 20_000;
 
 /** Payload bytes that one read of run events returns, or a single larger payload. */
 const PAYLOADS_BYTES_MAX = 3 * 1024 * 1024;
 
-/** A run, or the part of it that one statement saw. */
+/** A run, or the part of it that one statement read. */
 export interface RunStretch {
   readonly runId: string;
   readonly firstSeq: bigint;
   readonly lastSeq: bigint;
-  /** Of the first row. */
+  /** The time of the first row. */
   readonly startedAtMicros: bigint;
-  /** When the last row was stored, by the database's clock. */
+  /** The time when the last row was stored, by the database's clock. */
   readonly recordedAtMicros: bigint;
   readonly rawEvents: bigint;
   readonly rows: bigint;
-  /** Of payloads. */
+  /** Payload bytes. */
   readonly bytes: bigint;
-  /** Its first row says how it began. */
+  /** True when its first row is its RUN_STARTED. */
   readonly hasStart: boolean;
-  /** Of the row that ended it; undefined: it goes on, or in the next part. */
+  /**
+   * The end from the row that ended it; undefined: the run, or this stretch, goes on in the next
+   * part.
+   */
   readonly end: RunEnd | undefined;
 }
 
@@ -45,14 +49,14 @@ export interface RunEnd {
 
 export interface RunsLookedAt {
   readonly stretches: readonly RunStretch[];
-  /** Everything up to this number was looked at. */
+  /** All rows up to this number were read. */
   readonly upTo: bigint;
-  /** There are more rows. */
+  /** True when there are more rows. */
   readonly more: boolean;
 }
 
 export interface RunsReader {
-  /** The run that the rows up to this number leave open; undefined: the next row begins something else. */
+  /** The run that is open after this number; undefined: the next row begins another stretch. */
   runOpenAt(sessionId: string, seq: bigint): Promise<string | undefined>;
   lookForRuns(sessionId: string, after: bigint): Promise<RunsLookedAt>;
   /** Payloads of some rows by their numbers; all of them, or fewer where they are large. */
@@ -89,7 +93,10 @@ export function createRunsReader(
 const ENDS = sql`conformant and event_type in ('RUN_FINISHED', 'RUN_ERROR')`;
 const STARTS = sql`conformant and event_type = 'RUN_STARTED'`;
 
-/** Exported for the plan test. One row: a run goes on behind any row of it that is no end. */
+/**
+ * Exported for the plan test. One row is enough: a run is open after any of its rows that is not
+ * its end.
+ */
 export function runOpenAtStatement({
   sessionId,
   seq,
@@ -104,7 +111,10 @@ export function runOpenAtStatement({
     order by seq desc limit 1`;
 }
 
-/** Exported for the plan test. Rows without a run are added up too, so that the page says how far it is. */
+/**
+ * Exported for the plan test. Rows without a run are added up too, so that the page knows how far
+ * it got.
+ */
 export function runsStatement({
   sessionId,
   after,
@@ -157,7 +167,7 @@ function payloadsStatement(sessionId: string, seqs: readonly bigint[]): SQL {
     order by seq`;
 }
 
-/** Two parts of one run, one after the other; undefined when they are two runs. */
+/** Joins two consecutive parts of one run; undefined when they are two runs. */
 export function joined(left: RunStretch, right: RunStretch): RunStretch | undefined {
   if (left.runId !== right.runId || left.end !== undefined) return undefined;
   return {

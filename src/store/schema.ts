@@ -1,11 +1,12 @@
 /**
- * The three tables of the ledger, and beside them what signs tokens and what an import has done. What is not here is as deliberate as what is: no foreign key (a row trigger; the
- * locked session row is the guarantee), no sequence, no trigger, no index but the primary key and the
- * idempotency key, text and not jsonb (jsonb refuses \u0000 and reorders keys). Every unique key
- * starts with the session, so that the schema runs on distributed engines too.
+ * The three tables of the ledger, the keys that sign tokens, and the records of imports. Some
+ * features are left out on purpose: foreign keys (they are row triggers; the locked session row is
+ * the guarantee), sequences, triggers, and indexes beside the primary key and the idempotency key.
+ * Payloads are text and not jsonb (jsonb refuses \u0000 and reorders keys). Every unique key starts
+ * with the session, so the schema runs on distributed engines too.
  *
- * What a push changes in `sessions` has no index, and the table has a fillfactor of 70 (migration
- * 0001): the update stays in its page.
+ * The columns of `sessions` that a push changes have no index, and the table has a fillfactor of 70
+ * (migration 0001), so the update stays in its page.
  */
 import { sql } from "drizzle-orm";
 import {
@@ -52,16 +53,18 @@ export const sessions = pgTable(
     eventSeq: number("event_seq").notNull().default(sql`0`),
     /** The highest epoch seen; null until a writer names one. */
     producerEpoch: number("producer_epoch"),
-    /** The newest push stream; of its epoch, the last client number and how many were refused. */
+    /**
+     * The newest push stream; the last client number and the count of refused numbers of its epoch.
+     */
     producerStream: number("producer_stream").notNull().default(sql`0`),
     producerClientSeq: number("producer_client_seq").notNull().default(sql`0`),
     producerRefused: number("producer_refused").notNull().default(sql`0`),
     openRunId: text("open_run_id"),
     lastActivityAt: time("last_activity_at"),
-    /** What its rows take, for the limits of a session. */
+    /** The size of its rows, for the limits of a session. */
     rowCount: number("row_count").notNull().default(sql`0`),
     payloadBytes: number("payload_bytes").notNull().default(sql`0`),
-    /** All its rows and texts were erased; the id and the numbers stay used. */
+    /** Set after all rows and texts were erased; the id and the numbers stay used. */
     erasedAt: time("erased_at"),
   },
   (table) => [
@@ -69,7 +72,7 @@ export const sessions = pgTable(
     index("sessions_newest")
       .on(table.createdAt.desc(), table.id.desc())
       .where(sql`deleted_at is null`),
-    // What a caller of one project is listed: of 100,000 sessions the 10 of a project take 64 ms without.
+    // The list for a caller of one project: without this index, 10 of 100,000 sessions take 64 ms.
     index("sessions_of_project")
       .on(table.projectId, table.createdAt.desc(), table.id.desc())
       .where(sql`deleted_at is null and project_id is not null`),
@@ -128,7 +131,10 @@ export const sessionEvents = pgTable(
   ],
 );
 
-/** Keys that sign session tokens: every instance verifies by all of them, the newest signs. */
+/**
+ * Keys that sign session tokens: every instance verifies with all of them, and the newest one
+ * signs.
+ */
 export const tokenKeys = pgTable("token_keys", {
   /** The `kid` of the tokens. */
   id: text("id").primaryKey(),
@@ -137,7 +143,7 @@ export const tokenKeys = pgTable("token_keys", {
   createdAt: time("created_at").notNull(),
 });
 
-/** Where the rows of an imported database are here: old cursors go on by it. */
+/** The new places of the rows of an imported database: old cursors are translated by it. */
 export const importedRows = pgTable(
   "imported_rows",
   {
@@ -145,13 +151,13 @@ export const importedRows = pgTable(
     /** `messages` or `events`. */
     stream: text("stream").notNull(),
     oldSeq: number("old_seq").notNull(),
-    /** The last number of what the row became. */
+    /** The last number of the new row. */
     newSeq: number("new_seq").notNull(),
   },
   (table) => [primaryKey({ columns: [table.sessionId, table.stream, table.oldSeq] })],
 );
 
-/** How far an import has come, by what it reads from. */
+/** The progress of an import, by its source. */
 export const imports = pgTable(
   "imports",
   {

@@ -1,4 +1,7 @@
-/** The sessions themselves: made, read, listed, updated, deleted. Drizzle's query builder throughout. */
+/**
+ * The records of sessions: create, read, list, update, delete, with Drizzle's query builder
+ * throughout.
+ */
 import { and, count, desc, eq, isNull, type SQL, sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
@@ -36,7 +39,7 @@ export interface NewSession {
   readonly createdByUserId: string | undefined;
 }
 
-/** Which sessions a caller sees; undefined: all, whatever they have there. */
+/** The sessions that a caller sees; undefined: all, with any value. */
 export interface SessionScope {
   readonly projectId: string | undefined;
   readonly sessionId: string | undefined;
@@ -48,7 +51,7 @@ export interface SessionsPage {
   readonly scope: SessionScope;
 }
 
-/** What is undefined stays as it is. */
+/** Undefined fields stay unchanged. */
 export interface SessionStatus {
   readonly phase: string | undefined;
   readonly startTimeMicros: bigint | undefined;
@@ -83,12 +86,12 @@ const RECORD = {
 };
 
 const now = sql`clock_timestamp()`;
-/** The same wherever it stands in a statement; clock_timestamp() goes on between two columns. */
+/** The same value everywhere in a statement; clock_timestamp() advances between two columns. */
 const created = sql`statement_timestamp()`;
 const left = sql<null>`null`;
 /** Characters of a name on a page that would be too large even without all other texts. */
 const SHORT_NAME_CHARS = 128;
-/** In place of columns of RECORD. */
+/** Replacements for columns of RECORD. */
 const SHORT = {
   name: sql<string>`left(${sessions.name}, ${SHORT_NAME_CHARS})`,
   projectId: left,
@@ -112,7 +115,7 @@ export async function createSession(
   return record;
 }
 
-/** Undefined when there is none, or it was deleted. */
+/** Undefined when the session does not exist or was deleted. */
 export async function getSession(
   database: Database,
   id: string,
@@ -126,7 +129,7 @@ export async function getSession(
   return record;
 }
 
-/** Whose it is, deleted or not; undefined when there never was one. */
+/** The owner, also of a deleted session; undefined when the session never existed. */
 export async function ownerOf(
   database: Database,
   id: string,
@@ -137,20 +140,21 @@ export async function ownerOf(
   return owner && { projectId: owner.projectId ?? undefined };
 }
 
-/** A page of sessions; one that would be larger comes without the longest texts. */
+/** A page of sessions; a larger page leaves out the longest texts. */
 const LIST_BYTES_MAX = 3 * 1024 * 1024;
 /** Five times, the phase, the kind, the path before the id, and the tags around all of them. */
 const SESSION_OVERHEAD_BYTES = 256;
-// As the index has it, else it is not used: descending and nulls last.
+// The order of the index, otherwise it is not used: descending and nulls last.
 const newestFirst = [
   sql`${desc(sessions.createdAt)} nulls last`,
   sql`${desc(sessions.id)} nulls last`,
 ];
 
 /**
- * Newest first; `page` from 1. A page is weighed before it is read. It always has all of its sessions,
- * because the next page begins at a count: one that would be too large comes without prompts, then
- * without labels and annotations, then with ids, phases, times and the beginning of names alone.
+ * Newest first; `page` starts at 1. The size of a page is computed before it is read. A page always
+ * has all of its sessions, because the next page begins at a count. A page that would be too large
+ * leaves out the prompts, then labels and annotations, and at last keeps only ids, phases, times
+ * and the beginning of names.
  */
 export async function listSessions(
   database: Database,
@@ -197,7 +201,7 @@ function listedIn({ projectId, sessionId }: SessionScope): SQL | undefined {
   );
 }
 
-/** Undefined when there is none, or it was deleted. */
+/** Undefined when the session does not exist or was deleted. */
 export async function updateSessionStatus(
   database: Database,
   id: string,
@@ -219,7 +223,10 @@ export async function updateSessionStatus(
   return record;
 }
 
-/** Marks it; false when there is none, or it was deleted before. Takes the lock that pushes take. */
+/**
+ * Marks the session; false when it does not exist or was deleted before. Takes the lock that pushes
+ * take.
+ */
 export async function deleteSession(database: Database, id: string): Promise<boolean> {
   const deleted = await database.query((drizzle) =>
     drizzle
@@ -231,13 +238,14 @@ export async function deleteSession(database: Database, id: string): Promise<boo
   return deleted.length === 1;
 }
 
-/** One statement for all; deleted sessions are in the answer and say so. */
+/** One statement for all; deleted sessions are in the answer, marked as deleted. */
 export async function readHeads(
   database: Database,
   sessionIds: readonly string[],
 ): Promise<ReadonlyMap<string, SessionHead>> {
   if (sessionIds.length === 0) return new Map();
-  // One JSON text, because a statement has at most 65,535 parameters and may watch more sessions.
+  // One JSON text, because a statement has at most 65,535 parameters and more sessions may be
+  // watched.
   const rows = await database.run(sql`
     select id, message_seq, event_seq, deleted_at is not null as deleted, ${SERVER} as server
     from sessions where id = any (array(select json_array_elements_text(${JSON.stringify(sessionIds)}::text::json)))`);

@@ -1,40 +1,40 @@
 /**
  * Opens push streams. The rules are in the function ledger_open_stream
- * (migrations/0002_push_streams.sql); a stream that was opened fences every one before it, so opening
- * once more, when nobody knows whether the first time was committed, does no harm.
+ * (migrations/0002_push_streams.sql). An opened stream fences every earlier one, so a second
+ * opening after an unknown outcome does no harm.
  */
 import { sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 
 export interface StreamRequest {
   readonly sessionId: string;
-  /** The writer's generation; 0: the highest so far plus 1. */
+  /** The writer's generation; 0 means the highest so far plus 1. */
   readonly epoch: bigint;
 }
 
 /** The newest stream of its session. */
 export interface OpenedStream {
   readonly epoch: bigint;
-  /** Which stream of the session it is; what it appends carries this number. */
+  /** The number of the stream in its session; its rows carry this number. */
   readonly stream: bigint;
   /** The last number of the epoch that is committed or refused. */
   readonly lastClientSeq: bigint;
-  /** How many numbers of the epoch were refused. */
+  /** The count of refused numbers of the epoch. */
   readonly refused: bigint;
 }
 
 export type Opening =
   | ({ readonly kind: "opened" } & OpenedStream)
-  /** The epoch is below the session's, or there is none above it. */
+  /** The epoch is below the session's, or there is no higher one. */
   | { readonly kind: "stale_epoch"; readonly highest: bigint }
   | { readonly kind: "not_found" | "deleted" }
-  /** Somebody holds the session; ask again, with `wait`. */
+  /** Another transaction holds the session; try again, with `wait`. */
   | { readonly kind: "busy" };
 
 export interface OpenOptions {
-  /** Unknown sessions are made. */
+  /** True: an unknown session is created. */
   readonly createMissing: boolean;
-  /** Wait for a session that somebody holds, for at most lock_timeout, instead of answering `busy`. */
+  /** True: wait for a locked session, for at most lock_timeout, instead of answering `busy`. */
   readonly wait: boolean;
 }
 
@@ -68,11 +68,11 @@ export async function openStream(
   }
 }
 
-/** A stream that was told of commits which the database does not have: a failover lost them. */
+/** A stream with acknowledged commits that may be lost in a failover. */
 export interface ToldStream {
   readonly sessionId: string;
   readonly opened: Pick<OpenedStream, "epoch" | "stream">;
-  /** The last number that it was told is committed. */
+  /** The last number that was acknowledged to it as committed. */
   readonly lastClientSeq: bigint;
 }
 
@@ -87,14 +87,14 @@ export async function lostAfter(
     from sessions where id = ${sessionId}`);
   const epoch = BigInt(String(row?.["epoch"] ?? -1));
   if (epoch < opened.epoch) return 0n;
-  // Numbers of streams only rise: one that is below ours was the newest before ours was opened.
+  // Stream numbers only rise: a number below ours was the newest before ours was opened.
   const stream = BigInt(String(row?.["stream"]));
   if (epoch > opened.epoch || stream > opened.stream) return undefined;
   const committed = BigInt(String(row?.["client_seq"]));
   return stream < opened.stream || committed < lastClientSeq ? committed : undefined;
 }
 
-/** Numbers as text: JSON has no others that hold 64 bits. */
+/** Numbers as text: JSON numbers do not hold 64 bits. */
 type Answer =
   | {
       readonly kind: "opened";

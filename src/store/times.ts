@@ -1,15 +1,18 @@
 /**
- * Microseconds to and from the text that PostgreSQL reads exactly. Never through a float or a Date
- * alone: a Date has milliseconds, and `interval * number` and to_timestamp() calculate in doubles.
+ * Converts microseconds to and from the text that PostgreSQL reads exactly. Never through a float
+ * or a Date alone: a Date has milliseconds, and `interval * number` and to_timestamp() calculate in
+ * doubles.
  */
 import { type SQL, sql, type SQLWrapper } from "drizzle-orm";
 
 const MICROS_PER_MS = 1_000n;
 
-/** Printing a date takes most of the time here, and the rows of a batch share few milliseconds. */
+/**
+ * Formatting the date takes most of the time here, and the rows of a batch share few milliseconds.
+ */
 let printed = { ms: 0n, text: "1970-01-01T00:00:00.000" };
 
-/** Years 1 to 9999. */
+/** For the years 1 to 9999. */
 export function isoOf(micros: bigint): string {
   let ms = micros / MICROS_PER_MS;
   let rest = micros % MICROS_PER_MS;

@@ -18,7 +18,7 @@ const RECORD = {
   ),
 };
 
-/** The newest first; of two made at once, the same one on every instance. */
+/** The newest first; two keys made at once have the same order on every instance. */
 export function readTokenKeys(
   database: Database,
   { keysMax }: { readonly keysMax: number },

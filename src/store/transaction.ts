@@ -1,14 +1,15 @@
 /**
- * A transaction of several statements, on a connection of its own that ends with it. For commands and for
- * the start: what a service does while it serves is single statements, over its pool.
+ * A transaction of several statements, on a connection of its own that ends with it. Only commands
+ * and the start use it: requests are served with single statements, over the pool.
  *
- * It is not the driver's. When a connection is lost in a `begin` of postgres.js 3.4.9, between two
- * statements or in one of them, the next one, be it the ROLLBACK, is written to a socket that is gone: a
- * TypeError outside of every promise, which ends the process (`nextWrite` in connection.js). A pool of
- * one connection makes another one instead, on which the rest would run outside of the transaction; so
- * after the first failure, or a loss, nothing more is sent. Nor is a ROLLBACK: the connection ends, and
- * PostgreSQL does it. Whoever waits is told of a loss by us: what was sent between the error of a socket
- * and its end, the driver forgets.
+ * It does not use the driver's transaction. When a connection is lost in a `begin` of postgres.js
+ * 3.4.9, between two statements or in one of them, the next statement, even the ROLLBACK, is
+ * written to a socket that is gone. That is a TypeError outside of every promise, which ends the
+ * process (`nextWrite` in connection.js). A pool of one connection opens another connection
+ * instead, where the remaining statements would run outside of the transaction. So after the first
+ * failure or a loss, nothing more is sent, not even a ROLLBACK: the connection ends, and PostgreSQL
+ * rolls back. This file reports a loss to the caller, because the driver forgets statements that
+ * were sent between the error of a socket and its end.
  *
  *   begin ──► statements ──► commit ──► end
  *     └───────────┴─ failed, or lost ────►│
@@ -22,21 +23,26 @@ export type Field = string | number | boolean | null | Uint8Array;
 export type Fields = Readonly<Record<string, Field>>;
 
 export interface Transaction {
-  /** One statement at a time, with the driver's error as it is. */
+  /** One statement at a time; rejects with the driver's own error. */
   execute(statement: SQL): Promise<readonly Fields[]>;
 }
 
 export interface TransactionParts {
-  /** A client of one connection; `lost` is called when the connection is gone, before anybody learns of it. */
+  /**
+   * A client of one connection; `lost` is called when the connection is gone, before any statement
+   * rejects.
+   */
   readonly connect: (lost: () => void) => postgres.Sql;
-  /** Of each statement; undefined: it may wait, and take its time. */
+  /** The limit of each statement; undefined: a statement may take any time. */
   readonly answerLimitMs: number | undefined;
 }
 
-/** To say good-bye to the server takes no longer; then the socket is closed. */
+/** The limit of the goodbye to the server; then the socket is closed. */
 const END_TIMEOUT_S = 1;
 
-/** Rejects with the driver's error, or with that of `work`; of a lost COMMIT nobody knows what it did. */
+/**
+ * Rejects with the driver's error, or with that of `work`. The effect of a lost COMMIT is unknown.
+ */
 export async function inTransaction<T>(
   { connect, answerLimitMs }: TransactionParts,
   work: (transaction: Transaction) => Promise<T>,
@@ -48,7 +54,7 @@ export async function inTransaction<T>(
     isBroken = true;
     broken.reject(error);
   };
-  broken.promise.catch(() => undefined); // It may break when nobody waits.
+  broken.promise.catch(() => undefined); // It may reject when no code waits for it.
   const client = connect(() => end(lostError()));
   const execute = async (statement: SQL): Promise<readonly Fields[]> => {
     if (isBroken) return broken.promise;
@@ -74,7 +80,7 @@ export async function inTransaction<T>(
   }
 }
 
-/** Rejects after the limit; what was asked may still be done, and nobody will know. */
+/** Rejects after the limit; the statement may still take effect, and its answer is lost. */
 export async function within<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
@@ -87,7 +93,7 @@ export async function within<T>(limitMs: number, answer: PromiseLike<T>): Promis
   }
 }
 
-/** Our statements bind these and no others; what PostgreSQL makes of the text is cast in the statement. */
+/** The only types that our statements bind; each statement casts the text as needed. */
 export function parameterOf(value: unknown): string | number | boolean | null {
   if (value === null) return value;
   if (typeof value === "string" || typeof value === "number" || typeof value === "boolean")
@@ -95,7 +101,7 @@ export function parameterOf(value: unknown): string | number | boolean | null {
   throw new TypeError(`a statement binds a ${typeof value}`);
 }
 
-/** As the driver says it of a statement that was under way. */
+/** The same error as the driver's for a statement in progress. */
 function lostError(): Error {
   const message = "the connection was lost in a transaction";
   return Object.assign(new Error(message), { code: "CONNECTION_CLOSED" });
