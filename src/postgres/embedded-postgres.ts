@@ -1,19 +1,19 @@
 /**
- * The PostgreSQL that the service brings along, as a unit: with no DATABASE_URL, one command starts
- * everything, on the engine and the driver that production has too.
+ * The embedded PostgreSQL, as a unit. Without DATABASE_URL, one command starts everything, with the
+ * same engine and driver as in production.
  *
  *   start ─► lock DATA_DIR ─► choose place ─► stop leftover ─► make cluster once ─► launch ─► ready
  *                                                                                     ▲        │ died
  *                                                                                     └ delay ◄┘
  *   stop ──► fast stop, else immediate, else kill ─► give the lock back
  *
- * It is one function, `live`, that goes through these in order and undoes them in its `finally`s; `stop`
- * aborts its signal and waits for its end, in whatever state it is. Each step may also find what a
- * killed service left at that very step: lock.ts, place.ts, leftover.ts, cluster.ts say how.
+ * One function, `live`, runs these steps in order and undoes them in its `finally`s. `stop` aborts
+ * its signal and waits for its end, in any state. Each step may find remains of a service that was
+ * killed at that step: lock.ts, place.ts, leftover.ts and cluster.ts describe them.
  *
- * A server that dies by itself is started again on the same port, for as long as the unit is not
- * stopped: the pool's reconnect then finds it, and a full disk needs no second restart by hand once it
- * has room again. The bound is the delay between two tries.
+ * A server that dies without a stop is started again on the same port until the unit stops. So the
+ * pool's reconnect finds it, and after a full disk no second manual restart is needed. The only
+ * bound is the delay between two tries.
  */
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
@@ -33,8 +33,8 @@ export interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
   readonly url: string;
   /**
-   * Of its disk, and of that of its log where it is another. Rejects when the files of the database are
-   * gone: a server that has them open still answers.
+   * The free space of its disk, and of the disk of its log if that is another one. Rejects when the
+   * files of the database are gone: a server that has them open still answers.
    */
   freeBytes(): Promise<number>;
 }
@@ -42,13 +42,13 @@ export interface EmbeddedPostgres extends Unit {
 export interface EmbeddedOptions {
   readonly dataDir: string;
   readonly log: EmbeddedLog;
-  /** Told each time a server that ended by itself is up again. */
+  /** Called each time a server that ended on its own is up again. */
   readonly restarted?: () => void;
   readonly clock?: Clock;
   readonly limits?: Partial<EmbeddedLimits>;
-  /** As root: the user the server runs as, made when there is none. */
+  /** As root: the user that runs the server; created when it does not exist. */
   readonly userName?: string;
-  /** As root: where clusters go whose DATA_DIR that user cannot enter. */
+  /** As root: the place of clusters whose DATA_DIR that user cannot enter. */
   readonly systemDir?: string;
 }
 
@@ -64,7 +64,7 @@ interface Ready {
 
 interface Run {
   readonly abort: AbortController;
-  /** Settles when nothing of this run is left. */
+  /** Settles when all resources of this run are released. */
   readonly ended: Promise<void>;
   isReady: boolean;
 }
@@ -101,7 +101,8 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
         ready = await becameReady;
         mine.isReady = true;
       } catch (error) {
-        if (run === mine) run = undefined; // Nothing of it is left, so start may be tried again.
+        // All of its resources are released, so start may be tried again.
+        if (run === mine) run = undefined;
         throw abort.signal.aborted ? stoppedWhileStarting(error) : error;
       }
     },
@@ -112,7 +113,7 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
       try {
         await ending.ended;
       } catch (error) {
-        // A start that failed has told its own caller.
+        // A failed start has reported its error to its own caller.
         if (ending.isReady && !isAbort(error)) throw error;
       } finally {
         if (run === ending) run = undefined;
@@ -121,7 +122,10 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
   };
 }
 
-/** The whole life of a run; `ready` is told of the server. Resolves, or rejects, when nothing of it is left. */
+/**
+ * The whole life of a run; calls `ready` with the server. Settles when all its resources are
+ * released.
+ */
 async function live(context: Context, ready: (server: Ready) => void): Promise<void> {
   const beganMs = context.clock.monotonicMs();
   const found = await findBinaries();
@@ -131,8 +135,9 @@ async function live(context: Context, ready: (server: Ready) => void): Promise<v
     const run = (): Promise<void> =>
       runCluster({ ...context, dataDir, place, found, beganMs }, ready);
     if (place.home === dataDir) return run();
-    // A copy of DATA_DIR is another directory with a link to the same cluster. As root its home is ours
-    // to write in; for others only the cluster is, and it is there, or there would be no link.
+    // A copy of DATA_DIR is another directory with a link to the same cluster. As root the service
+    // may write in the home. For other users only the cluster is writable, and the cluster exists,
+    // or there would be no link.
     const guarded = place.account === undefined ? place.clusterDir : place.home;
     return whileLocked(await openDataDir(guarded, context), context, run);
   });

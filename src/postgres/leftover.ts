@@ -1,18 +1,18 @@
 /**
- * What a service that was killed has left in the cluster. We hold the lock of DATA_DIR, so whatever
- * runs there has no owner any more.
+ * Handles the remains of a killed service in the cluster. We hold the lock of DATA_DIR, so a server
+ * that runs there has no owner any more.
  *
- * A server that still runs is stopped, not adopted: it is not our child, so nobody would tell us of its
- * death; it may be of another version, port or configuration; and its log goes to a pipe that has no
- * reader. A fast stop and a start cost a checkpoint, and every committed row is kept.
+ * A server that still runs is stopped, and never adopted. It is not our child, so its death would
+ * go unnoticed. It may have another version, port or configuration. And its log goes to a pipe
+ * without a reader. A fast stop and a start cost a checkpoint, and every committed row is kept.
  *
- * postmaster.pid of a server that is gone: PostgreSQL itself replaces it, unless its pid still answers a
- * signal and belongs to the same user. Then it takes the process for a rival and refuses to start: another
- * program that was given the pid since, or the dead server itself, as long as nobody has reaped it. We
- * know better, but deleting the file would be wrong: it also names the shared memory, by which PostgreSQL
- * sees that orphaned backends of a killed postmaster still write, and waits. So only the pid in it is
- * replaced, by our own: CreateLockFile (miscinit.c) takes the pid of its parent for stale, and still
- * checks the memory.
+ * The postmaster.pid of a dead server: PostgreSQL itself replaces the file, unless its pid still
+ * answers a signal and belongs to the same user. In that case PostgreSQL takes the process for
+ * another server and refuses to start. The process may be another program with the same pid, or the
+ * dead server before its parent has reaped it. Deleting the file would be wrong: the file also
+ * names the shared memory, which shows PostgreSQL that orphaned backends of a killed postmaster
+ * still write. So only the pid in the file is replaced, by our own: CreateLockFile (miscinit.c)
+ * takes the pid of its parent for stale, and still checks the memory.
  */
 import { basename } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -34,20 +34,22 @@ export async function clearLeftover(
   // Negative when a single-user server wrote it.
   const pid = Math.abs(Number.parseInt(lines[0] ?? "", 10));
   if (!(pid > 0)) {
-    await removePidFile(pgData); // Cut off while written: it names no memory either.
+    // The file was cut off during a write: it names no shared memory either.
+    await removePidFile(pgData);
     return;
   }
   if (await isServerOf(pid, pgData)) {
     const signal = await shutDown(strangerOf(pid, pgData), options.limits);
     options.log.warn({ pid, signal }, "embedded_postgres_leftover_stopped");
-    return clearLeftover(pgData, options); // Gone with its server, unless that had to be killed.
+    // The file is gone with its server, unless the server was killed.
+    return clearLeftover(pgData, options);
   }
   if (pid === process.pid) return;
   await replacePid(pgData, { lines, pid: process.pid });
   options.log.info({ pid }, "embedded_postgres_stale_pid_replaced");
 }
 
-/** A postmaster keeps the arguments it was started with, and we always give it `-D <directory>`. */
+/** A postmaster keeps its start arguments, and we always pass `-D <directory>`. */
 async function isServerOf(pid: number, pgData: string): Promise<boolean> {
   const [program = "", ...args] = (await argumentsOf(pid)) ?? [];
   return basename(program) === "postgres" && args[args.indexOf("-D") + 1] === pgData;

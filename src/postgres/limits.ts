@@ -1,23 +1,30 @@
 import assert from "node:assert/strict";
 
-/** How long each step may take. Injected, so that a test does not wait as long as a slow disk may need. */
+/**
+ * The limits of each step. Injected, so that a test does not wait as long as a slow disk may need.
+ */
 export interface EmbeddedLimits {
-  /** For the file system of DATA_DIR to answer: a mount can hang. */
+  /** For an answer from the file system of DATA_DIR: a mount can hang. */
   readonly dataDirMs: number;
   /** For initdb, which syncs a new cluster of about 40 MB. */
   readonly initMs: number;
   /** From spawn to "ready": includes the replay of at most max_wal_size after a crash. */
   readonly startMs: number;
-  /** A fast stop rolls open transactions back and writes a checkpoint; past this it is not waited for. */
+  /**
+   * A fast stop rolls open transactions back and writes a checkpoint; after this time an immediate
+   * stop follows.
+   */
   readonly fastStopMs: number;
-  /** An immediate stop writes nothing; the next start replays the log instead. No row is lost by it. */
+  /** An immediate stop writes nothing; the next start replays the log instead. No row is lost. */
   readonly immediateStopMs: number;
-  /** After SIGKILL, until the kernel has taken the process away. */
+  /** After SIGKILL, until the kernel has removed the process. */
   readonly killMs: number;
   /** Between a death of the server and its restart; doubles with every failed restart. */
   readonly restartDelayMsMin: number;
   readonly restartDelayMsMax: number;
-  /** How often an owner marks its lock, for those who cannot see its process; lock.ts. */
+  /**
+   * The interval at which an owner marks its lock, for starts that cannot see its process; lock.ts.
+   */
   readonly heartbeatMs: number;
 }
 

@@ -1,23 +1,26 @@
 /**
- * One service a DATA_DIR. The owner is the process named in the lock file of the highest number:
+ * One service per DATA_DIR. The owner is the process named in the lock file with the highest
+ * number:
  *
  *   session-ledger.lock.7   {"pid": 1234, "startMark": …, "scope": …, "startedAt": …}
  *                           empty: given back
  *
- * A start reads the highest lock. Is its owner alive, the start is refused by the owner's name. Is the
- * owner dead, or the lock given back, the start creates the next number with link(2), which succeeds
- * for exactly one and never shows half a file, then looks again whether it still is the highest, and
- * only then removes the lower ones. The highest is never removed, so numbers never come back: of any
- * two starts that saw the same dead owner one gets EEXIST, and one that slept through a whole
- * generation finds a higher number on its second look. (A single file that is deleted and created anew
- * has no such rule: the slower of two starts deletes the lock of the faster.)
+ * A start reads the highest lock. If its owner is alive, the start is refused with the owner's
+ * name. If the owner is dead, or the lock was given back, the start creates the next number with
+ * link(2). That call succeeds for exactly one start and never shows half a file. Then the start
+ * checks that its number is still the highest, and only then removes the lower ones. The highest is
+ * never removed, so numbers never repeat. Of two starts that saw the same dead owner, one gets
+ * EEXIST. A start that slept through a whole generation finds a higher number at its second check.
+ * (A single file that is deleted and created again has no such rule: the slower of two starts
+ * deletes the lock of the faster one.)
  *
- * Alive means the pid runs and started when the lock says, so a pid that was given to another process,
- * or to the restarted machine's, is no owner. A pid of another boot or another container says nothing
- * here: two containers that share a volume (a rolling update on one node) do not see each other, and
- * PostgreSQL's own guard, which asks for pids and shared memory, does not either. For those the owner
- * touches its lock on a timer, and a start watches it for a few beats. The price is that wait, after a
- * crash of the machine or the container only; the limit is an owner that is suspended for as long.
+ * An owner is alive when the pid runs and has the start time in the lock. So another process with
+ * the same pid, also after a reboot, is no owner. A pid of another boot or another container has no
+ * meaning here: two containers that share a volume (a rolling update on one node) do not see each
+ * other, and PostgreSQL's own guard, which checks pids and shared memory, does not see them either.
+ * For that case the owner touches its lock on a timer, and a start watches the lock for a few
+ * beats. The cost is that wait, only after a crash of the machine or the container. The limit of
+ * the method is an owner that is suspended for that time.
  */
 import { randomUUID } from "node:crypto";
 import { link, readFile, readdir, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
@@ -49,10 +52,10 @@ const ownerSchema = z.object({
 
 type Owner = z.infer<typeof ownerSchema>;
 
-/** Beats a foreign owner may miss before it counts as dead. */
+/** Beats that a foreign owner may miss before it counts as dead. */
 const BEATS_MISSED_MAX = 3;
 
-/** Each lost round means that another start went ahead, so the next look finds it alive. */
+/** Each lost round means that another start was faster, so the next look finds that owner alive. */
 const ROUNDS_MAX = 10;
 
 const LOCK_PREFIX = "session-ledger.lock.";
@@ -75,9 +78,9 @@ export async function lockDataDir(dataDir: string, options: LockOptions): Promis
 }
 
 function hold(path: string, heartbeatMs: number): DataDirLock {
-  // Nobody reads the mark who can see this process, so a beat that fails is not worth an error.
+  // A start that can see this process does not read the mark, so a failed beat is not an error.
   const beat = (): void => {
-    const now = new Date(); // Only ever compared with itself.
+    const now = new Date(); // The time is only compared with itself.
     utimes(path, now, now).catch(() => undefined);
   };
   const timer = setInterval(beat, heartbeatMs).unref();
@@ -85,7 +88,8 @@ function hold(path: string, heartbeatMs: number): DataDirLock {
     release: async () => {
       clearInterval(timer);
       await truncate(path).catch((error: unknown) => {
-        if (!hasCode(error, "ENOENT")) throw error; // DATA_DIR was deleted under us: nothing to give back.
+        // DATA_DIR was deleted meanwhile: nothing to give back.
+        if (!hasCode(error, "ENOENT")) throw error;
       });
     },
   };
@@ -115,7 +119,8 @@ async function beats(
   for (let beat = 0; beat < BEATS_MISSED_MAX; beat += 1) {
     await sleep(lock.heartbeatMs, undefined, { signal: lock.signal });
     const now = await touchedAt(lock.path);
-    if (now === undefined) return false; // Somebody took over meanwhile; the next look shows who.
+    // Another start took over meanwhile; the next look finds its owner.
+    if (now === undefined) return false;
     if (now !== before) return true;
   }
   return false;
@@ -130,7 +135,7 @@ async function touchedAt(path: string): Promise<bigint | undefined> {
   }
 }
 
-/** Undefined for a lock that was given back, and for one that holds no owner we could ask about. */
+/** Undefined for a lock that was given back, and for a lock without a readable owner. */
 async function readOwner(path: string): Promise<Owner | undefined> {
   try {
     return ownerSchema.safeParse(JSON.parse(await readFile(path, "utf8"))).data;
@@ -157,7 +162,7 @@ async function createLock(
   }
 }
 
-/** 0 when there is none yet. */
+/** 0 when there is no lock yet. */
 async function highestLock(dataDir: string): Promise<number> {
   return Math.max(0, ...(await lockNumbers(dataDir)));
 }

@@ -3,13 +3,13 @@ import { lchown, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
 import { join } from "node:path";
 import { hasCode } from "./refusal.ts";
 
-/** postmaster.pid, in which a server says who it is: one fact a line, the pid first. */
+/** postmaster.pid, in which a server describes itself: one fact per line, the pid first. */
 const NAME = "postmaster.pid";
 
 /** The line of the state, counted from 0: "starting", "ready", "stopping". */
 const STATE_LINE = 7;
 
-/** Undefined when no server runs, or the one that ran has ended in good order. */
+/** Undefined when no server runs and the last one has ended normally. */
 export async function readPidFile(pgData: string): Promise<readonly string[] | undefined> {
   try {
     return (await readFile(join(pgData, NAME), "utf8")).split("\n");
@@ -19,7 +19,7 @@ export async function readPidFile(pgData: string): Promise<readonly string[] | u
   }
 }
 
-/** The state that the server of that pid shows. */
+/** The state in the file, if the file belongs to that pid. */
 export async function serverState(pgData: string, pid: number): Promise<string | undefined> {
   const lines = await readPidFile(pgData);
   return Number(lines?.[0]) === pid ? lines?.[STATE_LINE]?.trim() : undefined;
@@ -29,7 +29,7 @@ export async function removePidFile(pgData: string): Promise<void> {
   await rm(join(pgData, NAME), { force: true });
 }
 
-/** By rename, so that a kill leaves the one file or the other. */
+/** By rename, so that a kill leaves one complete file or the other. */
 export async function replacePid(
   pgData: string,
   file: { readonly lines: readonly string[]; readonly pid: number },

@@ -1,18 +1,19 @@
 /**
- * Where the cluster is and who runs it.
+ * The place of the cluster, and the user that runs it.
  *
- *   DATA_DIR/session-ledger.lock.N           always here: the name that the person who starts us knows
+ *   DATA_DIR/session-ledger.lock.N           always here: a person who starts the service knows it
  *   <home>/postgres/{data,password}          the cluster
- *   <home>/session-ledger-postgresql-<v>     only where the account cannot get at the installed ones
+ *   <home>/session-ledger-postgresql-<v>     only where the account cannot reach the installed ones
  *
- * `home` is DATA_DIR. As root the server runs as another user, and when that user cannot enter DATA_DIR
- * (somewhere above it is a home directory of mode 700) home is /var/lib/session-ledger/<hash of
- * DATA_DIR>, and DATA_DIR/postgres is a link to the cluster there.
+ * `home` is DATA_DIR. When the service is root, the server runs as another user. If that user
+ * cannot enter DATA_DIR (a directory above it has mode 700), home is /var/lib/session-ledger/<hash
+ * of DATA_DIR>, and DATA_DIR/postgres is a link to the cluster there.
  *
- * A cluster that exists is never looked past: modes, and whether we are root, may change between two
- * starts, and then an empty database beside the full one would look like lost data. So what exists
- * decides, first in DATA_DIR, then under the hash (the link may not have been made, or DATA_DIR been
- * deleted), and the user who owns it runs it. Only for a new cluster is there a choice.
+ * An existing cluster is always used. Modes, and the user of the service, may change between two
+ * starts, and then an empty database beside the full one would look like lost data. So an existing
+ * cluster decides, first one in DATA_DIR, then one under the hash (the link may be missing, or
+ * DATA_DIR may have been deleted). The owner of that cluster runs it. Only a new cluster allows a
+ * choice.
  */
 import { createHash } from "node:crypto";
 import { access, chmod, constants, lstat, mkdir, realpath, stat, symlink } from "node:fs/promises";
@@ -26,15 +27,18 @@ import { hasCode, refusal } from "./refusal.ts";
 
 export interface Place {
   readonly home: string;
-  /** In `home`, and called "postgres", unless the one who keeps it has put it on another disk by a link. */
+  /** In `home`, and called "postgres", unless an operator has put it on another disk by a link. */
   readonly clusterDir: string;
-  /** Undefined when the service is not root: then the server is the same user. */
+  /** Undefined when the service is not root: then the server runs as the same user. */
   readonly account: Account | undefined;
 }
 
 const CLUSTER_NAME = "postgres";
 
-/** Makes DATA_DIR when there is none; its real path, so that two spellings are one directory. */
+/**
+ * Creates DATA_DIR when it does not exist; returns its real path, so that two spellings are one
+ * directory.
+ */
 export async function openDataDir(
   dataDir: string,
   { limits, signal }: { readonly limits: EmbeddedLimits; readonly signal: AbortSignal },
@@ -62,7 +66,10 @@ async function madeDirectory(path: string): Promise<string> {
   return realpath(path);
 }
 
-/** With the directories above it. Node's recursive mkdir never ends in procfs, which says ENOENT in directories that exist. */
+/**
+ * With the directories above it. Node's recursive mkdir never ends in procfs, which reports ENOENT
+ * in existing directories.
+ */
 async function makeDirectory(path: string): Promise<void> {
   if (await isDirectory(path)) return;
   const above = dirname(path);
@@ -102,7 +109,7 @@ export async function choosePlace(
   return newPlace(elsewhere, account);
 }
 
-/** To be called once the cluster is there, so that a moved one is found from DATA_DIR. */
+/** Call this once the cluster exists, so that a moved one is found from DATA_DIR. */
 export async function linkCluster(dataDir: string, place: Place): Promise<void> {
   if (place.home === dataDir) return;
   try {
@@ -139,7 +146,7 @@ async function placeOf(clusterDir: string): Promise<Place> {
   );
 }
 
-/** The real path of a cluster that is there, through the link if it is one. */
+/** The real path of an existing cluster, also through a link. */
 async function existingCluster(path: string): Promise<string | undefined> {
   try {
     await lstat(path);
@@ -160,5 +167,5 @@ async function existingCluster(path: string): Promise<string | undefined> {
 
 async function makeOpenDir(path: string): Promise<void> {
   await makeDirectory(path);
-  await chmod(path, 0o755); // Whatever the umask: the account passes through to its cluster.
+  await chmod(path, 0o755); // Independent of the umask: the account passes through to its cluster.
 }

@@ -5,19 +5,19 @@ import { hostname } from "node:os";
 import { promisify } from "node:util";
 import { hasCode } from "./refusal.ts";
 
-/** A process, told apart from a later one that was given the same pid. */
+/** A process, distinguished from a later one with the same pid. */
 export interface ProcessIdentity {
   readonly pid: number;
-  /** When it started, in the words of the system: equal for one and the same process only. */
+  /** Its start, in the notation of the system: equal only for the same process. */
   readonly startMark: string;
-  /** Where the pid means something: this boot of this machine, and in it this container. */
+  /** The range in which the pid is valid: this boot of this machine, and in it this container. */
   readonly scope: string;
 }
 
-/** A process that runs, but does not show when it started (a /proc mounted with hidepid). */
+/** A process that runs, but hides its start time (a /proc mounted with hidepid). */
 const HIDDEN = "hidden";
 
-/** The mark of no living process: it is dead, and its parent has not asked for the exit code yet. */
+/** A dead process whose parent has not read the exit code yet; no living process has this mark. */
 const ZOMBIE = "zombie";
 
 export async function thisProcess(): Promise<ProcessIdentity> {
@@ -25,18 +25,24 @@ export async function thisProcess(): Promise<ProcessIdentity> {
   return { pid, startMark: (await startMarkOf(pid)) ?? HIDDEN, scope: scopeOfPids() };
 }
 
-/** Whether that very process runs. One that cannot be told apart counts: better refuse than share. */
+/**
+ * Whether that same process runs. An uncertain answer counts as "yes": a refusal is better than two
+ * owners.
+ */
 export async function isRunning(identity: ProcessIdentity): Promise<boolean> {
   const startMark = await startMarkOf(identity.pid);
   return startMark !== undefined && (startMark === HIDDEN || startMark === identity.startMark);
 }
 
-/** The arguments a living process was started with; undefined when there is none, or none to see. */
+/**
+ * The start arguments of a living process; undefined when there is no process, or they are hidden.
+ */
 export async function argumentsOf(pid: number): Promise<readonly string[] | undefined> {
   if (process.platform !== "linux") return (await ps(pid, "command="))?.split(/\s+/);
   try {
     const text = await readFile(`/proc/${pid}/cmdline`, "utf8");
-    return text === "" ? undefined : text.split("\0"); // Empty for a zombie: it holds nothing any more.
+    // Empty for a zombie: it holds no resource any more.
+    return text === "" ? undefined : text.split("\0");
   } catch (error) {
     if (hasCode(error, "ENOENT", "ESRCH", "EACCES")) return undefined;
     throw error;
@@ -58,7 +64,8 @@ async function procStartMark(pid: number): Promise<string | undefined> {
     if (hasCode(error, "ENOENT", "ESRCH", "EACCES")) return undefined;
     throw error;
   }
-  // The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
+  // The second field is the program's name in parentheses, which may itself contain spaces and
+  // parentheses.
   const [state = "", ...rest] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   return state === "Z" || state === "X" ? ZOMBIE : rest[18];
 }
@@ -69,14 +76,15 @@ async function psStartMark(pid: number): Promise<string | undefined> {
 }
 
 async function ps(pid: number, columns: string): Promise<string | undefined> {
-  const env = { LC_ALL: "C", TZ: "UTC", PATH: "/bin:/usr/bin" }; // One spelling, whoever asks.
+  // The same spelling for every caller.
+  const env = { LC_ALL: "C", TZ: "UTC", PATH: "/bin:/usr/bin" };
   try {
     const { stdout } = await promisify(execFile)("ps", ["-ww", "-o", columns, "-p", String(pid)], {
       env,
     });
     return stdout.trim() === "" ? undefined : stdout.trim();
   } catch {
-    return undefined; // ps exits with 1 when there is no such process.
+    return undefined; // ps exits with 1 when the process does not exist.
   }
 }
 
@@ -85,7 +93,7 @@ function exists(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    return hasCode(error, "EPERM"); // It runs as somebody else.
+    return hasCode(error, "EPERM"); // It runs as another user.
   }
 }
 

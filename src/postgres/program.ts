@@ -1,7 +1,7 @@
 import { type ChildProcessByStdio, type SpawnOptions, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
 
-/** The user PostgreSQL runs as when the service is root, which PostgreSQL refuses to be. */
+/** The user that runs PostgreSQL when the service is root, because PostgreSQL refuses root. */
 export interface Account {
   readonly uid: number;
   readonly gid: number;
@@ -9,11 +9,11 @@ export interface Account {
 }
 
 export interface Outcome {
-  /** Undefined when a signal ended the program, or it never began. */
+  /** Undefined when a signal ended the program, or when it never started. */
   readonly code: number | undefined;
-  /** Standard output and standard error, at most OUTPUT_CHARS_MAX of it. */
+  /** Standard output and standard error, at most the last OUTPUT_CHARS_MAX of it. */
   readonly output: string;
-  /** Why it never began: ENOENT, EACCES, EPERM and the like. */
+  /** The reason why it never started: ENOENT, EACCES, EPERM and the like. */
   readonly spawnError: Error | undefined;
 }
 
@@ -25,10 +25,10 @@ export interface ProgramOptions {
 
 const OUTPUT_CHARS_MAX = 16_384;
 
-/** What a program that was asked to end is given before it is killed. */
+/** The time between the request to end and the kill. */
 const TERM_MS_MAX = 5_000;
 
-/** Runs a program to its end, and resolves only when it and all it started have let go of its output. */
+/** Runs a program to its end; resolves only when it and all its children have closed its output. */
 export async function runProgram(
   path: string,
   args: readonly string[],
@@ -41,7 +41,7 @@ export async function runProgram(
     });
     return await outcomeOf(child, options);
   } catch (spawnError) {
-    // spawn throws what it could not do itself (EPERM: to become that user), and emits the rest.
+    // spawn throws some errors (EPERM: cannot become that user), and emits the others.
     if (spawnError instanceof Error) return { code: undefined, output: "", spawnError };
     throw spawnError;
   }
@@ -54,7 +54,7 @@ async function outcomeOf(
   const timeout = AbortSignal.timeout(options.timeoutMs);
   const signal =
     options.signal === undefined ? timeout : AbortSignal.any([options.signal, timeout]);
-  // SIGTERM lets initdb end its own children and remove what it made.
+  // SIGTERM lets initdb end its own children and remove its files.
   let kill: NodeJS.Timeout | undefined;
   const end = (): void => {
     child.kill("SIGTERM");
@@ -65,7 +65,8 @@ async function outcomeOf(
 
   let output = "";
   const keep = (chunk: string): void => {
-    output = (output + chunk).slice(-OUTPUT_CHARS_MAX); // The end says why it failed.
+    // The end of the output has the reason of a failure.
+    output = (output + chunk).slice(-OUTPUT_CHARS_MAX);
   };
   child.stdout.setEncoding("utf8").on("data", keep);
   child.stderr.setEncoding("utf8").on("data", keep);
@@ -84,12 +85,14 @@ async function outcomeOf(
 }
 
 /**
- * How every program of the server is spawned. Nothing of our environment reaches it: PGDATA, PGPORT or
- * LD_LIBRARY_PATH would change what it does. C messages, because server.ts reads two of them. And in a
- * session of its own: Ctrl-C at the terminal goes to the service alone, which then stops it in order.
+ * The options of every program of the server. None of our environment variables is passed on:
+ * PGDATA, PGPORT or LD_LIBRARY_PATH would change its behaviour. Messages are in the C locale,
+ * because server.ts reads two of them. The program gets a session of its own: Ctrl-C at the
+ * terminal reaches only the service, which then stops the server in order.
  */
 export function spawnAs(account: Account | undefined): SpawnOptions {
   const env = { LC_ALL: "C", TZ: "UTC", PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" };
   const identity = account === undefined ? {} : { uid: account.uid, gid: account.gid };
-  return { ...identity, env, cwd: "/", detached: true }; // Our own directory may be closed to the account.
+  // Our own directory may be closed to the account.
+  return { ...identity, env, cwd: "/", detached: true };
 }

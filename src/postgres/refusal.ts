@@ -1,6 +1,9 @@
 import { ServiceError } from "../base/errors.ts";
 
-/** The embedded server cannot start, and the person who started the service can mend it: say how. */
+/**
+ * The embedded server cannot start, and the person who started the service can fix it: the message
+ * says how.
+ */
 export function refusal(message: string, cause?: unknown): ServiceError {
   return new ServiceError("failed_precondition", "DATABASE_UNAVAILABLE", message, { cause });
 }

@@ -12,9 +12,9 @@ import { type Postmaster, shutDown } from "./shutdown.ts";
 /** One run of the server, from ready to its end. */
 export interface Server {
   readonly pid: number;
-  /** Resolves when the postmaster has ended, for whatever reason; with the exit code or the signal. */
+  /** Resolves when the postmaster has ended, for any reason; with the exit code or the signal. */
   readonly exited: Promise<string>;
-  /** Resolves when all its processes are gone; the answer is the signal that did it. */
+  /** Resolves when all its processes are gone, with the signal that ended them. */
   stop(): Promise<NodeJS.Signals>;
 }
 
@@ -28,7 +28,7 @@ export interface LaunchOptions {
   readonly signal: AbortSignal;
 }
 
-/** Why a server ended before it was ready, as far as somebody can do something about it. */
+/** The reason why a server ended before it was ready, if the caller can react to it. */
 export type LaunchFailure = "port_taken" | "memory_in_use" | "other";
 
 export class LaunchError extends Error {
@@ -45,7 +45,9 @@ const POLL_MS = 20;
 const LINES_KEPT = 20;
 const LINE_CHARS_MAX = 4_096;
 
-/** Spawns the server and resolves when it is ready. When it rejects, nothing of it runs any more. */
+/**
+ * Spawns the server and resolves when it is ready. When it rejects, no process of it runs any more.
+ */
 export async function launch(options: LaunchOptions): Promise<Server> {
   const child = spawn(options.postgresPath, serverArguments(options), {
     ...spawnAs(options.account),
@@ -61,13 +63,13 @@ export async function launch(options: LaunchOptions): Promise<Server> {
       await shutDown(postmaster, options.limits);
       throw error;
     }
-    await postmaster.goneWithin(options.limits.killMs); // Its last words are still in the pipe.
+    await postmaster.goneWithin(options.limits.killMs); // Its last lines are still in the pipe.
     throw new LaunchError(failureOf(lines), `PostgreSQL did not start: ${lines.join("; ")}`);
   }
   return { pid: postmaster.pid, exited, stop: () => shutDown(postmaster, options.limits) };
 }
 
-/** Thrown inside launch only: the server ended before it was ready. */
+/** Thrown only inside launch: the server ended before it was ready. */
 const ENDED = new Error("ended");
 
 async function untilReady(
@@ -80,7 +82,8 @@ async function untilReady(
     if (limit.aborted) {
       throw new LaunchError("other", `PostgreSQL was not ready in ${options.limits.startMs} ms`);
     }
-    // What pg_ctl waits for too. A connection would say the same, but the log of each failed one is noise.
+    // pg_ctl waits for the same state. A connection would prove it too, but each failed one would
+    // write a log line.
     if (child.pid !== undefined && (await serverState(options.pgData, child.pid)) === "ready")
       return;
     const exit = await Promise.race([options.exited, sleep(POLL_MS)]);
@@ -91,13 +94,13 @@ async function untilReady(
 function exitOf(child: ChildProcess): Promise<string> {
   const { promise, resolve } = Promise.withResolvers<string>();
   child.once("exit", (code, signal) => resolve(signal ?? `code ${code}`));
-  child.once("error", (error) => resolve(error.message)); // It could not even be spawned.
+  child.once("error", (error) => resolve(error.message)); // The program could not be spawned.
   return promise;
 }
 
 /**
- * Gone means that its log pipe is closed: every process of the server inherits it, so that says more
- * than the end of the postmaster does.
+ * "Gone" means that the log pipe is closed: every process of the server inherits it, so that proves
+ * more than the end of the postmaster.
  */
 function childPostmaster(child: ChildProcess): Postmaster {
   const { promise: closed, resolve } = Promise.withResolvers<true>();
@@ -116,7 +119,10 @@ function childPostmaster(child: ChildProcess): Postmaster {
   };
 }
 
-/** Every line to our log; the newest are kept, because they say why a start failed. */
+/**
+ * Sends every line to our log, and keeps the newest, because they name the reason of a failed
+ * start.
+ */
 function forwardLines(stderr: Readable, log: EmbeddedLog): string[] {
   const kept: string[] = [];
   createInterface({ input: stderr }).on("line", (text) => {
@@ -132,7 +138,7 @@ function forwardLines(stderr: Readable, log: EmbeddedLog): string[] {
 function failureOf(lines: readonly string[]): LaunchFailure {
   if (lines.some((line) => line.includes("could not create any TCP/IP sockets")))
     return "port_taken";
-  // Backends that outlived a killed postmaster; they end by themselves.
+  // Backends that outlived a killed postmaster; they end soon without help.
   if (lines.some((line) => line.includes("pre-existing shared memory block")))
     return "memory_in_use";
   return "other";

@@ -1,6 +1,6 @@
 import type { EmbeddedLimits } from "./limits.ts";
 
-/** A running postmaster, whether it is our child or was left by a process before us. */
+/** A running postmaster: our child, or one that an earlier process left. */
 export interface Postmaster {
   readonly pid: number;
   signal(name: NodeJS.Signals): void;
@@ -9,8 +9,8 @@ export interface Postmaster {
 }
 
 /**
- * Stops a server the gentle way first; the answer is the signal that did it. SIGINT is PostgreSQL's
- * fast stop (sessions end, a checkpoint is written), SIGQUIT its immediate one (the next start replays
+ * Stops a server, gently at first; returns the signal that ended it. SIGINT is PostgreSQL's fast
+ * stop (sessions end, a checkpoint is written), SIGQUIT its immediate one (the next start replays
  * the log); pg_ctl sends the same two.
  */
 export async function shutDown(

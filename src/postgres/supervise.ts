@@ -1,11 +1,13 @@
-/** What to do when the server does not start, or does not stay: another port, a wait, or a refusal. */
+/**
+ * Reacts to a server that does not start, or does not stay up: another port, a wait, or a refusal.
+ */
 import { setTimeout as sleep } from "node:timers/promises";
 import { freePort } from "./free-port.ts";
 import { clearLeftover } from "./leftover.ts";
 import { refusal } from "./refusal.ts";
 import { LaunchError, type LaunchOptions, type Server, launch } from "./server.ts";
 
-/** Free ports that turned out to be taken when the server wanted to listen. */
+/** Tries with ports that were free and then taken before the server could listen. */
 const PORTS_TRIED_MAX = 5;
 
 export async function launchOnFreePort(
@@ -34,7 +36,7 @@ export async function launchOnFreePort(
   }
 }
 
-/** Until the signal; then the server is stopped, and only then does it resolve. */
+/** Runs until the signal; then stops the server, and only then resolves. */
 export async function keepRunning(
   first: Server,
   options: LaunchOptions & { readonly restarted: () => void },
