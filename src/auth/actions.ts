@@ -1,7 +1,8 @@
 /**
- * What can be done here, by whom, and on what: the one table. Every RPC and every route is in it, which
- * test/unit/auth-actions.test.ts holds against the contract and against the routes that are served; so a
- * new one is decided on before it can be called. docs/security.md shows the same to operators.
+ * The one table of actions: which roles may do them, and on which objects. Every RPC and every
+ * route is in it; test/unit/auth-actions.test.ts compares the table with the contract and with the
+ * served routes. So a new method needs a decision before it can be called. docs/security.md shows
+ * the same table to operators.
  */
 import type { Role } from "./principal.ts";
 
@@ -16,17 +17,17 @@ export type Action =
   | "message.push.other"
   | "event.push"
   | "token.issue"
-  /** What is said about the service itself, and of no session. */
+  /** Facts about the service itself, without a session. */
   | "contract.read";
 
 export type Served =
   | Action
-  /** It answers UNIMPLEMENTED, to whoever is authenticated. */
+  /** Answers UNIMPLEMENTED to every authenticated caller. */
   | "unserved"
-  /** `pushActionOf` says which, once the message is known. */
+  /** `pushActionOf` returns the action once the message is known. */
   | "by message type";
 
-/** A principal may do what any of its roles may. */
+/** A principal may do everything that any of its roles may do. */
 export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "session.create": ["admin", "editor"],
   "session.read": ["admin", "editor", "viewer", "runner"],
@@ -42,13 +43,13 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
 };
 
 /**
- * What of a scoped caller is compared, and with what:
+ * The check of a scoped caller's scope:
  *
- *   session   the one session that the call names: of its project, or the very one
- *   sessions  none is named; the answer holds only what is the caller's, which the handler sees to
- *   project   none is there yet: what is made belongs to the caller's project, which the handler sees
- *             to, and a token for one session makes no other
- *   nothing   it is about no session
+ *   session   the call names one session: it must be in the caller's project, or be the caller's session
+ *   sessions  the call names none; the handler limits the answer to the caller's sessions
+ *   project   no session exists yet: the handler puts the new one into the caller's project, and a
+ *             token for one session creates none
+ *   nothing   the call concerns no session
  */
 export type Reach = "session" | "sessions" | "project" | "nothing";
 
@@ -66,7 +67,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "contract.read": "nothing",
 };
 
-/** By the name of the RPC in ambient.v1.SessionService. */
+/** Keyed by the name of the RPC in ambient.v1.SessionService. */
 export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   GetSession: "session.read",
   CreateSession: "session.create",
@@ -86,7 +87,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   EraseSession: "session.erase",
 };
 
-/** By method and pattern of the path; HEAD is as GET. */
+/** Keyed by method and pattern of the path; HEAD counts as GET. */
 export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "GET /openapi.json": "contract.read",
   "GET /api/ambient/v1/sessions": "session.list",
@@ -104,11 +105,12 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "POST /copilotkit/agent/:agent/connect": "session.read",
   "POST /copilotkit/agent/:agent/run": "unserved",
   "POST /copilotkit/agent/:agent/stop/:thread": "unserved",
-  // Its envelope says what is meant: connect, or info, which is contract.read and for the same roles.
+  // The envelope names the request: connect, or info, which is contract.read and has the same
+  // roles.
   "POST /copilotkit": "session.read",
 };
 
-/** Whoever speaks for the user may not speak for the agent, nor the other way round. */
+/** A caller that pushes for the user may not push for the agent, and the other way round. */
 export function pushActionOf(messageType: string): "message.push.user" | "message.push.other" {
   return messageType === "user" ? "message.push.user" : "message.push.other";
 }

@@ -5,7 +5,10 @@ import type { Metrics } from "../observability/metrics.ts";
 import type { Action } from "./actions.ts";
 import type { Principal } from "./principal.ts";
 
-/** `role`: none of its roles may. `scope`: it may, but not there. */
+/**
+ * `role`: none of the caller's roles allows the action. `scope`: a role allows it, but not for this
+ * session.
+ */
 export type Denial = "role" | "scope";
 
 export interface Act {
@@ -14,20 +17,21 @@ export interface Act {
   readonly sessionId: string | undefined;
 }
 
-/** Who was kept from what, and which acts of admins were done: records in the log, and a count. */
+/** Records refused callers and completed acts of admins: records in the log, and a count. */
 export interface Audit {
   denied(act: Act, reason: Denial): void;
-  /** Nobody knows who it was; `reason` is one of our words, never a part of what came. */
+  /** The caller is unknown; `reason` is a fixed word, and never a part of the request. */
   unauthenticated(reason: string): void;
-  /** An act that only admins may do, after it is done. Its record is never left out. */
+  /** An act that only admins may do, after its completion. Its record is never left out. */
   done(act: Act, fields?: Readonly<Record<string, string | number>>): void;
 }
 
-// Apart, because anybody can make the second kind by the thousand, and hide the first among it.
+// Counted separately: anyone can cause thousands of the second kind, and hide the first kind among
+// them.
 const KINDS = ["denied", "authenticate"] as const;
 type Kind = (typeof KINDS)[number];
 
-/** As long as the form of an id allows; whoever asks may have sent anything. */
+/** The longest valid id; a caller may have sent any text. */
 const SESSION_ID_CHARS_MAX = 128;
 
 export function createAudit(parts: {
@@ -61,7 +65,7 @@ export function createAudit(parts: {
   };
 }
 
-/** With a level of its own: LOG_LEVEL chooses what an operator reads, and not what is on record. */
+/** With its own level: LOG_LEVEL selects lines for operators, and never removes audit records. */
 function auditLog(log: Log): Log {
   return log.level === "silent" ? log : log.child({}, { level: "info" });
 }

@@ -1,14 +1,14 @@
 /**
- * Who is calling, by the bearer token of the call.
+ * Identifies the caller by the bearer token of the call.
  *
- *   no token is configured ─────────────────────► ANONYMOUS, whatever comes
+ *   no token is configured ─────────────────────► ANONYMOUS, with any header
  *   a static token ─────────────────────────────► its principal
  *   signed, and known from before ──────────────► its principal        (all of this at once)
  *   signed, and refused a moment ago ───────────► refused again
  *   signed, typ of its header is ours ──► verified as a session token ┐
  *   signed, else ──► verified as a token of the OIDC issuer, if any ──┴► known, or refused
  *
- * The header is read before anything is verified, and only to choose who verifies; nothing else is.
+ * Only the header is read before the verification, and only to choose the verifier.
  */
 import { decodeProtectedHeader } from "jose";
 import type { Clock } from "../base/clock.ts";
@@ -36,27 +36,28 @@ import type { TokenVerifier } from "./verifier.ts";
 import { FILE_POLL_MS, WatchedFile } from "./watched-file.ts";
 
 export interface Authenticator extends Unit {
-  /** False: no token is configured; everybody is ANONYMOUS and `authorization` is ignored. */
+  /** False: no token is configured; every caller is ANONYMOUS and `authorization` is ignored. */
   readonly asks: boolean;
   /**
-   * Every value of `authorization`, as it came. Throws or rejects with UNAUTHENTICATED, in one text for
-   * all that is wrong with a token but its age; with a retryable error where nobody can tell now. It is
-   * synchronous when the token is known.
+   * Takes every value of `authorization`, unchanged. Throws or rejects with UNAUTHENTICATED, with
+   * one text for all faults of a token except its age; with a retryable error when the token cannot
+   * be verified now. The call is synchronous when the token is known.
    */
   authenticate(authorization: readonly string[]): Principal | Promise<Principal>;
   /**
-   * Why a stream of this principal may not go on: its token expired, is gone from the file, or was
-   * signed with a key that is gone; undefined: it may. Knows a principal by its identity, not by its
-   * fields: give it the object that `authenticate` gave.
+   * The error that ends a stream of this principal: its token expired, is gone from the file, or
+   * was signed with a key that is gone. Undefined: the stream may continue. A principal is
+   * recognised by its identity, and not by its fields: pass the object that `authenticate`
+   * returned.
    */
   refusalOf(principal: Principal): ServiceError | undefined;
 }
 
-/** Whose tokens it takes, it may issue some of itself. */
+/** An authenticator that can also issue session tokens. */
 export interface IssuingAuthenticator extends Authenticator {
   /**
-   * Reads all files and rejects as a start does, without a database: before one is made for a service
-   * that cannot start.
+   * Reads all files and rejects as a start does, without a database: for use before a database is
+   * made for a service that cannot start.
    */
   check(): Promise<void>;
   readonly sessionTokens: SessionTokens;
@@ -70,7 +71,7 @@ export interface AuthenticatorParts {
   readonly keys: TokenKeyStore;
 }
 
-/** As the configuration has them. */
+/** The options from the configuration. */
 export interface AuthOptions {
   readonly authTokens: string | undefined;
   readonly authTokensFile: string | undefined;
@@ -157,7 +158,7 @@ interface Ways {
   readonly units: readonly Unit[];
 }
 
-/** Of the whole value, scheme and all; issuers with many groups fill 4 KiB. */
+/** The limit for the whole value with the scheme; issuers with many groups fill 4 KiB. */
 const VALUE_CHARS_MAX = 8_192;
 const BEARER_FORM = /^Bearer +([\x21-\x7e]+)$/i;
 const SIGNED_FORM = /^[\w-]+\.[\w-]+\.[\w-]+$/;
@@ -168,7 +169,7 @@ class BearerTokens implements IssuingAuthenticator {
   readonly #parts: AuthenticatorParts;
   readonly #ways: Ways;
   readonly #cache = new TokenCache();
-  /** Of the principals of signed tokens, by what they were verified. */
+  /** For principals of signed tokens: the verifier and the key. */
   readonly #known = new WeakMap<Principal, Known>();
 
   constructor(parts: AuthenticatorParts, ways: Ways) {
@@ -278,7 +279,7 @@ class BearerTokens implements IssuingAuthenticator {
   }
 }
 
-/** Some clients send a header twice, which is the same as once when it says the same. */
+/** Some clients send a header twice; two equal values count as one. */
 function tokenIn(authorization: readonly string[]): string {
   const [value, ...more] = authorization;
   if (value === undefined) throw new RefusedToken("missing");

@@ -1,17 +1,19 @@
 /**
- * May this principal do that, there? First its roles, whose refusal says nothing of the session; then
- * its scope, whose refusal is the answer to a session that does not exist.
+ * Decides whether a principal may do an action on a session. The roles are checked first; their
+ * refusal tells nothing about the session. The scope is checked next; its refusal is the same
+ * answer as for a session that does not exist.
  *
  *   role refused ──► PERMISSION_DENIED
  *   role granted ──► unscoped ───────────────────────────────────────────► granted
  *                    bound to a session: this one ───────────────────────► granted
  *                                        another, there or not ──────────► NOT_FOUND
  *                    of a project: known to be its own ──────────────────► granted
- *                                  else ask who owns it: it ─────────────► granted, and known
- *                                                        nobody, others ─► NOT_FOUND
+ *                                  else look up the owner: it ────────────► granted, and known
+ *                                                        none, others ───► NOT_FOUND
  *
- * Only what was granted is answered from memory. A session of others, which is known because its owners
- * use it, is looked up all the same, so that a refusal takes as long for it as for one that never was.
+ * Only grants are answered from memory. A session of another project is always looked up, even if
+ * it is in memory for its owner. So a refusal takes the same time as for a session that never
+ * existed.
  */
 import { ServiceError } from "../base/errors.ts";
 import { type Action, ALLOWED, REACH } from "./actions.ts";
@@ -19,15 +21,15 @@ import type { Act, Audit, Denial } from "./audit.ts";
 import { isUnscoped, type Principal } from "./principal.ts";
 
 export interface SessionOwners {
-  /** undefined: no such session (never was). A deleted one still has its owner. */
+  /** undefined: the session never existed. A deleted session still has its owner. */
   ownerOf(sessionId: string): Promise<{ readonly projectId: string | undefined } | undefined>;
 }
 
 export interface Authorizer {
   /**
-   * Throws or rejects with PERMISSION_DENIED or NOT_FOUND. Synchronous for unscoped callers and known
-   * sessions. Without a session id only the roles are looked at: where the action names a session that
-   * is for an id whose form is wrong, and for nothing else.
+   * Throws or rejects with PERMISSION_DENIED or NOT_FOUND. Synchronous for unscoped callers and
+   * known sessions. Without a session id only the roles are checked. For an action on one session,
+   * the id may be missing only when its form is wrong.
    */
   authorize(
     principal: Principal,
@@ -39,7 +41,7 @@ export interface Authorizer {
 export interface AuthorizerParts {
   readonly owners: SessionOwners;
   readonly audit: Audit;
-  /** The error of a session that does not exist, as every caller gets it. */
+  /** Makes the error of a session that does not exist, the same for every caller. */
   readonly notFound: (sessionId: string) => ServiceError;
 }
 
@@ -56,7 +58,7 @@ export function createAuthorizer(
 class RoleAndScope implements Authorizer {
   readonly #parts: AuthorizerParts;
   readonly #ownersMax: number;
-  /** By session, the longest unused first. */
+  /** Keyed by session; the longest unused entry comes first. */
   readonly #projects = new Map<string, string>();
 
   constructor(parts: AuthorizerParts, ownersMax: number) {

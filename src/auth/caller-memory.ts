@@ -1,21 +1,21 @@
 /**
- * Whose memory is held: what the service keeps for a call is charged to the caller, by the connection
- * that it came on. Before a token was looked at the caller is unknown, and all unknown callers together
- * are one; without tokens each connection is a caller.
+ * Charges the memory that the service holds for a call to the caller, through the connection of the
+ * call. Before the token is verified the caller is unknown, and all unknown callers together count
+ * as one; without tokens each connection counts as a caller.
  */
 import { ServiceError } from "../base/errors.ts";
 import type { Charge, EndReason, Holder } from "../base/charge.ts";
 import type { CallerId, FairShare } from "../base/fair-share.ts";
 import { actorOf, type Principal } from "./principal.ts";
 
-/** No actor has such a name. */
+/** No actor has this name. */
 const UNKNOWN = "?";
 const RETRY_AFTER_MS = 1_000;
 
 /**
- * An answer of which nothing leaves for this long is ended: as long as a request may take to come. The
- * gRPC server counts it in ticks; the HTTP server leaves it to Node, which looks at what its socket has
- * written, so a slow client that reads is not cut.
+ * An answer ends when none of its bytes leaves for this time, which equals the limit of a request.
+ * The gRPC server counts it in ticks. The HTTP server uses Node's socket timeout, which counts
+ * written bytes, so a slow client that still reads is not cut.
  */
 export const UNREAD_LIMIT_MS = 60_000;
 
@@ -52,7 +52,7 @@ export class CallerMemory {
 export class ConnectionMemory {
   readonly #all: FairShare;
   readonly #connection: Closing;
-  /** Of the caller of its last call: the next one is most often of the same. */
+  /** The caller of its last call: the next call is most often of the same caller. */
   #holder: Holder;
   #principal: Principal | undefined;
 
@@ -62,7 +62,7 @@ export class ConnectionMemory {
     this.#holder = all.holder(id);
   }
 
-  /** `end` ends the call, of which nothing is to be held then. */
+  /** `end` must end the call and free all memory held for it. */
   call(end: (error: ServiceError) => void): CallMemory {
     return new CallMemory(
       this,
@@ -90,11 +90,11 @@ export class ConnectionMemory {
   }
 }
 
-/** What is held for one call: its request, its answer, and rows that were read for it. */
+/** The memory held for one call: its request, its answer, and rows read for it. */
 export class CallMemory {
   readonly #connection: ConnectionMemory;
   readonly #charge: Charge;
-  /** Also for what is not memory: a watch, an export. */
+  /** Also for other limited resources: a watch, an export. */
   readonly end: (error: ServiceError) => void;
   #fixedBytes = 0;
   #requestBytes = 0;
@@ -111,7 +111,7 @@ export class CallMemory {
     return this.#connection.connection;
   }
 
-  /** To wait for room with, and to say what the call does with what it holds. */
+  /** Used to wait for room, and to tell how the call uses its memory. */
   get charge(): Charge {
     return this.#charge;
   }
@@ -120,25 +120,28 @@ export class CallMemory {
     this.#charge.moveTo(this.#connection.of(principal));
   }
 
-  /** The objects that are there for the call. */
+  /** The fixed objects of the call. */
   begin(bytes: number): void {
     this.#fixedBytes = bytes;
     this.#charge.become(this.#sum);
   }
 
-  /** Of the request, or what is kept of it. False: there is no room, although it is held. */
+  /**
+   * Bytes of the request, or the part of it that is kept. False: there is no room, although the
+   * bytes are held.
+   */
   request(bytes: number): boolean {
     this.#requestBytes = bytes;
     return this.#charge.set(this.#sum);
   }
 
-  /** The same, while more of it comes: whether there is room is asked of the charge. */
+  /** The same during the arrival of the request; the caller asks the charge for room. */
   requestSoFar(bytes: number): void {
     this.#requestBytes = bytes;
     this.#charge.become(this.#sum);
   }
 
-  /** An answer that can still be refused. */
+  /** For an answer that can still be refused. */
   mayAnswer(bytes: number): boolean {
     this.#answerBytes = bytes;
     if (this.#charge.set(this.#sum)) return true;
@@ -150,19 +153,22 @@ export class CallMemory {
     return this.#answerBytes > 0;
   }
 
-  /** Sent, and not taken by the caller yet. False: there is no room, and nothing else could end for it. */
+  /**
+   * Bytes sent and not yet taken by the caller. False: there is no room, and no other call could be
+   * ended for it.
+   */
   answer(bytes: number): boolean {
     this.#answerBytes = bytes;
     return this.#charge.setAnyway(this.#sum);
   }
 
-  /** The same answer was held by another call, which has let go of it. */
+  /** Another call held the same answer, and has freed it. */
   takeOverAnswer(bytes: number): void {
     this.#answerBytes = bytes;
     this.#charge.takeOver(this.#sum);
   }
 
-  /** Read for the caller, and not sent yet. */
+  /** Rows read for the caller, and not sent yet. */
   rows(bytes: number): boolean {
     if (bytes === this.#rowBytes) return true;
     this.#rowBytes = bytes;
@@ -182,15 +188,16 @@ function callerOf(principal: Principal, connection: object): CallerId {
   return { name: actorOf(principal), connection };
 }
 
-/** A call, as far as it matters who makes it. */
+/** The fields of a call that identify its caller. */
 interface CallOf {
   readonly principal: Principal;
   readonly memory?: CallMemory | undefined;
 }
 
 /**
- * One of a limited number, for as long as the caller of this keeps it: throws when there is none, and ends
- * the call when a caller that has fewer needs it. A call without memory (in tests) is not ended.
+ * Takes one of a limited number of seats, until the caller frees the charge. Throws when none is
+ * free, and ends the call when another caller with fewer seats needs one. A call without memory (in
+ * tests) is never ended.
  */
 export function takeSeat(seats: FairShare, call: CallOf, refusal: () => ServiceError): Charge {
   const { memory, principal } = call;
@@ -206,14 +213,14 @@ export function seatTaker(call: CallOf) {
   return (seats: FairShare, refusal: () => ServiceError): Charge => takeSeat(seats, call, refusal);
 }
 
-/** There is no room, for a caller that holds the most already. */
+/** There is no room, for a caller that already holds the most. */
 export function serverBusy(): ServiceError {
   const message =
     "the service holds as much for its callers as it may, and most of it for this one";
   return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: RETRY_AFTER_MS });
 }
 
-/** What a call is told that has to give back what it holds. */
+/** The error of a call that must give its memory back. */
 function endedBy(reason: EndReason): ServiceError {
   if (reason === "room") return serverBusy();
   const message = "the answer was not read in time";

@@ -6,8 +6,8 @@ export interface FetchLimits {
 }
 
 /**
- * The body at a URL. No redirect is followed: who may change where one leads may change the keys, and
- * the setting should name the place itself.
+ * Reads the body at a URL. It follows no redirect: a person who controls the redirect could change
+ * the keys, so the setting must name the final URL.
  */
 export async function fetchText(url: string, { signal, bytesMax }: FetchLimits): Promise<string> {
   const response = await fetch(url, {
@@ -28,7 +28,7 @@ export async function fetchText(url: string, { signal, bytesMax }: FetchLimits):
     }
     return Buffer.concat(chunks).toString("utf8");
   } finally {
-    // Of an answer that was not read to its end, the connection must not stay.
+    // The connection of an answer that was not read to its end must be closed.
     await response.body?.cancel().catch(() => undefined);
   }
 }

@@ -1,14 +1,14 @@
 /**
- * Keeps an issuer's keys as they are at a URL.
+ * Keeps the keys of an issuer in step with a URL.
  *
- *   start ──► read ── taken ──► fresh ── REFRESH_MS later, or a token names a key that is not there
+ *   start ──► read ── taken ──► fresh ── REFRESH_MS later, or a token names an unknown key
  *              ▲ │                ▲         │                       (once in COOL_DOWN_MS)
  *              │ └─ failed ──► again, RETRY_MS later; the keys that are there stay in force …
  *              └──────────────────┴─────────┘
  *                             … for STALE_MS since they were last read: then they are dropped, because
  *                             one that was withdrawn meanwhile must not be good for ever
  *
- * A service whose issuer cannot be reached starts all the same, and is ready: its other tokens work.
+ * A service whose issuer is unreachable still starts and is ready: its other tokens work.
  */
 import type { Clock } from "../base/clock.ts";
 import type { Unit } from "../base/unit.ts";
@@ -34,10 +34,10 @@ export interface JwksUrlLimits {
 }
 
 export const JWKS_URL_LIMITS: JwksUrlLimits = {
-  /** Until a key that was withdrawn is out of force. */
+  /** The longest time that a withdrawn key stays in force. */
   refreshMs: 300_000,
   retryMs: 15_000,
-  /** Anybody can send a token that names a key nobody has. */
+  /** Anyone can send a token that names an unknown key. */
   coolDownMs: 10_000,
   staleMs: 24 * 3_600_000,
   fetchMs: 5_000,
@@ -77,14 +77,14 @@ export class JwksUrl implements Unit {
     await this.#reading;
   }
 
-  /** A token names a key that is not there. Resolves when it is no use to wait any longer. */
+  /** A token names an unknown key. Resolves when further waiting cannot help. */
   async lookAgain(): Promise<void> {
     const waitedMs = this.#parts.clock.monotonicMs() - this.#triedMs;
     if (this.#reading === undefined && waitedMs < this.#limits.coolDownMs) return;
     await this.#read();
   }
 
-  /** Once at a time; never rejects. */
+  /** Runs once at a time; never rejects. */
   #read(): Promise<void> {
     if (this.#stopping.signal.aborted) return Promise.resolve();
     clearTimeout(this.#timer);
@@ -111,7 +111,7 @@ export class JwksUrl implements Unit {
     } catch (error) {
       if (this.#stopping.signal.aborted) return;
       metrics.keyRefreshes.inc({ keys: "oidc", outcome: "failed" });
-      // The first of a row; the counter has the others.
+      // Logs only the first failure in a row; the counter has the others.
       if (!this.#isFailing)
         log.error({ url: this.#url, err: error }, "keys of the issuer not read");
       this.#isFailing = true;

@@ -4,7 +4,7 @@ import { fileRefused } from "./watched-file.ts";
 
 type Resolve = ReturnType<typeof createLocalJWKSet>;
 
-/** One key of a set; it stands for itself by its identity. */
+/** One key of a set; the object itself is its identity. */
 interface KeyInForce {
   readonly text: string;
   readonly resolve: Resolve;
@@ -19,10 +19,10 @@ const schema = z.object({
 });
 
 /**
- * The public keys of an issuer, as they were last read. A key that is in the next set too stays the
- * same object, so that what it signed stays accepted without another look; one that is not there any
- * more is out of force at once. Each key is a set of its own to jose, which knows what a key may be used
- * for (`use`, `key_ops`, `alg`, the curve) and refuses private and symmetric ones.
+ * The public keys of an issuer, from the last read. A key that is also in the next set stays the
+ * same object, so the tokens it signed stay accepted without another check. A key that is missing
+ * in the next set is out of force at once. Each key is a set of its own for jose, which checks the
+ * allowed use of a key (`use`, `key_ops`, `alg`, the curve) and refuses private and symmetric keys.
  */
 export class Jwks {
   #inForce: ReadonlySet<KeyInForce> = new Set();
@@ -32,7 +32,10 @@ export class Jwks {
     return this.#inForce.size === 0;
   }
 
-  /** True when it is not the set that was there. Throws a ServiceError when it is of no use. */
+  /**
+   * True when the set differs from the previous one. Throws a ServiceError when the set is
+   * unusable.
+   */
   take(text: string): boolean {
     const before = new Map(Array.from(this.#inForce, (key) => [key.text, key]));
     const inForce = new Set<KeyInForce>();
@@ -43,7 +46,7 @@ export class Jwks {
       inForce.add(key);
       if (jwk.kid !== undefined) byKid.set(jwk.kid, [...(byKid.get(jwk.kid) ?? []), key]);
     }
-    // An issuer without a key can sign nothing, so this is a mistake, and not news.
+    // An issuer without a key can sign nothing, so an empty set is a mistake and not an update.
     if (inForce.size === 0) throw fileRefused("expected at least one key for signatures");
     const isSame =
       inForce.size === before.size && [...inForce].every((key) => this.#inForce.has(key));
@@ -62,7 +65,7 @@ export class Jwks {
     return inForce.has(key);
   }
 
-  /** The one key that fits the header of a token; undefined when there is none, or no telling which. */
+  /** The one key that fits the header of a token; undefined when no key fits, or more than one. */
   async find(header: JWSHeaderParameters) {
     const named = header.kid === undefined ? this.#inForce : (this.#byKid.get(header.kid) ?? []);
     const fitting = await Promise.all(Array.from(named, (key) => fit(key, header)));
@@ -75,7 +78,7 @@ async function fit(key: KeyInForce, header: JWSHeaderParameters) {
   try {
     return { key, cryptoKey: await key.resolve(header) };
   } catch (error) {
-    // It does not fit, or it is of a kind that this runtime does not know: others may.
+    // The key does not fit, or this runtime does not support its kind; other keys may fit.
     if (error instanceof errors.JOSEError || error instanceof DOMException) return undefined;
     if (error instanceof TypeError) return undefined;
     throw error;

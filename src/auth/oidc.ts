@@ -1,7 +1,7 @@
 /**
- * JWTs of an OpenID Connect issuer. Nothing of the claims is read before jose has verified the signature
- * with a key of the issuer, by an algorithm that is allowed; then issuer, audience and times are checked,
- * and only then is asked whose token it is.
+ * JWTs of an OpenID Connect issuer. No claim is read before jose has verified the signature with a
+ * key of the issuer and an allowed algorithm. Then issuer, audience and times are checked, and only
+ * then the principal is read.
  */
 import { type JWTPayload, type JWSHeaderParameters, jwtVerify } from "jose";
 import type { Clock } from "../base/clock.ts";
@@ -21,15 +21,15 @@ export interface OidcOptions {
 export interface OidcParts {
   readonly clock: Clock;
   readonly jwks: Jwks;
-  /** A token names a key that is not there; resolves when it may be. */
+  /** A token names an unknown key; resolves when the key may have arrived. */
   readonly lookAgain: () => Promise<void>;
 }
 
-/** How far the issuer's clock and ours may be apart. */
+/** The allowed difference between the issuer's clock and ours. */
 const SKEW_S = 30;
 const NO_KEYS_RETRY_MS = 5_000;
 const PROJECT_CHARS_MAX = 256;
-/** OpenID Connect Core, section 2: `sub` is at most 255 characters. */
+/** OpenID Connect Core, section 2: `sub` has at most 255 characters. */
 const SUBJECT_FORM = /^[^\p{Cc}\p{Cs}]{1,255}$/u;
 const PROJECT_FORM = new RegExp(`^[^\\p{Cc}\\p{Cs}]{1,${PROJECT_CHARS_MAX}}$`, "u");
 
@@ -99,7 +99,7 @@ function principalOf(claims: JWTPayload, options: OidcOptions): Verified["princi
   };
 }
 
-/** Issuers have roles for others too; a token without one of ours is somebody who may do nothing. */
+/** Issuers have roles for other services too; a token without one of our roles allows nothing. */
 function rolesIn(claim: unknown): readonly Role[] {
   const words: readonly unknown[] = typeof claim === "string" ? claim.split(" ") : asList(claim);
   return ROLES.filter((role) => words.includes(role));
@@ -109,7 +109,7 @@ function asList(claim: unknown): readonly unknown[] {
   return Array.isArray(claim) ? claim : [];
 }
 
-/** Absent: every project. What cannot be read must not mean the same. */
+/** An absent claim means every project. An unreadable claim must not mean the same. */
 function projectIn(claim: unknown): string | undefined {
   if (claim === undefined) return undefined;
   if (typeof claim === "string" && PROJECT_FORM.test(claim)) return claim;
@@ -117,8 +117,9 @@ function projectIn(claim: unknown): string | undefined {
 }
 
 /**
- * By its whole name first, because some issuers name claims by URLs; else each dot goes into an object.
- * Undefined: it is not there; null, where a dot meets no object: what is there cannot be read.
+ * First the whole path as one name, because some issuers name claims by URLs; else each dot enters
+ * an object. Undefined: the claim is absent. Null: a dot meets a value that is not an object, so
+ * the claim is unreadable.
  */
 function claimAt(claims: JWTPayload, path: string): unknown {
   if (Object.hasOwn(claims, path)) return claims[path];

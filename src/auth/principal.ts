@@ -1,26 +1,29 @@
-/** Who is calling, as every protocol hands it to the handlers. */
+/** The caller, in the form that every protocol passes to the handlers. */
 
-/** What a caller may do is the union of its roles; the table is in actions.ts. */
+/** A caller may do everything that any of its roles may do; the table is in actions.ts. */
 export const ROLES = ["admin", "editor", "viewer", "runner"] as const;
 export type Role = (typeof ROLES)[number];
 
 export interface Principal {
   /**
-   * Of the token, and named in audit records. Only one of its kind has it: what an issuer writes as `sub`
-   * may be the id of a static token.
+   * The id of the token, as in audit records. It is unique only within its kind: an issuer's `sub`
+   * may equal the id of a static token.
    */
   readonly id: string;
   readonly kind: "anonymous" | "static" | "oidc" | "session";
   readonly roles: readonly Role[];
-  /** It sees the sessions of this project only. */
+  /** The principal sees only the sessions of this project. */
   readonly projectId: string | undefined;
-  /** It sees this session only. */
+  /** The principal sees only this session. */
   readonly sessionId: string | undefined;
-  /** Wall clock: calls end and begin no more. */
+  /** Wall-clock time; after it no call begins, and streams end. */
   readonly expiresAtMs: number | undefined;
 }
 
-/** Everybody, when no token is configured; the service is then on loopback, or told to be open. */
+/**
+ * Every caller when no token is configured; the service then listens on loopback, or is open by
+ * configuration.
+ */
 export const ANONYMOUS: Principal = {
   id: "anonymous",
   kind: "anonymous",
@@ -31,20 +34,21 @@ export const ANONYMOUS: Principal = {
 };
 
 /**
- * Who is named as the writer of what it writes, kind and all: `static:ops`, `oidc:f81d4fae`,
- * `session:ID:runner`. Nobody, when nobody was asked who it is.
+ * The name of a writer on its rows, with its kind: `static:ops`, `oidc:f81d4fae`,
+ * `session:ID:runner`. Undefined when the service asks for no token.
  */
 export function actorOf({ kind, id }: Principal): string | undefined {
   if (kind === "anonymous") return undefined;
-  return kind === "session" ? id : `${kind}:${id}`; // The id of a session token begins so.
+  // The id of a session token already has this prefix.
+  return kind === "session" ? id : `${kind}:${id}`;
 }
 
-/** Who is named as the maker of a session: by the id alone, which is what clients know their users by. */
+/** The maker of a session: only the id, by which clients know their users. */
 export function userIdOf({ kind, id }: Principal): string | undefined {
   return kind === "anonymous" ? undefined : id;
 }
 
-/** It sees every session there is, and what is not there yet. */
+/** The principal sees every session, including future ones. */
 export function isUnscoped({ projectId, sessionId }: Principal): boolean {
   return projectId === undefined && sessionId === undefined;
 }

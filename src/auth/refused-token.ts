@@ -1,7 +1,7 @@
 import { errors } from "jose";
 import { ServiceError } from "../base/errors.ts";
 
-/** What was wrong, for the counters and the audit record; the caller is told less. */
+/** The exact cause, for the counters and the audit record; the caller learns less. */
 export type Refusal =
   | "missing"
   | "differing"
@@ -17,17 +17,19 @@ export type Refusal =
   | "not_yet_valid"
   | "expired";
 
-/** Three things a caller may know, because it can do something about them; the rest has one text. */
+/**
+ * Three causes that the caller may learn, because it can react to them; all others have one text.
+ */
 const TEXTS: Readonly<Partial<Record<Refusal, string>>> = {
   missing: "a bearer token is required",
   differing: "authorization is given more than once, with different values",
   expired: "the bearer token has expired",
 };
 
-/** What time or other keys may change: to refuse it again, somebody has to look again. */
+/** Causes that time or new keys may remove; such a token is checked again. */
 const PASSING: readonly Refusal[] = ["unknown_key", "not_yet_valid"];
 
-/** UNAUTHENTICATED. */
+/** Has the code UNAUTHENTICATED. */
 export class RefusedToken extends ServiceError {
   readonly refusal: Refusal;
 
@@ -37,13 +39,13 @@ export class RefusedToken extends ServiceError {
     this.refusal = refusal;
   }
 
-  /** The same token will be refused for the same reason. */
+  /** True when the same token will always be refused for the same reason. */
   get isFinal(): boolean {
     return !PASSING.includes(this.refusal);
   }
 }
 
-/** No word on the token, whose keys are not there: whoever asks again may be let in. */
+/** No verdict on the token, because the keys are unavailable: a retry may succeed. */
 export function cannotTell(message: string, retryAfterMs: number): ServiceError {
   return new ServiceError("unavailable", "KEYS_UNAVAILABLE", message, { retryAfterMs });
 }
@@ -54,7 +56,7 @@ const BY_CLAIM: Readonly<Record<string, Refusal>> = {
   nbf: "not_yet_valid",
 };
 
-/** What the verification of a signed token threw; anything but jose's own verdicts is a defect. */
+/** The refusal for an error of the verification; anything but jose's own errors is a defect. */
 export function refusedBy(cause: unknown): ServiceError {
   if (cause instanceof ServiceError) return cause;
   if (cause instanceof errors.JWTExpired) return new RefusedToken("expired");

@@ -1,5 +1,5 @@
 /**
- * The keys that sign session tokens, which all instances on one database share.
+ * The keys that sign session tokens. All instances on one database share them.
  *
  *   made, in the table ── KEY_AHEAD_MS ──► signs, being the newest that is so old ──► the next one signs
  *          │ every instance reads it within READ_MS, and verifies by it          │ its last token ends
@@ -10,16 +10,16 @@
  *   a token names a key that is not here ──► read again, once in COOL_DOWN_MS
  *   READ_MS passed ──► read again: a row that somebody deleted is out of force then
  *
- * A key is made so long before it signs because of the COOL_DOWN: anybody can keep it running by tokens
- * that name keys nobody has, and a key that signed as soon as it was made would be looked for in vain
- * until it is over. The first key of all is such a one; nobody waits for it to be read.
+ * A key is made long before it signs because of COOL_DOWN_MS. Anyone can keep the cool-down active
+ * with tokens that name unknown keys, and until its end the other instances would not find a key
+ * that signs at once. Only the very first key signs at once.
  *
- * A key that a clock far ahead of ours has made does not sign and is never the newest. Otherwise it
- * would stay the newest for years, and no other key would be made. Its tokens are verified until the
- * last of them ends.
+ * A key made by a clock far ahead of ours does not sign and never counts as the newest. Otherwise
+ * it would stay the newest for years, and no other key would be made. Its tokens are verified until
+ * the last of them ends.
  *
- * When two instances make one at the same time there are two, and both are good. Keys are made when the
- * first token is issued: a service that issues none has none.
+ * When two instances make a key at the same time, both keys are valid. The first key is made when
+ * the first token is issued: a service that issues no token has no key.
  */
 import {
   calculateJwkThumbprint,
@@ -43,13 +43,13 @@ export interface StoredTokenKey {
   readonly createdAtMicros: bigint;
 }
 
-/** Where the keys are kept; src/store/token-keys.ts. */
+/** The store of the keys; src/store/token-keys.ts. */
 export interface TokenKeyStore {
-  /** The newest first. */
+  /** The newest key comes first. */
   readKeys(limit: { readonly keysMax: number }): Promise<readonly StoredTokenKey[]>;
   addKey(key: StoredTokenKey): Promise<void>;
   removeKeysMadeBefore(createdAtMicros: bigint): Promise<void>;
-  /** Those of them that by the clock of the database, too, were made in the future. */
+  /** Removes the given keys whose creation is in the future by the database's clock too. */
   removeKeysOfTheFuture(ids: readonly string[]): Promise<void>;
 }
 
@@ -63,11 +63,11 @@ export interface SessionKeysParts {
 export interface SessionKeysOptions {
   readonly ttlMaxMs: number;
   readonly rotateAfterMs: number;
-  /** How often the keys are read again; undefined: only when they are needed. */
+  /** The interval at which the keys are read again; undefined: only on demand. */
   readonly readMs: number | undefined;
 }
 
-/** A key of the table; it stands for itself by its identity. */
+/** A key of the table; the object itself is its identity. */
 export interface SessionKey {
   readonly id: string;
   readonly privateJwk: string;
@@ -77,25 +77,28 @@ export interface SessionKey {
 }
 
 export const SESSION_KEYS_READ_MS = 30_000;
-/** Anybody can send a token that names a key nobody has. */
+/** Anyone can send a token that names an unknown key. */
 const COOL_DOWN_MS = 1_000;
-/** Clocks of two instances may be so far apart, and a token be signed while its key is rotated. */
+/** The allowed clock difference of two instances, plus the time for signing during a rotation. */
 const MARGIN_MS = 60_000;
 /**
- * How long a key is in the table before it signs: every instance has read it, also when one reading in
- * between failed, and when the clock of its maker is ahead.
+ * The time that a key is in the table before it signs. By then every instance has read it, even
+ * when one read failed, and when the clock of the key's maker is ahead.
  */
 export const KEY_AHEAD_MS = 2 * SESSION_KEYS_READ_MS + MARGIN_MS;
-/** Keys that are read; a limit that is never met, because of the next. */
+/** The limit of keys in one read, which is never reached because of the next constant. */
 const KEYS_MAX = 2_000;
-/** However short SESSION_TOKEN_ROTATE_AFTER is, a token's longest life holds so many rotations at most. */
+/**
+ * For any value of SESSION_TOKEN_ROTATE_AFTER, a token's longest life has at most this number of
+ * rotations.
+ */
 const ROTATIONS_KEPT_MAX = 500;
 
 export class SessionKeys implements Unit {
   readonly #parts: SessionKeysParts;
   readonly #options: SessionKeysOptions;
   readonly #ticks = new Repeating(() => this.#tick());
-  /** By id, the newest first. */
+  /** Keyed by id, the newest first. */
   #keys: ReadonlyMap<string, SessionKey> = new Map();
   #inForce: ReadonlySet<object> = new Set();
   #reading: Promise<void> | undefined;
@@ -123,7 +126,7 @@ export class SessionKeys implements Unit {
     return this.#inForce.has(key);
   }
 
-  /** Undefined: nobody has it, as far as can be told now. */
+  /** Undefined: no known key has this id. */
   async find(id: string): Promise<SessionKey | undefined> {
     const known = this.#keys.get(id);
     if (known !== undefined) return known;
@@ -132,25 +135,25 @@ export class SessionKeys implements Unit {
     return this.#keys.get(id);
   }
 
-  /** The one to sign with. */
+  /** The key to sign with. */
   async signer(): Promise<SessionKey> {
     return this.#current() ?? this.#renewed();
   }
 
-  /** Undefined: there is none, or the newest is so old that the next one has to be made. */
+  /** Undefined: there is no key, or the newest is so old that the next one must be made. */
   #current(): SessionKey | undefined {
     const [newest] = this.#made();
     const isDue = newest === undefined || this.#ageMs(newest) >= this.#options.rotateAfterMs;
     return isDue ? undefined : this.#signing();
   }
 
-  /** Of keys that are all too young the oldest, which most have read. */
+  /** When all keys are too young, the oldest, which most instances have read. */
   #signing(): SessionKey | undefined {
     const keys = this.#made();
     return keys.find((key) => this.#ageMs(key) >= KEY_AHEAD_MS) ?? keys.at(-1);
   }
 
-  /** The newest first, without those of the future. */
+  /** The newest first, without keys from the future. */
   #made(): readonly SessionKey[] {
     return [...this.#keys.values()].filter((key) => !this.#isOfTheFuture(key));
   }
@@ -174,14 +177,15 @@ export class SessionKeys implements Unit {
     const made = await newKey(this.#nowMs());
     await store.addKey(stored(made));
     log.info({ keyId: made.id }, "key for session tokens made");
-    await this.#reading?.catch(() => undefined); // It may have begun before the key was there.
+    // A running read may have begun before the key was written.
+    await this.#reading?.catch(() => undefined);
     this.#inForce = new Set([...this.#inForce, made]);
     this.#keys = new Map([[made.id, made], ...this.#keys]);
     await this.#removeOld();
     return this.#signing() ?? made;
   }
 
-  /** Of those before a key that signs for so long no token is alive. */
+  /** All tokens of earlier keys have ended when a later key has signed for this long. */
   async #removeOld(): Promise<void> {
     const { store, log } = this.#parts;
     const overMs = KEY_AHEAD_MS + this.#options.ttlMaxMs + MARGIN_MS;
@@ -229,7 +233,7 @@ export class SessionKeys implements Unit {
     }
   }
 
-  /** Undefined: it cannot be read, which is no reason to do without the others. */
+  /** Undefined: the key cannot be read; the other keys are still used. */
   async #imported(row: StoredTokenKey): Promise<SessionKey | undefined> {
     try {
       return await keyOf(row);
@@ -239,7 +243,7 @@ export class SessionKeys implements Unit {
     }
   }
 
-  /** Also while nobody asks for a token, so that no key is in force for longer than was promised. */
+  /** Also runs when no token is requested, so that no key is in force for longer than promised. */
   async #tick(): Promise<void> {
     try {
       await this.#read();
@@ -260,7 +264,7 @@ export class SessionKeys implements Unit {
   }
 }
 
-/** Of what jose can import, only this. */
+/** Of the keys that jose can import, only this kind. */
 const schema = z.object({
   kty: z.literal("OKP"),
   crv: z.literal("Ed25519"),

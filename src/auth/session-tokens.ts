@@ -1,10 +1,10 @@
 /**
  * Tokens for one session, which the service itself issues and verifies.
  *
- * They are told from an OIDC issuer's by the `typ` of their header, which only chooses the verifier: each
- * verifies with its own keys, and its own issuer; OIDC_ISSUER is a URL, so it is never this one's name.
- * The session is the whole scope. A session never changes its project, so to name it here would add a
- * claim that decides nothing.
+ * The `typ` in the header distinguishes them from an OIDC issuer's tokens. It only chooses the
+ * verifier: each verifier uses its own keys and its own issuer. OIDC_ISSUER is a URL, so it never
+ * equals the issuer name used here. The session is the whole scope. A session never changes its
+ * project, so a project claim would decide nothing.
  */
 import { randomUUID } from "node:crypto";
 import { type JWTPayload, jwtVerify, SignJWT } from "jose";
@@ -14,12 +14,12 @@ import { RefusedToken, refusedBy } from "./refused-token.ts";
 import type { SessionKey, SessionKeys } from "./session-keys.ts";
 import type { TokenVerifier, Verified } from "./verifier.ts";
 
-/** What a session token may carry: `admin` is for whoever issues them. */
+/** The roles of a session token; `admin` is reserved for the issuers of tokens. */
 export const SESSION_TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 export type SessionTokenRole = (typeof SESSION_TOKEN_ROLES)[number];
 
 export interface SessionTokens {
-  /** Whether there is such a session is the caller's to know. */
+  /** The caller must check that the session exists. */
   issue(of: {
     readonly sessionId: string;
     readonly role: SessionTokenRole;
@@ -28,13 +28,13 @@ export interface SessionTokens {
 }
 
 export interface IssuedToken {
-  /** `jti`: for the audit record, which must not have the token. */
+  /** The `jti`, for the audit record, which must not contain the token. */
   readonly id: string;
   readonly token: string;
   readonly expiresAtMs: number;
 }
 
-/** RFC 8725, section 3.11: a type of their own, so that they are taken for nothing else. */
+/** RFC 8725, section 3.11: a type of their own, so that no other verifier accepts them. */
 export const SESSION_TOKEN_TYPE = "session-ledger+jwt";
 const ISSUER = "session-ledger";
 const ALGORITHM = "EdDSA";
@@ -49,7 +49,7 @@ export function createSessionTokens({ keys, clock }: Parts): SessionTokens {
     async issue({ sessionId, role, ttlMs }) {
       const key = await keys.signer();
       const nowMs = nowMsOf(clock);
-      // Whole seconds, as some readers expect, and never less than was asked for.
+      // Whole seconds, as some readers expect, and never less than requested.
       const expiresAtS = Math.ceil((nowMs + ttlMs) / 1_000);
       const id = randomUUID();
       const token = await new SignJWT({ sid: sessionId, role })
@@ -93,7 +93,7 @@ export class SessionTokenVerifier implements TokenVerifier {
           typ: SESSION_TOKEN_TYPE,
           algorithms: [ALGORITHM],
           requiredClaims: ["sub", "sid", "role", "exp"],
-          // No tolerance: the clocks are ours, and the answer said when it ends.
+          // No tolerance: the clocks are ours, and the answer stated the end.
           currentDate: new Date(nowMsOf(this.#parts.clock)),
         },
       );

@@ -1,11 +1,11 @@
 /**
- * Tokens that the operator hands out, `{"tokens":[{"id","token" or "tokenSha256","roles","project"?}]}`.
+ * Tokens that the operator configures, `{"tokens":[{"id","token" or
+ * "tokenSha256","roles","project"?}]}`.
  *
- * They are compared in constant time in the sense that counts, which is that time tells nothing about
- * a token. What comes is hashed, and looked up by its SHA-256: how far the look-up gets depends on bits
- * of a digest that the sender cannot steer towards the digest of a token without knowing the token. Of
- * the one that is found, all bytes are compared whatever they are. The guess that has to be made is the
- * whole token, which is why a short one is refused.
+ * The comparison leaks nothing about a token through its time. The presented value is hashed and
+ * looked up by its SHA-256. The time of the look-up depends on bits of a digest that the sender
+ * cannot control without the token. For a found entry, all bytes are always compared. So an
+ * attacker must guess the whole token, and short tokens are refused.
  */
 import { hash, timingSafeEqual } from "node:crypto";
 import { z } from "zod";
@@ -14,7 +14,7 @@ import { fileRefused } from "./watched-file.ts";
 
 export interface StaticToken {
   readonly id: string;
-  /** As `digestOf` has it. */
+  /** In the form of `digestOf`. */
   readonly digest: string;
   readonly roles: readonly Role[];
   readonly projectId: string | undefined;
@@ -24,10 +24,10 @@ const TOKEN_CHARS_MIN = 16;
 const TOKEN_CHARS_MAX = 4_096;
 const TOKENS_MAX = 10_000;
 const PROJECT_CHARS_MAX = 256;
-/** Of what is wrong with a text, so many are told at once. */
+/** The limit of problems that one error lists. */
 const PROBLEMS_MAX = 10;
 
-/** SHA-256 of a token: under it tokens are kept and looked up, so that memory holds none of them. */
+/** SHA-256 of a token: tokens are kept and looked up by it, so memory contains no token. */
 export function digestOf(token: string): string {
   return hash("sha256", token, "hex");
 }
@@ -65,7 +65,7 @@ const fileSchema = z.strictObject(
   error('an object {"tokens":[…]}, and nothing else'),
 );
 
-/** Throws a ServiceError that names what is wrong by its place, and quotes nothing that was given. */
+/** Throws a ServiceError that names the place of each problem, and quotes nothing of the text. */
 export function parseStaticTokens(json: string): readonly StaticToken[] {
   const parsed = fileSchema.safeParse(jsonOf(json));
   if (!parsed.success) {
@@ -83,8 +83,8 @@ export function parseStaticTokens(json: string): readonly StaticToken[] {
 }
 
 /**
- * Two of one id could not be told apart in the log, and of two with one token nobody could say who came.
- * `others` are those of the other setting.
+ * Two tokens with one id could not be distinguished in the log, and two entries with one token
+ * would have no clear caller. `others` are the tokens of the other setting.
  */
 export function refuseDuplicates(
   tokens: readonly StaticToken[],
@@ -109,7 +109,7 @@ export class StaticTokens {
   #byDigest = new Map<string, { readonly token: StaticToken; readonly principal: Principal }>();
   #principals = new Set<Principal>();
 
-  /** A token that is as it was keeps its principal, and so its streams. */
+  /** An unchanged token keeps its principal, and so its streams. */
   replace(tokens: readonly StaticToken[]): void {
     const before = this.#byDigest;
     this.#byDigest = new Map(
@@ -136,7 +136,7 @@ export class StaticTokens {
     return isSame ? found.principal : undefined;
   }
 
-  /** Whether its token is still there, and means what it meant. */
+  /** Whether the principal's token is still there, with the same meaning. */
   holds(principal: Principal): boolean {
     return this.#principals.has(principal);
   }
@@ -151,7 +151,10 @@ function isEqual(left: StaticToken, right: StaticToken): boolean {
   return left.id === right.id && left.projectId === right.projectId && roles(left) === roles(right);
 }
 
-/** The parser's own words quote the text around the mistake, which may be a token; its place does not. */
+/**
+ * The parser's message quotes the text around the mistake, which may be a token; its place quotes
+ * nothing.
+ */
 function jsonOf(json: string): unknown {
   try {
     return JSON.parse(json);

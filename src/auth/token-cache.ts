@@ -1,13 +1,13 @@
 /**
- * What is known of signed tokens, by their SHA-256, so that a caller's token is verified once and not with
- * each call:
+ * Results for signed tokens by their SHA-256, so that a token is verified once and not with each
+ * call:
  *
  *   known     verified, and its key is in force: until it expires
- *   refused   for good, for REFUSED_MS: the same bad token again and again costs nobody a verification
- *   checking  under way: all who come with it meanwhile wait for the one answer
+ *   refused   finally, kept for REFUSED_MS: a repeated bad token costs no verification
+ *   checking  in progress: all calls with the same token wait for one answer
  *
- * Of different tokens, CHECKS_MAX are verified at a time, and WAITING_MAX wait for that, in order; more
- * are told to come again. Tokens that are known go by all of it.
+ * CHECKS_MAX different tokens are verified at a time, and WAITING_MAX wait in order; further ones
+ * get a retryable error. Verification is limited; cached tokens skip the limit.
  */
 import { ServiceError } from "../base/errors.ts";
 import { RefusedToken } from "./refused-token.ts";
@@ -22,7 +22,7 @@ export interface TokenCacheLimits {
 }
 
 export const TOKEN_CACHE_LIMITS: TokenCacheLimits = {
-  /** Callers at a time; about 500 bytes each. */
+  /** Tokens in the cache; about 500 bytes each. */
   knownMax: 20_000,
   refusedMax: 5_000,
   refusedMs: 10_000,
@@ -32,7 +32,7 @@ export const TOKEN_CACHE_LIMITS: TokenCacheLimits = {
 };
 const BUSY_RETRY_MS = 1_000;
 
-/** A token that was verified, and by whom. */
+/** A verified token, and its verifier. */
 export interface Known extends Verified {
   readonly verifier: TokenVerifier;
 }
@@ -42,7 +42,7 @@ interface Refused {
   readonly untilMs: number;
 }
 
-/** Times are milliseconds: `nowMs` of the wall clock, `tickMs` of the one that never steps back. */
+/** Times in milliseconds: `nowMs` of the wall clock, `tickMs` of the monotonic clock. */
 export interface Now {
   readonly nowMs: number;
   readonly tickMs: number;
@@ -50,7 +50,7 @@ export interface Now {
 
 export class TokenCache {
   readonly #limits: TokenCacheLimits;
-  /** The longest unused first, as Map keeps what was added last at its end. */
+  /** The longest unused entry comes first, because a Map keeps the order of insertion. */
   readonly #known = new Map<string, Known>();
   readonly #refused = new Map<string, Refused>();
   readonly #checking = new Map<string, Promise<Known>>();
@@ -61,7 +61,7 @@ export class TokenCache {
     this.#limits = limits;
   }
 
-  /** Throws what it was refused with, a moment ago or because its time is over. */
+  /** Throws the refusal of a token that was refused a moment ago, or that has expired. */
   find(digest: string, { nowMs, tickMs }: Now): Known | undefined {
     const known = this.#known.get(digest);
     if (known !== undefined) {
@@ -78,7 +78,7 @@ export class TokenCache {
     return undefined;
   }
 
-  /** What is not known; the same token is verified once at a time. */
+  /** For a token that is not in the cache; the same token is verified once at a time. */
   check(digest: string, now: () => Now, verify: () => Promise<Known>): Promise<Known> {
     const checking = this.#checking.get(digest);
     if (checking !== undefined) return checking;
@@ -115,7 +115,7 @@ export class TokenCache {
       this.#checks += 1;
       return;
     }
-    // Whoever leaves hands its place on, so that nobody slips in between.
+    // The check that ends passes its place on directly, so that no later check can take it.
     await new Promise<void>((resolve) => this.#waiting.push(resolve));
   }
 

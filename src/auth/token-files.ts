@@ -9,7 +9,10 @@ import {
 } from "./static-tokens.ts";
 import { fileRefused, WatchedFile, type WatchedFileParts } from "./watched-file.ts";
 
-/** The tokens of both settings: of the environment for good, of the file as it is now. */
+/**
+ * The tokens of both settings: those of the environment never change, those of the file follow the
+ * file.
+ */
 export class TokenFiles implements Unit {
   readonly #inForce = new StaticTokens();
   readonly #authTokens: string | undefined;
@@ -44,7 +47,7 @@ export class TokenFiles implements Unit {
     await this.#file?.check();
   }
 
-  /** Whether there is no token at all. */
+  /** True when there is no token at all. */
   get isEmpty(): boolean {
     return this.#inForce.isEmpty;
   }

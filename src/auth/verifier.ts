@@ -1,17 +1,17 @@
 import type { Principal } from "./principal.ts";
 
-/** A token that is signed, and by what. */
+/** The result for a signed token: the caller and the key. */
 export interface Verified {
   readonly principal: Principal & { readonly expiresAtMs: number };
-  /** Stands for the key, by its identity, for as long as the key is in force. */
+  /** Identifies the key by its object identity, as long as the key is in force. */
   readonly key: object;
 }
 
-/** Knows one kind of signed token, and everything that has to be right about it. */
+/** Verifies one kind of signed token completely. */
 export interface TokenVerifier {
   readonly kind: "oidc" | "session";
-  /** Rejects with a RefusedToken, or with a retryable ServiceError where nobody can tell. */
+  /** Rejects with a RefusedToken, or with a retryable ServiceError when it cannot decide. */
   verify(token: string): Promise<Verified>;
-  /** False: the key is gone, and with it everything it signed. */
+  /** False: the key is gone, and all tokens it signed are invalid. */
   trusts(key: object): boolean;
 }

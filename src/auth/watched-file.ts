@@ -8,28 +8,28 @@ import type { Metrics } from "../observability/metrics.ts";
 export interface WatchedFileParts {
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Throws a ServiceError that says what is wrong with the text, and shows nothing of it. */
+  /** Throws a ServiceError that names the fault of the text, and quotes nothing of it. */
   readonly take: (text: string) => void;
 }
 
 export interface WatchedFileOptions {
-  /** What it holds, for the counter. */
+  /** The content of the file, for the counter. */
   readonly file: "tokens" | "jwks";
-  /** The setting that names it, for whoever has to mend it. */
+  /** The setting that names the file, for error messages. */
   readonly setting: string;
   readonly path: string;
   readonly pollMs: number;
 }
 
 export const FILE_POLL_MS = 1_000;
-/** 5,000 tokens of 200 bytes; a key set has some ten keys of 2 KB. */
+/** 5,000 tokens of 200 bytes; a key set has about ten keys of 2 KB. */
 const FILE_BYTES_MAX = 1_048_576;
 
 /**
- * A file that is taken at start, or the start fails; and again whenever it has changed, or the old one
- * stays and the log says why. It asks, instead of being told: what Kubernetes changes is a link two
- * steps above the file, of which inotify says nothing to who watches the file, and on network file
- * systems it says nothing at all.
+ * A file that is read at start, or the start fails. After each change it is read again; if the new
+ * text is invalid, the old content stays and the log has the reason. The file is polled: Kubernetes
+ * changes a link two levels above the file, which inotify does not report for the file, and on
+ * network file systems inotify reports nothing at all.
  */
 export class WatchedFile implements Unit {
   readonly #parts: WatchedFileParts;
@@ -47,7 +47,7 @@ export class WatchedFile implements Unit {
     this.#looks.start(this.#options.pollMs);
   }
 
-  /** Takes the file as a start does, and rejects as one; nothing runs after it. */
+  /** Reads the file as a start does, and rejects in the same way; nothing runs afterwards. */
   async check(): Promise<void> {
     const { setting, path } = this.#options;
     this.#seen = await this.#sign();
@@ -66,7 +66,8 @@ export class WatchedFile implements Unit {
   async #look(): Promise<void> {
     const { file, setting, path } = this.#options;
     const { log, metrics } = this.#parts;
-    // Before the text is read: what is written meanwhile makes it another file to the next look.
+    // Taken before the text is read: a write during the read then counts as another change at the
+    // next look.
     const sign = await this.#sign();
     if (sign === this.#seen) return;
     this.#seen = sign;
@@ -80,7 +81,7 @@ export class WatchedFile implements Unit {
     }
   }
 
-  /** Another text has another one; undefined while there is no file. */
+  /** Differs for another text; undefined while the file does not exist. */
   async #sign(): Promise<string | undefined> {
     try {
       const { dev, ino, size, mtimeNs, ctimeNs } = await stat(this.#options.path, { bigint: true });
@@ -98,12 +99,12 @@ export class WatchedFile implements Unit {
   }
 }
 
-/** What a text is refused with; the message is for the operator, and quotes nothing. */
+/** The error for an invalid text; the message is for the operator, and quotes nothing. */
 export function fileRefused(message: string): ServiceError {
   return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
 }
 
-/** Of errors that are not ours the code alone: what parsers say quotes what they read. */
+/** For errors of other code only their code: parsers quote the text in their messages. */
 function said(error: unknown): string {
   if (error instanceof ServiceError) return error.message;
   const code = error instanceof Error && "code" in error ? error.code : undefined;
