@@ -1,13 +1,13 @@
 /**
- * What a caller passed, held against what was expected. Programs without types, and types that were
- * widened, pass anything; each of these throws with the option's name, before anything was begun.
+ * Checks the values that a caller passed. Programs without types, and types that were widened, may
+ * pass anything. Each check throws with the option's name, before any work begins.
  */
 import { parseAddress } from "../base/address.ts";
 import { isSendable } from "./token.ts";
 
 const SESSION_ID = /^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}$/;
 
-/** An object that has no property but these; a misspelled option would be one that was not given. */
+/** An object with no properties but these; a misspelled option would otherwise count as absent. */
 export function checkObject(name: string, value: unknown, keys: readonly string[]): void {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new TypeError(`${name} must be an object`);
@@ -28,7 +28,7 @@ export function checkSessionId(value: unknown): void {
   throw new TypeError("sessionId must be 1 to 128 bytes of [A-Za-z0-9._:-], not . or ..");
 }
 
-/** Never says what the token is. */
+/** The error never quotes the token. */
 export function checkToken(value: unknown): void {
   if (value === undefined || typeof value === "function") return;
   if (typeof value === "string" && isSendable(value)) return;

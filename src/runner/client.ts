@@ -1,7 +1,7 @@
 /**
  * The generated service as a client: unary calls are promises, watches are async iterables, streams
- * both ways are conversations, and a failure is an RpcFailure with everything its status carried.
- * A call is repeated only when its caller asks for that: the caller knows whether it may be sent twice.
+ * in both directions are conversations, and a failure is an RpcFailure with all details of its
+ * status. A call is repeated only on request: its caller knows whether it may be sent twice.
  */
 import {
   create,
@@ -23,18 +23,18 @@ import { retrying, type RetryOptions } from "./retry.ts";
 import { credentialsOf, type Tls } from "./tls.ts";
 import { metadataOf, type TokenSource } from "./token.ts";
 
-/** The methods of the contract, to be named in `call`, `watch` and `converse`. */
+/** The methods of the contract, for `call`, `watch` and `converse`. */
 export const ledger = SessionService.method;
 
 interface CallOptions
   extends Partial<Pick<RetryOptions, "retryForMs" | "signal" | "passes" | "onRetry">> {
-  /** Of each attempt. */
+  /** The limit of each attempt. */
   readonly deadlineMs?: number;
 }
 
 interface WatchOptions {
   readonly signal?: AbortSignal;
-  /** Called once, when the service has taken the watch; rows may be long in coming. */
+  /** Called once, when the service has accepted the watch; the first row may come much later. */
   readonly onAttached?: () => void;
 }
 
@@ -50,14 +50,17 @@ export interface LedgerClientOptions {
   /** Default: without TLS. */
   readonly tls?: Tls | undefined;
   /**
-   * Clients of one address share a connection, which one that nobody answers on would block for all
-   * of them until a ping finds out. True: a connection of its own, that ends with the client.
+   * Clients of one address share a connection. A dead connection would block all of them until a
+   * ping fails. True: a connection of its own, which ends with the client.
    */
   readonly ownConnection?: boolean;
 }
 
 export interface LedgerClient {
-  /** With `retryForMs` it is sent again while nobody answers, or the service asks to come later. */
+  /**
+   * With `retryForMs` the call is sent again while the service does not answer, or asks for a later
+   * try.
+   */
   call<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -69,25 +72,27 @@ export interface LedgerClient {
     request: MessageInitShape<I>,
     options?: WatchOptions,
   ): AsyncGenerator<MessageShape<O>, void, undefined>;
-  /** Resolves when the call has been made, which says nothing of whether it arrived. */
+  /** Resolves when the call has been started; it may not have arrived yet. */
   converse<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     options?: ConverseOptions,
   ): Promise<Conversation<I, O>>;
-  /** Lets go of the connection once the calls under way have ended. */
+  /** Closes the connection after the calls in progress have ended. */
   close(): void;
 }
 
-/** Twice what existing runners allow a push. */
+/** Twice the limit that existing runners set for a push. */
 const DEADLINE_MS = 10_000;
-/** grpc-js waits up to two minutes between connection attempts; callers here back off themselves. */
+/**
+ * grpc-js waits up to two minutes between connection attempts; callers here back off themselves.
+ */
 const RECONNECT_FIRST_MS = 100;
 const RECONNECT_MAX_MS = 2_000;
-/** A watch may be silent for hours, so only a ping finds out that its peer is gone. */
+/** A watch may be silent for hours, so only a ping detects that its peer is gone. */
 const PING_INTERVAL_MS = 20_000;
 const PING_TIMEOUT_MS = 10_000;
 
-/** Nothing is connected before the first call. Throws a TypeError when an option makes no sense. */
+/** Connects with the first call. Throws a TypeError when an option is invalid. */
 export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
   checkObject("options", options, ["address", "token", "tls", "ownConnection"]);
   const { address, token, tls, ownConnection = false } = options;
@@ -189,10 +194,11 @@ async function* watch<I extends DescMessage, O extends DescMessage>(
   const cancel = (): void => stream.cancel();
   signal?.addEventListener("abort", cancel);
   if (onAttached !== undefined) stream.once("metadata", onAttached);
-  // The status of a stream that was left is an "error" event too, and nobody listens any more.
+  // The status of a stream that the caller left is an "error" event too, and an unhandled one would
+  // throw.
   stream.on("error", () => undefined);
   try {
-    // Reading asks for the next message only when this one is taken: a slow reader slows the stream.
+    // The next message is requested only after this one is taken: a slow reader slows the stream.
     for await (const message of stream) yield message;
   } catch (error) {
     throw failureFrom(error);
@@ -206,7 +212,10 @@ function pathOf(method: { readonly name: string }): string {
   return `/${SessionService.typeName}/${method.name}`;
 }
 
-/** Encoded here and not by grpc-js, so that a request that cannot be encoded is the caller's defect. */
+/**
+ * Encoded here and not by grpc-js, so that an unencodable request is reported as the caller's
+ * defect.
+ */
 function encode<I extends DescMessage>(input: I, request: MessageInitShape<I>): Buffer {
   return Buffer.from(toBinary(input, create(input, request)));
 }

@@ -9,16 +9,18 @@ import {
 import type { ClientDuplexStream } from "@grpc/grpc-js";
 import { failureFrom } from "./failure.ts";
 
-/** A call with streams both ways, from the side that made it. */
+/** A call with streams in both directions, from its caller's side. */
 export interface Conversation<I extends DescMessage, O extends DescMessage> {
-  /** False: the transport has enough for now, and more is only kept in memory until `drained`. */
+  /**
+   * False: the transport is full for now, and further messages are kept in memory until `drained`.
+   */
   send(request: MessageInitShape<I>): boolean;
-  /** Resolves when the transport takes more, and when the conversation is over. */
+  /** Resolves when the transport has room, or when the conversation is over. */
   drained(): Promise<void>;
-  /** Nothing more will be sent; what the service has to say still comes. */
+  /** The caller sends nothing more; responses still arrive. */
   end(): void;
   cancel(): void;
-  /** To be read once, to its end. Throws an RpcFailure when the service ends with one. */
+  /** May be read once, to its end. Throws an RpcFailure when the service ends with an error. */
   readonly responses: AsyncGenerator<MessageShape<O>, void, undefined>;
 }
 
@@ -27,7 +29,7 @@ export function conversationOn<I extends DescMessage, O extends DescMessage>(
   method: { readonly input: I; readonly output: O },
   signal: AbortSignal | undefined,
 ): Conversation<I, O> {
-  let failure: unknown; // One that comes before the first read would be lost.
+  let failure: unknown; // A failure before the first read would be lost otherwise.
   let isOver = false;
   const waiting = new Set<() => void>();
   const wake = (): void => {
@@ -45,7 +47,7 @@ export function conversationOn<I extends DescMessage, O extends DescMessage>(
   });
   return {
     send: (request) => {
-      if (isOver) return true; // Whoever reads the responses is told why.
+      if (isOver) return true; // The reader of the responses gets the reason.
       return stream.write(Buffer.from(toBinary(method.input, create(method.input, request))));
     },
     drained: () =>

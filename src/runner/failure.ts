@@ -18,14 +18,17 @@ interface Details {
   readonly retryAfterMs?: number | undefined;
 }
 
-/** A call that did not return OK, with what its status carried. */
+/** A call that did not return OK, with the details of its status. */
 export class RpcFailure extends Error {
   override readonly name = "RpcFailure";
   readonly code: RpcCode;
-  /** Why, for programs: a name of the service's closed list; undefined when it was not the service that answered. */
+  /**
+   * The reason, for programs: a name of the service's closed list; undefined when another server
+   * answered.
+   */
   readonly reason: string | undefined;
   readonly violations: readonly Violation[];
-  /** Set when the service says that the same call can succeed later. */
+  /** Set when the service states that the same call can succeed later. */
   readonly retryAfterMs: number | undefined;
 
   constructor(code: RpcCode, message: string, { cause, ...details }: Details & ErrorOptions = {}) {
@@ -36,12 +39,12 @@ export class RpcFailure extends Error {
     this.retryAfterMs = details.retryAfterMs;
   }
 
-  /** The call did nothing that a repetition could double: the service said so with a RetryInfo. */
+  /** True when the service stated with a RetryInfo that the call had no effect. */
   get wasRefusedForNow(): boolean {
     return this.code === "RESOURCE_EXHAUSTED" && this.retryAfterMs !== undefined;
   }
 
-  /** Nobody answered, or not in time. Whether the call had an effect is unknown. */
+  /** The service did not answer, or not in time. The effect of the call is unknown. */
   get wasLost(): boolean {
     return this.code === "UNAVAILABLE" || this.code === "DEADLINE_EXCEEDED";
   }
@@ -52,20 +55,22 @@ export class RpcFailure extends Error {
   }
 }
 
-/** What a frame of a stream says of one event: the status that a call would have failed with. */
+/**
+ * The failure of one event in a frame of a stream: the status that a call would have failed with.
+ */
 export function failureOfStatus(refused: Status | undefined): RpcFailure {
   const code = codeName(refused?.code ?? status.UNKNOWN);
   const details = refused === undefined ? {} : detailsOf(refused);
   return new RpcFailure(code, refused?.message || code, details);
 }
 
-/** Of anything thrown; what is no failure of a call is a defect, and INTERNAL. */
+/** For any thrown value; a value that is not a failure of a call is a defect, and INTERNAL. */
 export function asRpcFailure(cause: unknown): RpcFailure {
   if (cause instanceof RpcFailure) return cause;
   return new RpcFailure("INTERNAL", textOf(cause), { cause });
 }
 
-/** What a caller's own code throws may be anything, also what cannot be looked at without throwing. */
+/** A caller's own code may throw any value, even one that throws when it is read. */
 export function textOf(error: unknown): string {
   try {
     return String(error instanceof Error ? error.message : error);
@@ -74,14 +79,17 @@ export function textOf(error: unknown): string {
   }
 }
 
-/** What grpc-js reports; its `metadata` holds the details of the status. */
+/** The error of grpc-js; its `metadata` holds the details of the status. */
 interface GrpcFailure {
   readonly code: number;
   readonly details: string;
   readonly metadata: { get(key: string): readonly (string | Uint8Array)[] };
 }
 
-/** Anything that a call of grpc-js can fail with. What is no status at all is a defect and comes back as it is. */
+/**
+ * Converts the errors of a grpc-js call. A value without a status is a defect and is returned
+ * unchanged.
+ */
 export function failureFrom(cause: unknown): unknown {
   if (!isGrpcFailure(cause)) return cause;
   const [encoded] = cause.metadata.get("grpc-status-details-bin");
@@ -117,7 +125,7 @@ function decodeDetails(encoded: string | Uint8Array | undefined): Details {
   try {
     return detailsOf(fromBinary(StatusSchema, encoded));
   } catch {
-    return {}; // Of a proxy or another server; the code alone still says what happened.
+    return {}; // The status is from a proxy or another server; its code is still valid.
   }
 }
 

@@ -1,14 +1,14 @@
 /**
- * JSON lines, out and in: one JSON text a line, UTF-8, the form that `session-ledger export` writes
- * and `push` reads. What comes in may be cut anywhere, also inside a character, and is held one line
- * at a time.
+ * JSON lines, written and read: one JSON text per line, UTF-8, the form that `session-ledger
+ * export` writes and `push` reads. The input may be cut anywhere, also inside a character. One line
+ * is held at a time.
  */
 import { decodeLine, readLines } from "./lines.ts";
 import { EventItem } from "./session-item.ts";
 
 /**
- * One line for each: of a text that is JSON the text itself, of an event that was read its payload, of
- * anything else what `JSON.stringify` makes of it. Each ends with LF.
+ * One line per value. A text that is JSON is written as it is, an event from a reader as its
+ * payload, and any other value as `JSON.stringify` prints it. Each line ends with LF.
  */
 export async function* toJsonLines(
   values: AsyncIterable<unknown> | Iterable<unknown>,
@@ -18,11 +18,11 @@ export async function* toJsonLines(
 
 /** A line that was read. */
 export interface JsonLine {
-  /** In the input, from 1; empty lines count. */
+  /** The line number in the input, from 1; empty lines count. */
   readonly number: number;
-  /** As it stands there, without the end of the line. */
+  /** The text of the line, without its end. */
   readonly text: string;
-  /** What it says. Numbers beyond 2^53 are exact in `text` only. */
+  /** The parsed value. Numbers beyond 2^53 are exact only in `text`. */
   readonly value: unknown;
 }
 
@@ -31,10 +31,10 @@ export interface FromJsonLinesOptions {
   readonly lineBytesMax?: number;
 }
 
-/** Why a line cannot be read. */
+/** The reason why a line cannot be read. */
 export type JsonLineReason = "LINE_TOO_LONG" | "NOT_UTF8" | "NOT_JSON";
 
-/** The input is wrong, and where. What came before it has been given. */
+/** The input is wrong, with the place. All lines before it were delivered. */
 export class JsonLinesError extends Error {
   override readonly name = "JsonLinesError";
   readonly lineNumber: number;
@@ -51,13 +51,13 @@ export class JsonLinesError extends Error {
   }
 }
 
-/** Above the largest payload that a service can be set to accept (PAYLOAD_BYTES_MAX). */
+/** Above the largest payload that a service can be configured to accept (PAYLOAD_BYTES_MAX). */
 export const LINE_BYTES_MAX = 4_194_304;
 
 /**
- * The lines of a file, a request's body, a pipe: a ReadableStream or any async iterable of bytes or
- * texts. Lines end with LF or CR LF, the last one needs no end, empty ones are skipped, and so is a
- * byte order mark. Throws a JsonLinesError at the first line that cannot be read.
+ * The lines of a file, a request's body or a pipe: a ReadableStream or any async iterable of bytes
+ * or texts. Lines end with LF or CR LF, and the last one needs no end. Empty lines and a byte order
+ * mark are skipped. Throws a JsonLinesError at the first line that cannot be read.
  */
 export async function* fromJsonLines(
   source: AsyncIterable<Uint8Array | string>,
@@ -78,12 +78,15 @@ export async function* fromJsonLines(
   }
 }
 
-/** JSON on one line: a line break is white space between two tokens, and inside a string an escape. */
+/**
+ * Puts JSON on one line: a line break is white space between two tokens, and inside a string an
+ * escape.
+ */
 export function oneLine(json: string): string {
   return json.replaceAll(/[\r\n]+/g, " ");
 }
 
-/** Nothing but JSON's white space. */
+/** Only JSON's white space. */
 export function isBlank(text: string): boolean {
   return /^[ \t\r]*$/.test(text);
 }

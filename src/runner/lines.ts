@@ -1,21 +1,24 @@
 /**
- * Lines as bytes. They are cut before anything is decoded, so a character that came in two chunks
- * stays one character; LF cannot be a part of another in UTF-8. What is held is one line and one
- * chunk: a longer line is let go of as it comes, and only its number is told.
+ * Lines as bytes. Lines are cut before decoding, so a character that arrives in two chunks stays
+ * one character; in UTF-8, LF cannot be part of another character. The reader holds one line and
+ * one chunk. A longer line is dropped while it arrives, and only its number is reported.
  */
 export interface Line {
-  /** From 1, as editors count. */
+  /** Counted from 1, as editors do. */
   readonly number: number;
   /** The line without its end (LF or CR LF); undefined when it was too long. */
   readonly bytes: Buffer | undefined;
-  /** How many bytes of the input are done with after this line. */
+  /** The number of input bytes up to the end of this line. */
   readonly endByte: number;
 }
 
 export interface LinesOptions {
-  /** Longest line that is held, without its end. */
+  /** The longest line that is held, without its end. */
   readonly bytesMax: number;
-  /** The first longer one is the last, and told before its end, which may never come. */
+  /**
+   * True: the first longer line is the last one, and is reported before its end, which may never
+   * come.
+   */
   readonly stopsAtTooLong?: boolean;
 }
 
@@ -23,7 +26,8 @@ export async function* readLines(
   chunks: AsyncIterable<Uint8Array>,
   { bytesMax, stopsAtTooLong = false }: LinesOptions,
 ): AsyncGenerator<Line, void, undefined> {
-  const held = new HeldBytes(bytesMax + 1); // A CR at the end does not count.
+  // One byte more, because a CR at the end does not count.
+  const held = new HeldBytes(bytesMax + 1);
   let number = 0;
   let endByte = 0;
 
@@ -69,12 +73,12 @@ const BYTE_ORDER_MARK = Buffer.from("\uFEFF");
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Room that is kept from one line to the next. */
+/** The buffer that is kept from one line to the next. */
 const KEPT_BYTES = 65_536;
 
 /**
- * A line that is not whole yet, copied into one buffer: a list of its pieces would cost many times
- * their bytes where somebody writes byte by byte.
+ * An incomplete line, copied into one buffer. A list of its pieces would cost many times their
+ * bytes when the input arrives byte by byte.
  */
 class HeldBytes {
   readonly #bytesMax: number;
@@ -85,7 +89,7 @@ class HeldBytes {
     this.#bytesMax = bytesMax;
   }
 
-  /** Of all that was appended, held or not. */
+  /** The number of all appended bytes, held or not. */
   get length(): number {
     return this.#length;
   }
@@ -103,7 +107,7 @@ class HeldBytes {
     this.#length = length;
   }
 
-  /** Undefined when it was too long to be held. */
+  /** Undefined when the line was too long to be held. */
   take(): Buffer | undefined {
     const held = this.#buffer.subarray(0, this.#length);
     const bytes = this.isTooLong ? undefined : Buffer.from(held);

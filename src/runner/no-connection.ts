@@ -1,7 +1,7 @@
 /**
- * Why there is no connection, in words that say what to look at. grpc-js passes on what OpenSSL or the
- * socket said, with times and names of source files; a handshake that failed reads like a service that
- * is away. Pure.
+ * The reason why there is no connection, in words that name the fault. grpc-js passes on the text
+ * of OpenSSL or the socket, with times and names of source files, and a failed handshake looks like
+ * an unavailable service. The functions are pure.
  */
 
 /**

@@ -8,11 +8,11 @@ export interface ReadRequest {
   readonly sessionId: string;
   /** Rows after this number; 0 reads from the beginning. */
   readonly afterSeq: bigint;
-  /** Raw events instead of rows; `afterSeq` may be any event's number. Of events only. */
+  /** Raw events instead of rows; `afterSeq` may be any event's number. Only for events. */
   readonly expand?: boolean;
 }
 
-/** Where the stream of a session stands: the last number that is taken. */
+/** The head of a session's stream: the last number in use. */
 export async function headSeq(
   client: LedgerClient,
   { stream, sessionId }: Pick<ReadRequest, "stream" | "sessionId">,
@@ -23,7 +23,7 @@ export async function headSeq(
   return page.items.reduce((_, row) => lastSeqOf(row), 0n);
 }
 
-/** What the session holds now, or up to a number, page by page, and then the end. */
+/** The session's current rows, or those up to a number, page by page, and then the end. */
 export async function* readRows(
   client: LedgerClient,
   { stream, sessionId, afterSeq, ...request }: ReadRequest & { readonly untilSeq?: bigint },
@@ -45,7 +45,7 @@ export async function* readRows(
   }
 }
 
-/** What the session holds, then what comes, without end. */
+/** The session's current rows, then new ones, without end. */
 export function followRows(
   client: LedgerClient,
   { afterSeq, ...request }: ReadRequest,
@@ -62,10 +62,10 @@ export function followRows(
   );
 }
 
-/** The most a page may hold; one of large rows ends sooner by itself. */
+/** The most rows of a page; a page of large rows ends sooner. */
 const PAGE_ROWS = 1_000;
 
-/** The fields of a request for either stream; the one of messages has no `expand`. */
+/** The fields of a request for either stream; the request for messages has no `expand`. */
 interface PageRequest {
   readonly sessionId: string;
   readonly pageSize: number;
@@ -80,7 +80,7 @@ interface Page {
   readonly hasMore: boolean;
 }
 
-/** Reads can be made again, whatever became of them. */
+/** A read may always be repeated. */
 function patiently<T>(read: () => Promise<T>, options: RetryOptions): Promise<T> {
   return retrying(read, (failure) => failure.mayPass, options);
 }

@@ -6,24 +6,26 @@ import { RpcFailure } from "./failure.ts";
 const PAUSE: Backoff = { minMs: 100, maxMs: 5_000 };
 
 export interface RetryOptions {
-  /** How long a row of failures may last before the last of them counts; 0 tries once. */
+  /**
+   * The longest time of failures in a row, after which the last failure is thrown; 0 tries once.
+   */
   readonly retryForMs: number;
-  /** Ends a pause at once; the failure before it then counts. */
+  /** Ends a pause at once; the failure before it is then thrown. */
   readonly signal?: AbortSignal;
-  /** False: this failure does not pass by waiting, and counts at once. */
+  /** False: this failure does not pass with time, and is thrown at once. */
   readonly passes?: (failure: RpcFailure) => boolean;
   /** Called before each pause; `count` is 1 at the first failure in a row. */
   readonly onRetry?: (failure: RpcFailure, count: number) => void;
   readonly clock?: Clock;
   /** Rejects at once when the signal aborts. */
   readonly wait?: (pauseMs: number, signal: AbortSignal | undefined) => Promise<void>;
-  /** From 0 to below 1. */
+  /** From 0 up to but not including 1. */
   readonly random?: () => number;
 }
 
 /**
- * One row of failures: from a first one up to the next success. What the service asks for with a
- * RetryInfo is never undercut.
+ * Failures in a row: from the first one to the next success. A pause is never shorter than the
+ * service's RetryInfo.
  */
 export class Retries {
   readonly #options: RetryOptions;
@@ -41,7 +43,7 @@ export class Retries {
     this.#sinceMs = undefined;
   }
 
-  /** Resolves when it is time to try again, and rejects with the failure when there is no more. */
+  /** Resolves when it is time to try again; rejects with the failure when no time is left. */
   async pauseAfter(failure: RpcFailure): Promise<void> {
     if (this.#options.passes?.(failure) === false) throw failure;
     const nowMs = this.#clock.monotonicMs();
@@ -49,8 +51,8 @@ export class Retries {
     const { retryForMs, signal, onRetry, wait = sleep, random = Math.random } = this.#options;
     const leftMs = this.#sinceMs + retryForMs - nowMs;
     const askedMs = failure.retryAfterMs ?? 0;
-    // A pause that would be longer than what is left ends with it: one attempt more. Not where the
-    // service has asked for longer.
+    // A pause that would be longer than the remaining time ends with it, for one last attempt. Not
+    // when the service has asked for a longer pause.
     if (leftMs <= 0 || askedMs > leftMs) throw failure;
     const pauseMs = Math.min(leftMs, Math.max(askedMs, backoffMs(PAUSE, this.#count, random())));
     this.#count += 1;
@@ -63,7 +65,7 @@ export class Retries {
   }
 }
 
-/** Repeats a call for as long as `mayRepeat` says that its failure is one that passes. */
+/** Repeats a call for as long as `mayRepeat` accepts its failure. */
 export async function retrying<T>(
   attempt: () => Promise<T>,
   mayRepeat: (failure: RpcFailure) => boolean,

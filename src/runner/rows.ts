@@ -8,12 +8,12 @@ export function isEvent(row: LedgerRow): row is SessionEvent {
   return row.$typeName === "ambient.v1.SessionEvent";
 }
 
-/** The last number a row takes; as `after_seq` it is right with and without `expand`. */
+/** The last number that a row takes; a valid `after_seq` with and without `expand`. */
 export function lastSeqOf(row: LedgerRow): bigint {
   return isEvent(row) ? row.seq + BigInt(row.eventCount) - 1n : row.seq;
 }
 
-/** Who wrote a message, where the service cannot know it; at most 1,024 bytes a field. */
+/** The writer of a message, where the service cannot know it; at most 1,024 bytes per field. */
 export interface Sender {
   readonly id?: string;
   readonly name?: string;

@@ -1,4 +1,6 @@
-/** What a reader of a session is given: rows of either stream as plain values, no generated messages. */
+/**
+ * The items of a session reader: rows of either stream as plain values, without generated messages.
+ */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
@@ -7,19 +9,22 @@ import type { FragmentIndex } from "../compressor/fragments.ts";
 import { rowJson } from "./json.ts";
 import { type LedgerRow, lastSeqOf, type Sender } from "./rows.ts";
 
-/** What rows of both streams have. */
+/** The fields of rows of both streams. */
 abstract class Item {
-  /** UUIDv7 of the row. It orders nothing, and events of one merged row share it. */
+  /** UUIDv7 of the row. It gives no order, and the events of one merged row share it. */
   readonly id: string;
   readonly sessionId: string;
-  /** Its number in its stream; of a merged row the number of its first event. */
+  /** Its number in its stream; for a merged row, the number of its first event. */
   readonly seq: bigint;
-  /** The last number it takes: as `after` it goes on with what follows, with and without `expand`. */
+  /**
+   * The last number it takes: as `after`, it continues with the next row, with and without
+   * `expand`.
+   */
   readonly lastSeq: bigint;
   readonly eventType: string;
-  /** As stored, byte for byte: of an event its JSON, of a message whatever its sender wrote. */
+  /** As stored, byte for byte: JSON for an event, any text of the sender for a message. */
   readonly payload: string;
-  /** When it happened, microseconds since 1970; of a merged row its first event. */
+  /** When it happened, microseconds since 1970; for a merged row, the time of its first event. */
   readonly createdAtMicros: bigint;
   readonly #row: LedgerRow;
 
@@ -30,7 +35,7 @@ abstract class Item {
     this.lastSeq = lastSeqOf(row);
     this.eventType = row.eventType;
     this.payload = row.payload;
-    this.createdAtMicros = microsOf(row.createdAt) ?? 0n; // Every service says it.
+    this.createdAtMicros = microsOf(row.createdAt) ?? 0n; // Every service sends this field.
     this.#row = row;
   }
 
@@ -39,22 +44,24 @@ abstract class Item {
     return dateOf(this.createdAtMicros);
   }
 
-  /** What `JSON.stringify` prints: the contract's own JSON, as `session-ledger tail` shows it. */
+  /**
+   * The result for `JSON.stringify`: the contract's own JSON, as `session-ledger tail` shows it.
+   */
   toJSON(): unknown {
     return JSON.parse(rowJson(this.#row));
   }
 }
 
-/** A row of events, or one event of it where the reader asked to `expand`. */
+/** An event row, or one event of it when the reader uses `expand`. */
 export class EventItem extends Item {
   readonly kind = "event";
-  /** How many events the row stands for; 1 where it is one event. */
+  /** The number of events that the row stands for; 1 for a single event. */
   readonly eventCount: number;
-  /** When the last of the row's events happened; undefined where the writer did not say. */
+  /** When the last of the row's events happened; undefined when the writer did not state it. */
   readonly completedAtMicros: bigint | undefined;
   /** The run that it belongs to; undefined outside of runs. */
   readonly runId: string | undefined;
-  /** What gives back the events of a merged row; `expand` of session-ledger/compressor takes it. */
+  /** Restores the events of a merged row; pass it to `expand` of session-ledger/compressor. */
   readonly fragments: FragmentIndex | undefined;
   #event: JsonObject | undefined;
 
@@ -74,17 +81,17 @@ export class EventItem extends Item {
     return this.completedAtMicros === undefined ? undefined : dateOf(this.completedAtMicros);
   }
 
-  /** The payload, parsed when it is first asked for. Numbers beyond 2^53 are exact in `payload` only. */
+  /** The payload, parsed at the first access. Numbers beyond 2^53 are exact only in `payload`. */
   get event(): JsonObject {
     this.#event ??= parseObject(this.payload);
     return this.#event;
   }
 }
 
-/** A message, as a person reads it. */
+/** A message for a person. */
 export class MessageItem extends Item {
   readonly kind = "message";
-  /** When its sender says that it was written. */
+  /** The time of writing that its sender stated. */
   readonly sentAtMicros: bigint | undefined;
   readonly sender: Sender | undefined;
 
@@ -113,7 +120,7 @@ function dateOf(micros: bigint): Date {
   return new Date(Number(micros / MICROS_PER_MS));
 }
 
-/** Without what is empty, which is how proto3 says that it is not there. */
+/** Without empty fields, which proto3 treats as absent. */
 function senderOf(sender: NonNullable<SessionMessage["sender"]>): Sender {
   const { id, name, displayName, isBot, channel, channelId, threadId } = sender;
   const fields = { id, name, displayName, isBot, channel, channelId, threadId };

@@ -1,7 +1,7 @@
 /**
- * A session as an async iterable: what it holds, and with `follow` what comes. Reading goes on after
- * a lost connection from the last number that was given, so each row or event comes once, in order.
- * Whoever leaves the loop, by `break` or by an error, closes the connection with it.
+ * A session as an async iterable: its stored rows, and with `follow` also new ones. After a lost
+ * connection, reading continues after the last delivered number, so each row or event comes once,
+ * in order. Leaving the loop, by `break` or by an error, closes the connection.
  */
 import {
   checkAddress,
@@ -24,25 +24,27 @@ export interface ReadSessionOptions {
   /** `host:port` of the service. */
   readonly address: string;
   readonly sessionId: string;
-  /** Sent as `authorization: Bearer …`. A function is asked before each call and each watch. */
+  /** Sent as `authorization: Bearer …`. A function is called before each call and each watch. */
   readonly token?: TokenSource;
-  /** True, or authorities and a certificate of one's own; default: without TLS. */
+  /** True, or your own authorities and certificate; default: without TLS. */
   readonly tls?: Tls;
-  /** Begin behind this number, the `lastSeq` of the last item that was seen; default 0n: at the beginning. */
+  /**
+   * Begins after this number, the `lastSeq` of the last known item; default 0n: from the beginning.
+   */
   readonly after?: bigint;
-  /** Do not end at what the session holds now, but wait for what comes. */
+  /** True: wait for new rows after the stored ones, instead of ending. */
   readonly follow?: boolean;
-  /** Ends the reading: the loop throws an RpcFailure with the code CANCELLED. */
+  /** An abort ends the reading: the loop throws an RpcFailure with the code CANCELLED. */
   readonly signal?: AbortSignal;
-  /** How long the service may be out of reach before the loop throws; default 60,000. */
+  /** How long the service may be unreachable before the loop throws; default 60,000. */
   readonly retryForMs?: number;
-  /** Told before each pause; `count` is 1 at the first failure in a row. */
+  /** Called before each pause; `count` is 1 at the first failure in a row. */
   readonly onRetry?: (failure: RpcFailure, count: number) => void;
 }
 
 export interface ReadEventsOptions extends ReadSessionOptions {
   readonly stream?: "events";
-  /** Events one by one, as they were before they were merged; `after` may be any event's number. */
+  /** Single events, as they were before they were merged; `after` may be any event's number. */
   readonly expand?: boolean;
 }
 
@@ -51,7 +53,7 @@ export interface ReadMessagesOptions extends ReadSessionOptions {
 }
 
 const RETRY_FOR_MS = 60_000;
-/** Of every reader. */
+/** The options of every reader. */
 const KNOWN: Readonly<Record<keyof ReadSessionOptions | "stream", true>> = {
   address: true,
   sessionId: true,
@@ -66,9 +68,9 @@ const KNOWN: Readonly<Record<keyof ReadSessionOptions | "stream", true>> = {
 };
 
 /**
- * Throws an RpcFailure when it cannot go on: the session is not there (NOT_FOUND), `after` is above
- * its head (OUT_OF_RANGE), the caller may not read it, or the service stayed away for `retryForMs`.
- * Options that make no sense are a TypeError of the call itself.
+ * Throws an RpcFailure when it cannot continue: the session does not exist (NOT_FOUND), `after` is
+ * above its head (OUT_OF_RANGE), the caller may not read it, or the service was unreachable for
+ * `retryForMs`. The call itself throws a TypeError for invalid options.
  */
 export function readSession(options: ReadEventsOptions): AsyncGenerator<EventItem, void, undefined>;
 export function readSession(
@@ -114,7 +116,7 @@ async function* itemsOf(
     signal?.throwIfAborted();
   } catch (error) {
     if (signal?.aborted !== true) throw error;
-    // Also where it was the pause between two attempts that the signal ended.
+    // The same when the signal ended the pause between two attempts.
     throw new RpcFailure("CANCELLED", "the reading was aborted", { cause: signal.reason });
   } finally {
     client.close();
@@ -135,8 +137,9 @@ async function* rowsOf(
     ...(onRetry && { onRetry }),
   };
   if (follow) return yield* followRows(client, request, retry);
-  // Up to where the session stands now: who writes faster than this reads must not keep it reading.
+  // Up to the current head of the session: a writer faster than this reader must not keep it
+  // reading.
   const head = await headSeq(client, { sessionId, stream }, retry);
-  // A cursor above the head is for the service to refuse, so it is asked.
+  // The service refuses a cursor above the head, so the request is sent to it.
   yield* readRows(client, after > head ? request : { ...request, untilSeq: head }, retry);
 }

@@ -1,21 +1,24 @@
-/** Whom a client trusts, and how it shows who it is below its token. */
+/** The authorities that a client trusts, and its own certificate, below its token. */
 import { getCACertificates } from "node:tls";
 import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
 import { textOf } from "./failure.ts";
 
 export interface TlsOptions {
-  /** Authorities to trust, PEM; without it those that the system trusts, and Node's. */
+  /** The trusted authorities, PEM; without it those of the system and of Node. */
   readonly ca?: string;
-  /** The client's own certificate, PEM, where the service asks for one (mTLS). Needs `key`. */
+  /** The client's own certificate, PEM, for a service that requires one (mTLS). Needs `key`. */
   readonly cert?: string;
   /** Private key of `cert`, PEM, without password. */
   readonly key?: string;
 }
 
-/** True: TLS with what the system trusts. Absent or false: none, which is for one's own machine. */
+/**
+ * True: TLS with the authorities of the system. Absent or false: no TLS, which is for your own
+ * machine.
+ */
 export type Tls = boolean | TlsOptions;
 
-/** Throws a TypeError that says which part is no PEM; it never quotes one. */
+/** Throws a TypeError that names the part that is not PEM; it never quotes one. */
 export function credentialsOf(tls: Tls | undefined): ChannelCredentials {
   if (tls === undefined || tls === false) return credentials.createInsecure();
   if (tls === true || Object.values(tls).every((part) => part === undefined)) return systems();
@@ -32,15 +35,18 @@ export function credentialsOf(tls: Tls | undefined): ChannelCredentials {
 
 let ofSystem: ChannelCredentials | undefined;
 
-/** Made once: some hundred certificates are read. Clients that have the same can share a connection. */
+/**
+ * Made once, because it reads more than a hundred certificates. Clients with the same credentials
+ * can share a connection.
+ */
 function systems(): ChannelCredentials {
   ofSystem ??= credentials.createSsl(Buffer.from(trustedHere()));
   return ofSystem;
 }
 
 /**
- * The system's authorities and those that Node brings along; by itself Node looks at its own only, so
- * that what an administrator has installed would not count. SSL_CERT_FILE and SSL_CERT_DIR do.
+ * The authorities of the system and of Node. Node's default is only its own list, so certificates
+ * installed by an administrator would not count. SSL_CERT_FILE and SSL_CERT_DIR still apply.
  */
 function trustedHere(): string {
   return [...new Set([...getCACertificates("default"), ...getCACertificates("system")])].join("\n");

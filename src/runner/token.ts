@@ -1,7 +1,6 @@
 /**
- * Who is calling: a token that is sent as `authorization: Bearer …`. A function is asked before each
- * call and each stream, so that a token that expires is replaced by asking again; what it gives is
- * not kept here.
+ * The caller's token, sent as `authorization: Bearer …`. A function is called before each call and
+ * each stream, so that an expiring token can be replaced. Its result is not kept here.
  */
 import { Metadata } from "@grpc/grpc-js";
 import { RpcFailure, textOf } from "./failure.ts";
@@ -14,9 +13,9 @@ interface AskLimits {
 export type TokenSource = string | (() => string | Promise<string>);
 
 /**
- * What goes with a call. At once where nothing has to be asked, so that calls leave in the order in
- * which they were made. A source that fails, or does not answer in time, is UNAVAILABLE: to ask again
- * can help.
+ * The metadata of a call. Synchronous where possible, so that calls leave in the order in which
+ * they were made. A source that fails, or does not answer in time, gives UNAVAILABLE: a retry can
+ * help.
  */
 export function metadataOf(
   token: TokenSource | undefined,
@@ -49,13 +48,13 @@ async function asked(
   }
 }
 
-/** Also of a source that throws instead of rejecting. */
+/** Also handles a source that throws instead of rejecting. */
 async function askedNow(source: () => string | Promise<string>): Promise<string> {
   return source();
 }
 
 function bearer(token: string): Metadata {
-  // Metadata would say so itself, and quote the token.
+  // The error of Metadata itself would quote the token.
   if (!isSendable(token)) {
     const message = "the token is empty, or has characters that a header cannot hold";
     throw new RpcFailure("UNAVAILABLE", message);

@@ -1,6 +1,6 @@
 /**
- * When messages and tool calls begin, go on and end. Each is told to whoever asked, once, when it has
- * ended; a chunk run, which has no END, when something comes that is no chunk of it.
+ * Tracks when messages and tool calls begin, continue and end. The callback gets each one once, at
+ * its end. A chunk run has no END; it ends with the next event that is not a chunk of it.
  */
 import { type Chunked, ChunkLanes } from "../../agui/chunk-lanes.ts";
 import type { JsonObject } from "../../agui/json.ts";
@@ -13,11 +13,13 @@ import {
   type Said,
 } from "./open-constructs.ts";
 
-/** Lanes that chunks of subagents can have, each with one thing in it, and the ids of all of them. */
+/**
+ * The limit of lanes for chunks of subagents (each lane holds one construct), and of all their ids.
+ */
 const LANES_MAX = 1_000;
 const LANE_CHARS_MAX = 1_048_576;
 
-/** What is put together in a lane; of reasoning only that it is there. */
+/** A construct in a lane; for reasoning only its presence is noted. */
 interface InLane extends Chunked {
   readonly owner: string | undefined;
   readonly place: ConstructPlace | undefined;
@@ -34,13 +36,13 @@ export class Constructs {
     this.#open = new OpenConstructs(limits);
   }
 
-  /** A second START of what is open changes nothing but the name: clients go on with it too. */
+  /** A second START of an open construct changes only the name: clients continue it too. */
   start(effect: Effect, event: JsonObject): void {
     const place = placeOf(effect, event);
     if (place !== undefined) this.#start(place, saidOf(effect, event));
   }
 
-  /** A fragment without a START is the assistant's. */
+  /** A fragment without a START belongs to the assistant. */
   goOn(effect: Effect, event: JsonObject): void {
     const place = placeOf(effect, event);
     if (place !== undefined) this.#goOn(place, { isAssistants: true, name: undefined }, event);
@@ -55,7 +57,7 @@ export class Constructs {
   chunk(effect: Effect, event: JsonObject): void {
     const owner = ownerOf(event);
     const found = this.#lanes.find({ bit: effect.bit, key: idOf(effect, event), owner });
-    // An id that another subagent uses too is not the same message.
+    // The same id from another subagent is a different message.
     const known = owner === undefined || found?.owner === owner ? found : undefined;
     const lane = known ?? this.#startLane(effect, event);
     if (lane?.place === undefined) return;
@@ -63,19 +65,19 @@ export class Constructs {
     this.#goOn(lane.place, lane.said, event);
   }
 
-  /** Before anything else is done with an event. */
+  /** Call this before any other handling of an event. */
   endChunks({ endsChunks }: Effect, event: JsonObject): void {
     if (endsChunks === "of_nobody" || this.#lanes.size === 0) return;
     const ended = endsChunks === "of_all" ? this.#lanes.endAll() : this.#lanes.end(ownerOf(event));
     this.#endLanes(ended);
   }
 
-  /** All that is open ends, in the order in which it began. */
+  /** All open constructs end, in the order in which they began. */
   endAll(): void {
     for (const construct of this.#open.all()) this.#tell(construct);
   }
 
-  /** The run goes no further: what was said was said, and a call that was being written was not made. */
+  /** The run stops here: open messages end as they are, and an incomplete tool call is dropped. */
   breakOff(): void {
     for (const construct of this.#open.all()) {
       if (construct.kind === "text") this.#tell(construct);
@@ -107,7 +109,8 @@ export class Constructs {
     this.#endLanes(isFull ? this.#lanes.endAll() : this.#lanes.end(owner));
     const kind = KIND_BY_BIT.get(effect.bit);
     const id = idOf(effect, event);
-    if (kind === "tool_call" && id === undefined) return undefined; // A call that none can answer.
+    // No result can refer to a call without an id.
+    if (kind === "tool_call" && id === undefined) return undefined;
     const key = id ?? "";
     const place = kind && { kind, key, owner };
     const lane = { bit: effect.bit, key, owner, place, said: saidOf(effect, event) };
@@ -141,7 +144,7 @@ const KIND_BY_BIT: ReadonlyMap<number, ConstructPlace["kind"]> = new Map([
   [BITS.tool_call, "tool_call"],
 ]);
 
-/** Undefined: it does not say of which. */
+/** Undefined: the event does not name its construct. */
 function placeOf(effect: Effect, event: JsonObject): ConstructPlace | undefined {
   const kind = KIND_BY_BIT.get(effect.bit);
   const key = idOf(effect, event);
@@ -156,7 +159,7 @@ function ownerOf(event: JsonObject): string | undefined {
   return textField(event, "subagentRunId");
 }
 
-/** Of a START, or of a chunk that stands for one. */
+/** For a START, or for a chunk that stands for one. */
 function saidOf({ bit }: Effect, event: JsonObject): Said {
   const role = bit === BITS.text ? textField(event, "role") : undefined;
   const isAssistants = role === undefined || role === "assistant";

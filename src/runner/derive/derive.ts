@@ -1,8 +1,8 @@
 /**
- * The conversation that a person reads, derived from the events that an agent emits (docs/dual-push.md
- * is the table). Incremental and pure: what comes out depends on the events so far and on nothing
- * else, so a runner that was restarted and replays its events derives the same messages under the same
- * keys. Whatever comes in, nothing is thrown: what is no event derives nothing.
+ * Derives the conversation that a person reads from the events that an agent emits
+ * (docs/dual-push.md has the table). The code is incremental and pure: the result depends only on
+ * the events so far. So a restarted runner that replays its events derives the same messages under
+ * the same keys. No input makes it throw: an input that is not an event derives nothing.
  *
  *   START, CHUNK ──► open ──► fragments gather, each construct by itself ──► END ──► message
  *                      │
@@ -12,8 +12,8 @@
  *                      │   that was being written is not
  *                      └── too much is open (open-constructs.ts): the oldest as by its END
  *
- * What is open when the events end is no message: a replay would tell the whole of it under the key
- * of the part.
+ * Constructs that are open at the end of the events become no message: a replay would send the
+ * complete message under the key of the incomplete one.
  */
 import { lookup } from "../../agui/catalogue.ts";
 import type { JsonObject } from "../../agui/json.ts";
@@ -35,23 +35,23 @@ import {
 
 type MessageType = (typeof MESSAGE_TYPES)[number];
 
-/** A message, ready to be pushed. */
+/** A message to push. */
 export interface DerivedMessage {
   /** `assistant`, `tool_use`, `tool_result`, `system`, `error` or `lifecycle`. */
   readonly eventType: MessageType;
   readonly payload: string;
-  /** Its idempotency key: the same each time that the run is derived. */
+  /** The idempotency key: the same in each derivation of the run. */
   readonly key: string;
 }
 
 export interface DeriveOptions {
-  /** False: no messages of runs that start and finish. */
+  /** False: no messages for the start and the finish of runs. */
   readonly lifecycle?: boolean;
-  /** What the service takes of a message, in bytes; what is longer is cut and says so. */
+  /** The service's limit of a message, in bytes; a longer message is cut, with a note. */
   readonly payloadBytesMax?: number;
 }
 
-/** PAYLOAD_BYTES_MAX of a service that says nothing else. */
+/** The default PAYLOAD_BYTES_MAX of a service. */
 const PAYLOAD_BYTES_MAX = 1_048_576;
 
 export class MessageDeriver {
@@ -64,12 +64,14 @@ export class MessageDeriver {
   constructor({ lifecycle = true, payloadBytesMax = PAYLOAD_BYTES_MAX }: DeriveOptions = {}) {
     this.#lifecycle = lifecycle;
     this.#bytesMax = payloadBytesMax;
-    // A UTF-16 unit takes a byte at least: no payload holds more of them.
+    // A UTF-16 unit takes at least one byte, so no payload holds more of them.
     const limits = { textCharsMax: payloadBytesMax };
     this.#constructs = new Constructs((construct) => this.#ended(construct), limits);
   }
 
-  /** The next event, as JSON: the messages that it completes, in order; mostly none. */
+  /**
+   * Takes the next event, as JSON; returns the messages that it completes, in order; mostly none.
+   */
   next(payload: string): readonly DerivedMessage[] {
     const event = readEvent(payload);
     if (event === undefined) return [];
@@ -119,7 +121,7 @@ export class MessageDeriver {
 
   #ended({ kind, key, owner, name, isAssistants, ...said }: OpenConstruct): void {
     if (!isAssistants) return;
-    // Subagents may use the same ids as one another and as the agent.
+    // Subagents may use the same ids as each other and as the agent.
     const constructId = owner === undefined ? key : `${owner}/${key}`;
     if (kind === "text") {
       const payload = assistantPayload(said, this.#bytesMax);
@@ -132,7 +134,7 @@ export class MessageDeriver {
 
   #result(event: JsonObject): void {
     const toolCallId = textField(event, "toolCallId");
-    // Agents without a framework say `result`, which no version of the protocol has.
+    // Agents without a framework use `result`, which no version of the protocol has.
     const content = event["content"] ?? event["result"];
     if (toolCallId === undefined || isNothing(content)) return;
     const payload = toolResultPayload(toolCallId, content);
@@ -150,7 +152,7 @@ export class MessageDeriver {
   }
 
   #error({ code, error, ...event }: JsonObject): void {
-    // Two of the recorded agents say `error`, which no version of the protocol has.
+    // Two of the recorded agents use `error`, which no version of the protocol has.
     const message = textField(event, "message") ?? (isNothing(error) ? undefined : textOf(error));
     const said = {
       message: message ?? "unknown error",
@@ -168,7 +170,7 @@ export class MessageDeriver {
 
   #add(message: Omit<DerivedMessage, "key"> & { readonly constructId: string }): void {
     const { eventType, payload } = message;
-    // An id or a name that is longer than all of a payload: nothing can be said of it.
+    // The id or the name alone is longer than a payload, so no message is possible.
     if (Buffer.byteLength(payload) > this.#bytesMax) return;
     this.#derived.push({ eventType, payload, key: this.#keys.next(message) });
   }

@@ -1,14 +1,15 @@
 /**
- * What a runner has in its hands: events as agents emit them, before the service has brought them to
- * one spelling. Keys may be in snake_case, what is optional may be null, and a whole message may come
- * as one event in the grouped form (src/agui/grouped.ts). Read here leniently and without the schemas,
- * whose validator a runner should not have to load; what cannot be read derives nothing, and it is the
- * service that says what is wrong with it.
+ * Events as agents emit them, before the service has normalised them. Keys may be in snake_case,
+ * optional fields may be null, and a whole message may be one event in the grouped form
+ * (src/agui/grouped.ts). They are read leniently and without the schemas, so a runner need not load
+ * the validator. An unreadable event derives nothing, and the service reports its fault.
  */
 import type { EventType } from "../../agui/catalogue.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
-/** The fields that messages are made of, as the protocol spells them and as Python runners do. */
+/**
+ * The fields that messages are made from, in the spelling of the protocol and of Python runners.
+ */
 const SNAKE_NAMES = {
   messageId: "message_id",
   toolCallId: "tool_call_id",
@@ -24,13 +25,13 @@ const SNAKE_NAMES = {
 
 type FieldName = keyof typeof SNAKE_NAMES;
 
-/** Undefined: it is not there, null, or no text. */
+/** Undefined: the field is absent, null, or not a text. */
 export function textField(event: JsonObject, name: FieldName): string | undefined {
   const value = event[name] ?? event[SNAKE_NAMES[name]];
   return typeof value === "string" ? value : undefined;
 }
 
-/** Undefined when the text is no JSON object. */
+/** Undefined when the text is not a JSON object. */
 export function readEvent(payload: string): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(payload);
@@ -50,7 +51,9 @@ const GROUPED: ReadonlyMap<unknown, Grouped> = new Map([
   ["TOOL_CALL_START", { content: "TOOL_CALL_ARGS", end: "TOOL_CALL_END" }],
 ]);
 
-/** The events that one stands for: itself, or START, a fragment and END where it is in the grouped form. */
+/**
+ * The events that one event stands for: itself, or START, a fragment and END for the grouped form.
+ */
 export function ungrouped(event: JsonObject): readonly JsonObject[] {
   const grouped = GROUPED.get(event["type"]);
   if (grouped === undefined || !Object.hasOwn(event, "fragment_count")) return [event];
@@ -58,7 +61,7 @@ export function ungrouped(event: JsonObject): readonly JsonObject[] {
   return [
     event,
     { ...event, type: grouped.content, delta: typeof delta === "string" ? delta : "" },
-    // The END has ids of its own; START's stand in where it has none.
+    // The END has ids of its own; the ids of START are used where it has none.
     ...(isObject(end) ? [{ ...event, ...end, type: grouped.end }] : []),
   ];
 }

@@ -1,8 +1,8 @@
 /**
- * Idempotency keys of derived messages: `{runId}:{message type}:{construct id}:{n}`, where n counts,
- * from 1, the messages of that run, type and construct. They are made of the events alone, so a runner
- * that was restarted and replays its run pushes each message under the key it had, and the service
- * keeps one.
+ * Idempotency keys of derived messages: `{runId}:{message type}:{construct id}:{n}`, where n
+ * counts, from 1, the messages of that run, type and construct. The keys depend only on the events.
+ * So a restarted runner that replays its run pushes each message under the same key, and the
+ * service keeps one.
  *
  *   longer than a key may be, or holding     `sha256:` and the digest of the whole
  *   what a proto string cannot
@@ -12,11 +12,13 @@
  */
 import { createHash } from "node:crypto";
 
-/** Of an idempotency key, as the contract has it. */
+/** The contract's limit of an idempotency key. */
 const KEY_BYTES_MAX = 128;
-/** Counted of a run, one by one: 128 bytes each at most, and what the map takes. */
+/**
+ * Bases that are counted separately in one run: at most 128 bytes each, plus the map's overhead.
+ */
 const COUNTED_MAX = 10_000;
-/** 64 bits of what a message says, beside all else that has to be the same. */
+/** 64 bits of the content, in addition to all other parts of the key, which must be equal too. */
 const DIGEST_HEX = 16;
 
 interface Message {
@@ -30,7 +32,7 @@ export class MessageKeys {
   #runId: string | undefined;
   #total = 0;
 
-  /** A run that goes on under its own id goes on counting. */
+  /** A run that continues under the same id continues its counts. */
   beginRun(runId: string | undefined): void {
     if (runId !== undefined && runId === this.#runId) return;
     this.#runId = runId;
@@ -45,8 +47,8 @@ export class MessageKeys {
   }
 
   /**
-   * Past what is counted one by one, the number of all messages of the run: above every number that
-   * was given before, and the same in a replay.
+   * Above the limit of separate counts, n is the number of all messages of the run: higher than
+   * every earlier n, and the same in a replay.
    */
   #count(base: string): number {
     this.#total += 1;

@@ -1,12 +1,13 @@
 /**
- * What is being said, each message and each tool call by itself: they interleave, and subagents may
- * use the same ids. Bounded in three ways: a text is kept up to what a payload can hold and counted
- * from there, only so many are open, and all of them together hold only so much. Past the last two
- * the oldest is ended as if its END had come; what follows of it begins anew.
+ * The open messages and tool calls, each tracked separately: they interleave, and subagents may use
+ * the same ids. Three bounds apply. A text is kept up to the size of a payload and only counted
+ * beyond it. The number of open constructs is limited. Their total size is limited. Above the last
+ * two bounds the oldest construct ends as if its END had come; later fragments of it begin a new
+ * one.
  */
 import { OPEN_IDS_MAX } from "../../agui/sequence.ts";
 
-/** Which construct. */
+/** Identifies a construct. */
 export interface ConstructPlace {
   readonly kind: "text" | "tool_call";
   /** Its id. */
@@ -15,11 +16,11 @@ export interface ConstructPlace {
   readonly owner: string | undefined;
 }
 
-/** What a START says. */
+/** The fields of a START. */
 export interface Said {
-  /** False: somebody else's words, which nobody derives. */
+  /** False: the text of another role, which derives no message. */
   readonly isAssistants: boolean;
-  /** Of a tool. */
+  /** The name of a tool. */
   readonly name: string | undefined;
 }
 
@@ -29,13 +30,16 @@ export interface OpenConstruct extends ConstructPlace {
   text: string;
   /** Characters that were not kept. */
   missingChars: number;
-  /** What it counts among all that is open. */
+  /** Its share of the total size. */
   weight: number;
 }
 
-/** Of all that is open together: one text as long as a payload, in fragments of a character, or several. */
+/**
+ * The total of all open constructs: one text as long as a payload in fragments of one character, or
+ * several texts.
+ */
 const OPEN_CHARS_MAX = 24 * 1_048_576;
-/** A fragment that was appended is a node of its own in memory until the text is read. */
+/** An appended fragment is a separate node in memory until the text is read. */
 const FRAGMENT_CHARS = 16;
 
 export class OpenConstructs {
@@ -47,12 +51,12 @@ export class OpenConstructs {
     this.#textCharsMax = textCharsMax;
   }
 
-  /** The very one. */
+  /** Returns exactly this construct. */
   get(place: ConstructPlace): OpenConstruct | undefined {
     return this.#open.get(nameOf(place));
   }
 
-  /** An event that does not say whose it is may be of the one construct that has its id. */
+  /** An event without an owner may belong to the single construct with its id. */
   find(place: ConstructPlace): OpenConstruct | undefined {
     const own = this.get(place);
     if (own !== undefined || place.owner !== undefined) return own;
@@ -76,7 +80,7 @@ export class OpenConstructs {
     if (kept !== "") this.#weigh(construct, kept.length + FRAGMENT_CHARS);
   }
 
-  /** False: it was not open. */
+  /** False: the construct was not open. */
   close(construct: OpenConstruct): boolean {
     const name = nameOf(construct);
     if (this.#open.get(name) !== construct) return false;
@@ -85,12 +89,12 @@ export class OpenConstructs {
     return true;
   }
 
-  /** In the order in which they were opened. */
+  /** In the order of their opening. */
   all(): readonly OpenConstruct[] {
     return [...this.#open.values()];
   }
 
-  /** The oldest, if there is too much. */
+  /** The oldest construct, when a limit is exceeded. */
   overflowing(): OpenConstruct | undefined {
     if (this.#open.size <= OPEN_IDS_MAX && this.#weight <= OPEN_CHARS_MAX) return undefined;
     const [oldest] = this.#open.values();

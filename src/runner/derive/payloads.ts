@@ -1,24 +1,25 @@
 /**
- * What a derived message says. Text is for a person: what no payload may hold (U+0000, which
- * PostgreSQL's text cannot, and half a character) is replaced by U+FFFD, what is too long is cut and
- * says so. JSON that an agent has written goes in as it is written, so numbers keep their digits.
+ * The payloads of derived messages. Text is for a person. Characters that no payload may hold
+ * (U+0000, which PostgreSQL's text cannot store, and half a surrogate pair) become U+FFFD. A text
+ * that is too long is cut, with a note. JSON from an agent is copied unchanged, so numbers keep
+ * their digits.
  */
 import { isObject } from "../../agui/json.ts";
 
-/** Of a tool's result that a message shows; the event keeps it whole. */
+/** The part of a tool's result that a message shows; the event keeps the whole result. */
 const RESULT_CHARS_MAX = 2_000;
-/** What the words of a cut take. */
+/** The room for the note about a cut. */
 const CUT_BYTES = 200;
-/** As JSON a UTF-16 unit is never longer: `\u0007`. */
+/** The longest form of a UTF-16 unit in JSON: `\u0007`. */
 const ESCAPED_BYTES = 6;
 
 interface Kept {
   readonly text: string;
-  /** Characters of it that are not here. */
+  /** Characters that are missing here. */
   readonly missingChars: number;
 }
 
-/** Undefined: it says nothing. */
+/** Undefined: there is no content. */
 export function assistantPayload(
   { text, missingChars }: Kept,
   bytesMax: number,
@@ -36,7 +37,7 @@ interface ToolUse extends Kept {
 }
 
 export function toolUsePayload({ name, toolCallId, ...args }: ToolUse, bytesMax: number): string {
-  // What the service tells clients of a call whose START was lost.
+  // The same name that the service gives clients for a call whose START was lost.
   const tool = shownText(name ?? "unknown");
   const print = (input: string): string =>
     printed({ tool: quoted(tool), tool_call_id: quoted(toolCallId), input });
@@ -46,7 +47,7 @@ export function toolUsePayload({ name, toolCallId, ...args }: ToolUse, bytesMax:
   return print(rawInput(cutText(args, Math.floor(room / ESCAPED_BYTES))));
 }
 
-/** Empty where the call has no arguments. */
+/** Empty when the call has no arguments. */
 function inputOf({ text }: Kept): string {
   if (text === "") return "";
   const value = parsed(text);
@@ -65,7 +66,7 @@ export function toolResultPayload(toolCallId: string, content: unknown): string 
   return printed({ tool_call_id: quoted(toolCallId), result: quoted(result) });
 }
 
-/** Parts that are no text are named and not shown. */
+/** Parts that are not text are named and not shown. */
 function resultText(content: unknown): string {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return JSON.stringify(content) ?? "";
@@ -80,7 +81,7 @@ function partText(part: unknown): string {
 
 interface CustomEvent {
   readonly name: string;
-  /** As JSON, as the event has it; empty: it has none. */
+  /** JSON text, as in the event; empty: the event has none. */
   readonly value: string;
 }
 
@@ -108,13 +109,13 @@ export function lifecyclePayload(event: string): string {
   return printed({ event: quoted(event) });
 }
 
-/** Members in the order in which they are given; what is empty is left out. */
+/** Members in the given order; empty ones are left out. */
 function printed(members: Readonly<Record<string, string>>): string {
   const shown = Object.entries(members).filter(([, json]) => json !== "");
   return `{${shown.map(([name, json]) => `"${name}":${json}`).join(",")}}`;
 }
 
-/** In JSON U+0000 is an escape like others and may stay. */
+/** In JSON, U+0000 is an ordinary escape and may stay. */
 function quoted(text: string): string {
   return JSON.stringify(text.toWellFormed());
 }
@@ -127,11 +128,11 @@ function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    return undefined; // Which no JSON is.
+    return undefined; // The text is not JSON.
   }
 }
 
-/** So many characters at most, and a word about the rest. */
+/** At most `charsMax` characters, and a note about the rest. */
 function cutText({ text, missingChars }: Kept, charsMax: number): string {
   if (missingChars === 0 && text.length <= charsMax) return text;
   const end = Math.min(text.length, Math.max(0, charsMax));
@@ -143,11 +144,11 @@ function isInsidePair(text: string, at: number): boolean {
   return (text.codePointAt(at - 1) ?? 0) > 0xffff;
 }
 
-/** The longest beginning that is whole characters in so many bytes. */
+/** The longest prefix of whole characters within `bytesMax` bytes. */
 function firstBytes(text: string, bytesMax: number): string {
   const bytes = Buffer.from(text);
   let end = Math.min(bytes.length, Math.max(0, bytesMax));
-  // A byte 10xxxxxx goes on with the character before it.
+  // A byte 10xxxxxx continues the character before it.
   while (end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
   return bytes.toString("utf8", 0, end);
 }

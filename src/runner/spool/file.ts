@@ -1,14 +1,13 @@
 /**
- * The spool's file: a log that is appended to in the background, so that what waits outlives the
- * process (not the machine: nothing is fsynced). Nobody but `close` waits for it, except a stream for
- * the line that tells its epoch.
+ * The spool's file: a log that is appended to in the background, so that waiting records outlive
+ * the process (not the machine: nothing is fsynced). Only two callers wait for the file: `close`,
+ * and a stream for the line with its epoch.
  *
- *   changed() ──► one writing loop: epochs, then records that are new, then how far all is settled
- *                   └── file twice as large as what it was left at ──► what waits into a new file
+ *   changed() ──► one writing loop: epochs, then new records, then the settled numbers
+ *                   └── file twice as large as after its start ──► waiting records into a new file
  *
- * What to write is looked up in the lanes when it is written: a record that was settled by then is
- * never written, and nothing is held here. A disk that is full or gone ends the file and not the
- * writer.
+ * The loop reads the lanes at the time of the write: a record that is settled by then is never
+ * written, and this file holds no copy. A full or missing disk ends the file, and not the writer.
  */
 import { type FileHandle, lstat, open, rename, rm } from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
@@ -20,7 +19,7 @@ import type { SpoolLog } from "./log.ts";
 
 export interface OpenedSpool {
   readonly log: SpoolLog;
-  /** What earlier processes left, oldest first. */
+  /** The lanes of earlier processes, oldest first. */
   readonly left: readonly Lane[];
 }
 
@@ -30,16 +29,16 @@ interface SpoolFileOptions {
   readonly live: Lane;
 }
 
-/** Of the owner alone: what agents and people say is in it. */
+/** Readable only by the owner: the file contains messages of agents and people. */
 const FILE_MODE = 0o600;
-/** In one write. */
+/** The text of one write. */
 const SLICE_UNITS = 64 * 1024;
-/** A record of the largest payload, each byte of it escaped; a longer line is none of ours. */
+/** A record of the largest payload, with each byte escaped; a longer line is not from a writer. */
 const LINE_BYTES_MAX = 32 * 1024 * 1024;
-/** A file below this is not worth a new one. */
+/** A smaller file is not rewritten. */
 const COMPACT_BYTES_MIN = 1024 * 1024;
 
-/** Undefined when it cannot be used, which is told. Never rejects. */
+/** Undefined when the file cannot be used, after the problem was reported. Never rejects. */
 export async function openSpoolFile(
   { file, sessionId, live }: SpoolFileOptions,
   tell: (message: string) => void,
@@ -61,9 +60,10 @@ export async function openSpoolFile(
   }
 }
 
-/** A device, a pipe or a link would be replaced by the first file that is renamed to its name. */
+/** A rename to this path would replace a device, a pipe or a link. */
 async function refuseOtherKinds(file: string): Promise<void> {
-  const found = await lstat(file).catch(() => undefined); // Who cannot look cannot open it either.
+  // A file that cannot be examined cannot be opened either.
+  const found = await lstat(file).catch(() => undefined);
   if (found?.isFile() === false) throw new Error(`${file} is no regular file`);
 }
 
@@ -89,9 +89,9 @@ async function readLanes(file: string, sessionId: string): Promise<readonly Lane
   return reader.lanes;
 }
 
-/** How far a lane is in the file. */
+/** The part of a lane that is in the file. */
 interface Written {
-  /** What its line says; undefined: it has none. */
+  /** The content of its line; undefined: it has no line. */
   lane: string | undefined;
   events: bigint;
   messages: bigint;
@@ -101,7 +101,7 @@ interface Written {
 interface SpoolFileParts {
   readonly file: string;
   readonly sessionId: string;
-  /** The last is the live one. */
+  /** The last one is the live one. */
   readonly lanes: readonly Lane[];
   readonly unlock: () => Promise<void>;
   readonly tell: (message: string) => void;
@@ -115,7 +115,7 @@ class SpoolFile implements SpoolLog {
   #compactAtBytes = COMPACT_BYTES_MIN;
   #writing: Promise<void> | undefined;
   #isDirty = false;
-  /** Slices that were put together, and those who wait for one to be written. */
+  /** The number of slices so far, and the callers that wait for one. */
   #slices = 0;
   #waiting: { readonly slice: number; readonly resolve: () => void }[] = [];
 
@@ -123,7 +123,7 @@ class SpoolFile implements SpoolLog {
     this.#parts = parts;
   }
 
-  /** With a new file, so that no half line of a dead process stands before ours. */
+  /** Begins with a new file, so that no incomplete line of a dead process stands before ours. */
   async start(): Promise<void> {
     await this.#rewrite();
   }
@@ -136,7 +136,8 @@ class SpoolFile implements SpoolLog {
   async lanesWritten(): Promise<void> {
     if (this.#handle === undefined) return;
     const { promise, resolve } = Promise.withResolvers<void>();
-    // Each slice begins with what is new of the lanes; the one under way may have begun before.
+    // Each slice begins with the changed lanes; the current slice may have begun before this
+    // change.
     this.#waiting.push({ slice: this.#slices + 1, resolve });
     this.changed();
     await promise;
@@ -174,7 +175,7 @@ class SpoolFile implements SpoolLog {
     }
   }
 
-  /** The next slice; true when there may be more. */
+  /** Writes the next slice; true when there may be more. */
   async #append(handle: FileHandle): Promise<boolean> {
     this.#slices += 1;
     const slice = this.#slices;
@@ -184,7 +185,7 @@ class SpoolFile implements SpoolLog {
     return text.length >= SLICE_UNITS;
   }
 
-  /** What waits, into a file that takes the place of this one. */
+  /** Writes the waiting records into a file that replaces this one. */
   async #rewrite(): Promise<void> {
     const { file, sessionId, lanes } = this.#parts;
     const path = `${file}.new`;
@@ -202,7 +203,7 @@ class SpoolFile implements SpoolLog {
     this.#compactAtBytes = Math.max(COMPACT_BYTES_MIN, 2 * this.#bytes);
   }
 
-  /** The next piece of the log; empty when the file says all there is to say. */
+  /** The next piece of the log; empty when the file is up to date. */
   #slice(): string {
     const news = Array.from(this.#written, ([lane, written]) => {
       const text = laneLine(lane);
@@ -231,7 +232,7 @@ class SpoolFile implements SpoolLog {
 function recordLines(lane: Lane, written: Written, units: number): string {
   const { events, messages } = lane;
   let text = "";
-  // What was settled in the meantime has left, and need not be there.
+  // Records that were settled meanwhile have left the queue, and are not needed in the file.
   written.events = later(written.events, events.frontNumber - 1n);
   written.messages = later(written.messages, messages.frontNumber - 1n);
   while (written.messages < messages.lastNumber && units + text.length < SLICE_UNITS) {

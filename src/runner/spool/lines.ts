@@ -1,6 +1,6 @@
 /**
- * The spool's file, line by line; pure. Each line is JSON and stands for itself, so that a line that a
- * dying process did not finish is no more than a line that says nothing.
+ * The format of the spool's file, with pure functions. Each line is independent JSON, so a line
+ * that a dying process did not finish is ignored.
  *
  *   {"sessionLedgerSpool":1,"sessionId":"s1"}         first
  *   ["lane",2,"<start>",null,null,null,null,"9"]      lane 2: epoch and base not known, 9 proposed
@@ -10,8 +10,8 @@
  *   ["message",2,"3",{"eventType":…}]                 its message 3
  *   ["settled",2,"11","3","0"]                        events up to 11, messages up to 3; refusals so far
  *
- * Numbers of a lane are written in order. Those that were settled before they were written are left
- * out, so a hole says that all before it is settled.
+ * The numbers of a lane are written in order. Records that were settled before the write are left
+ * out, so a gap means that all earlier records are settled.
  */
 import { isObject } from "../../agui/json.ts";
 import {
@@ -64,7 +64,7 @@ function line(value: unknown): string {
   return `${text}\n`;
 }
 
-/** What a file says, read line by line. */
+/** The content of a file, read line by line. */
 export class SpoolReader {
   readonly #sessionId: string;
   readonly #lanes = new Map<number, ReadLane>();
@@ -74,7 +74,7 @@ export class SpoolReader {
     this.#sessionId = sessionId;
   }
 
-  /** Throws when the file is not one of this session; a line that cannot be read says nothing. */
+  /** Throws when the file is not one of this session; an unreadable line is ignored. */
   read(text: string): void {
     const value = parsed(text);
     if (!this.#hasHeader) return this.#readHeader(value);
@@ -85,7 +85,7 @@ export class SpoolReader {
     else this.#lanes.get(generation)?.read(kind, rest);
   }
 
-  /** In their order, also those that are settled. */
+  /** In their order, with the settled ones. */
   get lanes(): readonly Lane[] {
     return Array.from(this.#lanes.values(), (lane) => lane.lane);
   }
@@ -162,7 +162,9 @@ class ReadLane {
   }
 }
 
-/** The queue with a record more: one that is there already changes nothing, and a hole empties it. */
+/**
+ * The queue with one more record: an existing number changes nothing, and a gap empties the queue.
+ */
 function added<T>(queue: SpoolQueue<T>, number: bigint, record: T | undefined): SpoolQueue<T> {
   if (record === undefined || number <= queue.lastNumber) return queue;
   const next = number === queue.lastNumber + 1n ? queue : new SpoolQueue<T>(number);
@@ -197,7 +199,7 @@ function messageOf([, message]: readonly unknown[]): MessageRecord | undefined {
   });
 }
 
-/** As it was written, from a Sender. */
+/** In the form written from a Sender. */
 function senderOf(sender: Sender): Sender {
   return { ...sender };
 }

@@ -1,14 +1,14 @@
 /**
- * One process a file: `<file>.lock` names the owner by its id and the time at which it was started,
- * because ids are used again (in a container the first process has the same one each time). A lock
- * whose owner is gone is taken over.
+ * One process per file: `<file>.lock` names the owner by its process id and its start time, because
+ * ids are used again (in a container the first process has the same id each time). A lock whose
+ * owner is gone is taken over.
  */
 import { link, readFile, rm, writeFile } from "node:fs/promises";
 
-/** Of this process: two writers with one file must not both believe that they own it. */
+/** Files of this process: two writers must not both own one file. */
 const held = new Set<string>();
 
-/** Rejects when somebody else has the file. Resolves to what gives it back. */
+/** Rejects when another owner has the file. Resolves to the function that releases it. */
 export async function lockFile(file: string): Promise<() => Promise<void>> {
   const path = `${file}.lock`;
   if (held.has(path)) throw new Error(`${file} is in use by another writer of this process`);
@@ -50,23 +50,27 @@ async function ownerOf(path: string): Promise<Owner | undefined> {
     const { pid, started } = JSON.parse(await readFile(path, "utf8"));
     return typeof pid === "number" ? { pid, started: started && String(started) } : undefined;
   } catch {
-    return undefined; // There is none, or nobody who could be asked.
+    return undefined; // There is no lock, or the lock has no readable owner.
   }
 }
 
 async function isAlive({ pid, started }: Owner): Promise<boolean> {
   try {
-    process.kill(pid, 0); // Only asks.
+    process.kill(pid, 0); // Signal 0 only tests the process.
   } catch (error) {
-    // EPERM: it is there, and somebody else's.
+    // EPERM: the process exists, and belongs to another user.
     if (!(error instanceof Error && "code" in error && error.code === "EPERM")) return false;
   }
-  if (pid === process.pid) return false; // It is not held, so it is of somebody who had the id before.
+  // This process does not hold the file, so an earlier process with the same id did.
+  if (pid === process.pid) return false;
   const now = await startedAt(pid);
   return started === undefined || now === undefined || started === now;
 }
 
-/** Linux says when a process was started (proc(5), field 22 of stat); elsewhere the id has to do. */
+/**
+ * Linux reports when a process was started (proc(5), field 22 of stat); on other systems only the
+ * id is compared.
+ */
 async function startedAt(pid: number): Promise<string | undefined> {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, "utf8");

@@ -1,9 +1,12 @@
-/** Where a writer puts down what waits, for a process that comes after it. */
+/** The place where a writer stores waiting records for a later process. */
 export interface SpoolLog {
-  /** Something of a lane is not as it was. Costs nothing: what changed is looked up when it is written. */
+  /**
+   * Something in a lane has changed. The call is cheap: the change is looked up at the time of the
+   * write.
+   */
   changed(): void;
-  /** Resolves when the lanes' epochs as they are now are written, or nothing will ever be. */
+  /** Resolves when the current epochs of the lanes are written, or when the file was given up. */
   lanesWritten(): Promise<void>;
-  /** Resolves when nothing of it is open any more; true: what waits is in it. */
+  /** Resolves when the file is closed; true: the waiting records are in it. */
   close(): Promise<boolean>;
 }

@@ -1,12 +1,12 @@
 /**
- * Records in the order in which they came, numbered without a gap from the first that was ever in it.
- * They leave at the front, and any of them is found by its number.
+ * Records in the order of their arrival, numbered without a gap from the first one ever. Records
+ * leave at the front, and each one is found by its number.
  */
 export class SpoolQueue<T> {
   #records: (T | undefined)[] = [];
-  /** Of `#records`, so many at the front have left. */
+  /** The count of entries at the front of `#records` that have left. */
   #left = 0;
-  /** Of the record that is at the front, or would be. */
+  /** The number of the record at the front, or of the next one. */
   #frontNumber: bigint;
 
   constructor(firstNumber = 1n) {
@@ -35,17 +35,18 @@ export class SpoolQueue<T> {
 
   at(number: bigint): T | undefined {
     if (number < this.#frontNumber) return undefined;
-    // Not a number of the session, but how far it is from the front: that fits what an array holds.
+    // The distance from the front, and not the number of the session: the distance fits an array
+    // index.
     return this.#records[this.#left + Number(number - this.#frontNumber)];
   }
 
-  /** Takes everything up to a number off the front. */
+  /** Removes everything up to a number from the front. */
   takeUpTo(number: bigint): readonly T[] {
     if (number < this.#frontNumber) return [];
     const count = Math.min(Number(number - this.#frontNumber) + 1, this.length);
     const end = this.#left + count;
     const taken = this.#records.slice(this.#left, end).filter((record) => record !== undefined);
-    this.#records.fill(undefined, this.#left, end); // Or their memory would stay with the array.
+    this.#records.fill(undefined, this.#left, end); // Otherwise the array would keep their memory.
     this.#left = end;
     this.#frontNumber += BigInt(count);
     if (this.#left * 2 > this.#records.length) {

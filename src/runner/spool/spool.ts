@@ -1,32 +1,33 @@
 /**
- * What the agent has said and the service has not acknowledged, in memory, within a bound of bytes.
- * Pure: it decides what is kept and counts what is not, and knows neither network nor file nor time.
+ * The records that the service has not acknowledged, in memory, within a bound of bytes. The spool
+ * is pure: it decides which records are kept and counts the others, without network, file or clock.
  *
  *   bytesMax
  *   ├──────────── events, at most 7/8 ────────────┤── reserve ──┤
- *   ├──────────── messages: whatever is free, the reserve always ┤
+ *   ├──────────── messages: all free room, the reserve always ───┤
  *
- * Past the bound the new record is dropped and counted, never an older one: what was accepted stays,
- * and the gap is at one place. Once a record was dropped, events are dropped until a quarter of the
- * room is free again, so that a gap is one gap and not a thousand; then `takeGap` says what is missing,
- * for the writer to put into the stream at that place.
+ * Above the bound the new record is dropped and counted, and never an older one: accepted records
+ * stay, and the gap is at one place. After a drop, further events are dropped until a quarter of
+ * the room is free again, so that there is one gap and not a thousand. Then `takeGap` returns the
+ * counts, and the writer marks the gap in the stream.
  *
- * A lane is what is numbered together: the records of one writer's life, under one epoch. There is one
- * for this writer, and before it one for each that left records in the file.
+ * A lane has its own numbers: the records of one writer process, under one epoch. This writer has
+ * one lane, and each earlier writer with records in the file has one before it.
  *
  *   offered = committed + refused + dropped + pending       for events, and for messages
  *
- * where what was found in the file counts as offered. Only what fits an empty spool may be offered.
+ * Records from the file count as offered. A record that would not fit an empty spool may not be
+ * offered.
  */
 import type { Sender } from "../rows.ts";
 import { SpoolQueue } from "./queue.ts";
 
 export interface EventRecord {
-  /** JSON of one AG-UI event, or what the caller took for it. */
+  /** JSON of one AG-UI event, or a text that the caller took for it. */
   readonly payload: string;
   readonly atMicros: bigint;
   readonly bytes: number;
-  /** Written by the writer itself (the mark of a gap), so it counts nowhere. */
+  /** A mark of the writer itself (for a gap), so it is not counted. */
   readonly isMark: boolean;
 }
 
@@ -40,28 +41,36 @@ export interface MessageRecord {
 }
 
 export interface Lane {
-  /** Its number in the file; 0: there is none. */
+  /** Its number in the file; 0: it is not in the file. */
   generation: number;
-  /** Names the lane in the keys of unary pushes. */
+  /** Identifies the lane in the keys of unary pushes. */
   readonly start: string;
-  /** Left by a process that ended: nothing is added, and it is let go of when it is empty. */
+  /**
+   * True for the lane of an ended process: nothing is added, and the lane is dropped when it is
+   * empty.
+   */
   readonly isLeft: boolean;
-  /** Undefined until the service has said it, or the caller. */
+  /** Undefined until the service, or the caller, has set it. */
   epoch: bigint | undefined;
   /**
-   * What it is asked for before that; undefined: the highest of the session plus 1. Of a left lane it
-   * is all there is to tell that somebody has taken over since.
+   * The epoch to ask for before that; undefined: the session's highest plus 1. In a left lane it is
+   * the only evidence that a later writer has taken over.
    */
   proposed: bigint | undefined;
-  /** The service knows record n as number `base + n` of the epoch; undefined until a stream was opened. */
+  /**
+   * The service knows record n as number `base + n` of the epoch; undefined until a stream was
+   * opened.
+   */
   base: bigint | undefined;
-  /** Refusals of the epoch, as the service counts them, that are counted here too. */
+  /** The refusals of the epoch in the service's count that are counted here too. */
   refusals: bigint;
-  /** The highest event that a stream was given; undefined of a left lane, of which nobody knows. */
+  /**
+   * The highest event that was sent on a stream; undefined for a left lane, where it is unknown.
+   */
   sent: bigint | undefined;
-  /** Numbers of the events of the unary row that is under way, so that it can be sent again as it was. */
+  /** The event numbers of the unary row in progress, so that it can be sent again unchanged. */
   cut: Cut | undefined;
-  /** Of records that are still here: those that the service has refused, and that were told. */
+  /** Numbers of remaining records that the service has refused, and that were reported. */
   readonly refused: Set<bigint>;
   readonly events: SpoolQueue<EventRecord>;
   readonly messages: SpoolQueue<MessageRecord>;
@@ -72,31 +81,34 @@ export interface Cut {
   readonly last: bigint;
 }
 
-/** What was dropped since the stream last said so. */
+/** The drops since the last mark in the stream. */
 export interface Gap {
   readonly events: number;
   readonly messages: number;
   readonly sinceMicros: bigint;
 }
 
-/** Records of one kind, counted. */
+/** The counts of records of one kind. */
 export interface Counts {
-  /** Taken into the spool, also those that were found in the file; whatever became of them then. */
+  /** Taken into the spool, also from the file; with any later outcome. */
   readonly accepted: number;
   readonly committed: number;
-  /** Not acceptable: to the service, or already here (and then never accepted). Never stored. */
+  /** Not acceptable to the service, or already here (and then never accepted). Never stored. */
   readonly refused: number;
-  /** No room, given after the end, or given up because another writer took over or the session is gone. */
+  /**
+   * Without room, given after the end, or given up because another writer took over or the session
+   * is gone.
+   */
   readonly dropped: number;
-  /** Accepted, and their fate is not known. */
+  /** Accepted, with an unknown outcome. */
   readonly pending: number;
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** A record costs so much more than its text: the object, its numbers, its place in the queue. */
+/** The cost of a record beside its text: the object, its numbers, its place in the queue. */
 const RECORD_BYTES = 128;
-/** A UTF-16 unit has at most so many bytes of UTF-8. */
+/** A UTF-16 unit takes at most this number of bytes in UTF-8. */
 const UNIT_BYTES_MAX = 3;
 const RESERVE_PART = 1 / 8;
 const REOPEN_PART = 3 / 4;
@@ -128,7 +140,7 @@ export class Spool {
     return this.#eventBytes + this.#messageBytes;
   }
 
-  /** Whether a text could be kept if nothing else were. What cannot would close the spool for good. */
+  /** Whether an empty spool could hold the text. A larger text would block the spool for good. */
   canHold(kind: "events" | "messages", payload: string): boolean {
     const bytesMax = kind === "events" ? this.#eventBytesMax : this.#bytesMax;
     const textBytesMax = bytesMax - RECORD_BYTES;
@@ -168,14 +180,14 @@ export class Spool {
     return true;
   }
 
-  /** A mark of the writer's own: counted nowhere, and never dropped; there is one a gap. */
+  /** A mark of the writer itself: it is not counted, and never dropped; there is one per gap. */
   addMark(lane: Lane, payload: string, atMicros: bigint): void {
     const record = eventRecord(payload, atMicros, true);
     this.#eventBytes += record.bytes + RECORD_BYTES;
     lane.events.push(record);
   }
 
-  /** Counts the records of a lane that was filled from a file. They may pass the bound. */
+  /** Counts the records of a lane that was read from a file. They may exceed the bound. */
   adopt({ events, messages }: Lane): void {
     for (let at = events.frontNumber; at <= events.lastNumber; at += 1n) {
       const record = events.at(at);
@@ -192,12 +204,12 @@ export class Spool {
     }
   }
 
-  /** Something that never came as far as the spool. */
+  /** A record that was refused before it reached the spool. */
   countRefused(kind: "events" | "messages"): void {
     this.#countsOf(kind).refused += 1;
   }
 
-  /** Everything up to `number` has met its fate: `refused` of them were refused, the rest committed. */
+  /** Everything up to `number` is decided: `refused` events were refused, the others committed. */
   settleEvents(lane: Lane, number: bigint, { refused }: { readonly refused: number }): void {
     const counted = this.#takeEvents(lane, number);
     const refusedHere = Math.min(refused, counted);
@@ -215,7 +227,7 @@ export class Spool {
     this.#reopen();
   }
 
-  /** Gives up what the lane holds; returns how much that was. */
+  /** Gives up the records of the lane; returns their counts. */
   dropLane(lane: Lane): { readonly events: number; readonly messages: number } {
     const events = this.#takeEvents(lane, lane.events.lastNumber);
     this.#events.dropped += events;
@@ -225,12 +237,15 @@ export class Spool {
     return { events, messages };
   }
 
-  /** Counts what is offered to a writer that has ended. */
+  /** Counts records that are offered to a writer that has ended. */
   countDropped(kind: "events" | "messages"): void {
     this.#countsOf(kind).dropped += 1;
   }
 
-  /** What was dropped, once there is room again; undefined before that, and when nothing was. */
+  /**
+   * The dropped counts, once there is room again; undefined before that, and when nothing was
+   * dropped.
+   */
   takeGap(): Gap | undefined {
     if (this.#gap === undefined || this.#isClosed || !this.#isRoomy()) return undefined;
     const gap = this.#gap;
@@ -265,7 +280,7 @@ export class Spool {
     this.#gap[kind] += 1;
   }
 
-  /** Returns how many of them count. */
+  /** Returns the number of removed events that count. */
   #takeEvents(lane: Lane, number: bigint): number {
     let counted = 0;
     for (const record of lane.events.takeUpTo(number)) {
@@ -277,7 +292,7 @@ export class Spool {
   }
 }
 
-/** A record as the file gives it back, too. */
+/** Makes a record, also from a line of the file. */
 export function eventRecord(payload: string, atMicros: bigint, isMark: boolean): EventRecord {
   return { payload, atMicros, bytes: Buffer.byteLength(payload), isMark };
 }

@@ -1,6 +1,6 @@
 /**
- * What a loop waits on when it has nothing to do. A bell that is rung while nobody waits is heard by
- * the next who does, so nothing that happens between two looks is missed.
+ * A loop waits on a bell when it has nothing to do. A ring without a waiter is kept for the next
+ * waiter, so no event between two checks is missed.
  */
 export class Bell {
   #hasRung = false;
@@ -12,8 +12,8 @@ export class Bell {
   }
 
   /**
-   * Resolves when it rings, and after `timeoutMs` if that is given. One loop waits on one bell.
-   * `keepsAlive` false: the process may end in the meantime.
+   * Resolves when the bell rings, and after `timeoutMs` if that is given. One loop waits on one
+   * bell. `keepsAlive` false: the process may end meanwhile.
    */
   async wait({
     timeoutMs,

@@ -1,15 +1,15 @@
 /**
- * What a writer knows: what waits, what became of the rest, who is to be told. Everything that changes
- * a record's fate goes through here, so that the counts, the file, the mark of a gap, and whoever
- * waits for a flush always agree.
+ * The state of a writer: the waiting records, the outcomes of the others, and the callbacks. Every
+ * change of a record's outcome goes through this class. So the counts, the file, the marks of gaps
+ * and the waiting flushes always agree.
  *
  *   event() ──► spool (live lane) ──► file        the agent's side: never waits
  *                  │ bells
  *                  ▼
- *   senders: lanes that were left, oldest first, then the live one ──► settle…
+ *   senders: lanes of earlier processes, oldest first, then the live one ──► settle…
  *
- * A left lane is sent under its own epoch and is done when both its queues are empty; only then is the
- * next lane's epoch taken, because that fences the one before it.
+ * A left lane is sent under its own epoch and is done when both its queues are empty. Only then the
+ * next lane takes its epoch, because that fences the lane before it.
  */
 import type { Clock } from "../../base/clock.ts";
 import { Bell } from "./bell.ts";
@@ -26,7 +26,7 @@ import {
 import type { SpoolLog } from "../spool/log.ts";
 import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 
-/** As the CUSTOM event's name that stands where records are missing. */
+/** The name of the CUSTOM event that marks missing records. */
 const GAP_NAME = "session_ledger.dropped";
 const MICROS_PER_MS = 1_000n;
 const TOO_LARGE = { reason: "PAYLOAD_TOO_LARGE", message: "the spool could never hold it" };
@@ -48,11 +48,11 @@ export class Book {
   readonly live: Lane;
   readonly eventBell = new Bell();
   readonly messageBell = new Bell();
-  /** Aborts when the writer ends, for whatever reason. */
+  /** Aborts when the writer ends, for any reason. */
   readonly ending = new AbortController();
-  /** Set once, when the service is found to have no stream for events, or the caller says so. */
+  /** Set once, when the service has no stream for events, or when the caller chose unary. */
   isUnary = false;
-  /** What the event sender is at. */
+  /** The current activity of the event sender. */
   activity: "idle" | "connecting" | "streaming" | "unary" = "idle";
   lastSeq = 0n;
   lastOfferedMs: number;
@@ -92,12 +92,12 @@ export class Book {
     };
   }
 
-  /** The lane to be sent now. */
+  /** The lane that is sent now. */
   get lane(): Lane {
     return this.#left[0] ?? this.live;
   }
 
-  /** True: the lane is settled, and the next one is to be sent. */
+  /** True: the lane is settled, and the next one is sent from now on. */
   leaveLane(): boolean {
     if (this.#left[0] === undefined || !isEmpty(this.#left[0])) return false;
     this.#left = this.#left.slice(1);
@@ -105,14 +105,14 @@ export class Book {
     return true;
   }
 
-  /** Before anything is sent: what goes into the file, and what was found in it. */
+  /** Call this before anything is sent: the file, and the lanes found in it. */
   useLog(log: SpoolLog, left: readonly Lane[]): void {
     this.#log = log;
     this.#left = left.filter((lane) => !isEmpty(lane));
     for (const lane of this.#left) this.#spool.adopt(lane);
   }
 
-  /** True: what waits is in the file. */
+  /** True: the waiting records are in the file. */
   async closeLog(): Promise<boolean> {
     return (await this.#log?.close()) === true;
   }
@@ -133,16 +133,17 @@ export class Book {
     this.lastOfferedMs = this.clock.monotonicMs();
     if (!this.#spool.offerMessage(this.live, message, atMicros)) return this.#tellDropping();
     this.#log?.changed();
-    this.#ring(); // The sender of events too: a message waits for the epoch that it learns.
+    // Rings the event sender too: a message waits for the epoch that the event sender learns.
+    this.#ring();
   }
 
-  /** Something that the service was never asked about. */
+  /** A record that was refused without asking the service. */
   refuse(stream: "events" | "messages", { reason, message }: Reason): void {
     this.#spool.countRefused(stream);
     this.tell({ kind: "refused", stream, count: 1, reason, message });
   }
 
-  /** The service has said under which epoch the lane goes, and what it knows of it. */
+  /** The service has assigned the epoch of the lane, and stated the numbers it knows. */
   opened(lane: Lane, epoch: bigint, base: bigint): void {
     if (lane.epoch === epoch && lane.base === base) return;
     lane.epoch = epoch;
@@ -168,7 +169,7 @@ export class Book {
     this.#settled();
   }
 
-  /** Gives up everything, and takes no more. */
+  /** Gives up all records, and takes no more. */
   endWith(kind: "fenced" | "ended", failure: RpcFailure): void {
     if (this.#end !== undefined) return;
     this.#end = kind === "fenced" ? "fenced" : "refused";
@@ -186,7 +187,7 @@ export class Book {
   }
 
   /**
-   * Takes no more; what waits stays as it is. A stream on which all is settled is let end as it should
+   * Takes no more records; waiting ones stay. A stream with every record settled ends normally
    * (stream.ts): a call that is cut is a failure in the service's log.
    */
   close(): void {
@@ -197,14 +198,19 @@ export class Book {
     this.#ring();
   }
 
-  /** Given to a writer that has ended. Of one that was fenced or refused that was said when it ended. */
+  /**
+   * A record was given to a writer that has ended. If the writer was fenced or refused, that was
+   * already reported.
+   */
   #late(stream: "events" | "messages"): void {
     this.#spool.countDropped(stream);
     if (this.#end === "closed" && !this.#toldClosed) this.tell({ kind: "closed" });
     this.#toldClosed = true;
   }
 
-  /** Resolves when all that was given until now is settled: true, or when the signal aborts: false. */
+  /**
+   * Resolves to true when all records given so far are settled, or to false when the signal aborts.
+   */
   async settledSoFar(signal: AbortSignal): Promise<boolean> {
     const { events, messages } = this.live;
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -221,13 +227,13 @@ export class Book {
     return this.#isSettled(mark);
   }
 
-  /** Somebody waits for an event that is not settled. */
+  /** True when a caller waits for an event that is not settled. */
   wantsFlush(lane: Lane): boolean {
     if (lane.isLeft) return true;
     return this.#flushes.some(({ events }) => events >= lane.events.frontNumber);
   }
 
-  /** The file, if there is one, knows of every lane what is known here. */
+  /** Resolves when the file, if there is one, has the current state of every lane. */
   async lanesWritten(): Promise<void> {
     await this.#log?.lanesWritten();
   }
@@ -235,7 +241,7 @@ export class Book {
   tell(problem: WriterProblem): void {
     const onProblem = this.#onProblem;
     if (onProblem === undefined) return;
-    // The agent's run is not to be disturbed, not by its own reporting either.
+    // An error in the callback must not disturb the agent's run either.
     const told = async (): Promise<unknown> => onProblem(problem);
     queueMicrotask(() => void told().catch(() => undefined));
   }

@@ -5,7 +5,10 @@ import { Retries, type RetryOptions } from "../retry.ts";
 import type { Tls } from "../tls.ts";
 import type { TokenSource } from "../token.ts";
 
-/** So long after the last thing it was given, a writer that reaches nobody keeps its process alive. */
+/**
+ * A writer that cannot reach the service keeps its process alive for this time after the last
+ * record.
+ */
 const LINGER_MS = 30_000;
 
 export interface ConnectionOptions {
@@ -16,7 +19,7 @@ export interface ConnectionOptions {
   readonly random: RetryOptions["random"];
 }
 
-/** The way to the service: one client, replaced when nobody answers on its connection. */
+/** The connection to the service: one client, replaced when its connection gets no answers. */
 export class Connection {
   readonly #book: Book;
   readonly #options: ConnectionOptions;
@@ -33,18 +36,18 @@ export class Connection {
     return this.#client;
   }
 
-  /** Calls under way end as they would; the next begin on a new connection. */
+  /** Calls in progress end normally; the next calls use a new connection. */
   renew(): void {
     this.#client?.close();
     this.#client = undefined;
   }
 
-  /** Nothing of it is left when the calls under way have ended. */
+  /** All resources are freed when the calls in progress have ended. */
   close(): void {
     this.renew();
   }
 
-  /** A row of failures without an end of its own: only the writer's end ends it. */
+  /** Failures in a row have no limit of time here: only the writer's end stops the retries. */
   retries(stream: "events" | "messages"): Retries {
     const book = this.#book;
     const { wait = lingering(book), random } = this.#options;

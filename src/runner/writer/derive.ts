@@ -1,15 +1,19 @@
 /**
- * Derives messages from events without holding up whoever emits them. To derive is to parse, which is
- * microseconds for a token and milliseconds for a snapshot of a megabyte: small events are derived
- * from at once, and from a large one on, all wait for a later turn, in their order. What waits is
- * bounded: an agent that emits so much without ever letting go of its turn pays for it in that turn.
+ * Derives messages from events without delaying the agent. Deriving means parsing, which takes
+ * microseconds for a token and milliseconds for a snapshot of a megabyte. So small events are
+ * parsed at once. After a large event, all events wait for a later turn, in their order. The
+ * waiting text is bounded: an agent that emits more without ever yielding its turn pays for the
+ * parsing in that turn.
  */
 import type { Book } from "./book.ts";
 import type { MessageDeriver } from "../derive/derive.ts";
 
-/** Of what is parsed within a call of `event`, in UTF-16 units: about 25 µs (Node 24, a loaded 2-core machine). */
+/**
+ * Text that is parsed within a call of `event`, in UTF-16 units: about 25 µs (Node 24, a loaded
+ * 2-core machine).
+ */
 const AT_ONCE_UNITS_MAX = 4_096;
-/** Parsed in one turn of the event loop, at least one event. */
+/** Text that is parsed in one turn of the event loop; at least one event. */
 const SLICE_UNITS = 32_768;
 const WAITING_UNITS_MAX = 8 * 1024 * 1024;
 
@@ -41,7 +45,7 @@ export class BackgroundDeriver {
     else this.#schedule();
   }
 
-  /** Derives from all that waits, now. */
+  /** Derives from all waiting events now. */
   settle(): void {
     this.#slice(Number.POSITIVE_INFINITY);
   }

@@ -1,6 +1,6 @@
 /**
- * Sends the events of one lane after the other: by a stream, which is opened when there is something
- * to send and opened again after it broke, or by unary rows where the service has no stream.
+ * Sends the events of one lane after the other: by a stream, or by unary rows where the service has
+ * no stream. A stream is opened when there is something to send, and opened again after it broke.
  */
 import type { Book } from "./book.ts";
 import { asRpcFailure, type RpcFailure } from "../failure.ts";
@@ -13,7 +13,7 @@ import { type UnaryOptions, UnaryRows } from "./unary.ts";
 
 export interface EventSenderOptions extends EventStreamOptions, UnaryOptions {
   readonly transport: "auto" | "stream" | "unary";
-  /** By the caller, and not by the service. */
+  /** True: the caller chose the epoch, and not the service. */
   readonly epochGiven: boolean;
 }
 
@@ -23,7 +23,7 @@ export class EventSender {
   readonly #options: EventSenderOptions;
   readonly #retries: Retries;
   #replaced = 0;
-  /** Opens that broke before they were answered: each may still reach the service. */
+  /** Opens that broke before their answer: each may still reach the service. */
   #unanswered = 0;
   #unauthenticated = 0;
 
@@ -52,7 +52,7 @@ export class EventSender {
     }
   }
 
-  /** A message waits for the epoch, too, which only a stream tells. */
+  /** A message also waits for the epoch, which only a stream learns. */
   #hasWork({ events, messages, epoch }: Lane): boolean {
     if (events.length > 0) return true;
     return messages.length > 0 && epoch === undefined && !this.#book.isUnary;
@@ -84,11 +84,13 @@ export class EventSender {
     this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
     if (
       failure.reason === "STALE_EPOCH" &&
-      !lane.isLeft && // Whoever has a higher one may have begun after the process that left it.
+      // A writer with a higher epoch may have begun after the process that left the lane.
+      !lane.isLeft &&
       lane.epoch === undefined &&
       lane.proposed !== undefined
     ) {
-      lane.proposed = undefined; // The session has seen a higher one: the service knows which is next.
+      // The session has seen a higher epoch: the service assigns the next one.
+      lane.proposed = undefined;
       return;
     }
     const mayBeOurs = this.#unanswered > 0;

@@ -1,5 +1,5 @@
 /**
- * What a failure means for whoever pushes. Pure.
+ * The meaning of a failure for the writer, with pure functions.
  *
  *   again    it may pass: the same is sent again, later
  *   renew    the token was not accepted: the same at once, with a new one
@@ -13,24 +13,27 @@ import type { RpcCode, RpcFailure } from "../failure.ts";
 type StreamFate = "again" | "renew" | "unary" | "fenced" | "ended";
 type RecordFate = "again" | "renew" | "refused" | "fenced" | "ended";
 
-/** Streams of one epoch that were replaced in a row before it is believed that somebody else is there. */
+/** The number of replaced streams of one epoch in a row that proves another writer. */
 export const REPLACED_MAX = 3;
 
-/** How often in a row this has happened, this time counted. */
+/** How many times in a row this has happened, this time included. */
 export interface InARow {
   readonly replaced: number;
   readonly unauthenticated: number;
 }
 
-/** Of a stream that ended. `epochGiven`: the caller chose the epoch, so somebody else may have it too. */
+/**
+ * For a stream that ended. `epochGiven`: the caller chose the epoch, so another writer may use it
+ * too.
+ */
 export function fateOfStream(
   failure: RpcFailure,
   { epochGiven, replaced, unauthenticated }: InARow & { readonly epochGiven: boolean },
 ): StreamFate {
   const { code, reason } = failure;
   if (code === "UNIMPLEMENTED") return "unary";
-  // Our own call of before may have reached the service after this one. Nobody else is told the epoch
-  // that the service gave us, so only one that keeps being replaced has a rival.
+  // Our own earlier call may have reached the service after this one. No other writer is told the
+  // epoch that the service gave us, so only repeated replacements prove a rival.
   if (reason === "STREAM_REPLACED")
     return epochGiven || replaced >= REPLACED_MAX ? "fenced" : "again";
   if (code === "UNAUTHENTICATED") return unauthenticated > 1 ? "again" : "renew";
@@ -45,7 +48,7 @@ export function fateOfRecord(
   { unauthenticated, stream }: InARow & { readonly stream: "events" | "messages" },
 ): RecordFate {
   const { code, violations } = failure;
-  // A runner's token may push every type of message but one, that of the user; events, all or none.
+  // A runner's token may push every type of message except that of the user; events, all or none.
   if (code === "PERMISSION_DENIED" && stream === "messages") return "refused";
   if (code === "INVALID_ARGUMENT")
     return violations.some(({ field }) => field === "session_id") ? "ended" : "refused";
@@ -54,7 +57,7 @@ export function fateOfRecord(
   return fateOfWriter(failure) ?? "again";
 }
 
-/** UNKNOWN and INTERNAL are none of them: proxies and resets of HTTP/2 speak like that, and they pass. */
+/** UNKNOWN and INTERNAL are absent: proxies and resets of HTTP/2 cause them, and they pass. */
 const ENDING_CODES: ReadonlySet<RpcCode> = new Set([
   "NOT_FOUND",
   "PERMISSION_DENIED",
@@ -63,16 +66,19 @@ const ENDING_CODES: ReadonlySet<RpcCode> = new Set([
   "UNIMPLEMENTED",
 ]);
 
-/** What is not about one record, and does not pass by waiting; undefined: it may pass. */
+/**
+ * Failures that concern the whole writer, and do not pass with time; undefined: the failure may
+ * pass.
+ */
 function fateOfWriter({ code, reason }: RpcFailure): "fenced" | "ended" | undefined {
   if (reason === "STALE_EPOCH") return "fenced";
   return reason === "SESSION_FULL" || ENDING_CODES.has(code) ? "ended" : undefined;
 }
 
-/** The service's own limit on a payload, or that of the transport on a message. */
+/** The service's own limit of a payload, or the transport's limit of a message. */
 function isTooLarge({ code, reason, retryAfterMs, message }: RpcFailure): boolean {
   if (code !== "RESOURCE_EXHAUSTED") return false;
   if (reason === "PAYLOAD_TOO_LARGE" || reason === "REQUEST_TOO_LARGE") return true;
-  // grpc servers of any language refuse a large message by RESOURCE_EXHAUSTED, with no reason.
+  // gRPC servers of any language refuse a large message with RESOURCE_EXHAUSTED, without a reason.
   return reason === undefined && retryAfterMs === undefined && /larger than max/i.test(message);
 }

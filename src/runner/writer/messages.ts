@@ -1,7 +1,7 @@
 /**
- * The conversation, message by message: the next is pushed when the one before it is committed or
- * refused for good, because calls that are under way together arrive in any order. Each has a key, so
- * one whose answer was lost is pushed again without being doubled.
+ * Sends the conversation message by message. The next one is pushed when the one before it is
+ * committed or finally refused, because concurrent calls arrive in any order. Each message has a
+ * key, so a message whose answer was lost is pushed again without a duplicate.
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { PushSessionMessageRequestSchema } from "../../../gen/ambient/v1/messages_pb.ts";
@@ -27,7 +27,7 @@ export async function sendMessages(
   while (!book.hasEnded) {
     const { lane } = book;
     const record = lane.messages.at(lane.messages.frontNumber);
-    // Without its epoch a message could not be fenced; the stream of events learns it.
+    // A message without an epoch could not be fenced; the stream of events learns the epoch.
     const isReady = book.isUnary || lane.epoch !== undefined;
     if (record === undefined || !isReady) {
       await book.messageBell.wait();

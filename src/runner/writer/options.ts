@@ -49,11 +49,11 @@ const TEXT_BYTES = 10_240;
 const TEXT_BYTES_MAX = 65_536;
 const TIMEOUT_MS = 10_000;
 const PROGRESS_TIMEOUT_MS = 15_000;
-/** setTimeout knows no longer ones. */
+/** setTimeout accepts no longer times. */
 export const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 const EPOCH_MAX = 2n ** 63n - 1n;
 
-/** Throws when one makes no sense: that is the programmer's to know, before the agent runs. */
+/** Throws for an invalid option: a programmer must learn of it before the agent runs. */
 export function checkedOptions(options: SessionWriterOptions): CheckedOptions {
   checkKinds(options);
   const { address, sessionId, epoch, compression = {}, spool = {} } = options;
@@ -91,7 +91,7 @@ export function checkedOptions(options: SessionWriterOptions): CheckedOptions {
     onProblem: options.onProblem,
     openTimeoutMs: timeout("openTimeoutMs", options.openTimeoutMs ?? TIMEOUT_MS),
     callTimeoutMs: timeout("callTimeoutMs", options.callTimeoutMs ?? TIMEOUT_MS),
-    // A row that is still open is not acknowledged, and that is no silence.
+    // A row that is still open is not acknowledged, and that does not count as silence.
     progressTimeoutMs:
       maxAgeMs + timeout("progressTimeoutMs", options.progressTimeoutMs ?? PROGRESS_TIMEOUT_MS),
     idleTimeoutMs: timeout("idleTimeoutMs", options.idleTimeoutMs ?? TIMEOUT_MS),
@@ -122,7 +122,7 @@ const KNOWN: Readonly<Record<keyof SessionWriterOptions, true>> = {
   random: true,
 };
 
-/** What a program without types may have passed. */
+/** Checks the types, which a program without types may get wrong. */
 function checkKinds(options: SessionWriterOptions): void {
   checkObject("options", options, Object.keys(KNOWN));
   const { compression, spool } = options;
@@ -130,7 +130,7 @@ function checkKinds(options: SessionWriterOptions): void {
   checkSessionId(options.sessionId);
   checkToken(options.token);
   checkTls(options.tls);
-  credentialsOf(options.tls); // What is no PEM is to be said now, and not when the first event goes.
+  credentialsOf(options.tls); // Invalid PEM is reported now, and not with the first event.
   checkOneOf("messages", options.messages, ["derive", "manual"]);
   checkType("lifecycleMessages", options.lifecycleMessages, "boolean");
   checkType("epoch", options.epoch, "bigint");

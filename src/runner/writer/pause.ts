@@ -1,6 +1,6 @@
 import { setTimeout as timeout } from "node:timers/promises";
 
-/** Resolves after a while, and at once when the signal aborts. */
+/** Resolves after `ms`, or at once when the signal aborts. */
 export async function delay(
   ms: number,
   signal: AbortSignal,
@@ -9,6 +9,6 @@ export async function delay(
   try {
     await timeout(ms, undefined, { signal, ref: keepsAlive });
   } catch {
-    // Aborted.
+    // The signal was aborted.
   }
 }

@@ -8,10 +8,10 @@ import { fateOfRecord } from "./fate.ts";
 export type Pushed<T> =
   | { readonly kind: "committed"; readonly answer: T }
   | { readonly kind: "refused" | "fenced" | "ended"; readonly failure: RpcFailure }
-  /** The writer was closed in the meantime; what became of the record is not known. */
+  /** The writer was closed meanwhile; the outcome of the record is unknown. */
   | { readonly kind: "stopped" };
 
-/** Unary pushes one after the other, each repeated until its fate is known. */
+/** Unary pushes one after the other; each is repeated until its outcome is known. */
 export class Pusher {
   readonly #book: Book;
   readonly #connection: Connection;
@@ -33,7 +33,7 @@ export class Pusher {
         this.#answered();
         return { kind: "committed", answer };
       } catch (error) {
-        if (this.#book.hasEnded) break; // It was cut by that, which is no news to anybody.
+        if (this.#book.hasEnded) break; // The close cut this call, so the failure is not reported.
         const failure = asRpcFailure(error);
         this.#unauthenticated += failure.code === "UNAUTHENTICATED" ? 1 : 0;
         const unauthenticated = this.#unauthenticated;
@@ -56,7 +56,7 @@ export class Pusher {
 
   async #pauseAfter(failure: RpcFailure): Promise<void> {
     if (failure.code === "DEADLINE_EXCEEDED") this.#connection.renew();
-    // Rejects when the writer ends, which the loop above sees for itself.
+    // Rejects when the writer ends, which the loop above checks itself.
     await this.#retries.pauseAfter(failure).catch(() => undefined);
   }
 }

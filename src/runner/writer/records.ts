@@ -1,13 +1,13 @@
 /**
- * What a caller gives, as the spool keeps it. Throws what is wrong with it: a message that could not
- * even be encoded would be pushed again and again, and hold up those behind it.
+ * Converts a caller's values to the records of the spool. Throws for an invalid value: a message
+ * that cannot be encoded would be pushed again and again, and block the messages after it.
  */
 import { isDate } from "node:util/types";
 import type { MessageRecord } from "../spool/spool.ts";
 import type { Sender } from "../rows.ts";
 import type { WriterMessage } from "./types.ts";
 
-/** A request has at most 4 MiB, and a payload is not all of it. */
+/** A request has at most 4 MiB, and the payload is only a part of it. */
 const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;
 const UNIT_BYTES_MAX = 3;
 const MICROS_PER_MS = 1_000n;
@@ -32,14 +32,17 @@ function printed(value: unknown): string {
   const text: unknown = typeof value === "string" ? value : JSON.stringify(value);
   if (typeof text !== "string") throw new TypeError("it has no JSON");
   const mayBeLarge = text.length * UNIT_BYTES_MAX > PAYLOAD_BYTES_MAX;
-  const isLarge = text.length > PAYLOAD_BYTES_MAX; // A text of 100 MiB takes long to be measured.
+  const isLarge = text.length > PAYLOAD_BYTES_MAX; // Measuring a text of 100 MiB takes long.
   if (isLarge || (mayBeLarge && Buffer.byteLength(text) > PAYLOAD_BYTES_MAX)) {
     throw new RangeError(`a payload has at most ${PAYLOAD_BYTES_MAX} bytes`);
   }
   return text;
 }
 
-/** Half of a surrogate pair has no UTF-8; in JSON it has another spelling, which is the same string. */
+/**
+ * Half of a surrogate pair has no UTF-8 form; JSON has an escape for it, which gives the same
+ * string.
+ */
 function withEscapedHalves(json: string): string {
   return json.replaceAll(/\p{Surrogate}/gu, (half) => `\\u${half.charCodeAt(0).toString(16)}`);
 }
@@ -50,7 +53,7 @@ function textField(name: string, value: unknown, fallback?: string): string {
   return text;
 }
 
-/** A Date and nothing else: a number would not say of what, nor a text of which zone. */
+/** Only a Date: a number would not state its unit, and a text not its time zone. */
 function microsOf(sentAt: unknown): bigint | undefined {
   if (sentAt === undefined) return undefined;
   if (!isDate(sentAt)) throw new TypeError("sentAt must be a Date");

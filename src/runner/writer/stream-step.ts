@@ -1,5 +1,5 @@
 /**
- * What a stream of events does next, decided from what is known of it; stream.ts does it.
+ * Decides the next step of a stream of events from its state; stream.ts carries it out.
  *
  *              ┌─────────── a frame is due ───────────┐
  *              ▼                                      │
@@ -8,8 +8,8 @@
  *                                       stalled: nothing acknowledged ◄────┘         ▼
  *                                                                    done, idle: nothing waits
  *
- * The first event after a pause leaves at once. Those that follow within COALESCE_MS share a frame,
- * because tokens come one by one and a frame has a price of its own at both ends.
+ * The first event after a pause is sent at once. Events that follow within COALESCE_MS share a
+ * frame, because tokens come one by one and each frame has a cost at both ends.
  */
 export interface StreamView {
   /** Events that are in the spool and were not sent on this stream. */
@@ -17,18 +17,20 @@ export interface StreamView {
   /** Events that were sent and are not settled, and the bytes of their payloads. */
   readonly unacknowledgedEvents: number;
   readonly unacknowledgedBytes: number;
-  /** From Opened: above it the service stops reading. */
+  /** The limit from Opened: above it the service stops reading. */
   readonly unacknowledgedBytesMax: number;
-  /** The transport has said that it has enough. */
+  /** True when the transport is full. */
   readonly isBlocked: boolean;
-  /** Somebody waits for what is sent to be committed, and the service was not told yet. */
+  /**
+   * A caller waits for a commit of the sent events, and the service was not asked for a flush yet.
+   */
   readonly wantsFlush: boolean;
-  /** Nothing will be added: of a lane of an earlier process. */
+  /** True for the lane of an earlier process: no event will be added. */
   readonly isLeft: boolean;
   readonly sinceSentMs: number;
-  /** Since something was acknowledged, or since there is something to acknowledge. */
+  /** The time since the last acknowledgement, or since there is something to acknowledge. */
   readonly sinceProgressMs: number;
-  /** Since anything happened at all. */
+  /** The time since the last activity of any kind. */
   readonly sinceActiveMs: number;
 }
 
@@ -39,15 +41,17 @@ export interface StreamLimits {
 
 export type StreamStep =
   | { readonly kind: "send" | "flush" | "stalled" | "done" | "idle" }
-  /** Until then nothing that comes changes anything. */
+  /** Until then no event changes the decision. */
   | { readonly kind: "coalesce"; readonly forMs: number }
-  /** Until something comes, but no longer. */
+  /** Until something happens, but no longer. */
   | { readonly kind: "wait"; readonly forMs: number };
 
-/** Of one frame. Well below the 4 MiB that a request may have, with one event more than fits. */
+/**
+ * The limit of one frame. Well below the 4 MiB of a request, because the last event may exceed it.
+ */
 export const FRAME_BYTES_MAX = 256 * 1024;
 export const FRAME_EVENTS_MAX = 512;
-/** Not felt by a watcher, and a hundred frames a second at most. */
+/** Not noticeable for a watcher, and at most a hundred frames per second. */
 export const COALESCE_MS = 10;
 
 export function nextStep(view: StreamView, limits: StreamLimits): StreamStep {
@@ -70,7 +74,7 @@ export function nextStep(view: StreamView, limits: StreamLimits): StreamStep {
   return idleMs <= 0 ? { kind: "idle" } : { kind: "wait", forMs: idleMs };
 }
 
-/** One event may always be under way, whatever its size. */
+/** One event may always be sent, with any size. */
 function isFull({ unacknowledgedBytes, unacknowledgedBytesMax }: StreamView): boolean {
   return unacknowledgedBytes > 0 && unacknowledgedBytes >= unacknowledgedBytesMax;
 }

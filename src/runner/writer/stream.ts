@@ -1,9 +1,9 @@
 /**
- * One call of PushSessionEvents for one lane, from Open to its end. It sends what the lane holds and
- * settles what the service acknowledges; what it does next is decided in stream-step.ts.
+ * One call of PushSessionEvents for one lane, from Open to its end. It sends the events of the lane
+ * and settles the acknowledged ones; stream-step.ts decides the next step.
  *
- * Two loops: this one sends, another reads frames and rings. The service is told nothing twice that it
- * has committed: Opened says how far it got, and sending begins after that.
+ * There are two loops: this one sends, another reads frames and rings. No committed event is sent
+ * again: Opened states the last committed number, and sending begins after it.
  */
 import {
   type Committed,
@@ -39,7 +39,10 @@ export interface EventStreamOptions {
   readonly idleTimeoutMs: number;
 }
 
-/** done, idle: there is nothing to send, or the writer has ended; the lane may get more, on a stream of its own then. */
+/**
+ * done, idle: there is nothing to send, or the writer has ended; a lane that gets more opens
+ * another stream.
+ */
 export type StreamEnd = "done" | "idle";
 
 type Frames = AsyncGenerator<PushSessionEventsResponse, void, undefined>;
@@ -48,28 +51,28 @@ type Call = Conversation<
   typeof PushSessionEventsResponseSchema
 >;
 
-/** For a service that ends its side after ours; then the call is cut. */
+/** The time for a service to end its side after ours; then the call is cut. */
 const GOODBYE_MS = 1_000;
 
 export class EventStream {
   readonly #book: Book;
   readonly #lane: Lane;
   readonly #options: EventStreamOptions;
-  /** Number in the lane of the last event that was sent on this stream. */
+  /** The number in the lane of the last event that was sent on this stream. */
   #sent = 0n;
   #unacknowledgedBytes = 0;
   #unacknowledgedBytesMax = 0;
   #isBlocked = false;
-  /** A flush was asked of the service when so much was sent. */
+  /** The last event before the newest requested flush. */
   #flushed = 0n;
   #sentMs: number;
   #progressMs: number;
   #over: { readonly failure: RpcFailure } | undefined;
-  /** The lane goes on without this stream: what still comes on it says nothing new. */
+  /** True: the lane continues without this stream, and later frames of it are ignored. */
   #isLeft = false;
-  /** Something was acknowledged, so the row of failures before this stream is over. */
+  /** True: something was acknowledged, so the failures before this stream no longer count. */
   hasProgressed = false;
-  /** The service has answered Open. */
+  /** True: the service has answered Open. */
   wasOpened = false;
 
   constructor(book: Book, lane: Lane, options: EventStreamOptions) {
@@ -110,7 +113,7 @@ export class EventStream {
     };
   }
 
-  /** The first frame, in time. */
+  /** Waits for the first frame, up to a limit. */
   async #opened(call: Call): Promise<Opened> {
     const { openTimeoutMs } = this.#options;
     const timer = setTimeout(() => {
@@ -133,9 +136,10 @@ export class EventStream {
     this.wasOpened = true;
     const lane = this.#lane;
     const settled = lane.events.frontNumber - 1n;
-    if (lane.base === undefined) lane.refusals = opened.refused; // Of others, who used the epoch before.
-    // Behind what it has acknowledged stands only a service that was restored from a backup: what it
-    // lost is lost, and its numbers go on from where they are.
+    // These refusals belong to earlier users of the epoch.
+    if (lane.base === undefined) lane.refusals = opened.refused;
+    // A service that lacks acknowledged events was restored from a backup. The lost events stay
+    // lost, and the numbers continue from the service's position.
     const lost = lane.base === undefined ? 0n : lane.base + settled - opened.lastClientSeq;
     const isBehind = lost > 0n;
     if (isBehind) {
@@ -144,11 +148,11 @@ export class EventStream {
     }
     const base = isBehind || lane.base === undefined ? opened.lastClientSeq - settled : lane.base;
     this.#book.opened(lane, opened.producerEpoch, base);
-    // A process that comes after this one must know under which epoch things were sent.
+    // A later process must know the epoch of the sent events.
     await this.#book.lanesWritten();
     this.#unacknowledgedBytesMax = Number(opened.maxUnacknowledgedBytes);
     const committed = opened.lastClientSeq - base;
-    // A left lane's process may have sent all of it.
+    // The process of a left lane may have sent all of it.
     if (lane.sent !== undefined && committed > lane.sent) throw taken();
     if (committed > settled) this.#settle(committed, Number(opened.refused - lane.refusals));
     this.#sent = lane.events.frontNumber - 1n;
@@ -235,8 +239,9 @@ export class EventStream {
   #refuse({ clientSeq, status }: Refused): void {
     const { base = 0n, events, refused } = this.#lane;
     const number = clientSeq - base;
-    if (number < events.frontNumber || number > this.#sent) return; // Of no event that waits for it.
-    if (refused.has(number)) return; // On the stream before this one, which broke.
+    // The refusal concerns no event that waits for it.
+    if (number < events.frontNumber || number > this.#sent) return;
+    if (refused.has(number)) return; // Reported on the previous stream, which broke.
     refused.add(number);
     this.#book.tell({
       kind: "refused",
@@ -249,11 +254,11 @@ export class EventStream {
   #committed({ lastClientSeq, lastSeq }: Committed): void {
     const { base = 0n, events, refused } = this.#lane;
     const number = lastClientSeq - base;
-    // Whatever came after it would be lost without a word.
+    // Later events would be lost silently.
     if (number > this.#sent)
       throw new RpcFailure("INTERNAL", "the service acknowledged what it was not sent");
     this.#book.lastSeq = lastSeq;
-    if (number < events.frontNumber) return; // No news, and so no progress.
+    if (number < events.frontNumber) return; // An old number is no progress.
     this.#settle(number, [...refused].filter((one) => one <= number).length);
   }
 
@@ -270,7 +275,7 @@ export class EventStream {
     this.#book.settleEvents(this.#lane, number, { refused });
   }
 
-  /** Of a stream that broke before it could say so. */
+  /** Reports refusals of a stream that broke before it could report them. */
   #tellRefusedUnseen(count: number): void {
     if (count <= 0) return;
     const message = "refused on a stream that broke before the reason came";
@@ -281,7 +286,7 @@ export class EventStream {
     const { events, isLeft } = this.#lane;
     const nowMs = this.#book.clock.monotonicMs();
     const settled = events.frontNumber - 1n;
-    // A lane that was given up in the meantime has nothing to send any more.
+    // A lane that was given up meanwhile has nothing left to send.
     if (this.#sent < settled) this.#sent = settled;
     return {
       unsentEvents: Number(events.lastNumber - this.#sent),
@@ -298,7 +303,9 @@ export class EventStream {
   }
 }
 
-/** Under our epoch somebody has numbered events that we have not sent: ours would pass for them. */
+/**
+ * Another writer has numbered events under our epoch: our events would count as duplicates of them.
+ */
 function taken(): RpcFailure {
   const reason = "STALE_EPOCH";
   return new RpcFailure("FAILED_PRECONDITION", "another writer uses this epoch", { reason });

@@ -1,8 +1,8 @@
-/** A plain stream of text, told as the events of one run. */
+/** A plain stream of text, as the events of one run. */
 import { textOf } from "../failure.ts";
 import type { TextOptions } from "./types.ts";
 
-/** The events; when the text breaks off, the last of them is a RUN_ERROR. */
+/** The events; when the text fails, the last event is a RUN_ERROR. */
 export async function* eventsOfText(
   stream: AsyncIterable<string>,
   options: TextOptions & { readonly threadId: string },
@@ -12,7 +12,7 @@ export async function* eventsOfText(
   yield { type: "RUN_STARTED", threadId, runId };
   yield { type: "TEXT_MESSAGE_START", messageId, role };
   try {
-    // An empty piece says nothing, and older AG-UI clients refuse it.
+    // An empty piece has no content, and older AG-UI clients refuse it.
     for await (const delta of stream) {
       if (delta !== "") yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta };
     }

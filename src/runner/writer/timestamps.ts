@@ -1,7 +1,7 @@
 const MICROS_PER_SECOND = 1_000_000n;
 const NANOS_PER_MICRO = 1_000;
 
-/** As google.protobuf.Timestamp has it; of times after 1970. */
+/** In the form of google.protobuf.Timestamp; for times after 1970. */
 export function timestampOf(micros: bigint): { readonly seconds: bigint; readonly nanos: number } {
   return {
     seconds: micros / MICROS_PER_SECOND,

@@ -1,7 +1,8 @@
 /**
- * Events as rows, for a service without PushSessionEvents: compressed here, and pushed one row after
- * the other. What upstream's runners send, a row with its count and its end, is among the fields; a
- * service that knows no more skips ours, and then a row whose answer was lost may be there twice.
+ * Events as rows, for a service without PushSessionEvents: compressed here, and pushed one row
+ * after the other. The fields include those that upstream's runners send, a row with its count and
+ * its end. A service that knows only those skips ours; then a row whose answer was lost may be
+ * stored twice.
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { PushSessionEventRequestSchema } from "../../../gen/ambient/v1/events_pb.ts";
@@ -39,7 +40,7 @@ export class UnaryRows {
   readonly #compressor: Compressor<NumberedEvent>;
   readonly #rows: Row[] = [];
   readonly #beganMs: number;
-  /** Number of the last event that the compressor was given. */
+  /** The number of the last event that the compressor got. */
   #taken: bigint;
 
   constructor(book: Book, lane: Lane, connection: Connection, options: UnaryOptions) {
@@ -53,7 +54,7 @@ export class UnaryRows {
     this.#beganMs = book.clock.monotonicMs();
   }
 
-  /** Resolves when a left lane has no event any more, and when the writer has ended. */
+  /** Resolves when a left lane has no more events, or when the writer has ended. */
   async run(): Promise<void> {
     const book = this.#book;
     book.activity = "unary";
@@ -69,7 +70,7 @@ export class UnaryRows {
     }
   }
 
-  /** Gives the compressor the next event; false when there is none. */
+  /** Passes the next event to the compressor; false when there is none. */
   #take(): boolean {
     const number = this.#taken + 1n;
     const record = this.#lane.events.at(number);
@@ -87,14 +88,15 @@ export class UnaryRows {
     return true;
   }
 
-  /** Where a process that ended had cut: its row may be stored, and has to be the same again. */
+  /** True where an ended process had cut: its row may be stored, and must be repeated unchanged. */
   #isCut(number: bigint): boolean {
     return this.#lane.isLeft && this.#lane.cut?.last === number;
   }
 
   #nowMs(): number {
     const isAgain = this.#lane.isLeft && this.#taken <= (this.#lane.cut?.last ?? 0n);
-    return isAgain ? this.#beganMs : this.#book.clock.monotonicMs(); // Age does not cut it again.
+    // Age must not cut the repeated row again.
+    return isAgain ? this.#beganMs : this.#book.clock.monotonicMs();
   }
 
   #flush(): boolean {
@@ -103,7 +105,7 @@ export class UnaryRows {
     return row !== undefined;
   }
 
-  /** Closes the open row when it is due, or asked for; false when there was nothing to close. */
+  /** Closes the open row when it is due, or on request; false when there was nothing to close. */
   #close(): boolean {
     const { dueAtMs } = this.#compressor;
     if (dueAtMs === undefined) return false;
@@ -143,7 +145,7 @@ export class UnaryRows {
     this.#book.lose(this.#lane, failure);
   }
 
-  /** Which of its events is at fault only the events by themselves can tell. */
+  /** Only single events can show which event of the row is at fault. */
   #refuse(row: Row, reason: ReturnType<typeof reasonOf>): void {
     if (row.eventCount > 1) {
       this.#rows.unshift(...this.#eachOf(row));
@@ -192,7 +194,7 @@ export class UnaryRows {
 
 const NO_TYPE = { reason: "INVALID_REQUEST", message: "it is no JSON object with a type" };
 
-/** Nearly all say it first, and then nothing has to be parsed. */
+/** Nearly all events have the type first, and then no parsing is needed. */
 const TYPE_FIRST = /^\{"type":"([A-Z0-9_]+)"/;
 
 function typeOf(payload: string): string {

@@ -1,13 +1,13 @@
 /**
- * Both streams of a session from one source, for a runner: what the agent emits goes in without ever
- * waiting, and is sent in the background until the service has it.
+ * Writes both streams of a session from one source, for a runner. The agent's records are taken
+ * without waiting, and sent in the background until the service has them.
  *
  *   event ──► print ──► spool ──► stream of events (or rows) ──► service
  *               └─────► derive ─► spool ──► messages, one by one ──► service
  *
- * The agent's turn pays for printing the object and for little else. Everything after that is two
- * loops (events.ts, messages.ts) over what the book holds (book.ts), each of which ends
- * only when the writer does.
+ * The agent's turn pays for printing the object and for little else. All later work is done by two
+ * loops (events.ts, messages.ts) over the records of the book (book.ts). Each loop ends only with
+ * the writer.
  */
 import { systemClock } from "../../base/clock.ts";
 import { Book } from "./book.ts";
@@ -35,8 +35,8 @@ const FLUSH_TIMEOUT_MS = 10_000;
 const INVALID = "INVALID_REQUEST";
 
 /**
- * Begins to write a session. Nothing is sent before there is something to send. Throws a RangeError or
- * TypeError when an option makes no sense; from then on nothing of it throws or rejects.
+ * Begins to write a session. Nothing is sent before the first record. Throws a RangeError or
+ * TypeError for an invalid option; after that, no method throws or rejects.
  */
 export function createSessionWriter(options: SessionWriterOptions): SessionWriter {
   return new Writer(checkedOptions(options));
@@ -47,9 +47,9 @@ class Writer implements SessionWriter {
   readonly #options: CheckedOptions;
   readonly #deriver: BackgroundDeriver | undefined;
   readonly #connection: Connection;
-  /** Resolves when it is known what an earlier process left. */
+  /** Resolves when the records of earlier processes are known. */
   readonly #ready = Promise.withResolvers<void>();
-  /** Resolves when no loop of it runs. */
+  /** Resolves when no loop runs. */
   readonly #running: Promise<unknown>;
   #closing: Promise<CloseResult> | undefined;
 
@@ -62,7 +62,7 @@ class Writer implements SessionWriter {
         ? new BackgroundDeriver(new MessageDeriver({ lifecycle }), this.#book)
         : undefined;
     this.#connection = new Connection(this.#book, options);
-    // A defect in here must not become an unhandled rejection, which ends the agent's process.
+    // A defect here must not become an unhandled rejection, which would end the agent's process.
     this.#running = this.#run().catch((error: unknown) =>
       this.#book.endWith("ended", asRpcFailure(error)),
     );
@@ -81,7 +81,7 @@ class Writer implements SessionWriter {
     }
     const atMicros = this.#book.clock.nowMicros();
     this.#book.event(payload, atMicros);
-    // Also of one that is refused or dropped: the conversation is told as long as there is room.
+    // Also for a refused or dropped event: messages are derived as long as there is room.
     if (!this.#book.hasEnded) this.#deriver?.next(payload, atMicros);
   }
 
@@ -95,7 +95,7 @@ class Writer implements SessionWriter {
     this.#book.message(record, this.#book.clock.nowMicros());
   }
 
-  /** What the agent's own code throws (a getter, a toJSON) is not to disturb its run either. */
+  /** Errors in the agent's own code (a getter, a toJSON) must not disturb its run either. */
   #refuse(stream: "events" | "messages", error: unknown): void {
     this.#book.refuse(stream, { reason: INVALID, message: textOf(error) });
   }
@@ -154,7 +154,7 @@ class Writer implements SessionWriter {
 
 type FlushOptions = { readonly timeoutMs?: number } | undefined;
 
-/** What is no number of milliseconds is not given, and no time at all is none; neither throws. */
+/** An invalid number counts as absent, and absent options as no timeout; neither throws. */
 function flushTimeoutMs(options: FlushOptions): number {
   const timeoutMs: unknown = options?.timeoutMs;
   if (typeof timeoutMs !== "number" || Number.isNaN(timeoutMs)) return FLUSH_TIMEOUT_MS;
