@@ -5,15 +5,15 @@
  */
 
 /**
- * untrusted    the service's certificate is of no authority that is trusted here
- * out_of_date  it is over, or not valid yet
- * other_name   it is for another host
- * asks         the service asks for a certificate of the client's own
- * refuses      it does not accept the one that it got
- * no_tls       it answers without TLS
- * no_grpc      it answers, but speaks no HTTP/2: another port of the service, for example
- * nobody       nothing listens there
- * closed       it hung up before a word of HTTP/2, and did not say why
+ *   untrusted    the service's certificate is of no authority that is trusted here
+ *   out_of_date  the certificate has expired, or is not valid yet
+ *   other_name   the certificate is for another host
+ *   asks         the service requires a certificate of the client
+ *   refuses      the service does not accept the client's certificate
+ *   no_tls       the service answers without TLS
+ *   no_grpc      a server answers, but without HTTP/2: another port of the service, for example
+ *   nobody       no program listens there
+ *   closed       the server closed the connection before any HTTP/2, without a reason
  */
 export type NoConnection =
   | "untrusted"
@@ -39,7 +39,9 @@ const SAYS: Readonly<Record<NoConnection, string>> = {
     "the service hung up at once, as one does that expects TLS, or another certificate of the client",
 };
 
-/** As Node 24 (OpenSSL 3) and grpc-js 1.14 say it; test/e2e/runner-doors.test.ts has them say it. */
+/**
+ * The texts of Node 24 (OpenSSL 3) and grpc-js 1.14; test/e2e/runner-doors.test.ts provokes them.
+ */
 const SIGNS: readonly (readonly [RegExp, NoConnection])[] = [
   [/unable to (?:verify|get)|self[- ]signed/i, "untrusted"],
   [/certificate (?:has expired|is not yet valid)/i, "out_of_date"],
@@ -54,7 +56,7 @@ const SIGNS: readonly (readonly [RegExp, NoConnection])[] = [
 
 const NONE = "No connection established";
 
-/** Undefined: there was one, or what is wrong needs no other words (ETIMEDOUT). */
+/** Undefined: there was a connection, or the failure needs no other words (ETIMEDOUT). */
 export function noConnectionOf({ cause }: Error): NoConnection | undefined {
   const isGrpcs = cause instanceof Error && "details" in cause;
   return isGrpcs && typeof cause.details === "string" ? kindOf(cause.details) : undefined;
@@ -65,9 +67,11 @@ function kindOf(details: string): NoConnection | undefined {
   return SIGNS.find(([sign]) => sign.test(details))?.[1];
 }
 
-/** One line for people; what is of no connection comes back as it is, but for an empty note. */
+/**
+ * One line for people; a text about something else is returned unchanged, without an empty note.
+ */
 export function connectionText(details: string): string {
-  // grpc-js says why no address could be resolved, also when one could.
+  // grpc-js reports why no address could be resolved, also when one could be.
   const said = details.replace(/\.?\s*Resolution note:\s*$/, "");
   const kind = kindOf(said);
   if (kind === undefined) return said;

@@ -6,9 +6,9 @@
  *
  *   START, CHUNK ──► open ──► fragments gather, each construct by itself ──► END ──► message
  *                      │
- *                      ├── a chunk run ends by what is no chunk of it; in lanes, as the protocol has it
+ *                      ├── a chunk run ends with the next event that is not a chunk of it; in lanes
  *                      ├── RUN_FINISHED, which leaves nothing open: as by its END
- *                      ├── RUN_ERROR, RUN_STARTED of the next run: what was said is told, a tool call
+ *                      ├── RUN_ERROR, RUN_STARTED of the next run: an open text is sent; an open tool call
  *                      │   that was being written is not
  *                      └── too much is open (open-constructs.ts): the oldest as by its END
  *

@@ -4,7 +4,7 @@
  * and a stream for the line with its epoch.
  *
  *   changed() ──► one writing loop: epochs, then new records, then the settled numbers
- *                   └── file twice as large as after its start ──► waiting records into a new file
+ *                   └── file twice as large as after its last rewrite ──► waiting records into a new file
  *
  * The loop reads the lanes at the time of the write: a record that is settled by then is never
  * written, and this file holds no copy. A full or missing disk ends the file, and not the writer.

@@ -63,7 +63,7 @@ export class EventStream {
   #unacknowledgedBytes = 0;
   #unacknowledgedBytesMax = 0;
   #isBlocked = false;
-  /** The last event before the newest requested flush. */
+  /** The value of `#sent` at the newest request for a flush. */
   #flushed = 0n;
   #sentMs: number;
   #progressMs: number;

@@ -154,7 +154,7 @@ class Writer implements SessionWriter {
 
 type FlushOptions = { readonly timeoutMs?: number } | undefined;
 
-/** An invalid number counts as absent, and absent options as no timeout; neither throws. */
+/** An invalid or absent number means the default; the function never throws. */
 function flushTimeoutMs(options: FlushOptions): number {
   const timeoutMs: unknown = options?.timeoutMs;
   if (typeof timeoutMs !== "number" || Number.isNaN(timeoutMs)) return FLUSH_TIMEOUT_MS;
