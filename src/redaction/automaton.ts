@@ -1,8 +1,8 @@
 /**
- * All prefixes at once: a table that says, for each state and each character, the next state, and for
- * some states which prefixes are complete there. A state is what the last characters may be the
- * beginning of, and whether a word goes on, so a character costs one look into the table, whatever
- * came before. It is made once, when the service starts.
+ * Finds all prefixes at once: a table gives, for each state and each character, the next state, and
+ * for some states the prefixes that are complete there. A state stands for the prefixes that the
+ * last characters may begin, and for whether a word continues. So a character costs one look-up in
+ * the table, after any text. The table is made once, when the service starts.
  */
 import { type CharClass, charClassOf } from "./char-class.ts";
 import type { Part, Secret } from "./patterns.ts";
@@ -23,13 +23,13 @@ export interface CompiledSecret {
 
 /** A state is the number of its row in the table, times the width of a row. */
 export interface Automaton {
-  /** By state and column: the next state, or where a secret may begin the complement of it. */
+  /** By state and column: the next state, or its complement where a secret may begin. */
   readonly next: Int32Array;
-  /** Of each unit its column. */
+  /** The column of each unit. */
   readonly columns: Uint8Array;
   /** The secrets that may begin where a state is entered, one each. */
   readonly begins: ReadonlyMap<number, readonly CompiledSecret[]>;
-  /** States in which no prefix is under way, and no escape. */
+  /** States with no prefix in progress, and no escape. */
   readonly rests: ReadonlySet<number>;
 }
 
@@ -77,7 +77,9 @@ export function compile(secrets: readonly Secret[]): Automaton {
   return { next: Int32Array.from(entered), columns, begins, rests };
 }
 
-/** Else a candidate could outlive an older one of its secret, and only the older one is kept. */
+/**
+ * Otherwise a candidate could outlive an older one of its secret, and only the older one is kept.
+ */
 function assertOneEnds({ kind, prefixes, parts }: Secret): void {
   const dashes = "-".repeat(parts.at(-1)?.endsAtDashes ?? 0);
   if (!prefixes.every((prefix) => prefix.endsWith(dashes)))
@@ -92,14 +94,14 @@ interface Word {
 
 interface Words {
   readonly words: readonly Word[];
-  /** By their first character. */
+  /** Keyed by their first character. */
   readonly beginning: ReadonlyMap<string, readonly (readonly [index: number, word: Word])[]>;
 }
 
 const NO_WORDS: readonly never[] = [];
 
 interface State {
-  /** Words that have begun, and how much of each has come. */
+  /** Words that have begun, and the number of their units so far. */
   readonly partial: readonly (readonly [word: number, units: number])[];
   /** Secrets with a word that ends here. */
   readonly complete: readonly number[];
@@ -125,7 +127,7 @@ function after({ partial, before }: State, character: string, { words, beginning
   };
 }
 
-/** In JSON inside JSON a line begins behind `\n`, whose letter is none of the word's. */
+/** In JSON inside JSON a line begins after `\n`, whose letter does not belong to the word. */
 function kindOf(character: string, before: State["before"]): State["before"] {
   if (character === "\\" && before !== "backslash") return "backslash";
   return before !== "backslash" && /^[A-Za-z0-9]$/.test(character) ? "word" : "other";
@@ -133,7 +135,10 @@ function kindOf(character: string, before: State["before"]): State["before"] {
 
 const ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/** Characters that mean the same share a column: those of no prefix, and of them the word's. */
+/**
+ * Characters with the same meaning share a column: those of no prefix, split into word characters
+ * and others.
+ */
 function columnsOf(words: readonly Word[]) {
   const own = [...new Set([...words.flatMap(({ text }) => text.split("")), "\\"])];
   const used = new Set(own);

@@ -1,9 +1,9 @@
-/** Which ASCII characters are in a class, by their codes. */
+/** The ASCII characters of a class, by their codes. */
 export type CharClass = Uint8Array;
 
 const ASCII = 128;
 
-/** Reads what stands between the brackets of a class; undefined where that is nothing sensible. */
+/** Parses the text between the brackets of a class; undefined when it is invalid. */
 export function charClassOf(characters: string): CharClass | undefined {
   const units = unitsOf(characters);
   if (units === undefined) return undefined;
@@ -27,14 +27,14 @@ interface Unit {
   readonly isEscaped: boolean;
 }
 
-/** A backslash takes the character behind it for itself. */
+/** A backslash makes the next character literal. */
 function unitsOf(characters: string): readonly Unit[] | undefined {
   const units: Unit[] = [];
   for (let at = 0; at < characters.length; at += 1) {
     const isEscaped = characters.charAt(at) === "\\";
     if (isEscaped) at += 1;
     const code = characters.charCodeAt(at);
-    if (!(code < ASCII)) return undefined; // NaN where nothing is behind the backslash.
+    if (!(code < ASCII)) return undefined; // NaN when no character follows the backslash.
     units.push({ code, isEscaped });
   }
   return units;

@@ -1,4 +1,4 @@
-/** What REDACTION_PATTERNS and REDACTION_KEYS say, and what is wrong with them, part by part. */
+/** Parses REDACTION_PATTERNS and REDACTION_KEYS, and reports their errors, part by part. */
 import { protocolNames } from "../agui/fields.ts";
 import { charClassOf, isIn } from "./char-class.ts";
 import { plainName } from "./keys.ts";
@@ -24,11 +24,11 @@ export function redactionOptions(settings: RedactionSettings): RedactionOptions 
   return { secrets: [...BUILT_IN, ...secrets], keys: namesIn(settings.redactionKeys) };
 }
 
-/** Nothing when the settings can be taken as they are. */
+/** Empty when the settings are valid. */
 export function redactionProblems(settings: RedactionSettings): readonly string[] {
   const { redaction, redactionPatterns, redactionKeys } = settings;
   const isAsked = redactionPatterns !== undefined || redactionKeys !== undefined;
-  // Who lists secrets and sees no complaint takes them for masked.
+  // An operator who lists secrets and sees no error would believe that they are masked.
   const alone = redaction === "off" && isAsked;
   return [
     ...(alone ? ["REDACTION: expected on, because what to redact is set; got off"] : []),
@@ -49,7 +49,7 @@ function patternProblems(text = ""): readonly string[] {
   });
 }
 
-/** `kind=prefix[characters]{least}`; the answer is what was expected where it is something else. */
+/** `kind=prefix[characters]{least}`; for another form the result is the expected form. */
 function readPattern(text: string): Secret | string {
   const equals = text.indexOf("=");
   const kind = text.slice(0, Math.max(0, equals));
@@ -93,7 +93,7 @@ function keyProblems(text: string | undefined): readonly string[] {
     );
 }
 
-/** Of JSON Patch, and of the grouped form. */
+/** The names of JSON Patch, and of the grouped form. */
 const PATCH_NAMES = ["op", "path", "from", "value", "accumulated_content", "fragment_count"].concat(
   "end_event",
 );

@@ -1,14 +1,14 @@
 /**
- * The strings of a JSON text, one after the other, its keys too: each is a text of its own, but for
- * what is between a name and its value. Nothing but the characters of strings is touched. Text that
- * is no JSON comes through with no harm but to itself; who reads it as JSON refuses it as before.
+ * Masks the strings of a JSON text, one after the other, with the keys. Each string is a text of
+ * its own, except the part between a name and its value. Only characters of strings are changed. A
+ * text that is not JSON may be garbled, and its JSON parser refuses it as before.
  */
 import { applyEdits, type Edit } from "../agui/edits.ts";
 import type { Span } from "../agui/spans.ts";
 import { maskSpelled } from "./masking.ts";
 import type { TextScan } from "./text-scan.ts";
 
-/** `besides`: the body of a string that is left as it is. */
+/** `besides`: the body of a string that is left unchanged. */
 export function maskJson(text: string, scan: TextScan, besides?: Span): string {
   scan.restart();
   const edits: Edit[] = [];

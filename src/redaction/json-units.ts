@@ -1,6 +1,9 @@
-/** The units of the body of a JSON string as it is spelled. Text that is no JSON is read to its end too. */
+/**
+ * The units of the body of a JSON string, from its spelling. Text that is not JSON is read to its
+ * end too.
+ */
 
-/** In no class: what is spelled wrongly is no character. */
+/** In no class: a wrong spelling is no character. */
 const NO_UNIT = 0xffff;
 const LETTER_U = 0x75;
 
@@ -17,7 +20,10 @@ const SHORT: ReadonlyMap<string, number> = new Map(
   }).map(([letter, character]) => [letter, character.charCodeAt(0)]),
 );
 
-/** The escape whose backslash is at `at`: the unit that it stands for, and how long it is spelled. */
+/**
+ * The escape whose backslash is at `at`: the unit that it stands for, and the length of its
+ * spelling.
+ */
 export function readEscape(
   text: string,
   at: number,

@@ -1,11 +1,12 @@
 /**
- * Members of JSON objects whose values are not kept, by their names, at any depth: each value becomes
- * `"***"`, whatever it was, as its length and kind may tell something too. The member stays, because a
- * state that loses one cannot take the next patch of it; null stays, because it says nothing.
+ * Removes the values of members of JSON objects with certain names, at any depth. Each value
+ * becomes `"***"`, whatever its kind, because its length and kind may be secret too. The member
+ * stays, because a state without it cannot take the next patch of it. A null stays, because it
+ * contains no secret.
  *
- * A patch says the name in its path: `{"op":"add","path":"/user/password","value":…}` loses its value
- * as well. Numbers keep their spelling, keys their order: values are cut out of the text in one pass,
- * which holds one entry for each object that is open.
+ * A patch has the name in its path: the value of `{"op":"add","path":"/user/password","value":…}`
+ * is removed as well. Numbers keep their spelling, and keys their order: values are cut out of the
+ * text in one pass, which holds one entry per open object.
  */
 import { applyEdits, type Edit } from "../agui/edits.ts";
 import { endOfString, readKey, type Span } from "../agui/spans.ts";
@@ -13,7 +14,7 @@ import { endOfString, readKey, type Span } from "../agui/spans.ts";
 export const KEY_KIND = "key";
 const IN_ITS_PLACE = '"***"';
 
-/** Names that were met, so that one is not spelled anew each time. */
+/** Names that were normalised before, so that no name is normalised twice in a row. */
 const MET_MAX = 1_024;
 
 export interface Keys {
@@ -40,7 +41,7 @@ export function keysOf(names: readonly string[]): Keys {
   };
 }
 
-/** Text that is no JSON may lose any part of itself. */
+/** Text that is not JSON may lose any part. */
 export function withoutValues(text: string, keys: Keys, found: () => void): string {
   const walk = new Walk(text, keys);
   for (let at = 0; at < text.length; ) at = walk.step(at);
@@ -51,10 +52,10 @@ export function withoutValues(text: string, keys: Keys, found: () => void): stri
 interface Open {
   readonly isObject: boolean;
   expectsKey: boolean;
-  /** Of the member that is being read. */
+  /** The key of the current member. */
   key: string;
   valueStart: number;
-  /** Of a patch. */
+  /** True for an operation of a patch. */
   isOperation: boolean;
   isAtName: boolean;
   value: Span | undefined;
@@ -80,7 +81,7 @@ class Walk {
     this.#keys = keys;
   }
 
-  /** One token; answers where the next begins. */
+  /** Reads one token; returns the place of the next one. */
   step(at: number): number {
     const top = this.#open.at(-1);
     const unit = this.#text.charCodeAt(at);
@@ -153,7 +154,7 @@ class Walk {
     this.edits.push({ start, end, text: IN_ITS_PLACE });
   }
 
-  /** Whether one of the names on the way of a JSON Pointer is one of the keys. */
+  /** Whether one of the names in a JSON Pointer is one of the keys. */
   #names(pointer: string): boolean {
     return pointer
       .split("/")
@@ -164,7 +165,7 @@ class Walk {
     try {
       return readKey(this.#text, span);
     } catch {
-      return ""; // No JSON: nobody will read it.
+      return ""; // The text is not JSON: no code will parse it.
     }
   }
 }

@@ -1,15 +1,15 @@
 /**
- * Texts that come in pieces: fragments of messages, tool calls and thoughts, each text read as one
- * (texts.ts), however its pieces are cut and whatever comes between them.
+ * Masks texts that arrive in pieces: fragments of messages, tool calls and thoughts. Each text is
+ * read as one (texts.ts), for any cut of its pieces and any events between them.
  *
- *   events ──► read ──► known what to mask? ── yes, and nothing waits ──► released
- *                            └─ no ──► waits, and all that comes behind it ──► released in its order
+ *   events ──► read ──► mask decided? ── yes, and nothing waits ──► released
+ *                            └─ no ──► waits, with all later events ──► released in order
  *
- * An event waits while the end of its text may be the beginning of a secret: behind a whole prefix, for
- * less than the least length of its pattern. What is behind it waits too, since events are committed in
- * the order they came in. It ends with the next units of the text; or else, with an event that begins or
- * ends the text or a run, by age, by number, or because the caller asks (`letGo`), with what is not
- * known being masked.
+ * An event waits while the end of its text may be the beginning of a secret: after a whole prefix,
+ * for fewer units than the least length of its pattern. Later events wait too, because events are
+ * committed in the order of their arrival. The wait ends with the next units of the text. It also
+ * ends with an event that begins or ends the text or a run, by age, by number, or by the caller
+ * (`letGo`). Then undecided units are masked.
  */
 import type { EventPlace } from "../agui/place.ts";
 import type { Automaton } from "./automaton.ts";
@@ -17,19 +17,19 @@ import { maskSpelled } from "./masking.ts";
 import type { Found, TextScan } from "./text-scan.ts";
 import { Texts } from "./texts.ts";
 
-/** `delta` is the masked text, as it is spelled; undefined where nothing was to be masked. */
+/** `delta` is the masked text, in its JSON spelling; undefined when nothing was masked. */
 export type Release<T> = (event: T, delta: string | undefined) => void;
 
 export interface LineOptions {
-  /** How long an event waits; on the clock of `take`. */
+  /** The longest wait of an event; on the clock of `take`. */
   readonly maxAgeMs: number;
-  /** Of the stream that this one goes on with; this line takes them over. */
+  /** The texts of the stream that this one continues; this line takes them over. */
   readonly texts?: Texts | undefined;
 }
 
-/** Events that wait. A pattern needs fewer, one character each; others that come between wait as well. */
+/** Waiting events. A pattern needs fewer, one character each; events between them wait as well. */
 const WAITING_MAX = 1_024;
-/** What an event's piece is in one text: units from and to, which are one stretch of it. */
+/** The piece of an event in one text: units from and to, one contiguous range. */
 interface Reading {
   readonly scan: TextScan;
   readonly from: number;
@@ -40,7 +40,7 @@ interface Waiting<T> {
   readonly event: T;
   readonly atMs: number;
   readonly spelled: string;
-  /** Of all texts that it is a piece of; none: it has no text. */
+  /** One per text that the piece belongs to; empty: the event has no text. */
   readonly readings: readonly Reading[];
 }
 
@@ -61,18 +61,18 @@ export class RedactionLine<T> {
     this.#texts = texts ?? new Texts(automaton, found);
   }
 
-  /** When the first that waits has waited long enough. */
+  /** The time when the first waiting event has waited long enough. */
   get dueAtMs(): number | undefined {
     const first = this.#waiting[this.#first];
     return first && first.atMs + this.#maxAgeMs;
   }
 
-  /** For the next stream; undefined: no secret has begun that may go on in it. */
+  /** For the next stream; undefined: no secret has begun that may continue in it. */
   get openTexts(): Texts | undefined {
     return this.#texts.left();
   }
 
-  /** The next piece of the text of `place`: the body of a JSON string. */
+  /** Takes the next piece of the text of `place`: the body of a JSON string. */
   takeText(
     event: T,
     piece: { readonly place: EventPlace; readonly spelled: string },
@@ -89,7 +89,7 @@ export class RedactionLine<T> {
     else this.#wait({ event, atMs: nowMs, spelled, readings });
   }
 
-  /** An event without a text of its own, which may begin or end one. */
+  /** Takes an event without a text of its own, which may begin or end a text. */
   take(event: T, places: readonly (EventPlace | undefined)[], nowMs: number): void {
     for (const place of places) if (place !== undefined) this.#texts.pass(place);
     this.#releaseKnown();
@@ -97,7 +97,7 @@ export class RedactionLine<T> {
     else this.#wait({ event, atMs: nowMs, spelled: "", readings: NO_READINGS });
   }
 
-  /** Releases everything; what is not known to be harmless is masked. */
+  /** Releases all events; undecided units are masked. */
   letGo(): void {
     for (let at = this.#first; at < this.#waiting.length; at += 1)
       for (const { scan } of this.#waiting[at]?.readings ?? NO_READINGS) scan.letGo();

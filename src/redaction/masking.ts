@@ -14,7 +14,7 @@ export function maskPlain(text: string, ranges: readonly Range[]): string {
   return result + text.slice(copied);
 }
 
-/** Of the body of a JSON string, as it is spelled; its first unit is counted as `first`. */
+/** For the body of a JSON string, in its spelling; its first unit has the number `first`. */
 export function maskSpelled(spelled: string, ranges: readonly Range[], first: number): string {
   let result = "";
   let copied = 0;

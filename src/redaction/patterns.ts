@@ -1,39 +1,44 @@
 /**
- * What a secret looks like: words that begin it, and characters of one class behind them, so many at
- * least. That is all the language there is, so that every pattern is found in one pass over a text,
- * whatever is in it (automaton.ts), and a text can be read piece by piece.
+ * The form of a secret: words that begin it, and after them a minimum number of characters of one
+ * class. The language has nothing more, so every pattern is found in one pass over any text
+ * (automaton.ts), and a text can be read piece by piece.
  *
  *   prefix        class{least}            sk-ant-   [A-Za-z0-9_-]{20}
  *   prefix  gap   class{least}            SecretAccessKey   ": "   [A-Za-z0-9/+=]{40}
  *   prefix  class{least} joint class{least}      eyJ  […]{10}  .eyJ  […]{20}
  *
- * What is masked begins behind the prefix. The prefix is no secret; it tells a reader what stood there;
- * and as it stays, the beginning of one never has to be held back: else every fragment that ends with
- * an "s" would wait for the next, because of `sk-`.
+ * The mask begins after the prefix. The prefix is not secret, and it tells a reader the kind of the
+ * secret. Because the prefix stays, its first characters never have to be held back: otherwise
+ * every fragment that ends with an "s" would wait for the next one, because of `sk-`.
  *
- * The forms are those that providers document or that scanners for leaked secrets look for, with lower
- * least lengths where providers have changed them before: what is masked by mistake is a nuisance.
+ * The forms are from the documentation of providers and from scanners for leaked secrets, with
+ * lower minimum lengths where providers have changed them before. A wrong mask is only a nuisance.
  */
 export interface Secret {
-  /** What it is counted as. */
+  /** The name under which it is counted. */
   readonly kind: string;
   readonly prefixes: readonly string[];
-  /** Nothing begins in the middle of a word: `sk-` is also in `task-`. */
+  /** True: the prefix must begin a word, because `sk-` is also in `task-`. */
   readonly startsWord?: boolean;
   readonly parts: readonly [Part, ...Part[]];
 }
 
 export interface Part {
-  /** What is between the part before and this one; empty where their classes tell them apart. */
+  /**
+   * The text between the previous part and this one; empty where their classes distinguish them.
+   */
   readonly joint?: string;
-  /** ASCII, as between the brackets of a regular expression. */
+  /** ASCII, in the form of a regular expression's brackets. */
   readonly characters: string;
   readonly least: number;
-  /** Only its last units are masked; for parts that tell nothing until the next one is there. */
+  /** Only its last units are masked; for parts that prove nothing until the next one is there. */
   readonly window?: number;
-  /** It is between a name and its value, and stays. */
+  /** The part is between a name and its value, and is not masked. */
   readonly isGap?: boolean;
-  /** So many dashes in a row end it, and so do those that end its prefix. A dash may stay or not. */
+  /**
+   * This number of dashes in a row ends the part, and so do the dashes that end its prefix. A dash
+   * may be masked or not.
+   */
   readonly endsAtDashes?: number;
 }
 
@@ -61,7 +66,7 @@ function pemHeaders(): readonly string[] {
 export const BUILT_IN: readonly Secret[] = [
   simple("anthropic", ["sk-ant-"], { characters: URL_SAFE, least: 20 }),
   simple("openai", ["sk-proj-", "sk-svcacct-", "sk-admin-"], { characters: URL_SAFE, least: 20 }),
-  // Of OpenAI's first keys, and of many services that speak its protocol.
+  // OpenAI's first keys, and keys of many services with its protocol.
   simple("openai", ["sk-"], { characters: ALPHANUMERIC, least: 20, startsWord: true }),
   simple("openrouter", ["sk-or-v1-"], { characters: ALPHANUMERIC, least: 32 }),
   simple("aws_access_key_id", ["AKIA", "ASIA"], {
@@ -125,7 +130,8 @@ export const BUILT_IN: readonly Secret[] = [
     prefixes: ["eyJ"],
     startsWord: true,
     parts: [
-      // `{"`, as base64 has it, begins much that is no token: a header with a payload behind it is one.
+      // `{"` in base64 begins many texts that are not tokens; a header with a payload after it is a
+      // token.
       { characters: URL_SAFE, least: 10, window: 1_024 },
       { joint: ".eyJ", characters: "A-Za-z0-9_.-", least: 20 },
     ],

@@ -1,4 +1,4 @@
-/** What a service that redacts does with each text before anybody else sees it; pure but for counting. */
+/** The redaction of each text before any other code sees it; pure except for counting. */
 import { readPayload } from "../agui/payload.ts";
 import { memberSpans, type Span } from "../agui/spans.ts";
 import { compile } from "./automaton.ts";
@@ -18,7 +18,7 @@ export interface RedactionOptions {
   readonly keys: readonly string[];
 }
 
-/** A payload, and whether the text of its `delta` was left as it is. */
+/** A payload, and whether the text of its `delta` was left unchanged. */
 export interface Besides {
   readonly payload: string;
   readonly leavesDelta: boolean;
@@ -31,7 +31,7 @@ export interface Redactor {
   readonly payload: (payload: string) => string;
   /** The same without a `delta` that is a string, which may be a piece of a longer text. */
   readonly besidesDelta: (payload: string) => Besides;
-  /** For texts that come in pieces. */
+  /** For texts that arrive in pieces. */
   line<T>(release: Release<T>, options: LineOptions): RedactionLine<T>;
 }
 
@@ -60,16 +60,17 @@ export function createRedactor({ secrets, keys: names }: RedactionOptions, found
   };
 }
 
-/** An object, or a list of anything: what else is JSON has no strings inside. */
+/** True for an object or a list: other JSON values contain no further strings. */
 function isJson(text: string): boolean {
   const first = /^\s*([{[])/.exec(text)?.[1];
   if (first === "{") return readPayload(text).ok;
   return first === "[" && readPayload(`{"list":${text}}`).ok;
 }
 
-/** Between its quotes. */
+/** The span between its quotes. */
 function deltaOf(payload: string): Span | undefined {
-  if (!payload.includes("delta")) return undefined; // A key that is spelled with escapes is masked in place.
+  // A key spelled with escapes is masked in place.
+  if (!payload.includes("delta")) return undefined;
   const span = memberSpans(payload).find(({ key }) => key === "delta")?.valueSpan;
   if (span === undefined || payload.charAt(span.start) !== '"') return undefined;
   return { start: span.start + 1, end: span.end - 1 };

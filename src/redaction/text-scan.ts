@@ -1,17 +1,17 @@
 /**
- * One text as it is read, in pieces of any size: which of its units are a secret's, as far as is known.
+ * Scans one text in pieces of any size, and decides which of its units belong to a secret.
  *
  *   … the ke│y is ghp_│Ab3kQ…            │ where a piece ends
  *   ────────┴─────────┘└──┘
  *     known: stays      not known before 36 characters of the class have come, or another one
  *
- * Behind a prefix there is a candidate, which the following units feed, prove, or end. Of the candidates
- * for one secret that stand in the same part of it only the oldest is kept: a younger one has fewer
- * units, ends with it, and would mask less. So there are never more than there are parts of patterns,
- * and a unit costs a bounded number of steps whatever the text is.
+ * After a prefix there is a candidate, which the following units extend, prove, or end. Among
+ * candidates in the same part of the same secret only the oldest is kept: a younger one has fewer
+ * units, ends at the same place, and would mask less. So there are at most as many candidates as
+ * parts of patterns, and a unit costs a bounded number of steps in any text.
  *
- * Where an answer cannot wait, `letGo` masks what is not known yet: what was masked for nothing is a
- * nuisance, what was let out stays out. The candidate lives on, so that what follows is masked too.
+ * When the answer cannot wait, `letGo` masks the undecided units: a wrong mask is a nuisance, and a
+ * leaked secret stays leaked. The candidate stays, so that its following units are masked too.
  */
 import { type Automaton, type CompiledSecret, START } from "./automaton.ts";
 import { isIn } from "./char-class.ts";
@@ -29,12 +29,12 @@ export type Found = (kind: string) => void;
 interface Candidate {
   readonly secret: CompiledSecret;
   part: number;
-  /** Units of the part's joint that have come. */
+  /** The number of units of the part's joint so far. */
   jointUnits: number;
-  /** Units of the part's class. */
+  /** The number of units of the part's class so far. */
   units: number;
   dashes: number;
-  /** The first unit to be masked, once there is one. */
+  /** The first unit to mask, once there is one. */
   from: number;
   isProven: boolean;
   isCounted: boolean;
@@ -62,7 +62,7 @@ export class TextScan {
     this.#found = found;
   }
 
-  /** Units read so far. */
+  /** The number of units read so far. */
   get position(): number {
     return this.#position;
   }
@@ -71,17 +71,20 @@ export class TextScan {
     return this.#masked;
   }
 
-  /** Something has begun that may be a secret. */
+  /** True when a possible secret has begun. */
   get isLive(): boolean {
     return this.#live.length > 0;
   }
 
-  /** What comes next is masked whatever came before; a word that goes on may be taken for a new one. */
+  /**
+   * True when the next units are masked the same way after any text; a continued word may count as
+   * a new one.
+   */
   get isAtRest(): boolean {
     return this.#live.length === 0 && this.#automaton.rests.has(this.#state);
   }
 
-  /** Up to here it is known what is masked. */
+  /** Up to here the masks are decided. */
   get settled(): number {
     let settled = this.#position;
     for (const { isProven, from } of this.#live)
@@ -89,7 +92,7 @@ export class TextScan {
     return settled;
   }
 
-  /** Text as it is. */
+  /** Reads plain text. */
   readPlain(text: string): void {
     for (let at = 0; at < text.length; ) {
       if (this.#live.length === 0) at = this.#pass(text, at, NO_UNIT);
@@ -97,7 +100,7 @@ export class TextScan {
     }
   }
 
-  /** The body of a JSON string, up to its closing quote, whose place is the answer, or to the end. */
+  /** Reads the body of a JSON string to its closing quote, and returns its place, or to the end. */
   readSpelled(text: string, start: number): number {
     let at = start;
     while (at < text.length) {
@@ -110,13 +113,14 @@ export class TextScan {
         this.#step(escape.unit);
       } else {
         at += 1;
-        this.#step(unit < SPACE ? NO_UNIT : unit); // A string has none: it must not become one.
+        // A raw control character is invalid in a string, so it must not count as a character.
+        this.#step(unit < SPACE ? NO_UNIT : unit);
       }
     }
     return at;
   }
 
-  /** A unit between two strings of a JSON text: a name and its value may be two strings. */
+  /** Reads a unit between two strings of a JSON text: a name and its value may be two strings. */
   readBetween(unit: number): void {
     this.#live = this.#live.filter((one) => {
       const { isGap, has } = one.secret.parts[one.part] ?? NO_PART;
@@ -126,14 +130,14 @@ export class TextScan {
     });
   }
 
-  /** The string is over, the JSON text is not: what was to be masked is behind, or will never come. */
+  /** The string ends, but the JSON text continues: pending masks are done, or will never come. */
   endString(): void {
     this.#state = START;
     if (this.#live.length === 0) return;
     this.#live = this.#live.filter(({ secret, part }) => secret.parts[part]?.isGap === true);
   }
 
-  /** What is not a secret by now is none. */
+  /** An unproved candidate is no secret. */
   end(): void {
     this.#state = START;
     if (this.#live.length > 0) this.#live = [];
@@ -148,12 +152,15 @@ export class TextScan {
     }
   }
 
-  /** Ranges that end before are not asked for any more. */
+  /** Ranges that end before this number are not needed any more. */
   forget(before: number): void {
     while ((this.#masked[0]?.to ?? before + 1) <= before) this.#masked.shift();
   }
 
-  /** Another text, which has begun as this one and goes on by itself; what is masked of this is this one's. */
+  /**
+   * Returns another scan, which begins with this text and continues separately; the masks of this
+   * text stay here.
+   */
   goOn(): TextScan {
     const other = new TextScan(this.#automaton, this.#found);
     other.#state = this.#state;
@@ -168,7 +175,10 @@ export class TextScan {
     this.#position = 0;
   }
 
-  /** Past everything in which nothing begins; stops at the end, at `stop`, and at what has to be looked at. */
+  /**
+   * Skips text in which nothing begins; stops at the end, at `stop`, and at a unit that needs a
+   * step.
+   */
   #pass(text: string, start: number, stop: number): number {
     const { next, columns } = this.#automaton;
     let state = this.#state;
@@ -177,7 +187,7 @@ export class TextScan {
       const unit = text.charCodeAt(at);
       if (unit === stop || unit < SPACE || unit === BACKSLASH) break;
       const entered = next[state + (columns[unit] ?? 0)] ?? START;
-      if (entered < 0) break; // #step goes there.
+      if (entered < 0) break; // #step handles this unit.
       state = entered;
     }
     this.#state = state;
@@ -212,7 +222,7 @@ export class TextScan {
     live.length = kept;
   }
 
-  /** `older`: how many of the live ones are older, and have had the unit already. */
+  /** `older`: the number of live candidates that are older, and have taken the unit already. */
   #goesOn(one: Candidate, unit: number, older: number): boolean {
     const part = one.secret.parts[one.part] ?? NO_PART;
     if (one.jointUnits < part.joint.length) {

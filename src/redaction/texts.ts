@@ -1,17 +1,18 @@
 /**
- * The texts of a session as its transcript puts them together: the text of a message or of a tool call
- * is all that comes under its id, whoever says it, and whatever ends, begins again or runs out between
- * two pieces. So a text is never over, and where a secret has begun in it, that is kept by its id.
+ * The texts of a session as its transcript joins them: the text of a message or of a tool call is
+ * every piece under its id, from any sender, with any ends and new beginnings between two pieces.
+ * So a text is never over, and an incomplete secret in it is kept by its id.
  *
  *   CONTENT, ARGS ──► its kind and id
- *   CHUNK ──────────► what agui/chunk-lanes.ts says that it goes on with, or else something new; where
- *                     it has no id, it is read as going on with the last CHUNK of its kind as well
- *   TEXT_MESSAGE_ and REASONING_MESSAGE_ of one id ──► each by itself, and both as one
- *   THINKING_TEXT_MESSAGE_, which has no id ──► a new one from each START, and behind each END
+ *   CHUNK ──────────► the construct that agui/chunk-lanes.ts finds, or else a new one; where
+ *                     it has no id, it also counts as a piece of the last CHUNK of its kind
+ *   TEXT_MESSAGE_ and REASONING_MESSAGE_ of one id ──► each alone, and both as one
+ *   THINKING_TEXT_MESSAGE_, which has no id ──► a new one from each START, and after each END
  *
- * TEXTS_MAX are kept at once; of those that ended and in which nothing has begun, none. What a CHUNK goes
- * on with depends on the run; where its beginning was not seen, its end is taken to end no CHUNKs. To
- * go on too long with a text costs a mask at most at the beginning of a word, to end it costs a secret.
+ * At most TEXTS_MAX texts are kept, and no ended text without an incomplete secret. The construct
+ * that a CHUNK continues depends on the run. When the beginning of the run was not seen, its end
+ * ends no CHUNKs. A text that continues too long costs at most a wrong mask at the beginning of a
+ * word; a text that ends too early costs a secret.
  */
 import { createHash } from "node:crypto";
 import { type ConstructKind, lookup } from "../agui/catalogue.ts";
@@ -22,21 +23,23 @@ import { EFFECTS } from "../agui/sequence-effects.ts";
 import type { Automaton } from "./automaton.ts";
 import { type Found, TextScan } from "./text-scan.ts";
 
-/** Texts that are followed at once; the one that was met the longest ago is forgotten. */
+/** Texts that are followed at once; the least recently used one is forgotten. */
 const TEXTS_MAX = 256;
 
 export class Texts {
   readonly #automaton: Automaton;
   readonly #found: Found;
-  /** The one met last is the last one. */
+  /** The most recently used one is the last one. */
   readonly #scans = new Map<string, TextScan>();
   readonly #lanes = new ChunkLanes();
   #run: "unknown" | "open" | "finished" | "failed" = "unknown";
-  /** CHUNKs that began something without saying its id. */
+  /** CHUNKs that began a construct without an id. */
   #nameless = 0;
-  /** Of each kind, what its last CHUNK was of. */
+  /** For each kind, the construct of its last CHUNK. */
   readonly #chunked = new Map<ConstructKind | undefined, string>();
-  /** By its place, which all fragments of one frame share: so that most need no name. */
+  /**
+   * Keyed by the place object, which all fragments of one frame share, so that most need no name.
+   */
   #last: { readonly place: EventPlace; readonly scans: readonly TextScan[] } | undefined;
 
   constructor(automaton: Automaton, found: Found) {
@@ -44,7 +47,7 @@ export class Texts {
     this.#found = found;
   }
 
-  /** All that the next piece of the place's text is a piece of. */
+  /** All scans that the next piece of the place's text belongs to. */
   scansOf(place: EventPlace): readonly TextScan[] {
     if (this.#last?.place === place) return this.#last.scans;
     const kind = lookup(place.type)?.kind;
@@ -59,7 +62,7 @@ export class Texts {
     return scans;
   }
 
-  /** An event without a text of its own, which may begin or end one: what is not known yet is masked. */
+  /** Passes an event without a text, which may begin or end one: undecided units are masked. */
   pass(place: EventPlace): void {
     this.#last = undefined;
     const { kind, role } = lookup(place.type) ?? {};
@@ -72,7 +75,7 @@ export class Texts {
     if (isMessage(kind)) this.#interrupt(bothOf(id));
   }
 
-  /** For the stream that goes on with this one; undefined: it needs to know nothing. */
+  /** For the stream that continues this one; undefined: nothing has to be kept. */
   left(): Texts | undefined {
     this.#last = undefined;
     for (const name of this.#scans.keys()) this.#interrupt(name);
@@ -80,7 +83,7 @@ export class Texts {
     return this.#scans.size > 0 || this.#lanes.size > 0 ? this : undefined;
   }
 
-  /** Ends the CHUNKs that the event ends; the id of what it is of. */
+  /** Ends the CHUNKs that the event ends; returns the id of the event's construct. */
   #follow(place: EventPlace): string {
     const { does = "nothing", endsChunks = "of_nobody", bit = 0 } = EFFECTS.get(place.type) ?? {};
     const owner = place.owner === undefined ? undefined : short(place.owner);
@@ -99,7 +102,7 @@ export class Texts {
     return begun;
   }
 
-  /** As canonical.ts has it: what comes where no run is open ends nothing. */
+  /** As in canonical.ts: an event without an open run ends nothing. */
   #endsRun({ type }: EventPlace): boolean {
     if (type === "RUN_FINISHED") return this.#run === "open";
     if (type === "RUN_ERROR") return this.#run === "open" || this.#run === "finished";
@@ -113,20 +116,23 @@ export class Texts {
     return scan;
   }
 
-  /** An answer and a reasoning of one id are one message to those who find messages by their ids. */
+  /** An answer and a reasoning with one id are one message to clients that find messages by id. */
   #together(kind: ConstructKind | undefined, id: string): readonly TextScan[] {
     if (!isMessage(kind)) return [];
     const both = bothOf(id);
     const other = this.#scans.get(`${kind === "text" ? "reasoning_message" : "text"} ${id}`);
     if (!this.#scans.has(both)) {
       if (other === undefined) return [];
-      other.letGo(); // What waits is of the other one only.
+      other.letGo(); // The waiting units belong only to the other text.
       this.#scans.set(both, other.goOn());
     }
     return [this.#scan(both)];
   }
 
-  /** To clients a nameless CHUNK behind CUSTOM is a new message; whoever reads rows may think otherwise. */
+  /**
+   * For clients, a nameless CHUNK after CUSTOM is a new message; a reader of rows may see it as a
+   * continuation.
+   */
   #beginBehind(name: string, chunked: string | undefined): void {
     const last = this.#scans.get(behind(chunked)) ?? this.#scans.get(chunked ?? "");
     if (last === undefined || last.isAtRest) return;
@@ -155,7 +161,7 @@ export class Texts {
   }
 }
 
-/** The text of the thinking that is open, if any is. */
+/** The text of the open thinking, if any is open. */
 const THOUGHT = "thought";
 const RUNS = { open_run: "open", finish_run: "finished", fail_run: "failed" } as const;
 
@@ -163,7 +169,7 @@ function isMessage(kind: ConstructKind | undefined): kind is "text" | "reasoning
   return kind === "text" || kind === "reasoning_message";
 }
 
-/** What goes on with the text before, for some. */
+/** The name of a text that, for some readers, continues the text before it. */
 function behind(name = ""): string {
   return `behind ${name}`;
 }
