@@ -1,11 +1,11 @@
 /**
- * Every event type of the AG-UI protocol, once. The three generations in use (0.0.57 and 0.0.58 with
- * 33 types, 0.0.59 with 36, 1.0.0 with 31) agree on what a type means wherever two of them have it,
- * so one log holds all of them and this table is their union, and the draft META.
+ * Every event type of the AG-UI protocol, once. Three generations are in use (0.0.57 and 0.0.58
+ * with 33 types, 0.0.59 with 36, 1.0.0 with 31). A type has the same meaning in every generation
+ * that has it, so one log holds all of them. This table is their union, and the draft META.
  *
- * A construct is what several events build together: a message, a tool call, a step. What else the
- * service knows of a type (whether it merges, which client generation understands it, its place in
- * docs/ag-ui.md) is derived from here and written down nowhere else.
+ * A construct is an object that several events build together: a message, a tool call, a step. All
+ * other facts about a type (whether it merges, which client generation understands it, its place in
+ * docs/ag-ui.md) are derived from this table and written nowhere else.
  */
 export type ProtocolVersion = "0.0.57" | "0.0.59" | "1.0.0";
 
@@ -20,7 +20,7 @@ type EventCategory =
   | "subagent"
   | "custom";
 
-/** What has a START and an END. An id tells apart those of one kind only. */
+/** The kinds that have a START and an END. An id is unique only within its kind. */
 export type ConstructKind =
   | "run"
   | "step"
@@ -32,18 +32,18 @@ export type ConstructKind =
   | "reasoning_message"
   | "subagent";
 
-/** What an event does to its construct; `whole` stands for itself. */
+/** The effect of an event on its construct; `whole` is an event without a construct. */
 type EventRole = "start" | "fragment" | "end" | "whole";
 
-/** The payload field that says which construct of its kind an event belongs to. */
+/** The payload field that identifies the construct of an event within its kind. */
 type IdField = "messageId" | "toolCallId" | "stepName" | "subagentRunId";
 
 interface Construct {
   readonly category: EventCategory;
-  /** Undefined: its events are all whole. */
+  /** Undefined: all of its events are whole. */
   readonly kind: ConstructKind | undefined;
   readonly id: IdField | undefined;
-  /** First and last version that has the types; none: a draft that no version has. */
+  /** First and last version that has the types; undefined: a draft that no version has. */
   readonly versions: readonly [ProtocolVersion, ProtocolVersion] | undefined;
   readonly types: Readonly<Record<string, EventRole>>;
 }
@@ -179,7 +179,9 @@ export interface CatalogueEntry {
   readonly kind: ConstructKind | undefined;
   readonly role: EventRole;
   readonly idField: IdField | undefined;
-  /** Carries the text of a fragment: consecutive ones of one construct merge into a row. */
+  /**
+   * The field with the text of a fragment: consecutive fragments of one construct merge into a row.
+   */
   readonly fragmentField: "delta" | undefined;
   readonly firstVersion: ProtocolVersion | undefined;
   readonly lastVersion: ProtocolVersion | undefined;
@@ -216,7 +218,7 @@ export function isCompressible(type: string): boolean {
   return BY_TYPE.get(type)?.role === "fragment";
 }
 
-/** Object.entries forgets what the keys are; this says it again. */
+/** Object.entries loses the key types; this check restores them. */
 function isKeyOf<T extends object>(record: T, key: string): key is KeyOfEach<T> & string {
   return Object.hasOwn(record, key);
 }

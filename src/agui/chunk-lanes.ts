@@ -1,7 +1,8 @@
 /**
- * What is being put together from CHUNKs, which come without START and END: a chunk that goes on with
- * nothing starts something, and what is no chunk of it ends it. A chunk need not say what it goes on
- * with, so one thing at a time is put together for the agent, and one for each subagent: a lane each.
+ * Tracks the constructs made of CHUNKs, which come without START and END. A chunk without a
+ * construct to continue starts one, and the next event that is not a chunk of it ends it. A chunk
+ * need not name its construct, so the agent and each subagent build one construct at a time: each
+ * has a lane.
  */
 
 /** A construct that a chunk has started. */
@@ -12,7 +13,7 @@ export interface Chunked {
 
 interface Chunk {
   readonly bit: number;
-  /** Undefined: it goes on with what is there. */
+  /** Undefined: the chunk continues the current construct. */
   readonly key: string | undefined;
   readonly owner: string | undefined;
 }
@@ -35,19 +36,20 @@ export class ChunkLanes<C extends Chunked = Chunked> {
     return this.#lanes.size;
   }
 
-  /** Of the ids that it holds. */
+  /** Characters of the ids that it holds. */
   get chars(): number {
     return this.#chars;
   }
 
-  /** What the chunk goes on with; if with nothing, it would start something. */
+  /** The construct that the chunk continues; if there is none, the chunk starts one. */
   find({ bit, key, owner }: Chunk): C | undefined {
     const fits = (chunked: C): boolean =>
       chunked.bit === bit && (key === undefined || chunked.key === key);
     const own = this.#lanes.get(owner);
     if (own !== undefined && fits(own)) return own;
     if (key === undefined && owner !== undefined) return undefined;
-    // It can be of somebody else's without saying so, if there is but one that it can be of.
+    // Without naming its owner, the chunk can continue another owner's construct, if exactly one
+    // fits.
     const [first, second] = [...this.#lanes.values()].filter(fits);
     return key === undefined && second !== undefined ? undefined : first;
   }
@@ -58,7 +60,7 @@ export class ChunkLanes<C extends Chunked = Chunked> {
     this.#chars += charsOf(owner, chunked);
   }
 
-  /** What was being put together there, and is no more. */
+  /** Ends and returns the constructs that were open there. */
   end(owner: string | undefined): readonly C[] {
     const chunked = this.#lanes.get(owner);
     if (chunked === undefined) return [];

@@ -5,23 +5,29 @@ import type { Payload } from "./payload.ts";
 import { validate, validateExactly } from "./validate.ts";
 import { printedWord } from "./violations.ts";
 
-/** What happens to an event that no version of the protocol accepts. */
+/** The treatment of an event that no version of the protocol accepts. */
 export type ValidationMode =
-  /** It is refused. */
+  /** The event is refused. */
   | "strict"
-  /** It is refused, and so is one that 1.0.0 does not accept. */
+  /** The event is refused, and so is an event that 1.0.0 does not accept. */
   | "exact"
-  /** It is stored as it came, and marked. */
+  /** The event is stored unchanged, and marked. */
   | "lenient";
 
-/** Types outside the catalogue that lenient mode stores: a CUSTOM event is named so when served. */
+/**
+ * Types outside the catalogue that lenient mode stores: a CUSTOM event gets this name when it is
+ * served.
+ */
 const FOREIGN_TYPE = /^[A-Z][A-Z0-9_]{0,63}$/;
 
 export interface AcceptedEvent {
   readonly payload: Payload;
-  /** As what clients of some version may see the event; undefined: none may see it as itself. */
+  /**
+   * The event type under which clients of some version know the event; undefined: no client knows
+   * it.
+   */
   readonly entry: CatalogueEntry | undefined;
-  /** The name of another vocabulary that a field had. */
+  /** The name from another vocabulary that a field had. */
   readonly renamed?: string | undefined;
 }
 
@@ -29,11 +35,14 @@ export type Conformed =
   | ({ readonly ok: true } & AcceptedEvent)
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
-/** Normalises and validates. What lenient mode lets pass is not edited: nobody knows what it means. */
+/**
+ * Normalises and validates. An event that only lenient mode accepts is not edited: its meaning is
+ * unknown.
+ */
 export function conform(eventType: string, payload: Payload, mode: ValidationMode): Conformed {
   const entry = lookup(eventType);
   const result = entry === undefined ? foreign(eventType, mode) : accept(entry, payload, mode);
-  // No version has META, a draft: it is accepted, and no client would know it by that name.
+  // META is a draft and in no version: it is accepted, and no client knows it by that name.
   if (result.ok) {
     const { payload: accepted, renamed } = result;
     return { ok: true, payload: accepted, entry: entry?.firstVersion && entry, renamed };
@@ -73,7 +82,10 @@ function protocolSpelling(eventType: string): string {
     .toUpperCase();
 }
 
-/** All of them, but the draft META: `RUN_{STARTED,FINISHED,ERROR}`, so that it fits into an answer. */
+/**
+ * All types except the draft META, shortened as `RUN_{STARTED,FINISHED,ERROR}` to fit into an
+ * answer.
+ */
 const TYPES = `the types are ${[
   ...Map.groupBy(
     CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map(({ type }) => type),

@@ -1,7 +1,7 @@
 import type { Violation } from "../base/errors.ts";
 import { isCompressible } from "./catalogue.ts";
 
-/** Events that one row may stand for. */
+/** The limit of events that one row stands for. */
 export const EVENT_COUNT_MAX = 1_000_000;
 
 export function checkEventCount(eventType: string, eventCount: number): Violation | undefined {

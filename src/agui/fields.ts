@@ -1,7 +1,7 @@
 /**
- * Which fields an event type has, read from its schema: the spellings that normalisation knows, the
- * fields it may drop when they are null, and which of them hold protocol objects of their own
- * (messages, the run's input, an outcome), whose fields count the same way.
+ * The fields of each event type, read from its schema: the spellings for normalisation, the fields
+ * that may be dropped when they are null, and the fields that hold protocol objects (messages, the
+ * run's input, an outcome), whose fields are treated in the same way.
  */
 import { z } from "zod";
 import type { EventType } from "./catalogue.ts";
@@ -10,9 +10,12 @@ import { CURRENT, EARLIER } from "./schemas.ts";
 export interface Fields {
   /** snake_case spelling → the field. */
   readonly bySnakeName: ReadonlyMap<string, string>;
-  /** Optional fields in which null says nothing; a null that is a value (`state`) is not among them. */
+  /**
+   * Optional fields in which null has no meaning; fields where null is a value (`state`) are
+   * absent.
+   */
   readonly droppable: ReadonlySet<string>;
-  /** Required ids that existing runners send as null, which is stored as an empty one. */
+  /** Required ids that existing runners send as null; they are stored as empty ids. */
   readonly emptied: ReadonlySet<string>;
   /** Fields that hold protocol objects. */
   readonly inner: ReadonlyMap<string, Inner>;
@@ -23,15 +26,16 @@ export type Inner =
   | { readonly kind: "list"; readonly of: Inner }
   | {
       readonly kind: "variant";
-      /** The field of the object that says which variant it is. */
+      /** The field of the object that names its variant. */
       readonly by: string;
       readonly variants: ReadonlyMap<unknown, Fields>;
     };
 
 /**
- * The thinking-block handler of the Claude runner knows no id, and sends null for it. No version has
- * that, but an audit trail without what the agent thought is worse than one with an empty id, which
- * every version has: its constructs follow one another, so the id need not tell them apart.
+ * The thinking-block handler of the Claude runner has no id, and sends null for it. No version
+ * accepts that. But an audit trail without the agent's thinking is worse than one with an empty id,
+ * which every version accepts. The constructs follow one another, so the id need not distinguish
+ * them.
  */
 const EMPTIED_MESSAGE_ID: ReadonlySet<string> = new Set<EventType>([
   "REASONING_START",
@@ -44,7 +48,7 @@ const MESSAGE_ID: ReadonlySet<string> = new Set(["messageId"]);
 const NONE: ReadonlySet<string> = new Set();
 
 const BY_TYPE: ReadonlyMap<string, Fields> = new Map(
-  // 1.0.0 wins: it knows more fields.
+  // 1.0.0 wins, because it has more fields.
   [...EARLIER, ...CURRENT].map(([type, schema]) => [
     type,
     { ...fieldsOf(schema), emptied: EMPTIED_MESSAGE_ID.has(type) ? MESSAGE_ID : NONE },
@@ -55,7 +59,7 @@ export function fieldsOfType(type: string): Fields | undefined {
   return BY_TYPE.get(type);
 }
 
-/** Names that the protocol's own objects have, at any depth, in the spelling of the schemas. */
+/** Names in the protocol's own objects, at any depth, in the spelling of the schemas. */
 export function protocolNames(): ReadonlySet<string> {
   const names = new Set<string>();
   for (const [, schema] of [...EARLIER, ...CURRENT]) addNames(schema, names);
@@ -94,10 +98,10 @@ function fieldsOf(schema: z.ZodObject): Fields {
 }
 
 /**
- * Undefined where normalisation must not look, or need not. What users and providers put into an
- * event has no shape in the schemas (`value`, `snapshot`, `state`, `event`, `rawEvent`, `metadata`,
- * `forwardedProps`, …), or is text (tool arguments), or one of the two (`content`, whose parts are
- * taken as they came): their keys are theirs, whatever they are called, and so is a null among them.
+ * Undefined where normalisation must not look, or need not. The content from users and providers
+ * has no shape in the schemas (`value`, `snapshot`, `state`, `event`, `rawEvent`, `metadata`,
+ * `forwardedProps`, …), or is text (tool arguments), or is one of the two (`content`, whose parts
+ * are kept unchanged). Its keys belong to the users, with any name, and so does a null in it.
  */
 function innerOf(schema: unknown): Inner | undefined {
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodDefault)

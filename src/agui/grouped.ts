@@ -4,10 +4,11 @@
  *
  *   { …START's fields, "accumulated_content": text, "fragment_count": n, "end_event": { …END } }
  *
- * and stands for a START, n fragments, and an END when it was not interrupted. `accumulated_content`
- * is absent when all fragments were empty. It is taken apart by spans, so that each part keeps the
- * bytes it came with; what the fragments had besides their text the runner has thrown away, so the
- * part that stands for them gets the ids of the START, and neither its role nor its timestamp.
+ * and stands for a START, n fragments, and an END when it was not interrupted.
+ * `accumulated_content` is absent when all fragments were empty. The event is taken apart by spans,
+ * so that each part keeps its bytes. The runner has dropped the other fields of the fragments. So
+ * the part that stands for the fragments gets the ids of the START, and neither its role nor its
+ * timestamp.
  */
 import type { Violation } from "../base/errors.ts";
 import { applyEdits, dropEdits } from "./edits.ts";
@@ -23,14 +24,14 @@ export interface Part {
   readonly eventCount: number;
 }
 
-/** Each part is an event that is yet to be normalised and validated. */
+/** The parts are events that are not normalised or validated yet. */
 export interface Group {
   readonly start: Part;
   /** Undefined when the group has no fragment. */
   readonly content: Part | undefined;
   /** Undefined when the construct was not ended. */
   readonly end: Part | undefined;
-  /** Events that the group stands for. */
+  /** The number of events that the group stands for. */
   readonly eventCount: number;
 }
 
@@ -70,7 +71,7 @@ export function splitGroup(eventType: string, payload: Payload): SplitGroup | un
   if (violations.length > 0) return { ok: false, violations };
 
   const members = memberSpans(payload.text);
-  const fragments = Number(payload.value["fragment_count"]); // Just checked.
+  const fragments = Number(payload.value["fragment_count"]); // The check above guarantees a number.
   const end = endOf(kind, payload, members);
   if (end?.ok === false) return end;
   const isGroupKey = members.map(({ key }) => GROUP_KEYS.has(key));
@@ -90,7 +91,7 @@ export function splitGroup(eventType: string, payload: Payload): SplitGroup | un
   };
 }
 
-/** A violation of an END event, as one of the group that holds it. */
+/** A violation of an END event, with its path in the group. */
 export function inEndEvent({ field, description }: Violation): Violation {
   return { field: moved(field), description: moved(description) };
 }
@@ -135,14 +136,15 @@ function part(eventType: string, text: string): Part {
   return { eventType, payload: { text, value: parseObject(text) }, eventCount: 1 };
 }
 
-/** The ids in START's own spelling and text: they are normalised like those of any event. */
+/** The ids in the START's own spelling: they are normalised like those of any event. */
 function contentText(kind: Kind, text: string, members: readonly Member[]): string {
   const ids = [kind.idField, "subagentRunId"].flatMap((field) => [field, snakeName(field)]);
   const copied = members
     .filter(({ key }) => ids.includes(key))
     .map(({ keySpan, valueSpan }) => text.slice(keySpan.start, valueSpan.end));
   const delta = textOf(text, members, "accumulated_content");
-  const printedDelta = delta.startsWith('"') ? delta : '""'; // Absent, or null: all were empty.
+  // Absent or null: all fragments were empty.
+  const printedDelta = delta.startsWith('"') ? delta : '""';
   return `{${[`"type":"${kind.content}"`, ...copied, `"delta":${printedDelta}`].join(",")}}`;
 }
 

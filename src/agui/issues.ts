@@ -1,18 +1,18 @@
 /**
- * What a schema has against an event, found without looking at all of a hopeless list. zod makes an
- * issue of every element that is wrong before it returns: a megabyte of `{}` as messages is 350,000 of
- * them, and takes a second in which nobody else is served. So a long list is given to it in parts, and
- * the first part that has an issue is the last.
+ * Finds the faults of an event by its schema, without a full check of a hopeless list. zod makes an
+ * issue for every wrong element before it returns: a megabyte of `{}` as messages gives 350,000
+ * issues, and blocks all other work for a second. So a long list is checked in parts, and the first
+ * part with an issue is the last.
  */
 import type { z } from "zod";
 import { isObject, type JsonObject } from "./json.ts";
 
 export type Issue = z.core.$ZodIssue;
 
-/** Elements of a list that are looked at before it is asked whether to go on. */
+/** Elements of a list that are checked in one part. */
 const PART = 1_000;
 
-/** Nobody reads zod's own messages: to put one together takes longer than to find the issue. */
+/** zod's own messages are never shown, and to compose one takes longer than to find the issue. */
 const UNWORDED = { error: () => "Invalid input" };
 
 /** None: the schema accepts the event. */
@@ -39,7 +39,7 @@ interface LongList {
   readonly list: readonly unknown[];
 }
 
-/** The longest of an event's lists, or of an object in it, as the messages of a run's input are. */
+/** The longest list of the event, or of an object in it, such as the messages of a run's input. */
 function longList(value: JsonObject): LongList | undefined {
   let found: LongList | undefined;
   const see = (path: ListPath, list: unknown): void => {
@@ -59,7 +59,7 @@ function withList(value: JsonObject, [key, inner]: ListPath, list: readonly unkn
   return { ...value, [key]: inner === undefined ? list : { ...Object(field), [inner]: list } };
 }
 
-/** An issue of a part, where it is in the whole. */
+/** An issue of a part, with its index in the whole list. */
 function moved(issue: Issue, list: ListPath, by: number): Issue {
   const at = issue.path[list.length];
   const isInside = list.every((key, depth) => issue.path[depth] === key);

@@ -1,7 +1,7 @@
 /** An object as JSON.parse makes it. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-/** Of text that is known to be a JSON object. */
+/** For text that is known to be a JSON object. */
 export function parseObject(text: string): JsonObject {
   const value: unknown = JSON.parse(text);
   if (!isObject(value)) throw new TypeError("not a JSON object");

@@ -1,6 +1,6 @@
 import type { Violation } from "../base/errors.ts";
 
-/** What a message may be; `lifecycle` is in no document, but existing runners send it. */
+/** The message types; `lifecycle` is in no document, but existing runners send it. */
 export const MESSAGE_TYPES = [
   "user",
   "assistant",

@@ -1,23 +1,23 @@
 /**
- * Brings the spellings that producers really send to the one that clients read, by editing the text:
+ * Converts the spellings of real producers to the one that clients read, by editing the text:
  *
  *   type                absent: added in front
  *   known fields        snake_case → camelCase (`message_id`), with their own value
  *   optional fields     dropped when null
- *   messageId           of REASONING_*, which requires it: null → empty (fields.ts tells why)
+ *   messageId           of REASONING_*, which requires it: null → empty (fields.ts has the reason)
  *   content, message    of TOOL_CALL_RESULT and RUN_ERROR, where they are called result and error
  *   timestamp           a fraction is rounded away
  *   role                of REASONING_MESSAGE_START: `assistant` → `reasoning`
  *
- * What runs on every event is `strays`: it only compares keys, and a payload without a stray comes
- * back as the object that came in. Known fields are those of the type (fields.ts), and of the
- * protocol's own objects inside it: a Python runner dumps MESSAGES_SNAPSHOT with `tool_call_id` in
- * each message and null in each optional field, RUN_STARTED with its whole input, and clients refuse
- * both. What belongs to users is never looked into, nor is an object in which a key stands twice,
- * because an edit could bring the hidden one of the two to light. Unknown keys stay, null or not.
+ * Only `strays` runs on every event: it only compares keys, and a payload without a stray is
+ * returned as the same object. Known fields are those of the type (fields.ts), and of the
+ * protocol's own objects inside it. A Python runner writes MESSAGES_SNAPSHOT with `tool_call_id` in
+ * each message and null in each optional field, and RUN_STARTED with its whole input; clients
+ * refuse both. The content of users is never edited. An object with a repeated key is not edited
+ * either, because an edit could uncover the hidden value. Unknown keys stay, null or not.
  *
- * Both spellings in one object: a null one yields to the other, equal values are one, and different
- * values are refused, because only the producer knows which it meant.
+ * When one object has both spellings, a null one yields to the other, and equal values count as
+ * one. Different values are refused, because only the producer knows the right one.
  */
 import type { Violation } from "../base/errors.ts";
 import type { EventType } from "./catalogue.ts";
@@ -32,14 +32,14 @@ export type Normalised =
   | {
       readonly ok: true;
       readonly payload: Payload;
-      /** The name of another vocabulary that a field had. */
+      /** The name from another vocabulary that a field had. */
       readonly renamed?: string;
     }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
 type Path = readonly (string | number)[];
 
-/** What the walk over one payload has found so far. */
+/** The results of the walk over one payload so far. */
 interface Findings {
   readonly text: string;
   readonly edits: Edit[];
@@ -76,20 +76,20 @@ interface OtherName {
   readonly to: string;
 }
 
-/** What recorded producers call a required field of the type. */
+/** The names that recorded producers use for a required field of the type. */
 const OTHER_NAMES: Readonly<Partial<Record<EventType, OtherName>>> = {
   TOOL_CALL_RESULT: { from: "result", to: "content" },
   RUN_ERROR: { from: "error", to: "message" },
 };
 
-/** Where the field has its own name too, the other one is an unknown key. */
+/** When the field's own name is present too, the other name is an unknown key. */
 function otherName(type: EventType, value: JsonObject): OtherName | undefined {
   const other = OTHER_NAMES[type];
   if (other === undefined || Object.hasOwn(value, other.to)) return undefined;
   return (value[other.from] ?? null) === null ? undefined : other;
 }
 
-/** A value that is no text becomes one, its JSON. */
+/** A value that is not a text becomes its JSON text. */
 function withName({ text, value }: Payload, { from, to }: OtherName): Payload {
   const member = memberSpans(text).find(({ key }) => key === from);
   if (member === undefined) return { text, value };
@@ -102,7 +102,7 @@ function withName({ text, value }: Payload, { from, to }: OtherName): Payload {
   return { text: edited, value: parseObject(edited) };
 }
 
-/** Top-level values that are spelled in a way of some producers, and how they are spelled right. */
+/** Top-level values in the form of some producers, and their correct form. */
 function rewrittenValues(type: EventType, value: JsonObject): ReadonlyMap<string, string> {
   const timestamp = value["timestamp"];
   const rounds =
@@ -155,7 +155,7 @@ interface ObjectAt {
 function editObject(findings: Findings, object: ObjectAt): void {
   const { at, path, value, fields } = object;
   const members = memberSpans(findings.text, at);
-  if (members.length !== Object.keys(value).length) return; // A key stands twice.
+  if (members.length !== Object.keys(value).length) return; // A key is repeated.
   const dropped = members.map((member) => isDropped(findings, { ...object, members }, member));
   members.forEach(({ key, keySpan, valueSpan }, index) => {
     if (dropped[index] === true) return;
@@ -200,7 +200,7 @@ function editInside(findings: Findings, { at, path, value, inner }: ValueAt): vo
   }
 }
 
-/** Whether the member goes: a null that says nothing, or a second spelling of what is there. */
+/** Whether the member is dropped: a meaningless null, or a second spelling of a present field. */
 function isDropped(findings: Findings, object: ObjectIn, member: Member): boolean {
   const { path, value, fields, members } = object;
   const name = fields.bySnakeName.get(member.key) ?? member.key;
@@ -209,7 +209,7 @@ function isDropped(findings: Findings, object: ObjectIn, member: Member): boolea
   if (isNull && yields) return true;
   const other = name === member.key ? undefined : members.find(({ key }) => key === name);
   if (other === undefined) return false;
-  if (value[name] === null && yields) return false; // That one goes.
+  if (value[name] === null && yields) return false; // The other spelling is dropped instead.
   if (!isSame(findings.text, { value, member, other }) && hasRoom(findings)) {
     const field = pathName([...path, name]);
     const second = pathName([...path, member.key]);
@@ -230,7 +230,10 @@ function hasRoom({ violations }: Findings): boolean {
   return violations.length < VIOLATIONS_MAX;
 }
 
-/** As text, or as strings: other values are printed alike twice in one object, or are not alike. */
+/**
+ * Compares as text, or as strings: other equal values are printed alike in one object, or count as
+ * different.
+ */
 function isSame(
   text: string,
   { value, member, other }: { value: JsonObject; member: Member; other: Member },

@@ -3,10 +3,12 @@ import { isObject, type JsonObject } from "./json.ts";
 import { memberSpans, outline } from "./spans.ts";
 import { pathName } from "./violations.ts";
 
-/** Objects and arrays inside each other; more is either a mistake or an attack on a reader. */
+/**
+ * The nesting limit of objects and arrays; deeper nesting is a mistake or an attack on a reader.
+ */
 export const JSON_DEPTH_MAX = 64;
 
-/** A payload's text, and what it says. */
+/** The text of a payload, and its parsed value. */
 export interface Payload {
   readonly text: string;
   readonly value: JsonObject;
@@ -16,9 +18,13 @@ export type ReadPayload =
   | { readonly ok: true; readonly payload: Payload }
   | { readonly ok: false; readonly violation: Violation };
 
-/** Reads a JSON object; a key twice at the top level would have two readers see two events. */
+/**
+ * Reads a JSON object. A repeated key at the top level is refused: two readers could see two
+ * different events.
+ */
 export function readPayload(text: string): ReadPayload {
-  // First: a megabyte of brackets takes JSON.parse 50 ms to build, and this walk 5 to see.
+  // Checked first: JSON.parse takes 50 ms to build a megabyte of brackets, and this walk takes 5
+  // ms.
   const { depth, commas } = outline(text);
   if (depth > JSON_DEPTH_MAX)
     return refused("payload", `payload must be at most ${JSON_DEPTH_MAX} levels deep`);
@@ -31,7 +37,7 @@ export function readPayload(text: string): ReadPayload {
   }
   if (!isObject(value)) return refused("payload", "payload must be a JSON object");
   const keys = Object.keys(value).length;
-  // JSON.parse keeps one of two equal keys, so a member more than keys is a key twice.
+  // JSON.parse keeps one of two equal keys, so more members than keys means a repeated key.
   if (keys > 0 && commas + 1 !== keys) {
     const field = pathName(["payload", repeatedKey(text)]);
     return refused(field, `${field} must be there once, but is there twice`);

@@ -1,18 +1,20 @@
 import type { CatalogueEntry, EventType } from "./catalogue.ts";
 import type { JsonObject } from "./json.ts";
 
-/** What sequence.ts has to know of an event to tell whether it is in order. */
+/** The facts about an event that sequence.ts needs to check its order. */
 export interface EventPlace {
   readonly type: EventType;
-  /** Tells its construct from others of the kind; undefined: of these one at most is open. */
+  /**
+   * Identifies its construct within the kind; undefined: at most one construct of the kind is open.
+   */
   readonly key: string | undefined;
   /** The subagent that it is from; undefined: the agent itself. */
   readonly owner: string | undefined;
-  /** Of a CHUNK: it says all that a START has to say. */
+  /** For a CHUNK: it has all fields that a START needs. */
   readonly canStart: boolean;
 }
 
-/** Of an event that a version of the protocol accepts. */
+/** For an event that a version of the protocol accepts. */
 export function placeOf({ type, kind, idField }: CatalogueEntry, value: JsonObject): EventPlace {
   const id = idField === undefined ? undefined : textOf(value[idField]);
   const owner = textOf(value["subagentRunId"]);
@@ -21,7 +23,7 @@ export function placeOf({ type, kind, idField }: CatalogueEntry, value: JsonObje
   return { type, key, owner, canStart: id !== undefined && isNamed };
 }
 
-/** A subagent may have steps of the same names as its parent's: they are others. */
+/** A subagent may have steps with the same names as its parent's; they are different steps. */
 function stepKey(owner: string | undefined, name = ""): string {
   return owner === undefined ? `:${name}` : `${owner.length}:${owner}${name}`;
 }

@@ -9,16 +9,16 @@ import { placeOf, type EventPlace } from "./place.ts";
 
 export type { ValidationMode } from "./conform.ts";
 
-/** What a row does to the session's open run. */
+/** The effect of a row on the session's open run. */
 export type RunMark =
-  /** The id as every row of the run will have it: text that PostgreSQL can hold. */
+  /** The id for every row of the run: text that PostgreSQL can hold. */
   { readonly kind: "open"; readonly runId: string } | { readonly kind: "close" };
 
-/** What came in, as far as AG-UI is concerned. */
+/** The fields of a push that AG-UI needs. */
 export interface EventPush {
   readonly eventType: string;
   readonly payload: string;
-  /** 0: not said. */
+  /** 0 means "not given". */
   readonly eventCount: number;
   readonly createdAtMicros: bigint | undefined;
   readonly completedAtMicros: bigint | undefined;
@@ -33,9 +33,9 @@ export interface EventRow {
   readonly completedAtMicros: bigint | undefined;
   readonly conformant: boolean;
   readonly mark: RunMark | undefined;
-  /** Undefined: the order of events is not this one's business. */
+  /** Undefined: the order check ignores this event. */
   readonly place: EventPlace | undefined;
-  /** The name of another vocabulary that a field of the event had. */
+  /** The name from another vocabulary that a field of the event had. */
   readonly renamed?: string | undefined;
 }
 
@@ -48,7 +48,7 @@ export type EventRows =
   | { readonly ok: true; readonly rows: readonly [EventRow, ...EventRow[]] }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
-/** The rows that a push stands for: one, but for the grouped form. */
+/** The rows of a push: one, except for the grouped form. */
 export function eventRows(push: EventPush, options: RowsOptions): EventRows {
   if (push.eventType === "")
     return refused([{ field: "event_type", description: "event_type is required" }]);
@@ -59,13 +59,13 @@ export function eventRows(push: EventPush, options: RowsOptions): EventRows {
 
 /** One event as an agent emits it. */
 export interface RawEvent {
-  /** Empty: the payload says it. */
+  /** Empty: the payload has the type. */
   readonly eventType: string;
   readonly payload: string;
   readonly createdAtMicros: bigint;
 }
 
-/** The rows that a raw event stands for: one, but for the grouped form. */
+/** The rows of a raw event: one, except for the grouped form. */
 export function rawEventRows(event: RawEvent, mode: ValidationMode): EventRows {
   const read = readPayload(event.payload);
   if (!read.ok) return refused([read.violation]);
@@ -111,7 +111,7 @@ interface Times {
   readonly completedAtMicros: bigint | undefined;
 }
 
-/** An event that is to become a row. */
+/** An event that will become a row. */
 interface TimedPart extends Part, Times {
   readonly isEndEvent: boolean;
 }
@@ -127,7 +127,7 @@ function timedPush(push: EventPush, payload: Payload, createdAtMicros: bigint): 
   };
 }
 
-/** START and CONTENT begin the group, CONTENT and END complete it. */
+/** START and CONTENT get the group's begin, CONTENT and END its completion. */
 function timedParts(
   { start, content, end }: Group,
   { createdAtMicros, completedAtMicros }: Times,
@@ -145,7 +145,7 @@ function timedParts(
   return parts;
 }
 
-/** Not said: now, unless it was complete before. */
+/** Without a given time: now, unless the event was completed earlier. */
 function createdAt({ createdAtMicros, completedAtMicros }: EventPush, nowMicros: bigint): bigint {
   if (createdAtMicros !== undefined) return createdAtMicros;
   return completedAtMicros !== undefined && completedAtMicros < nowMicros
@@ -170,13 +170,13 @@ function rowOf(part: TimedPart, { payload, entry, renamed }: AcceptedEvent): Eve
 function markOf({ kind, role }: CatalogueEntry, { value }: Payload): RunMark | undefined {
   if (kind !== "run") return undefined;
   if (role === "end") return CLOSE;
-  const runId = String(value["runId"]); // A string in every version.
+  const runId = String(value["runId"]); // The field is a string in every version.
   return { kind: "open", runId: runId.toWellFormed().replaceAll("\0", "\uFFFD") };
 }
 
 const CLOSE: RunMark = { kind: "close" };
 
-/** Applies in lenient mode too: a run id that is too long would be put on each row of its run. */
+/** Applies in lenient mode too: each row of the run would store a run id that is too long. */
 function checkRunId(mark: RunMark | undefined): Violation | undefined {
   if (mark?.kind !== "open" || mark.runId.length * 3 <= RUN_ID_BYTES_MAX) return undefined;
   if (new TextEncoder().encode(mark.runId).length <= RUN_ID_BYTES_MAX) return undefined;
@@ -207,7 +207,7 @@ function checkCounts(push: EventPush, group: Group | undefined): readonly Violat
   return violations;
 }
 
-/** One a field: the parts of a group share what is wrong with their ids. */
+/** One violation per field: the parts of a group share the faults of their ids. */
 function refused(violations: readonly Violation[]): EventRows {
   const isFirst = ({ field }: Violation, index: number): boolean =>
     violations.findIndex((other) => other.field === field) === index;

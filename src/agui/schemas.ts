@@ -1,13 +1,13 @@
 /**
- * What the versions of the protocol accept, one schema a type and generation: CURRENT is 1.0.0 as
- * @ag-ui/core publishes it, EARLIER is what 0.0.57 to 0.0.59 took, written as 1.0.0 plus the
+ * The schemas of the protocol's versions, one per type and generation: CURRENT is 1.0.0 as
+ * @ag-ui/core publishes it, EARLIER is the union of 0.0.57 to 0.0.59, written as 1.0.0 plus the
  * differences. An event is refused only when both refuse it.
  *
  * The differences were found by field-by-field comparison with the published schemas of 0.0.57,
  * 0.0.58 and 0.0.59, and by random events put to all of them. They are of three kinds: a field that
  * 1.0.0 made required or narrower (`value`, `snapshot`, `event`, JSON Patch, any number as
- * timestamp), a thing it dropped (THINKING_*, binary parts), and a field that an earlier version did
- * not know and therefore took as an unknown key, whatever it held (`metadata`, `subagentRunId`,
+ * timestamp), a feature it dropped (THINKING_*, binary parts), and a field that an earlier version
+ * did not know and therefore took as an unknown key, with any value (`metadata`, `subagentRunId`,
  * `usage`, `protocolVersion`).
  */
 import {
@@ -44,13 +44,16 @@ export const CURRENT: Schemas = new Map(
   EventSchema.options.map((schema) => [schema.shape.type.value as string, schema as z.ZodObject]),
 );
 
-/** Any number: zod's own refuses the infinity that JSON.parse makes of 1e999, and 0.0.59 did not. */
+/**
+ * Any number: zod's own schema refuses the infinity that JSON.parse makes of 1e999, and 0.0.59 did
+ * not.
+ */
 const ANY_NUMBER = z.custom<number>((value) => typeof value === "number", "a number").optional();
-/** There or not: zod's own z.any() asks for the key. */
+/** Optional with any value: zod's own z.any() requires the key. */
 const ANYTHING = z.any().optional();
 const AN_OBJECT = z.custom<JsonObject>(isObject, "an object");
 const ANY_LIST = z.array(z.any());
-/** Optional, whatever it holds; a null is dropped by normalisation, as from any optional field. */
+/** Optional, with any value; normalisation drops a null, as in any optional field. */
 const NOT_NULL = BaseEventSchema.shape.rawEvent;
 
 const UNKNOWN_TO_IT = { metadata: ANYTHING, subagentRunId: ANYTHING };
@@ -129,7 +132,7 @@ const SUBAGENT_OUTCOME = z.discriminatedUnion("type", [
   }),
 ]);
 
-/** Types whose fields differ in more than what every event has. */
+/** Types whose differences go beyond the fields of every event. */
 const DIFFERENCES: Readonly<Record<string, z.ZodRawShape>> = {
   RUN_STARTED: { protocolVersion: ANYTHING, input: EARLIER_INPUT.optional() },
   RUN_FINISHED: { outcome: RUN_OUTCOME.optional(), result: ANYTHING, usage: ANYTHING },
@@ -151,14 +154,14 @@ const FROM_0_0_59: ReadonlySet<string> = new Set<EventType>([
   "SUBAGENT_ERROR",
 ]);
 
-/** What 1.0.0 has no schema for: what it dropped, and a draft. THINKING_* carry no ids. */
+/** Types without a schema in 1.0.0: those it dropped, and a draft. THINKING_* have no ids. */
 const NOT_CURRENT: Readonly<Partial<Record<EventType, z.ZodRawShape>>> = {
   THINKING_START: { title: z.string().optional() },
   THINKING_END: {},
   THINKING_TEXT_MESSAGE_START: {},
   THINKING_TEXT_MESSAGE_CONTENT: { delta: z.string() },
   THINKING_TEXT_MESSAGE_END: {},
-  // https://docs.ag-ui.com/drafts/meta-events: any time, outside runs too.
+  // https://docs.ag-ui.com/drafts/meta-events: allowed at any time, outside runs too.
   META: { metaType: z.string(), payload: AN_OBJECT.optional() },
 };
 

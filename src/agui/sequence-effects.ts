@@ -1,9 +1,9 @@
-/** What each event type means to the order of a session: a table, made from the catalogue. */
+/** The effect of each event type on the order of a session: a table, made from the catalogue. */
 import { CATALOGUE, type CatalogueEntry, type ConstructKind, type EventType } from "./catalogue.ts";
 
-/** A bit for each kind of construct, so that what is open by one id is one number. */
+/** One bit per kind of construct, so that one number holds the kinds that are open under one id. */
 export const BITS = {
-  run: 0, // Of these one at most is open, and it has no id.
+  run: 0, // At most one run is open, and it needs no id here.
   step: 1,
   text: 2,
   tool_call: 4,
@@ -17,7 +17,10 @@ export const BITS = {
 /** A subagent's id is for one invocation: it may not start again in the run. */
 export const SUBAGENT_ENDED = 256;
 
-/** What a run may end with: 0.0.59 did not mind thinking that is open, and 1.0.0 knows none. */
+/**
+ * The constructs that may be open at the end of a run: 0.0.59 accepted open thinking, and 1.0.0 has
+ * none.
+ */
 export const MAY_STAY_OPEN = BITS.thinking | BITS.thinking_message | SUBAGENT_ENDED;
 
 export interface Effect {
@@ -31,11 +34,11 @@ export interface Effect {
     | "end"
     | "nothing";
   readonly bit: number;
-  /** Whose chunks it is that can go on no more. */
+  /** Whose chunks the event ends. */
   readonly endsChunks: "of_all" | "of_its_owner" | "of_nobody";
 }
 
-/** Chunks may go on after these; a chunk itself depends on what it is of. */
+/** These events do not end chunks; for a chunk, it depends on its construct. */
 const END_NO_CHUNKS: ReadonlySet<EventType> = new Set([
   "TEXT_MESSAGE_CHUNK",
   "TOOL_CALL_CHUNK",

@@ -1,26 +1,26 @@
 /**
- * Tells which events of one session are out of order, as AG-UI clients see it. Nothing is refused for
- * it, because the log of a runner that crashed is the one that somebody will read: it is counted.
+ * Finds the events of one session that are out of order for AG-UI clients. Such events are counted
+ * and not refused, because people read the logs of crashed runners.
  *
  *                          RUN_STARTED
  *   before, unknown ───────────────────────► open ──┬─ RUN_FINISHED ─► finished ─┐
  *                                             ▲     └─ RUN_ERROR ────► failed ───┤
  *                                             └───────── RUN_STARTED ────────────┘
  *
- * `before` is a session of which every event was seen, `unknown` one that was met midway: of that
- * nothing is counted until an event begins or ends a run.
+ * `before` is a session whose every event was seen. `unknown` is a session whose beginning was not
+ * seen: nothing is counted for it until an event begins or ends a run.
  *
  * The rules are those by which `verifyEvents`, after `transformChunks`, refuses a stream in
  * @ag-ui/client: each type as in the newest version that has it, 1.0.0, and for THINKING_* 0.0.59.
- * Left out is what is not about order: whether the subagent that an event names is the one that was
- * named before. A client ends at the first event out of order; here each one is judged by what is
- * open when it comes. So text whose START was lost is out of order delta by delta, and a RUN_STARTED
- * in an open run begins another.
+ * One rule is left out because it does not concern order: whether an event names the same subagent
+ * as before. A client stops at the first event out of order; here each event is judged by the
+ * constructs that are open at its time. So every delta of a text whose START was lost is out of
+ * order, and a RUN_STARTED in an open run begins another run.
  *
- * What is open is one map, from an id to the kinds of construct that are open by it, so that an event
- * in order costs one look-up in it. Beyond OPEN_IDS_MAX ids, or of an id that is too long, nothing is
- * noted, and then, until the run ends, a fragment or an END that finds nothing open is not counted:
- * what cannot be known is no violation.
+ * The open constructs are one map, from an id to the kinds that are open under it, so an event in
+ * order costs one look-up. Above OPEN_IDS_MAX ids, and for an id that is too long, nothing is
+ * noted. Then, until the run ends, a fragment or an END without an open construct is not counted,
+ * because it may be in order.
  */
 import { ChunkLanes, type Chunked } from "./chunk-lanes.ts";
 import type { EventPlace } from "./place.ts";
@@ -38,9 +38,12 @@ export const SEQUENCE_RULES = [
 
 export type SequenceRule = (typeof SEQUENCE_RULES)[number];
 
-/** Noted of a run. In 241 streams, 234 of them recorded from real agents, no run has more than 5. */
+/**
+ * Ids noted of a run. In 241 streams, 234 of them recorded from real agents, no run has more than
+ * 5.
+ */
 export const OPEN_IDS_MAX = 1_000;
-/** Of an id that is noted; a UUID has 36. */
+/** The longest id that is noted; a UUID has 36 characters. */
 export const KEY_CHARS_MAX = 256;
 
 type Phase = "before" | "unknown" | "open" | "finished" | "failed";
@@ -49,22 +52,22 @@ export class Sequence {
   #phase: Phase;
   /** Empty between runs. */
   readonly #open = new Map<string, number>();
-  /** What is open and must not be when the run finishes. */
+  /** The number of open constructs that must end before the run finishes. */
   #unfinished = 0;
   readonly #lanes = new ChunkLanes();
-  /** Something that was started is not in `#open`. */
+  /** True when a started construct is not in `#open`. */
   #isFull = false;
 
   constructor(phase: "before" | "unknown") {
     this.#phase = phase;
   }
 
-  /** Held in memory. */
+  /** The number of ids in memory. */
   get ids(): number {
     return this.#open.size + this.#lanes.size;
   }
 
-  /** The next event; the rule that it breaks. */
+  /** Takes the next event; returns the rule that it breaks. */
   observe(place: EventPlace): SequenceRule | undefined {
     const effect = EFFECTS.get(place.type);
     if (effect === undefined) return undefined;
@@ -113,7 +116,8 @@ export class Sequence {
     else if (does === "fail_run") this.#enter("failed");
     else if (does === "finish_run" && phase === "unknown") this.#enter("finished");
     if (does === "open_run" || phase === "unknown") return undefined;
-    if (does === "fail_run" && phase !== "failed") return undefined; // At any time, but once.
+    // Allowed at any time, but only once.
+    if (does === "fail_run" && phase !== "failed") return undefined;
     return phase === "before" ? "outside_run" : "after_run_end";
   }
 
@@ -124,7 +128,7 @@ export class Sequence {
   #start(bit: number, key: string): SequenceRule | undefined {
     const bits = this.#open.get(key) ?? 0;
     if ((bits & bit) !== 0) return "start_twice";
-    const isPart = bit === BITS.thinking_message; // Of the thinking around it.
+    const isPart = bit === BITS.thinking_message; // A part of the thinking around it.
     const rule = isPart && !this.#isOpen(BITS.thinking, key) ? "fragment_without_start" : undefined;
     if (bits === 0 && (this.#open.size >= OPEN_IDS_MAX || key.length > KEY_CHARS_MAX)) {
       this.#isFull = true;
@@ -169,7 +173,10 @@ export class Sequence {
     return this.#endEach(ended);
   }
 
-  /** An END may have come of what is made of chunks, which ends without; then this is the second. */
+  /**
+   * An END may follow a construct made of chunks, which ends without END; then this END is the
+   * second one.
+   */
   #endEach(chunked: readonly Chunked[]): SequenceRule | undefined {
     return chunked.map(({ bit, key }) => this.#end(bit, key)).find((rule) => rule !== undefined);
   }

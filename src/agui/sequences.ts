@@ -1,20 +1,21 @@
 /**
- * The sequences of the sessions whose rows this replica stores, each from the row at which it met the
- * session: from its first event, everything is known; from any other, it waits for a run to begin or
- * end. So it is again where numbers are left out or come twice, as they do when another replica has
- * stored what lies between: what it did is not known, and nothing is counted because of it.
+ * The sequences of the sessions whose rows this replica stores. A sequence begins at the first row
+ * that the replica stores of the session. From the session's first event on, everything is known.
+ * From any other event, the sequence waits for a run to begin or end. It waits again after missing
+ * or repeated numbers, which occur when another replica has stored rows between: those rows are
+ * unknown, and no violation is counted because of them.
  *
- * The sessions that were heard of least recently are forgotten, by generations: one is looked up in
- * the recent half first; one that is found in the older half moves; when the recent half is full, in
- * sessions or in open ids, it becomes the older one, and what was older is forgotten. So a session
- * that is heard of costs one look-up, and needs no list that is reordered by each event.
+ * The least recently used sessions are forgotten, by generations. A look-up searches the recent
+ * half first. A session found in the older half moves to the recent half. When the recent half is
+ * full, in sessions or in open ids, it becomes the older half, and the previous older half is
+ * forgotten. So a known session costs one look-up, and no list is reordered by each event.
  */
 import type { EventPlace } from "./place.ts";
 import { Sequence, type SequenceRule } from "./sequence.ts";
 
 export interface SequencesLimits {
   readonly sessionsMax: number;
-  /** Of what is open in all of them. */
+  /** Open ids of all sequences. */
   readonly openIdsMax: number;
 }
 
@@ -27,14 +28,14 @@ export const SEQUENCES_LIMITS: SequencesLimits = { sessionsMax: 10_000, openIdsM
 /** A row as it was stored. */
 export interface ObservedRow {
   readonly seq: bigint;
-  /** How many numbers it takes. */
+  /** The count of numbers that the row takes. */
   readonly eventCount: number;
-  /** Undefined for a row without a place among the others, which counts as one nevertheless. */
+  /** Undefined for a row that the order check ignores; its numbers still count. */
   readonly place: EventPlace | undefined;
 }
 
 export interface Sequences {
-  /** To be told of each event row that was stored, once, in the order of the numbers of a session. */
+  /** Call this once for each stored event row, in the order of the numbers of a session. */
   observe(sessionId: string, row: ObservedRow): SequenceRule | undefined;
 }
 
@@ -51,7 +52,7 @@ class Generations implements Sequences {
   readonly #limits: SequencesLimits;
   #recent = new Map<string, Followed>();
   #older: ReadonlyMap<string, Followed> = new Map();
-  /** Of the recent half. */
+  /** Open ids of the recent half. */
   #openIds = 0;
 
   constructor(limits: SequencesLimits) {

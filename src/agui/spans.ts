@@ -1,10 +1,10 @@
 /**
- * Where things are in a JSON text, so that a payload can be edited, and not printed anew: numbers
- * keep their spelling, keys their order, and what nobody touched stays the same bytes.
+ * The places of values in a JSON text, so that a payload can be edited without printing it again:
+ * numbers keep their spelling, keys their order, and unedited parts their bytes.
  *
- * Everything here takes text that JSON.parse has accepted, and an offset in it where a value begins.
- * Grammar is therefore not checked a second time; on other text the answers mean nothing, but each
- * walk still ends, because every step moves forward and stops at the end of the text.
+ * All functions take text that JSON.parse has accepted, and an offset where a value begins. So they
+ * do not check the grammar a second time. On other text the results are meaningless, but each walk
+ * still ends, because every step moves forward and stops at the end of the text.
  */
 export interface Span {
   readonly start: number;
@@ -36,10 +36,10 @@ export function memberSpans(text: string, at = 0): readonly Member[] {
   let next = skipSpace(text, skipSpace(text, at) + 1);
   while (next < text.length && text.charCodeAt(next) === QUOTE) {
     const keySpan = { start: next, end: endOfString(text, next) };
-    const valueStart = skipSpace(text, skipSpace(text, keySpan.end) + 1); // Past the colon.
+    const valueStart = skipSpace(text, skipSpace(text, keySpan.end) + 1); // After the colon.
     const valueSpan = { start: valueStart, end: endOfValue(text, valueStart) };
     members.push({ key: readKey(text, keySpan), keySpan, valueSpan });
-    next = skipSpace(text, skipSpace(text, valueSpan.end) + 1); // Past the comma, or the brace.
+    next = skipSpace(text, skipSpace(text, valueSpan.end) + 1); // After the comma, or the brace.
   }
   return members;
 }
@@ -60,13 +60,13 @@ export function elementSpans(text: string, at = 0): readonly Span[] {
 }
 
 export interface Outline {
-  /** Objects and arrays inside each other, the outermost counted. */
+  /** The nesting of objects and arrays, with the outermost one. */
   readonly depth: number;
   /** Commas between the members, or elements, of the outermost value. */
   readonly commas: number;
 }
 
-/** One pass over the whole text, which allocates nothing but its answer. */
+/** One pass over the whole text, which allocates only its result. */
 export function outline(text: string): Outline {
   let level = 0;
   let depth = 0;
@@ -87,7 +87,7 @@ export function outline(text: string): Outline {
   return { depth, commas };
 }
 
-/** What a string of a JSON text says. */
+/** The value of a string in a JSON text. */
 export function readKey(text: string, span: Span): string {
   const raw = text.slice(span.start + 1, span.end - 1);
   return raw.includes("\\") ? String(JSON.parse(`"${raw}"`)) : raw;
@@ -100,7 +100,7 @@ function skipSpace(text: string, at: number): number {
   return next;
 }
 
-/** One past the closing quote of the string whose opening quote is at `at`. */
+/** The place after the closing quote of the string whose opening quote is at `at`. */
 export function endOfString(text: string, at: number): number {
   let quote = text.indexOf('"', at + 1);
   while (quote !== -1) {

@@ -1,12 +1,19 @@
-/** Says what is wrong with a payload, for a person: which field, what was expected, what is there. */
+/**
+ * Describes the faults of a payload for a person: the field, the expected value, the actual value.
+ */
 import type { z } from "zod";
 import type { Violation } from "../base/errors.ts";
 import { isObject, type JsonObject } from "./json.ts";
 
-/** Told of one payload; a snapshot of a thousand wrong messages says nothing new after these. */
+/**
+ * The limit for one payload; after these, a snapshot of a thousand wrong messages has nothing new.
+ */
 export const VIOLATIONS_MAX = 20;
 
-/** Fields at fault that are looked at, of as many as a payload has bytes: more change no answer. */
+/**
+ * The limit of faulty fields that are examined; a payload may have as many as bytes, and more
+ * change no answer.
+ */
 const FIELDS_MAX = 1_000;
 
 /** Characters of a caller's own word (a key, a type) that a description repeats. */
@@ -16,8 +23,8 @@ type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
 /**
- * Field names that producers mistake for the protocol's, by the field they should have used:
- * documents of the platform show `content` and `args`, recorded agents send `result` and `error`.
+ * Field names that producers confuse with the protocol's, by the correct field: documents of the
+ * platform show `content` and `args`, recorded agents send `result` and `error`.
  */
 const MISTAKEN: Readonly<Record<string, readonly string[]>> = {
   "payload.delta": ["content", "args"],
@@ -33,12 +40,14 @@ export function pathName(path: Path): string {
   return name.slice(1);
 }
 
-/** A caller's word as it may stand in a message: short, and without what a terminal would obey. */
+/**
+ * A caller's word in a form for messages: short, and without characters that a terminal would obey.
+ */
 export function printedWord(word: string): string {
   return /^\w{1,64}$/.test(word) ? word : JSON.stringify(word.slice(0, WORD_CHARS_MAX));
 }
 
-/** One violation a field, in the order of the fields' checks. */
+/** One violation per field, in the order of the fields' checks. */
 export function violationsOf(issues: readonly Issue[], value: JsonObject): readonly Violation[] {
   const found = new Map<string, Violation>();
   for (const expectation of expectationsOf(issues)) {
@@ -50,7 +59,7 @@ export function violationsOf(issues: readonly Issue[], value: JsonObject): reado
   return [...found.values()];
 }
 
-/** Where the first of the issues point to, spelled as `violationsOf` spells it. */
+/** The fields of the first issues, spelled as in `violationsOf`. */
 export function fieldsAtFault(issues: readonly Issue[]): ReadonlySet<string> {
   const found = new Set<string>();
   for (const { path } of expectationsOf(issues)) {
@@ -62,15 +71,15 @@ export function fieldsAtFault(issues: readonly Issue[]): ReadonlySet<string> {
 
 interface Expectation {
   readonly path: Path;
-  /** What was expected; undefined: that the field be there, and no null. */
+  /** The expected value; undefined: the field must be present and not null. */
   readonly expected: string | undefined;
-  /** A value, not a kind of value: the answer then says how the two differ. */
+  /** True for an exact value instead of a kind of value: the answer then states the difference. */
   readonly isValue: boolean;
 }
 
 /**
- * One by one, because few of them are told: a megabyte of wrong messages has 350,000, and to spell them
- * all took ten times as long as to find them.
+ * Yielded one by one, because few of them are reported: a megabyte of wrong messages has 350,000,
+ * and composing them all took ten times as long as finding them.
  */
 function* expectationsOf(
   issues: readonly Issue[],
@@ -84,7 +93,7 @@ function* expectations(issue: Issue, prefix: Path): Generator<Expectation, void,
   if (issue.code !== "invalid_union") return yield { path, ...expectationOf(issue) };
   if ("options" in issue && Array.isArray(issue.options))
     return yield { path, expected: oneOf(issue.options), isValue: true };
-  // Of a union's branches, the one that the value got into is the one that was meant.
+  // Of a union's branches, the branch that the value entered is the intended one.
   const entered = issue.errors.find((branch) => branch.every((inside) => inside.path.length > 0));
   if (entered !== undefined) return yield* expectationsOf(entered, path);
   const kinds = issue.errors.flatMap(([first]) => (first ? [expectationOf(first).expected] : []));
@@ -110,7 +119,7 @@ function expectationOf(issue: Issue): Omit<Expectation, "path"> {
       return { expected: `${sizeOf(issue.origin)}at least ${issue.minimum}`, isValue: true };
     case "too_big":
       return { expected: `${sizeOf(issue.origin)}at most ${issue.maximum}`, isValue: true };
-    case "custom": // 1.0.0 gives its checks by function no message.
+    case "custom": // Function checks in 1.0.0 have no message.
       return {
         expected: issue.message === "Invalid input" ? undefined : issue.message,
         isValue: false,
@@ -120,7 +129,7 @@ function expectationOf(issue: Issue): Omit<Expectation, "path"> {
     case "invalid_key":
     case "not_multiple_of":
     case "unrecognized_keys":
-      return { expected: "valid", isValue: false }; // Not asked for by any schema of 1.0.0.
+      return { expected: "valid", isValue: false }; // No schema of 1.0.0 has this check.
   }
 }
 
@@ -130,7 +139,7 @@ function sizeOf(origin: string): string {
 
 function sentence({ expected, isValue }: Expectation, value: unknown): string {
   const is = isValue ? differenceOf(value) : kindOf(value);
-  // Its checks by function are: not absent, not null, and an object.
+  // Its function checks are: not absent, not null, and an object.
   if (expected === undefined)
     return `must be ${value === undefined || value === null ? "set" : "an object"}, but is ${is}`;
   return `must be ${expected}, but is ${is}`;
@@ -151,7 +160,9 @@ function valueAt(value: unknown, path: Path): unknown {
   return inside;
 }
 
-/** Strings are not repeated: what a payload says stays out of messages, which end up in logs. */
+/**
+ * Strings are not repeated: the content of a payload stays out of messages, which end up in logs.
+ */
 function differenceOf(value: unknown): string {
   if (typeof value === "number") return String(value);
   return typeof value === "string" ? "another string" : kindOf(value);
