@@ -1,19 +1,20 @@
 /**
- * Raw events to rows, as they come. Consecutive fragments of one text become one row; everything else
- * is a row of its own; nothing is lost, and nothing changes its place.
+ * Turns raw events into rows, one after the other. Consecutive fragments of one text become one
+ * row; every other event becomes a row of its own. No event is lost, and no event changes its
+ * place.
  *
  *                 joins the open group
  *            ┌────────────────────────────┐
  *   push ────┤ a fragment that does not ──┼──► closes it, and opens one
  *            └ any other event ───────────┴──► closes it, and is a row
  *
- * A fragment joins when it is of the group's type and its payload is the same bytes but for the values
- * of `delta` and `timestamp`. The ids of its message, tool call and subagent are among those bytes,
- * and so is every field that nobody has thought of yet: what differs anywhere is never merged.
+ * A fragment joins when it has the group's type, and its payload has the same bytes except the
+ * values of `delta` and `timestamp`. Those bytes include the ids of its message, tool call and
+ * subagent, and every unknown field: payloads that differ anywhere else are never merged.
  *
- * A group that could go on is closed by a limit: text, events, bytes, age. There is no timer and no
- * clock in here. Whoever calls says what time it is, and flushes by `dueAtMs` when no event comes, at
- * the end of the stream, and when something fails. What is held is one group, never more.
+ * A limit also closes a group: text, events, bytes, age. There is no timer and no clock here. The
+ * caller passes the time. The caller must flush at `dueAtMs` when no event comes, at the end of the
+ * stream, and after a failure. The compressor holds at most one group.
  */
 import { isCompressible } from "../agui/catalogue.ts";
 import { readPayload } from "../agui/payload.ts";
@@ -29,15 +30,15 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
   #group: Group<E> | undefined;
   #dueAtMs = 0;
 
-  /** Limits that are left out are COMPRESSOR_LIMITS. */
+  /** Missing limits are taken from COMPRESSOR_LIMITS. */
   constructor(limits: Partial<CompressorLimits> = {}) {
     this.#limits = checkedLimits(limits);
   }
 
   /**
-   * The rows that this event completed, in order: none while it waits in a group, at most two. `nowMs`
-   * is of a clock that never steps back; a group that is due by then is closed before the event.
-   * `framed` is what the caller knows of this very payload, so that it is not looked through again.
+   * Returns the rows that this event completed, in order: none while it waits in a group, at most
+   * two. `nowMs` is from a monotonic clock; a group that is due by then is closed before the event.
+   * `framed` is the caller's earlier result for this same payload, so that it is not parsed again.
    */
   push(event: E, nowMs: number, framed?: Framed): readonly CompressedRow<E>[] {
     const payload = wellFormed(event.payload);
@@ -62,7 +63,10 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
     return row;
   }
 
-  /** When the open group has to be flushed, on the clock of `push`; undefined when none is open. */
+  /**
+   * The time when the open group must be flushed, on the clock of `push`; undefined when none is
+   * open.
+   */
   get dueAtMs(): number | undefined {
     return this.#group && this.#dueAtMs;
   }
@@ -81,7 +85,7 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
 
 const NO_ROWS: readonly never[] = [];
 
-/** Half a surrogate pair would reach protobuf, and PostgreSQL, as U+FFFD; as an escape it is kept. */
+/** Half a surrogate pair would reach protobuf, and PostgreSQL, as U+FFFD; an escape keeps it. */
 function wellFormed(payload: string): string {
   if (payload.isWellFormed() || !readPayload(payload).ok) return payload;
   return withEscapedHalves(payload);

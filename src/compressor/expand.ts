@@ -1,17 +1,18 @@
 /**
- * The events that a merged row was made of, one after the other. Nothing is printed anew: the row's
- * payload is taken apart once, around the values of `delta` and `timestamp`, and each event is that
+ * Restores the events of a merged row, one after the other. No JSON is printed again: the row's
+ * payload is taken apart once, around the values of `delta` and `timestamp`. Each event is that
  * frame with its own piece of the text and its own time in it.
  *
  *   {"type":"…","delta":"Hello 😀","timestamp":17}      lengths 6 2 2, timestamp deltas 4 0
  *   └──── head ───────┘└─ pieces ─┘└─ middle ──┘└┘└ tail
  *
- * The pieces are cut out of the delta as it is spelled, so an escape stays the escape it was, and
- * what comes out has the bytes that went in wherever joining kept them. Only the halves of a pair
- * that was split are written as escapes, because half a pair has no UTF-8 and no other spelling.
+ * The pieces are cut out of the spelled delta, so an escape stays the same escape, and an event has
+ * its original bytes wherever the join kept them. Only the halves of a split surrogate pair are
+ * written as escapes, because half a pair has no UTF-8 form.
  *
- * A row may stand for a million events and expand to 64 MiB, so it is a walk and not a list: between
- * two events it holds the row and a few numbers, and an encoded index is read as the walk comes to it.
+ * A row may stand for a million events and expand to 64 MiB, so the result is a generator and not a
+ * list. Between two events the generator holds the row and a few numbers, and it reads an encoded
+ * index step by step.
  */
 import type { Span } from "../agui/spans.ts";
 import { type FragmentIndex, readFragments } from "./fragments.ts";
@@ -19,13 +20,16 @@ import { Frame, gapsOf } from "./frame.ts";
 import { withEscapedHalves } from "./text.ts";
 
 export interface ExpandableRow {
-  /** Of its first event. */
+  /** The number of its first event. */
   readonly seq: bigint;
   readonly eventType: string;
   readonly payload: string;
   readonly createdAtMicros: bigint;
   readonly eventCount: number;
-  /** The index, or the message `Fragments` that it is stored as; undefined: the row comes whole. */
+  /**
+   * The index, or the message `Fragments` in which it is stored; undefined: the row is returned
+   * whole.
+   */
   readonly fragments: FragmentIndex | Uint8Array | undefined;
 }
 
@@ -33,13 +37,13 @@ export interface RawEvent {
   readonly seq: bigint;
   readonly eventType: string;
   readonly payload: string;
-  /** The row's, plus how much later than the first event's its own timestamp is. */
+  /** The row's time, plus the distance of the event's own timestamp from the first one. */
   readonly createdAtMicros: bigint;
 }
 
 /**
- * The row's events whose number is above `afterSeq`, in order. A row without an index is one event
- * under its own number, however many it stands for. The index fits, as checkFragments says.
+ * The row's events with a number above `afterSeq`, in order. A row without an index is one event
+ * under its own number, for any event count. The index must fit, which checkFragments verifies.
  */
 export function* expand(
   row: ExpandableRow,
@@ -74,11 +78,14 @@ export function* expand(
   }
 }
 
-/** Cuts the text of a JSON string into pieces of so many UTF-16 units of its value. */
+/**
+ * Cuts the text of a JSON string into pieces, each with a given number of UTF-16 units of its
+ * value.
+ */
 class Texts {
   readonly #payload: string;
   #at: number;
-  /** Where the next escape begins; up to it a unit of the value is a unit of its text. */
+  /** The place of the next escape; before it, each unit of the value is a unit of its text. */
   #escape: number;
 
   constructor(payload: string, { start }: Span) {
@@ -112,9 +119,12 @@ class Texts {
 
 const LETTER_U = 0x75;
 
-/** The time of one event after the other; numbers as long as they hold it, which is nearly always. */
+/**
+ * The times of the events, one after the other; plain numbers as long as they are exact, which is
+ * nearly always.
+ */
 class Times {
-  /** As the event's payload has it. */
+  /** The text in the event's payload. */
   text: string;
   createdAtMicros: bigint;
   readonly #rowMicros: bigint;
@@ -150,7 +160,10 @@ function sum(a: Milliseconds, b: Milliseconds): Milliseconds {
 
 const MICROS_PER_MS = 1_000n;
 
-/** The years 1 to 9999: what a timestamp of the contract can say. A payload's may say anything. */
+/**
+ * The years 1 to 9999: the range of the contract's timestamps. A payload's timestamp may be any
+ * number.
+ */
 const MICROS_MIN = -62_135_596_800_000_000n;
 const MICROS_MAX = 253_402_300_799_999_999n;
 
@@ -159,7 +172,7 @@ function clamped(micros: bigint): bigint {
   return micros > MICROS_MAX ? MICROS_MAX : micros;
 }
 
-/** The numbers of an index in their order, each asked for once. */
+/** The numbers of an index in order; each is read once. */
 interface IndexReader {
   readonly hasTimestamps: boolean;
   nextLength(): number;

@@ -1,7 +1,7 @@
 /**
- * The fragment index of a merged row: where its fragments were in the joined text, and when they
- * happened. A row that is pushed with one must expand to `event_count` events, so it is checked
- * before it is stored: nobody can repair it afterwards, as no row is ever rewritten.
+ * The fragment index of a merged row: the places of its fragments in the joined text, and their
+ * times. A row that is pushed with an index must expand to `event_count` events, so the index is
+ * checked before it is stored: a stored row is never rewritten, so it cannot be repaired.
  */
 import { isCompressible } from "../agui/catalogue.ts";
 import { memberSpans, type Span } from "../agui/spans.ts";
@@ -9,21 +9,21 @@ import type { Violation } from "../base/errors.ts";
 import { utf8Bytes } from "./text.ts";
 import { VarintReader, VarintWriter } from "./varints.ts";
 
-/** What one row may expand to, so that reading it cannot exhaust whoever reads it. */
+/** The limit for the expansion of one row, so that it cannot exhaust a reader's memory. */
 export const EXPANDED_BYTES_MAX = 64 * 1024 * 1024;
 
 export interface FragmentIndex {
   /** UTF-16 units of each fragment's delta plus 1; 0 for a fragment without one. */
   readonly lengths: readonly number[];
-  /** Each payload timestamp minus the one before; empty where the payloads have none. */
+  /** Each payload timestamp minus the previous one; empty where the payloads have none. */
   readonly timestampDeltasMs: readonly bigint[];
 }
 
-/** Of the message `Fragments`: its two fields, each packed. (proto/ambient/v1/events.proto) */
+/** The message `Fragments`: its two fields, each packed. (proto/ambient/v1/events.proto) */
 const LENGTHS_TAG = (1 << 3) | 2;
 const TIMESTAMP_DELTAS_TAG = (2 << 3) | 2;
 
-/** The message `Fragments` in its one canonical encoding, which is also how the service stores it. */
+/** The message `Fragments` in its one canonical encoding, which the service also stores. */
 export function encodeFragments({ lengths, timestampDeltasMs }: FragmentIndex): Uint8Array {
   const packedLengths = new VarintWriter();
   for (const length of lengths) packedLengths.uint32(length);
@@ -54,7 +54,7 @@ export function decodeFragments(bytes: Uint8Array): FragmentIndex {
   return { lengths, timestampDeltasMs };
 }
 
-/** The two lists of an encoded index, each to be read as far as it is needed. */
+/** The two lists of an encoded index; each is read on demand. */
 interface EncodedIndex {
   readonly lengths: VarintReader;
   readonly timestampDeltasMs: VarintReader;
@@ -77,14 +77,14 @@ export function readFragments(bytes: Uint8Array): EncodedIndex {
 
 const NO_NUMBERS = new VarintReader(new Uint8Array());
 
-/** A row as it is to be stored: its payload is an object that has no key twice. */
+/** A row before its storage: its payload is an object without a repeated key. */
 export interface MergedRow {
   readonly eventType: string;
   readonly payload: string;
   readonly eventCount: number;
 }
 
-/** What keeps the row from expanding; nothing when it does. */
+/** The reasons why the row does not expand; empty when it does. */
 export function checkFragments(row: MergedRow, index: FragmentIndex): readonly Violation[] {
   const { eventType, payload, eventCount } = row;
   if (!isCompressible(eventType))
@@ -113,7 +113,7 @@ function checkLengths(
       ? undefined
       : violation(field, "0 for each fragment, as the payload has no delta");
   if (typeof delta !== "string") return violation("payload.delta", "a string, or left out");
-  // Fragments merge when all but their text and time is the same, so all have a delta or none has.
+  // Merged fragments differ only in text and time, so all have a delta or none has.
   if (lengths.includes(0))
     return violation(field, "above 0 for each fragment, as the payload has a delta");
   const units = lengths.reduce((sum, length) => sum + length - 1, 0);
@@ -122,7 +122,7 @@ function checkLengths(
   return violation(field, `${total}, but is ${units}`);
 }
 
-/** A decimal integer that is printed the way it is read: any other has spellings that get lost. */
+/** A decimal integer in its canonical spelling: any other spelling would be lost. */
 const PLAIN_INTEGER = /^(0|-?[1-9][0-9]*)$/;
 
 function checkTimestamps(
@@ -142,8 +142,10 @@ function checkSize(
   { payload, eventCount }: MergedRow,
   delta: Span | undefined,
 ): Violation | undefined {
-  if (3 * payload.length * eventCount <= EXPANDED_BYTES_MAX) return undefined; // 3 bytes a unit at most.
-  const deltaBytes = delta === undefined ? 0 : utf8Bytes(textOf(payload, delta)) - 2; // The quotes stay.
+  // At most 3 bytes per unit.
+  if (3 * payload.length * eventCount <= EXPANDED_BYTES_MAX) return undefined;
+  // The quotes stay.
+  const deltaBytes = delta === undefined ? 0 : utf8Bytes(textOf(payload, delta)) - 2;
   const expandedBytes = (utf8Bytes(payload) - deltaBytes) * eventCount;
   if (expandedBytes <= EXPANDED_BYTES_MAX) return undefined;
   const limit = `at most ${EXPANDED_BYTES_MAX} bytes when expanded`;

@@ -1,24 +1,24 @@
 /**
- * A payload without the values of its top-level `delta` and `timestamp`: what all fragments of a row
- * have in common, byte for byte, whatever their spelling.
+ * A payload without the values of its top-level `delta` and `timestamp`: the bytes that all
+ * fragments of a row share, in any spelling.
  *
  *   {"type":"…","delta":"Hello","timestamp":17}
  *   └──── head ───────┘└───┘└─ middle ─────┘└┘└ tail
  *
- * Whether a text has the frame of another is seen without reading it as JSON. The two are the same up
- * to the first gap, so whoever reads them stands at the same place of the same object there; the gap
- * holds a whole string, or a whole number, in both; and so on to the end. A text that matches the
- * frame of a JSON object is one itself, has the same keys, and differs in nothing but the gaps.
+ * A match between a text and a frame needs no JSON parser. The two are equal up to the first gap,
+ * so a parser would be at the same place of the same object there. The gap holds a whole string, or
+ * a whole number, in both; and so on to the end. A text that matches the frame of a JSON object is
+ * a JSON object too, has the same keys, and differs only in the gaps.
  */
 import { readPayload } from "../agui/payload.ts";
 import { memberSpans, type Span } from "../agui/spans.ts";
 import { type ScannedText, scanText } from "./text.ts";
 
-/** What is an event's own. */
+/** The parts that belong to one event. */
 export interface Pieces {
   /** Undefined where the payload has none. */
   readonly delta: ScannedText | undefined;
-  /** A bigint where a number might not hold it. */
+  /** A bigint where a number might be inexact. */
   readonly timestampMs: number | bigint | undefined;
 }
 
@@ -34,7 +34,10 @@ export interface Gaps {
   readonly timestamp: Span | undefined;
 }
 
-/** Undefined where the payload merges with no other: no JSON object, a key twice, values of other kinds. */
+/**
+ * Undefined where the payload merges with no other: not a JSON object, a repeated key, values of
+ * other kinds.
+ */
 export function framedOf(payload: string): Framed | undefined {
   const read = readPayload(payload);
   if (!read.ok) return undefined;
@@ -47,7 +50,9 @@ export function framedOf(payload: string): Framed | undefined {
   return pieces && { frame, pieces };
 }
 
-/** Of a payload that is known to have both as a row has them: a string, a plain integer. */
+/**
+ * For a payload whose two fields are known to have the form of a row: a string, a plain integer.
+ */
 export function gapsOf(payload: string): Gaps {
   let delta: Span | undefined;
   let timestamp: Span | undefined;
@@ -64,7 +69,7 @@ function isPlainInteger(payload: string, span: Span | undefined): boolean {
 
 export class Frame {
   readonly #head: string;
-  /** Empty when there are less than two gaps. */
+  /** Empty when there are fewer than two gaps. */
   readonly #middle: string;
   readonly #tail: string;
   readonly #hasDelta: boolean;
@@ -83,7 +88,7 @@ export class Frame {
     this.#deltaFirst = delta !== undefined && first === delta;
   }
 
-  /** What fills the gaps of a payload that has this frame; undefined when it has another. */
+  /** The values in the gaps of a payload with this frame; undefined when it has another frame. */
   match(payload: string): Pieces | undefined {
     if (!isAt(payload, 0, this.#head)) return undefined;
     let at = this.#head.length;
@@ -110,7 +115,7 @@ export class Frame {
     return isSame ? { delta, timestampMs } : undefined;
   }
 
-  /** A payload of this frame, with what there are gaps for. */
+  /** A payload of this frame, with these values in the existing gaps. */
   print({ delta, timestamp }: { readonly delta: string; readonly timestamp: string }): string {
     return this.#deltaFirst
       ? this.#head + delta + this.#middle + timestamp + this.#tail
@@ -118,7 +123,10 @@ export class Frame {
   }
 }
 
-/** A slice is compared in words, startsWith unit by unit: half the time for a head of 175 units. */
+/**
+ * A slice is compared in words, and startsWith compares unit by unit: a slice takes half the time
+ * for a head of 175 units.
+ */
 function isAt(text: string, start: number, part: string): boolean {
   return text.slice(start, start + part.length) === part;
 }
@@ -126,9 +134,9 @@ function isAt(text: string, start: number, part: string): boolean {
 const MINUS = 0x2d;
 const DIGIT_0 = 0x30;
 const DIGIT_9 = 0x39;
-/** A number of JavaScript holds every integer of so many digits. */
+/** A JavaScript number is exact for every integer with this number of digits. */
 const NUMBER_DIGITS_MAX = 15;
-/** No time has so many; a text of a million digits must not become a number. */
+/** No time has more digits; a text of a million digits must not become a number. */
 const INTEGER_DIGITS_MAX = 32;
 
 interface ReadInteger {
@@ -136,7 +144,7 @@ interface ReadInteger {
   readonly end: number;
 }
 
-/** A decimal integer that is printed the way it is spelled: no `1.0`, `1e5`, `-0`, `007`. */
+/** A decimal integer in its canonical spelling: no `1.0`, `1e5`, `-0`, `007`. */
 function readInteger(text: string, start: number): ReadInteger | undefined {
   const isNegative = text.charCodeAt(start) === MINUS;
   const firstDigit = isNegative ? start + 1 : start;

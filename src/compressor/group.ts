@@ -3,31 +3,31 @@ import type { Frame, Framed, Pieces } from "./frame.ts";
 import type { CompressorLimits } from "./limits.ts";
 import { PAIR_SAVES_BYTES, type ScannedText, utf8Bytes } from "./text.ts";
 
-/** A raw event on its way in. */
+/** A raw event before compression. */
 export interface IncomingEvent {
   readonly eventType: string;
-  /** A JSON object, as its producer spelled it; what is none becomes a row of its own. */
+  /** A JSON object in its producer's spelling; any other text becomes a row of its own. */
   readonly payload: string;
   /** Microseconds since the epoch. */
   readonly createdAtMicros: bigint;
-  /** False: the event is a row of its own. Otherwise its type decides. */
+  /** False: the event becomes a row of its own. Otherwise its type decides. */
   readonly merges?: boolean;
 }
 
 /** One event, or consecutive fragments of one text. */
 export interface CompressedRow<E extends IncomingEvent = IncomingEvent> {
   readonly eventType: string;
-  /** Of the first event, with the deltas of all. */
+  /** The payload of the first event, with the joined deltas. */
   readonly payload: string;
-  /** Raw events that the row stands for. */
+  /** The number of raw events that the row stands for. */
   readonly eventCount: number;
-  /** Of the first event; microseconds since the epoch. */
+  /** The time of the first event; microseconds since the epoch. */
   readonly createdAtMicros: bigint;
-  /** The latest of its events' times, as clocks step back; undefined for a single event. */
+  /** The latest of its events' times, because clocks step back; undefined for a single event. */
   readonly completedAtMicros: bigint | undefined;
-  /** What takes the row apart again; undefined for a single event. */
+  /** The index that restores the events; undefined for a single event. */
   readonly fragments: FragmentIndex | undefined;
-  /** The events at its ends, so that callers can hang fields of their own on events. */
+  /** The first and the last event, so that callers can attach their own fields to events. */
   readonly first: E;
   readonly last: E;
 }
@@ -47,18 +47,19 @@ export function rowOfOne<E extends IncomingEvent>(event: E, payload: string): Co
 }
 
 /**
- * Payload units that the pieces of a group may keep alive: V8 makes a substring of 13 units or more a
- * view of the text it is from. Above it the pieces are joined, which copies them: 560 fragments of 18
- * units, each from a payload of 64 KiB, keep 0.24 MiB then, and 35.3 MiB otherwise (Node 24.21).
+ * Payload units that the pieces of a group may keep alive: V8 makes a substring of 13 units or more
+ * a view of its source text. Above this limit the pieces are joined, which copies them: then 560
+ * fragments of 18 units, each from a payload of 64 KiB, keep 0.24 MiB instead of 35.3 MiB (Node
+ * 24.21).
  */
 const HELD_UNITS_MAX = 65_536;
 
-/** The payload that a group begins with, taken apart. */
+/** The payload that begins a group, taken apart. */
 interface Opening extends Framed {
   readonly payload: string;
 }
 
-/** The fragments of the row that is being made: at least one. */
+/** The fragments of the row in progress: at least one. */
 export class Group<E extends IncomingEvent> {
   readonly #frame: Frame;
   readonly #first: E;
@@ -78,7 +79,7 @@ export class Group<E extends IncomingEvent> {
   #lastMs: Time | undefined;
   readonly #timestampDeltasMs: bigint[] = [];
 
-  /** Undefined when nothing can join the event: it is a row of its own. */
+  /** Undefined when no other event can join: the event is a row of its own. */
   static open<E extends IncomingEvent>(
     event: E,
     opening: Opening,
@@ -109,7 +110,7 @@ export class Group<E extends IncomingEvent> {
     return this.#lengths.length >= this.#eventsMax;
   }
 
-  /** False when the event is not of this group, or too much for it; nothing has changed then. */
+  /** False when the event does not fit the group or its limits; then the group is unchanged. */
   add(event: E, payload: string, framed: Framed | undefined): boolean {
     if (event.eventType !== this.#first.eventType) return false;
     const pieces = framed?.frame === this.#frame ? framed.pieces : this.#frame.match(payload);

@@ -1,22 +1,24 @@
 /**
  * Lossless compression of AG-UI event streams: consecutive fragments of a text become one row, and
- * every row gives back its events, with their bytes, their order and their timestamps. It needs no
- * runtime but JavaScript's own: it reads no clock, starts no timer and imports nothing of Node.
+ * every row expands to its events, with their bytes, their order and their timestamps. It needs
+ * only plain JavaScript: it reads no clock, starts no timer and imports nothing of Node.
  *
  * Times of events are `bigint` microseconds since 1970-01-01T00:00:00Z, as the ledger keeps them;
- * ages are milliseconds on any clock that never steps back; lengths are UTF-16 units.
+ * ages are milliseconds on any monotonic clock; lengths are UTF-16 units.
  */
 
-/** Makes rows of events, as they come: `push` each, `flush` at the end and by `dueAtMs`. */
+/**
+ * Makes rows of events one after the other: `push` each event, `flush` at the end and at `dueAtMs`.
+ */
 export { Compressor } from "./compressor.ts";
-/** What goes in, and what comes out. */
+/** The input and the output. */
 export type { CompressedRow, IncomingEvent } from "./group.ts";
 
-/** The defaults: 10,240 bytes of text, 250 ms, 65,536 events, 1 MiB of payload a row. */
+/** The defaults: 10,240 bytes of text, 250 ms, 65,536 events, 1 MiB of payload per row. */
 export { COMPRESSOR_LIMITS } from "./limits.ts";
 export type { CompressorLimits } from "./limits.ts";
 
-/** The events of a row again, from any of them on; a walk, which holds one event at a time. */
+/** The events of a row, from any event on; a generator, which holds one event at a time. */
 export { expand } from "./expand.ts";
 export type { ExpandableRow, RawEvent } from "./expand.ts";
 

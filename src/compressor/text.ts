@@ -1,11 +1,11 @@
 /**
- * The body of a JSON string, unit by unit: where it ends and how large it is, as it is spelled and as
- * what it says. One pass, because it runs once for every token of every agent.
+ * Scans the body of a JSON string, unit by unit: its end, its size as spelled, and the size of its
+ * value. It is one pass, because it runs once for every token of every agent.
  */
 export interface ScannedText {
-  /** As it is spelled between its quotes. */
+  /** The spelling between its quotes. */
   readonly spelled: string;
-  /** Of the closing quote, in the text that was scanned. */
+  /** The place of the closing quote in the scanned text. */
   readonly end: number;
   /** UTF-16 units of the value. */
   readonly units: number;
@@ -13,9 +13,12 @@ export interface ScannedText {
   readonly bytes: number;
   /** UTF-8 bytes of the spelling. */
   readonly spelledBytes: number;
-  /** Its first unit is the second half of a pair, */
+  /** True when its first unit is the second half of a pair. */
   readonly startsLow: boolean;
-  /** or its last one the first half: the two make a pair where such texts are joined. */
+  /**
+   * True when its last unit is the first half of a pair: two such texts form a pair when they are
+   * joined.
+   */
   readonly endsHigh: boolean;
 }
 
@@ -26,12 +29,12 @@ const LETTER_U = 0x75;
 const SHORT_ESCAPES = new Set(Array.from('"\\/bfnrt', (letter) => letter.charCodeAt(0)));
 const NOTHING = -1;
 
-/** Units that are one byte each and stand for themselves: most text, and passed over at once. */
+/** Units that are one byte each and stand for themselves: most text, skipped in one step. */
 const PLAIN_TEXT = /[ !#-[\]-\u007f]*/y;
 
 /**
- * From the unit after the opening quote; undefined where the text is no body of a JSON string. A text
- * without raw halves of pairs is taken for granted.
+ * From the unit after the opening quote; undefined when the text is not the body of a JSON string.
+ * The text must not contain raw halves of pairs.
  */
 export function scanText(text: string, start: number): ScannedText | undefined {
   PLAIN_TEXT.lastIndex = start;
@@ -89,7 +92,10 @@ function walkText(text: string, start: number): ScannedText | undefined {
   };
 }
 
-/** What an escape stands for, read from behind its backslash; of the short ones any unit of one byte does. */
+/**
+ * The unit of an escape, read after its backslash; for short escapes, any unit of one byte is
+ * returned.
+ */
 function escapedUnit(text: string, at: number): number {
   const letter = text.charCodeAt(at);
   if (letter !== LETTER_U) return SHORT_ESCAPES.has(letter) ? letter : NOTHING;
@@ -102,7 +108,7 @@ function escapedUnit(text: string, at: number): number {
   return unit;
 }
 
-/** What the second half of a pair takes less when the first one comes before it. */
+/** The bytes that a second half of a pair saves after its first half. */
 export const PAIR_SAVES_BYTES = 2;
 
 function bytesAfter(previous: number, unit: number): number {
@@ -138,7 +144,10 @@ export function utf8Bytes(text: string): number {
   return bytes;
 }
 
-/** The same JSON with every half of a pair that stands alone as an escape, as half a pair has no UTF-8. */
+/**
+ * The same JSON with every single half of a pair as an escape, because half a pair has no UTF-8
+ * form.
+ */
 export function withEscapedHalves(json: string): string {
   return json.isWellFormed() ? json : json.replaceAll(/\p{Surrogate}/gu, escaped);
 }

@@ -1,7 +1,7 @@
 /**
- * Integers as protobuf writes them: seven bits a byte, the low ones first, the top bit for "more
- * follow"; signed ones with their sign in the lowest bit. An index is one byte a token most of the
- * time, so what fits a number of JavaScript stays one.
+ * Integers in protobuf's encoding: seven bits per byte, the low ones first, the top bit for "more
+ * follow"; signed ones with their sign in the lowest bit. An index mostly takes one byte per token,
+ * so integers that fit a JavaScript number stay numbers.
  */
 const MORE = 0x80;
 const SEVEN_BITS = 0x7f;
@@ -61,14 +61,14 @@ export class VarintReader {
     throw new RangeError("a number of the fragment index is larger than 32 bits");
   }
 
-  /** A bigint only where a small number does not do. */
+  /** A bigint only when a number would be inexact. */
   sint64(): number | bigint {
     const value = this.#varint();
     if (typeof value === "number") return (value >>> 1) ^ -(value & 1);
     return BigInt.asIntN(64, (value >> 1n) ^ -(value & 1n));
   }
 
-  /** So many bytes, to be read on their own. */
+  /** A reader for the next `bytes` bytes. */
   part(bytes: number): VarintReader {
     const start = this.#at;
     if (bytes > this.#end - start) throw cutShort();
