@@ -231,8 +231,8 @@ function hasRoom({ violations }: Findings): boolean {
 }
 
 /**
- * Compares as text, or as strings: other equal values are printed alike in one object, or count as
- * different.
+ * Compares strings by their values, and other values by their text: a producer prints equal values
+ * alike within one object.
  */
 function isSame(
   text: string,

@@ -1,10 +1,12 @@
 import { Counter, type Registry } from "prom-client";
 
-/** What is counted of who calls, and of what they may do. */
+/** Counters of authentication and authorisation. */
 export interface AuthMetrics {
-  /** `outcome`: accepted, or why not; `kind` is of the token, unknown when nobody can tell. */
+  /**
+   * `outcome`: accepted, or the cause of the refusal; `kind` is the kind of the token, or unknown.
+   */
   readonly authentications: Counter<"kind" | "outcome">;
-  /** Of tokens that are signed; `result`: known, refused (as it was before), or verified. */
+  /** Checks of signed tokens; `result`: known, refused (the same as before), or verified. */
   readonly tokenChecks: Counter<"result">;
   /** `keys`: oidc or session; `outcome`: changed, same, failed. */
   readonly keyRefreshes: Counter<"keys" | "outcome">;

@@ -1,13 +1,16 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { Clock } from "../base/clock.ts";
 
-/** What is counted of how near callers and sessions come to their limits; docs/limits.md has all of them. */
+/**
+ * Metrics of the distance between use and limits, for callers and sessions; docs/limits.md lists
+ * all of them.
+ */
 export interface LimitMetrics {
-  /** Of limits that differ from caller to caller and session to session, or that have no gauge of their own. */
+  /** For limits of single callers and sessions, and for limits without a gauge of their own. */
   readonly limitUse: LimitUse;
   /** Callers and sessions whose pushes of the last second are remembered. */
   readonly rateBuckets: Gauge<"of">;
-  /** Times that a push stream was read later, because its caller or session was above its rate. */
+  /** Pauses in reading a push stream because its caller or session was above its rate. */
   readonly pushStreamPauses: Counter;
 }
 
@@ -32,12 +35,12 @@ interface SharedPool {
   readonly refused: number;
 }
 
-/** A peak is shown for this long at least, and for twice as long at most. */
+/** A peak is shown for at least this long, and for at most twice as long. */
 const SPAN_MS = 60_000;
 
 /**
- * The highest share of each limit that a caller or session used in this span or in the one before, so
- * that every Prometheus that scrapes at least once a minute sees every peak.
+ * The highest share of each limit that a caller or session used in this span or in the previous
+ * one. So every Prometheus that scrapes at least once a minute sees every peak.
  */
 export class LimitUse {
   readonly shared = new Map<SharedLimit, SharedPool>();
@@ -52,12 +55,12 @@ export class LimitUse {
     this.#beganMs = clock.monotonicMs();
   }
 
-  /** A limit that callers share in fair parts. */
+  /** For a limit that callers share in fair parts. */
   share(limit: SharedLimit, pool: SharedPool): void {
     this.shared.set(limit, pool);
   }
 
-  /** Of a limit whose use can be asked for at any time. */
+  /** For a limit whose use can be read at any time. */
   watch(limit: UsedLimit, share: () => number): void {
     this.#watched.set(limit, share);
   }
@@ -83,7 +86,7 @@ export class LimitUse {
 
 export function limitInstruments(registers: Registry[], clock: Clock): LimitMetrics {
   const limitUse = new LimitUse(clock);
-  // Registered, and so read by whoever reads the metrics.
+  // The constructor registers the gauge, and a scrape reads it.
   void new Gauge({
     name: "session_ledger_limit_used_ratio",
     help: "The highest share of a limit that a caller or session has used in the last one to two minutes; above 1 is a debt, and push streams wait.",

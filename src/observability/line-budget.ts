@@ -1,23 +1,23 @@
 /**
- * How many lines a second the log may have of what callers can bring about as often as they like. It is
- * written synchronously (log.ts), so a flood of lines slows every call, and fills a disk.
+ * Limits the log lines per second that callers can cause at any rate. The log is written
+ * synchronously (log.ts), so a flood of lines slows every call, and fills a disk.
  *
  *   take(kind) ── fewer than perKindMax of its kind, and than allMax, in this span ──► true, write it
  *             └── else counted; SPAN_MS after the first of those, `tell` is given what was left out
  *
- * A span is a second, and begins with the first line after the last one. Kinds are words of ours (methods,
- * routes, reasons), never a part of what came, so there are only so many.
+ * A span is a second, and begins with the first line after the last span. Kinds are fixed words
+ * (methods, routes, reasons), and never a part of a request, so their number is limited.
  */
 import type { Clock } from "../base/clock.ts";
 import type { Log } from "./log.ts";
 
-/** Enough to see what it is, who does it and to whom; the metrics count them all. */
+/** Enough lines to see the problem, its callers and its targets; the metrics count all of them. */
 export const LINES_PER_KIND_MAX = 20;
-/** Of all kinds of one level, of gRPC and of HTTP each. */
+/** For all kinds of one level, separately for gRPC and HTTP. */
 const FAILURE_LINES_MAX = 100;
 const SPAN_MS = 1_000;
 
-/** How many lines of each kind were left out. */
+/** The number of omitted lines of each kind. */
 type LeftOut = ReadonlyMap<string, number>;
 
 export interface LineBudgetParts {
@@ -54,7 +54,8 @@ export class LineBudget {
       this.#takenOf.set(kind, takenOfKind + 1);
       return true;
     }
-    // By a timer, because the flood may end here, and then no line comes that could say it.
+    // Reported by a timer, because the flood may end here, and then no further line would report
+    // it.
     if (this.#leftOut.size === 0) setTimeout(() => this.#tell(), SPAN_MS).unref();
     this.#leftOut.set(kind, (this.#leftOut.get(kind) ?? 0) + 1);
     return false;
@@ -67,7 +68,10 @@ export class LineBudget {
   }
 }
 
-/** The lines of calls or requests that failed, and of streams that ended well; each level by itself: whose fault it is hides nobody else's. */
+/**
+ * The lines of failed calls or requests, and of streams that ended normally. Each level has its own
+ * budget, so that one cannot hide another.
+ */
 export class FailureLines {
   readonly #ofLevel: Readonly<Record<"info" | "warn", LineBudget>>;
 
@@ -86,7 +90,7 @@ export class FailureLines {
     this.#ofLevel = { info: budget("info"), warn: budget("warn") };
   }
 
-  /** `where` is the method or the route. Errors and what is for debugging are not in the budget. */
+  /** `where` is the method or the route. Errors and debug lines are not limited. */
   take(
     level: "error" | "warn" | "info" | "debug",
     { where, reason }: { readonly where: string; readonly reason: string },

@@ -8,11 +8,11 @@ export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
 export interface LogOptions {
   readonly level: LogLevel;
-  /** For people at a terminal; else one JSON object a line. */
+  /** True: lines for people at a terminal; else one JSON object per line. */
   readonly pretty: boolean;
   /** A command whose output is data logs to stderr; a stream is for JSON. */
   readonly to: "stdout" | "stderr" | { write(line: string): unknown };
-  /** While it says so, lines of the level info are not shown. For people. */
+  /** While it returns true, lines of the level info are not shown. Only for pretty lines. */
   readonly isQuiet?: () => boolean;
 }
 
@@ -22,9 +22,9 @@ const CAUSES_MAX = 4;
 export function createLog(options: LogOptions): Log {
   if (typeof options.to === "object") return createLogTo(options.to, options.level);
   const fd = options.to === "stdout" ? 1 : 2;
-  // Sync, so that the log ends with its last record, and a reader that stalls holds the service up. The
-  // other way costs as much, and hangs at the exit for good when the reader has gone (`… | head -1`):
-  // sonic-boom 4.2 tries again after EPIPE.
+  // Synchronous, so that the log is complete at the exit; a reader that stalls blocks the service.
+  // The asynchronous way costs as much, and hangs at the exit for good when the reader has gone (`…
+  // | head -1`): sonic-boom 4.2 tries again after EPIPE.
   if (!options.pretty) return createLogTo(destination({ dest: fd, sync: true }), options.level);
   const printer = prettyPrinter({ destination: fd, sync: true, translateTime: "SYS:HH:MM:ss.l" });
   const write = (line: string): void => {
@@ -34,7 +34,7 @@ export function createLog(options: LogOptions): Log {
   return createLogTo({ write }, options.level);
 }
 
-/** The same records to a stream of one's own, in JSON. */
+/** Writes the same records to a given stream, in JSON. */
 export function createLogTo(
   stream: { write(line: string): unknown },
   level: LogLevel = "debug",
@@ -42,7 +42,7 @@ export function createLogTo(
   return pino(
     {
       level,
-      base: null, // No pid, no host name: whoever collects the lines knows where from.
+      base: null, // No pid and no host name: the collector of the lines adds their origin.
       timestamp: stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       serializers: { err: (error: unknown) => errorFields(error, CAUSES_MAX) },
@@ -52,8 +52,9 @@ export function createLogTo(
 }
 
 /**
- * An error for the log. Only what is named here: errors of database drivers carry the statement's
- * parameters as fields, and drizzle puts them in its message, behind "params:"; those are payloads.
+ * The fields of an error for the log. Only the fields named here are copied. Errors of database
+ * drivers carry the statement's parameters as fields, and drizzle puts them in its message, after
+ * "params:"; those are payloads.
  */
 function errorFields(error: unknown, causesMax: number): object {
   if (!(error instanceof Error)) return { message: `thrown: ${typeof error}` };

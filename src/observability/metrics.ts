@@ -8,8 +8,9 @@ import { retentionInstruments, type RetentionMetrics } from "./retention-metrics
 import { transportInstruments, type TransportMetrics } from "./transport-metrics.ts";
 
 /**
- * What the service counts. Names begin with `session_ledger_`, but for the usual ones of a Node.js process; docs/operations.md says what to watch.
- * Labels have few values, all of them known here: never a session, never a text of a caller.
+ * The metrics of the service. Names begin with `session_ledger_`, except the usual ones of a
+ * Node.js process; docs/operations.md says which to watch. Labels have few values, all of them
+ * known here: never a session id, never a text of a caller.
  */
 export interface Metrics
   extends AuthMetrics,
@@ -17,69 +18,69 @@ export interface Metrics
     RedactionMetrics,
     RetentionMetrics,
     TransportMetrics {
-  /** Prometheus text, and its content type. */
+  /** The content type of Prometheus text. */
   readonly contentType: string;
   text(): Promise<string>;
 
-  /** The calls of one method; asked for once a method, not once a call. */
+  /** The calls of one method; looked up once per method and not once per call. */
   callsOf(method: string): CallMetrics;
-  /** A call that was refused, by the reason its caller got. */
+  /** A refused call, by the reason that its caller got. */
   refused(reason: string): void;
 
   readonly batchRows: Histogram;
   readonly queueRows: Gauge;
   readonly queueBytes: Gauge;
-  /** Of the transaction of a batch, from its beginning to the answer to COMMIT. */
+  /** The duration of a batch's transaction, from its beginning to the answer to COMMIT. */
   readonly commitSeconds: Histogram;
   readonly rowsStored: Counter<"stream">;
   readonly rowsDeduplicated: Counter;
   readonly sequenceViolations: Counter<"rule">;
   readonly aguiRenamed: Counter<"field">;
   readonly pushStreams: Gauge;
-  /** Raw events of push streams, refused ones too, once they are on their way to disk … */
+  /** Raw events of push streams, including refused ones, from their hand-over to a commit … */
   readonly pushStreamEvents: Counter;
   readonly pushStreamRefused: Counter;
-  /** … and the rows that they were made into. */
+  /** … and the rows made from them. */
   readonly pushStreamRows: Counter;
-  /** Payload bytes that were handed to a commit and are not on disk yet. */
+  /** Payload bytes that were given to a commit and are not on disk yet. */
   readonly pushStreamBytes: Gauge;
   readonly pushStreamGroups: Counter<"by">;
   readonly watchers: Gauge<"stream">;
-  /** From the commit of a row to its hand-over to a watcher's connection. */
+  /** From the commit of a row to its delivery to a watcher's connection. */
   readonly watchLagSeconds: Histogram;
   readonly postgresRestarts: Counter;
-  /** Of the disk of the embedded PostgreSQL; nothing without one. */
+  /** The free space of the embedded PostgreSQL's disk; absent without one. */
   readonly diskFree: Gauge<"setting">;
-  /** Messages between instances about what was committed. */
+  /** Messages between instances about commits. */
   readonly wakeUps: Counter<"adapter" | "direction">;
-  /** 1 while wake-ups of other instances can be heard. */
+  /** 1 while wake-ups of other instances can arrive. */
   readonly wakeUpsConnected: Gauge<"adapter">;
-  /** Requests that ended; `route` is the pattern, never the path. */
+  /** Finished requests; `route` is the pattern, and never the path. */
   readonly httpRequests: Counter<"route" | "method" | "status">;
-  /** To the end of the answer; of a stream, how long it was open. */
+  /** The time to the end of the answer; for a stream, the time it was open. */
   readonly httpSeconds: Histogram<"route">;
   readonly sseStreams: Gauge<"route">;
-  /** Estimated, of the transcripts that are kept. */
+  /** The estimated memory of the kept transcripts. */
   readonly transcriptBytes: Gauge;
   readonly transcriptRows: Counter;
   /** `cache`: hit, advanced, or miss. */
   readonly transcripts: Counter<"cache">;
-  /** AG-UI events that a client was not sent as they were stored, by what was done instead. */
+  /** AG-UI events that were not sent as stored, by the kind of the change. */
   readonly aguiMended: Counter<"how">;
-  /** 1 while a push could be stored, which is what /readyz says. */
+  /** 1 while a push can be stored, as in /readyz. */
   readonly ready: Gauge;
-  /** `outcome`: sent, failed, or dropped, because too many were waiting. */
+  /** `outcome`: sent, failed, or dropped because too many were waiting. */
   readonly traceSpans: Counter<"outcome">;
 }
 
 export interface CallMetrics {
-  /** `code` is gRPC's name of it. */
+  /** `code` is gRPC's name of the code. */
   ended(code: string, durationMs: number): void;
 }
 
 const PREFIX = "session_ledger_";
 
-// From well under one fsync to the deadline of the runners in use, 5 s, and over.
+// From far below one fsync to above the 5 s deadline of existing runners.
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const POWERS_OF_TWO = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 

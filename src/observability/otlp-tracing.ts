@@ -1,16 +1,16 @@
 /**
- * Spans by OpenTelemetry's SDK, sent in batches as OTLP over HTTP in JSON. The only file that loads the
- * SDK; tracing.ts loads this one when traces are on.
+ * Spans by OpenTelemetry's SDK, sent in batches as OTLP over HTTP in JSON. Only this file loads the
+ * SDK; tracing.ts loads this file when traces are on.
  *
- * The SDK drops spans without telling anybody, and fails to export without telling anybody. So a gate
- * stands before its queue, and a meter behind it:
+ * The SDK does not report dropped spans or failed exports. So a gate stands before its queue, and a
+ * meter after it:
  *
  *   span ends ─► gate: waiting < SPANS_WAITING_MAX ─► SDK's batches ─► meter ─► exporter
  *                  └─ else dropped, counted                              ├─ sent, counted
- *                                                                        └─ failed, counted, said once
+ *                                                                        └─ failed, counted, logged once
  *
- * What waits counts until its export has ended, so a collector that does not answer fills the gate and
- * nothing else. Nothing here is awaited by a call.
+ * A span counts as waiting until its export has ended, so a collector that does not answer fills
+ * only the gate. No call waits for this code.
  */
 import {
   type Context,
@@ -35,16 +35,19 @@ import {
 } from "@opentelemetry/sdk-trace";
 import type { Attributes, Elapsed, Span, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
 
-/** Ended spans in memory, those on their way included. */
+/** Ended spans in memory, including those being exported. */
 export const SPANS_WAITING_MAX = 4_096;
 const SPANS_PER_EXPORT_MAX = 512;
-/** From the end of a span to its export, when there are few. */
+/** The longest time from the end of a span to its export, when there are few spans. */
 const EXPORT_DELAY_MS = 1_000;
-/** Of one export, its repetitions included; also the longest that a stop waits for the last ones. */
+/**
+ * The limit of one export with its retries; also the longest time that a stop waits for the last
+ * spans.
+ */
 const EXPORT_LIMIT_MS = 2_000;
-/** A session id has at most 128 characters; all other values are ours. */
+/** A session id has at most 128 characters; all other values are fixed words. */
 const VALUE_CHARS_MAX = 256;
-/** A watch that goes on for days tells its first moments. */
+/** A watch may last for days; only its first events are recorded. */
 const EVENTS_PER_SPAN_MAX = 64;
 
 export function createOtlpTracing(deps: TracingDeps, options: TracingOptions): Tracing {
@@ -94,13 +97,14 @@ class OtlpTracing implements Tracing {
 }
 
 /**
- * Its times, and those of its parts, go by the monotonic clock from one look at the wall clock. Left to
- * itself the SDK looks once a span, to the millisecond, and parts may seem to begin before the whole.
+ * All times of a span and its parts use the monotonic clock, with one reading of the wall clock.
+ * The SDK itself reads the wall clock once per span, in milliseconds, and parts may seem to begin
+ * before the whole.
  */
 class OtlpSpan implements Span {
   readonly #tracer: OtelTracer;
   readonly #span: OtelSpan;
-  /** Where the monotonic clock's zero is on the wall clock. */
+  /** The wall-clock time of the monotonic clock's zero. */
   readonly #epochMs: number;
   readonly #context: Context;
 
@@ -137,7 +141,7 @@ class OtlpSpan implements Span {
   }
 }
 
-/** What is no `traceparent` begins a trace of its own: that is what W3C asks for. */
+/** An invalid `traceparent` begins a new trace, as W3C requires. */
 function contextOf(traceparent: string | undefined): Context {
   const parent = traceparent === undefined ? null : parseTraceParent(traceparent);
   return parent === null
@@ -145,9 +149,9 @@ function contextOf(traceparent: string | undefined): Context {
     : trace.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true });
 }
 
-/** Behind the SDK's queue. */
+/** After the SDK's queue. */
 class Meter implements SpanExporter {
-  /** Spans that were let in, and whose export has not ended. */
+  /** Accepted spans whose export has not ended. */
   waiting = 0;
   readonly #deps: TracingDeps;
   readonly #exporter: SpanExporter;
@@ -181,7 +185,7 @@ class Meter implements SpanExporter {
   }
 }
 
-/** Before the SDK's queue, which is made as long as this lets in. */
+/** Before the SDK's queue, which is as long as the limit of this gate. */
 class Gate implements SpanProcessor {
   readonly #meter: Meter;
   readonly #batches: SpanProcessor;
@@ -216,7 +220,7 @@ class Gate implements SpanProcessor {
   }
 }
 
-/** What is not sent by then is lost; a stop has more to do than to wait for a collector. */
+/** Spans that are not sent by then are lost; a stop must not wait longer for a collector. */
 async function withinLimit(done: Promise<void>, limitMs: number): Promise<void> {
   const late = Promise.withResolvers<void>();
   const timer = setTimeout(() => late.resolve(), limitMs);

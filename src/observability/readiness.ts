@@ -1,7 +1,8 @@
 /**
- * Whether the service can do its work. It asks the store every two seconds, so that the answer to a
- * probe costs nothing and a load balancer learns of a lost database by itself. The probe is close
- * to a push, but stores nothing. A push can fail where the probe succeeds, so failed pushes count too.
+ * Whether the service can do its work. It probes the store every two seconds, so an answer to a
+ * health check costs nothing, and a load balancer learns of a lost database without any push. The
+ * probe is close to a push, but stores nothing. A push can fail where the probe succeeds, so failed
+ * pushes count too.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "../base/clock.ts";
@@ -9,17 +10,20 @@ import type { Unit } from "../base/unit.ts";
 import type { Log } from "./log.ts";
 
 const INTERVAL_MS = 2_000;
-/** A database that takes longer is no use to a runner with a deadline of five seconds. */
+/** A slower database is useless for a runner with a deadline of five seconds. */
 const ANSWER_LIMIT_MS = 2_000;
 
-/** Commits fail when this many in a row failed, over this time, and the last of them not long ago. */
+/**
+ * Commits count as failing after this number of failures in a row, over this time, with a recent
+ * last failure.
+ */
 const FAILURES_MIN = 5;
 const FAILING_MS_MIN = 3_000;
 /** An instance that is out of service gets no pushes. After this time it is tried again. */
 const FAILURE_KEPT_MS = 30_000;
 
 export interface Readiness extends Unit {
-  /** Empty when ready, else what is missing, with the reason. */
+  /** Empty when ready, else the missing parts, with their reasons. */
   missing(): readonly string[];
 }
 
@@ -77,7 +81,7 @@ export function createReadiness(parts: ReadinessParts): Readiness {
   };
 }
 
-/** Commits that failed since one succeeded. */
+/** Failed commits since the last successful one. */
 export class CommitFailures {
   readonly #clock: Clock;
   #count = 0;
@@ -100,7 +104,7 @@ export class CommitFailures {
     this.#why = why;
   }
 
-  /** Undefined while pushes are stored, or too few were tried to say. */
+  /** Undefined while pushes are stored, or too few were tried. */
   why(): string | undefined {
     const lasted = this.#lastMs - this.#firstMs;
     const isOld = this.#clock.monotonicMs() - this.#lastMs > FAILURE_KEPT_MS;

@@ -1,7 +1,7 @@
 import { Counter, type Registry } from "prom-client";
 
 export interface RedactionMetrics {
-  /** Secrets that were masked, and members whose value was taken out (`key`), by kind. */
+  /** Masked secrets, and members whose value was removed (`key`), by kind. */
   readonly redactions: Counter<"kind">;
 }
 

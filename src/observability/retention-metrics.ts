@@ -1,8 +1,8 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 
-/** What is counted of rows that go. */
+/** Counters of erased rows. */
 export interface RetentionMetrics {
-  /** `by`: retention, or erase of a whole session. */
+  /** `by`: retention, or the erasure of a whole session. */
   readonly rowsErased: Counter<"stream" | "by">;
   readonly retentionPassed: Gauge;
   readonly retentionFailures: Counter;

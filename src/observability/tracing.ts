@@ -1,7 +1,7 @@
-/** Loads the SDK of OpenTelemetry, which is in otlp-tracing.ts, when the service starts with traces on. */
+/** Loads OpenTelemetry's SDK, through otlp-tracing.ts, when the service starts with traces on. */
 import type { Attributes, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
 
-/** What begins before `start` or after `stop` is not recorded. */
+/** Spans before `start` or after `stop` are not recorded. */
 export function createTracing(deps: TracingDeps, options: TracingOptions): Tracing {
   return new LoadedTracing(deps, options);
 }

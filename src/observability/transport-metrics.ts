@@ -3,20 +3,20 @@ import { Counter, Gauge, type Registry } from "prom-client";
 /** The names of the servers in metrics and log lines. */
 export type ServerName = "grpc" | "http";
 
-/** What is counted of connections, below any call. */
+/** Metrics of connections, below any call. */
 export interface TransportMetrics {
   readonly connections: Gauge<"server">;
   /**
-   * `why`: limit, too many; preface, it never began to speak HTTP/2; flood, a request in pieces of a few
-   * bytes, or HTTP requests that did not wait for answers.
+   * `why`: limit, too many connections; preface, no HTTP/2 began; flood, a request in pieces of a
+   * few bytes, or HTTP requests that did not wait for answers.
    */
   readonly connectionsClosed: Counter<"server" | "why">;
   readonly tlsHandshakesFailed: Counter<"server">;
   /** `outcome`: changed, failed. */
   readonly tlsReloads: Counter<"outcome">;
-  /** Seconds since the epoch; without TLS there is none. */
+  /** Seconds since the epoch; absent without TLS. */
   readonly tlsExpiry: Gauge<"file">;
-  /** Bytes that are held for callers, by both servers. */
+  /** Bytes held for callers, by both servers. */
   readonly receivedBytes: Gauge;
 }
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { findPackageJSON } from "node:module";
 
-/** Of the package.json that these files came with. */
+/** The version in the package.json beside these files. */
 export function packageVersion(): string {
   const path = findPackageJSON("..", import.meta.url);
   const described: unknown = path === undefined ? {} : JSON.parse(readFileSync(path, "utf8"));
