@@ -1,4 +1,4 @@
-/** Where a service listens, or is reached: `host:port`, and how it is read. */
+/** The address of a service, `host:port`, and its parser. */
 
 export interface Address {
   /** A name or an IP address, without brackets. */
@@ -10,19 +10,20 @@ const HOST_NAME = /^(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<
 const IPV4 = /^(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}$/;
 const PORT_MAX = 65_535;
 
-/** Undefined: it is no address. An IPv6 address stands in brackets. */
+/** Undefined: not an address. An IPv6 address needs brackets. */
 export function parseAddress(text: string): Address | undefined {
   const match = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
   const [, bracketed, plain = "", digits] = match ?? [];
   const port = Number(digits);
   if (match === null || port > PORT_MAX) return undefined;
   if (bracketed !== undefined) return isIpv6(bracketed) ? { host: bracketed, port } : undefined;
-  // "256.0.0.1" is no address, and no name either: a last label of digits only is an IPv4 address.
+  // "256.0.0.1" is not an address, and not a name either: a last label of digits only means an IPv4
+  // address.
   const isName = HOST_NAME.test(plain) && !/(?:^|\.)\d+$/.test(plain);
   return isName || IPV4.test(plain) ? { host: plain, port } : undefined;
 }
 
-/** With a zone (`fe80::1%eth0`), which is for the machine and not for the URL that knows the rest. */
+/** Accepts a zone (`fe80::1%eth0`), which the machine understands and a URL parser does not. */
 function isIpv6(text: string): boolean {
   return URL.canParse(`http://[${text.replace(/%[\w.-]+$/, "")}]/`);
 }

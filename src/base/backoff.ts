@@ -1,10 +1,16 @@
-/** How long to wait before a try: doubles with each, up to a limit, with jitter so that callers part. */
+/**
+ * The delay before a retry: it doubles with each try, up to a limit, with jitter so that callers
+ * spread out.
+ */
 export interface Backoff {
   readonly minMs: number;
   readonly maxMs: number;
 }
 
-/** `attempt` counts from 0; `random` is in [0, 1). The wait is between half of the step and all of it. */
+/**
+ * `attempt` counts from 0; `random` is in [0, 1). The delay is between half of the step and the
+ * whole step.
+ */
 export function backoffMs(backoff: Backoff, attempt: number, random: number): number {
   const step = Math.min(backoff.maxMs, backoff.minMs * 2 ** Math.min(attempt, 30));
   return step / 2 + (random * step) / 2;

@@ -1,35 +1,35 @@
 /**
- * What fair-share.ts counts: charges, by the connection that holds them, by the caller whose connection
- * it is. A charge tells the pool of each change.
+ * The objects that fair-share.ts counts: charges, grouped by connection (Holder) and by caller
+ * (Group). A charge reports each change to the pool.
  */
 
-/** Why a charge ends: others need the room, or its caller did not move for too long. */
+/** The reason why a charge ends: others need the room, or its caller did not move for too long. */
 export type EndReason = "room" | "still";
 
 export type End = (reason: EndReason) => void;
 
-/** The limit that charges share, as they see it. */
+/** The shared limit, as its charges see it. */
 export interface Pool {
   readonly now: number;
-  /** By a charge that changed by so much. True: there is room without anything that has to end. */
+  /** Called by a charge after a change. True: there is room without ending any charge. */
   changed(by: number): boolean;
-  /** By a charge that was ending and is gone. */
+  /** Called by a charge that was ending and is released. */
   gaveBack(amount: number): void;
-  /** Makes room for what the charge holds already. */
+  /** Makes room for the amount that the charge already holds. */
   makeRoom(charge: Charge): boolean;
   /**
-   * The same for what cannot be refused any more: callers that hold as much give way too, and the oldest
-   * charges of its own connection.
+   * The same for an amount that can no longer be refused: callers that hold an equal amount give
+   * way too, and so do the oldest charges of its own connection.
    */
   makeRoomAnyway(charge: Charge): boolean;
-  /** Ends the charge itself when there is no room for what it took over from another. */
+  /** Ends the charge itself when there is no room for the amount that it took over. */
   endWithoutRoom(charge: Charge): void;
   wait(charge: Charge, go: () => void): void;
-  /** The charge has what it waited for, or does not want it any more. */
+  /** The charge got its room, or does not need it any more. */
   stopWaiting(charge: Charge): void;
 }
 
-/** Something that is held for a caller, of an amount that changes; fair-share.ts says when it ends. */
+/** An amount held for a caller, which may change; fair-share.ts decides when it ends. */
 export class Charge {
   readonly #end: End;
   #holder: Holder;
@@ -37,11 +37,11 @@ export class Charge {
   #movedAt: number;
   #isEnding = false;
   #isReleased = false;
-  /** False: it cannot be taken back now, because a handler works on it. */
+  /** False: the charge cannot be taken back now, because a handler works on it. */
   canEnd = true;
-  /** It waits for room, for its turn; so it does not end another that waits in the same way. */
+  /** True: the charge waits its turn for room, so it never ends another waiting charge. */
   canWait = false;
-  /** Its caller has to act: to read on, or to send the rest. */
+  /** True: the caller must act: read on, or send the rest. */
   awaitsCaller = false;
 
   constructor(holder: Holder, end: End) {
@@ -62,17 +62,19 @@ export class Charge {
     return this.#movedAt;
   }
 
-  /** Whether what it holds has its room; others give way for it where that is fair. */
+  /** Whether its amount has room; other charges give way where that is fair. */
   get hasRoom(): boolean {
     return this.#isEnding || this.#holder.all.makeRoom(this);
   }
 
-  /** Changes the amount, which counts as a move. False: there is no room, but the amount is held. */
+  /**
+   * Changes the amount, which counts as a move. False: there is no room, but the amount is held.
+   */
   set(amount: number): boolean {
     return this.become(amount) || this.#holder.all.makeRoom(this);
   }
 
-  /** The same for an amount that cannot be refused any more: the answer to a push that is stored. */
+  /** The same for an amount that can no longer be refused, such as the answer to a stored push. */
   setAnyway(amount: number): boolean {
     return this.become(amount) || this.#holder.all.makeRoomAnyway(this);
   }
@@ -82,7 +84,7 @@ export class Charge {
     if (!this.become(amount)) this.#holder.all.endWithoutRoom(this);
   }
 
-  /** Changes the amount. The caller asks later whether there is room. */
+  /** Changes the amount. The caller checks later whether there is room. */
   become(amount: number): boolean {
     const by = amount - this.#amount;
     if (this.#isReleased || by === 0) return true;
@@ -98,7 +100,7 @@ export class Charge {
     return all.changed(by) || by < 0 || this.#isEnding;
   }
 
-  /** Something of it went on, with no change of its amount. */
+  /** The work on the charge advanced, without a change of its amount. */
   move(): void {
     if (this.#isEnding || this.#isReleased) return;
     const { all, charges } = this.#holder;
@@ -107,7 +109,7 @@ export class Charge {
     charges.add(this);
   }
 
-  /** Now it is known who the caller is. */
+  /** Called when the caller becomes known. */
   moveTo(holder: Holder): void {
     if (this.#isEnding || this.#isReleased || holder === this.#holder) return;
     const before = this.#holder;
@@ -120,7 +122,7 @@ export class Charge {
     before.leave();
   }
 
-  /** Calls `go` when there is room, which may be at once. */
+  /** Calls `go` when there is room, perhaps at once. */
   wait(go: () => void): void {
     this.#holder.all.wait(this, go);
   }
@@ -129,7 +131,7 @@ export class Charge {
     this.#holder.all.stopWaiting(this);
   }
 
-  /** Nothing is held any more. */
+  /** Frees the whole amount. */
   release(): void {
     if (this.#isReleased) return;
     this.set(0);
@@ -139,7 +141,7 @@ export class Charge {
     this.#holder.leave();
   }
 
-  /** By the pool, which counts the amount as ending. */
+  /** Called by the pool, which counts the amount as ending. */
   endBy(reason: EndReason): void {
     this.#isEnding = true;
     this.#holder.live -= this.#amount;
@@ -149,14 +151,14 @@ export class Charge {
   }
 }
 
-/** What a group and a holder have in common. */
+/** The common fields of a group and a holder. */
 interface Part {
-  /** Without what is ending. */
+  /** The amount without ending charges. */
   readonly live: number;
   victim(asker: Charge): Charge | undefined;
 }
 
-/** The charge to end, of the part that holds the most, and no less than `liveMin`. */
+/** The charge to end, from the part that holds the most, and at least `liveMin`. */
 export function victimAmong<P extends Part>(
   parts: ReadonlyMap<unknown, P>,
   asker: Charge,
@@ -173,7 +175,7 @@ export function victimAmong<P extends Part>(
     if (largest === undefined) return undefined;
     const victim = largest.victim(asker);
     if (victim !== undefined) return victim;
-    passedOver.add(largest); // Nothing of it can be taken back.
+    passedOver.add(largest); // None of its charges can be taken back.
   }
 }
 
@@ -209,7 +211,7 @@ export class Group implements Part {
 export class Holder implements Part {
   readonly all: Pool;
   readonly group: Group;
-  /** Without those that are ending; the one that moved the longest ago first. */
+  /** Without ending charges; the one that moved the longest ago comes first. */
   readonly charges = new Set<Charge>();
   readonly #gone: () => void;
   #users = 0;
@@ -221,7 +223,10 @@ export class Holder implements Part {
     this.#gone = gone;
   }
 
-  /** Holds nothing yet. `end` is called at most once; what it ends then releases the charge. */
+  /**
+   * A new charge of amount 0. `end` is called at most once, and must lead to a release of the
+   * charge.
+   */
   charge(end: End): Charge {
     this.#users += 1;
     const charge = new Charge(this, end);

@@ -1,4 +1,4 @@
-/** Time, injected, so that a test decides what time it is. */
+/** Time, injected, so that a test controls it. */
 export interface Clock {
   /** Wall clock, microseconds since 1970-01-01T00:00:00Z. Steps when the machine's clock is set. */
   nowMicros(): bigint;

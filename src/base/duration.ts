@@ -6,7 +6,10 @@ const UNITS_MS: Readonly<Record<string, number>> = {
   d: 86_400_000,
 };
 
-/** A span of time as people write it: `30s`, `10m`, `30d`. Undefined: it is none, or has more digits. */
+/**
+ * A span of time as people write it: `30s`, `10m`, `30d`. Undefined: not a span, or too many
+ * digits.
+ */
 export function durationMs(text: string, digitsMax: number): number | undefined {
   const [, digits = "", unit = ""] = /^(\d+)(ms|s|m|h|d)$/.exec(text) ?? [];
   const unitMs = UNITS_MS[unit];

@@ -1,4 +1,7 @@
-/** Every way a call can fail, closed: a new kind does not compile until each edge has mapped it. */
+/**
+ * Every way a call can fail, as a closed set: a new code does not compile until each edge has
+ * mapped it.
+ */
 export type ErrorCode =
   | "cancelled"
   | "invalid_argument"
@@ -16,8 +19,8 @@ export type ErrorCode =
   | "internal";
 
 /**
- * Why, for programs: the `reason` of the google.rpc.ErrorInfo that every error status carries
- * (domain `session-ledger`). Closed, so that a client may switch on it; names are never reused.
+ * The reason, for programs: the `reason` of the google.rpc.ErrorInfo in every error status (domain
+ * `session-ledger`). A closed set, so that a client may switch on it; names are never reused.
  */
 export type ErrorReason =
   | "CANCELLED"
@@ -56,7 +59,7 @@ export type ErrorReason =
   | "PERMISSION_DENIED"
   | "INTERNAL";
 
-/** One thing that is wrong with the input: which field, and what was expected of it. */
+/** One fault of the input: the field, and the expected value. */
 export interface Violation {
   /** Path of the field in the request, in proto spelling: `payload.messageId`, `event_count`. */
   readonly field: string;
@@ -64,16 +67,16 @@ export interface Violation {
 }
 
 export interface ServiceErrorOptions {
-  /** Not by ErrorOptions, which consumers who compile for ES2020 do not have. */
+  /** Not from ErrorOptions, which users who compile for ES2020 do not have. */
   readonly cause?: unknown;
   readonly violations?: readonly Violation[];
-  /** Set only where the same call can succeed later. */
+  /** Set only when the same call can succeed later. */
   readonly retryAfterMs?: number;
 }
 
 /**
- * An error we expect, whose message the caller may read. Anything else that is thrown is a defect:
- * it reaches the caller as "internal error" with no detail, and the log with all of it.
+ * An expected error, whose message the caller may read. Any other thrown value is a defect: the
+ * caller gets "internal error" without details, and the log gets all of it.
  */
 export class ServiceError extends Error {
   override readonly name = "ServiceError";
@@ -102,7 +105,7 @@ export class ServiceError extends Error {
   }
 }
 
-/** The input is at fault; the message is the first violation, the details are all of them. */
+/** The input is at fault; the message is the first violation, and the details are all of them. */
 export function invalidArgument(violations: readonly Violation[]): ServiceError {
   const [first] = violations;
   const message = first === undefined ? "invalid request" : first.description;

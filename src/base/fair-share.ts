@@ -1,7 +1,7 @@
 /**
- * One limit that all callers share, in fair parts. What is held for a caller (bytes of an unread answer,
- * a watch, an export) is a charge. The limit has no fixed part for each caller: one alone may use all of
- * it. When a charge does not fit, the caller that holds the most gives way:
+ * One limit that all callers share in fair parts. A charge is an amount held for a caller (bytes of
+ * an unread answer, a watch, an export). No caller has a fixed part: a single caller may use the
+ * whole limit. When a charge does not fit, the caller that holds the most gives way:
  *
  *   it fits ─────────────────────────────────────────────────────► held
  *   another caller holds more ──► the charge of that caller which has not moved for the longest
@@ -9,15 +9,16 @@
  *   the asking caller holds the most ──► its connections are compared in the same way
  *   the asking connection holds the most ────────────────────────► no room: refused, or it waits
  *
- * So a small caller is never refused for a large one, and callers that all hold the same keep what they
- * hold (max-min fairness; with packets it is called "longest queue drop"). A caller is the authenticated
- * principal. Its connections share its part in the same way, so that one runner cannot take the part of
- * the others that use the same token. A caller without a name is its connection.
+ * So a small caller is never refused because of a large one, and callers that hold equal amounts
+ * keep them (max-min fairness; for packets it is called "longest queue drop"). A caller is the
+ * authenticated principal. Its connections share its part in the same way, so that one runner
+ * cannot take the part of other runners with the same token. For a caller without a name, each
+ * connection counts as a caller.
  *
- * A charge that was told to end still holds its amount until its owner releases it, but it counts as
- * given back: nothing else ends for the same bytes. A charge that cannot be taken back (a handler works
- * on it) says so and is passed over. Charges that can wait (push streams) do not end each other: they
- * take turns.
+ * A charge that was told to end holds its amount until its owner releases it, but counts as given
+ * back: no other charge ends for the same bytes. A charge that cannot be taken back (a handler
+ * works on it) is marked and skipped. Charges that can wait (push streams) do not end each other:
+ * they take turns.
  */
 
 import {
@@ -30,16 +31,16 @@ import {
   victimAmong,
 } from "./charge.ts";
 
-/** Who is charged. */
+/** The caller of a charge. */
 export interface CallerId {
-  /** Undefined: the caller has no name, and is its connection. */
+  /** Undefined: the caller has no name, and its connection counts as the caller. */
   readonly name: string | undefined;
   readonly connection: object;
 }
 
 export interface FairShareOptions {
   readonly max: number;
-  /** Ticks after which a charge that waits for its caller, and does not move, ends. */
+  /** The ticks after which a charge that waits for its caller ends, if it does not move. */
   readonly stillTicksMax?: number;
 }
 
@@ -47,9 +48,9 @@ export class FairShare implements Pool {
   readonly max: number;
   readonly #stillTicksMax: number;
   readonly #groups = new Map<string | object, Group>();
-  /** The charges that wait for room, in the order in which they began to wait. */
+  /** The charges that wait for room, in the order of their waiting. */
   readonly #waiting = new Map<Charge, () => void>();
-  /** The waiting charge that goes on although there is no room. */
+  /** The waiting charge that may continue although there is no room. */
   #turn: Charge | undefined;
   #tick = 0;
   #held = 0;
@@ -62,12 +63,12 @@ export class FairShare implements Pool {
     this.#stillTicksMax = stillTicksMax;
   }
 
-  /** Of all callers, with what is ending. */
+  /** The amount of all callers, including ending charges. */
   get held(): number {
     return this.#held;
   }
 
-  /** Callers that hold something. */
+  /** Callers that hold an amount. */
   get callers(): number {
     return this.#groups.size;
   }
@@ -91,8 +92,8 @@ export class FairShare implements Pool {
   }
 
   /**
-   * One connection of a caller. Keep it for as long as the connection lasts and call its `leave` then: the
-   * look-up is too slow for every chunk.
+   * One connection of a caller. Keep the holder as long as the connection lasts, and call its
+   * `leave` then: a look-up for every chunk would be too slow.
    */
   holder({ name, connection }: CallerId): Holder {
     const key = name ?? connection;
@@ -104,7 +105,10 @@ export class FairShare implements Pool {
     return group.holder(this, connection);
   }
 
-  /** A charge of one unit or more that fits at once; undefined: refused. Its holder ends with it. */
+  /**
+   * A charge of one unit or more that must fit at once; undefined: refused. Its holder ends with
+   * it.
+   */
   take(caller: CallerId, amount: number, end: End): Charge | undefined {
     const holder = this.holder(caller);
     const charge = holder.charge(end);
@@ -115,7 +119,7 @@ export class FairShare implements Pool {
     return undefined;
   }
 
-  /** Ends what has not moved for too long. To be called at an even pace. */
+  /** Ends charges that have not moved for too long. Call it at a regular interval. */
   tick(): void {
     this.#tick += 1;
     const since = this.#tick - this.#stillTicksMax;
@@ -170,8 +174,9 @@ export class FairShare implements Pool {
   }
 
   /**
-   * Streams can have taken all the room with frames that are half there, none of which could then ever be
-   * whole. So the first that waits goes on above the limit, one frame of one stream at a time.
+   * Streams can fill all the room with incomplete frames, and then no frame could ever be
+   * completed. So the first waiting charge continues above the limit: one frame of one stream at a
+   * time.
    */
   #letGo(): void {
     for (const [charge, go] of this.#waiting) {
@@ -188,7 +193,9 @@ export class FairShare implements Pool {
     if (this.#held - this.#ending > this.max && charge.canEnd) this.#end(charge, "room");
   }
 
-  /** With a margin of 1 callers that hold the same do not end each other, in turns, without end. */
+  /**
+   * A margin of 1 prevents callers with equal amounts from ending each other in turns without end.
+   */
   #endOthers(asker: Charge, { margin }: { readonly margin: 0 | 1 }): boolean {
     const { holder } = asker;
     const { group } = holder;

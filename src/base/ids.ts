@@ -1,14 +1,17 @@
-/** As an idempotency key: each row of the run has its id, and each event that a row is taken apart into. */
+/**
+ * The same limit as for an idempotency key: each row of the run stores the id, and so does each
+ * event of an expanded row.
+ */
 export const RUN_ID_BYTES_MAX = 128;
 
 export const SESSION_ID_BYTES_MAX = 128;
-// Only ASCII passes, so characters are bytes, and U+0000 is refused with everything else.
+// Only ASCII matches, so characters are bytes, and U+0000 is refused like other characters.
 const FORM = new RegExp(`^[A-Za-z0-9._:-]{1,${SESSION_ID_BYTES_MAX}}$`);
 
-/** For documents. */
+/** For the documents. */
 export const SESSION_ID_PATTERN = FORM.source;
 
-/** A path segment of the HTTP API that says `.` or `..` would be taken for another path. */
+/** A path segment `.` or `..` in the HTTP API would change the path. */
 export function isSessionId(text: string): boolean {
   return FORM.test(text) && text !== "." && text !== "..";
 }

@@ -1,6 +1,6 @@
 /**
- * Does a thing again and again, each time so long after the last one has ended: a slow one is never
- * under way twice. What is done must not reject; a stop that comes first is not undone by a start.
+ * Repeats an action, each time a fixed pause after the last one has ended, so a slow action never
+ * overlaps itself. The action must not reject. After a stop, a later start has no effect.
  */
 export class Repeating {
   readonly #act: () => Promise<void>;
@@ -16,7 +16,7 @@ export class Repeating {
     return this.#isStopped;
   }
 
-  /** The first time is after a pause as well. */
+  /** The first run also comes after a pause. */
   start(pauseMs: number): void {
     if (this.#isStopped) return;
     this.#timer = setTimeout(() => {
@@ -24,7 +24,7 @@ export class Repeating {
     }, pauseMs);
   }
 
-  /** Resolves when nothing is under way any more. */
+  /** Resolves when no action is running any more. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearTimeout(this.#timer);

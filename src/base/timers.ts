@@ -1,6 +1,6 @@
-/** Waiting, injected, so that a test decides when a wait is over. */
+/** Delays, injected, so that a test controls them. */
 export interface Timers {
-  /** Runs `action` once, `delayMs` from now; the answer cancels it. */
+  /** Runs `action` once, `delayMs` from now; the returned function cancels it. */
   after(delayMs: number, action: () => void): () => void;
 }
 

@@ -1,27 +1,27 @@
 import { ServiceError } from "./errors.ts";
 
 /**
- * Everything that lives longer than a call is a unit. `start` resolves when the unit is of use,
- * `stop` when nothing of it still runs; `stop` is idempotent, and works before `start` and after a
- * `start` that failed. test/support/unit-contract.ts runs that contract on every unit.
+ * An object that lives longer than a call is a unit. `start` resolves when the unit is usable,
+ * `stop` when no part of it runs any more. `stop` is idempotent, and works before `start` and after
+ * a failed `start`. test/support/unit-contract.ts tests this contract on every unit.
  */
 export interface Unit {
   start(): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** More than the limits inside of any start add up to: a start that takes longer hangs. */
+/** More than the sum of all limits inside any start: a start that takes longer hangs. */
 const START_STEP_MS_MAX = 600_000;
 
 export interface StartOptions {
-  /** Ends the start in the middle: it rejects with the signal's reason. */
+  /** Ends the start early: it rejects with the signal's reason. */
   readonly signal?: AbortSignal;
   readonly stepMsMax?: number;
 }
 
 /**
- * Starts in order. When one fails, or takes too long, or the signal comes, it stops that one and those
- * before it, last first, and rejects with the error.
+ * Starts in order. When a unit fails or takes too long, or the signal aborts, it stops that unit
+ * and the units before it, last first, and rejects with the error.
  */
 export async function startAll(
   units: readonly Unit[],
@@ -31,7 +31,8 @@ export async function startAll(
     try {
       await withinLimit(unit, { signal, stepMsMax });
     } catch (error) {
-      await stopAll(units.slice(0, index + 1)).catch(() => undefined); // The first error is the cause.
+      // The first error is the cause.
+      await stopAll(units.slice(0, index + 1)).catch(() => undefined);
       throw error;
     }
   }
@@ -57,8 +58,8 @@ async function withinLimit(
 }
 
 /**
- * Units that stop at the same time, so that what waits for its callers does not wait for theirs too.
- * They start in order.
+ * Units that stop at the same time, so that the wait for one unit's callers does not delay the
+ * others. They start in order.
  */
 export function together(units: readonly Unit[]): Unit {
   return {
@@ -71,7 +72,7 @@ export function together(units: readonly Unit[]): Unit {
   };
 }
 
-/** Stops in reverse order, all of them, even when one fails; rejects with the first failure. */
+/** Stops all units in reverse order, even when one fails; rejects with the first failure. */
 export async function stopAll(units: readonly Unit[]): Promise<void> {
   const failures: unknown[] = [];
   for (const unit of units.toReversed()) {
