@@ -6,7 +6,7 @@ import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./table.ts";
 export { addressText };
 export type { Address };
 
-/** Where a client looks for a service whose address nobody changed. */
+/** The port at which a client looks for a service with the default address. */
 export const GRPC_PORT_USUAL = SERVICE_SETTINGS.grpcAddress.fallback?.split(":").at(-1) ?? "";
 
 type Settings = Readonly<Record<string, Setting<unknown>>>;
@@ -14,23 +14,23 @@ type Values<S extends Settings> = {
   readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never;
 };
 
-/** Everything the service was told, checked. Limits have their unit at the end of their name. */
+/** The checked configuration. Limits have their unit at the end of their name. */
 export type Config = Omit<Values<typeof SERVICE_SETTINGS>, "grpcReflection"> & {
   readonly grpcReflection: boolean;
 };
 
-/** What the commands that speak to a running service were told. */
+/** The configuration of commands that call a running service. */
 export type ClientConfig = Values<typeof CLIENT_SETTINGS>;
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 export type Loaded<C> =
   | { readonly ok: true; readonly config: C; readonly warnings: readonly string[] }
-  /** Every problem, not only the first: each names its variable and what was expected. */
+  /** All problems, and not only the first: each names its variable and the expected value. */
   | {
       readonly ok: false;
       readonly problems: readonly string[];
-      /** A name that was misspelt is often why. */
+      /** Misspelt names, which are a common cause of problems. */
       readonly warnings: readonly string[];
     };
 
@@ -59,7 +59,10 @@ export function loadClientConfig(environment: Environment = process.env): Loaded
     : { ok: true, config: values, warnings: [] };
 }
 
-/** What a log line may say of the configuration: the database, and what differs from its default. No password. */
+/**
+ * The part of the configuration for the log: the database, and the settings that differ from their
+ * defaults. No password.
+ */
 export function configForLog(config: Config): Readonly<Record<string, string | number | boolean>> {
   const { databaseUrl, listenDatabaseUrl, natsUrl, authTokens, ...rest } = config;
   const shown = differing(rest);
@@ -85,7 +88,7 @@ function differing(values: Partial<Config>): readonly (readonly [string, Shown])
   });
 }
 
-/** The variables that were set to something else than their default: `LOG_LEVEL=debug`. No password. */
+/** The variables that differ from their default: `LOG_LEVEL=debug`. No password. */
 export function settingsThatDiffer(config: Config): readonly string[] {
   const { databaseUrl, ...shown } = configForLog(config);
   const named = Object.entries(SERVICE_SETTINGS).flatMap(([key, { name }]) =>
@@ -94,7 +97,7 @@ export function settingsThatDiffer(config: Config): readonly string[] {
   return databaseUrl === "embedded" ? named : [`DATABASE_URL=${databaseUrl}`, ...named];
 }
 
-/** What callers need to be let in. */
+/** The requirements for callers. */
 export function whoMayConnect(config: Config): string {
   if (asksForTokens(config)) return "callers with a token";
   const isLocal = isLoopback(config.grpcAddress) && isLoopback(config.httpAddress);
@@ -110,7 +113,7 @@ function shownAs(value: Shown | Address | readonly string[]): Shown {
   return "host" in value ? addressText(value) : value.join(",");
 }
 
-/** The table as `--help` prints it. */
+/** The table for `--help`. */
 export function configHelp(): string {
   return rows()
     .map(({ name, fallback, expected, meaning }) =>
@@ -119,7 +122,7 @@ export function configHelp(): string {
     .join("\n");
 }
 
-/** The table as docs/operations.md has it. */
+/** The table for docs/operations.md. */
 export function configMarkdown(): string {
   const lines = rows().map(
     ({ name, fallback, expected, meaning }) =>
@@ -142,7 +145,7 @@ function settings(): readonly Setting<unknown>[] {
   return [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
 }
 
-/** The values are complete even where there are problems: what cannot be read stands at its default. */
+/** The values are complete even with problems: an invalid value is replaced by its default. */
 function readAll<S extends Settings>(
   table: S,
   environment: Environment,
@@ -156,7 +159,7 @@ function readAll<S extends Settings>(
   const refused = new Set<keyof S>();
   for (const [key, setting] of Object.entries(table)) {
     const { name, fallback = "" } = setting;
-    // An empty variable is an unset one: compose files and charts write them for "nothing".
+    // An empty variable counts as unset: compose files and charts write it for "nothing".
     const text = environment[name] || fallback;
     const parsed = text === "" ? undefined : setting.parse(text);
     values[key] = (parsed ?? (fallback === "" ? undefined : setting.parse(fallback)))?.value;
@@ -173,7 +176,10 @@ function problem({ name, expected, secret }: Setting<unknown>, text: string): st
   return `${name}: expected ${expected}; got ${got}`;
 }
 
-/** Other machines may reach sessions with TLS and with tokens, or where each was waived by itself. */
+/**
+ * Other machines may reach sessions only with TLS and with tokens, unless each requirement was
+ * waived separately.
+ */
 function exposureProblems(values: Values<typeof SERVICE_SETTINGS>): readonly string[] {
   const missing = [
     servesTls(values) || values.allowInsecureTransport
@@ -202,12 +208,12 @@ function servesTls({ tlsCertFile, tlsKeyFile }: Doors): boolean {
   return tlsCertFile !== undefined && tlsKeyFile !== undefined;
 }
 
-/** Without any token configured everybody is let in as an admin. */
+/** Without any configured token every caller is an admin. */
 function asksForTokens({ authTokens, authTokensFile, oidcIssuer }: Doors): boolean {
   return authTokens !== undefined || authTokensFile !== undefined || oidcIssuer !== undefined;
 }
 
-/** Settings that mean nothing alone. */
+/** Settings that have no effect alone. */
 const NEEDS: readonly (readonly [Key, readonly Key[]])[] = [
   ["tlsCertFile", ["tlsKeyFile"]],
   ["tlsKeyFile", ["tlsCertFile"]],
@@ -250,7 +256,7 @@ function relationProblems(
     });
 }
 
-/** What one choice of wake-ups needs, and the other has no use for. */
+/** The settings that one choice of wake-ups needs, and the other does not use. */
 function wakeUpProblems(
   { wakeUps, natsUrl }: Values<typeof SERVICE_SETTINGS>,
   refused: ReadonlySet<keyof typeof SERVICE_SETTINGS>,
@@ -260,7 +266,7 @@ function wakeUpProblems(
   return [`${name}: expected ${expected}, because WAKE_UPS is nats; it is not set`];
 }
 
-/** A variable that differs from one of ours by one slip of the keyboard was probably meant for us. */
+/** A variable that differs from one of ours by one typing mistake was probably meant for us. */
 function misspellings(environment: Environment): readonly string[] {
   const names = settings().map(({ name }) => name);
   return Object.keys(environment)

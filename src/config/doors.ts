@@ -12,8 +12,8 @@ import {
 } from "./setting.ts";
 
 /**
- * Who may come in, how much they may do, and what is kept of it: the settings of TLS, tokens, limits of
- * callers, redaction, retention and traces. Part of the table in table.ts.
+ * The settings of access and retention: TLS, tokens, limits of callers, redaction, retention and
+ * traces. Part of the table in table.ts.
  */
 export const DOOR_SETTINGS = {
   tlsCertFile: optional(
@@ -231,7 +231,7 @@ export const DOOR_SETTINGS = {
   }),
 } as const;
 
-/** How the commands of a client say who they are, and whom they trust. */
+/** The settings by which a command identifies itself, and the authorities it trusts. */
 export const CLIENT_DOOR_SETTINGS = {
   token: optional(
     secretText({

@@ -3,13 +3,13 @@ import { type Address, parseAddress } from "../base/address.ts";
 import { durationMs } from "../base/duration.ts";
 
 /**
- * One thing that the environment decides: its variable, what may be written there, what it becomes.
- * The table of all of them (table.ts) is the source of the parser, of `--help` and of
- * docs/operations.md, so that none of the three can drift from the others.
+ * One setting of the environment: its variable, its allowed texts, and its value. The table of all
+ * settings (table.ts) is the source of the parser, of `--help` and of docs/operations.md, so the
+ * three always agree.
  */
 export interface Setting<T> {
   readonly name: string;
-  /** What stands in the variable when nobody set it; undefined where its absence means something. */
+  /** The default text of the variable; undefined where an absent variable has a meaning. */
   readonly fallback: string | undefined;
   /** Completes "expected …". */
   readonly expected: string;
@@ -30,7 +30,7 @@ interface Described {
   readonly meaning: string;
 }
 
-/** Where to listen. */
+/** An address to listen on. */
 export function address(described: Described & { readonly fallback: string }): Setting<Address> {
   return {
     ...described,
@@ -40,7 +40,7 @@ export function address(described: Described & { readonly fallback: string }): S
   };
 }
 
-/** Where somebody else listens, so there has to be a port. */
+/** The address of another service, so a port is required. */
 export function remoteAddress(
   described: Described & { readonly fallback: string },
 ): Setting<Address> {
@@ -108,7 +108,7 @@ export function directory(described: Described & { readonly fallback: string }):
   };
 }
 
-/** Absent is a choice of its own here: the embedded database. */
+/** An absent value selects the embedded database. */
 export function postgresUrl(described: Described): Setting<string | undefined> {
   return {
     ...described,
@@ -145,7 +145,7 @@ export function duration(
   };
 }
 
-/** The path of a file; whether it can be read is found out by whoever reads it. */
+/** The path of a file; its reader finds out whether it can be read. */
 export function file(described: Described): Setting<string> {
   return {
     ...described,
@@ -162,7 +162,7 @@ export function anyText(
   return { fallback: undefined, expected: "a text", ...described, secret: false, parse: wrap };
 }
 
-/** What no log and no error may show. */
+/** A text that no log and no error may show. */
 export function secretText(described: Described & { readonly expected: string }): Setting<string> {
   return { ...described, fallback: undefined, secret: true, parse: wrap };
 }
@@ -176,13 +176,13 @@ export function webUrl(described: Described): Setting<string> {
     parse: (given) => {
       const url = URL.parse(given);
       const isWeb = url?.protocol === "http:" || url?.protocol === "https:";
-      // A password would be in every log line that names the address.
+      // A password would appear in every log line that names the address.
       return isWeb && url.username === "" && url.password === "" ? { value: given } : undefined;
     },
   };
 }
 
-/** Some of a few words, separated by commas; at least one. */
+/** One or more of a few words, separated by commas. */
 export function list<const T extends string>(
   described: Described & { readonly fallback: string; readonly among: readonly T[] },
 ): Setting<readonly T[]> {
@@ -212,7 +212,7 @@ export function ratio(described: Described & { readonly fallback: string }): Set
   };
 }
 
-/** Its absence means something. */
+/** An absent value has a meaning. */
 export function optional<T>(setting: Setting<T>): Setting<T | undefined> {
   return setting;
 }
@@ -235,7 +235,10 @@ export function natsUrl(described: Described): Setting<string | undefined> {
   };
 }
 
-/** Letters, digits, `_`, `-` and dots between: no wildcard, for it is published to as well. */
+/**
+ * Letters, digits, `_` and `-`, with dots between: no wildcard, because the subject is also
+ * published to.
+ */
 export function natsSubject(described: Described & { readonly fallback: string }): Setting<string> {
   return {
     ...described,
@@ -246,7 +249,10 @@ export function natsSubject(described: Described & { readonly fallback: string }
   };
 }
 
-/** Lower-case, so that it means the same with quotes and without; short, because a channel is named after it. */
+/**
+ * Lower-case, so that it means the same with and without quotes; short, because a channel name
+ * contains it.
+ */
 export function schemaName(described: Described): Setting<string | undefined> {
   return {
     ...described,
@@ -257,16 +263,16 @@ export function schemaName(described: Described): Setting<string | undefined> {
   };
 }
 
-/** As it is written in the environment and in a gRPC target. */
+/** The form of the environment and of a gRPC target. */
 export function addressText({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/** True when no other machine can reach it, whatever the network looks like. */
+/** True when no other machine can reach it, in any network. */
 export function isLoopback({ host }: Address): boolean {
   const family = isIP(host);
-  // Names are not resolved: what one means can change while the service runs. RFC 6761 section 6.3
-  // gives `localhost` its meaning.
+  // Names are not resolved: the address of a name can change while the service runs. RFC 6761
+  // section 6.3 defines `localhost`.
   if (family === 0) return host.toLowerCase() === "localhost";
   return LOOPBACK.check(host, family === 4 ? "ipv4" : "ipv6");
 }

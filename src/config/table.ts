@@ -14,7 +14,7 @@ import {
 } from "./setting.ts";
 import { CLIENT_DOOR_SETTINGS, DOOR_SETTINGS } from "./doors.ts";
 
-/** What the service reads from its environment; config.ts makes a `Config` of it. */
+/** The settings of the service; config.ts makes a `Config` of them. */
 export const SERVICE_SETTINGS = {
   grpcAddress: address({
     name: "GRPC_ADDRESS",
@@ -282,7 +282,7 @@ export const SERVICE_SETTINGS = {
   ...DOOR_SETTINGS,
 } as const;
 
-/** What the commands that speak to a running service read. */
+/** The settings of commands that call a running service. */
 export const CLIENT_SETTINGS = {
   address: remoteAddress({
     name: "SESSION_LEDGER_ADDRESS",
@@ -300,7 +300,7 @@ type Limit = {
     : never;
 }[keyof typeof SERVICE_SETTINGS];
 
-/** Limits that only make sense together: `times` the first must not be above the second. */
+/** Limits that depend on each other: `times` the first must not be above the second. */
 export const RELATIONS: readonly {
   readonly low: Limit;
   readonly high: Limit;
