@@ -31,7 +31,7 @@ export function durationArgument(text: string): number {
 const AGE_UNITS_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 const AGE_MS_MAX = 3_650 * 86_400_000;
 
-/** How long ago; at least a minute, as RETENTION_AFTER. */
+/** An age, of at least a minute, as for RETENTION_AFTER. */
 export function ageArgument(text: string): number {
   const [, digits, unit = ""] = /^(\d{1,7})([mhd])$/.exec(text) ?? [];
   const ageMs = Number(digits) * (AGE_UNITS_MS[unit] ?? 0);
@@ -49,7 +49,7 @@ export function batchArgument(text: string): number {
   return rows;
 }
 
-/** The rules of the variable that it stands in for. */
+/** Has the rules of the variable that it replaces. */
 export function addressArgument(text: string): string {
   const loaded = loadClientConfig({ SESSION_LEDGER_ADDRESS: text });
   if (!loaded.ok) throw new InvalidArgumentError("Expected host:port, like 127.0.0.1:9000.");

@@ -12,18 +12,18 @@ import { explainCall, UsageError } from "./explain.ts";
 import { type CliIo, tell } from "./io.ts";
 
 export interface ConnectionOptions {
-  /** From `--address`; without it the environment decides. */
+  /** The value of `--address`; without it the environment decides. */
   readonly address: string | undefined;
   readonly retryForMs: number;
 }
 
-/** What every command that speaks to a running service works with. */
+/** The parts that every command with a running service needs. */
 export interface Connection {
   readonly client: LedgerClient;
   readonly retry: RetryOptions;
 }
 
-/** Runs a command with a connection, and lets go of it whatever happens. */
+/** Runs a command with a connection, and always closes the connection. */
 export async function connected<T>(
   io: CliIo,
   options: ConnectionOptions,
@@ -45,16 +45,22 @@ export async function connected<T>(
   }
 }
 
-/** A service that restarts hangs up too; for the others somebody has to do something. */
+/** A restarting service also closes connections; other failures need a person. */
 function passes(failure: RpcFailure): boolean {
   const kind = noConnectionOf(failure);
   return kind === undefined || kind === "closed" || kind === "nobody";
 }
 
-/** Each line of a push that is limited fails anew: what was told a moment ago is not told again. */
+/**
+ * Each line of a rate-limited push fails again: the same failure is not reported twice within this
+ * time.
+ */
 const TOLD_AGAIN_MS = 10_000;
 
-/** Tells of the first failure of a row: it says it all, and the last is told when there is no more. */
+/**
+ * Reports the first failure in a row, which explains the rest; the last failure is thrown when no
+ * retry is left.
+ */
 export function retryTeller(
   { address, retryForMs }: { readonly address: string; readonly retryForMs: number },
   say: (line: string) => void,
@@ -66,7 +72,7 @@ export function retryTeller(
     const nowMs = clock.monotonicMs();
     if (count > 1 || nowMs - (toldMs.get(kind) ?? Number.NEGATIVE_INFINITY) < TOLD_AGAIN_MS) return;
     toldMs.set(kind, nowMs);
-    // The next token is refused for good, unless there is another by then.
+    // The next refusal is final, unless the token has changed by then.
     const isRefused = failure.code === "UNAUTHENTICATED";
     const forHow = isRefused ? "once more" : `again for ${Math.round(retryForMs / 1_000)} s`;
     say(`${address}: ${explainCall(failure)}; trying ${forHow}`);
@@ -80,13 +86,13 @@ function configOf(io: CliIo): ClientConfig {
 }
 
 function clientOf(address: string, config: ClientConfig): LedgerClient {
-  // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. Nobody who types a
-  // command can do anything about it.
+  // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. A user of a
+  // command cannot change that.
   process.noDeprecation = true;
   try {
     return createLedgerClient({ address, token: tokenOf(config), tls: tlsOf(config) });
   } catch (error) {
-    // Only what the environment named can be wrong with it.
+    // Only values from the environment can cause a TypeError here.
     if (error instanceof TypeError) throw new UsageError(error.message, { cause: error });
     throw error;
   }

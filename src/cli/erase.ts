@@ -11,10 +11,10 @@ export interface EraseOptions extends ConnectionOptions {
   readonly json: boolean;
 }
 
-/** A large session takes its time, row by row; past this the next try goes on. */
+/** A large session takes long, row by row; after this time the next try continues. */
 const DEADLINE_MS = 600_000;
 
-/** Erases a session for good, through the service, so that whoever watches it hears so. */
+/** Erases a session for good, through the service, so that its watchers are told. */
 export async function erase(options: EraseOptions, io: CliIo): Promise<ExitCode> {
   const { sessionId, yes, json } = options;
   if (!yes) {
@@ -23,7 +23,7 @@ export async function erase(options: EraseOptions, io: CliIo): Promise<ExitCode>
     );
   }
   return connected(io, options, async ({ client, retry }) => {
-    // Erasing again what is half erased goes on with it.
+    // A repeated erasure continues an unfinished one.
     const call = { ...retry, deadlineMs: DEADLINE_MS };
     const { messages, events } = await client.call(ledger.eraseSession, { id: sessionId }, call);
     const printer = new Printer(io.stdout, io.signal);

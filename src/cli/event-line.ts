@@ -5,10 +5,13 @@ import { decodeLine, type Line } from "../runner/lines.ts";
 export type EventLine =
   | { readonly kind: "event"; readonly eventType: string; readonly payload: string }
   | { readonly kind: "empty" }
-  /** Not an event; the service never sees it. */
+  /** The line is not an event; the service never sees it. */
   | { readonly kind: "refused"; readonly reason: string; readonly message: string };
 
-/** What a line of input is. The payload is the line's very bytes: nothing is parsed and printed anew. */
+/**
+ * Classifies a line of input. The payload is the exact bytes of the line: nothing is parsed and
+ * printed again.
+ */
 export function eventLine(line: Line): EventLine {
   if (line.bytes === undefined) {
     return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);
@@ -23,16 +26,16 @@ export function eventLine(line: Line): EventLine {
 }
 
 /**
- * A key a line, made of that line and all lines before it. So the same input sent again, or the same
- * input with more at its end, is known line by line up to where it stopped; and two inputs that only
- * share a line (every run may have the same STEP_FINISHED on its seventh line) do not share its key,
- * unless everything before it is the same too.
+ * One key per line, made from that line and all lines before it. So the same input sent again, or
+ * the same input with additional lines, is recognised line by line up to its earlier end. Two
+ * inputs that only share a line (every run may have the same STEP_FINISHED on its seventh line) do
+ * not share its key, unless all lines before it are equal too.
  */
 export class LineKeys {
   readonly #prefix: string | undefined;
   readonly #seen = createHash("sha256");
 
-  /** With a prefix the keys are that and the line's number, whatever the lines say. */
+  /** With a prefix, a key is the prefix and the line's number, for any content. */
   constructor(prefix: string | undefined) {
     this.#prefix = prefix;
   }
@@ -45,10 +48,10 @@ export class LineKeys {
   }
 }
 
-/** 128 bits: enough that no two inputs of one session meet by chance. */
+/** 128 bits: enough that two inputs of one session never collide by chance. */
 const DIGEST_HEX = 32;
 
-/** Undefined when it is no JSON object, empty when the object has no type. */
+/** Undefined when the text is not a JSON object, empty when the object has no type. */
 function typeOf(payload: string): string | undefined {
   try {
     const parsed: unknown = JSON.parse(payload);

@@ -1,4 +1,4 @@
-/** What a shell script learns from a command; a number never changes its meaning. */
+/** The exit codes for shell scripts; a number never changes its meaning. */
 export const EXIT = {
   done: 0,
   incomplete: 1,
@@ -32,7 +32,7 @@ export function exitHelp(): string {
     .join("\n");
 }
 
-/** As docs/operations.md has it. */
+/** The table for docs/operations.md. */
 export function exitMarkdown(): string {
   const lines = rows().map(({ code, meaning }) => `| ${code} | ${meaning} |`);
   return ["| exit code | meaning |", "| --- | --- |", ...lines].join("\n");

@@ -10,12 +10,12 @@ export interface Explained {
   readonly message: string;
 }
 
-/** A mistake in how the command was called, found only after its options were read. */
+/** A mistake in the call of the command that the option parser cannot find. */
 export class UsageError extends Error {
   override readonly name = "UsageError";
 }
 
-/** What to tell the user of a failure, and what to tell the script that called. */
+/** The message of a failure for the user, and its exit code for the script. */
 export function explain(error: unknown): Explained {
   if (error instanceof UsageError) return { exitCode: EXIT.usage, message: error.message };
   if (error instanceof RpcFailure) {
@@ -26,7 +26,8 @@ export function explain(error: unknown): Explained {
     };
   }
   if (error instanceof ServiceError) {
-    // In this process nobody sends requests: it is a setting, or a file that one names, and says which.
+    // This process receives no requests, so the fault is in a setting, or in a file of a setting;
+    // the message names it.
     if (error.code === "invalid_argument") {
       return { exitCode: EXIT.usage, message: error.message };
     }
@@ -38,7 +39,7 @@ export function explain(error: unknown): Explained {
 
 const CAUSES_MAX = 4;
 
-/** Stacks for whoever has to find the defect; no fields, because a driver keeps values in them. */
+/** Stacks for the search of the defect; no fields, because a driver keeps values in them. */
 function withCauses(error: unknown, causesMax = CAUSES_MAX): string {
   if (!(error instanceof Error)) return String(error);
   const own = error.stack ?? error.message;
@@ -46,7 +47,7 @@ function withCauses(error: unknown, causesMax = CAUSES_MAX): string {
   return `${own}\ncaused by: ${withCauses(error.cause, causesMax - 1)}`;
 }
 
-/** What the caller can do about a connection that is not made. */
+/** The user's remedy for a connection that fails. */
 const ADVICE: Readonly<Record<NoConnection, string>> = {
   untrusted: "SESSION_LEDGER_TLS_CA_FILE names whom to trust",
   out_of_date: "it has to be renewed, or a clock is wrong",
@@ -59,10 +60,10 @@ const ADVICE: Readonly<Record<NoConnection, string>> = {
   closed: "the SESSION_LEDGER_TLS settings say what is expected of it",
 };
 
-/** One line: the reason, what the service says of it, and the fields it names. */
+/** One line: the reason, the service's message, and the fields it names. */
 export function explainCall(failure: RpcFailure): string {
   const { code, reason, message, violations } = failure;
-  // A description that begins with its field says it, and the message repeats the first of them.
+  // A description may begin with its field, and the message repeats the first description.
   const fields = violations.map(({ field, description }) =>
     description.startsWith(field) ? description : `${field}: ${description}`,
   );

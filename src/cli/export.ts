@@ -1,9 +1,10 @@
 /**
- * A session as JSON lines, up to where it stood when the command began: the raw events, each the
- * payload it was before it was merged, as `push` takes them; or the messages, as `tail` prints them.
+ * A session as JSON lines, up to its head when the command began: the raw events, each with its
+ * payload from before the merge, in the form that `push` reads; or the messages, in the form of
+ * `tail`.
  *
- * A file is there as a whole or not at all: it is written beside its place and moved there when it is
- * complete and on disk. So a script may take the file's existence for its completeness.
+ * A file is complete or absent: it is written under another name and renamed when it is complete
+ * and on disk. So for a script, an existing file is a complete file.
  */
 import { open, realpath, rename, rm, stat } from "node:fs/promises";
 import { finished } from "node:stream/promises";
@@ -24,7 +25,7 @@ export interface ExportOptions extends ConnectionOptions {
   readonly stream: StreamName;
   /** Undefined or `-`: stdout. */
   readonly output: string | undefined;
-  /** A file that is there may be replaced. */
+  /** True: an existing file may be replaced. */
   readonly force: boolean;
 }
 
@@ -33,7 +34,7 @@ export async function exportSession(options: ExportOptions, io: CliIo): Promise<
   try {
     return await connected(io, options, (connection) => run(options, { connection, target, io }));
   } catch (error) {
-    // The signal ends the waiting between attempts and the call under way.
+    // The signal ends the pause between attempts and the call in progress.
     if (io.signal.aborted) return EXIT.interrupted;
     throw error;
   } finally {
@@ -57,7 +58,7 @@ async function run(options: ExportOptions, { connection, target, io }: Run): Pro
   const lines = await print(readRows(client, request, retry), { target, progress, io }).finally(
     () => progress.stop(),
   );
-  if (lines === undefined) return EXIT.done; // The reader has seen enough.
+  if (lines === undefined) return EXIT.done; // The reader has closed the pipe.
   if (io.signal.aborted) return EXIT.interrupted;
   await target.complete();
   const seconds = ((systemClock.monotonicMs() - startMs) / 1_000).toFixed(1);
@@ -65,7 +66,7 @@ async function run(options: ExportOptions, { connection, target, io }: Run): Pro
   return EXIT.done;
 }
 
-/** How many lines were printed; undefined when nobody reads them any more. */
+/** The number of printed lines; undefined when the reader has gone. */
 async function print(
   rows: AsyncIterable<LedgerRow>,
   {
@@ -93,15 +94,15 @@ function lineOf(row: LedgerRow): string {
   return isEvent(row) ? oneLine(row.payload) : rowJson(row);
 }
 
-/** Where the lines go. */
+/** The target of the lines. */
 interface Target {
   readonly output: Output;
   readonly isTerminal: boolean;
-  /** The lines are all there and on disk. */
+  /** All lines are written and on disk. */
   complete(): Promise<void>;
-  /** Leaves nothing behind of what is not complete. */
+  /** Removes an incomplete file. */
   discard(): Promise<void>;
-  /** What a failure of the printing was: one of the file's, or another. */
+  /** Converts a failure of the printing: an error of the file, or another error. */
   failureOf(error: unknown): unknown;
 }
 
@@ -145,14 +146,14 @@ async function openTarget({ output, force }: ExportOptions, io: CliIo): Promise<
   };
 }
 
-/** The file itself, where the path is a link to it. */
+/** The file itself, when the path is a link to it. */
 async function placeOf(output: string, force: boolean): Promise<string> {
   const found = await stat(output).catch((error: unknown) => {
     if (isNotThere(error)) return undefined;
     throw cannotWrite(output, error);
   });
   if (found === undefined) return output;
-  // A device or a pipe must be written to, not replaced: that is what the shell's > is for.
+  // A device or a pipe must be written to, and never replaced: the shell's > does that.
   if (!found.isFile()) throw new UsageError(`cannot write ${output}: it is not a file`);
   if (!force) throw new UsageError(`${output} is there already; --force replaces it`);
   return realpath(output);

@@ -3,10 +3,10 @@ import { EXIT, type ExitCode } from "./exit.ts";
 import { type CliIo, tell } from "./io.ts";
 import { configOf } from "./serve.ts";
 
-/** A service that answers at all answers this at once. */
+/** A live service answers this at once. */
 const ANSWER_LIMIT_MS = 2_000;
 
-/** Asks the service on this machine whether it lives; what a container's health check runs. */
+/** Asks the service on this machine whether it is alive; for the health check of a container. */
 export async function health(io: CliIo): Promise<ExitCode> {
   const url = `http://${addressText(reachable(configOf(io).opsAddress))}/healthz`;
   try {
@@ -19,7 +19,7 @@ export async function health(io: CliIo): Promise<ExitCode> {
   return EXIT.unavailable;
 }
 
-/** Every address is a place to listen, but not one to connect to. */
+/** The wildcard address is valid for listening, but not for connecting. */
 function reachable({ host, port }: Address): Address {
   return { host: host === "0.0.0.0" ? "127.0.0.1" : host === "::" ? "::1" : host, port };
 }

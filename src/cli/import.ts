@@ -13,14 +13,15 @@ export interface ImportCommand {
   readonly json: boolean;
 }
 
-/** Rows of the source between two lines that tell how far it is. */
+/** Rows of the source between two progress lines. */
 const TOLD_ROWS = 50_000;
 
-/** Takes over an upstream database; again, it goes on where it stopped. */
+/** Takes over an upstream database; a second call continues where the first one stopped. */
 export async function importDatabase(command: ImportCommand, io: CliIo): Promise<ExitCode> {
   const { json, ...rest } = command;
   if (!isDatabaseUrl(rest.sourceUrl)) {
-    // Not by the parser of options, which repeats what it was given: that may hold a password.
+    // Checked here and not by the option parser, which quotes its input: the input may contain a
+    // password.
     throw new UsageError("--from: expected postgres://user@host:5432/database");
   }
   const config = configOf(io);

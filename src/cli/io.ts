@@ -14,7 +14,7 @@ export interface ImportRequest {
   readonly progressed: (report: ImportReport) => void;
 }
 
-/** All that a command touches outside itself, so that a test can hand it something else. */
+/** The outside world of a command, so that a test can replace it. */
 export interface CliIo {
   readonly stdin: Readable & { readonly isTTY?: boolean };
   readonly stdout: Output;
@@ -30,21 +30,21 @@ export interface CliIo {
     options: { readonly force: boolean },
     config: Config,
   ) => Promise<MigrationStatus>;
-  /** Of the embedded database that a service runs. */
+  /** The URL of the embedded database that a service runs. */
   readonly embeddedUrl: (config: Config) => Promise<string>;
-  /** On the database itself; undefined: the session that was named does not exist. */
+  /** Runs on the database itself; undefined: the named session does not exist. */
   readonly retention: (
     options: RetentionOptions,
     config: Config,
   ) => Promise<RetentionSummary | undefined>;
-  /** Into the database itself; `progressed` is told after each page. */
+  /** Imports into the database itself; `progressed` is called after each page. */
   readonly importFrom: (request: ImportRequest, config: Config) => Promise<ImportReport>;
 }
 
 /** A stream that may be a terminal. */
 export type Output = Writable & { readonly isTTY?: boolean };
 
-/** One line for a person; nothing a script would read goes here. */
+/** Writes one line for a person; scripts read no line from here. */
 export function tell({ stderr }: Pick<CliIo, "stderr">, line: string): void {
   stderr.write(`session-ledger: ${line}\n`);
 }

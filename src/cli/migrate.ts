@@ -7,13 +7,15 @@ import { configOf } from "./serve.ts";
 
 export interface MigrateOptions {
   readonly command: MigrateCommand;
-  /** What `down` needs: it drops rows. */
+  /** Required for `down`, because it drops rows. */
   readonly yes: boolean;
-  /** `down` even while instances are connected. */
+  /** Allows `down` even while instances are connected. */
   readonly force: boolean;
 }
 
-/** Brings the schema up, takes its newest step back, or tells where it is: a line a migration. */
+/**
+ * Migrates the schema up, reverts its newest step, or reports its state: one line per migration.
+ */
 export async function migrate(
   { command, yes, force }: MigrateOptions,
   io: CliIo,

@@ -2,8 +2,8 @@ import { once } from "node:events";
 import type { Output } from "./io.ts";
 
 /**
- * Prints lines no faster than they are read. A reader that is gone (`| head`) is the end of the work
- * and no failure; a disk that is full is one.
+ * Prints lines no faster than they are read. A reader that is gone (`| head`) ends the work without
+ * a failure; a full disk is a failure.
  */
 export class Printer {
   readonly #output: Output;
@@ -19,7 +19,7 @@ export class Printer {
     });
   }
 
-  /** False when nobody reads any more. */
+  /** False when the reader is gone. */
   async print(line: string): Promise<boolean> {
     if (this.#failure === undefined && !this.#output.write(`${line}\n`)) await this.#drained();
     if (this.#failure === undefined || isBrokenPipe(this.#failure))
@@ -31,7 +31,7 @@ export class Printer {
     try {
       await once(this.#output, "drain", { signal: this.#signal });
     } catch (error) {
-      // Either the write failed, which is known by now, or the user does not want to wait.
+      // Either the write failed, which is known by now, or the user has stopped the command.
       if (!this.#signal.aborted && this.#failure === undefined) throw error;
     }
   }

@@ -27,11 +27,11 @@ import { type Format, FORMATS, tail } from "./tail.ts";
 import { token, TOKEN_ROLES, type TokenOptions } from "./token.ts";
 
 /**
- * Runs one command and resolves with its exit code (exit.ts); without a command the service is
- * started. Never rejects, and never ends the process: output may still be on its way.
+ * Runs one command and resolves with its exit code (exit.ts); without a command it starts the
+ * service. Never rejects, and never ends the process: output may still be on its way.
  */
 export async function runCli(argv: readonly string[], io: CliIo): Promise<number> {
-  // A reader that is gone (`--help | head`) is no failure; where lines are lost by it, Printer knows.
+  // A reader that is gone (`--help | head`) is no failure; Printer handles lost lines.
   for (const output of [io.stdout, io.stderr]) output.on("error", () => undefined);
   let exitCode: number = EXIT.done;
   const program = build(io, (code) => {
@@ -41,7 +41,7 @@ export async function runCli(argv: readonly string[], io: CliIo): Promise<number
     await program.parseAsync(argv.length === 0 ? ["serve"] : argv, { from: "user" });
     return exitCode;
   } catch (error) {
-    // Commander has printed the help, the version, or what is wrong with an option.
+    // Commander has printed the help, the version, or the error of an option.
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
     const explained = explain(error);
     tell(io, explained.message);
@@ -127,7 +127,7 @@ interface ClientFlags {
   readonly retryFor: number;
 }
 
-/** The options of every command that speaks to a running service. */
+/** The options of every command that calls a running service. */
 function addClientOptions(command: Command): Command {
   return command
     .option(

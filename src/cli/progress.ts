@@ -9,7 +9,7 @@ export interface Progress {
   stop(): void;
 }
 
-/** A bar on a terminal and nothing but the notes elsewhere: a log file has no use for a bar. */
+/** A bar on a terminal, and elsewhere only the notes, because a log file cannot use a bar. */
 export function startProgress(
   output: Output,
   { bytesTotal }: { readonly bytesTotal: number | undefined },
@@ -39,7 +39,7 @@ export interface ExportProgress {
   stop(): void;
 }
 
-/** Of a read up to `head`; without an output, or elsewhere than on a terminal, nothing is shown. */
+/** For a read up to `head`; without an output, or without a terminal, nothing is shown. */
 export function startExportProgress(output: Output | undefined, head: bigint): ExportProgress {
   if (output?.isTTY !== true || head === 0n) {
     return { update: () => undefined, stop: () => undefined };
@@ -57,16 +57,16 @@ function barOn(output: Output, format: string): cliProgress.SingleBar {
   return new cliProgress.SingleBar({
     stream: output,
     format,
-    clearOnComplete: true, // The summary takes its place.
-    forceRedraw: true, // Or a note would wipe the bar out until its text changes.
-    gracefulExit: false, // It would take the signals away from the command.
+    clearOnComplete: true, // The summary replaces the bar.
+    forceRedraw: true, // Otherwise a note would erase the bar until its text changes.
+    gracefulExit: false, // Otherwise the bar would take the signals away from the command.
   });
 }
 
-/** A seq need not fit a number; its part of the whole does. */
+/** A seq need not fit a number; its fraction of the whole does. */
 const PROGRESS_STEPS = 10_000;
 const EXPORT_FORMAT = "{bar} {percentage}% | {lines} lines | {eta_formatted} to go";
 const FILE_FORMAT =
   "{bar} {percentage}% | {lines} lines | {refused} refused | {eta_formatted} to go";
-/** How much a pipe will bring is not known, so there is nothing to fill. */
+/** The length of a pipe's input is unknown, so the bar has no end. */
 const PIPE_FORMAT = "{lines} lines | {refused} refused | {duration_formatted}";

@@ -1,4 +1,4 @@
-/** What a push did, as it goes and at its end. */
+/** The results of a push, during the push and at its end. */
 export class PushSummary {
   readonly sessionId: string;
   lines = 0;

@@ -1,10 +1,11 @@
 /**
- * Sends the events of a file or a pipe into a session, a line an event, one after the other: the
- * order of the lines is the order of the session. Several calls at once would be faster and could not
- * keep it: HTTP/2 gives concurrent calls no order (a large payload waits for flow control while a
- * small one overtakes it), and a call that is repeated would come after its successors.
+ * Sends the events of a file or a pipe into a session, one line per event, one after the other: the
+ * order of the lines is the order of the session. Concurrent calls would be faster and could not
+ * keep the order: HTTP/2 gives concurrent calls no order (a large payload waits for flow control
+ * while a small one overtakes it), and a repeated call would come after its successors.
  *
- * Every line has an idempotency key, so what was interrupted is run again as it was (event-line.ts).
+ * Every line has an idempotency key, so an interrupted command can be run again unchanged
+ * (event-line.ts).
  */
 import { open } from "node:fs/promises";
 import { addAbortSignal, type Readable } from "node:stream";
@@ -29,15 +30,15 @@ export interface PushOptions extends ConnectionOptions {
   readonly sessionId: string;
   /** Undefined or `-`: stdin. */
   readonly file: string | undefined;
-  /** False: no keys, so nothing is sent again when its outcome is unknown. */
+  /** False: no keys, so a push with an unknown outcome is not sent again. */
   readonly keys: boolean;
   readonly keyPrefix: string | undefined;
   readonly stopOnRefused: boolean;
-  /** The summary as JSON on stdout. */
+  /** True: the summary is JSON on stdout. */
   readonly json: boolean;
 }
 
-/** Refused lines are told one by one up to here, and then only counted. */
+/** Refused lines are reported one by one up to this number, and then only counted. */
 const REFUSALS_SHOWN_MAX = 20;
 
 export async function push(options: PushOptions, io: CliIo): Promise<ExitCode> {
@@ -76,7 +77,7 @@ async function pushLines(input: Readable, run: Run): Promise<ExitCode> {
       if (io.signal.aborted) return EXIT.interrupted;
     }
   } catch (error) {
-    // The signal ends the reading of the input and the waiting between attempts.
+    // The signal ends the reading of the input and the pause between attempts.
     if (io.signal.aborted) return EXIT.interrupted;
     const { exitCode, message } = explain(error);
     progress.note(`session-ledger: line ${summary.lines}: ${message}`);
@@ -90,7 +91,9 @@ interface Refusal {
   readonly message: string;
 }
 
-/** Resolves when the line is stored, or never will be; rejects when it makes no sense to go on. */
+/**
+ * Resolves when the line is stored, or finally refused; rejects when further lines would fail too.
+ */
 async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | undefined> {
   const { options, connection, summary } = run;
   const event = eventLine(line);

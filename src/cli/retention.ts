@@ -30,7 +30,7 @@ export async function retention(command: RetentionCommand, io: CliIo): Promise<E
   return EXIT.incomplete;
 }
 
-/** Counts as numbers: they fit. */
+/** Counts as numbers: they are small enough. */
 function summaryJson(summary: RetentionSummary, dryRun: boolean): string {
   const { messages, events, payloadBytes, ...sessions } = summary;
   return JSON.stringify({

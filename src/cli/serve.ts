@@ -3,7 +3,7 @@ import { createLog } from "../observability/log.ts";
 import { explain, UsageError } from "./explain.ts";
 import { type CliIo, tell } from "./io.ts";
 
-/** What goes wrong at the start is told on stderr: as a record where the log is JSON, else as a line. */
+/** Errors at the start go to stderr: as a record where the log is JSON, else as a line. */
 export async function serve(io: CliIo): Promise<number> {
   const log = io.stdout.isTTY
     ? undefined
@@ -22,11 +22,11 @@ export interface Started {
   readonly grpc: string;
   readonly http: string;
   readonly ops: string;
-  /** Where the rows are. */
+  /** The place of the rows. */
   readonly data: string;
 }
 
-/** Of a start at a terminal: the reader sees where everything is, and what to try next. */
+/** Lines for a start at a terminal: the addresses and places, and the next commands to try. */
 export function startedLines(started: Started, config: Config): readonly string[] {
   const http = `http${config.tlsCertFile === undefined ? "" : "s"}://${started.http}`;
   const settings = settingsThatDiffer(config);

@@ -8,9 +8,9 @@ import { Printer } from "./printer.ts";
 import { visible } from "./visible.ts";
 
 export interface SessionsOptions extends ConnectionOptions {
-  /** JSON lines; undefined: unless stdout is a terminal. */
+  /** JSON lines; undefined: JSON unless stdout is a terminal. */
   readonly json: boolean | undefined;
-  /** Sessions to print before it ends. */
+  /** The number of sessions to print. */
   readonly limit: number | undefined;
 }
 
@@ -35,8 +35,8 @@ export async function sessions(options: SessionsOptions, io: CliIo): Promise<Exi
 }
 
 /**
- * Pages are numbered, so a session that is made meanwhile pushes the last of a page onto the next
- * one; what the page before had is left out.
+ * Pages are numbered, so a new session pushes the last one of a page onto the next page; sessions
+ * of the previous page are skipped.
  */
 async function* allSessions(
   client: LedgerClient,
@@ -94,7 +94,7 @@ function columnsOf(session: Session): Columns {
   };
 }
 
-/** Widths are fixed, so that a page can be printed before the next one is read; ids are often UUIDs. */
+/** Fixed widths, so that a page can be printed before the next one is read; ids are often UUIDs. */
 function cells({ created, active, phase, id, name }: Columns): string {
   const columns = [created.padEnd(20), active.padEnd(20), phase.padEnd(9), id.padEnd(36), name];
   return visible(columns.join("  ").trimEnd());

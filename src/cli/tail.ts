@@ -15,15 +15,15 @@ export interface TailOptions extends ConnectionOptions {
   readonly sessionId: string;
   readonly stream: StreamName;
   readonly afterSeq: bigint;
-  /** Raw events instead of rows. */
+  /** True: raw events instead of rows. */
   readonly expand: boolean;
-  /** Rows to print before it ends. */
+  /** The number of rows to print. */
   readonly limit: number | undefined;
   readonly follow: boolean;
   readonly format: Format;
 }
 
-/** Prints what a session holds, and with `follow` what comes. */
+/** Prints the stored rows of a session, and with `follow` new ones. */
 export async function tail(options: TailOptions, io: CliIo): Promise<ExitCode> {
   if (options.expand && options.stream !== "events")
     throw new UsageError("--expand is of events: messages are never merged");
@@ -38,7 +38,8 @@ export async function tail(options: TailOptions, io: CliIo): Promise<ExitCode> {
         if (!(await printer.print(print(row))) || left <= 0 || io.signal.aborted) break;
       }
     } catch (error) {
-      if (!io.signal.aborted) throw error; // The user has seen enough: the way a tail ends.
+      // The user has stopped the command, which is the normal end of a tail.
+      if (!io.signal.aborted) throw error;
     }
     return EXIT.done;
   });

@@ -6,7 +6,7 @@ import { EXIT, type ExitCode } from "./exit.ts";
 import type { CliIo } from "./io.ts";
 import { Printer } from "./printer.ts";
 
-/** What a session token may carry; a test holds it to the service's table. */
+/** The roles of a session token; a test compares them with the service's table. */
 export const TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 
 export interface TokenOptions extends ConnectionOptions {
@@ -14,16 +14,16 @@ export interface TokenOptions extends ConnectionOptions {
   readonly role: (typeof TOKEN_ROLES)[number];
   /** Undefined: the service's default. */
   readonly ttlMs: number | undefined;
-  /** The token and its end as JSON; else the token alone, for `$(…)`. */
+  /** True: the token and its end as JSON; else only the token, for `$(…)`. */
   readonly json: boolean;
 }
 
-/** Has a token issued that opens one session. */
+/** Requests a token for one session. */
 export async function token(options: TokenOptions, io: CliIo): Promise<ExitCode> {
   const { sessionId, role, ttlMs, json } = options;
   const ttl = ttlMs === undefined ? {} : { ttl: durationFromMs(ttlMs) };
   return connected(io, options, async ({ client, retry }) => {
-    // A second token does no harm: it ends like the first.
+    // A second token does no harm: it expires like the first.
     const issued = await client.call(ledger.issueSessionToken, { sessionId, role, ...ttl }, retry);
     const expiresAt = timeText(issued.expiresAt);
     const line = json ? JSON.stringify({ token: issued.token, expiresAt }) : issued.token;

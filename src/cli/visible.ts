@@ -1,7 +1,7 @@
 /**
- * Text from a session as a terminal may show it: characters that would move the cursor, ring, change
- * colours or turn the direction of the line are spelled out. Whoever writes to a session must not
- * write to the terminal of whoever reads it.
+ * Text of a session in a safe form for a terminal: characters that would move the cursor, ring a
+ * bell, change colours or turn the direction of the line are spelled out. A writer of a session
+ * must not control the terminal of its reader.
  */
 export function visible(text: string): string {
   return text.replace(UNSAFE, (character) => {
