@@ -1,7 +1,8 @@
 /**
- * A row of an upstream database as the rows it becomes here: what a lenient push would make of it. A row
- * that even such a push would refuse is kept as it is and marked as non-conformant: in a log that is
- * taken over nobody is left to be told. Where a push would be redacted, so is each row, by itself.
+ * Converts a row of an upstream database to the rows that a lenient push would store. A row that
+ * even such a push would refuse is kept unchanged and marked as non-conformant, because an imported
+ * log has no caller to refuse. Where a push would be redacted, each row is redacted too,
+ * separately.
  */
 import { v7 as uuidv7, validate as isUuid } from "uuid";
 import { checkEventCount } from "../agui/event-count.ts";
@@ -13,11 +14,14 @@ import type { StreamName } from "../store/rows.ts";
 
 export interface Converted {
   readonly rows: readonly NewRow[];
-  /** What no version of AG-UI, or of the contract, accepts of it; undefined: nothing. */
+  /**
+   * The fault for which every version of AG-UI, or the contract, refuses the row; undefined: no
+   * fault.
+   */
   readonly fault: string | undefined;
 }
 
-/** What becomes of texts before anything else does. */
+/** The redaction, which runs before everything else. */
 export interface Redaction {
   /** The payload of an event. */
   readonly payload: (json: string) => string;
@@ -42,7 +46,7 @@ function convertEvent(source: SourceRow, redaction: Redaction | undefined): Conv
   const push = {
     eventType,
     payload,
-    // Upstream's default is 1, which of a group says nothing.
+    // Upstream's default is 1, which for a group means "unknown".
     eventCount: row.eventCount === 1 ? 0 : row.eventCount,
     createdAtMicros,
     completedAtMicros: isBackwards ? createdAtMicros : completedAtMicros,
@@ -55,12 +59,12 @@ function convertEvent(source: SourceRow, redaction: Redaction | undefined): Conv
   if (!lenient.ok) {
     const isCountable = checkEventCount(eventType, row.eventCount) === undefined;
     const eventCount = isCountable && row.eventCount > 0 ? row.eventCount : 1;
-    // It need not be JSON, of which only strings are looked at.
+    // The payload need not be JSON, so it is redacted as text.
     const kept = redaction ? { ...row, payload: redaction.text(payload) } : row;
     return { rows: [newRow(kept, asItIs(kept, { eventCount, conformant: false }), true)], fault };
   }
   const [first, ...others] = lenient.rows;
-  // A clock that stepped back is no fault of the row: a single one keeps both of its times.
+  // A clock that stepped back is not a fault of the row: a single row keeps both of its times.
   const isOne = others.length === 0;
   const times = isOne && isBackwards ? { completedAtMicros } : {};
   return {
@@ -81,7 +85,10 @@ function asItIs(
   return { eventType, payload, createdAtMicros, completedAtMicros, mark: undefined, ...rest };
 }
 
-/** The first row keeps the id, where it is a UUID; others get one of the time that they happened. */
+/**
+ * The first row keeps the id if it is a UUID; other rows get a new one with the time of their
+ * event.
+ */
 function newRow({ id }: SourceRow, row: Fields, isFirst: boolean): NewRow {
   const { eventType, payload, createdAtMicros, completedAtMicros, eventCount, conformant } = row;
   return {
@@ -99,7 +106,7 @@ function newRow({ id }: SourceRow, row: Fields, isFirst: boolean): NewRow {
   };
 }
 
-/** A UUIDv7 has no time before 1970. */
+/** A UUIDv7 cannot hold a time before 1970. */
 function msOf(micros: bigint): number {
   return micros > 0n ? Number(micros / 1_000n) : 0;
 }

@@ -1,11 +1,11 @@
 /**
- * Takes over a database of the upstream service: its sessions, then its messages, then its events, in
- * the order of their numbers there.
+ * Takes over a database of the upstream service: its sessions, then its messages, then its events,
+ * in the order of their upstream numbers.
  *
  *   page of the source ──► convert ──► one transaction: rows, map, counts, progress ──► next page
  *
- * In memory is one page. A batch that fails of the database is made again from what the ledger says of
- * the progress; so nothing is lost or doubled, by a lost answer neither.
+ * One page is in memory. A batch that fails because of the database is repeated from the progress
+ * in the ledger. So no row is lost or stored twice, even when an answer is lost.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { type Backoff, backoffMs } from "../base/backoff.ts";
@@ -36,7 +36,10 @@ import type { StreamName } from "../store/rows.ts";
 import { convert, type Redaction } from "./convert.ts";
 
 const SESSIONS_MAX = 500;
-/** Of payloads: a page is held as it came, as rows, and as the JSON of a statement. */
+/**
+ * The limit of payload bytes: a page is held as it was read, as rows, and as the JSON of a
+ * statement.
+ */
 const PAGE_BYTES_MAX = 8 * 1024 * 1024;
 const TRIES_MAX = 8;
 const RETRY: Backoff = { minMs: 100, maxMs: 5_000 };
@@ -46,18 +49,18 @@ export interface ImportParts {
   readonly target: Database;
   /** Absent: nothing is redacted. */
   readonly redaction?: Redaction | undefined;
-  /** Told after each page. */
+  /** Called after each page. */
   readonly progressed?: (report: ImportReport) => void;
 }
 
 export interface ImportOptions {
-  /** By which the ledger remembers how far it is. */
+  /** The name under which the ledger keeps the progress. */
   readonly sourceName: string;
-  /** Read, judge and count all that would be imported, and write nothing. */
+  /** True: read, check and count all rows, and write nothing. */
   readonly dryRun: boolean;
   /** Rows of one page, and of one transaction. */
   readonly batchRowsMax: number;
-  /** Ends the import behind the page under way. */
+  /** Ends the import after the current page. */
   readonly signal: AbortSignal;
 }
 
@@ -143,7 +146,7 @@ class Import {
     }
   }
 
-  /** The sessions that earlier runs have refused are refused in the report of this one too. */
+  /** The report of this run also lists the sessions that earlier runs have refused. */
   async #passedOver(stream: StreamName, upTo: bigint): Promise<void> {
     const { source, target } = this.#parts;
     let after = "";
@@ -166,12 +169,12 @@ class Import {
     }
   }
 
-  /** The last number of the page; undefined: there is none. */
+  /** The last number of the page; undefined: there are no more rows. */
   async #page(stream: StreamName, after: bigint): Promise<bigint | "moved" | undefined> {
     const { source, target, redaction } = this.#parts;
     const { sourceName, dryRun, batchRowsMax: rowsMax } = this.#options;
     if (!dryRun) {
-      // A try before may have been committed though its answer was lost.
+      // An earlier try may have been committed although its answer was lost.
       if ((await this.#progress(stream)) !== after) return "moved";
     }
     const page = { stream, after, rowsMax, bytesMax: PAGE_BYTES_MAX };
@@ -210,7 +213,10 @@ class Import {
   }
 }
 
-/** Every statement of an import goes through here: a database may be lost before any of them. */
+/**
+ * Every statement of an import runs through this function: a database may be lost before any of
+ * them.
+ */
 async function again<T>(signal: AbortSignal, attempt: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {
     try {
@@ -224,7 +230,7 @@ async function again<T>(signal: AbortSignal, attempt: () => Promise<T>): Promise
   }
 }
 
-/** The texts that CreateSession would redact. */
+/** Redacts the texts that CreateSession would redact. */
 function redacted(session: SourceSession, { text }: Redaction): SourceSession {
   const of = (value: string | undefined): string | undefined => value && text(value);
   const { name, prompt, labels, annotations } = session;

@@ -1,19 +1,19 @@
-/** What an import has done, counted while it goes; lists are bounded, their counts are not. */
+/** The results of an import, counted during its run; lists are bounded, their counts are not. */
 import type { StreamName } from "../store/rows.ts";
 import type { SourceRow } from "./source.ts";
 import type { ImportRefusal } from "./target.ts";
 
-/** Rows and sessions that a report names one by one. */
+/** Rows and sessions that a report lists by name. */
 const NAMED_MAX = 100;
-/** Beyond it they are refused all the same, and not told apart any more. */
+/** Above it, sessions are still refused, and not counted separately any more. */
 const REFUSED_SESSIONS_MAX = 100_000;
 
 export interface StreamReport {
   /** Rows of the source that were read. */
   readonly read: number;
-  /** Rows that they became. */
+  /** Rows that were written for them. */
   readonly written: number;
-  /** Rows of the source that stood for several. */
+  /** Rows of the source that became several rows. */
   readonly split: number;
   /** Rows that no version of the protocol accepts; they are written too. */
   readonly malformed: number;
@@ -73,7 +73,7 @@ export class Tally {
     this.#sessions.made += made;
   }
 
-  /** Also of a session whose rows an earlier run has passed over. */
+  /** Also for a session whose rows an earlier run has skipped. */
   refuse(sessionId: string, refusal: Refusal): void {
     if (this.#refused.size < REFUSED_SESSIONS_MAX) this.#refused.set(sessionId, refusal);
   }

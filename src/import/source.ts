@@ -1,10 +1,11 @@
 /**
- * Reads a database of the upstream service: `sessions`, `session_messages`, `session_events`, the last two
- * with one `seq` for the whole table. Columns came to those tables over time, and some may be missing.
+ * Reads a database of the upstream service: `sessions`, `session_messages`, `session_events`. The
+ * last two have one `seq` for the whole table. Columns were added over time, and some may be
+ * missing.
  *
  * Pages go up by `seq` and end between two numbers, never inside one: a draft of the schema counted
- * `seq` in each session, and there rows of many sessions share it. They are bounded in rows and bytes.
- * All of it is read-only, and so is the connection.
+ * `seq` per session, so rows of many sessions may share a number. Pages are bounded in rows and
+ * bytes. All statements only read, and the connection is read-only.
  */
 import { type SQL, sql } from "drizzle-orm";
 import { createDatabase, type Database } from "../store/database.ts";
@@ -13,7 +14,7 @@ import type { StreamName } from "../store/rows.ts";
 import { microsColumn } from "../store/times.ts";
 import type { Fields } from "../store/transaction.ts";
 
-/** A row as upstream has it. */
+/** A row in its upstream form. */
 export interface SourceRow {
   readonly oldSeq: bigint;
   readonly id: string;
@@ -22,18 +23,18 @@ export interface SourceRow {
   readonly payload: string;
   readonly createdAtMicros: bigint;
   readonly completedAtMicros: bigint | undefined;
-  /** 1 where upstream does not say. */
+  /** 1 where upstream has no value. */
   readonly eventCount: number;
 }
 
-/** The texts and times of a session, by the names of our columns; a text where there is one. */
+/** The texts and times of a session, by the names of our columns; every present value is a text. */
 export type SourceSession = Readonly<Record<SessionColumn, string | undefined>> & {
   readonly id: string;
 };
 
 export interface SourceColumns {
   readonly sessions: ReadonlySet<string>;
-  /** Empty: there is no such table. */
+  /** Empty: the table does not exist. */
   readonly messages: ReadonlySet<string>;
   readonly events: ReadonlySet<string>;
 }
@@ -66,7 +67,7 @@ export interface SourceOptions {
   readonly statementTimeoutMs: number;
 }
 
-/** To be started and stopped like the ledger's own. */
+/** The caller starts and stops it like the ledger's own database. */
 export function openSource({ url, statementTimeoutMs }: SourceOptions): Database {
   const readOnly = new URL(url);
   readOnly.searchParams.set("default_transaction_read_only", "on");
@@ -76,12 +77,12 @@ export function openSource({ url, statementTimeoutMs }: SourceOptions): Database
     statementTimeoutMs,
     lockTimeoutMs: statementTimeoutMs,
   });
-  // The other database of an import fails in the same words.
+  // Errors of the source database are reported in the same form.
   const named = { setting: "--from", url };
   return { ...database, run: (statement) => naming(named, () => database.run(statement)) };
 }
 
-/** How a source is remembered: where it is, and not who asked. */
+/** The key of a source: its place, without the user. */
 export function sourceName(url: string): string {
   const { hostname, port, pathname } = new URL(url);
   return `${hostname}:${port === "" ? "5432" : port}${pathname}`;
@@ -107,7 +108,7 @@ export interface SourcePage {
   readonly stream: StreamName;
   readonly after: bigint;
   readonly rowsMax: number;
-  /** Of payloads; the rows of one number come whatever they have. */
+  /** The limit of payload bytes; the rows of one number always come together. */
   readonly bytesMax: number;
 }
 
@@ -136,7 +137,7 @@ export async function readSourcePage(
   return rows.map(rowOf);
 }
 
-/** The next sessions behind an id that have rows up to a number, with the last of those. */
+/** The next sessions after an id with rows up to a number, with the last of those rows. */
 export async function readSessionsUpTo(
   source: Database,
   columns: SourceColumns,
@@ -177,7 +178,7 @@ function rowOf(row: Fields): SourceRow {
   };
 }
 
-/** The next sessions behind an id. */
+/** The next sessions after an id. */
 export async function readSourceSessions(
   source: Database,
   columns: SourceColumns,
@@ -221,7 +222,7 @@ function textOf(row: Fields, name: SessionColumn): string | undefined {
   return typeof text === "string" ? text : undefined;
 }
 
-/** Which of these sessions upstream has deleted. */
+/** The sessions among these that upstream has deleted. */
 export async function readDeleted(
   source: Database,
   columns: SourceColumns,
@@ -235,8 +236,8 @@ export async function readDeleted(
 }
 
 /**
- * Microseconds, brought into the years that the contract has; PostgreSQL also knows `infinity`. Of a
- * null, greatest() and least() would make a year.
+ * Microseconds, limited to the years of the contract; PostgreSQL also has `infinity`. Without the
+ * null check, greatest() and least() would turn a null into a year.
  */
 function timeColumn(has: ReadonlySet<string>, name: string): SQL {
   if (!has.has(name)) return sql`null::bigint`;

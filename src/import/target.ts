@@ -1,10 +1,10 @@
 /**
- * Writes what an import has read, a batch a transaction: the rows, where they went, what the sessions
- * hold, and how far the import is. So a process that is killed leaves whole batches, and the next one
- * begins behind them.
+ * Writes the batches of an import, one per transaction: the rows, their new places, the counts of
+ * the sessions, and the progress of the import. So a killed process leaves whole batches, and the
+ * next one begins after them.
  *
  *   hold the progress ──► make unknown sessions, hold all of them in the order of their ids
- *     ──► look at them ──► refuse those with rows of others ──► number, insert, map, count ──► progress
+ *     ──► read them ──► refuse those with other rows ──► number, insert, map, count ──► progress
  *
  * Rows are numbered and put into runs as a push is (`arrange`).
  */
@@ -20,26 +20,26 @@ import { type ImportRow, writeRows } from "./write.ts";
 export interface ImportBatch {
   readonly source: string;
   readonly stream: StreamName;
-  /** How far the import was when the batch was read. */
+  /** The progress of the import when the batch was read. */
   readonly after: bigint;
-  /** How far it is with the batch. */
+  /** The progress with this batch. */
   readonly upTo: bigint;
   /** In the order of their old numbers. */
   readonly rows: readonly ImportRow[];
-  /** Sessions that the source has as deleted: they take rows all the same. */
+  /** Sessions that are deleted in the source: they still take rows. */
   readonly deleted: ReadonlySet<string>;
 }
 
-/** Why a session takes no rows of an import. */
+/** The reason why a session takes no rows of an import. */
 export type ImportRefusal = "has_rows_of_its_own" | "deleted_here" | "erased_here";
 
 export interface ImportedBatch {
   readonly refusals: ReadonlyMap<string, ImportRefusal>;
-  /** Rows that were there already: the same source under another name. */
+  /** Rows that exist already: the same source under another name. */
   readonly known: ReadonlySet<ImportRow>;
 }
 
-/** `moved`: another import of the source was here meanwhile. */
+/** `moved`: another import of the source made progress meanwhile. */
 export type ImportOutcome = "moved" | ImportedBatch;
 
 export async function importProgress(
@@ -51,7 +51,7 @@ export async function importProgress(
   return BigInt(String(row?.["last_old_seq"] ?? 0));
 }
 
-/** The sessions that are not there yet; how many were made. */
+/** Creates the missing sessions; returns their number. */
 export async function importSessions(
   database: Database,
   sessions: readonly SourceSession[],
@@ -79,7 +79,7 @@ export async function importSessions(
   return made.length;
 }
 
-/** How many of the sessions are not there yet; for a dry run. */
+/** The number of missing sessions; for a dry run. */
 export async function countMissing(
   database: Database,
   sessionIds: readonly string[],
@@ -89,7 +89,7 @@ export async function countMissing(
   return sessionIds.length - present.length;
 }
 
-/** What would become of a batch, without a lock and without writing; for a dry run. */
+/** The result of a batch, without a lock and without writing; for a dry run. */
 export async function previewBatch(
   database: Database,
   { stream, rows, deleted }: Pick<ImportBatch, "stream" | "rows" | "deleted">,
@@ -102,11 +102,11 @@ export async function previewBatch(
 
 export interface PassedSession {
   readonly sessionId: string;
-  /** Its last number up to where the import is. */
+  /** Its last number up to the progress of the import. */
   readonly lastOldSeq: bigint;
 }
 
-/** Those of the sessions whose rows are behind the import and not here, and why they still take none. */
+/** The sessions whose rows the import has skipped, and the reasons why they still take none. */
 export async function stillRefused(
   database: Database,
   {
@@ -161,7 +161,7 @@ async function knownRows(
   return new Set(rows.filter((_, at) => places.has(at)));
 }
 
-/** False: it is not where the batch begins. */
+/** False: the progress is not at the beginning of the batch. */
 async function holdProgress(
   transaction: Transaction,
   { source, stream, after }: ImportBatch,
@@ -178,7 +178,7 @@ async function holdSessions(
   transaction: Transaction,
   { rows }: ImportBatch,
 ): Promise<readonly Fields[]> {
-  // Upstream's messages refer to nothing: a session may be named by its rows alone.
+  // Upstream's messages have no foreign key: a session may exist only in its rows.
   const first = new Map<string, string>();
   for (const { sessionId, rows: became } of rows) {
     const [row] = became;
@@ -197,7 +197,7 @@ async function holdSessions(
   return transaction.execute(statesStatement(ids));
 }
 
-/** A statement of its own, behind the lock: what was committed before it is seen. */
+/** A separate statement after the lock, so that it sees everything committed before. */
 function statesStatement(sessionIds: readonly string[]): SQL {
   return sql`
     select s.id, s.message_seq, s.event_seq, s.open_run_id,

@@ -1,4 +1,4 @@
-/** Writes the rows of a batch of an import, where they went, and what their sessions hold now. */
+/** Writes the rows of an import batch, their new places, and the new counts of their sessions. */
 import { sql } from "drizzle-orm";
 import { arrange, placesOf } from "../store/arrange.ts";
 import type { NewRow, Place, Push } from "../store/push.ts";
@@ -7,7 +7,7 @@ import { importedRows } from "../store/schema.ts";
 import { isoOf } from "../store/times.ts";
 import type { Fields, Transaction } from "../store/transaction.ts";
 
-/** What a row of the source has become: more than one where it was a group. */
+/** The rows that a source row has become: several for a group. */
 export interface ImportRow {
   readonly sessionId: string;
   readonly oldSeq: bigint;
@@ -20,7 +20,7 @@ interface Placed {
   readonly places: readonly Place[];
 }
 
-/** Under the lock of all their sessions, of which `states` is what they are. */
+/** Runs under the lock of all their sessions; `states` are their current states. */
 export async function writeRows(
   transaction: Transaction,
   stream: StreamName,
