@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * The composition root: arguments and environment in, exit code out. The first SIGINT or SIGTERM asks
- * whatever runs to end in order, the second ends the process at once.
+ * The composition root: arguments and environment in, exit code out. The first SIGINT or SIGTERM
+ * starts an orderly stop, the second ends the process at once.
  *
  * The service and the store are imported by the commands that need them: `push` and `tail` start
  * without them.
@@ -21,11 +21,14 @@ import type { RetentionOptions, RetentionSummary } from "./maintenance/pass.ts";
 
 /** 128 + SIGINT, as a shell reports it. */
 const EXIT_INTERRUPTED = 130;
-/** A command does one thing at a time, and a pool that lost a connection opens another. */
+/** A command runs one statement at a time, and a pool that lost a connection opens another. */
 const COMMAND_CONNECTIONS = 2;
 
 const ending = new AbortController();
-/** A step of a start that was left, such as a connection that nobody answers, would hold the process up. */
+/**
+ * An abandoned step of a start, such as a connection without an answer, would keep the process
+ * alive.
+ */
 let isStartLeft = false;
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.on(signal, () => {
@@ -41,7 +44,7 @@ async function serve(config: Config): Promise<number> {
   const isQuiet = (): boolean => isStarting;
   const log = createLog({ level: config.logLevel, pretty, to: "stdout", isQuiet });
   process.on("uncaughtException", (err) => {
-    // What is half done cannot be trusted any more; whoever runs us starts us again.
+    // The state after this error cannot be trusted; the supervisor of the process starts it again.
     log.fatal({ err }, "uncaught exception");
     log.flush(() => process.exit(1));
   });
@@ -70,7 +73,10 @@ async function serve(config: Config): Promise<number> {
   return 0;
 }
 
-/** The folder by its whole name, because DATA_DIR is relative to where the service was started. */
+/**
+ * The absolute path, because DATA_DIR is relative to the directory in which the service was
+ * started.
+ */
 function dataOf(config: Config): string {
   const { databaseUrl } = configForLog(config);
   if (databaseUrl !== "embedded") return String(databaseUrl);
@@ -78,7 +84,7 @@ function dataOf(config: Config): string {
   return existsSync(join(folder, "postgres")) ? folder : `${folder} (new)`;
 }
 
-/** With the URL of the service's database; an embedded one is started for it, and stopped. */
+/** Runs with the URL of the service's database; an embedded one is started and stopped for it. */
 async function withDatabaseUrl<T>(config: Config, work: (url: string) => Promise<T>): Promise<T> {
   const { inSchema } = await import("./store/database.ts");
   if (config.databaseUrl !== undefined) {
@@ -163,7 +169,9 @@ async function importFrom(request: ImportRequest, config: Config): Promise<Impor
   });
 }
 
-/** Undefined with REDACTION=off. Nobody scrapes a command: what it finds is not counted. */
+/**
+ * Undefined with REDACTION=off. A command has no metrics endpoint, so its findings are not counted.
+ */
 async function redactionOf(config: Config) {
   const { redactionOptions } = await import("./redaction/configured.ts");
   const { createRedactor } = await import("./redaction/redactor.ts");

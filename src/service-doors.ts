@@ -18,7 +18,7 @@ import {
 } from "./store/token-keys.ts";
 import { TlsMaterial } from "./transport/tls-material.ts";
 
-/** Who is calling, and what may they do. Part of service.ts. */
+/** Authentication and authorisation of callers. Part of service.ts. */
 export interface Doors {
   readonly authenticator: IssuingAuthenticator;
   readonly authorizer: Authorizer;
@@ -51,7 +51,7 @@ export function createDoors({ database, ...parts }: DoorParts, config: Config): 
   };
 }
 
-/** No database is made or migrated for a service whose files keep it from starting. */
+/** A service with invalid files must not create or migrate a database first. */
 export function checked({ authenticator }: Doors): Unit {
   return { start: () => authenticator.check(), stop: () => Promise.resolve() };
 }

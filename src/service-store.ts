@@ -1,4 +1,4 @@
-/** The database, and what the rest of the service is given of the store. Part of service.ts. */
+/** The database, and the parts of the store for the rest of the service. Part of service.ts. */
 import type { ServiceError } from "./base/errors.ts";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
@@ -33,7 +33,10 @@ export interface Postgres {
   readonly refusal: () => ServiceError | undefined;
 }
 
-/** The database and what has to be up before it: the embedded server, unless there is another, and the schema. */
+/**
+ * The database and the units before it: the embedded server, if no other is configured, and the
+ * schema.
+ */
 export function createPostgres(
   config: Config,
   hooks: { readonly log: Log; readonly metrics: Metrics },
@@ -144,7 +147,7 @@ interface RetentionParts {
   readonly metrics: Metrics;
 }
 
-/** Nothing without RETENTION_AFTER. */
+/** Empty without RETENTION_AFTER. */
 export function createRetentionUnits(
   { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs }: Config,
   { live, transcripts, ...parts }: RetentionParts,

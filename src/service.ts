@@ -4,9 +4,9 @@
  *   traces (if on) ─► ports are free ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
  *     ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
  *
- * So a stop first ends what callers see (health, watches, calls under way), then commits what waits
- * and tells the other instances of it, and closes the database last. Used by `serve` and by the
- * end-to-end tests.
+ * So a stop first ends the parts that callers see (health, watches, calls in progress), then
+ * commits the waiting pushes and announces them to the other instances, and closes the database
+ * last. Used by `serve` and by the end-to-end tests.
  */
 import { type Clock, systemClock } from "./base/clock.ts";
 import { FairShare } from "./base/fair-share.ts";
@@ -70,7 +70,10 @@ import { createRunsReader } from "./store/runs.ts";
 import { lostAfter } from "./store/streams.ts";
 
 export interface Service extends Unit {
-  /** Rejects with the signal's reason when that comes first; nothing is left of the start then. */
+  /**
+   * Rejects with the signal's reason if the signal aborts first; then the start has released
+   * everything.
+   */
   start(signal?: AbortSignal): Promise<void>;
   /** `host:port`, valid after start. */
   readonly grpcAddress: string;
@@ -152,7 +155,7 @@ function createEdges(
   return { rpc: createRpc({ ...parts, ...doors }, config), http };
 }
 
-/** A port in use is told before PostgreSQL is started, which takes seconds. */
+/** A port in use is reported before PostgreSQL is started, which takes seconds. */
 function freePorts({ grpcAddress: grpc, httpAddress: http, opsAddress: ops }: Config): Unit {
   return {
     async start() {
@@ -210,7 +213,7 @@ function createTranscripts(
   return transcripts;
 }
 
-/** What tells others whether the service is of use: the ops port, and gRPC's health. */
+/** The units that report the state of the service: the ops port, and gRPC's health. */
 function createReadinessUnits(
   parts: {
     readonly probe: () => Promise<void>;
@@ -249,7 +252,7 @@ interface HandlerParts {
   readonly database: Database;
   readonly reader: LedgerReader;
   readonly live: Live;
-  /** Told of a deletion that is on disk. */
+  /** Called after a deletion that is on disk. */
   readonly deleted: (sessionId: string) => void;
   readonly ingest: Ingest;
   readonly groups: OpenGroups;
@@ -258,7 +261,7 @@ interface HandlerParts {
   readonly doors: Doors;
 }
 
-/** Everything that is served; a method that is not here answers UNIMPLEMENTED. */
+/** All served methods; a missing method answers UNIMPLEMENTED. */
 function createHandlers(parts: HandlerParts, config: Config): ServedMethods {
   const { database, reader, live, deleted, ingest, groups, clock, metrics, doors } = parts;
   const order = createOrderObserver(metrics);
@@ -285,7 +288,7 @@ function createHandlers(parts: HandlerParts, config: Config): ServedMethods {
   });
 }
 
-/** Which way instances tell each other of commits; none with WAKE_UPS=poll. */
+/** The carrier of announcements between instances; none with WAKE_UPS=poll. */
 function createCarrier(
   { database, url }: Pick<Postgres, "database" | "url">,
   { wakeUps, listenDatabaseUrl, databaseSchema: schema, natsUrl = "", natsSubject }: Config,
@@ -308,9 +311,9 @@ function liveLimits(config: Config): LiveLimits {
     windowRowsMax: config.windowRowsMax,
     windowBytesMax: config.windowBytesMax,
     headPollIntervalMs: config.headPollIntervalMs,
-    // Past the store's own deadline for an answer.
+    // Longer than the store's own deadline for an answer.
     readLimitMs: config.statementTimeoutMs + 5_000,
-    // Half of the pool: a crowd that comes back after a restart must leave room for pushes.
+    // Half of the pool: many clients that return after a restart must leave room for pushes.
     pageReadsMax: Math.max(1, Math.floor(config.databaseConnections / 2)),
   };
 }
@@ -352,7 +355,10 @@ function ingestLimits(config: Config): IngestLimits {
   return { ...config, batch: { rowsMax, bytesMax } };
 }
 
-/** Nothing without OTEL_EXPORTER_OTLP_ENDPOINT. Of all units the first, so that it sees the last call end. */
+/**
+ * Undefined without OTEL_EXPORTER_OTLP_ENDPOINT. The first of all units, so that it sees the last
+ * call end.
+ */
 function createTracingOf(config: Config, deps: TracingDeps): Tracing | undefined {
   const { otlpEndpoint: endpoint, otelServiceName: serviceName } = config;
   return endpoint === undefined
@@ -360,7 +366,7 @@ function createTracingOf(config: Config, deps: TracingDeps): Tracing | undefined
     : createTracing(deps, { endpoint, serviceName, sampleRatio: config.otelSampleRatio });
 }
 
-/** Nothing with REDACTION=off. */
+/** Undefined with REDACTION=off. */
 function createRedactorOf(config: Config, { redactions }: Metrics): Redactor | undefined {
   const options = redactionOptions(config);
   return options && createRedactor(options, (kind) => redactions.inc({ kind }));
