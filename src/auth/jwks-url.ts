@@ -3,10 +3,10 @@
  *
  *   start ──► read ── taken ──► fresh ── REFRESH_MS later, or a token names an unknown key
  *              ▲ │                ▲         │                       (once in COOL_DOWN_MS)
- *              │ └─ failed ──► again, RETRY_MS later; the keys that are there stay in force …
+ *              │ └─ failed ──► again, RETRY_MS later; the known keys stay valid …
  *              └──────────────────┴─────────┘
  *                             … for STALE_MS since they were last read: then they are dropped, because
- *                             one that was withdrawn meanwhile must not be good for ever
+ *                             a key that was withdrawn meanwhile must not stay valid
  *
  * A service whose issuer is unreachable still starts and is ready: its other tokens work.
  */

@@ -7,12 +7,12 @@
  *                                                                             deleted
  *   asked to sign, or READ_MS passed: the newest is rotateAfterMs old ──► read again ──► another made one
  *                                                                              └──► make one, write it
- *   a token names a key that is not here ──► read again, once in COOL_DOWN_MS
- *   READ_MS passed ──► read again: a row that somebody deleted is out of force then
+ *   a token names an unknown key ──► read again, once in COOL_DOWN_MS
+ *   READ_MS passed ──► read again: the key of a deleted row is not valid any more
  *
  * A key is made long before it signs because of COOL_DOWN_MS. Anyone can keep the cool-down active
  * with tokens that name unknown keys, and until its end the other instances would not find a key
- * that signs at once. Only the very first key signs at once.
+ * that signs at once. Only a key without an older one signs at once.
  *
  * A key made by a clock far ahead of ours does not sign and never counts as the newest. Otherwise
  * it would stay the newest for years, and no other key would be made. Its tokens are verified until

@@ -2,7 +2,7 @@
  * Serves a session to an AG-UI client that connects at any time. The client gets the same messages
  * and state as a client that was connected from the beginning:
  *
- *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► what is open, opened again
+ *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► STARTs of open constructs
  *     ─► the live tail from exactly the next row ─► the end of the run, and of the answer
  *
  * The watch begins before the log is folded, so no row is lost between the two, and it continues

@@ -17,7 +17,7 @@ export const RETRY_DELAY_MIN_MS = 10;
 export const RETRY_DELAY_MAX_MS = 500;
 /** Sessions remembered as slow; a forgotten one shares a batch again. */
 export const SLOW_SESSIONS_MAX = 1_000;
-/** The waiting time that a refused caller is told. */
+/** The waiting time in the error of a refused caller. */
 export const QUEUE_FULL_RETRY_AFTER_MS = 250;
 
 assert(RETRY_LIMIT_MS > 10 * RETRY_DELAY_MAX_MS);

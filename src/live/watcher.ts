@@ -83,7 +83,7 @@ export class Watcher<S extends StreamName> {
     watch.signal.addEventListener("abort", this.wake, { once: true });
   }
 
-  /** Where the session stood when the watch began; `undefined` when there was no such session. */
+  /** The session's position when the watch began; `undefined` when the session did not exist. */
   get head(): SessionHead | undefined {
     return this.#head;
   }

@@ -3,7 +3,7 @@
  * synchronously (log.ts), so a flood of lines slows every call, and fills a disk.
  *
  *   take(kind) ── fewer than perKindMax of its kind, and than allMax, in this span ──► true, write it
- *             └── else counted; SPAN_MS after the first of those, `tell` is given what was left out
+ *             └── else counted; SPAN_MS after the first of those, `tell` gets the omitted counts
  *
  * A span is a second, and begins with the first line after the last span. Kinds are fixed words
  * (methods, routes, reasons), and never a part of a request, so their number is limited.

@@ -4,7 +4,7 @@
  *
  *   new ── start ──► serving ── stop ──► health says NOT_SERVING
  *                                          │ streams end with UNAVAILABLE, new calls get it
- *                                          │ connections are told to go; calls under way finish
+ *                                          │ connections get GOAWAY; calls in progress finish
  *                                          ├─ all done ───────────────────────────► stopped
  *                                          └─ stopLimitMs passed, connections cut ──► stopped
  */

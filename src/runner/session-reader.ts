@@ -36,7 +36,9 @@ export interface ReadSessionOptions {
   readonly follow?: boolean;
   /** An abort ends the reading: the loop throws an RpcFailure with the code CANCELLED. */
   readonly signal?: AbortSignal;
-  /** How long the service may be unreachable before the loop throws; default 60,000. */
+  /**
+   * The longest time that the service may be unreachable before the loop throws; default 60,000.
+   */
   readonly retryForMs?: number;
   /** Called before each pause; `count` is 1 at the first failure in a row. */
   readonly onRetry?: (failure: RpcFailure, count: number) => void;

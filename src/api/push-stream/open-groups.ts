@@ -14,7 +14,7 @@ export interface StreamOfSession {
   readonly opened: OpenedStream;
   /** Hands over its events before this call returns. */
   closeGroup(): void;
-  /** The stream cannot commit any more: ends it and hands nothing over. */
+  /** The stream cannot commit any more: ends it without a hand-over. */
   fence(error: ServiceError): void;
 }
 

@@ -5,10 +5,10 @@
  *
  *   log ──► unknown to clients ─► CUSTOM
  *      ├──► THINKING_* ─────────► REASONING_*  ─┐
- *      ├──► CHUNKs ─────────────► START, CONTENT ├─► what is open (constructs.ts) ─► mended events
+ *      ├──► CHUNKs ─────────────► START, CONTENT ├─► open constructs (constructs.ts) ─► mended events
  *      └──► the rest, as stored ────────────────┘
  *
- *                  RUN_STARTED               RUN_FINISHED, after the END of what is open
+ *                  RUN_STARTED               RUN_FINISHED, after the END of open constructs
  *   before ───────────────────────► open ──┬──────────────────────────────────────► finished
  *      │                             ▲ ▲   │ RUN_ERROR, which may come at any time       │
  *      │ RUN_ERROR                   │ └─ RUN_STARTED: a RUN_ERROR for the one before    │

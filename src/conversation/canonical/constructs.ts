@@ -157,7 +157,7 @@ export class Constructs {
     if (value !== undefined) this.fragment(out, kind, goesOn.key, { value, text: undefined });
   }
 
-  /** Chunks end without END: the next event that is not a chunk of theirs ends them. */
+  /** Chunks end without END: the next event that does not continue them ends them. */
   endChunks(out: Outgoing, whose: Effect["endsChunks"], owner: string | undefined): void {
     if (this.#lanes.size === 0 || whose === "of_nobody") return;
     this.#closeChunked(out, whose === "of_all" ? this.#lanes.endAll() : this.#lanes.end(owner));

@@ -2,7 +2,7 @@
  * A conversation as Markdown (CommonMark). Headings outside of quotes and fences come only from
  * this code. Messages are quoted, and rendered as the Markdown they mostly are. Tool arguments and
  * results are fenced, with more backticks than they contain. HTML is shown and not rendered,
- * because an open comment or tag would swallow the following text, whatever contains it.
+ * because an open comment or tag would swallow the following text in any context.
  */
 import type { JsonObject } from "../../agui/json.ts";
 import { oneLine, type Piece, printable, readable } from "./readable.ts";

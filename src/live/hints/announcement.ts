@@ -1,12 +1,12 @@
 /**
  * The text that one instance sends to the others: sessions and their heads, as one line of ASCII.
  *
- *   1 <who says it> <session>/<messages>/<events> <session>/<messages>/<events>/d …
- *   1 <who says it> *
+ *   1 <the sender> <session>/<messages>/<events> <session>/<messages>/<events>/d …
+ *   1 <the sender> *
  *
  * The numbers are heads; 0 means "not stated". `d` is a deletion. `*` means that anything may have
  * happened. The leading 1 is the version of the format. A text that cannot be decoded (for example
- * from a later version) counts as `*`, because its sender wanted to wake somebody.
+ * from a later version) counts as `*`, because its sender wanted to wake watchers.
  */
 import type { SessionHead } from "../../store/rows.ts";
 

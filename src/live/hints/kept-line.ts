@@ -4,7 +4,7 @@
  *
  *   start ─► open ─► connected ─► lost ─┐
  *              ▲ └── refused ──► lost ──┤
- *              └──────── delay ◄────────┘      stop ─► close, from wherever it is
+ *              └──────── delay ◄────────┘      stop ─► close, from any state
  *
  * `start` resolves after the first try to open a line, and never rejects: without a line the
  * service works by the poll.

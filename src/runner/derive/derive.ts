@@ -4,7 +4,7 @@
  * the events so far. So a restarted runner that replays its events derives the same messages under
  * the same keys. No input makes it throw: an input that is not an event derives nothing.
  *
- *   START, CHUNK ──► open ──► fragments gather, each construct by itself ──► END ──► message
+ *   START, CHUNK ──► open ──► fragments gather, each construct alone ──► END ──► message
  *                      │
  *                      ├── a chunk run ends with the next event that is not a chunk of it; in lanes
  *                      ├── RUN_FINISHED, which leaves nothing open: as by its END

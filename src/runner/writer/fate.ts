@@ -42,7 +42,7 @@ export function fateOfStream(
 
 const REFUSED_CODES: ReadonlySet<RpcCode> = new Set(["ALREADY_EXISTS", "OUT_OF_RANGE"]);
 
-/** Of a unary push. */
+/** For a unary push. */
 export function fateOfRecord(
   failure: RpcFailure,
   { unauthenticated, stream }: InARow & { readonly stream: "events" | "messages" },
