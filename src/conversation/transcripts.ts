@@ -3,7 +3,7 @@
  * the last fold and not all rows of the session.
  *
  *   ask ──► entry ── is there already ───────────────────────────────► snapshot
- *             │ lacks rows: one shared flight                           ▲
+ *             │ lacks rows: one shared flight                          ▲
  *             ▼                                                          │
  *           page ──► slice ──► turn of the event loop ──► … ──► landed ──┘ kept, or too large
  *

@@ -2,7 +2,7 @@
  * Decides which pushes fit in a session that has no room for the whole batch, with pure functions.
  * The pushes are judged one after the other, as if each had arrived alone:
  *
- *   no room beside the rows of the session ─────────────────► refused
+ *   no room beside the rows of the session ────────────────► refused
  *   room, but not after the pushes before it ───────────────► later: judged again after those are stored
  *   room ──────────────────────────────────────────────────► goes now
  *

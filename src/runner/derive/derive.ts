@@ -8,8 +8,8 @@
  *                      │
  *                      ├── a chunk run ends with the next event that is not a chunk of it; in lanes
  *                      ├── RUN_FINISHED, which leaves nothing open: as by its END
- *                      ├── RUN_ERROR, RUN_STARTED of the next run: an open text is sent; an open tool call
- *                      │   that was being written is not
+ *                      ├── RUN_ERROR, RUN_STARTED of the next run: an open text is sent,
+ *                      │   an open tool call is dropped
  *                      └── too much is open (open-constructs.ts): the oldest as by its END
  *
  * Constructs that are open at the end of the events become no message: a replay would send the
