@@ -17,7 +17,7 @@ import { checkSessionId } from "../contract/session-id.ts";
 
 /**
  *   running      no end yet, and the newest row is recent
- *   stalled      no end, and none is expected: another run began after it, or nothing happened for long
+ *   stalled      no end, and none is expected: another run began after it, or no row came for long
  *   finished     by RUN_FINISHED
  *   interrupted  by RUN_FINISHED too, but it waits for an answer
  *   error        by RUN_ERROR

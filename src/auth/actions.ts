@@ -45,7 +45,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
 /**
  * The check of a scoped caller's scope:
  *
- *   session   the call names one session: it must be in the caller's project, or be the caller's session
+ *   session   the call names one session: one of the caller's project, or the caller's own session
  *   sessions  the call names none; the handler limits the answer to the caller's sessions
  *   project   no session exists yet: the handler puts the new one into the caller's project, and a
  *             token for one session creates none

@@ -35,7 +35,7 @@ export function serveTls(server: Server, name: ServerName, parts: TlsServerParts
   // HTTP's own listener takes a failed handshake for a broken request, and answers in HTTP.
   server.removeAllListeners("tlsClientError");
   server.on("tlsClientError", (error, socket) => {
-    socket.destroy(); // Without this, a socket whose handshake timed out stays open.
+    socket.destroy(); // Otherwise a handshake that took too long would continue.
     metrics.tlsHandshakesFailed.inc({ server: name });
     unsaid += 1;
     const nowMs = clock.monotonicMs();
