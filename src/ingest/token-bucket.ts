@@ -10,12 +10,12 @@
  * Two ways to take from a bucket:
  *
  *   a push    takes only amounts that are in the bucket. Over any time, the grants are at most the
- *             inflow plus one bucket. A push larger than a bucket is granted when the bucket is full,
- *             and leaves a debt; otherwise that push could never be sent.
- *   a stream  takes every message, because the message has arrived. The stream then waits until half
- *             of the bucket is there again, and continues even if other callers took from it meanwhile. So
- *             streams leave the other half to pushes, which would otherwise find it always empty, and
- *             pushes cannot starve streams.
+ *             inflow plus one bucket. A push larger than a bucket is granted when the bucket is
+ *             full, and leaves a debt; otherwise that push could never be sent.
+ *   a stream  takes every message, because the message has arrived. The stream then waits until
+ *             half of the bucket is there again, and continues even if other callers took from it
+ *             meanwhile. So streams leave the other half to pushes, which would otherwise find it
+ *             always empty, and pushes cannot starve streams.
  */
 
 /** The capacity of a bucket: the inflow of one second. */
