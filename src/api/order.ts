@@ -1,6 +1,6 @@
 /**
- * Counts events that break the order of the protocol. Such events are stored all the same: people
- * read the logs of crashed runners.
+ * Counts events that break the order of the protocol. The service stores such events too, because
+ * people read the logs of crashed runners.
  */
 import type { EventRow as AguiRow } from "../agui/rows.ts";
 import { SEQUENCE_RULES } from "../agui/sequence.ts";
