@@ -33,10 +33,24 @@ import { knownOf, noFrame, openOnce } from "./checks.ts";
 import { HANDOVER_ROWS, StreamCommits } from "./commits.ts";
 import type { StreamFrames } from "./frames.ts";
 import { Intake } from "./intake.ts";
-import { EVENT_UNITS, EVENTS_MAX, TURN_MS, TURN_UNITS, UNSENT_BYTES_MAX } from "./limits.ts";
 import { Pace } from "./pace.ts";
 import type { StreamIdentity, StreamOptions, StreamParts } from "./parts.ts";
 import { StreamRows } from "./stream-rows.ts";
+
+/**
+ * Uncommitted events of one stream: small events must not fill the memory below the limit of bytes.
+ */
+const EVENTS_MAX = 65_536;
+/** Refusals and acknowledgements that a slow reader has not taken yet. */
+const UNSENT_BYTES_MAX = 64 * 1024;
+/**
+ * The longest time other callers may wait for one frame; checked each time after a fixed amount of
+ * work.
+ */
+const TURN_MS = 10;
+const TURN_UNITS = 65_536;
+/** The cost of an event without content, in units of a payload. */
+const EVENT_UNITS = 64;
 
 type State = "open" | "ending" | "over";
 
