@@ -40,15 +40,6 @@ export function ageArgument(text: string): number {
   return ageMs;
 }
 
-const BATCH_MAX = 5_000;
-
-export function batchArgument(text: string): number {
-  const rows = /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (rows < 1 || rows > BATCH_MAX)
-    throw new InvalidArgumentError(`Expected a number from 1 to ${BATCH_MAX}.`);
-  return rows;
-}
-
 /** Has the rules of the variable that it replaces. */
 export function addressArgument(text: string): string {
   const loaded = loadClientConfig({ SESSION_LEDGER_ADDRESS: text });

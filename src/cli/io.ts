@@ -1,18 +1,10 @@
 import type { Readable, Writable } from "node:stream";
 import type { ClientConfig, Config, Loaded } from "../config/config.ts";
-import type { ImportReport } from "../import/report.ts";
+import { EXIT } from "./exit.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/pass.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
-
-export interface ImportRequest {
-  readonly dryRun: boolean;
-  readonly batchRowsMax: number;
-  readonly signal: AbortSignal;
-  readonly sourceUrl: string;
-  readonly progressed: (report: ImportReport) => void;
-}
 
 /** The outside world of a command, so that a test can replace it. */
 export interface CliIo {
@@ -37,8 +29,8 @@ export interface CliIo {
     options: RetentionOptions,
     config: Config,
   ) => Promise<RetentionSummary | undefined>;
-  /** Imports into the database itself; `progressed` is called after each page. */
-  readonly importFrom: (request: ImportRequest, config: Config) => Promise<ImportReport>;
+  /** Runs the tool tools/import-upstream with these arguments; resolves with its exit code. */
+  readonly importUpstream: (argv: readonly string[]) => Promise<number>;
 }
 
 /** A stream that may be a terminal. */
@@ -47,4 +39,16 @@ export type Output = Writable & { readonly isTTY?: boolean };
 /** Writes one line for a person; scripts read no line from here. */
 export function tell({ stderr }: Pick<CliIo, "stderr">, line: string): void {
   stderr.write(`session-ledger: ${line}\n`);
+}
+
+/** Aborted by the first SIGINT or SIGTERM; the second ends the process at once. */
+export function endingSignal(): AbortSignal {
+  const ending = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    process.on(signal, () => {
+      if (ending.signal.aborted) process.exit(EXIT.interrupted);
+      ending.abort();
+    });
+  }
+  return ending.signal;
 }

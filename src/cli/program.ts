@@ -5,7 +5,6 @@ import type { StreamName } from "../runner/rows.ts";
 import {
   addressArgument,
   ageArgument,
-  batchArgument,
   durationArgument,
   limitArgument,
   seqArgument,
@@ -15,7 +14,6 @@ import { EXIT, exitHelp } from "./exit.ts";
 import { explain, UsageError } from "./explain.ts";
 import { exportSession } from "./export.ts";
 import { health } from "./health.ts";
-import { importDatabase } from "./import.ts";
 import { type CliIo, type MigrateCommand, tell } from "./io.ts";
 import { migrate } from "./migrate.ts";
 import { Printer } from "./printer.ts";
@@ -31,14 +29,23 @@ import { token, TOKEN_ROLES, type TokenOptions } from "./token.ts";
  * service. Never rejects, and never ends the process: output may still be on its way.
  */
 export async function runCli(argv: readonly string[], io: CliIo): Promise<number> {
+  return runProgram(argv.length === 0 ? ["serve"] : argv, io, build);
+}
+
+/** Runs the program that `make` makes; it calls `finish` with its exit code. */
+export async function runProgram<Io extends ProgramIo>(
+  argv: readonly string[],
+  io: Io,
+  make: (io: Io, finish: Finish) => Command,
+): Promise<number> {
   // A reader that is gone (`--help | head`) is no failure; Printer handles lost lines.
   for (const output of [io.stdout, io.stderr]) output.on("error", () => undefined);
   let exitCode: number = EXIT.done;
-  const program = build(io, (code) => {
+  const program = make(io, (code) => {
     exitCode = code;
   });
   try {
-    await program.parseAsync(argv.length === 0 ? ["serve"] : argv, { from: "user" });
+    await program.parseAsync(argv, { from: "user" });
     return exitCode;
   } catch (error) {
     // Commander has printed the help, the version, or the error of an option.
@@ -49,20 +56,26 @@ export async function runCli(argv: readonly string[], io: CliIo): Promise<number
   }
 }
 
+type ProgramIo = Pick<CliIo, "stdout" | "stderr">;
 type Finish = (exitCode: number) => void;
 
-function build(io: CliIo, finish: Finish): Command {
-  const program = new Command("session-ledger")
-    .description("The durable record of AI-agent sessions.")
-    .usage("[command] [options]")
+/** A program without commands; it writes to `io`, and its help has the exit codes. */
+export function programNamed(name: string, io: ProgramIo): Command {
+  return new Command(name)
     .version(packageVersion())
     .exitOverride()
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
     })
-    .addHelpText("after", `\nWithout a command: serve.\n\n${ENVIRONMENT}`)
     .addHelpText("afterAll", `\nExit codes:\n${exitHelp()}`);
+}
+
+function build(io: CliIo, finish: Finish): Command {
+  const program = programNamed("session-ledger", io)
+    .description("The durable record of AI-agent sessions.")
+    .usage("[command] [options]")
+    .addHelpText("after", `\nWithout a command: serve.\n\n${ENVIRONMENT}`);
   addServe(program, io, finish);
   addMigrate(program, io, finish);
   addEmbedded(program, io, finish);
@@ -322,27 +335,15 @@ function addRetention(program: Command, io: CliIo, finish: Finish): void {
     );
 }
 
+/** The options are the tool's own: tools/import-upstream/command.ts. */
 function addImport(program: Command, io: CliIo, finish: Finish): void {
-  interface Flags {
-    readonly from: string;
-    readonly dryRun?: boolean;
-    readonly batch: number;
-    readonly json?: boolean;
-  }
   program
     .command("import")
     .description("take over the sessions, messages and events of an upstream database")
-    .requiredOption("--from <url>", "the upstream database, postgres://…; it is only read")
-    .option("--dry-run", "read and judge all of it, and write nothing")
-    .addOption(
-      new Option("--batch <rows>", "rows of one transaction, 1 to 5000")
-        .argParser(batchArgument)
-        .default(500),
-    )
-    .option("--json", "the report as JSON on stdout")
-    .action(async ({ from, dryRun = false, batch, json = false }: Flags) =>
-      finish(await importDatabase({ sourceUrl: from, dryRun, batchRowsMax: batch, json }, io)),
-    );
+    .argument("[options...]")
+    .allowUnknownOption()
+    .helpOption(false)
+    .action(async (argv: readonly string[]) => finish(await io.importUpstream(argv)));
 }
 
 function addHealth(program: Command, io: CliIo, finish: Finish): void {

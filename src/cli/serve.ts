@@ -41,7 +41,10 @@ export function startedLines(started: Started, config: Config): readonly string[
 }
 
 /** The configuration, or every problem with it at once. */
-export function configOf(io: CliIo, warn?: (warning: string) => void): Config {
+export function configOf(
+  io: Pick<CliIo, "stderr" | "loadConfig">,
+  warn?: (warning: string) => void,
+): Config {
   const loaded = io.loadConfig();
   for (const warning of loaded.warnings)
     (warn ?? ((text) => tell(io, `warning: ${text}`)))(warning);

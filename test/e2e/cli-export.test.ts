@@ -357,7 +357,7 @@ function exportHeld(sessionId: string, address: string) {
     embeddedUrl: elsewhere,
     migrate: elsewhere,
     retention: elsewhere,
-    importFrom: elsewhere,
+    importUpstream: elsewhere,
   });
   return { stdout, stderr, interrupt, exitCode };
 }

@@ -3,7 +3,7 @@ import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
-import { importBatch } from "../../src/import/target.ts";
+import { importBatch } from "../../tools/import-upstream/target.ts";
 import { type EraseCall, eraseSession } from "../../src/maintenance/erase.ts";
 import { custom, holdingOf, message, started, storeAged } from "../support/aged.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";

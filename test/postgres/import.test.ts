@@ -15,7 +15,7 @@ import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { Random, seedOfRun } from "../support/random.ts";
-import { runCommand, startCommand } from "../support/service-process.ts";
+import { IMPORT_TOOL, runCommand, startCommand } from "../support/service-process.ts";
 import {
   buildUpstream,
   type Expected,
@@ -440,6 +440,8 @@ describe("what is refused at once", () => {
     const own = await runCommand(["import", "--from", ledger.url], { env: env() });
     expect(own).toMatchObject({ exitCode: 4, stdout: "" });
     expect(own.stderr).toContain("session-ledger itself");
+    const alone = { env: env(), program: IMPORT_TOOL };
+    expect(await runCommand(["--from", ledger.url], alone)).toEqual(own);
     const empty = await createDatabase();
     try {
       const none = await runCommand(["import", "--from", empty.url], { env: env() });

@@ -52,7 +52,7 @@ export async function pushLines(
     embeddedUrl: elsewhere,
     migrate: elsewhere,
     retention: elsewhere,
-    importFrom: elsewhere,
+    importUpstream: elsewhere,
   });
   return pushRun({ exitCode, stdout: stdout.text, stderr: stderr.text });
 }

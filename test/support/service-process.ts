@@ -14,6 +14,10 @@ import { endPostmaster, makeDirectory } from "./embedded-fixture.ts";
 
 /** The bundle that `npm start` runs; test/support/postgres-server.ts makes it before a run. */
 const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
+/** The tool that `session-ledger import` runs too, from its sources. */
+export const IMPORT_TOOL = fileURLToPath(
+  new URL("../../tools/import-upstream/main.ts", import.meta.url),
+);
 
 type Environment = Readonly<Record<string, string>>;
 
@@ -128,9 +132,14 @@ export interface Command {
 /** A command to its end. */
 export async function runCommand(
   args: readonly string[],
-  options: { readonly env?: Environment; readonly input?: string | Uint8Array } = {},
+  options: {
+    readonly env?: Environment;
+    readonly input?: string | Uint8Array;
+    /** The service's own command line without it. */
+    readonly program?: string;
+  } = {},
 ): Promise<CommandResult> {
-  const child = spawnCommand(args, options.env);
+  const child = spawnCommand(args, options.env, options.program);
   child.stdin.end(options.input ?? "");
   const [stdout, stderr] = await Promise.all([
     text(child.stdout),
@@ -157,8 +166,8 @@ export function startCommand(args: readonly string[], env?: Environment): Comman
   };
 }
 
-function spawnCommand(args: readonly string[], env: Environment = {}) {
-  return spawn(process.execPath, [MAIN, ...args], {
+function spawnCommand(args: readonly string[], env: Environment = {}, program = MAIN) {
+  return spawn(process.execPath, [program, ...args], {
     env: { ...environment(), ...env },
     stdio: ["pipe", "pipe", "pipe"],
   });

@@ -3,6 +3,7 @@ import { Readable, Writable } from "node:stream";
 import { describe, expect, test } from "vitest";
 import type { CliIo } from "../../src/cli/io.ts";
 import { exitHelp } from "../../src/cli/exit.ts";
+import { importUpstream } from "../../tools/import-upstream/command.ts";
 import { runCli } from "../../src/cli/program.ts";
 import { startedLines } from "../../src/cli/serve.ts";
 import {
@@ -22,8 +23,7 @@ class Captured extends Writable {
   }
 }
 
-interface Setup
-  extends Partial<Pick<CliIo, "serve" | "migrate" | "retention" | "importFrom" | "stdout">> {
+interface Setup extends Partial<Pick<CliIo, "serve" | "migrate" | "retention" | "stdout">> {
   readonly environment?: Environment;
   readonly isTerminal?: boolean;
 }
@@ -31,7 +31,7 @@ interface Setup
 async function run(argv: readonly string[], setup: Setup = {}) {
   const { environment = {}, isTerminal = false } = setup;
   const [stdout, stderr] = [new Captured(), new Captured()];
-  const exitCode = await runCli(argv, {
+  const io: CliIo = {
     stdin: Object.assign(Readable.from([]), { isTTY: isTerminal }),
     stdout: setup.stdout ?? stdout,
     stderr,
@@ -42,8 +42,9 @@ async function run(argv: readonly string[], setup: Setup = {}) {
     embeddedUrl: () => Promise.reject(new Error("not to be called")),
     migrate: setup.migrate ?? (() => Promise.reject(new Error("not to be called"))),
     retention: setup.retention ?? (() => Promise.reject(new Error("not to be called"))),
-    importFrom: setup.importFrom ?? (() => Promise.reject(new Error("not to be called"))),
-  });
+    importUpstream: (rest) => importUpstream(rest, io),
+  };
+  const exitCode = await runCli(argv, io);
   return { exitCode, stdout: stdout.text, stderr: stderr.text };
 }
 

@@ -8,11 +8,11 @@
  * bytes. All statements only read, and the connection is read-only.
  */
 import { type SQL, sql } from "drizzle-orm";
-import { createDatabase, type Database } from "../store/database.ts";
-import { naming } from "../store/failure.ts";
-import type { StreamName } from "../store/rows.ts";
-import { microsColumn } from "../store/times.ts";
-import type { Fields } from "../store/transaction.ts";
+import { createDatabase, type Database } from "../../src/store/database.ts";
+import { naming } from "../../src/store/failure.ts";
+import type { StreamName } from "../../src/store/rows.ts";
+import { microsColumn } from "../../src/store/times.ts";
+import type { Fields } from "../../src/store/transaction.ts";
 
 /** A row in its upstream form. */
 export interface SourceRow {

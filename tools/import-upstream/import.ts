@@ -8,10 +8,10 @@
  * in the ledger. So no row is lost or stored twice, even when an answer is lost.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { type Backoff, backoffMs } from "../base/backoff.ts";
-import { ServiceError } from "../base/errors.ts";
-import { isSessionId } from "../base/ids.ts";
-import type { Database } from "../store/database.ts";
+import { type Backoff, backoffMs } from "../../src/base/backoff.ts";
+import { ServiceError } from "../../src/base/errors.ts";
+import { isSessionId } from "../../src/base/ids.ts";
+import type { Database } from "../../src/store/database.ts";
 import { type ImportReport, Tally } from "./report.ts";
 import {
   readColumns,
@@ -32,7 +32,7 @@ import {
   stillRefused,
 } from "./target.ts";
 import type { ImportRow } from "./write.ts";
-import type { StreamName } from "../store/rows.ts";
+import type { StreamName } from "../../src/store/rows.ts";
 import { convert, type Redaction } from "./convert.ts";
 
 const SESSIONS_MAX = 500;

@@ -1,11 +1,11 @@
 /** Writes the rows of an import batch, their new places, and the new counts of their sessions. */
 import { sql } from "drizzle-orm";
-import { arrange, placesOf } from "../store/arrange.ts";
-import type { NewRow, Place, Push } from "../store/push.ts";
-import type { StreamName } from "../store/rows.ts";
-import { importedRows } from "../store/schema.ts";
-import { isoOf } from "../store/times.ts";
-import type { Fields, Transaction } from "../store/transaction.ts";
+import { arrange, placesOf } from "../../src/store/arrange.ts";
+import type { NewRow, Place, Push } from "../../src/store/push.ts";
+import type { StreamName } from "../../src/store/rows.ts";
+import { importedRows } from "../../src/store/schema.ts";
+import { isoOf } from "../../src/store/times.ts";
+import type { Fields, Transaction } from "../../src/store/transaction.ts";
 
 /** The rows that a source row has become: several for a group. */
 export interface ImportRow {

@@ -5,12 +5,12 @@
  * separately.
  */
 import { v7 as uuidv7, validate as isUuid } from "uuid";
-import { checkEventCount } from "../agui/event-count.ts";
-import { checkMessageType } from "../agui/message-types.ts";
-import { type EventRow, eventRows } from "../agui/rows.ts";
+import { checkEventCount } from "../../src/agui/event-count.ts";
+import { checkMessageType } from "../../src/agui/message-types.ts";
+import { type EventRow, eventRows } from "../../src/agui/rows.ts";
 import type { SourceRow } from "./source.ts";
-import type { NewRow } from "../store/push.ts";
-import type { StreamName } from "../store/rows.ts";
+import type { NewRow } from "../../src/store/push.ts";
+import type { StreamName } from "../../src/store/rows.ts";
 
 export interface Converted {
   readonly rows: readonly NewRow[];

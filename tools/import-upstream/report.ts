@@ -1,5 +1,5 @@
 /** The results of an import, counted during its run; lists are bounded, their counts are not. */
-import type { StreamName } from "../store/rows.ts";
+import type { StreamName } from "../../src/store/rows.ts";
 import type { SourceRow } from "./source.ts";
 import type { ImportRefusal } from "./target.ts";
 

@@ -1,0 +1,138 @@
+/** The command line of the import: its options, its progress, and its report. */
+import { InvalidArgumentError, Option } from "commander";
+import { withDatabase } from "../../src/cli/database.ts";
+import { EXIT, type ExitCode } from "../../src/cli/exit.ts";
+import { UsageError } from "../../src/cli/explain.ts";
+import { type CliIo, tell } from "../../src/cli/io.ts";
+import { Printer } from "../../src/cli/printer.ts";
+import { programNamed, runProgram } from "../../src/cli/program.ts";
+import { configOf } from "../../src/cli/serve.ts";
+import { visible } from "../../src/cli/visible.ts";
+import type { Config } from "../../src/config/config.ts";
+import { redactionOptions } from "../../src/redaction/configured.ts";
+import { createRedactor } from "../../src/redaction/redactor.ts";
+import { migrateUp } from "../../src/store/migrate.ts";
+import { importLedger, type ImportOptions } from "./import.ts";
+import type { ImportReport, StreamReport } from "./report.ts";
+import { openSource, sourceName } from "./source.ts";
+
+export type ImportIo = Pick<CliIo, "stdout" | "stderr" | "signal" | "loadConfig">;
+
+/** Runs the tool with these arguments, and resolves with its exit code (src/cli/exit.ts). */
+export function importUpstream(argv: readonly string[], io: ImportIo): Promise<number> {
+  return runProgram(argv, io, (_, finish) =>
+    programNamed("session-ledger import", io)
+      .description("Take over the sessions, messages and events of an upstream database.")
+      .requiredOption("--from <url>", "the upstream database, postgres://…; it is only read")
+      .option("--dry-run", "read and judge all of it, and write nothing")
+      .addOption(
+        new Option("--batch <rows>", `rows of one transaction, 1 to ${BATCH_ROWS_MAX}`)
+          .argParser(batchArgument)
+          .default(500),
+      )
+      .option("--json", "the report as JSON on stdout")
+      .action(async (flags: Flags) => finish(await importDatabase(flags, io))),
+  );
+}
+
+interface Flags {
+  readonly from: string;
+  readonly dryRun?: boolean;
+  readonly batch: number;
+  readonly json?: boolean;
+}
+
+const BATCH_ROWS_MAX = 5_000;
+/** Rows of the source between two progress lines. */
+const TOLD_ROWS = 50_000;
+
+function batchArgument(text: string): number {
+  const rows = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (rows < 1 || rows > BATCH_ROWS_MAX)
+    throw new InvalidArgumentError(`Expected a number from 1 to ${BATCH_ROWS_MAX}.`);
+  return rows;
+}
+
+/** Takes over an upstream database; a second call continues where the first one stopped. */
+async function importDatabase(
+  { from, dryRun = false, batch: batchRowsMax, json = false }: Flags,
+  io: ImportIo,
+): Promise<ExitCode> {
+  if (!isDatabaseUrl(from)) {
+    // Checked here and not by the option parser, which quotes its input: the input may contain a
+    // password.
+    throw new UsageError("--from: expected postgres://user@host:5432/database");
+  }
+  const config = configOf(io);
+  let told = 0;
+  const progressed = ({ messages, events }: ImportReport): void => {
+    const read = messages.read + events.read;
+    if (read - told < TOLD_ROWS) return;
+    told = read;
+    tell(io, `${messages.read} messages and ${events.read} events read`);
+  };
+  const options = { sourceName: sourceName(from), dryRun, batchRowsMax, signal: io.signal };
+  const report = await importFrom(from, { options, progressed, config });
+  for (const { stream, oldSeq, sessionId, fault } of report.malformedRows) {
+    tell(io, visible(`${stream} ${oldSeq} of session ${sessionId} is malformed: ${fault}`));
+  }
+  for (const { sessionId, reason } of report.refusedSessions) {
+    tell(io, visible(`session ${sessionId} takes no rows of the import: ${MEANINGS[reason]}`));
+  }
+  const printer = new Printer(io.stdout, io.signal);
+  if (json) await printer.print(JSON.stringify(report));
+  else for (const line of linesOf(report)) await printer.print(line);
+  if (io.signal.aborted) return EXIT.interrupted;
+  return report.sessions.refused > 0 ? EXIT.incomplete : EXIT.done;
+}
+
+async function importFrom(
+  url: string,
+  {
+    options,
+    progressed,
+    config,
+  }: {
+    readonly options: ImportOptions;
+    readonly progressed: (report: ImportReport) => void;
+    readonly config: Config;
+  },
+): Promise<ImportReport> {
+  const redacting = redactionOptions(config);
+  // A command has no metrics endpoint, so its findings are not counted.
+  const redaction = redacting && createRedactor(redacting, () => undefined);
+  return withDatabase(config, migrateUp, async (target) => {
+    const source = openSource({ url, statementTimeoutMs: config.statementTimeoutMs });
+    try {
+      await source.start();
+      return await importLedger({ source, target, progressed, redaction }, options);
+    } finally {
+      await source.stop();
+    }
+  });
+}
+
+function isDatabaseUrl(text: string): boolean {
+  return /^postgres(ql)?:\/\/[^/]/.test(text) && URL.canParse(text);
+}
+
+const MEANINGS = {
+  has_rows_of_its_own: "it has rows that are not from an import",
+  deleted_here: "it was deleted here",
+  erased_here: "it was erased here",
+  id_not_usable: "its id is not one that the ledger takes",
+} as const satisfies Record<ImportReport["refusedSessions"][number]["reason"], string>;
+
+function linesOf({ source, dryRun, sessions, messages, events }: ImportReport): readonly string[] {
+  const verb = dryRun ? "would import" : "imported";
+  return [
+    `${verb} from ${source}: ${sessions.read} sessions read, ${sessions.made} made, ${sessions.refused} refused`,
+    `messages: ${wordsOf(messages)}`,
+    `events: ${wordsOf(events)}`,
+  ];
+}
+
+function wordsOf({ read, written, split, malformed, refused, known }: StreamReport): string {
+  const rest = `${split} split, ${malformed} malformed, ${refused} refused, ${known} known`;
+  return `${read} read, ${written} rows written, ${rest}`;
+}
