@@ -122,12 +122,16 @@ export function configHelp(): string {
     .join("\n");
 }
 
-/** The table for docs/operations.md. */
+/** The table for docs/operations.md; the page explains numbers, durations and addresses once. */
 export function configMarkdown(): string {
-  const lines = rows().map(
-    ({ name, fallback, expected, meaning }) =>
-      `| \`${name}\` | ${fallback === NOT_SET ? NOT_SET : `\`${fallback}\``} | ${meaning} | ${expected} |`,
-  );
+  const lines = rows().map(({ name, fallback, expected, meaning }) => {
+    const shown = fallback === NOT_SET ? "" : `\`${fallback}\``;
+    const short = expected
+      .replace(/^a (?:whole )?number (?:and ms, s, m, h or d, )?from (\S+) to /, "$1 – ")
+      .replace(/^host:port, like .*/, "host:port")
+      .replace(/^(?:one of|the path of a|a text$) ?/, "");
+    return `| \`${name}\` | ${shown} | ${meaning} | ${short} |`;
+  });
   return [
     "| variable | default | what it does | expects |",
     "| --- | --- | --- | --- |",
