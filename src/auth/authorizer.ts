@@ -15,6 +15,7 @@
  * it is in memory for its owner. So a refusal takes the same time as for a session that never
  * existed.
  */
+import { BoundedMap } from "../base/bounded-map.ts";
 import { ServiceError } from "../base/errors.ts";
 import { type Action, ALLOWED, REACH } from "./actions.ts";
 import type { Act, Audit, Denial } from "./audit.ts";
@@ -57,13 +58,12 @@ export function createAuthorizer(
 
 class RoleAndScope implements Authorizer {
   readonly #parts: AuthorizerParts;
-  readonly #ownersMax: number;
   /** Keyed by session; the longest unused entry comes first. */
-  readonly #projects = new Map<string, string>();
+  readonly #projects: BoundedMap<string, string>;
 
   constructor(parts: AuthorizerParts, ownersMax: number) {
     this.#parts = parts;
-    this.#ownersMax = ownersMax;
+    this.#projects = new BoundedMap(ownersMax);
   }
 
   authorize(
@@ -82,7 +82,7 @@ class RoleAndScope implements Authorizer {
       throw this.#hide(act, sessionId);
     }
     if (principal.projectId === undefined) return;
-    if (this.#knownProjectOf(sessionId) === principal.projectId) return;
+    if (this.#projects.use(sessionId) === principal.projectId) return;
     return this.#ask(act, sessionId, principal.projectId);
   }
 
@@ -90,19 +90,6 @@ class RoleAndScope implements Authorizer {
     const owner = await this.#parts.owners.ownerOf(sessionId);
     if (owner?.projectId !== projectId) throw this.#hide(act, sessionId);
     this.#projects.set(sessionId, projectId);
-    if (this.#projects.size <= this.#ownersMax) return;
-    for (const oldest of this.#projects.keys()) {
-      this.#projects.delete(oldest);
-      break;
-    }
-  }
-
-  #knownProjectOf(sessionId: string): string | undefined {
-    const projectId = this.#projects.get(sessionId);
-    if (projectId === undefined) return undefined;
-    this.#projects.delete(sessionId);
-    this.#projects.set(sessionId, projectId);
-    return projectId;
   }
 
   #forbid(act: Act, reason: Denial): ServiceError {

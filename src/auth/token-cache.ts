@@ -9,7 +9,9 @@
  * CHECKS_MAX different tokens are verified at a time, and WAITING_MAX wait in order; further ones
  * get a retryable error. Verification is limited; cached tokens skip the limit.
  */
+import { BoundedMap } from "../base/bounded-map.ts";
 import { ServiceError } from "../base/errors.ts";
+import { Semaphore } from "../base/semaphore.ts";
 import { RefusedToken } from "./refused-token.ts";
 import type { TokenVerifier, Verified } from "./verifier.ts";
 
@@ -50,15 +52,18 @@ export interface Now {
 
 export class TokenCache {
   readonly #limits: TokenCacheLimits;
-  /** The longest unused entry comes first, because a Map keeps the order of insertion. */
-  readonly #known = new Map<string, Known>();
-  readonly #refused = new Map<string, Refused>();
+  /** The longest unused entry is dropped first. */
+  readonly #known: BoundedMap<string, Known>;
+  readonly #refused: BoundedMap<string, Refused>;
   readonly #checking = new Map<string, Promise<Known>>();
-  readonly #waiting: (() => void)[] = [];
-  #checks = 0;
+  readonly #checks: Semaphore;
 
   constructor(limits: TokenCacheLimits = TOKEN_CACHE_LIMITS) {
     this.#limits = limits;
+    this.#known = new BoundedMap(limits.knownMax);
+    this.#refused = new BoundedMap(limits.refusedMax);
+    const waiting = { max: limits.waitingMax, full: tooManyChecks };
+    this.#checks = new Semaphore({ atOnce: limits.checksMax, waiting });
   }
 
   /** Throws the refusal of a token that was refused a moment ago, or that has expired. */
@@ -82,53 +87,28 @@ export class TokenCache {
   check(digest: string, now: () => Now, verify: () => Promise<Known>): Promise<Known> {
     const checking = this.#checking.get(digest);
     if (checking !== undefined) return checking;
-    if (this.#checks >= this.#limits.checksMax && this.#waiting.length >= this.#limits.waitingMax) {
-      throw new ServiceError("overloaded", "SERVER_BUSY", "too many tokens are being verified", {
-        retryAfterMs: BUSY_RETRY_MS,
-      });
-    }
-    const check = this.#check(digest, now, verify).finally(() => this.#checking.delete(digest));
+    const check = this.#checks
+      .run(() => this.#check(digest, now, verify))
+      .finally(() => this.#checking.delete(digest));
     this.#checking.set(digest, check);
     return check;
   }
 
   async #check(digest: string, now: () => Now, verify: () => Promise<Known>): Promise<Known> {
-    await this.#enter();
     try {
       const known = await verify();
       this.#known.set(digest, known);
-      keepNewest(this.#known, this.#limits.knownMax);
       return known;
     } catch (error) {
       if (error instanceof RefusedToken && error.isFinal) {
         this.#refused.set(digest, { error, untilMs: now().tickMs + this.#limits.refusedMs });
-        keepNewest(this.#refused, this.#limits.refusedMax);
       }
       throw error;
-    } finally {
-      this.#leave();
     }
-  }
-
-  async #enter(): Promise<void> {
-    if (this.#checks < this.#limits.checksMax) {
-      this.#checks += 1;
-      return;
-    }
-    // The check that ends passes its place on directly, so that no later check can take it.
-    await new Promise<void>((resolve) => this.#waiting.push(resolve));
-  }
-
-  #leave(): void {
-    const next = this.#waiting.shift();
-    if (next === undefined) this.#checks -= 1;
-    else next();
   }
 }
 
-function keepNewest(map: Map<string, unknown>, max: number): void {
-  for (const oldest of map.keys()) {
-    if (map.size <= max) return;
-    map.delete(oldest);
-  }
+function tooManyChecks(): ServiceError {
+  const message = "too many tokens are being verified";
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: BUSY_RETRY_MS });
 }

@@ -10,3 +10,35 @@ export const systemTimers: Timers = {
     return () => clearTimeout(timer);
   },
 };
+
+export interface Limit<T> {
+  readonly limitMs: number;
+  /** Gives the result after the limit, or rejects. */
+  readonly late: () => T | Promise<T>;
+  /** An abort rejects with its reason at once. */
+  readonly signal?: AbortSignal | undefined;
+  readonly timers?: Timers;
+}
+
+/** Waits for the work, up to a limit. The work itself goes on after it; its result is dropped. */
+export async function within<T>(work: PromiseLike<T>, limit: Limit<T>): Promise<T> {
+  const { limitMs, late, signal, timers = systemTimers } = limit;
+  const { promise: expired, resolve: expire, reject } = Promise.withResolvers<void>();
+  const abort = (): void => reject(signal?.reason);
+  if (signal?.aborted) abort();
+  signal?.addEventListener("abort", abort, { once: true });
+  const cancel = timers.after(limitMs, expire);
+  try {
+    return await Promise.race([work, expired.then(late)]);
+  } finally {
+    cancel();
+    signal?.removeEventListener("abort", abort);
+  }
+}
+
+export function isDoneWithin(limitMs: number, work: Promise<unknown>): Promise<boolean> {
+  return within(
+    work.then(() => true),
+    { limitMs, late: () => false },
+  );
+}

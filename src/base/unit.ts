@@ -1,4 +1,5 @@
 import { ServiceError } from "./errors.ts";
+import { within } from "./timers.ts";
 
 /**
  * An object that lives longer than a call is a unit. `start` resolves when the unit is usable,
@@ -27,33 +28,17 @@ export async function startAll(
   units: readonly Unit[],
   { signal, stepMsMax = START_STEP_MS_MAX }: StartOptions = {},
 ): Promise<void> {
+  const message = `a step of the start is not done after ${stepMsMax / 1_000} s`;
+  const late = new ServiceError("unavailable", "DEADLINE_EXCEEDED", message);
   for (const [index, unit] of units.entries()) {
     try {
-      await withinLimit(unit, { signal, stepMsMax });
+      signal?.throwIfAborted();
+      await within(unit.start(), { limitMs: stepMsMax, late: () => Promise.reject(late), signal });
     } catch (error) {
       // The first error is the cause.
       await stopAll(units.slice(0, index + 1)).catch(() => undefined);
       throw error;
     }
-  }
-}
-
-async function withinLimit(
-  unit: Unit,
-  { signal, stepMsMax }: { readonly signal: AbortSignal | undefined; readonly stepMsMax: number },
-): Promise<void> {
-  signal?.throwIfAborted();
-  const { promise: ended, reject } = Promise.withResolvers<never>();
-  const abort = (): void => reject(signal?.reason);
-  signal?.addEventListener("abort", abort, { once: true });
-  const message = `a step of the start is not done after ${stepMsMax / 1_000} s`;
-  const late = new ServiceError("unavailable", "DEADLINE_EXCEEDED", message);
-  const timer = setTimeout(() => reject(late), stepMsMax);
-  try {
-    await Promise.race([unit.start(), ended]);
-  } finally {
-    clearTimeout(timer);
-    signal?.removeEventListener("abort", abort);
   }
 }
 

@@ -1,3 +1,4 @@
+import { BoundedMap } from "../base/bounded-map.ts";
 import { ServiceError } from "../base/errors.ts";
 
 /** Remembered sessions; above this number, a forgotten session costs one fold again. */
@@ -10,8 +11,7 @@ const KNOWN_MAX = 10_000;
  * the session, at the latest after a restart.
  */
 export class TooLarge {
-  /** The session that was noted the longest ago comes first. */
-  readonly #from = new Map<string, bigint>();
+  readonly #from = new BoundedMap<string, bigint>(KNOWN_MAX);
 
   /** Throws when the transcript is known to be too large at that number. */
   refuse(sessionId: string, seq: bigint): void {
@@ -21,12 +21,7 @@ export class TooLarge {
 
   /** The fold exceeded its limit at that number. */
   note(sessionId: string, seq: bigint): ServiceError {
-    this.#from.delete(sessionId);
     this.#from.set(sessionId, seq);
-    for (const oldest of this.#from.keys()) {
-      if (this.#from.size <= KNOWN_MAX) break;
-      this.#from.delete(oldest);
-    }
     return transcriptTooLarge(seq);
   }
 

@@ -24,6 +24,7 @@
  */
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { Semaphore } from "../base/semaphore.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { LoggedAfter, LoggedRow } from "../store/logged.ts";
@@ -37,7 +38,6 @@ import { Fold, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
 import { Flight } from "./transcripts-flight.ts";
 import { rowsAfter, type RowsLimits } from "./transcripts-rows.ts";
 import { TooLarge } from "./transcripts-too-large.ts";
-import { Turns } from "./transcripts-turns.ts";
 
 export interface TranscriptLimits extends RowsLimits {
   /** The limit for the estimated memory of all kept folds. */
@@ -116,9 +116,9 @@ export class Transcripts implements Unit {
   /** The entry that was requested the longest ago comes first. */
   readonly #entries = new Map<string, Entry>();
   #bytes = 0;
-  readonly #long: Turns;
-  readonly #short: Turns;
-  readonly #pastTurns: Turns;
+  readonly #long: Semaphore;
+  readonly #short: Semaphore;
+  readonly #pastTurns: Semaphore;
   readonly #tooLarge = new TooLarge();
   readonly #flights = new Set<Promise<void>>();
   #stopped = false;
@@ -128,9 +128,9 @@ export class Transcripts implements Unit {
     this.#metrics = metrics;
     this.#limits = limits;
     const { longFoldsMax, shortFoldsMax, pastFoldsMax, pastWaitingMax } = limits;
-    this.#long = new Turns({ atOnce: longFoldsMax, waitingMax: limits.foldsWaitingMax });
-    this.#short = new Turns({ atOnce: shortFoldsMax, waitingMax: limits.foldsWaitingMax });
-    this.#pastTurns = new Turns({ atOnce: pastFoldsMax, waitingMax: pastWaitingMax });
+    this.#long = turnsOf(longFoldsMax, limits.foldsWaitingMax);
+    this.#short = turnsOf(shortFoldsMax, limits.foldsWaitingMax);
+    this.#pastTurns = turnsOf(pastFoldsMax, pastWaitingMax);
   }
 
   async start(): Promise<void> {
@@ -318,11 +318,11 @@ export class Transcripts implements Unit {
   }
 
   async #inTurn(
-    turns: Turns,
+    turns: Semaphore,
     signal: AbortSignal | undefined,
     fly: () => Promise<void>,
   ): Promise<void> {
-    const flight = turns.take(async () => {
+    const flight = turns.run(async () => {
       this.#mayGoOn(signal);
       await fly();
     }, signal);
@@ -360,6 +360,14 @@ export class Transcripts implements Unit {
 
 /** The memory of an almost empty fold; a rough number, so that small folds are not free. */
 const SESSION_BYTES = 4_096;
+const RETRY_AFTER_MS = 1_000;
+
+function turnsOf(atOnce: number, waitingMax: number): Semaphore {
+  const message = `${waitingMax} transcripts wait to be read, and no more may`;
+  const full = (): ServiceError =>
+    new ServiceError("overloaded", "RATE_LIMITED", message, { retryAfterMs: RETRY_AFTER_MS });
+  return new Semaphore({ atOnce, waiting: { max: waitingMax, full } });
+}
 
 function beyondHead(head: bigint): ServiceError {
   const message = `up_to_seq is above the head of the session, which is ${head}`;

@@ -4,6 +4,7 @@
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { packageVersion } from "../observability/version.ts";
+import { within } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
@@ -117,20 +118,15 @@ async function answerTo(deps: OpsDeps, request: IncomingMessage): Promise<Answer
 }
 
 async function readiness(deps: OpsDeps): Promise<Answer> {
-  const late = Promise.withResolvers<readonly string[]>();
-  const timer = setTimeout(() => late.resolve(CHECK_FAILED), READY_LIMIT_MS);
-  try {
-    const asked = deps.notReady().catch((error: unknown) => {
-      deps.log.error({ err: error }, "readiness check failed");
-      return CHECK_FAILED;
-    });
-    const notReady = await Promise.race([asked, late.promise]);
-    return notReady.length === 0
-      ? json(200, { status: "ready" })
-      : json(503, { status: "not ready", notReady });
-  } finally {
-    clearTimeout(timer);
-  }
+  const asked = deps.notReady().catch((error: unknown) => {
+    deps.log.error({ err: error }, "readiness check failed");
+    return CHECK_FAILED;
+  });
+  const limit = { limitMs: READY_LIMIT_MS, late: () => CHECK_FAILED };
+  const notReady = await within(asked, limit);
+  return notReady.length === 0
+    ? json(200, { status: "ready" })
+    : json(503, { status: "not ready", notReady });
 }
 
 function json(status: number, body: object): Answer {

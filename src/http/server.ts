@@ -11,6 +11,7 @@ import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { Clock } from "../base/clock.ts";
+import { isDoneWithin } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Handlers } from "../contract/context.ts";
 import type { AguiJoin } from "../conversation/join.ts";
@@ -167,12 +168,12 @@ class FastifyServer implements HttpServer {
     clearInterval(this.#tokenCheck);
     const connectionsClosed = this.#listener.close();
     const answered = this.#openRequests.close();
-    if (!(await isDoneWithin(answered, this.#stopLimitMs))) {
+    if (!(await isDoneWithin(this.#stopLimitMs, answered))) {
       this.#log.warn({ requests: this.#openRequests.count }, "requests cut at the stop limit");
     }
     this.#listener.closeIdle();
     // The remaining connections have no answer in progress, or one that was cut off above.
-    await isDoneWithin(connectionsClosed, LAST_BYTES_LIMIT_MS);
+    await isDoneWithin(LAST_BYTES_LIMIT_MS, connectionsClosed);
     this.#listener.cut();
     await Promise.all([connectionsClosed, answered]);
     await this.#app.close();
@@ -212,14 +213,4 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
 
 function hostOf(address: string): string {
   return address.slice(0, address.lastIndexOf(":"));
-}
-
-async function isDoneWithin(done: Promise<void>, limitMs: number): Promise<boolean> {
-  const late = Promise.withResolvers<boolean>();
-  const timer = setTimeout(() => late.resolve(false), limitMs);
-  try {
-    return await Promise.race([done.then(() => true), late.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

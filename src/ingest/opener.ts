@@ -14,10 +14,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { backoffMs } from "../base/backoff.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
+import { Semaphore } from "../base/semaphore.ts";
 import { failureOf } from "../store/failure.ts";
 import type { OpenedStream, Opening, StreamRequest } from "../store/streams.ts";
 import type { LedgerWriter } from "./commit.ts";
-import { Lanes } from "./lanes.ts";
 import {
   OPEN_LANES,
   OPENINGS_WAITING_MAX,
@@ -25,7 +25,7 @@ import {
   RETRY_DELAY_MIN_MS,
   RETRY_LIMIT_MS,
 } from "./limits.ts";
-import { callerGone, databaseUnavailable, openingRefusal, stopping } from "./refusal.ts";
+import { callerGone, databaseUnavailable, openingRefusal, queueFull, stopping } from "./refusal.ts";
 
 export interface OpenerDependencies {
   readonly writer: Pick<LedgerWriter, "openStream" | "refusal">;
@@ -39,12 +39,13 @@ export interface OpenerDependencies {
  * a row, the opening waits for the lock.
  */
 const BUSY_MAX = 4;
+const LANES = { atOnce: OPEN_LANES, waiting: { max: OPENINGS_WAITING_MAX, full: queueFull } };
 const BACKOFF = { minMs: RETRY_DELAY_MIN_MS, maxMs: RETRY_DELAY_MAX_MS };
 
 export class Opener {
   readonly #dependencies: OpenerDependencies;
-  readonly #free = new Lanes({ lanes: OPEN_LANES, waitingMax: OPENINGS_WAITING_MAX });
-  readonly #held = new Lanes({ lanes: OPEN_LANES, waitingMax: OPENINGS_WAITING_MAX });
+  readonly #free = new Semaphore(LANES);
+  readonly #held = new Semaphore(LANES);
 
   constructor(dependencies: OpenerDependencies) {
     this.#dependencies = dependencies;

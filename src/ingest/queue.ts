@@ -12,6 +12,7 @@
  * for the lock. A line whose own batch took too long is contended too, until one of its batches is
  * committed.
  */
+import { BoundedMap } from "../base/bounded-map.ts";
 import { SLOW_SESSIONS_MAX } from "./limits.ts";
 import { Independent, type NewRow, type Push, storedBytesOf } from "../store/push.ts";
 
@@ -39,7 +40,7 @@ export class PushQueue<T extends Waiting> {
   readonly #ready = new Set<Line<T>>();
   readonly #contended = new Set<Line<T>>();
   /** Sessions whose own batch took too long, also while they have no waiting push. */
-  readonly #slow = new Set<string>();
+  readonly #slow = new BoundedMap<string, true>(SLOW_SESSIONS_MAX);
   #rows = 0;
   #bytes = 0;
 
@@ -124,9 +125,7 @@ export class PushQueue<T extends Waiting> {
 
   /** Marks a session whose own batch took too long. For lines that are in flight. */
   slow(sessionId: string): void {
-    this.#slow.add(sessionId);
-    const [oldest] = this.#slow;
-    if (this.#slow.size > SLOW_SESSIONS_MAX && oldest !== undefined) this.#slow.delete(oldest);
+    this.#slow.set(sessionId, true);
   }
 
   /** Removes that mark after a committed batch. */

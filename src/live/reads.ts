@@ -13,15 +13,14 @@ import { ServiceError } from "../base/errors.ts";
 import type { LedgerReader, PageAfter, Seen } from "../store/reader.ts";
 import type { RowOf, SessionHead, StreamName } from "../store/rows.ts";
 import type { LiveLimits } from "./limits.ts";
-import type { Timers } from "../base/timers.ts";
+import { type Timers, within } from "../base/timers.ts";
+import { Semaphore } from "../base/semaphore.ts";
 
 export class Reads {
   readonly #reader: LedgerReader;
   readonly #timers: Timers;
   readonly #limits: ReadLimits;
-  #pagesRunning = 0;
-  /** Insertion order is the order of the turns. */
-  readonly #turns = new Set<() => void>();
+  readonly #pages: Semaphore;
   readonly #running = new Set<Promise<unknown>>();
   #closed = false;
 
@@ -32,6 +31,8 @@ export class Reads {
     this.#reader = reader;
     this.#timers = timers;
     this.#limits = limits;
+    // No limit of waiting reads: each watcher and each window has at most one.
+    this.#pages = new Semaphore({ atOnce: limits.pageReadsMax });
   }
 
   /** An abort before the turn gives the turn up; a running read is not cancelled. */
@@ -39,13 +40,7 @@ export class Reads {
     request: PageAfter<S>,
     signal?: AbortSignal,
   ): Promise<readonly RowOf<S>[]> {
-    if (this.#pagesRunning < this.#limits.pageReadsMax) this.#pagesRunning += 1;
-    else await this.#turn(signal);
-    try {
-      return await this.#run(() => this.#reader.pageAfter(request));
-    } finally {
-      this.#passOn();
-    }
+    return this.#pages.run(() => this.#run(() => this.#reader.pageAfter(request)), signal);
   }
 
   heads(sessionIds: readonly string[]): Promise<ReadonlyMap<string, SessionHead>> {
@@ -64,43 +59,17 @@ export class Reads {
 
   async #run<T>(read: () => Promise<T>): Promise<T> {
     if (this.#closed) throw shuttingDown();
-    const running = this.#within(read());
+    const running = within(read(), {
+      limitMs: this.#limits.readLimitMs,
+      late: () => Promise.reject(unanswered()),
+      timers: this.#timers,
+    });
     this.#running.add(running);
     try {
       return await running;
     } finally {
       this.#running.delete(running);
     }
-  }
-
-  #within<T>(answer: Promise<T>): Promise<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<T>();
-    const cancel = this.#timers.after(this.#limits.readLimitMs, () => reject(unanswered()));
-    answer.then(resolve, reject).finally(cancel);
-    return promise;
-  }
-
-  async #turn(signal: AbortSignal | undefined): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const giveUp = (): void => {
-      if (this.#turns.delete(resolve)) reject(signal?.reason);
-    };
-    this.#turns.add(resolve);
-    signal?.addEventListener("abort", giveUp, { once: true });
-    try {
-      await promise;
-    } finally {
-      signal?.removeEventListener("abort", giveUp);
-    }
-  }
-
-  /** Gives the turn to the read that has waited the longest, or frees it when none waits. */
-  #passOn(): void {
-    for (const next of this.#turns) {
-      this.#turns.delete(next);
-      return next();
-    }
-    this.#pagesRunning -= 1;
   }
 }
 

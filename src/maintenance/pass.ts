@@ -15,7 +15,6 @@ import { sql } from "drizzle-orm";
 import type { Database } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { type Beginning, countRows, eraseBatch } from "./batch.ts";
-import type { DueTimes } from "./due-times.ts";
 import {
   type Border,
   type Candidate,
@@ -48,8 +47,12 @@ export interface RetentionParts {
   readonly erased?: (sessionId: string) => void;
   /** Called for each batch. */
   readonly counted?: (stream: StreamName, rows: bigint) => void;
-  /** The times that earlier passes have noted. */
-  readonly due?: DueTimes;
+  /**
+   * The times, noted by earlier passes, before which a look at a session finds nothing new. A run
+   * that began long ago and is not over for long enough would else be walked in every pass. A
+   * session that is not in the map is looked at once more.
+   */
+  readonly due?: Map<string, bigint>;
   /** Rows that one statement reads; absent: LOOKED_AT_ROWS_MAX. */
   readonly lookedAtRowsMax?: number;
 }
@@ -134,7 +137,7 @@ class Pass {
     this.totals.sessions += 1;
     const { due, erased } = this.#parts;
     if (first === undefined || first.isOpen || first.recordedAtMicros >= this.#cutoffMicros) return;
-    if (due !== undefined && due.of(sessionId) > this.#nowMicros) return;
+    if ((due?.get(sessionId) ?? 0n) > this.#nowMicros) return;
     const before = this.#rows;
     try {
       await this.#erase(sessionId, first.seq);

@@ -3,11 +3,11 @@
  * end of the last pass. Instances on one database need not know each other (pass.ts). A failed pass
  * is logged and repeated at the next interval.
  */
+import { BoundedMap } from "../base/bounded-map.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Database } from "../store/database.ts";
-import { DueTimes } from "./due-times.ts";
 import { retentionPass } from "./pass.ts";
 
 /** About 10 MB of ids and times. */
@@ -33,7 +33,7 @@ export function createRetention(dependencies: RetentionDependencies, times: Rete
 class Retention implements Unit {
   readonly #dependencies: RetentionDependencies;
   readonly #times: RetentionTimes;
-  readonly #due = new DueTimes({ sessionsMax: DUE_SESSIONS_MAX });
+  readonly #due = new BoundedMap<string, bigint>(DUE_SESSIONS_MAX);
   readonly #ending = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;

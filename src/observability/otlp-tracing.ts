@@ -33,6 +33,7 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
+import { within } from "../base/timers.ts";
 import type { Attributes, Elapsed, Span, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
 
 /** Ended spans in memory, including those being exported. */
@@ -77,7 +78,11 @@ class OtlpTracing implements Tracing {
   async start(): Promise<void> {}
 
   stop(): Promise<void> {
-    this.#stopped ??= withinLimit(this.#provider.shutdown(), EXPORT_LIMIT_MS);
+    // Spans that are not sent by then are lost; a stop must not wait longer for a collector.
+    this.#stopped ??= within(this.#provider.shutdown().catch(ignore), {
+      limitMs: EXPORT_LIMIT_MS,
+      late: ignore,
+    });
     return this.#stopped;
   }
 
@@ -220,10 +225,4 @@ class Gate implements SpanProcessor {
   }
 }
 
-/** Spans that are not sent by then are lost; a stop must not wait longer for a collector. */
-async function withinLimit(done: Promise<void>, limitMs: number): Promise<void> {
-  const late = Promise.withResolvers<void>();
-  const timer = setTimeout(() => late.resolve(), limitMs);
-  await Promise.race([done.catch(() => undefined), late.promise]);
-  clearTimeout(timer);
-}
+function ignore(): void {}

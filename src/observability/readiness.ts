@@ -6,6 +6,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Clock } from "../base/clock.ts";
+import { within } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "./log.ts";
 
@@ -44,14 +45,9 @@ export function createReadiness(parts: ReadinessParts): Readiness {
   let why: string | undefined = "the database was not asked yet";
 
   async function look(): Promise<void> {
-    const { promise: late, resolve } = Promise.withResolvers<string>();
-    const timer = setTimeout(
-      () => resolve(`no answer within ${ANSWER_LIMIT_MS} ms`),
-      ANSWER_LIMIT_MS,
-    );
     const answer = probe().then(() => undefined, reasonOf);
-    why = (await Promise.race([answer, late])) ?? commits.why();
-    clearTimeout(timer);
+    const late = (): string => `no answer within ${ANSWER_LIMIT_MS} ms`;
+    why = (await within(answer, { limitMs: ANSWER_LIMIT_MS, late })) ?? commits.why();
     const isReady = why === undefined;
     if (isReady === wasReady || abort.signal.aborted) return;
     wasReady = isReady;

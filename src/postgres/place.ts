@@ -18,7 +18,7 @@
 import { createHash } from "node:crypto";
 import { access, chmod, constants, lstat, mkdir, realpath, stat, symlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
+import { within } from "../base/timers.ts";
 import { accountNamed, canEnter, isRoot, ownerOf } from "./account.ts";
 import type { EmbeddedLog } from "./embedded-log.ts";
 import type { EmbeddedLimits } from "./limits.ts";
@@ -43,20 +43,14 @@ export async function openDataDir(
   dataDir: string,
   { limits, signal }: { readonly limits: EmbeddedLimits; readonly signal: AbortSignal },
 ): Promise<string> {
-  const opened = new AbortController();
-  const limit = sleep(limits.dataDirMs, undefined, {
-    signal: AbortSignal.any([signal, opened.signal]),
-  }).then(() => {
-    throw new Error(`its file system did not answer in ${limits.dataDirMs / 1_000} s`);
-  });
+  const message = `its file system did not answer in ${limits.dataDirMs / 1_000} s`;
+  const late = (): Promise<string> => Promise.reject(new Error(message));
   try {
-    return await Promise.race([madeDirectory(dataDir), limit]);
+    return await within(madeDirectory(dataDir), { limitMs: limits.dataDirMs, late, signal });
   } catch (error) {
     signal.throwIfAborted();
     const reason = error instanceof Error ? error.message : String(error);
     throw refusal(`DATA_DIR ${dataDir} cannot be written: ${reason}`, error);
-  } finally {
-    opened.abort();
   }
 }
 

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
+import { isDoneWithin } from "../base/timers.ts";
 import type { EmbeddedLog } from "./embedded-log.ts";
 import type { EmbeddedLimits } from "./limits.ts";
 import { serverState } from "./pid-file.ts";
@@ -108,14 +109,7 @@ function childPostmaster(child: ChildProcess): Postmaster {
   return {
     pid: child.pid ?? -1,
     signal: (name) => void child.kill(name),
-    goneWithin: async (ms) => {
-      const abort = new AbortController();
-      try {
-        return await Promise.race([closed, sleep(ms, false, { signal: abort.signal })]);
-      } finally {
-        abort.abort();
-      }
-    },
+    goneWithin: (ms) => isDoneWithin(ms, closed),
   };
 }
 

@@ -22,6 +22,7 @@ import { file_google_rpc_error_details } from "../../gen/google/rpc/error_detail
 import { CallerMemory } from "../auth/caller-memory.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
 import { FairShare } from "../base/fair-share.ts";
+import { isDoneWithin } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
 import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
@@ -188,10 +189,10 @@ class GrpcServer implements RpcServer {
     // The listener knows better when the connections are gone.
     this.#server.tryShutdown(() => undefined);
     const done = Promise.all([handlersDone, connectionsClosed]);
-    if (await isDoneWithin(done, this.#options.stopLimitMs)) return;
+    if (await isDoneWithin(this.#options.stopLimitMs, done)) return;
     this.#log.warn({ handlers: this.#openCalls.handlersRunning }, "calls cut at the stop limit");
     this.#listener.cut();
-    if (await isDoneWithin(done, CUT_HANDLERS_LIMIT_MS)) return;
+    if (await isDoneWithin(CUT_HANDLERS_LIMIT_MS, done)) return;
     this.#log.error({ handlers: this.#openCalls.handlersRunning }, "handlers still run after stop");
   }
 
@@ -239,14 +240,4 @@ function newServer(options: RpcServerOptions, intercept: ServerInterceptor): Ser
     "grpc.enable_channelz": 0,
     interceptors: [intercept],
   });
-}
-
-async function isDoneWithin(done: Promise<unknown>, limitMs: number): Promise<boolean> {
-  const late = Promise.withResolvers<boolean>();
-  const timer = setTimeout(() => late.resolve(false), limitMs);
-  try {
-    return await Promise.race([done.then(() => true), late.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

@@ -3,6 +3,7 @@
  * each stream, so that an expiring token can be replaced. Its result is not kept here.
  */
 import { Metadata } from "@grpc/grpc-js";
+import { within } from "../base/timers.ts";
 import { RpcFailure, textOf } from "./failure.ts";
 
 interface AskLimits {
@@ -30,21 +31,14 @@ async function asked(
   source: () => string | Promise<string>,
   { deadlineMs, signal }: AskLimits,
 ): Promise<Metadata> {
-  const late = Promise.withResolvers<never>();
-  const cancel = (): void => late.reject(new RpcFailure("CANCELLED", "cancelled before it began"));
-  signal?.addEventListener("abort", cancel, { once: true });
-  const timer = setTimeout(
-    () => late.reject(new RpcFailure("UNAVAILABLE", `no token within ${deadlineMs} ms`)),
-    deadlineMs,
-  );
+  const late = (): Promise<never> =>
+    Promise.reject(new RpcFailure("UNAVAILABLE", `no token within ${deadlineMs} ms`));
   try {
-    return bearer(await Promise.race([askedNow(source), late.promise]));
+    return bearer(await within(askedNow(source), { limitMs: deadlineMs, late, signal }));
   } catch (cause) {
+    if (signal?.aborted) throw new RpcFailure("CANCELLED", "cancelled before it began");
     if (cause instanceof RpcFailure) throw cause;
     throw new RpcFailure("UNAVAILABLE", `the source of tokens failed: ${textOf(cause)}`, { cause });
-  } finally {
-    clearTimeout(timer);
-    signal?.removeEventListener("abort", cancel);
   }
 }
 

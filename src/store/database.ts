@@ -20,7 +20,7 @@ import {
   inTransaction,
   parameterOf,
   type Transaction,
-  within,
+  answerWithin,
 } from "./transaction.ts";
 
 export interface DatabaseOptions {
@@ -90,7 +90,7 @@ export function createDatabase(options: DatabaseOptions): Database {
     for (;;) {
       const pool = pools.current;
       try {
-        const answer = await within(answerLimitMs, ask(pool));
+        const answer = await answerWithin(answerLimitMs, ask(pool));
         pools.worked(pool);
         return answer;
       } catch (error) {

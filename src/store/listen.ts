@@ -22,6 +22,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import type { Socket } from "node:net";
 import postgres from "postgres";
+import { within } from "../base/timers.ts";
 import { connectTo, type Target } from "./pools.ts";
 
 export interface ListenOptions {
@@ -83,11 +84,9 @@ class ListenConnection implements Listening {
   readonly #beatText = `${BEAT}${randomUUID()}`;
   readonly #resolveLost: (cause: unknown) => void;
   #socket: Socket | undefined;
-  #isLost = false;
+  readonly #losing = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #heard: (() => void) | undefined;
-  /** Fails the pending wait. */
-  #interrupt: ((cause: unknown) => void) | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(options: ListenOptions, limits: ListenLimits) {
@@ -120,7 +119,7 @@ class ListenConnection implements Listening {
   }
 
   close(): Promise<void> {
-    const isHealthy = !this.#isLost;
+    const isHealthy = !this.#losing.signal.aborted;
     this.#lose(new Error("the connection was given up"));
     this.#closing ??= this.#end(isHealthy ? this.#limits.closeLimitMs : 0);
     return this.#closing;
@@ -129,7 +128,7 @@ class ListenConnection implements Listening {
   readonly #abort = (): void => this.#lose(this.#options.signal.reason);
 
   #received(payload: string): void {
-    if (this.#isLost) return;
+    if (this.#losing.signal.aborted) return;
     if (payload === this.#beatText) this.#heard?.();
     else if (!payload.startsWith(BEAT)) this.#options.received(payload);
   }
@@ -152,29 +151,21 @@ class ListenConnection implements Listening {
     await this.#inTime("a heartbeat was not heard", { limitMs: this.#limits.beatLimitMs }, beat);
   }
 
-  async #inTime<T>(
+  #inTime<T>(
     otherwise: string,
     { limitMs }: { readonly limitMs: number },
     answer: PromiseLike<T>,
   ): Promise<T> {
-    const { promise: failed, reject } = Promise.withResolvers<never>();
-    this.#interrupt = reject;
-    const late = (): void => reject(new Error(`${otherwise} within ${limitMs} ms`));
-    const timer = setTimeout(late, limitMs);
-    try {
-      return await Promise.race([answer, failed]);
-    } finally {
-      clearTimeout(timer);
-      this.#interrupt = undefined;
-    }
+    const message = `${otherwise} within ${limitMs} ms`;
+    const late = (): Promise<T> => Promise.reject(new Error(message));
+    return within(answer, { limitMs, late, signal: this.#losing.signal });
   }
 
   #lose(cause: unknown): void {
-    if (this.#isLost) return;
-    this.#isLost = true;
+    if (this.#losing.signal.aborted) return;
+    this.#losing.abort(cause);
     this.#options.signal.removeEventListener("abort", this.#abort);
     clearTimeout(this.#timer);
-    this.#interrupt?.(cause);
     this.#resolveLost(cause);
   }
 
@@ -185,7 +176,8 @@ class ListenConnection implements Listening {
   }
 
   async #connect(target: Target): Promise<Socket> {
-    if (this.#isLost || this.#socket !== undefined) throw new Error("the connection was closed");
+    if (this.#losing.signal.aborted || this.#socket !== undefined)
+      throw new Error("the connection was closed");
     const socket = connectTo(target);
     this.#socket = socket;
     socket.on("error", () => undefined); // The driver also gets the error, as long as it listens.

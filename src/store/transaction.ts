@@ -17,6 +17,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { PgDialect } from "drizzle-orm/pg-core";
 import type postgres from "postgres";
+import { within } from "../base/timers.ts";
 
 export type Field = string | number | boolean | null | Uint8Array;
 /** One row of an answer, by the names of its columns. */
@@ -64,7 +65,7 @@ export async function inTransaction<T>(
       broken.promise,
     ]);
     try {
-      return await (answerLimitMs === undefined ? answer : within(answerLimitMs, answer));
+      return await (answerLimitMs === undefined ? answer : answerWithin(answerLimitMs, answer));
     } catch (error) {
       end(error);
       throw error;
@@ -81,16 +82,12 @@ export async function inTransaction<T>(
 }
 
 /** Rejects after the limit; the statement may still take effect, and its answer is lost. */
-export async function within<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
-    reject(Object.assign(new Error(`no answer within ${limitMs} ms`), { code: "ETIMEDOUT" }));
-  }, limitMs);
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+export function answerWithin<T>(limitMs: number, answer: PromiseLike<T>): Promise<T> {
+  const late = (): Promise<T> =>
+    Promise.reject(
+      Object.assign(new Error(`no answer within ${limitMs} ms`), { code: "ETIMEDOUT" }),
+    );
+  return within(answer, { limitMs, late });
 }
 
 /** The only types that our statements bind; each statement casts the text as needed. */

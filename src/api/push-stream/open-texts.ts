@@ -1,3 +1,4 @@
+import { BoundedMap } from "../../base/bounded-map.ts";
 import type { Texts } from "../../redaction/redactor.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 
@@ -17,14 +18,11 @@ interface Left {
  * half of a secret.
  */
 export class OpenTexts {
-  readonly #left = new Map<string, Left>();
+  readonly #left = new BoundedMap<string, Left>(SESSIONS_MAX);
 
   leave(sessionId: string, left: Omit<Left, "texts">, texts: Texts | undefined): void {
-    this.#left.delete(sessionId);
-    if (texts === undefined) return;
-    this.#left.set(sessionId, { ...left, texts });
-    const [oldest] = this.#left.keys();
-    if (this.#left.size > SESSIONS_MAX && oldest !== undefined) this.#left.delete(oldest);
+    if (texts === undefined) this.#left.delete(sessionId);
+    else this.#left.set(sessionId, { ...left, texts });
   }
 
   take(

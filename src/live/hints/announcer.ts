@@ -14,7 +14,7 @@ import type { Log } from "../../observability/log.ts";
 import { lastSeqOf, type SessionHead, type StoredRow } from "../../store/rows.ts";
 import { encodeAnnouncement } from "./announcement.ts";
 import { Paced } from "./paced.ts";
-import type { Timers } from "../../base/timers.ts";
+import { type Timers, within } from "../../base/timers.ts";
 
 export interface AnnouncerParts {
   /** The name of this instance. */
@@ -123,11 +123,9 @@ export class Announcer {
 
   async #finish(): Promise<void> {
     const { timers } = this.#parts;
-    const { promise: late, resolve } = Promise.withResolvers<void>();
-    const cancel = timers.after(STOP_LIMIT_MS, resolve);
     // The stop waits no longer: the polls of the other instances find the rest.
-    await Promise.race([this.#sayTheRest(), late]);
-    cancel();
+    const limit = { limitMs: STOP_LIMIT_MS, late: () => undefined, timers };
+    await within<void>(this.#sayTheRest(), limit);
   }
 
   async #sayTheRest(): Promise<void> {
