@@ -16,9 +16,8 @@
  * never "no rows left". The counts are subtracted from the locked version of the session's row:
  * PostgreSQL follows the row to its newest version.
  */
-import { type SQL, sql } from "drizzle-orm";
 import { storedBytes, TABLE } from "../store/columns.ts";
-import type { Database } from "../store/database.ts";
+import { type Database, type SQL, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { isoOf } from "../store/times.ts";
 import type { Fields } from "../store/transaction.ts";
@@ -60,9 +59,7 @@ export async function eraseBatch(
   beginning: Beginning,
 ): Promise<ErasedRows | "busy"> {
   // Not prepared: a plan made while the tables were small would scan them when they are large.
-  const [fields] = await database.query((drizzle) =>
-    drizzle.execute<Fields>(eraseStatement(beginning)),
-  );
+  const [fields] = await database.run(eraseStatement(beginning), { prepare: false });
   const erased = erasedOf(fields);
   if (fields?.["is_held"] !== true) return "busy";
   return erased.rows === 0n && fields["saw_rows"] === true ? "busy" : erased;

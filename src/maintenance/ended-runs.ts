@@ -4,8 +4,7 @@
  * number per statement. A walk over 20,000 sessions without rows took 0.45 s (PostgreSQL 18.4, two
  * shared cores, November 2026).
  */
-import { type SQL, sql } from "drizzle-orm";
-import type { Database } from "../store/database.ts";
+import { type Database, type SQL, sql } from "../store/database.ts";
 import { sessionEvents } from "../store/schema.ts";
 import { isoOf, microsColumn } from "../store/times.ts";
 

@@ -11,9 +11,8 @@
  * reads the session's heads under its lock. When the heads differ from those before the batches,
  * there are new rows, and these are deleted too. An erased session takes no import.
  */
-import { sql } from "drizzle-orm";
 import { ServiceError } from "../base/errors.ts";
-import type { Database } from "../store/database.ts";
+import { type Database, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { importedRows } from "../store/schema.ts";
 import { eraseBatch, ERASED_ROWS_MAX } from "./batch.ts";

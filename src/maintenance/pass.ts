@@ -11,8 +11,7 @@
  * order, so the event row that permits a deletion is deleted last. A pass after a crash, or a
  * parallel pass, finds the remaining rows.
  */
-import { sql } from "drizzle-orm";
-import type { Database } from "../store/database.ts";
+import { type Database, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { type Beginning, countRows, eraseBatch } from "./batch.ts";
 import {

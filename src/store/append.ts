@@ -1,6 +1,6 @@
 /**
  * Appends pushes to their sessions: many in one call, one transaction, one fsync. The rules are in
- * the function ledger_append (migrations/0006_stored_bytes.sql). It stores a whole batch, or names
+ * the function ledger_append (migrations/ledger.sql). It stores a whole batch, or names
  * the pushes that must be refused; then the other pushes are sent again. Each turn settles at least
  * one push. An ordinary batch, in which no push is refused, takes one turn.
  */

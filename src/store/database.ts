@@ -23,6 +23,9 @@ import {
   answerWithin,
 } from "./transaction.ts";
 
+/** For the statements of other rooms: only this room names the package. */
+export { sql, type SQL };
+
 export interface DatabaseOptions {
   /** postgres:// URL; read at start, because an embedded server has no port before. */
   readonly url: () => string;
@@ -45,8 +48,11 @@ export function inSchema(url: string, schema: string | undefined): string {
 export interface Database extends Unit {
   /** Runs a query of Drizzle's builder; rejects with a ServiceError or a defect. */
   query<T>(build: (drizzle: PostgresJsDatabase) => PromiseLike<T>): Promise<T>;
-  /** Runs one statement as a transaction of its own; rejects with a ServiceError or a defect. */
-  run(statement: SQL): Promise<readonly Fields[]>;
+  /**
+   * Runs one statement as a transaction of its own; rejects with a ServiceError or a defect.
+   * Without `prepare` PostgreSQL plans the statement for each call.
+   */
+  run(statement: SQL, how?: { readonly prepare: boolean }): Promise<readonly Fields[]>;
   /**
    * Like `run`, but rejects with the driver's own error, for callers that decide on a retry by it.
    */
@@ -101,10 +107,10 @@ export function createDatabase(options: DatabaseOptions): Database {
       }
     }
   }
-  async function attempt(statement: SQL): Promise<readonly Fields[]> {
+  async function attempt(statement: SQL, how = { prepare: true }): Promise<readonly Fields[]> {
     const { sql: text, params } = dialect.sqlToQuery(statement);
     const values = params.map(parameterOf);
-    return answered((pool) => pool.client.unsafe<Fields[]>(text, values, { prepare: true }));
+    return answered((pool) => pool.client.unsafe<Fields[]>(text, values, how));
   }
   return {
     attempt,
@@ -115,9 +121,9 @@ export function createDatabase(options: DatabaseOptions): Database {
         throw drizzleError(error);
       }
     },
-    async run(statement) {
+    async run(statement, how) {
       try {
-        return await attempt(statement);
+        return await attempt(statement, how);
       } catch (error) {
         throw storeError(error);
       }

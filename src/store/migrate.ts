@@ -1,20 +1,23 @@
 /**
  * Migrates the schema up, or one step down, or reports its state. Drizzle generates the migrations
- * and their journal; the steps down are hand-written files beside them. Each call is one
- * transaction that begins with an advisory lock (here, never in the write path). Of two instances
- * that start at once, one migrates; the other waits and finds nothing to do.
+ * and their journal; the steps down are hand-written files beside them. The functions are in one
+ * file, ledger.sql: a migration that changes them includes it again, by the line
+ * `-- include ledger.sql`. Each call is one transaction that begins with an advisory lock (here,
+ * never in the write path). Of two instances that start at once, one migrates; the other waits and
+ * finds nothing to do.
  *
  * This file applies them in place of Drizzle's migrator, and keeps the migrator's table. The
  * migrator uses the driver's transactions, which end the process when they lose their connection
  * (transaction.ts).
  *
- * A schema with an unknown migration is newer than the code. Then nothing is changed and the
- * service refuses to start, because it cannot know the rules of the newer version.
+ * A schema with an unknown migration is newer than the code, or was made by a development version
+ * before the first release. Then nothing is changed and the service refuses to start, because it
+ * cannot know the rules of the other version.
  */
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { getTableName, sql } from "drizzle-orm";
-import { readMigrationFiles } from "drizzle-orm/migrator";
 import postgres from "postgres";
 import { ServiceError } from "../base/errors.ts";
 import { storeError } from "./failure.ts";
@@ -32,6 +35,8 @@ const FOLDER = join(import.meta.dirname, "migrations");
 /** Any number, the same in every version: "sledger" read as a number. */
 const LOCK = 0x736c_6564;
 const CONNECT_TIMEOUT_S = 10;
+/** The line that Drizzle writes between two statements. */
+const BREAKPOINT = "--> statement-breakpoint";
 
 interface Migration {
   readonly tag: string;
@@ -88,8 +93,7 @@ export async function migrateDown(
     const tag = status.applied.at(-1);
     const migration = known().find((entry) => entry.tag === tag);
     if (migration === undefined) return status;
-    const statements = readFileSync(join(FOLDER, `${migration.tag}.down.sql`), "utf8");
-    await executeAll(transaction, statements.split("--> statement-breakpoint"));
+    await executeAll(transaction, textOf(`${migration.tag}.down.sql`).split(BREAKPOINT));
     await transaction.execute(
       sql`delete from ${sql.raw(table)} where created_at = ${migration.appliedAs}`,
     );
@@ -228,15 +232,25 @@ async function executeAll(transaction: Transaction, statements: readonly string[
 }
 
 function known(): readonly Migration[] {
-  const journal: { entries: { tag: string }[] } = JSON.parse(
+  const journal: { entries: { tag: string; when: number }[] } = JSON.parse(
     readFileSync(join(FOLDER, "meta", "_journal.json"), "utf8"),
   );
-  const files = readMigrationFiles({ migrationsFolder: FOLDER });
-  return files.map(({ folderMillis: appliedAs, hash, sql: statements }, index) => {
-    const tag = journal.entries[index]?.tag;
-    if (tag === undefined) throw new Error("a migration is not in the journal");
-    return { tag, appliedAs, hash, statements };
+  return journal.entries.map(({ tag, when }) => {
+    const text = textOf(`${tag}.sql`);
+    const statements = text.split(BREAKPOINT);
+    return {
+      tag,
+      appliedAs: when,
+      hash: createHash("sha256").update(text).digest("hex"),
+      statements,
+    };
   });
+}
+
+/** The text of a file, with its included files. */
+function textOf(file: string): string {
+  const text = readFileSync(join(FOLDER, file), "utf8");
+  return text.replaceAll(/^-- include (.+)$/gm, (_line, included: string) => textOf(included));
 }
 
 async function statusOf(transaction: Transaction, place: string): Promise<MigrationStatus> {
@@ -247,12 +261,23 @@ async function statusOf(transaction: Transaction, place: string): Promise<Migrat
       : await transaction.execute(sql`select created_at::text as at from ${sql.raw(place)}`);
   const applied = new Set(rows.map((row) => Number(row["at"])));
   const migrations = known();
+  refuseUnreleased(applied, migrations);
   const here = migrations.filter((migration) => applied.has(migration.appliedAs));
   return {
     applied: here.map((migration) => migration.tag),
     pending: migrations.filter((migration) => !applied.has(migration.appliedAs)).map((m) => m.tag),
     unknown: applied.size - here.length,
   };
+}
+
+/** Before the first release the migrations were joined into one; a schema of an earlier one stays. */
+function refuseUnreleased(applied: ReadonlySet<number>, [first]: readonly Migration[]): void {
+  if (first === undefined || [...applied].every((at) => at >= first.appliedAs)) return;
+  throw new ServiceError(
+    "failed_precondition",
+    "SCHEMA_OLDER",
+    "the database was made by a development version from before the first release, and cannot be upgraded. Use an empty database: delete the directory of DATA_DIR (.data), or name another database in DATABASE_URL, or another schema in DATABASE_SCHEMA. To keep its sessions, run the version that made it",
+  );
 }
 
 function refuseNewer(status: MigrationStatus): MigrationStatus {

@@ -6,7 +6,7 @@
  * with the session, so the schema runs on distributed engines too.
  *
  * The columns of `sessions` that a push changes have no index, and the table has a fillfactor of 70
- * (migration 0001), so the update stays in its page.
+ * (migrations/0000_ledger.sql), so the update stays in its page.
  */
 import { sql } from "drizzle-orm";
 import {

@@ -1,6 +1,6 @@
 /**
  * Opens push streams. The rules are in the function ledger_open_stream
- * (migrations/0002_push_streams.sql). An opened stream fences every earlier one, so a second
+ * (migrations/ledger.sql). An opened stream fences every earlier one, so a second
  * opening after an unknown outcome does no harm.
  */
 import { sql } from "drizzle-orm";

@@ -2,12 +2,11 @@
  * Defects that the harness has to find, as edits of the sources: small, plausible, and each against a
  * decision that a specification tells. test/unit/faults-defects.test.ts holds that the strings are there.
  */
-import { globSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { FaultKind } from "./plan.ts";
 
 export interface Edit {
-  /** Or a pattern: then the last file with the text, which is the one that counts of migrations. */
   readonly file: string;
   readonly find: string;
   readonly replace: string;
@@ -25,8 +24,7 @@ export interface Defect {
   readonly expected: RegExp;
 }
 
-/** Of the migrations those that go up. */
-const MIGRATIONS = "src/store/migrations/*_!(*.down).sql";
+const LEDGER = "src/store/migrations/ledger.sql";
 
 const KEPT_KEYS = `(SELECT array_agg(e.idempotency_key) FROM session_events e
           JOIN json_to_recordset(pushes) AS k(s text, key text) ON e.session_id = k.s AND e.idempotency_key = k.key)
@@ -40,12 +38,12 @@ export const DEFECTS: readonly Defect[] = [
     edits: [
       {
         file: "src/store/database.ts",
-        find: "return answered((pool) => pool.client.unsafe<Fields[]>(text, values, { prepare: true }));",
+        find: "return answered((pool) => pool.client.unsafe<Fields[]>(text, values, how));",
         replace: `return answered(
       (pool) =>
         new Promise<readonly Fields[]>((resolve, reject) => {
           pool.client
-            .begin(async (own) => resolve(await own.unsafe<Fields[]>(text, values, { prepare: true })))
+            .begin(async (own) => resolve(await own.unsafe<Fields[]>(text, values, how)))
             .catch(reject);
         }),
     );`,
@@ -103,32 +101,32 @@ export const DEFECTS: readonly Defect[] = [
     what: "the statement that locks the session also looks for the key, with the snapshot from before it waited",
     edits: [
       {
-        file: MIGRATIONS,
+        file: LEDGER,
         find: "  held text[];",
         replace: "  early text[];\n  held text[];",
         times: 1,
       },
       {
-        file: MIGRATIONS,
+        file: LEDGER,
         find: "SELECT array_agg(s.id), json_agg(json_build_array(s.id,",
         replace: `SELECT ${KEPT_KEYS}, array_agg(s.id), json_agg(json_build_array(s.id,`,
         times: 2,
       },
-      { file: MIGRATIONS, find: "INTO held, bases", replace: "INTO early, held, bases", times: 2 },
+      { file: LEDGER, find: "INTO held, bases", replace: "INTO early, held, bases", times: 2 },
       {
-        file: MIGRATIONS,
+        file: LEDGER,
         find: "e.idempotency_key = p.key LIMIT 1)",
         replace: "e.idempotency_key = p.key AND e.idempotency_key = ANY (early) LIMIT 1)",
         times: 1,
       },
       {
-        file: MIGRATIONS,
+        file: LEDGER,
         find: "m.idempotency_key = p.key LIMIT 1)",
         replace: "m.idempotency_key = p.key AND m.idempotency_key = ANY (early) LIMIT 1)",
         times: 1,
       },
       {
-        file: MIGRATIONS,
+        file: LEDGER,
         find: "JOIN sessions s ON s.id = r.s;",
         replace: "JOIN sessions s ON s.id = r.s ON CONFLICT DO NOTHING;",
         times: 2,
@@ -219,16 +217,10 @@ export const DEFECTS: readonly Defect[] = [
 
 /** Where the edit is to be made; throws where the sources no longer hold what it looks for. */
 export function placeOf(edit: Edit, root: string): string {
-  const files = globSync(edit.file, { cwd: root }).toSorted();
-  const file = files.findLast((one) => timesIn(readFileSync(join(root, one), "utf8"), edit) > 0);
-  if (file === undefined) throw new Error(`no ${edit.file} holds ${JSON.stringify(edit.find)}`);
-  const times = timesIn(readFileSync(join(root, file), "utf8"), edit);
+  const file = join(root, edit.file);
+  const times = readFileSync(file, "utf8").split(edit.find).length - 1;
   if (times !== edit.times) {
     throw new Error(`${file} holds ${JSON.stringify(edit.find)} ${times} times, not ${edit.times}`);
   }
-  return join(root, file);
-}
-
-function timesIn(text: string, { find }: Edit): number {
-  return text.split(find).length - 1;
+  return file;
 }

@@ -185,7 +185,7 @@ describe("append", () => {
     // the index of all sessions, to join them by hash.
     const client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
     const pushTo = (id: string) => async (on: postgres.TransactionSql) => {
-      const session = [{ s: id, m: "0", e: "0", w: false }];
+      const session = [{ s: id, m: "0", e: "0", n: 0, b: 0, q: 0, w: false }];
       const judged = [{ u: 0, s: id, t: "e", key: "k", dg: "\\x01", ep: "1" }];
       return on`select ledger_append(array[${id}], true, false, ${JSON.stringify(judged)}::text::json, null, null,
         ${JSON.stringify(session)}::text::json)`;

@@ -1,19 +1,14 @@
-import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import { migrateDown, migrateUp } from "../../src/store/migrate.ts";
 import type { Outcome, Push } from "../../src/store/push.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { heldBy } from "../support/held-by.ts";
 
 let ledger: TestLedger;
-let client: postgres.Sql;
 beforeAll(async () => {
   ledger = await createLedger();
-  client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
 });
 afterAll(async () => {
-  await client.end();
   await ledger[Symbol.asyncDispose]();
 });
 
@@ -113,79 +108,4 @@ describe("what a session may hold", () => {
     await append(ledger.database, [newPush("told-a"), newPush("told-b")], { ...OPTIONS, onMost });
     expect(told).toEqual([{ rows: 1, bytes: 500 }]);
   });
-});
-
-test("an instance of the version before, which counts nothing, is counted for and has no limit", async () => {
-  const pushOld = (id: string, n: number) => {
-    const row = {
-      s: id,
-      p: `${n}`,
-      id: newRow().id,
-      ty: "RAW",
-      pl: "é𝄞",
-      ca: "2026-01-01T00:00:00Z",
-    };
-    const event = { ...row, n: 1, w: false, cf: true };
-    const use = { s: id, m: "1", e: "1", w: false };
-    return client`select ledger_append(array[${id}], true, false, null,
-      ${JSON.stringify([row])}::text::json, ${JSON.stringify([{ ...event, id: newRow().id }])}::text::json,
-      ${JSON.stringify([use])}::text::json)`;
-  };
-  for (let n = 0; n < 4; n += 1) await pushOld("old", 0);
-  const held = { rows: 8, bytes: 8 * 6 };
-  expect(await heldBy(ledger, "old")).toEqual({ kept: held, found: held });
-  expect(await run([newPush("old")])).toBe("full");
-});
-
-test("an instance of the version before, which counts payloads alone, is counted for", async () => {
-  const id = "old-bytes";
-  const opens = newRow({ payload: "{}", mark: { kind: "open", runId: "r".repeat(10) } });
-  expect(await run([newPush(id, { rows: [opens] })])).toBe("stored");
-  const row = (more: object) =>
-    JSON.stringify([
-      {
-        s: id,
-        p: "0",
-        id: newRow().id,
-        ty: "user",
-        pl: "four",
-        ca: "2026-01-01T00:00:00Z",
-        ...more,
-      },
-    ]);
-  const use = { s: id, m: "1", e: "1", n: 2, b: 8, w: false, rx: 3, bx: 1_000, rr: 1, br: 992 };
-  await client`select ledger_append(array[${id}], true, false, null,
-    ${row({ snd: "é" })}::text::json, ${row({ n: 1, w: false, cf: true, fr: "\\x0102" })}::text::json,
-    ${JSON.stringify([use])}::text::json)`;
-  const held = { rows: 3, bytes: 12 + 4 + 2 + 4 + 10 + 2 };
-  expect(await heldBy(ledger, id)).toEqual({ kept: held, found: held });
-});
-
-test("what was pushed between a step down and the next step up is counted", async () => {
-  await run([newPush("before"), newPush("unused", { rows: [] })]);
-  await migrateDown(ledger.url, { force: true });
-  const use = (id: string) => [{ s: id, m: "1", e: "0", w: false }];
-  for (const id of ["before", "between"]) {
-    const row = {
-      s: id,
-      p: "0",
-      id: newRow().id,
-      ty: "user",
-      pl: "four",
-      ca: "2026-01-01T00:00:00Z",
-    };
-    await client`select ledger_append(array[${id}], true, false, null,
-      ${JSON.stringify([row])}::text::json, null, ${JSON.stringify(use(id))}::text::json)`;
-  }
-  await migrateUp(ledger.url);
-  for (const [id, rows, bytes] of [
-    ["before", 2, newRow().payload.length + 4],
-    ["between", 1, 4],
-    ["unused", 0, 0],
-  ] as const) {
-    expect([id, await heldBy(ledger, id)]).toEqual([
-      id,
-      { kept: { rows, bytes }, found: { rows, bytes } },
-    ]);
-  }
 });

@@ -287,7 +287,9 @@ describe("plans", () => {
 
   test("a range changes its session in one update that stays in its page", async () => {
     const stream = await open("hot");
-    const used = JSON.stringify([{ s: "hot", m: "0", e: "0", cs: "2", rf: 2, w: false }]);
+    const used = JSON.stringify([
+      { s: "hot", m: "0", e: "0", n: 0, b: 0, q: 0, cs: "2", rf: 2, w: false },
+    ]);
     const judged = {
       u: 0,
       s: "hot",

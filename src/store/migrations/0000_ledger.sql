@@ -1,3 +1,19 @@
+CREATE TABLE "imported_rows" (
+	"session_id" text NOT NULL,
+	"stream" text NOT NULL,
+	"old_seq" bigint NOT NULL,
+	"new_seq" bigint NOT NULL,
+	CONSTRAINT "imported_rows_session_id_stream_old_seq_pk" PRIMARY KEY("session_id","stream","old_seq")
+);
+--> statement-breakpoint
+CREATE TABLE "imports" (
+	"source" text NOT NULL,
+	"stream" text NOT NULL,
+	"last_old_seq" bigint NOT NULL,
+	"updated_at" timestamp(6) with time zone NOT NULL,
+	CONSTRAINT "imports_source_stream_pk" PRIMARY KEY("source","stream")
+);
+--> statement-breakpoint
 CREATE TABLE "session_events" (
 	"session_id" text NOT NULL,
 	"seq" bigint NOT NULL,
@@ -57,9 +73,22 @@ CREATE TABLE "sessions" (
 	"producer_client_seq" bigint DEFAULT 0 NOT NULL,
 	"producer_refused" bigint DEFAULT 0 NOT NULL,
 	"open_run_id" text,
-	"last_activity_at" timestamp(6) with time zone
+	"last_activity_at" timestamp(6) with time zone,
+	"row_count" bigint DEFAULT 0 NOT NULL,
+	"payload_bytes" bigint DEFAULT 0 NOT NULL,
+	"erased_at" timestamp(6) with time zone
+);
+--> statement-breakpoint
+CREATE TABLE "token_keys" (
+	"id" text PRIMARY KEY NOT NULL,
+	"private_jwk" text NOT NULL,
+	"created_at" timestamp(6) with time zone NOT NULL
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX "session_events_key" ON "session_events" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE UNIQUE INDEX "session_messages_key" ON "session_messages" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
-CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;
+CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;--> statement-breakpoint
+CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
+-- Room in each page for the next version of its rows: each push updates its session's row.
+ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint
+-- include ledger.sql

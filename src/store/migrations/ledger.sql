@@ -1,21 +1,50 @@
--- What a session holds in bytes is what is stored of its rows: payloads, senders, run ids and fragment
--- indexes (0004 counted payloads alone). What 0001, 0002 and 0004 say of ledger_append holds, and more of
--- its JSON has a meaning:
+-- The two functions that write. A migration includes this file (store/migrate.ts).
 --
---   used      b is all those bytes, without the run ids of rows that are in the run which is open when
---             the batch begins; q is the number of those rows
---   full      a fourth number: the bytes of the id of the open run
+-- ledger_append appends a batch of pushes: one round trip, one transaction, one fsync. It stores all of
+-- the batch or nothing. If one push must be refused, the answer names it with the reason, nothing is
+-- written, and the caller sends the rest again. So the caller can place every row relative to its
+-- session's counters before the call, and only stored rows get numbers.
 --
--- An instance of the version before sends no q, and its rows are counted here. While it also erases, the
--- counts of those sessions stay too high, by what it does not know of.
-CREATE OR REPLACE FUNCTION ledger_append(
+--   lock the sessions ──► judge keys, epochs, ranges ──► room? ──► insert, count ──► {"bases": …, "most": …}
+--      │                         │                         └─ no ──────────────────► {"full": …}
+--      │                         └─ a push is refused ─────────────────────────────► {"pushes": …, "ranges": …}
+--      └─ held, missing or deleted ────────────────────────────────────────────────► {"sessions": …}
+--
+-- Lock and look-up are different statements on purpose. One statement that locks and looks for a key
+-- has the snapshot from before it waited for the lock: it would store both of two attempts with one key.
+-- A VOLATILE function takes a new snapshot for each statement (READ COMMITTED).
+--
+-- Without lock_wait only free sessions are locked, and the others are refused as busy, so a session that
+-- another transaction holds never delays the others. The caller then sends that session alone, with
+-- lock_wait, for at most lock_timeout. Only new sessions are waited for, in the order of their ids, so no
+-- two batches can wait for each other.
+--
+-- A range of a push stream is judged under the lock, like a key: the session's row has the newest stream
+-- and the last committed client number. row_count and payload_bytes are the rows of the session in both
+-- tables and their stored bytes (payloads, senders, run ids, fragment indexes). Every deletion subtracts
+-- its rows in the same transaction, under the same lock.
+--
+--   pushes    those with a key, an epoch or a range: u number, s session; t 'm' or 'e', key, dg digest,
+--             ep epoch; of ranges ep, st stream, f first and l last client number, id of the first row
+--   messages, events
+--             rows: s session, p place (0, 1, 2 … after the session's counter), id, ty, pl, key, dg,
+--             act, ca and, of events, co, n event_count, fr, cf, w run known, rid that run (otherwise
+--             the run that is open when the batch begins); of messages, snd, st
+--   used      one for each session: s, m and e numbers taken, ep highest epoch, cs last client number,
+--             rf count of refused numbers, w run changes, rid to this one; n rows and b stored bytes,
+--             without the run ids of q rows in the run that is open when the batch begins. A unary push
+--             that raises the epoch begins the client numbers again: it comes after the ranges of its
+--             batch. The first one also has rx and bx, the limits of a session (absent: none), and rr
+--             and br, the amounts up to which a session has room for the largest part of the batch
+--   full      session, its rows, its bytes, and the bytes of the id of its open run
+CREATE FUNCTION ledger_append(
   session_ids text[], create_missing boolean, lock_wait boolean,
   pushes json, messages json, events json, used json)
 RETURNS json
 LANGUAGE plpgsql VOLATILE
--- A plan made while the tables were empty must not scan them when they are large, as a hash or merge
--- join of all sessions and a bitmap of all rows of one do; and planning these statements anew costs
--- more than running them.
+-- A plan made while the tables were empty must not scan them when they are large; hash joins, merge
+-- joins and bitmaps read all sessions, or all rows of one. Planning these statements on each call would
+-- cost more than running them.
 SET enable_seqscan = off
 SET enable_hashjoin = off
 SET enable_mergejoin = off
@@ -53,7 +82,7 @@ BEGIN
     SELECT array_agg(wanted.id ORDER BY wanted.id) INTO missing FROM unnest(session_ids) AS wanted(id)
     WHERE NOT EXISTS (SELECT FROM sessions s WHERE s.id = wanted.id);
     EXIT WHEN missing IS NULL;
-    recorded := clock_timestamp(); -- One time for both columns: the clock goes on between two calls.
+    recorded := clock_timestamp(); -- One time for both columns: the clock advances between two calls.
     INSERT INTO sessions (id, created_at, updated_at)
     SELECT wanted.id, recorded, recorded FROM unnest(missing) AS wanted(id)
     ON CONFLICT DO NOTHING;
@@ -71,8 +100,8 @@ BEGIN
   END IF;
 
   IF pushes IS NOT NULL THEN
-    -- The key comes before the epoch: fencing is for new rows. LIMIT keeps each look-up a walk down
-    -- the index, whatever the planner believes of the table.
+    -- The key comes before the epoch: fencing is for new rows. With LIMIT each look-up is a walk down
+    -- the index, for any statistics of the table.
     SELECT json_agg(json_build_array(p.u, CASE
       WHEN kept.seq IS NULL THEN 'stale_epoch' WHEN kept.key_digest = p.dg THEN 'deduplicated' ELSE 'key_reused' END,
       kept.seq::text)) FILTER (WHERE kept.seq IS NOT NULL OR (p.st IS NULL AND p.ep < s.producer_epoch)),
@@ -90,9 +119,10 @@ BEGIN
     ) kept ON true;
 
     IF has_ranges THEN
-      -- Of an epoch below the session's or of a stream that is not its newest nothing is said but that;
-      -- else a range follows on what is committed or on the range before it, or is committed itself.
-      -- Its first row is then among the newest of the session, hence the way from the head backwards.
+      -- A range of an old epoch, or of a stream that is not the newest, gets that verdict alone. Any
+      -- other range continues the committed numbers or the range before it, or is committed already.
+      -- The first row of a committed range is among the newest rows of the session, so the look-up
+      -- walks backwards from the head.
       SELECT json_agg(json_build_array(r.u, r.verdict, kept.seq::text))
       INTO refused_ranges
       FROM (
@@ -126,9 +156,9 @@ BEGIN
     END IF;
   END IF;
 
-  -- What a batch adds has room beside what each session holds, or nothing of it is stored: which of its
-  -- pushes have room the caller finds out. Nearly always no session is anywhere near its limit, so that
-  -- one comparison of the fullest with the largest part answers for all.
+  -- If a session has no room for its part of the batch, nothing of the batch is stored, and the caller
+  -- finds the pushes that have room. Nearly always every session is far below its limits, and one
+  -- comparison, of the fullest session with the largest part, answers for all.
   IF most_rows > (first_use->>'rr')::bigint OR most_bytes > (first_use->>'br')::bigint THEN
     SELECT json_agg(json_build_array(r.s, s.row_count, s.payload_bytes, open_run.bytes))
     INTO refused
@@ -136,7 +166,7 @@ BEGIN
     JOIN sessions s ON s.id = r.s
     CROSS JOIN LATERAL (SELECT COALESCE(octet_length(s.open_run_id), 0) AS bytes) open_run
     WHERE r.n > 0 AND (s.row_count + r.n > (first_use->>'rx')::bigint
-      OR s.payload_bytes + r.b + COALESCE(r.q, 0) * open_run.bytes > (first_use->>'bx')::bigint);
+      OR s.payload_bytes + r.b + r.q * open_run.bytes > (first_use->>'bx')::bigint);
     IF refused IS NOT NULL THEN
       RETURN json_build_object('full', refused);
     END IF;
@@ -161,22 +191,6 @@ BEGIN
     JOIN sessions s ON s.id = r.s;
   END IF;
 
-  IF first_use->>'q' IS NULL THEN
-    UPDATE sessions SET
-      row_count = sessions.row_count + CASE WHEN first_use->>'n' IS NULL THEN r.n ELSE 0 END,
-      payload_bytes = sessions.payload_bytes + r.b
-    FROM (
-      SELECT c.s, count(*) AS n, sum(octet_length(c.pl) + COALESCE(octet_length(c.beside), 0)
-        + COALESCE(octet_length(CASE WHEN c.w THEN c.rid ELSE s.open_run_id END), 0)) AS b
-      FROM (
-        SELECT m.s, m.pl, convert_to(m.snd, 'UTF8') AS beside, true AS w, NULL AS rid
-          FROM json_to_recordset(messages) AS m(s text, pl text, snd text)
-        UNION ALL SELECT * FROM json_to_recordset(events) AS e(s text, pl text, fr bytea, w boolean, rid text)
-      ) c JOIN sessions s ON s.id = c.s GROUP BY c.s
-    ) r
-    WHERE sessions.id = r.s;
-  END IF;
-
   UPDATE sessions SET
     message_seq = sessions.message_seq + r.m,
     event_seq = sessions.event_seq + r.e,
@@ -186,9 +200,8 @@ BEGIN
     producer_refused = CASE WHEN r.ep > sessions.producer_epoch THEN 0
       ELSE sessions.producer_refused + COALESCE(r.rf, 0) END,
     open_run_id = CASE WHEN r.w THEN r.rid ELSE sessions.open_run_id END,
-    row_count = sessions.row_count + COALESCE(r.n, 0),
-    payload_bytes = sessions.payload_bytes
-      + COALESCE(r.b + r.q * COALESCE(octet_length(sessions.open_run_id), 0), 0),
+    row_count = sessions.row_count + r.n,
+    payload_bytes = sessions.payload_bytes + r.b + r.q * COALESCE(octet_length(sessions.open_run_id), 0),
     last_activity_at = recorded
   FROM json_to_recordset(used) AS r(s text, m bigint, e bigint, ep bigint, cs bigint, rf bigint, w boolean, rid text,
     n bigint, b bigint, q bigint)
@@ -198,16 +211,59 @@ BEGIN
 END
 $$;
 --> statement-breakpoint
--- Counted again under a lock that lets no push in: one that holds its session and waits for the table,
--- while this waits for the session, would be a deadlock. On a large database it takes its time, and
--- pushes wait until it is done.
-LOCK TABLE sessions IN EXCLUSIVE MODE;
---> statement-breakpoint
-UPDATE sessions SET payload_bytes = held.bytes FROM (
-  SELECT session_id, sum(bytes) AS bytes FROM (
-    SELECT session_id, octet_length(payload) + COALESCE(octet_length(sender), 0) AS bytes FROM session_messages
-    UNION ALL
-    SELECT session_id, octet_length(payload) + COALESCE(octet_length(run_id), 0) + COALESCE(octet_length(fragments), 0)
-    FROM session_events
-  ) AS kept GROUP BY session_id
-) AS held WHERE sessions.id = held.session_id AND sessions.payload_bytes <> held.bytes;
+-- Makes a new stream the newest of its session, so every push in progress of an older stream is refused.
+-- It is a transaction of its own that locks, then judges and writes with a new snapshot, as ledger_append
+-- does. Epoch 0 stands for the highest epoch plus 1. Without lock_wait a held session is `busy`.
+CREATE FUNCTION ledger_open_stream(
+  wanted_id text, wanted_epoch bigint, create_missing boolean, lock_wait boolean)
+RETURNS json
+LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan
+SET jit = off
+AS $$
+DECLARE
+  highest bigint;
+  taken bigint;
+  is_deleted boolean; -- Null until the session is locked.
+  created timestamptz;
+  opened json;
+BEGIN
+  FOR attempt IN 1..2 LOOP
+    IF lock_wait THEN
+      SELECT s.producer_epoch, s.deleted_at IS NOT NULL INTO highest, is_deleted
+      FROM sessions s WHERE s.id = wanted_id FOR NO KEY UPDATE;
+    ELSE
+      SELECT s.producer_epoch, s.deleted_at IS NOT NULL INTO highest, is_deleted
+      FROM sessions s WHERE s.id = wanted_id FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
+    EXIT WHEN is_deleted IS NOT NULL OR NOT create_missing OR attempt = 2
+      OR EXISTS (SELECT FROM sessions s WHERE s.id = wanted_id);
+    created := clock_timestamp();
+    INSERT INTO sessions (id, created_at, updated_at) VALUES (wanted_id, created, created)
+    ON CONFLICT DO NOTHING;
+  END LOOP;
+
+  IF is_deleted IS NULL THEN
+    RETURN json_build_object('kind', CASE
+      WHEN EXISTS (SELECT FROM sessions s WHERE s.id = wanted_id) THEN 'busy' ELSE 'not_found' END);
+  END IF;
+  IF is_deleted THEN
+    RETURN json_build_object('kind', 'deleted');
+  END IF;
+  IF (wanted_epoch <> 0 AND wanted_epoch < highest) OR (wanted_epoch = 0 AND highest = 9223372036854775807) THEN
+    RETURN json_build_object('kind', 'stale_epoch', 'highest', highest::text);
+  END IF;
+
+  taken := CASE WHEN wanted_epoch = 0 THEN COALESCE(highest, 0) + 1 ELSE wanted_epoch END;
+  UPDATE sessions SET
+    producer_epoch = taken,
+    producer_stream = producer_stream + 1,
+    producer_client_seq = CASE WHEN taken = highest THEN producer_client_seq ELSE 0 END,
+    producer_refused = CASE WHEN taken = highest THEN producer_refused ELSE 0 END
+  WHERE id = wanted_id
+  RETURNING json_build_object('kind', 'opened', 'epoch', producer_epoch::text, 'stream', producer_stream::text,
+    'client_seq', producer_client_seq::text, 'refused', producer_refused::text) INTO opened;
+  RETURN opened;
+END
+$$;

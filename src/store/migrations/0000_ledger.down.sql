@@ -1,0 +1,15 @@
+DROP FUNCTION ledger_append(text[], boolean, boolean, json, json, json, json);
+--> statement-breakpoint
+DROP FUNCTION ledger_open_stream(text, bigint, boolean, boolean);
+--> statement-breakpoint
+DROP TABLE "imported_rows";
+--> statement-breakpoint
+DROP TABLE "imports";
+--> statement-breakpoint
+DROP TABLE "session_events";
+--> statement-breakpoint
+DROP TABLE "session_messages";
+--> statement-breakpoint
+DROP TABLE "sessions";
+--> statement-breakpoint
+DROP TABLE "token_keys";

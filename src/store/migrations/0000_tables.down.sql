@@ -1,5 +1,0 @@
-DROP TABLE "session_events";
---> statement-breakpoint
-DROP TABLE "session_messages";
---> statement-breakpoint
-DROP TABLE "sessions";
