@@ -42,6 +42,9 @@ describe.each(["README.md", ...records])("%s", (name) => {
 
   test.skipIf(name === "README.md")("it has what a record has", () => {
     expect(page).toMatch(new RegExp(`^# ${name.slice(0, 3)} `));
-    for (const part of ["Context", "Decision", "Evidence"]) expect(page).toContain(`**${part}.**`);
+    for (const part of ["Context", "Decision", "Consequences"]) {
+      expect(page).toContain(`**${part}.**`);
+    }
+    expect(page.split(/\s+/).length).toBeLessThan(300);
   });
 });
