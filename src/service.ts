@@ -25,7 +25,6 @@ import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
 import { createRunsHandlers } from "./api/runs.ts";
 import { createSessionHandlers } from "./api/sessions.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
-import { createTranscriptHandlers } from "./conversation/transcript-reads.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./conversation/transcripts.ts";
 import { createWatchHandlers } from "./api/watch.ts";
 import { createOpsServer, type OpsServer } from "./http/ops.ts";
@@ -333,7 +332,10 @@ function createHttp(
   const runsReader = { ...reader, ...createRunsReader(database) };
   const reads = authorisedReads(doors, {
     runs: createRunsHandlers({ reader: runsReader, clock: parts.clock }, config),
-    transcripts: createTranscriptHandlers(transcripts),
+    transcripts: {
+      readTranscript: ({ sessionId, upToSeq }, { signal }) =>
+        transcripts.read(sessionId, { upToSeq, signal }),
+    },
     exports: createExportHandlers(reader, parts.metrics.limitUse),
     join,
   });

@@ -1,3 +1,5 @@
+import type { Violation } from "../base/errors.ts";
+
 /**
  * Every event type of the AG-UI protocol, once. Three generations are in use (0.0.57 and 0.0.58
  * with 33 types, 0.0.59 with 36, 1.0.0 with 31). A type has the same meaning in every generation
@@ -221,4 +223,19 @@ export function isCompressible(type: string): boolean {
 /** Object.entries loses the key types; this check restores them. */
 function isKeyOf<T extends object>(record: T, key: string): key is KeyOfEach<T> & string {
   return Object.hasOwn(record, key);
+}
+
+/** The limit of events that one row stands for. */
+export const EVENT_COUNT_MAX = 1_000_000;
+
+export function checkEventCount(eventType: string, eventCount: number): Violation | undefined {
+  if (eventCount < 0 || eventCount > EVENT_COUNT_MAX)
+    return refused(`event_count must be from 0 to ${EVENT_COUNT_MAX}, but is ${eventCount}`);
+  if (eventCount > 1 && !isCompressible(eventType))
+    return refused(`event_count must be 1, or left out: only fragments of a text are counted`);
+  return undefined;
+}
+
+function refused(description: string): Violation {
+  return { field: "event_count", description };
 }

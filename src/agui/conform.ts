@@ -1,9 +1,11 @@
 import type { Violation } from "../base/errors.ts";
-import { CATALOGUE, lookup, type CatalogueEntry } from "./catalogue.ts";
+import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "./catalogue.ts";
+import { isObject, type JsonObject } from "./json.ts";
 import { normalise, type Normalised } from "./normalise.ts";
 import type { Payload } from "./payload.ts";
-import { validate, validateExactly } from "./validate.ts";
-import { printedWord } from "./violations.ts";
+import { CURRENT, EARLIER } from "./schemas.ts";
+import { fieldsAtFault, printedWord, violationsOf } from "./violations.ts";
+import type { z } from "zod";
 
 /** The treatment of an event that no version of the protocol accepts. */
 export type ValidationMode =
@@ -31,7 +33,7 @@ export interface AcceptedEvent {
   readonly renamed?: string | undefined;
 }
 
-export type Conformed =
+type Conformed =
   | ({ readonly ok: true } & AcceptedEvent)
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
@@ -100,4 +102,98 @@ const TYPES = `the types are ${[
 
 function refused(field: string, description: string): Normalised {
   return { ok: false, violations: [{ field, description }] };
+}
+
+/**
+ * The reasons why every version of the protocol refuses the event; empty when one version accepts
+ * it.
+ */
+export function validate(type: EventType, value: JsonObject): readonly Violation[] {
+  const [current, earlier] = [CURRENT.get(type), EARLIER.get(type)];
+  const now = current && issuesOf(current, value);
+  if (now?.length === 0) return [];
+  const before = earlier && issuesOf(earlier, value);
+  if (before === undefined || before.length === 0) return [];
+  // Faults that only 1.0.0 reports are left out when there are faults in every version.
+  const violations = violationsOf(now ?? before, value);
+  const everywhere = fieldsAtFault(before);
+  const common = violations.filter(({ field }) => everywhere.has(field));
+  if (common.length > 0) return common;
+  // For a long list the two checks may have stopped in different parts; then the earlier versions,
+  // which accept more, decide.
+  return isTakenInParts(value) ? violationsOf(before, value) : violations;
+}
+
+/** The reasons why 1.0.0 refuses the event. */
+function validateExactly(type: EventType, value: JsonObject): readonly Violation[] {
+  const current = CURRENT.get(type);
+  if (current !== undefined) return violationsOf(issuesOf(current, value), value);
+  return [{ field: "event_type", description: `event_type ${type} is not in AG-UI 1.0` }];
+}
+
+/**
+ * Finds the faults of an event by its schema, without a full check of a hopeless list. zod makes an
+ * issue for every wrong element before it returns: a megabyte of `{}` as messages gives 350,000
+ * issues, and blocks all other work for a second. So a long list is checked in parts, and the first
+ * part with an issue is the last.
+ */
+
+type Issue = z.core.$ZodIssue;
+
+/** Elements of a list that are checked in one part. */
+const PART = 1_000;
+
+/** zod's own messages are never shown, and to compose one takes longer than to find the issue. */
+const UNWORDED = { error: () => "Invalid input" };
+
+/** None: the schema accepts the event. */
+function issuesOf(schema: z.ZodObject, value: JsonObject): readonly Issue[] {
+  const long = longList(value);
+  if (long === undefined) return schema.safeParse(value, UNWORDED).error?.issues ?? [];
+  const { path, list } = long;
+  for (let start = 0; start < list.length; start += PART) {
+    const part = withList(value, path, list.slice(start, start + PART));
+    const { error } = schema.safeParse(part, UNWORDED);
+    if (error !== undefined) return error.issues.map((issue) => moved(issue, path, start));
+  }
+  return [];
+}
+
+function isTakenInParts(value: JsonObject): boolean {
+  return longList(value) !== undefined;
+}
+
+type ListPath = readonly [string] | readonly [string, string];
+
+interface LongList {
+  readonly path: ListPath;
+  readonly list: readonly unknown[];
+}
+
+/** The longest list of the event, or of an object in it, such as the messages of a run's input. */
+function longList(value: JsonObject): LongList | undefined {
+  let found: LongList | undefined;
+  const see = (path: ListPath, list: unknown): void => {
+    if (Array.isArray(list) && list.length > (found?.list.length ?? PART)) found = { path, list };
+  };
+  for (const key of Object.keys(value)) {
+    const field = value[key];
+    see([key], field);
+    if (!isObject(field)) continue;
+    for (const inner of Object.keys(field)) see([key, inner], field[inner]);
+  }
+  return found;
+}
+
+function withList(value: JsonObject, [key, inner]: ListPath, list: readonly unknown[]): JsonObject {
+  const field = value[key];
+  return { ...value, [key]: inner === undefined ? list : { ...Object(field), [inner]: list } };
+}
+
+/** An issue of a part, with its index in the whole list. */
+function moved(issue: Issue, list: ListPath, by: number): Issue {
+  const at = issue.path[list.length];
+  const isInside = list.every((key, depth) => issue.path[depth] === key);
+  if (!isInside || typeof at !== "number") return issue;
+  return { ...issue, path: issue.path.with(list.length, at + by) };
 }

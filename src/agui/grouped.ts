@@ -11,12 +11,11 @@
  * timestamp.
  */
 import type { Violation } from "../base/errors.ts";
-import { applyEdits, dropEdits } from "./edits.ts";
-import { EVENT_COUNT_MAX } from "./event-count.ts";
+import { applyEdits, dropEdits, memberSpans, type Member } from "./spans.ts";
+import { EVENT_COUNT_MAX } from "./catalogue.ts";
 import { snakeName } from "./fields.ts";
 import { isObject, parseObject, type JsonObject } from "./json.ts";
 import { readPayload, type Payload } from "./payload.ts";
-import { memberSpans, type Member } from "./spans.ts";
 
 export interface Part {
   readonly eventType: string;
@@ -35,7 +34,7 @@ export interface Group {
   readonly eventCount: number;
 }
 
-export type SplitGroup =
+type SplitGroup =
   | { readonly ok: true; readonly group: Group }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 

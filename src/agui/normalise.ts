@@ -21,11 +21,17 @@
  */
 import type { Violation } from "../base/errors.ts";
 import type { EventType } from "./catalogue.ts";
-import { applyEdits, dropEdits, type Edit } from "./edits.ts";
+import {
+  applyEdits,
+  dropEdits,
+  type Edit,
+  elementSpans,
+  memberSpans,
+  type Member,
+} from "./spans.ts";
 import { fieldsOfType, type Fields, type Inner } from "./fields.ts";
 import { isObject, parseObject, type JsonObject } from "./json.ts";
 import type { Payload } from "./payload.ts";
-import { elementSpans, memberSpans, type Member } from "./spans.ts";
 import { VIOLATIONS_MAX, pathName } from "./violations.ts";
 
 export type Normalised =

@@ -14,7 +14,7 @@ export interface Payload {
   readonly value: JsonObject;
 }
 
-export type ReadPayload =
+type ReadPayload =
   | { readonly ok: true; readonly payload: Payload }
   | { readonly ok: false; readonly violation: Violation };
 

@@ -1,16 +1,15 @@
 import type { Violation } from "../base/errors.ts";
 import { RUN_ID_BYTES_MAX } from "../base/ids.ts";
-import type { CatalogueEntry } from "./catalogue.ts";
+import { type CatalogueEntry, checkEventCount } from "./catalogue.ts";
 import { conform, type AcceptedEvent, type ValidationMode } from "./conform.ts";
-import { checkEventCount } from "./event-count.ts";
 import { inEndEvent, splitGroup, type Group, type Part } from "./grouped.ts";
 import { readPayload, type Payload } from "./payload.ts";
-import { placeOf, type EventPlace } from "./place.ts";
+import { placeOf, type EventPlace } from "./constructs.ts";
 
 export type { ValidationMode } from "./conform.ts";
 
 /** The effect of a row on the session's open run. */
-export type RunMark =
+type RunMark =
   /** The id for every row of the run: text that PostgreSQL can hold. */
   { readonly kind: "open"; readonly runId: string } | { readonly kind: "close" };
 
@@ -58,7 +57,7 @@ export function eventRows(push: EventPush, options: RowsOptions): EventRows {
 }
 
 /** One event as an agent emits it. */
-export interface RawEvent {
+interface RawEvent {
   /** Empty: the payload has the type. */
   readonly eventType: string;
   readonly payload: string;

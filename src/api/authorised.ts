@@ -23,7 +23,7 @@ import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { RunsHandlers } from "./runs.ts";
 import { checkSessionId } from "../contract/session-id.ts";
-import type { TranscriptHandlers } from "../conversation/transcript-reads.ts";
+import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 
 type Methods = Handlers<typeof SessionService>;
 

@@ -3,8 +3,7 @@
  * people read the logs of crashed runners.
  */
 import type { EventRow as AguiRow } from "../agui/rows.ts";
-import { SEQUENCE_RULES } from "../agui/sequence.ts";
-import { createSequences, SEQUENCES_LIMITS } from "../agui/sequences.ts";
+import { SEQUENCE_RULES, createSequences, SEQUENCES_LIMITS } from "../agui/sequence.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { StoredRow } from "../store/rows.ts";
 

@@ -1,4 +1,4 @@
-import { EVENT_COUNT_MAX } from "../agui/event-count.ts";
+import { EVENT_COUNT_MAX } from "../agui/catalogue.ts";
 
 /** The limits that close a group of fragments although the next event could join it. */
 export interface CompressorLimits {

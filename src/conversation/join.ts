@@ -17,7 +17,7 @@
  * (replay.ts).
  */
 import type { CanonicalRun } from "./canonical/canonical.ts";
-import type { PlacedOpenings } from "./canonical/placed-openings.ts";
+import type { PlacedOpenings, Snapshot } from "./fold.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
@@ -31,7 +31,7 @@ import {
   type AguiSetup,
   type Attached,
 } from "./attach.ts";
-import { FORGET, outlives } from "./forget.ts";
+import { FORGET, outlives, refuseUnstored, reorders } from "./kept.ts";
 import {
   type AguiFrame,
   eventFrames,
@@ -41,15 +41,13 @@ import {
   standingFrame,
   textFrames,
   waitingFrame,
-} from "./frames.ts";
-import { refuseUnstored, reorders } from "./kept.ts";
-import { Relay } from "./relay.ts";
+  Relay,
+} from "./relay.ts";
 import { createReplay, type LivePlace } from "./replay.ts";
 import type { CallContext } from "../contract/context.ts";
-import type { Snapshot } from "./transcripts-fold.ts";
 
 export type { AguiRequest } from "./attach.ts";
-export type { AguiFrame } from "./frames.ts";
+export type { AguiFrame } from "./relay.ts";
 
 export type AguiJoin = (
   request: AguiRequest,

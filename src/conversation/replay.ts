@@ -6,7 +6,7 @@
  *
  * A returning client still has its messages, and deltas would be appended to them. So the first run
  * begins with an empty snapshot. A client that may have messages which that snapshot does not
- * remove is made to forget those too (forget.ts).
+ * remove is made to forget those too (kept.ts).
  *
  * Events between runs also come as a snapshot of that moment, so the replay reduces the log along
  * the way. It holds the session up to its place, and therefore few replays run at once. Callers
@@ -16,30 +16,27 @@
  * An interrupt that a later run has answered would be pending in the client until that run ends, so
  * it is not sent as an interrupt.
  */
-import { Canonical, type CanonicalEvent } from "./canonical/canonical.ts";
-import { type Generation, generationOf } from "./generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
-import { withoutAnswered } from "./transcript/interrupts.ts";
-import { Transcript } from "./transcript/transcript.ts";
 import { takeSeat } from "../auth/caller-memory.ts";
+import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import { FairShare } from "../base/fair-share.ts";
+import type { Timers } from "../base/timers.ts";
 import { expand } from "../compressor/expand.ts";
-import type { Delivery, Standing } from "../live/watcher.ts";
-import { type EventRow, lastSeqOf } from "../store/rows.ts";
-import { attachAgui, type AguiSetup, type AguiRequest, type Attached } from "./attach.ts";
-import { FORGET, OWNS_ACTIVITIES } from "./forget.ts";
-import { type AguiFrame, eventFrames, standingFrame } from "./frames.ts";
-import { refuseUnstored } from "./kept.ts";
-import { Pace } from "./pace.ts";
-import { Relay } from "./relay.ts";
 import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
+import type { Delivery, Standing } from "../live/watcher.ts";
+import { type EventRow, lastSeqOf } from "../store/rows.ts";
+import { type AguiRequest, type AguiSetup, attachAgui, type Attached } from "./attach.ts";
+import { Canonical, type CanonicalEvent } from "./canonical/canonical.ts";
+import { type Generation, generationOf } from "./generation/served.ts";
+import { FORGET, OWNS_ACTIVITIES, refuseUnstored } from "./kept.ts";
+import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
+import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
+import { newestMicrosOf, SessionTranscript, type Snapshot } from "./fold.ts";
+import { transcriptTooLarge } from "./folding.ts";
 
-import { transcriptTooLarge } from "./transcripts-too-large.ts";
-import { newestMicrosOf, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
-
-export interface ReplayRequest extends AguiRequest {
+interface ReplayRequest extends AguiRequest {
   /** True: the events are sent as they were before they were merged into rows. */
   readonly isExpanded: boolean;
 }
@@ -63,7 +60,7 @@ export interface LivePlace {
  * Ends with the place from which the join continues, or with undefined when there is nothing left
  * to send.
  */
-export type ReplayFrames = (
+type ReplayFrames = (
   request: ReplayRequest,
   context: CallContext,
 ) => AsyncGenerator<AguiFrame, LivePlace | undefined, undefined>;
@@ -251,4 +248,60 @@ class Replay {
 function tooMany(max: number): ServiceError {
   const message = `the service replays ${max} sessions, and takes no more at once`;
   return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
+}
+
+/** Reproduces the recorded timing of a log, at a chosen speed. */
+
+interface PaceParts {
+  readonly clock: Clock;
+  readonly timers: Timers;
+  readonly signal: AbortSignal;
+}
+
+/** The longest single wait: a log may have been quiet over a night. */
+const WAIT_MS_MAX = 10_000;
+/**
+ * Timers have a resolution of a millisecond, so an event that is due within one is sent at once.
+ */
+const WAIT_MS_MIN = 1;
+const MICROS_PER_MS = 1_000;
+
+class Pace {
+  readonly #parts: PaceParts;
+  readonly #speed: number;
+  /** The time of the latest event so far; times of a log may step back. */
+  #latestMicros: bigint | undefined;
+  /** The due time of the next event: a sum, so that late timers do not add up. */
+  #dueMs = 0;
+
+  /** `speed` 2 means twice as fast. */
+  constructor(parts: PaceParts, { speed }: { readonly speed: number }) {
+    this.#parts = parts;
+    this.#speed = speed;
+  }
+
+  /** Resolves when the event of that time is due, or when the signal aborts. */
+  async until(createdAtMicros: bigint): Promise<void> {
+    const nowMs = this.#parts.clock.monotonicMs();
+    const latest = this.#latestMicros;
+    if (latest === undefined) this.#dueMs = nowMs;
+    else if (createdAtMicros > latest) {
+      const recordedMs = Number(createdAtMicros - latest) / MICROS_PER_MS;
+      this.#dueMs += Math.min(recordedMs / this.#speed, WAIT_MS_MAX);
+    }
+    if (latest === undefined || createdAtMicros > latest) this.#latestMicros = createdAtMicros;
+    const waitMs = this.#dueMs - nowMs;
+    if (waitMs >= WAIT_MS_MIN && !this.#parts.signal.aborted) await this.#wait(waitMs);
+  }
+
+  async #wait(waitMs: number): Promise<void> {
+    const { timers, signal } = this.#parts;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const cancel = timers.after(waitMs, resolve);
+    const leave = (): void => resolve();
+    signal.addEventListener("abort", leave, { once: true });
+    await promise;
+    signal.removeEventListener("abort", leave);
+    cancel();
+  }
 }

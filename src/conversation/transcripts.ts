@@ -33,11 +33,10 @@ import { historyLost, sessionDeleted, sessionNotFound } from "../store/refusals.
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
 import { expand } from "../compressor/expand.ts";
 import { violationsOf } from "../contract/checks.ts";
+import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
-import { Fold, SessionTranscript, type Snapshot } from "./transcripts-fold.ts";
-import { Flight } from "./transcripts-flight.ts";
-import { rowsAfter, type RowsLimits } from "./transcripts-rows.ts";
-import { TooLarge } from "./transcripts-too-large.ts";
+import { Fold, SessionTranscript, type Snapshot } from "./fold.ts";
+import { Flight, rowsAfter, type RowsLimits, TooLarge } from "./folding.ts";
 
 export interface TranscriptLimits extends RowsLimits {
   /** The limit for the estimated memory of all kept folds. */
@@ -73,7 +72,7 @@ export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
   restMs: 10,
 };
 
-export type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
+type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
 
 export interface TranscriptDependencies {
   readonly reader: Pick<LedgerReader, "heads" | "pageAfter"> & {
@@ -83,11 +82,19 @@ export interface TranscriptDependencies {
   readonly metrics: TranscriptMetrics;
 }
 
-export interface ReadRequest {
+interface ReadRequest {
   /** Undefined: the newest transcript. */
   readonly upToSeq: bigint | undefined;
   /** Aborts when no caller waits for it any more. */
   readonly signal?: AbortSignal;
+}
+
+/** The calls that read transcripts. */
+export interface TranscriptHandlers {
+  readTranscript(
+    request: Pick<ReadRequest, "upToSeq"> & { readonly sessionId: string },
+    context: CallContext,
+  ): Promise<SessionTranscript>;
 }
 
 interface PartOfRow {

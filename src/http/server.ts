@@ -18,7 +18,7 @@ import type { AguiJoin } from "../conversation/join.ts";
 import type { ExportHandlers } from "../api/export.ts";
 import type { HistoryHandlers } from "../api/pages.ts";
 import type { RunsHandlers } from "../api/runs.ts";
-import type { TranscriptHandlers } from "../conversation/transcript-reads.ts";
+import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";

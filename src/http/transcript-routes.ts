@@ -1,7 +1,7 @@
 /** The conversation as an AG-UI client would show it, as data or as readable text. */
 import { z } from "zod";
 import { serverBusy } from "../auth/caller-memory.ts";
-import type { TranscriptHandlers } from "../conversation/transcript-reads.ts";
+import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import { JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";

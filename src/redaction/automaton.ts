@@ -4,10 +4,9 @@
  * last characters may begin, and for whether a word continues. So a character costs one look-up in
  * the table, after any text. The table is made once, when the service starts.
  */
-import { type CharClass, charClassOf } from "./char-class.ts";
 import type { Part, Secret } from "./patterns.ts";
 
-export interface CompiledPart {
+interface CompiledPart {
   readonly joint: readonly number[];
   readonly has: CharClass;
   readonly least: number;
@@ -157,4 +156,50 @@ function compiledPart({ joint = "", characters, least, ...rest }: Part): Compile
   const { window = Number.POSITIVE_INFINITY, isGap = false, endsAtDashes: dashes = 0 } = rest;
   const units = Array.from(joint, (character) => character.charCodeAt(0));
   return { joint: units, has, least, window, isGap, dashes };
+}
+
+/** The ASCII characters of a class, by their codes. */
+type CharClass = Uint8Array;
+
+const ASCII = 128;
+
+/** Parses the text between the brackets of a class; undefined when it is invalid. */
+export function charClassOf(characters: string): CharClass | undefined {
+  const units = unitsOf(characters);
+  if (units === undefined) return undefined;
+  const has = new Uint8Array(ASCII);
+  for (let at = 0; at < units.length; at += 1) {
+    const first = units[at];
+    const last = units[at + 2];
+    if (first === undefined) return undefined;
+    const isRange = units[at + 1]?.code === DASH && !units[at + 1]?.isEscaped && last !== undefined;
+    if (isRange && last.code < first.code) return undefined;
+    has.fill(1, first.code, (isRange ? last.code : first.code) + 1);
+    if (isRange) at += 2;
+  }
+  return units.length > 0 ? has : undefined;
+}
+
+const DASH = 0x2d;
+
+interface Unit {
+  readonly code: number;
+  readonly isEscaped: boolean;
+}
+
+/** A backslash makes the next character literal. */
+function unitsOf(characters: string): readonly Unit[] | undefined {
+  const units: Unit[] = [];
+  for (let at = 0; at < characters.length; at += 1) {
+    const isEscaped = characters.charAt(at) === "\\";
+    if (isEscaped) at += 1;
+    const code = characters.charCodeAt(at);
+    if (!(code < ASCII)) return undefined; // NaN when no character follows the backslash.
+    units.push({ code, isEscaped });
+  }
+  return units;
+}
+
+export function isIn(has: CharClass, unit: number): boolean {
+  return unit < ASCII && has[unit] === 1;
 }

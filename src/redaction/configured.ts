@@ -1,6 +1,6 @@
 /** Parses REDACTION_PATTERNS and REDACTION_KEYS, and reports their errors, part by part. */
 import { protocolNames } from "../agui/fields.ts";
-import { charClassOf, isIn } from "./char-class.ts";
+import { charClassOf, isIn } from "./automaton.ts";
 import { plainName } from "./keys.ts";
 import { BUILT_IN, type Secret } from "./patterns.ts";
 import type { RedactionOptions } from "./redactor.ts";

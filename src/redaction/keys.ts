@@ -8,8 +8,7 @@
  * is removed as well. Numbers keep their spelling, and keys their order: values are cut out of the
  * text in one pass, which holds one entry per open object.
  */
-import { applyEdits, type Edit } from "../agui/edits.ts";
-import { endOfString, readKey, type Span } from "../agui/spans.ts";
+import { applyEdits, type Edit, endOfString, readKey, type Span } from "../agui/spans.ts";
 
 export const KEY_KIND = "key";
 const IN_ITS_PLACE = '"***"';

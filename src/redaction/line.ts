@@ -1,6 +1,6 @@
 /**
  * Masks texts that arrive in pieces: fragments of messages, tool calls and thoughts. Each text is
- * read as one (texts.ts), for any cut of its pieces and any events between them.
+ * read as one (`Texts` below), for any cut of its pieces and any events between them.
  *
  *   events ──► read ──► mask decided? ── yes, and nothing waits ──► released
  *                            └─ no ──► waits, with all later events ──► released in order
@@ -11,11 +11,12 @@
  * ends with an event that begins or ends the text or a run, by age, by number, or by the caller
  * (`letGo`). Then undecided units are masked.
  */
-import type { EventPlace } from "../agui/place.ts";
+import { type ConstructKind, lookup } from "../agui/catalogue.ts";
+import { ChunkLanes, EFFECTS, type EventPlace } from "../agui/constructs.ts";
+import { KEY_CHARS_MAX, OPEN_IDS_MAX } from "../agui/sequence.ts";
 import type { Automaton } from "./automaton.ts";
-import { maskSpelled } from "./masking.ts";
-import type { Found, TextScan } from "./text-scan.ts";
-import { Texts } from "./texts.ts";
+import { type Found, maskSpelled, TextScan } from "./text-scan.ts";
+import { createHash } from "node:crypto";
 
 /** `delta` is the masked text, in its JSON spelling; undefined when nothing was masked. */
 export type Release<T> = (event: T, delta: string | undefined) => void;
@@ -139,4 +140,182 @@ const NO_READINGS: readonly never[] = [];
 
 function isKnown({ scan, to }: Reading): boolean {
   return scan.settled >= to;
+}
+
+/**
+ * The texts of a session as its transcript joins them: the text of a message or of a tool call is
+ * every piece under its id, from any sender, with any ends and new beginnings between two pieces.
+ * So a text is never over, and an incomplete secret in it is kept by its id.
+ *
+ *   CONTENT, ARGS ──► its kind and id
+ *   CHUNK ──────────► the construct that agui/constructs.ts finds, or else a new one; where
+ *                     it has no id, it also counts as a piece of the last CHUNK of its kind
+ *   TEXT_MESSAGE_ and REASONING_MESSAGE_ of one id ──► each alone, and both as one
+ *   THINKING_TEXT_MESSAGE_, which has no id ──► a new one from each START, and after each END
+ *
+ * At most TEXTS_MAX texts are kept, and no ended text without an incomplete secret. The construct
+ * that a CHUNK continues depends on the run. When the beginning of the run was not seen, its end
+ * ends no CHUNKs. A text that continues too long costs at most a wrong mask at the beginning of a
+ * word; a text that ends too early costs a secret.
+ */
+
+/** Texts that are followed at once; the least recently used one is forgotten. */
+const TEXTS_MAX = 256;
+
+export class Texts {
+  readonly #automaton: Automaton;
+  readonly #found: Found;
+  /** The most recently used one is the last one. */
+  readonly #scans = new Map<string, TextScan>();
+  readonly #lanes = new ChunkLanes();
+  #run: "unknown" | "open" | "finished" | "failed" = "unknown";
+  /** CHUNKs that began a construct without an id. */
+  #nameless = 0;
+  /** For each kind, the construct of its last CHUNK. */
+  readonly #chunked = new Map<ConstructKind | undefined, string>();
+  /**
+   * Keyed by the place object, which all fragments of one frame share, so that most need no name.
+   */
+  #last: { readonly place: EventPlace; readonly scans: readonly TextScan[] } | undefined;
+
+  constructor(automaton: Automaton, found: Found) {
+    this.#automaton = automaton;
+    this.#found = found;
+  }
+
+  /** All scans that the next piece of the place's text belongs to. */
+  scansOf(place: EventPlace): readonly TextScan[] {
+    if (this.#last?.place === place) return this.#last.scans;
+    const kind = lookup(place.type)?.kind;
+    const before = this.#nameless;
+    const id = this.#follow(place);
+    const own = kind === "thinking_message" ? THOUGHT : `${kind} ${id}`;
+    if (this.#nameless > before) this.#beginBehind(own, this.#chunked.get(kind));
+    const scans = [this.#scan(own), ...this.#together(kind, id), ...this.#behind(own)];
+    if (EFFECTS.get(place.type)?.does === "chunk") this.#chunked.set(kind, own);
+    while (this.#scans.size > TEXTS_MAX) this.#forgetOldest();
+    this.#last = { place, scans };
+    return scans;
+  }
+
+  /** Passes an event without a text, which may begin or end one: undecided units are masked. */
+  pass(place: EventPlace): void {
+    this.#last = undefined;
+    const { kind, role } = lookup(place.type) ?? {};
+    if (kind === "run" && this.#endsRun(place)) this.#forget(THOUGHT);
+    const id = this.#follow(place);
+    if (role !== "start" && role !== "end") return;
+    if (kind === "run") for (const name of this.#scans.keys()) this.#interrupt(name);
+    if (kind === "thinking_message") this.#forget(THOUGHT);
+    if (kind === "tool_call" || isMessage(kind)) this.#interrupt(`${kind} ${id}`);
+    if (isMessage(kind)) this.#interrupt(bothOf(id));
+  }
+
+  /** For the stream that continues this one; undefined: nothing has to be kept. */
+  left(): Texts | undefined {
+    this.#last = undefined;
+    for (const name of this.#scans.keys()) this.#interrupt(name);
+    if (this.#lanes.size > TEXTS_MAX) this.#lanes.endAll();
+    return this.#scans.size > 0 || this.#lanes.size > 0 ? this : undefined;
+  }
+
+  /** Ends the CHUNKs that the event ends; returns the id of the event's construct. */
+  #follow(place: EventPlace): string {
+    const { does = "nothing", endsChunks = "of_nobody", bit = 0 } = EFFECTS.get(place.type) ?? {};
+    const owner = place.owner === undefined ? undefined : short(place.owner);
+    const isRun = does === "open_run" || does === "finish_run" || does === "fail_run";
+    if (endsChunks === "of_all" && (!isRun || this.#endsRun(place))) this.#lanes.endAll();
+    else if (endsChunks === "of_its_owner") this.#lanes.end(owner);
+    if (isRun && (does !== "finish_run" || this.#run === "open")) this.#run = RUNS[does];
+    const key = place.key === undefined ? undefined : `id ${short(place.key)}`;
+    if (does !== "chunk") return key ?? "";
+    const known = this.#lanes.find({ bit, key, owner });
+    if (known !== undefined) return known.key;
+    this.#lanes.end(owner);
+    if (this.#lanes.size >= OPEN_IDS_MAX) this.#lanes.endAll();
+    const begun = key ?? `nameless ${(this.#nameless += 1)}`;
+    this.#lanes.start(owner, { bit, key: begun });
+    return begun;
+  }
+
+  /** As in canonical.ts: an event without an open run ends nothing. */
+  #endsRun({ type }: EventPlace): boolean {
+    if (type === "RUN_FINISHED") return this.#run === "open";
+    if (type === "RUN_ERROR") return this.#run === "open" || this.#run === "finished";
+    return true;
+  }
+
+  #scan(name: string): TextScan {
+    const scan = this.#scans.get(name) ?? new TextScan(this.#automaton, this.#found);
+    this.#scans.delete(name);
+    this.#scans.set(name, scan);
+    return scan;
+  }
+
+  /** An answer and a reasoning with one id are one message to clients that find messages by id. */
+  #together(kind: ConstructKind | undefined, id: string): readonly TextScan[] {
+    if (!isMessage(kind)) return [];
+    const both = bothOf(id);
+    const other = this.#scans.get(`${kind === "text" ? "reasoning_message" : "text"} ${id}`);
+    if (!this.#scans.has(both)) {
+      if (other === undefined) return [];
+      other.letGo(); // The waiting units belong only to the other text.
+      this.#scans.set(both, other.goOn());
+    }
+    return [this.#scan(both)];
+  }
+
+  /**
+   * For clients, a nameless CHUNK after CUSTOM is a new message; a reader of rows may see it as a
+   * continuation.
+   */
+  #beginBehind(name: string, chunked: string | undefined): void {
+    const last = this.#scans.get(behind(chunked)) ?? this.#scans.get(chunked ?? "");
+    if (last === undefined || last.isAtRest) return;
+    last.letGo();
+    this.#scans.set(behind(name), last.goOn());
+  }
+
+  #behind(name: string): readonly TextScan[] {
+    return this.#scans.has(behind(name)) ? [this.#scan(behind(name))] : [];
+  }
+
+  #interrupt(name: string): void {
+    const scan = this.#scans.get(name);
+    scan?.letGo();
+    if (scan?.isAtRest === true) this.#scans.delete(name);
+  }
+
+  #forget(name: string): void {
+    this.#scans.get(name)?.letGo();
+    this.#scans.delete(name);
+  }
+
+  #forgetOldest(): void {
+    const [oldest] = this.#scans.keys();
+    if (oldest !== undefined) this.#forget(oldest);
+  }
+}
+
+/** The text of the open thinking, if any is open. */
+const THOUGHT = "thought";
+const RUNS = { open_run: "open", finish_run: "finished", fail_run: "failed" } as const;
+
+function isMessage(kind: ConstructKind | undefined): kind is "text" | "reasoning_message" {
+  return kind === "text" || kind === "reasoning_message";
+}
+
+/** The name of a text that, for some readers, continues the text before it. */
+function behind(name = ""): string {
+  return `behind ${name}`;
+}
+
+function bothOf(id: string): string {
+  return `message ${id}`;
+}
+
+/** An id may be as long as a payload, and many are kept. */
+function short(text: string): string {
+  if (text.length <= KEY_CHARS_MAX) return text;
+  return `${text.length} ${createHash("sha256").update(text).digest("base64")}`;
 }

@@ -1,14 +1,11 @@
 /** The redaction of each text before any other code sees it; pure except for counting. */
 import { readPayload } from "../agui/payload.ts";
-import { memberSpans, type Span } from "../agui/spans.ts";
+import { applyEdits, type Edit, memberSpans, type Span } from "../agui/spans.ts";
 import { compile } from "./automaton.ts";
-import { maskJson } from "./json-text.ts";
-import { type Keys, keysOf, KEY_KIND, withoutValues } from "./keys.ts";
-import { maskPlain } from "./masking.ts";
-import { type LineOptions, RedactionLine, type Release } from "./line.ts";
+import { KEY_KIND, type Keys, keysOf, withoutValues } from "./keys.ts";
+import { type LineOptions, RedactionLine, type Release, type Texts } from "./line.ts";
 import type { Secret } from "./patterns.ts";
-import { type Found, TextScan } from "./text-scan.ts";
-import type { Texts } from "./texts.ts";
+import { type Found, maskPlain, maskSpelled, TextScan } from "./text-scan.ts";
 
 export type { RedactionLine, Texts };
 
@@ -74,4 +71,37 @@ function deltaOf(payload: string): Span | undefined {
   const span = memberSpans(payload).find(({ key }) => key === "delta")?.valueSpan;
   if (span === undefined || payload.charAt(span.start) !== '"') return undefined;
   return { start: span.start + 1, end: span.end - 1 };
+}
+
+/**
+ * Masks the strings of a JSON text, one after the other, with the keys. Each string is a text of
+ * its own, except the part between a name and its value. Only characters of strings are changed. A
+ * text that is not JSON may be garbled, and its JSON parser refuses it as before.
+ */
+
+/** `besides`: the body of a string that is left unchanged. */
+function maskJson(text: string, scan: TextScan, besides?: Span): string {
+  scan.restart();
+  const edits: Edit[] = [];
+  let between = 0;
+  for (let quote = text.indexOf('"'); quote !== -1; quote = text.indexOf('"', between + 1)) {
+    const start = quote + 1;
+    for (; scan.isLive && between < start; between += 1) scan.readBetween(text.charCodeAt(between));
+    if (start === besides?.start) {
+      scan.end();
+      between = besides.end;
+      continue;
+    }
+    const first = scan.position;
+    const end = scan.readSpelled(text, start);
+    scan.endString();
+    if (scan.masked.length > 0) {
+      const spelled = text.slice(start, end);
+      edits.push({ start, end, text: maskSpelled(spelled, scan.masked, first) });
+      scan.forget(scan.position);
+    }
+    between = end;
+  }
+  scan.end();
+  return edits.length === 0 ? text : applyEdits(text, edits);
 }

@@ -13,12 +13,10 @@
  * When the answer cannot wait, `letGo` masks the undecided units: a wrong mask is a nuisance, and a
  * leaked secret stays leaked. The candidate stays, so that its following units are masked too.
  */
-import { type Automaton, type CompiledSecret, START } from "./automaton.ts";
-import { isIn } from "./char-class.ts";
-import { readEscape } from "./json-units.ts";
+import { type Automaton, type CompiledSecret, isIn, START } from "./automaton.ts";
 
 /** Units of a text, counted from its beginning. */
-export interface Range {
+interface Range {
   readonly from: number;
   /** Exclusive. */
   readonly to: number;
@@ -45,7 +43,7 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const DASH = 0x2d;
 const SPACE = 0x20;
-/** In no class, no prefix and no word. */
+/** In no class, no prefix and no word: a wrong spelling is no character. */
 const NO_UNIT = 0xffff;
 
 export class TextScan {
@@ -295,3 +293,66 @@ const NO_PART: CompiledSecret["parts"][number] = {
   isGap: false,
   dashes: 0,
 };
+
+/**
+ * The units of the body of a JSON string, from its spelling. Text that is not JSON is read to its
+ * end too.
+ */
+
+const LETTER_U = 0x75;
+
+const SHORT: ReadonlyMap<string, number> = new Map(
+  Object.entries({
+    '"': '"',
+    "\\": "\\",
+    "/": "/",
+    b: "\b",
+    f: "\f",
+    n: "\n",
+    r: "\r",
+    t: "\t",
+  }).map(([letter, character]) => [letter, character.charCodeAt(0)]),
+);
+
+/**
+ * The escape whose backslash is at `at`: the unit that it stands for, and the length of its
+ * spelling.
+ */
+function readEscape(text: string, at: number): { readonly unit: number; readonly length: number } {
+  if (text.charCodeAt(at + 1) !== LETTER_U)
+    return { unit: SHORT.get(text.charAt(at + 1)) ?? NO_UNIT, length: 2 };
+  const digits = text.slice(at + 2, at + 6);
+  if (!/^[0-9A-Fa-f]{4}$/.test(digits)) return { unit: NO_UNIT, length: 2 };
+  return { unit: Number.parseInt(digits, 16), length: 6 };
+}
+
+/** Puts a `*` in the place of each unit of the ranges, which are in order. */
+
+export function maskPlain(text: string, ranges: readonly Range[]): string {
+  let result = "";
+  let copied = 0;
+  for (const { from, to } of ranges) {
+    result += text.slice(copied, from) + "*".repeat(to - from);
+    copied = to;
+  }
+  return result + text.slice(copied);
+}
+
+/** For the body of a JSON string, in its spelling; its first unit has the number `first`. */
+export function maskSpelled(spelled: string, ranges: readonly Range[], first: number): string {
+  let result = "";
+  let copied = 0;
+  let unit = first;
+  let range = 0;
+  for (let at = 0; at < spelled.length; unit += 1) {
+    const isEscape = spelled.charCodeAt(at) === BACKSLASH;
+    const end = at + (isEscape ? readEscape(spelled, at).length : 1);
+    while ((ranges[range]?.to ?? Number.POSITIVE_INFINITY) <= unit) range += 1;
+    if ((ranges[range]?.from ?? Number.POSITIVE_INFINITY) <= unit) {
+      result += `${spelled.slice(copied, at)}*`;
+      copied = end;
+    }
+    at = end;
+  }
+  return result + spelled.slice(copied);
+}

@@ -6,7 +6,7 @@ import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { EVENT_COUNT_MAX } from "../../src/agui/event-count.ts";
+import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
 import { JSON_DEPTH_MAX } from "../../src/agui/payload.ts";
 import { EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
 import { SERVICE_SETTINGS } from "../../src/config/table.ts";

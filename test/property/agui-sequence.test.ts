@@ -10,9 +10,8 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE, lookup, type CatalogueEntry } from "../../src/agui/catalogue.ts";
-import { placeOf, type EventPlace } from "../../src/agui/place.ts";
-import { Sequence, type SequenceRule } from "../../src/agui/sequence.ts";
-import { createSequences } from "../../src/agui/sequences.ts";
+import { placeOf, type EventPlace } from "../../src/agui/constructs.ts";
+import { Sequence, type SequenceRule, createSequences } from "../../src/agui/sequence.ts";
 import { properties } from "../support/properties.ts";
 
 interface Ids {

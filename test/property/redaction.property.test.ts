@@ -5,10 +5,9 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { compile } from "../../src/redaction/automaton.ts";
-import { maskPlain } from "../../src/redaction/masking.ts";
+import { maskPlain, TextScan } from "../../src/redaction/text-scan.ts";
 import { BUILT_IN, type Secret } from "../../src/redaction/patterns.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
-import { TextScan } from "../../src/redaction/text-scan.ts";
 import { properties } from "../support/properties.ts";
 import { besidesDashes, maskedWhole, withMasksOf } from "../support/redaction-oracle.ts";
 

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { lookup } from "../../src/agui/catalogue.ts";
-import { placeOf, type EventPlace } from "../../src/agui/place.ts";
-import { OPEN_IDS_MAX } from "../../src/agui/sequence.ts";
+import { placeOf, type EventPlace } from "../../src/agui/constructs.ts";
 import {
+  OPEN_IDS_MAX,
   createSequences,
   SEQUENCES_LIMITS,
   type Sequences,
   type SequencesLimits,
-} from "../../src/agui/sequences.ts";
+} from "../../src/agui/sequence.ts";
 
 function place(type: string, messageId = "m"): EventPlace {
   const entry = lookup(type);

@@ -2,8 +2,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { JsonObject } from "../../src/agui/json.ts";
-import { transcriptMarkdown } from "../../src/conversation/transcript/markdown.ts";
-import { transcriptText } from "../../src/conversation/transcript/text.ts";
+import { transcriptMarkdown, transcriptText } from "../../src/conversation/transcript/readable.ts";
 import { properties } from "../support/properties.ts";
 
 const CONVERSATION: readonly JsonObject[] = [

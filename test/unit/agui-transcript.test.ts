@@ -1,9 +1,8 @@
 /** What the clients have no say in, and the limits; what they show is held against them in the property test. */
 import { describe, expect, test, vi } from "vitest";
 import type { JsonObject } from "../../src/agui/json.ts";
-import { withoutAnswered } from "../../src/conversation/transcript/interrupts.ts";
+import { withoutAnswered, Transcript } from "../../src/conversation/transcript/transcript.ts";
 import { MessageList } from "../../src/conversation/transcript/message-list.ts";
-import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 
 function after(...events: readonly JsonObject[]): Transcript {
   const transcript = new Transcript();

@@ -5,7 +5,7 @@
 import { describe, expect, test } from "vitest";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "../../src/agui/catalogue.ts";
 import { CURRENT, EARLIER } from "../../src/agui/schemas.ts";
-import { validate } from "../../src/agui/validate.ts";
+import { validate } from "../../src/agui/conform.ts";
 import { fieldsAtFault, VIOLATIONS_MAX, violationsOf } from "../../src/agui/violations.ts";
 
 function descriptions(type: EventType, fields: object): readonly string[] {

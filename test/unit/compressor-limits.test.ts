@@ -3,7 +3,7 @@
  * their events back here too: `countsOf` looks.
  */
 import { describe, expect, test } from "vitest";
-import { EVENT_COUNT_MAX } from "../../src/agui/event-count.ts";
+import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
 import { Compressor } from "../../src/compressor/compressor.ts";
 import { checkFragments, EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
 import { COMPRESSOR_LIMITS } from "../../src/compressor/limits.ts";

@@ -3,7 +3,7 @@ import { constants } from "node:buffer";
 import { describe, expect, test } from "vitest";
 import { weightOf } from "../../src/conversation/transcript/weight.ts";
 import { TRANSCRIPT_LIMITS } from "../../src/conversation/transcripts.ts";
-import { objectsOf } from "../../src/conversation/transcripts-fold.ts";
+import { objectsOf } from "../../src/conversation/fold.ts";
 import { add, folding, say } from "../support/folding.ts";
 import { settled, type SlowTable } from "../support/slow-table.ts";
 

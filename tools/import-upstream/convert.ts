@@ -5,7 +5,7 @@
  * separately.
  */
 import { v7 as uuidv7, validate as isUuid } from "uuid";
-import { checkEventCount } from "../../src/agui/event-count.ts";
+import { checkEventCount } from "../../src/agui/catalogue.ts";
 import { checkMessageType } from "../../src/agui/message-types.ts";
 import { type EventRow, eventRows } from "../../src/agui/rows.ts";
 import type { SourceRow } from "./source.ts";

@@ -18,7 +18,7 @@
 import type { RawEvent } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { isCompressible } from "../../agui/catalogue.ts";
 import type { ValidationMode } from "../../agui/conform.ts";
-import type { EventPlace } from "../../agui/place.ts";
+import type { EventPlace } from "../../agui/constructs.ts";
 import { type EventRow as AguiRow, rawEventRows } from "../../agui/rows.ts";
 import type { Span } from "../../agui/spans.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";

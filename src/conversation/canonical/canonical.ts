@@ -24,19 +24,25 @@
  * A missing id is made from the session's id and the number of the event that needs it. So the id
  * is the same each time and for every client, also where fragments came as one merged row.
  */
-import { lookup, type CatalogueEntry } from "../../agui/catalogue.ts";
-import { isObject, parseObject, type JsonObject } from "../../agui/json.ts";
-import { placeOf } from "../../agui/place.ts";
-import { EFFECTS } from "../../agui/sequence-effects.ts";
-import { chunkedKind } from "./chunk-events.ts";
-import { isOpenKind } from "./construct-kinds.ts";
-import { Constructs, type Said } from "./constructs.ts";
-import { customOf, Outgoing, tagOf, textOf } from "./event.ts";
-import type { CanonicalEvent, LoggedEvent } from "./event.ts";
-import { Thinking, thinkingType } from "./thinking.ts";
+import { z } from "zod";
+import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "../../agui/catalogue.ts";
+import { EFFECTS, placeOf } from "../../agui/constructs.ts";
+import { isObject, type JsonObject, parseObject } from "../../agui/json.ts";
+import { CURRENT } from "../../agui/schemas.ts";
 import { weightOf } from "../transcript/weight.ts";
-import { isUsable } from "./usable.ts";
-
+import { Constructs, type Said } from "./constructs.ts";
+import {
+  type CanonicalEvent,
+  chunkedKind,
+  customOf,
+  isOpenKind,
+  KINDS,
+  type LoggedEvent,
+  Outgoing,
+  tagOf,
+  textOf,
+  without,
+} from "./event.ts";
 export type { CanonicalEvent, LoggedEvent } from "./event.ts";
 
 export interface CanonicalRun {
@@ -193,4 +199,159 @@ export class Canonical {
   #idOf(what: string, seq: bigint): string {
     return `${what}-${seq}-${this.#sessionId}`;
   }
+}
+
+/**
+ * Translates THINKING_* to REASONING_*, which replaced it: the same events with ids. THINKING_*
+ * events carry no id, so at most one thinking is open, with one message in it; each gets an id from
+ * its first event.
+ */
+
+const TYPES = [
+  "THINKING_START",
+  "THINKING_END",
+  "THINKING_TEXT_MESSAGE_START",
+  "THINKING_TEXT_MESSAGE_CONTENT",
+  "THINKING_TEXT_MESSAGE_END",
+] as const;
+
+function thinkingType(type: string): (typeof TYPES)[number] | undefined {
+  return TYPES.find((one) => one === type);
+}
+
+interface Thought {
+  readonly type: (typeof TYPES)[number];
+  readonly value: JsonObject;
+  /** The id for a construct that the event begins. */
+  readonly id: string;
+}
+
+const SPAN = KINDS.reasoning;
+const MESSAGE = KINDS.reasoning_message;
+
+class Thinking {
+  #spanId: string | undefined;
+  #messageId: string | undefined;
+
+  clone(): Thinking {
+    const copy = new Thinking();
+    copy.#spanId = this.#spanId;
+    copy.#messageId = this.#messageId;
+    return copy;
+  }
+
+  /** A run began or ended. */
+  clear(): void {
+    this.#spanId = undefined;
+    this.#messageId = undefined;
+  }
+
+  next(out: Outgoing, constructs: Constructs, { type, value, id }: Thought): void {
+    const as = (reasoning: string, messageId: string, fields: JsonObject = {}) => ({
+      value: { ...value, type: reasoning, messageId, ...fields },
+      text: undefined,
+    });
+    switch (type) {
+      case "THINKING_START": {
+        if (this.#spanId !== undefined) constructs.close(out, "reasoning", this.#spanId);
+        this.#spanId = id;
+        // Reasoning has no title: clients strip the field, and warn each time.
+        constructs.start(out, "reasoning", id, {
+          value: { ...without(value, "title"), type: SPAN.start, messageId: id },
+          text: undefined,
+        });
+        return;
+      }
+      case "THINKING_END":
+        if (this.#spanId === undefined) return;
+        constructs.end(out, "reasoning", this.#spanId, as(SPAN.end, this.#spanId));
+        this.#spanId = undefined;
+        return;
+      case "THINKING_TEXT_MESSAGE_START":
+        if (this.#messageId !== undefined)
+          constructs.close(out, "reasoning_message", this.#messageId);
+        this.#messageId = id;
+        constructs.start(out, "reasoning_message", id, as(MESSAGE.start, id, MESSAGE.started));
+        return;
+      case "THINKING_TEXT_MESSAGE_CONTENT":
+        this.#messageId ??= id;
+        constructs.fragment(
+          out,
+          "reasoning_message",
+          this.#messageId,
+          as(MESSAGE.fragment, this.#messageId),
+        );
+        return;
+      case "THINKING_TEXT_MESSAGE_END":
+        if (this.#messageId === undefined) return;
+        constructs.end(out, "reasoning_message", this.#messageId, as(MESSAGE.end, this.#messageId));
+        this.#messageId = undefined;
+        return;
+    }
+  }
+}
+
+/**
+ * Decides whether a stored event can keep its type, or goes out as CUSTOM. The event must have the
+ * fields that the order of events depends on. Ingest checks that, but a row may be older than this
+ * service, and one event without its id would end the stream of a whole session. A patch must be a
+ * JSON Patch. Before 1.0.0 a patch could be any list; of such a list one client applies a part and
+ * another nothing. So for all clients, and for the transcript, such a patch changes nothing.
+ */
+
+const MORE: Readonly<Partial<Record<EventType, readonly string[]>>> = {
+  RUN_STARTED: ["threadId", "runId"],
+  RUN_FINISHED: ["threadId", "runId"],
+  RUN_ERROR: ["message"],
+  TOOL_CALL_START: ["toolCallName"],
+  TOOL_CALL_RESULT: ["messageId"],
+  SUBAGENT_STARTED: ["name"],
+  SUBAGENT_ERROR: ["message"],
+};
+
+const OPTIONAL_ID: ReadonlySet<string> = new Set<EventType>([
+  "TEXT_MESSAGE_CHUNK",
+  "TOOL_CALL_CHUNK",
+  "REASONING_MESSAGE_CHUNK",
+]);
+
+/** Fields that must be texts; types that no version has are absent. */
+const TEXTS: ReadonlyMap<string, readonly string[]> = new Map(
+  CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map((entry) => {
+    const { type, idField, fragmentField } = entry;
+    const more = MORE[type] ?? [];
+    const own = [idField, fragmentField].filter((field) => field !== undefined);
+    return [type, OPTIONAL_ID.has(type) ? [] : [...own, ...more]];
+  }),
+);
+
+/** The schema of the field that holds a patch. */
+const PATCHES: ReadonlyMap<string, z.ZodType> = new Map(
+  (
+    [
+      ["STATE_DELTA", "delta"],
+      ["ACTIVITY_DELTA", "patch"],
+    ] as const
+  ).flatMap(([type, field]) => {
+    const patch: unknown = CURRENT.get(type)?.shape[field];
+    if (!(patch instanceof z.ZodType)) return [];
+    const moves = patch.refine((operations) => !movesIntoItself(operations));
+    return [[type, z.looseObject({ [field]: moves })] as const];
+  }),
+);
+
+/** RFC 6902 forbids such a move, no schema does, and it makes a client's state contain itself. */
+function movesIntoItself(operations: unknown): boolean {
+  if (!Array.isArray(operations)) return false;
+  return (operations as readonly unknown[]).some((operation) => {
+    if (!isObject(operation)) return false;
+    const { op, from, path } = operation;
+    return op === "move" && String(path).startsWith(`${String(from)}/`);
+  });
+}
+
+function isUsable({ type }: CatalogueEntry, value: JsonObject): boolean {
+  if (value["type"] !== type) return false;
+  if (TEXTS.get(type)?.every((field) => typeof value[field] === "string") !== true) return false;
+  return PATCHES.get(type)?.safeParse(value).success ?? true;
 }

@@ -7,13 +7,21 @@
  *
  * Only a subagent cannot start twice in a run: a second START goes out as CUSTOM.
  */
-import { ChunkLanes, type Chunked } from "../../agui/chunk-lanes.ts";
+import { ChunkLanes, type Chunked, BITS, type Effect } from "../../agui/constructs.ts";
 import type { JsonObject } from "../../agui/json.ts";
 import { OPEN_IDS_MAX } from "../../agui/sequence.ts";
-import { BITS, type Effect } from "../../agui/sequence-effects.ts";
-import { fragmentOfChunk, startOfChunk, type ChunkedKind } from "./chunk-events.ts";
-import { KINDS, type OpenKind } from "./construct-kinds.ts";
-import { customOf, tagOf, textOf, without, type Outgoing } from "./event.ts";
+import {
+  fragmentOfChunk,
+  startOfChunk,
+  type ChunkedKind,
+  KINDS,
+  type OpenKind,
+  customOf,
+  tagOf,
+  textOf,
+  without,
+  type Outgoing,
+} from "./event.ts";
 import { OPEN_CHARS_MAX, OpenConstructs, type OpenConstruct } from "./open-constructs.ts";
 import { Ownership, type OwnedKind } from "./owners.ts";
 import { charBytes } from "../transcript/weight.ts";

@@ -2,7 +2,7 @@
 import { OPEN_IDS_MAX } from "../../agui/sequence.ts";
 import type { JsonObject } from "../../agui/json.ts";
 import { charBytes } from "../transcript/weight.ts";
-import type { OpenKind } from "./construct-kinds.ts";
+import type { OpenKind } from "./event.ts";
 
 /**
  * The limit for all open constructs of one session; ids may be long: some hold a provider's

@@ -38,7 +38,7 @@ const NEVER = -1;
 
 type Owners = Readonly<Record<OwnedKind, Map<string, Owned>>>;
 
-export interface StartedToolCall {
+interface StartedToolCall {
   readonly id: string;
   readonly name: string;
   readonly parentId: string | undefined;

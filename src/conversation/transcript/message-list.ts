@@ -11,7 +11,7 @@ import type { Patched } from "./patched.ts";
 import { charBytes, changedBytes, entryBytes, weightOf } from "./weight.ts";
 
 export type Message = Record<string, unknown>;
-export type ToolCall = Record<string, unknown>;
+type ToolCall = Record<string, unknown>;
 
 /** A message in its place. */
 export interface Entry {
@@ -35,7 +35,7 @@ const ENTRY_BYTES = 200;
  */
 const PIECE_BYTES = 64;
 
-export interface OwnedCall {
+interface OwnedCall {
   readonly owner: Entry;
   readonly call: ToolCall;
 }

@@ -37,7 +37,7 @@ export class Allowance {
 }
 
 /** Failed: the patch is invalid. Too large: it costs more than it may. */
-export type PatchOutcome = "applied" | "failed" | "too_large";
+type PatchOutcome = "applied" | "failed" | "too_large";
 
 class TooLarge extends Error {}
 class Failed extends Error {}

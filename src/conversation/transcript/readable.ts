@@ -4,7 +4,7 @@
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
-export interface Readable {
+interface Readable {
   /** A word for the role. */
   readonly who: string;
   /** The name of the user, of the called tool, or of the activity, if the message has one. */
@@ -12,7 +12,7 @@ export interface Readable {
   readonly pieces: readonly Piece[];
 }
 
-export type Piece =
+type Piece =
   /** Text that a person or a model said. */
   | { readonly kind: "prose"; readonly text: string }
   /** The result of a tool. */
@@ -34,7 +34,7 @@ const ROLES: Readonly<Record<string, string>> = {
 /** Longer than any name or address that a person reads. */
 const LINE_CHARACTERS_MAX = 200;
 
-export function readable(messages: readonly JsonObject[]): readonly Readable[] {
+function readable(messages: readonly JsonObject[]): readonly Readable[] {
   const toolNames = new Map<unknown, string>();
   for (const { id, name } of messages.flatMap(callsOf)) toolNames.set(id, name);
   return messages.map((message) => ({
@@ -48,7 +48,7 @@ export function readable(messages: readonly JsonObject[]): readonly Readable[] {
  * Ends lines with LF only, and leaves nothing that moves a cursor, rings a bell or changes colours:
  * control characters are replaced by their pictures.
  */
-export function printable(text: string): string {
+function printable(text: string): string {
   return text
     .toWellFormed()
     .replaceAll(/\r\n?|[\v\f\u0085\u2028\u2029]/g, "\n")
@@ -56,13 +56,13 @@ export function printable(text: string): string {
 }
 
 function pictureOf(control: string): string {
-  const code = control.codePointAt(0) ?? 0;
-  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-  return code === 0x7f ? "\u2421" : "\ufffd";
+  const point = control.codePointAt(0) ?? 0;
+  if (point < 0x20) return String.fromCodePoint(0x2400 + point);
+  return point === 0x7f ? "\u2421" : "\ufffd";
 }
 
 /** For a heading, or the middle of a line. */
-export function oneLine(text: string): string {
+function oneLine(text: string): string {
   const line = printable(text).replaceAll(/\s+/g, " ").trim();
   return line.length <= LINE_CHARACTERS_MAX
     ? line
@@ -126,4 +126,124 @@ function callsOf({ toolCalls }: JsonObject): readonly {
 
 function stringOf(value: unknown): string {
   return typeof value === "string" ? value : "";
+}
+
+const INDENT = "    ";
+
+/**
+ * A conversation as plain text. Only this code starts text at the beginning of a line: messages are
+ * indented, so a message cannot imitate another speaker's turn.
+ */
+export function transcriptText(messages: readonly JsonObject[]): string {
+  return readable(messages)
+    .map(({ who, of, pieces }) => {
+      const heading = of === undefined ? who : `${who} (${oneLine(of)})`;
+      return `${heading}:\n${pieces.map((piece) => indented(textOfPiece(piece))).join("\n")}`;
+    })
+    .join("\n");
+}
+
+function textOfPiece(piece: Piece): string {
+  switch (piece.kind) {
+    case "prose":
+    case "output":
+      return printable(piece.text);
+    case "call":
+      return `calls ${oneLine(piece.name)}:\n${indented(printable(piece.arguments))}`;
+    case "note":
+      return piece.detail === undefined
+        ? `(${piece.what})`
+        : `(${piece.what}: ${oneLine(piece.detail)})`;
+  }
+}
+
+/** Indents every line, and ends the last one. */
+function indented(text: string): string {
+  const lines = text.endsWith("\n") ? text.slice(0, -1).split("\n") : text.split("\n");
+  return lines.map((line) => (line === "" ? "\n" : `${INDENT}${line}\n`)).join("");
+}
+
+/**
+ * A conversation as Markdown (CommonMark). Headings outside of quotes and fences come only from
+ * this code. Messages are quoted, and rendered as the Markdown they mostly are. Tool arguments and
+ * results are fenced, with more backticks than they contain. HTML is shown and not rendered,
+ * because an open comment or tag would swallow the following text in any context.
+ */
+
+export function transcriptMarkdown(messages: readonly JsonObject[]): string {
+  return readable(messages)
+    .flatMap(({ who, of, pieces }) => [
+      of === undefined ? `## ${who}` : `## ${who} (${code(of)})`,
+      ...pieces.map(markdownOfPiece),
+    ])
+    .map((block) => `${block}\n`)
+    .join("\n");
+}
+
+function markdownOfPiece(piece: Piece): string {
+  switch (piece.kind) {
+    case "prose":
+      return quoted(printable(piece.text));
+    case "output":
+      return fenced(printable(piece.text));
+    case "call":
+      return `Calls ${code(piece.name)}:\n\n${fenced(printable(piece.arguments))}`;
+    case "note":
+      return piece.detail === undefined
+        ? `*${piece.what}*`
+        : `*${piece.what}:* ${code(piece.detail)}`;
+  }
+}
+
+function code(text: string): string {
+  const line = oneLine(text);
+  if (line === "") return "*unnamed*";
+  const ticks = "`".repeat(longestRun(line) + 1);
+  // Markdown strips the spaces again; without them a backtick at the edge would belong to the
+  // fence.
+  return line.includes("`") ? `${ticks} ${line} ${ticks}` : `${ticks}${line}${ticks}`;
+}
+
+function fenced(text: string): string {
+  const fence = "`".repeat(Math.max(3, longestRun(text) + 1));
+  return `${fence}\n${text}${text.endsWith("\n") ? "" : "\n"}${fence}`;
+}
+
+function quoted(text: string): string {
+  let fence: string | undefined;
+  const lines = text
+    .trimEnd()
+    .split("\n")
+    .map((line) => {
+      const wasFenced = fence !== undefined;
+      fence = fence === undefined ? opening(line) : isClosing(line, fence) ? undefined : fence;
+      const shown = wasFenced || fence !== undefined ? line : withoutHtml(line);
+      return shown === "" ? ">" : `> ${shown}`;
+    });
+  return lines.join("\n");
+}
+
+/**
+ * The fence that a line certainly opens. A fence at the very beginning of a line cannot belong to a
+ * list, which would end it early. HTML in an unrecognised fence looks escaped, and is safe.
+ */
+function opening(line: string): string | undefined {
+  return /^(`{3,})[^`]*$/.exec(line)?.[1] ?? /^(~{3,})/.exec(line)?.[1];
+}
+
+function isClosing(line: string, fence: string): boolean {
+  const closing = /^ {0,3}(`{3,}|~{3,})[ \t]*$/.exec(line)?.[1];
+  return closing?.startsWith(fence) === true;
+}
+
+/**
+ * Escapes characters that could open a tag, a comment or a declaration. It uses an entity, because
+ * a backslash may stand before the character.
+ */
+function withoutHtml(line: string): string {
+  return line.replaceAll(/<(?=[a-z/!?])/gi, "&lt;");
+}
+
+function longestRun(text: string): number {
+  return [...text.matchAll(/`+/g)].reduce((longest, [run]) => Math.max(longest, run.length), 0);
 }

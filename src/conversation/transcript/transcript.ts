@@ -14,18 +14,27 @@
  * event of a type that changes nothing (steps, subagents, CUSTOM, unknown types).
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
-import { applyActivityDelta, applyActivitySnapshot } from "./activities.ts";
-import { afterRunFinished, afterRunStarted } from "./interrupts.ts";
 import { adopted, MessageList } from "./message-list.ts";
-import { Metadata } from "./metadata.ts";
 import { Allowance, Patched } from "./patched.ts";
-import type { Reduction } from "./reduction.ts";
-import { applySnapshot } from "./snapshot.ts";
-import { addText, endText, startReasoning, startText } from "./texts.ts";
-import { addArguments, addResult, endCall, setEncryptedValue, startCall } from "./tool-calls.ts";
+import {
+  addArguments,
+  addResult,
+  addText,
+  applyActivityDelta,
+  applyActivitySnapshot,
+  applySnapshot,
+  endCall,
+  endText,
+  Metadata,
+  type Reduction,
+  setEncryptedValue,
+  startCall,
+  startReasoning,
+  startText,
+} from "./reducers.ts";
 import { weightOf } from "./weight.ts";
 
-export interface TranscriptLimits {
+interface TranscriptLimits {
   /** The maximum weight of the state, or of one activity, after patches (see weight.ts). */
   readonly patchedBytesMax: number;
   /** The total cost of all patches of the session beyond their own text (see patched.ts). */
@@ -174,4 +183,49 @@ function applyToMessages(reduction: Reduction, event: JsonObject): void {
       return applyActivityDelta(reduction, event);
     default:
   }
+}
+
+/**
+ * The interrupts that the agent waits for. As for the AG-UI clients, every RUN_FINISHED sets them
+ * again: an interrupt outcome sets its own interrupts, any other outcome sets none, and a failed
+ * run leaves them. Unlike for the clients, an interrupt that a later run answers
+ * (`RUN_STARTED.input.resume`) is not pending from there on. Clients know of an answer because they
+ * gave it; a reader of the log alone would ask again.
+ */
+
+type Interrupts = readonly JsonObject[];
+
+function afterRunStarted(pending: Interrupts, { input }: JsonObject): Interrupts {
+  if (pending.length === 0 || !isObject(input) || !Array.isArray(input["resume"])) return pending;
+  const answered = new Set(input["resume"].filter(isObject).map(({ interruptId }) => interruptId));
+  return pending.filter(({ id }) => !answered.has(id));
+}
+
+function afterRunFinished({ outcome }: JsonObject): Interrupts {
+  return interruptsOf(outcome).map((interrupt) => {
+    const { subagentRunId, ...rest } = interrupt;
+    return subagentRunId === null ? rest : interrupt;
+  });
+}
+
+/**
+ * The end of a run for a replay in which only `pending` is still waited for. The interrupts that
+ * were answered since are removed. When none is left, the outcome is removed too, which means
+ * success (the protocol has no interrupt outcome without interrupts). Returns the same event when
+ * nothing changes.
+ */
+export function withoutAnswered(end: JsonObject, pending: Interrupts): JsonObject {
+  const { outcome, ...rest } = end;
+  const asked = interruptsOf(outcome);
+  if (end["type"] !== "RUN_FINISHED" || !isObject(outcome) || asked.length === 0) return end;
+  const open = new Set(pending.map(({ id }) => id));
+  const left = asked.filter(({ id }) => open.has(id));
+  if (left.length === asked.length) return end;
+  return left.length === 0 ? rest : { ...end, outcome: { ...outcome, interrupts: left } };
+}
+
+function interruptsOf(outcome: unknown): Interrupts {
+  if (!isObject(outcome) || outcome["type"] !== "interrupt") return [];
+  const { interrupts } = outcome;
+  return Array.isArray(interrupts) ? interrupts.filter(isObject) : [];
 }

@@ -11,7 +11,7 @@
 import { isObject } from "../../agui/json.ts";
 
 /** A value that shares nothing with its source. */
-export interface Copy {
+interface Copy {
   readonly value: unknown;
   readonly bytes: number;
   /** Levels of containers; 0 for a value that is not a container. */

@@ -1,5 +1,53 @@
-/** The event rows of a session for a fold, in pages; the next page is read while one is folded. */
+/**
+ * The work of a fold (transcripts.ts): one flight for all callers that wait for the same fold, the
+ * rows in pages and slices, and the sessions that are too large.
+ */
 import { setImmediate as turnOfEventLoop, setTimeout as rest } from "node:timers/promises";
+import { BoundedMap } from "../base/bounded-map.ts";
+import { ServiceError } from "../base/errors.ts";
+
+/**
+ * One piece of work for all callers that wait for it. When the last caller has left, the work is
+ * aborted.
+ */
+export class Flight {
+  readonly #controller = new AbortController();
+  readonly #landed: Promise<void>;
+  #waiting = 0;
+
+  /** `fly` ends soon after its signal aborts. */
+  constructor(fly: (signal: AbortSignal) => Promise<void>) {
+    this.#landed = fly(this.#controller.signal);
+    this.#landed.catch(() => undefined); // The waiting callers get the error, if any are left.
+  }
+
+  /**
+   * Rejects as the flight does, or when the signal aborts. A flight that is ending already is only
+   * awaited.
+   */
+  async landed(signal: AbortSignal | undefined): Promise<void> {
+    if (this.#controller.signal.aborted) {
+      await this.#landed.catch(() => undefined);
+      return;
+    }
+    signal?.throwIfAborted();
+    this.#waiting += 1;
+    const { promise: left, reject } = Promise.withResolvers<never>();
+    const leave = (): void => reject(signal?.reason);
+    signal?.addEventListener("abort", leave, { once: true });
+    try {
+      await Promise.race([this.#landed, left]);
+    } finally {
+      signal?.removeEventListener("abort", leave);
+      this.#waiting -= 1;
+      if (this.#waiting === 0) this.#controller.abort(abandoned());
+    }
+  }
+}
+
+function abandoned(): ServiceError {
+  return new ServiceError("cancelled", "CANCELLED", "everybody left who waited for the transcript");
+}
 
 /** The fields of a row that give its number and its size. */
 export interface CountedRow {
@@ -9,7 +57,7 @@ export interface CountedRow {
 }
 
 /** A page of contiguous rows. */
-export type ReadRows<R extends CountedRow> = (page: {
+type ReadRows<R extends CountedRow> = (page: {
   readonly sessionId: string;
   readonly after: bigint;
   readonly rowsMax: number;
@@ -31,7 +79,7 @@ export interface RowsLimits {
   readonly restMs: number;
 }
 
-export interface RowsRequest {
+interface RowsRequest {
   readonly sessionId: string;
   /** A number between two rows. */
   readonly after: bigint;
@@ -40,12 +88,15 @@ export interface RowsRequest {
 }
 
 /** The next rows, perhaps none, and the number up to which there are no others. */
-export interface Slice<R extends CountedRow> {
+interface Slice<R extends CountedRow> {
   readonly rows: readonly R[];
   readonly seq: bigint;
 }
 
-/** Ends when it has reached the wanted number. */
+/**
+ * The event rows of a session, in pages; the next page is read while one is folded. Ends when it has
+ * reached the wanted number.
+ */
 export async function* rowsAfter<R extends CountedRow>(
   readRows: ReadRows<R>,
   request: RowsRequest,
@@ -104,4 +155,43 @@ function* slicesOf<R extends CountedRow>(
   }
   const last = slice.at(-1);
   if (last !== undefined) yield { rows: slice, seq: lastNumberOf(last), isLarge: false };
+}
+
+/** Remembered sessions; above this number, a forgotten session costs one fold again. */
+const KNOWN_MAX = 10_000;
+
+/**
+ * The sessions whose transcript is larger than this service holds in memory, and the number where
+ * it became so. The events before that number do not change, so a later number is not worth another
+ * fold. Retention may make the session small again. The service notices that when it has forgotten
+ * the session, at the latest after a restart.
+ */
+export class TooLarge {
+  readonly #from = new BoundedMap<string, bigint>(KNOWN_MAX);
+
+  /** Throws when the transcript is known to be too large at that number. */
+  refuse(sessionId: string, seq: bigint): void {
+    const from = this.#from.get(sessionId);
+    if (from !== undefined && seq >= from) throw transcriptTooLarge(from);
+  }
+
+  /** The fold exceeded its limit at that number. */
+  note(sessionId: string, seq: bigint): ServiceError {
+    this.#from.set(sessionId, seq);
+    return transcriptTooLarge(seq);
+  }
+
+  forgetAll(): void {
+    this.#from.clear();
+  }
+
+  forget(sessionId: string): void {
+    this.#from.delete(sessionId);
+  }
+}
+
+/** Not retriable: nothing makes the session smaller. */
+export function transcriptTooLarge(seq: bigint): ServiceError {
+  const message = `the transcript of the session is too large to be made, from event ${seq} on`;
+  return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
 }

@@ -3,23 +3,20 @@
  * client would show. Between two rows a fold is complete, so a reader there sees a moment that
  * really existed.
  */
-import { type PlacedOpenings, placeOpenings } from "./canonical/placed-openings.ts";
-import { Canonical, type CanonicalRun } from "./canonical/canonical.ts";
-import type { LoggedEvent } from "./canonical/event.ts";
-import { type Generation, servedTo } from "./generation/served.ts";
 import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
-import { withoutAnswered } from "./transcript/interrupts.ts";
-import { transcriptMarkdown } from "./transcript/markdown.ts";
-import { transcriptText } from "./transcript/text.ts";
-import { Transcript } from "./transcript/transcript.ts";
-import { charBytes, weightOf } from "./transcript/weight.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { RawEvent } from "../compressor/expand.ts";
 import type { EventRow } from "../store/rows.ts";
-import { OWNS_ACTIVITIES } from "./forget.ts";
-import { type CountedRow, lastNumberOf } from "./transcripts-rows.ts";
+import { Canonical, type CanonicalRun } from "./canonical/canonical.ts";
+import type { LoggedEvent } from "./canonical/event.ts";
+import { type CountedRow, lastNumberOf } from "./folding.ts";
+import { type Generation, servedTo } from "./generation/served.ts";
+import { OWNS_ACTIVITIES } from "./kept.ts";
+import { transcriptMarkdown, transcriptText } from "./transcript/readable.ts";
+import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
+import { charBytes, weightOf } from "./transcript/weight.ts";
 
-export interface FoldedRow extends LoggedEvent, CountedRow {
+interface FoldedRow extends LoggedEvent, CountedRow {
   /** The time of the last of its events, if it is known; it is known for a page's last row. */
   readonly newestMicros?: bigint | undefined;
 }
@@ -272,4 +269,52 @@ const READABLE_CHARS_MAX = 8_388_608;
 function tooLargeToRead(): ServiceError {
   const message = `the transcript has more than ${READABLE_CHARS_MAX} characters: read it as JSON`;
   return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
+}
+
+/**
+ * Places the openings of a client that joins. A START of a message that is in the client's snapshot
+ * changes nothing. A START of a message that is not in it (a MESSAGES_SNAPSHOT removed the message
+ * while it was open) would make the message again. Sent before the snapshot, the START makes the
+ * message too, but the snapshot removes it again, and the construct stays open, as it does for a
+ * client that never left.
+ */
+
+export interface PlacedOpenings {
+  /** Openings to send between RUN_STARTED and MESSAGES_SNAPSHOT; nearly always none. */
+  readonly before: readonly JsonObject[];
+  /** Openings to send after the snapshots. */
+  readonly after: readonly JsonObject[];
+}
+
+export function placeOpenings(
+  openings: readonly JsonObject[],
+  messages: readonly JsonObject[],
+): PlacedOpenings {
+  const ids = new Set<unknown>();
+  const calls = new Map<unknown, JsonObject>();
+  for (const { id, toolCalls } of openings.length === 0 ? [] : messages) {
+    ids.add(id);
+    if (!Array.isArray(toolCalls)) continue;
+    for (const call of toolCalls as readonly unknown[])
+      if (isObject(call) && !calls.has(call["id"])) calls.set(call["id"], call);
+  }
+  const before: JsonObject[] = [];
+  const after: JsonObject[] = [];
+  for (const opening of openings) {
+    const { type, messageId, toolCallId } = opening;
+    const isMessage = type === "TEXT_MESSAGE_START" || type === "REASONING_MESSAGE_START";
+    const isCall = type === "TOOL_CALL_START";
+    if ((isMessage && !ids.has(messageId)) || (isCall && !calls.has(toolCallId)))
+      before.push(opening);
+    else after.push(isCall ? named(opening, calls.get(toolCallId)) : opening);
+  }
+  return { before, after };
+}
+
+/** A START renames an existing call, and a snapshot may have renamed the call since. */
+function named(opening: JsonObject, call: JsonObject | undefined): JsonObject {
+  const called = call?.["function"];
+  return isObject(called) && typeof called["name"] === "string"
+    ? { ...opening, toolCallName: called["name"] }
+    : opening;
 }
