@@ -9,6 +9,7 @@ import { benchAgainst } from "./against.ts";
 import { benchAuth } from "./auth.ts";
 import { benchCompression } from "./compression.ts";
 import { benchDoors } from "./doors.ts";
+import { benchFlow } from "./flow.ts";
 import { benchHostile } from "./hostile.ts";
 import { benchIdle } from "./idle.ts";
 import { benchJoin } from "./join.ts";
@@ -37,6 +38,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   auth: benchAuth,
   doors: benchDoors,
   hostile: benchHostile,
+  flow: benchFlow,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

@@ -15,6 +15,7 @@ const BENCHES = [
   "auth",
   "doors",
   "hostile",
+  "flow",
 ] as const;
 /** Needs `--old`, so `all` leaves it out. */
 const AGAINST = "against";

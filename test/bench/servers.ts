@@ -85,12 +85,17 @@ export async function startLedger(
     readonly env?: Readonly<Record<string, string>>;
     /** The folder of the checkout to start; this one unless it is given. */
     readonly checkout?: string | undefined;
+    /** In place of the bundle: src/main.ts, whose functions have their own names and files. */
+    readonly fromSources?: boolean;
   } = {},
 ): Promise<Ledger> {
   const dataDir = await makeDirectory();
   let port = 0;
   const { pid, ready, ...server } = await startProcess(bench, {
-    script: await mainOf(options.checkout),
+    script:
+      options.fromSources === true
+        ? new URL("../../src/main.ts", import.meta.url)
+        : await mainOf(options.checkout),
     nodeArgs: options.nodeArgs ?? [],
     env: {
       ...ADDRESSES,

@@ -152,6 +152,7 @@ test("the command line says which benchmarks, and refuses what it does not know"
     "auth",
     "doors",
     "hostile",
+    "flow",
   ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);
