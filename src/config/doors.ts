@@ -182,7 +182,7 @@ export const DOOR_SETTINGS = {
     min: 8_388_608,
     max: 68_719_476_736,
     meaning:
-      "Bytes that are held for all callers: requests that are not answered, answers that are not read. Above it the caller that holds the most gives way (SERVER_BUSY).",
+      "Memory for the bytes that are held for all callers: requests that are not answered, answers that are not read. A held byte counts as 1.5. Above it the caller that holds the most gives way (SERVER_BUSY).",
   }),
   principalMessagesPerSecondMax: amount({
     name: "PRINCIPAL_MESSAGES_PER_SECOND",
