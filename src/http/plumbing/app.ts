@@ -14,11 +14,8 @@ import {
   type RawRequestDefaultExpression,
   type RawServerDefault,
 } from "fastify";
-import {
-  serializerCompiler,
-  validatorCompiler,
-  type ZodTypeProvider,
-} from "fastify-type-provider-zod";
+import type { ZodTypeProvider } from "fastify-type-provider-zod";
+import type { z } from "zod";
 import { CallerMemory, serverBusy, UNREAD_LIMIT_MS } from "../../auth/caller-memory.ts";
 import type { ErrorReason, ServiceError } from "../../base/errors.ts";
 import { FairShare } from "../../base/fair-share.ts";
@@ -38,7 +35,7 @@ import {
   statusOf,
 } from "./problem.ts";
 import { checkQuery, parseQuery } from "./query.ts";
-import { refusalOf } from "./refusals.ts";
+import { refusalOf, refusalOfIssues } from "./refusals.ts";
 import { type RequestRecords, UNKNOWN_ROUTE } from "./request-records.ts";
 
 /** The type that route files get: fastify with Zod schemas. */
@@ -67,6 +64,27 @@ export interface AppParts {
 const MEMORY_BYTES_MAX = 256 * 1024 * 1024;
 
 /**
+ * Makes fastify check requests with Zod; without these compilers it would load ajv and a
+ * serializer. The routes send text that is JSON already. fastify's types name ajv, so this is only
+ * an object.
+ */
+export const CHECKED_BY_ZOD: object = {
+  schemaController: {
+    compilersFactory: {
+      buildValidator: () => checkOf,
+      buildSerializer: () => () => JSON.stringify,
+    },
+  },
+};
+
+function checkOf({ schema }: { readonly schema: z.ZodType }) {
+  return (data: unknown): { readonly value: unknown } | { readonly error: ServiceError } => {
+    const { success, data: value, error } = schema.safeParse(data);
+    return success ? { value } : { error: refusalOfIssues(error.issues) };
+  };
+}
+
+/**
  * The request line already bounds a path parameter; the handlers report that a session id is too
  * long.
  */
@@ -77,6 +95,7 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
     serverFactory: parts.serverFactory,
     bodyLimit: options.requestBytesMax,
     trustProxy: false,
+    ...CHECKED_BY_ZOD,
     return503OnClosing: false, // A hook answers 503 instead, as a problem.
     routerOptions: {
       caseSensitive: true,
@@ -95,8 +114,6 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
       sendProblem(reply, error);
     },
   }).withTypeProvider<ZodTypeProvider>();
-  app.setValidatorCompiler(validatorCompiler);
-  app.setSerializerCompiler(serializerCompiler);
   // Only JSON is accepted: a page of another origin can post a form or plain text without
   // permission.
   app.removeAllContentTypeParsers();

@@ -1,9 +1,7 @@
 /** Turns errors of the framework into errors that the caller may read. */
-import { hasZodFastifySchemaValidationErrors } from "fastify-type-provider-zod";
-import { invalidArgument, ServiceError, type Violation } from "../../base/errors.ts";
+import type { z } from "zod";
+import { invalidArgument, ServiceError } from "../../base/errors.ts";
 import { HttpRefusal } from "./problem.ts";
-
-type SchemaError = Parameters<typeof violationsOf>[0][number];
 
 const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
   FST_ERR_CTP_BODY_TOO_LARGE: () =>
@@ -28,38 +26,23 @@ const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
 };
 
 export function refusalOf(cause: unknown): ServiceError {
-  if (hasZodFastifySchemaValidationErrors(cause)) {
-    return invalidArgument(violationsOf(cause.validation));
-  }
   const known = BY_CODE[codeOf(cause) ?? ""];
   return known === undefined ? ServiceError.from(cause) : known();
 }
 
 /** Zod's issues by the names of the parameters; each unknown parameter is named separately. */
-function violationsOf(
-  errors: readonly {
-    readonly instancePath: string;
-    readonly keyword: string;
-    readonly message?: string;
-    readonly params: Readonly<Record<string, unknown>>;
-  }[],
-): readonly Violation[] {
-  return errors.flatMap((error) => {
-    const field = error.instancePath.slice(1).replaceAll("/", ".");
-    const unknown = unknownKeys(error);
-    if (unknown.length > 0) {
-      return unknown.map((key) => {
-        const path = field === "" ? key : `${field}.${key}`;
-        return { field: path, description: `${path} is not known here` };
-      });
+export function refusalOfIssues(issues: readonly z.core.$ZodIssue[]): ServiceError {
+  const violations = issues.flatMap((issue) => {
+    const field = issue.path.join(".");
+    if (issue.code !== "unrecognized_keys") {
+      return [{ field, description: descriptionOf(field, issue.message) }];
     }
-    return [{ field, description: descriptionOf(field, error.message ?? "is not valid") }];
+    return issue.keys.map((key) => {
+      const path = field === "" ? key : `${field}.${key}`;
+      return { field: path, description: `${path} is not known here` };
+    });
   });
-}
-
-function unknownKeys({ keyword, params }: SchemaError): readonly string[] {
-  const keys = keyword === "unrecognized_keys" ? params["keys"] : undefined;
-  return Array.isArray(keys) ? keys.map(String) : [];
+  return invalidArgument(violations);
 }
 
 /** Our own messages continue after the name; Zod's are whole sentences. */
