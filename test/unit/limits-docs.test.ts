@@ -1,18 +1,155 @@
-/** docs/limits.md says what is: its settings and their defaults, its metrics, and the tests it names. */
+/** docs/limits.md says what is: its settings and their defaults, and its metrics; each limit has a test. */
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 const PAGE = readFileSync("docs/limits.md", "utf8");
-const COLUMNS = ["limit", "setting", "default", "unit", "over it", "metric", "test"];
+const COLUMNS = ["limit", "setting", "default", "over it", "metric"];
+
+/** The test at the border of each limit of the page: the limit, the file below test/, a title in it. */
+const TESTS: readonly (readonly [limit: string, file: string, title: string])[] = [
+  ["messages a second of one caller", "unit/rate-limits", "five are taken, the sixth is told when"],
+  [
+    "payload bytes a second of one caller",
+    "unit/rate-limits",
+    "five are taken, the sixth is told when",
+  ],
+  [
+    "messages a second into one session",
+    "e2e/limits",
+    "what is above is refused, told when, and not stored",
+  ],
+  [
+    "payload bytes a second into one session",
+    "e2e/limits",
+    "one push that is larger than a second's worth is taken, and owes",
+  ],
+  ["gRPC connections", "e2e/rpc-requests", "connections above the limit are closed"],
+  [
+    "calls of a connection",
+    "e2e/rpc-requests",
+    "calls above the limit of a connection wait with their caller",
+  ],
+  [
+    "bytes held for callers",
+    "e2e/rpc-requests",
+    "that are half there are counted, and those of the largest caller give way",
+  ],
+  [
+    "seconds without a sent byte of an answer",
+    "e2e/rpc-requests",
+    "do not stay for ever: the call ends when nothing of it is taken",
+  ],
+  ["bytes of a request", "e2e/rpc-server", "4 MiB are read, one byte more is RESOURCE_EXHAUSTED"],
+  [
+    "push streams of an instance",
+    "e2e/push-stream-ends",
+    "refuses one stream more than it serves, and takes the next when one has ended",
+  ],
+  [
+    "uncommitted payload bytes of a push stream",
+    "unit/push-stream",
+    "the bytes that are not committed: the group is closed, and the caller waits",
+  ],
+  ["uncommitted events of a push stream", "unit/push-stream", "events that are not committed"],
+  [
+    "events of a frame",
+    "unit/push-stream-numbers",
+    "more events than a batch may have are refused",
+  ],
+  [
+    "watches of an instance",
+    "unit/live-watch",
+    "watchers of a session and of the service; those who leave make room",
+  ],
+  [
+    "watches of a session on an instance",
+    "e2e/http-live-refused",
+    "one more than may watch is told to come later",
+  ],
+  [
+    "sessions of a page",
+    "postgres/session-scope",
+    "a page of sessions above 3 MiB comes without $left",
+  ],
+  ["rows of a page", "e2e/bad-input-lists", "a page of more than 1,000"],
+  ["exports of an instance under way", "unit/http-export", "is one of so many at a time"],
+  [
+    "replays under way: AG-UI answers with `replay=events`, or without a snapshot that fits a frame, until they are live",
+    "unit/agui-join",
+    "so many at once, and one that leaves makes room",
+  ],
+  ["bytes of a payload", "e2e/bad-input", "a payload of one byte more than the limit"],
+  ["JSON levels of a payload", "unit/agui-spans", "at most ${JSON_DEPTH_MAX} levels"],
+  [
+    "bytes of an idempotency key, of a run id (`runId` of RUN_STARTED)",
+    "unit/agui-rows",
+    "a run id of more than 128 bytes",
+  ],
+  [
+    "rows of a session, messages and events together",
+    "e2e/limits",
+    "rows: the last that has room is stored, the next is not; a repeated one is answered",
+  ],
+  [
+    "bytes of a session: payloads, senders, run ids, fragment indexes",
+    "e2e/limits",
+    "bytes: up to the last one",
+  ],
+  ["rows of a commit", "unit/push-queue", "a batch ends at its rows"],
+  [
+    "payload bytes of a commit",
+    "unit/push-queue",
+    "a batch ends at its bytes, and always has one push",
+  ],
+  [
+    "free bytes on the disk of the embedded PostgreSQL",
+    "e2e/embedded-trouble",
+    "a disk that is nearly full ends pushes with DISK_FULL, and reads go on",
+  ],
+  [
+    "rows that wait for a commit",
+    "postgres/ingest",
+    "past the bounds of the queue a push is refused, told when to come back, and not stored",
+  ],
+  [
+    "payload bytes, and 256 a row, that wait for a commit",
+    "unit/push-queue",
+    "up to its bytes the queue takes a push, and not one more",
+  ],
+  [
+    "newest rows of a watched session",
+    "property/window.property",
+    "windows share their rows, and none shows what another was given",
+  ],
+  [
+    "payload bytes of the same",
+    "property/window.property",
+    "windows share their rows, and none shows what another was given",
+  ],
+  [
+    "payload bytes of all watched sessions",
+    "unit/live-watch",
+    "all windows together: the one that was appended to the longest ago is emptied",
+  ],
+  [
+    "estimated bytes of kept transcripts",
+    "unit/transcripts",
+    "is bounded by bytes: the session asked for the longest ago goes first",
+  ],
+  [
+    "remembered rates of callers, and of sessions",
+    "unit/rate-limits",
+    "a flood of session ids does not wash away what a busy session, or a caller, owes",
+  ],
+];
 
 interface Limit {
   readonly what: string;
   readonly setting: string | undefined;
   readonly fallback: string;
   readonly metrics: readonly string[];
-  readonly tests: readonly { readonly file: string; readonly title: string }[];
 }
 
 const tables = PAGE.split("\n").filter((line) => line.startsWith("| "));
@@ -21,19 +158,21 @@ const cellsOf = (line: string): readonly string[] =>
     .split("|")
     .slice(1, -1)
     .map((cell) => cell.trim());
-const limits: readonly Limit[] = tables
+
+/** "the same" in the column of metrics repeats the row above. */
+const limits = tables
   .map(cellsOf)
   .filter(([first = ""]) => first !== "limit" && !first.startsWith("---"))
-  .map(([what = "", setting = "", fallback = "", , , metrics = "", tests = ""]) => ({
-    what,
-    setting: /`(\w+)`/.exec(setting)?.[1],
-    fallback,
-    metrics: [...metrics.matchAll(/`(\w+)`/g)].map((match) => match[1] ?? ""),
-    tests: [...tests.matchAll(/`([\w/.-]+)`: "([^"]+)"/g)].map((match) => ({
-      file: `test/${match[1]}.test.ts`,
-      title: match[2] ?? "",
-    })),
-  }));
+  .reduce<readonly Limit[]>((before, [what = "", setting = "", fallback = "", , metrics = ""]) => {
+    const own = [...metrics.matchAll(/`…(\w+)`/g)].map((match) => `session_ledger_${match[1]}`);
+    const limit = {
+      what,
+      setting: /`(\w+)`/.exec(setting)?.[1],
+      fallback,
+      metrics: metrics === "the same" ? (before.at(-1)?.metrics ?? []) : own,
+    };
+    return [...before, limit];
+  }, []);
 
 test("each table has the same columns", () => {
   const heads = tables.map(cellsOf).filter(([first]) => first === "limit");
@@ -72,11 +211,9 @@ test("each has a metric, and it exists", async () => {
 });
 
 test("each has a test at its border, by its file and title", () => {
-  for (const { what, tests } of limits) {
-    const wrong = tests.filter(
-      ({ file, title }) => !existsSync(file) || !readFileSync(file, "utf8").includes(title),
-    );
-    expect([what, wrong]).toEqual([what, []]);
-  }
-  expect(limits.filter(({ tests }) => tests.length === 0).map(({ what }) => what)).toEqual([]);
+  expect(limits.map(({ what }) => what)).toEqual(TESTS.map(([limit]) => limit));
+  const wrong = TESTS.map(([, file, title]) => ({ file: `test/${file}.test.ts`, title })).filter(
+    ({ file, title }) => !existsSync(file) || !readFileSync(file, "utf8").includes(title),
+  );
+  expect(wrong).toEqual([]);
 });
