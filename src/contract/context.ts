@@ -1,7 +1,7 @@
 import type { DescMessage, DescService, MessageShape } from "@bufbuild/protobuf";
 import type { GenServiceMethods } from "@bufbuild/protobuf/codegenv2";
 import type { CallMemory } from "../auth/caller-memory.ts";
-import type { Principal } from "../auth/principal.ts";
+import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import type { ServiceError } from "../base/errors.ts";
 import type { Span } from "../observability/trace.ts";
 
@@ -18,6 +18,45 @@ export interface CallContext {
   readonly span?: Span | undefined;
   /** Counts the memory held for the call; undefined where memory is not counted. */
   readonly memory?: CallMemory | undefined;
+}
+
+/** One call of either edge. It ends once; both edges add their way to answer it. */
+export class Call implements CallContext {
+  memory: CallMemory | undefined;
+  span: Span | undefined;
+  #principal: Principal = ANONYMOUS;
+  #hasEnded = false;
+  #abortedBy: ServiceError | undefined;
+  #controller: AbortController | undefined;
+
+  get principal(): Principal {
+    return this.#principal;
+  }
+
+  /** Called before the handler runs. */
+  madeBy(principal: Principal): void {
+    this.#principal = principal;
+    this.memory?.madeBy(principal);
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  /** Made on first use; most unary calls are over before any code could wait on it. */
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    if (this.#abortedBy !== undefined) this.#controller.abort(this.#abortedBy);
+    return this.#controller.signal;
+  }
+
+  /** With an error, the handler may still run, and `signal` tells it; only the first one counts. */
+  protected ends(error?: ServiceError): void {
+    this.#hasEnded = true;
+    if (error === undefined || this.#abortedBy !== undefined) return;
+    this.#abortedBy = error;
+    this.#controller?.abort(error);
+  }
 }
 
 type Unary<I extends DescMessage, O extends DescMessage> = (

@@ -19,6 +19,7 @@ import type { ExportHandlers } from "../api/export.ts";
 import type { HistoryHandlers } from "../api/pages.ts";
 import type { RunsHandlers } from "../api/runs.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
+import type { LoggedCalls } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
@@ -39,7 +40,7 @@ import { followMessages, liveRoutes } from "./live-routes.ts";
 import { messageRoutes, type StreamMessages } from "./message-routes.ts";
 import { openApiRoutes } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
-import { type LoggedRequests, RequestRecords } from "./plumbing/request-records.ts";
+import { RequestRecords } from "./plumbing/request-records.ts";
 import { runRoutes } from "./run-routes.ts";
 import { sessionRoutes } from "./session-routes.ts";
 import { transcriptRoutes } from "./transcript-routes.ts";
@@ -82,7 +83,7 @@ export interface HttpOptions {
   readonly requestBytesMax: number;
   readonly connectionsMax: number;
   readonly heartbeatMs: number;
-  readonly logRequests: LoggedRequests;
+  readonly logRequests: LoggedCalls;
   /** The time that requests in progress may take to finish when the server stops. */
   readonly stopLimitMs: number;
   readonly limits?: HttpLimits;

@@ -9,12 +9,9 @@
  * (methods, routes, reasons), and never a part of a request, so their number is limited.
  */
 import type { Clock } from "../base/clock.ts";
-import type { Log } from "./log.ts";
 
 /** Enough lines to see the problem, its callers and its targets; the metrics count all of them. */
 export const LINES_PER_KIND_MAX = 20;
-/** For all kinds of one level, separately for gRPC and HTTP. */
-const FAILURE_LINES_MAX = 100;
 const SPAN_MS = 1_000;
 
 /** The number of omitted lines of each kind. */
@@ -65,37 +62,5 @@ export class LineBudget {
     const leftOut = this.#leftOut;
     this.#leftOut = new Map();
     this.#parts.tell(leftOut);
-  }
-}
-
-/**
- * The lines of failed calls or requests, and of streams that ended normally. Each level has its own
- * budget, so that one cannot hide another.
- */
-export class FailureLines {
-  readonly #ofLevel: Readonly<Record<"info" | "warn", LineBudget>>;
-
-  constructor({ log, clock }: { readonly log: Log; readonly clock: Clock }, what: string) {
-    const budget = (level: "info" | "warn"): LineBudget =>
-      new LineBudget(
-        {
-          clock,
-          tell: (leftOut) => {
-            const lines = [...leftOut.values()].reduce((sum, count) => sum + count, 0);
-            log[level]({ lines, of: Object.fromEntries(leftOut) }, `${what} lines left out`);
-          },
-        },
-        { perKindMax: LINES_PER_KIND_MAX, allMax: FAILURE_LINES_MAX },
-      );
-    this.#ofLevel = { info: budget("info"), warn: budget("warn") };
-  }
-
-  /** `where` is the method or the route. Errors and debug lines are not limited. */
-  take(
-    level: "error" | "warn" | "info" | "debug",
-    { where, reason }: { readonly where: string; readonly reason: string },
-  ): boolean {
-    if (level === "error" || level === "debug") return true;
-    return this.#ofLevel[level].take(`${where} ${reason}`);
   }
 }

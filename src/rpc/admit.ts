@@ -1,6 +1,6 @@
 import type { Metadata } from "@grpc/grpc-js";
 import type { Authenticator } from "../auth/authenticator.ts";
-import type { CallRecords } from "./call-records.ts";
+import type { MethodRecords } from "./call-records.ts";
 import type { RequestParts } from "./incoming/one-request.ts";
 import type { OpenCalls } from "./open-calls.ts";
 import type { ServedCall } from "./served-call.ts";
@@ -12,7 +12,7 @@ export interface MethodDeps {
   readonly openCalls: OpenCalls;
   readonly callers: Callers;
   readonly incoming: RequestParts;
-  readonly records: CallRecords;
+  readonly records: MethodRecords;
 }
 
 /** Continues the call when its caller is known, which is at once for most calls. */

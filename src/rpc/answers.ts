@@ -4,13 +4,13 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
-import { FailureLines } from "../observability/line-budget.ts";
+import { CallRecords, type LoggedCalls } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
 import { admit, type MethodDeps } from "./admit.ts";
 import { bidiStream } from "./bidi-stream.ts";
-import { CallRecords, type LoggedCalls } from "./call-records.ts";
+import { MethodRecords } from "./call-records.ts";
 import { methodDefinitionOf } from "./definition.ts";
 import { type Arrived, OneRequest } from "./incoming/one-request.ts";
 import { ServedCall } from "./served-call.ts";
@@ -37,16 +37,15 @@ export function answersOf(
   options: { readonly logCalls: LoggedCalls },
 ): ReadonlyMap<string, Answer> {
   const handlerOf = new Map<string, unknown>(Object.entries(handlers));
-  const failureLines = options.logCalls === "all" ? undefined : new FailureLines(deps, "call");
+  const records = new CallRecords(deps, "call", options.logCalls);
   return new Map(
     SessionService.methods.map((method) => {
-      const isUnary = method.methodKind === "unary";
-      const okLevel = isUnary && options.logCalls === "failures" ? "debug" : "info";
-      const records = new CallRecords({ ...deps, failureLines }, { method: method.name, okLevel });
       const handler = handlerOf.get(method.localName);
       const adapter = handler === undefined ? undefined : ADAPTERS[method.methodKind];
       const { openCalls, callers, incoming } = deps;
-      const methodDeps = { openCalls, callers, incoming, records };
+      const { metrics } = deps;
+      const methodRecords = new MethodRecords({ records, metrics }, method);
+      const methodDeps = { openCalls, callers, incoming, records: methodRecords };
       const answer =
         adapter?.adapt(methodDeps, method, handler) ?? unimplemented(methodDeps, method);
       return [methodDefinitionOf(method).path, answer];

@@ -16,32 +16,24 @@
  * `sendStatus`.
  */
 import { Metadata, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
-import type { CallMemory } from "../auth/caller-memory.ts";
-import { ANONYMOUS, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { CallContext, ConversationRecord } from "../contract/context.ts";
-import type { Span } from "../observability/trace.ts";
-import type { CallRecords } from "./call-records.ts";
+import { Call, type ConversationRecord } from "../contract/context.ts";
+import type { MethodRecords } from "./call-records.ts";
 import { statusOf } from "./status.ts";
 import { type OwnStatus, transportRefusal } from "./transport-refusal.ts";
 
 const OK: OwnStatus = { code: status.OK, details: "OK" };
 
-export class ServedCall implements CallContext {
+export class ServedCall extends Call {
   readonly #wire: ServerInterceptingCallInterface;
   readonly #sendStatus: (status: OwnStatus) => void;
-  readonly #records: CallRecords;
+  readonly #records: MethodRecords;
   readonly #startedMs: number;
-  #principal: Principal = ANONYMOUS;
-  memory: CallMemory | undefined;
-  #span: Span | undefined;
   #request: unknown;
   #describe: (() => ConversationRecord) | undefined;
-  #hasEnded = false;
-  #abortedBy: ServiceError | undefined;
-  #controller: AbortController | undefined;
 
-  constructor(wire: ServerInterceptingCallInterface, records: CallRecords) {
+  constructor(wire: ServerInterceptingCallInterface, records: MethodRecords) {
+    super();
     this.#wire = wire;
     this.#records = records;
     this.#startedMs = records.startedMs();
@@ -49,34 +41,9 @@ export class ServedCall implements CallContext {
     wire.sendStatus = (own) => this.fail(transportRefusal(own));
   }
 
-  get principal(): Principal {
-    return this.#principal;
-  }
-
-  /** Set before the handler runs. */
-  madeBy(principal: Principal): void {
-    this.#principal = principal;
-    this.memory?.madeBy(principal);
-  }
-
   /** The span begins with the first bytes of the call; a call refused before that has no span. */
   tracedFrom(metadata: Metadata): void {
-    this.#span = this.#records.span(metadata);
-  }
-
-  get span(): Span | undefined {
-    return this.#span;
-  }
-
-  get hasEnded(): boolean {
-    return this.#hasEnded;
-  }
-
-  /** Made on first use; most unary calls are over before any code could wait on it. */
-  get signal(): AbortSignal {
-    this.#controller ??= new AbortController();
-    if (this.#abortedBy !== undefined) this.#controller.abort(this.#abortedBy);
-    return this.#controller.signal;
+    this.span = this.#records.span(metadata);
   }
 
   /** Notes the request, for the record. */
@@ -91,16 +58,16 @@ export class ServedCall implements CallContext {
   }
 
   sendHeaders(): void {
-    if (!this.#hasEnded) this.#wire.sendMetadata(new Metadata());
+    if (!this.hasEnded) this.#wire.sendMetadata(new Metadata());
   }
 
   /** `onFlushed` is called when the message has left, and never when the call ended before. */
   send(message: Buffer, onFlushed: () => void): void {
-    if (!this.#hasEnded) this.#wire.sendMessage(message, onFlushed);
+    if (!this.hasEnded) this.#wire.sendMessage(message, onFlushed);
   }
 
   succeed(): void {
-    if (this.#hasEnded) return;
+    if (this.hasEnded) return;
     this.#end(undefined);
     this.#sendStatus(OK);
   }
@@ -108,35 +75,30 @@ export class ServedCall implements CallContext {
   /** Takes any thrown value; anything that is not a ServiceError is a defect. */
   fail(cause: unknown): void {
     const error = ServiceError.from(cause);
-    if (this.#hasEnded) {
+    if (this.hasEnded) {
       if (error.code === "internal" && !isAbort(error.cause)) this.#records.failedAfterEnd(error);
       return;
     }
     this.#end(error);
     this.#sendStatus(statusOf(error));
-    this.#abort(error);
+    this.ends(error);
   }
 
   /** grpc-js reports the end of the call, also when this class has ended it. */
   wasLeft(): void {
-    if (this.#hasEnded) return;
+    if (this.hasEnded) return;
     const error = new ServiceError("cancelled", "CANCELLED", "the caller left");
     this.#end(error);
-    this.#abort(error);
+    this.ends(error);
   }
 
   #end(error: ServiceError | undefined): void {
-    this.#hasEnded = true;
+    this.ends();
     const record = this.#describe?.();
     const request = record ?? this.#request;
     const startedMs = this.#startedMs;
     const counts = record?.counts;
-    this.#records.ended({ startedMs, request, error, counts, span: this.#span });
-  }
-
-  #abort(error: ServiceError): void {
-    this.#abortedBy = error;
-    this.#controller?.abort(error);
+    this.#records.ended({ startedMs, request, error, counts, span: this.span });
   }
 }
 

@@ -26,7 +26,7 @@ import { isDoneWithin } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
 import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
-import type { LoggedCalls } from "./call-records.ts";
+import type { LoggedCalls } from "../observability/call-records.ts";
 import { Connections } from "./connections.ts";
 import { definitionOf } from "./definition.ts";
 import { Health } from "./health.ts";

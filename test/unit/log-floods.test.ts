@@ -3,16 +3,17 @@
  * such a flood leaves there is bounded, and what is left out is counted.
  */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import {
   type RequestEnd,
   RequestRecords,
   UNKNOWN_ROUTE,
 } from "../../src/http/plumbing/request-records.ts";
-import { FailureLines } from "../../src/observability/line-budget.ts";
+import { CallRecords } from "../../src/observability/call-records.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { CallRecords } from "../../src/rpc/call-records.ts";
+import { MethodRecords } from "../../src/rpc/call-records.ts";
 import { handClock } from "../support/auth.ts";
 import type { LogRecord } from "../support/rpc-fixture.ts";
 
@@ -41,13 +42,11 @@ type Fail = (error: ServiceError, where?: string) => void;
 const PROTOCOLS = {
   gRPC(logged: "all" | "failures") {
     const parts = recording();
-    const failureLines = logged === "all" ? undefined : new FailureLines(parts, "call");
-    const records = new Map<string, CallRecords>();
-    const fail: Fail = (error, method = "GetSession") => {
-      const options = { method, okLevel: logged === "all" ? "info" : "debug" } as const;
-      const of = records.get(method) ?? new CallRecords({ ...parts, failureLines }, options);
-      records.set(method, of);
-      of.ended({ startedMs: 0, request: { id: "s1" }, error });
+    const records = new CallRecords(parts, "call", logged);
+    const fail: Fail = (error, name = "GetSession") => {
+      const method = { ...SessionService.method.getSession, name };
+      const end = { startedMs: 0, request: { id: "s1" }, error };
+      new MethodRecords({ ...parts, records }, method).ended(end);
     };
     return { ...parts, fail, msg: "call", where: "GetSession" };
   },
@@ -131,9 +130,9 @@ describe.each(Object.entries(PROTOCOLS))(
 describe("regression: streams that ended well wrote 1,400 lines a second", () => {
   test("gRPC: of a method twenty a second are written", () => {
     const parts = recording();
-    const options = { method: "WatchSessionEvents", okLevel: "info" } as const;
-    const failureLines = new FailureLines(parts, "call");
-    const records = new CallRecords({ ...parts, failureLines }, options);
+    const all = new CallRecords(parts, "call", "failures");
+    const { watchSessionEvents } = SessionService.method;
+    const records = new MethodRecords({ ...parts, records: all }, watchSessionEvents);
     const end = { startedMs: 0, request: { sessionId: "s1" }, error: undefined };
     for (let n = 0; n < FLOOD; n += 1) records.ended(end);
     expect(parts.lines).toHaveLength(20);

@@ -5,11 +5,9 @@
  */
 import type { ServerResponse } from "node:http";
 import type { FastifyRequest } from "fastify";
-import type { CallMemory, ConnectionMemory } from "../../auth/caller-memory.ts";
-import { ANONYMOUS, type Principal } from "../../auth/principal.ts";
+import type { ConnectionMemory } from "../../auth/caller-memory.ts";
 import { ServiceError } from "../../base/errors.ts";
-import type { CallContext } from "../../contract/context.ts";
-import type { Span } from "../../observability/trace.ts";
+import { Call, type CallContext } from "../../contract/context.ts";
 
 /** The objects of Node and the framework that a request has beside its bytes: an estimate. */
 const REQUEST_BYTES = 16 * 1024;
@@ -17,17 +15,11 @@ const REQUEST_BYTES = 16 * 1024;
 /** The name of the property on fastify's request. */
 export const SERVED_REQUEST = "servedRequest";
 
-export class ServedRequest implements CallContext {
+export class ServedRequest extends Call {
   readonly #stopping: () => ServiceError | undefined;
-  #controller: AbortController | undefined;
-  #abortedBy: ServiceError | undefined;
-  #hasEnded = false;
   #isStream = false;
-  #principal: Principal = ANONYMOUS;
-  #memory: CallMemory | undefined;
   /** Ends the reading of the body. */
   onCut: ((error: ServiceError) => void) | undefined;
-  span: Span | undefined;
   /** The refusal, for the record. */
   refusedBy: ServiceError | undefined;
 
@@ -36,43 +28,19 @@ export class ServedRequest implements CallContext {
    * service.
    */
   constructor(stopping: () => ServiceError | undefined) {
+    super();
     this.#stopping = stopping;
-  }
-
-  get principal(): Principal {
-    return this.#principal;
-  }
-
-  /** Set before the route runs. */
-  madeBy(principal: Principal): void {
-    this.#principal = principal;
-    this.#memory?.madeBy(principal);
   }
 
   /** Counts its memory from here on; false: there is no room for one more. */
   heldBy(connection: ConnectionMemory, response: ServerResponse): boolean {
-    this.#memory = connection.call((error) => this.#cut(error, response));
-    this.#memory.begin(REQUEST_BYTES);
-    return this.#memory.charge.hasRoom;
-  }
-
-  get memory(): CallMemory | undefined {
-    return this.#memory;
-  }
-
-  get hasEnded(): boolean {
-    return this.#hasEnded;
+    this.memory = connection.call((error) => this.#cut(error, response));
+    this.memory.begin(REQUEST_BYTES);
+    return this.memory.charge.hasRoom;
   }
 
   get isStream(): boolean {
     return this.#isStream;
-  }
-
-  /** Made on first use; most requests are over before any code could wait on it. */
-  get signal(): AbortSignal {
-    this.#controller ??= new AbortController();
-    if (this.#abortedBy !== undefined) this.#controller.abort(this.#abortedBy);
-    return this.#controller.signal;
   }
 
   /** A stream has no end of its own, so a stop must end it. */
@@ -85,7 +53,7 @@ export class ServedRequest implements CallContext {
 
   /** True while a handler does work that cannot be undone. */
   working(isWorking: boolean): void {
-    if (this.#memory !== undefined) this.#memory.charge.canEnd = !isWorking;
+    if (this.memory !== undefined) this.memory.charge.canEnd = !isWorking;
   }
 
   /**
@@ -98,8 +66,8 @@ export class ServedRequest implements CallContext {
 
   /** The answer is complete, or the connection is gone. */
   closed(wasLeft: boolean): void {
-    this.#hasEnded = true;
-    this.#memory?.release();
+    this.ends();
+    this.memory?.release();
     if (wasLeft) this.#abort(new ServiceError("cancelled", "CANCELLED", "the caller left"));
   }
 
@@ -115,11 +83,8 @@ export class ServedRequest implements CallContext {
   }
 
   #abort(reason: ServiceError): void {
-    if (this.#abortedBy !== undefined) return;
-    this.#hasEnded = true;
-    this.#abortedBy = reason;
     this.refusedBy ??= reason;
-    this.#controller?.abort(reason);
+    this.ends(reason);
   }
 }
 

@@ -1,0 +1,143 @@
+/**
+ * Writes one record per call of either edge, to the log, the metrics and the end of its span, when
+ * the call ends for its caller. A record has fixed words, the duration and the session. It never has
+ * a payload, an error message (which may quote a payload), a path or a query. The number of log
+ * lines per second is limited for failures and for streams, unless all calls are logged. Metrics and
+ * spans cover every call.
+ */
+import type { Clock } from "../base/clock.ts";
+import type { ServiceError } from "../base/errors.ts";
+import { LineBudget, LINES_PER_KIND_MAX } from "./line-budget.ts";
+import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Attributes, Span, Tracer } from "./trace.ts";
+
+/** Which ended calls the log has at its usual level; streams and defects are always logged. */
+export type LoggedCalls = "all" | "failures";
+
+/** The functions are called only where their result is needed. */
+export interface CallEnd {
+  readonly startedMs: number;
+  /** A method or a route: a fixed word, and never a part of the request. */
+  readonly where: string;
+  readonly isStream: boolean;
+  /** True when any client can cause the record at any rate, without a token. */
+  readonly isNoise?: boolean;
+  /** Undefined means success. */
+  readonly error: ServiceError | undefined;
+  readonly span: Span | undefined;
+  /** The word that marks the span of a failure of ours. */
+  readonly failure: string;
+  /** Undefined where the call names none; a caller may send any text as its session id. */
+  readonly sessionId: () => string | undefined;
+  readonly fields: () => object;
+  readonly attributes: () => Attributes;
+}
+
+export interface RecordDeps {
+  readonly log: Log;
+  readonly metrics: Pick<Metrics, "refused">;
+  readonly clock: Clock;
+  readonly tracer?: Tracer | undefined;
+}
+
+/** A valid session id is at most this long. */
+const SESSION_ID_CHARS_MAX = 128;
+/** The lines of one level per second, separately for gRPC and HTTP. */
+const LINES_MAX = 100;
+
+type Level = "error" | "warn" | "info" | "debug";
+
+export class CallRecords {
+  /** Undefined where no trace is recorded. */
+  readonly tracer: Tracer | undefined;
+  readonly #deps: RecordDeps;
+  readonly #what: string;
+  readonly #logged: LoggedCalls;
+  /** Each level has its own budget, so that one cannot hide another. */
+  readonly #budgets: Readonly<Record<"info" | "warn", LineBudget>>;
+
+  /** `what` is the message of the log lines. */
+  constructor(deps: RecordDeps, what: "call" | "request", logged: LoggedCalls) {
+    this.tracer = deps.tracer;
+    this.#deps = deps;
+    this.#what = what;
+    this.#logged = logged;
+    this.#budgets = { info: this.#budget("info"), warn: this.#budget("warn") };
+  }
+
+  startedMs(): number {
+    return this.#deps.clock.monotonicMs();
+  }
+
+  /** Returns the duration. */
+  ended(end: CallEnd): number {
+    const { log, metrics, clock } = this.#deps;
+    const { error } = end;
+    if (end.span !== undefined) endSpan(end.span, end);
+    const durationMs = clock.monotonicMs() - end.startedMs;
+    // A caller who left was not refused.
+    if (error !== undefined && error.code !== "cancelled") metrics.refused(error.reason);
+    const level = this.#levelOf(end);
+    if (!log.isLevelEnabled(level) || !this.#hasLine(level, end)) return durationMs;
+    const record = {
+      ...end.fields(),
+      durationMs: Math.round(durationMs * 1_000) / 1_000,
+      sessionId: end.sessionId()?.slice(0, SESSION_ID_CHARS_MAX),
+      ...(error === undefined ? {} : { reason: error.reason }),
+      ...(error?.cause === undefined ? {} : { err: error.cause }),
+    };
+    log[level](record, this.#what);
+    return durationMs;
+  }
+
+  /** A handler failed after its call was over; only the log reports it. */
+  failedAfterEnd(method: string, error: ServiceError): void {
+    const record = { method, err: error.cause ?? error };
+    this.#deps.log.error(record, `${this.#what} failed after its end`);
+  }
+
+  #levelOf({ error, isStream, isNoise }: CallEnd): Level {
+    if (error === undefined) return isStream || this.#logged === "all" ? "info" : "debug";
+    const level = levelOf(error);
+    return isNoise && level === "info" && this.#logged === "failures" ? "debug" : level;
+  }
+
+  /** Defects and lines for debugging are not limited. */
+  #hasLine(level: Level, { where, error }: CallEnd): boolean {
+    if (this.#logged === "all" || level === "error" || level === "debug") return true;
+    return this.#budgets[level].take(`${where} ${error?.reason ?? "OK"}`);
+  }
+
+  #budget(level: "info" | "warn"): LineBudget {
+    const { log, clock } = this.#deps;
+    const tell = (leftOut: ReadonlyMap<string, number>): void => {
+      const lines = [...leftOut.values()].reduce((sum, count) => sum + count, 0);
+      log[level]({ lines, of: Object.fromEntries(leftOut) }, `${this.#what} lines left out`);
+    };
+    return new LineBudget({ clock, tell }, { perKindMax: LINES_PER_KIND_MAX, allMax: LINES_MAX });
+  }
+}
+
+function endSpan(span: Span, { error, failure, ...end }: CallEnd): void {
+  const sessionId = end.sessionId()?.slice(0, SESSION_ID_CHARS_MAX);
+  span.set({
+    ...end.attributes(),
+    ...(sessionId === undefined ? {} : { "session.id": sessionId }),
+    ...(error === undefined ? {} : { "session_ledger.reason": error.reason }),
+  });
+  const isOurs = error !== undefined && ["error", "warn"].includes(levelOf(error));
+  span.end(isOurs ? failure : undefined);
+}
+
+/**
+ * Our defects are `error`; refusals caused by the database or a full queue are `warn`; errors of
+ * callers are lower.
+ */
+function levelOf(error: ServiceError): Level {
+  // A caller without a token may try at any rate; the audit log records such tries, within limits.
+  if (error.code === "unauthenticated") return "debug";
+  if (error.code === "internal") return "error";
+  const isOurs = error.code === "unavailable" || error.code === "overloaded";
+  return isOurs && error.reason !== "SHUTTING_DOWN" ? "warn" : "info";
+}
