@@ -15,13 +15,10 @@ const PATH = fileURLToPath(new URL("../../docs/operations.md", import.meta.url))
 /** Our own metrics, not those of every Node.js process. */
 async function metricsMarkdown(): Promise<string> {
   const text = await createMetrics().text();
-  const types = new Map(
-    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = "", type = ""]) => [name, type]),
-  );
   const rows = [...text.matchAll(/^# HELP (session_ledger_\S+) (.+)$/gm)]
     .filter(([, name = ""]) => !/^session_ledger_(?:process|nodejs)_/.test(name))
-    .map(([, name = "", help]) => `| \`${name}\` | ${types.get(name)} | ${help} |`);
-  return ["| metric | type | what it is |", "| --- | --- | --- |", ...rows].join("\n");
+    .map(([, name = "", help]) => `| \`${name}\` | ${help} |`);
+  return ["| metric | what it is |", "| --- | --- |", ...rows].join("\n");
 }
 
 function withSection(document: string, name: string, body: string): string {
