@@ -7,7 +7,7 @@ import type { Config } from "./config/config.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import type { Database } from "./store/database.ts";
-import { sessionNotFound } from "./store/refusals.ts";
+import { sessionNotFound } from "./store/failure.ts";
 import { ownerOf } from "./store/sessions.ts";
 import {
   addTokenKey,

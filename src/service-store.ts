@@ -15,7 +15,7 @@ import { createDatabase, type Database, inSchema } from "./store/database.ts";
 import { DiskSpace } from "./store/disk-space.ts";
 import { createEmbeddedPostgres } from "./postgres/embedded-postgres.ts";
 import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
-import { readKept } from "./store/kept.ts";
+import { readKept } from "./store/pages.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./maintenance/erase.ts";
 import { createRetention } from "./maintenance/retention.ts";

@@ -1,7 +1,7 @@
 /** Erases one session; retention erases the old beginnings of all sessions. */
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
-import { sessionNotFound } from "../store/refusals.ts";
+import { sessionNotFound } from "../store/failure.ts";
 import type { ErasedSession } from "../maintenance/erase.ts";
 import { violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";

@@ -13,7 +13,7 @@ import { FairShare } from "../base/fair-share.ts";
 import { expand, type RawEvent } from "../compressor/expand.ts";
 import type { LimitUse } from "../observability/limit-metrics.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import type { CallContext } from "../contract/context.ts";
 import { heldBytesOf, toSessionMessage } from "../contract/rows-to-wire.ts";

@@ -1,5 +1,5 @@
 import type { EventRow as AguiRow } from "../agui/rows.ts";
-import type { NewRow } from "../store/push.ts";
+import type { NewRow } from "../store/rows.ts";
 import { rowId } from "./row-id.ts";
 
 /** The fields that AG-UI or the compressor made. */

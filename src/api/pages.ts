@@ -15,7 +15,7 @@ import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Page, PageFilter, PageRequest, Span } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { headOf, type StreamName } from "../store/rows.ts";
 import {
   type Check,

@@ -22,10 +22,10 @@ import type { Clock } from "../base/clock.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import { checkFragments } from "../compressor/fragments.ts";
 import type { Ingest } from "../ingest/ingest.ts";
-import type { Acknowledged } from "../ingest/item.ts";
+import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Redactor } from "../redaction/redactor.ts";
-import { type Push, storedBytesOf } from "../store/push.ts";
+import { type Push, storedBytesOf } from "../store/rows.ts";
 import {
   checkEpoch,
   checkKey,

@@ -9,7 +9,7 @@ import { isObject, type JsonObject } from "../agui/json.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/refusals.ts";
+import { cursorBeyondHead, sessionDeleted, sessionNotFound } from "../store/failure.ts";
 import { joined, type RunStretch, type RunsReader } from "../store/runs.ts";
 import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";

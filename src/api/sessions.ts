@@ -9,7 +9,7 @@ import type {
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import type { Redactor } from "../redaction/redactor.ts";
-import { sessionNotFound } from "../store/refusals.ts";
+import { sessionNotFound } from "../store/failure.ts";
 import type {
   NewSession,
   SessionList,

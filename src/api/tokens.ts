@@ -6,7 +6,7 @@ import {
   type SessionTokens,
 } from "../auth/session-tokens.ts";
 import { invalidArgument } from "../base/errors.ts";
-import { sessionNotFound } from "../store/refusals.ts";
+import { sessionNotFound } from "../store/failure.ts";
 import { type Check, violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";

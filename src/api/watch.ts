@@ -17,7 +17,7 @@ import { invalidArgument } from "../base/errors.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { cursorBeyondHead, sessionNotFound } from "../store/refusals.ts";
+import { cursorBeyondHead, sessionNotFound } from "../store/failure.ts";
 import {
   type EventRow,
   headOf,

@@ -3,7 +3,7 @@
  * server are imported when a command needs them: `push` and `tail` start without them.
  */
 import type { Config } from "../config/config.ts";
-import type { RetentionOptions, RetentionSummary } from "../maintenance/pass.ts";
+import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 import { createLog } from "../observability/log.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
@@ -33,7 +33,7 @@ export async function retainDatabase(
   config: Config,
 ): Promise<RetentionSummary | undefined> {
   const { refuseOtherSchema } = await import("../store/migrate.ts");
-  const { retentionPass } = await import("../maintenance/pass.ts");
+  const { retentionPass } = await import("../maintenance/retention.ts");
   return withDatabase(config, refuseOtherSchema, (database) =>
     retentionPass({ database }, options),
   );

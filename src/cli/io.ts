@@ -2,7 +2,7 @@ import type { Readable, Writable } from "node:stream";
 import type { ClientConfig, Config, Loaded } from "../config/config.ts";
 import { EXIT } from "./exit.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
-import type { RetentionOptions, RetentionSummary } from "../maintenance/pass.ts";
+import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
 

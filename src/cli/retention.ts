@@ -1,4 +1,4 @@
-import type { RetentionSummary } from "../maintenance/pass.ts";
+import type { RetentionSummary } from "../maintenance/retention.ts";
 import { EXIT, type ExitCode } from "./exit.ts";
 import { type CliIo, tell } from "./io.ts";
 import { Printer } from "./printer.ts";

@@ -9,7 +9,7 @@ import { checkSessionId } from "../contract/session-id.ts";
 import type { Live } from "../live/live.ts";
 import type { Standing, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import { sessionNotFound } from "../store/refusals.ts";
+import { sessionNotFound } from "../store/failure.ts";
 import type { KeptMessage } from "./kept.ts";
 import type { Transcripts } from "./transcripts.ts";
 

@@ -1,8 +1,7 @@
 /** Commits a batch: appends it, makes the stored rows, and finds the rows of repeated pushes. */
 import { failureOf } from "../store/failure.ts";
-import type { StoredRow } from "../store/rows.ts";
-import type { RowAddress } from "../store/kept.ts";
-import type { Outcome, Place, Push } from "../store/push.ts";
+import type { Outcome, Place, Push, StoredRow } from "../store/rows.ts";
+import type { RowAddress } from "../store/pages.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
 import { refusal, sessionFull } from "./refusal.ts";

@@ -26,25 +26,33 @@ import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Span } from "../observability/trace.ts";
 import { failureOf } from "../store/failure.ts";
-import type { Push } from "../store/push.ts";
-import type { StoredRow } from "../store/rows.ts";
+import type { Push, StoredRow } from "../store/rows.ts";
 import type { OpenedStream, StreamRequest } from "../store/streams.ts";
 import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
-import { CONTENDED_LANES, LANES, RETRY_DELAY_MAX_MS, RETRY_DELAY_MIN_MS } from "./limits.ts";
 import {
   type Acknowledged,
+  type BatchLimits,
+  bytesOf,
   givenUp,
   isOver,
   isRepeatable,
   type Item,
   newItem,
   present,
+  PushQueue,
   rowsOf,
   traceCommit,
-} from "./item.ts";
+} from "./queue.ts";
 import { Opener } from "./opener.ts";
-import { type BatchLimits, bytesOf, PushQueue } from "./queue.ts";
-import { outcomeUnknown, queueFull, stopping } from "./refusal.ts";
+import { outcomeUnknown, queueFull, RETRY_DELAY, stopping } from "./refusal.ts";
+
+/** Batches of many sessions in flight at once: while one goes to disk, the next one is read. */
+const LANES = 2;
+/**
+ * Batches in flight for sessions whose lock is held elsewhere. Each occupies a connection for up to
+ * lock_timeout.
+ */
+const CONTENDED_LANES = 4;
 
 export interface Ingest extends Unit {
   /**
@@ -64,7 +72,7 @@ export interface Ingest extends Unit {
   open(request: StreamRequest, gone: () => boolean): Promise<OpenedStream>;
 }
 
-export interface IngestDependencies {
+interface IngestDependencies {
   readonly writer: LedgerWriter;
   /** Gets every committed batch, before the callers are answered. Must not throw. */
   readonly publish: (rows: readonly StoredRow[]) => void;
@@ -72,7 +80,7 @@ export interface IngestDependencies {
   readonly metrics: IngestMetrics;
 }
 
-export type IngestMetrics = Pick<
+type IngestMetrics = Pick<
   Metrics,
   "batchRows" | "commitSeconds" | "queueRows" | "queueBytes" | "rowsStored" | "rowsDeduplicated"
 >;
@@ -377,8 +385,7 @@ class GroupCommit implements Ingest {
   /** The lane pauses, and not the rows: every session's next try comes after this delay. */
   async #pauseAfter(remainder: Remainder): Promise<void> {
     if (!remainder.failed || this.#stop.signal.aborted) return;
-    const backoff = { minMs: RETRY_DELAY_MIN_MS, maxMs: RETRY_DELAY_MAX_MS };
-    const waitMs = backoffMs(backoff, this.#failures, Math.random());
+    const waitMs = backoffMs(RETRY_DELAY, this.#failures, Math.random());
     this.#failures += 1;
     await delay(waitMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
   }

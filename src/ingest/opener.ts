@@ -19,15 +19,16 @@ import { failureOf } from "../store/failure.ts";
 import type { OpenedStream, Opening, StreamRequest } from "../store/streams.ts";
 import type { LedgerWriter } from "./commit.ts";
 import {
-  OPEN_LANES,
-  OPENINGS_WAITING_MAX,
-  RETRY_DELAY_MAX_MS,
-  RETRY_DELAY_MIN_MS,
+  callerGone,
+  databaseUnavailable,
+  openingRefusal,
+  queueFull,
+  RETRY_DELAY,
   RETRY_LIMIT_MS,
-} from "./limits.ts";
-import { callerGone, databaseUnavailable, openingRefusal, queueFull, stopping } from "./refusal.ts";
+  stopping,
+} from "./refusal.ts";
 
-export interface OpenerDependencies {
+interface OpenerDependencies {
   readonly writer: Pick<LedgerWriter, "openStream" | "refusal">;
   readonly clock: Clock;
   /** After this abort nothing new is sent. */
@@ -39,8 +40,11 @@ export interface OpenerDependencies {
  * a row, the opening waits for the lock.
  */
 const BUSY_MAX = 4;
-const LANES = { atOnce: OPEN_LANES, waiting: { max: OPENINGS_WAITING_MAX, full: queueFull } };
-const BACKOFF = { minMs: RETRY_DELAY_MIN_MS, maxMs: RETRY_DELAY_MAX_MS };
+/**
+ * Streams being opened at once, and as many again for sessions whose lock is held elsewhere. Many
+ * may wait, because after a restart every writer returns at once.
+ */
+const LANES = { atOnce: 2, waiting: { max: 10_000, full: queueFull } };
 
 export class Opener {
   readonly #dependencies: OpenerDependencies;
@@ -72,7 +76,7 @@ export class Opener {
         cause = error;
       }
       if (clock.monotonicMs() - sinceMs > RETRY_LIMIT_MS) throw databaseUnavailable(cause);
-      const pauseMs = backoffMs(BACKOFF, failures, Math.random());
+      const pauseMs = backoffMs(RETRY_DELAY, failures, Math.random());
       await delay(pauseMs, undefined, { signal: stop }).catch(() => undefined);
     }
   }

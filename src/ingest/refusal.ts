@@ -1,10 +1,14 @@
 /** The errors of pushes that were not stored, as their callers see them. */
 import { ServiceError } from "../base/errors.ts";
-import { diskFull, isDiskFull } from "../store/failure.ts";
-import type { Outcome, Push } from "../store/push.ts";
+import { diskFull, isDiskFull, sessionDeleted, sessionNotFound } from "../store/failure.ts";
+import type { Outcome, Push } from "../store/rows.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
-import { sessionDeleted, sessionNotFound } from "../store/refusals.ts";
-import { QUEUE_FULL_RETRY_AFTER_MS, RETRY_DELAY_MAX_MS } from "./limits.ts";
+
+/** The time during which a push that PostgreSQL could not take is tried again. */
+export const RETRY_LIMIT_MS = 10_000;
+export const RETRY_DELAY = { minMs: 10, maxMs: 500 } as const;
+/** The waiting time in the error of a refused caller. */
+const QUEUE_FULL_RETRY_AFTER_MS = 250;
 
 export type RefusedPush =
   | "key_reused"
@@ -93,7 +97,7 @@ function beforeItLost(firstClientSeq: bigint | undefined): ServiceError {
     "unavailable",
     "DATABASE_UNAVAILABLE",
     `the events before number ${firstClientSeq} of this stream could not be stored; nothing from there on was stored`,
-    { retryAfterMs: RETRY_DELAY_MAX_MS },
+    { retryAfterMs: RETRY_DELAY.maxMs },
   );
 }
 
@@ -119,7 +123,7 @@ export function queueFull(): ServiceError {
 
 export function stopping(): ServiceError {
   return new ServiceError("unavailable", "SHUTTING_DOWN", "the service is stopping", {
-    retryAfterMs: RETRY_DELAY_MAX_MS,
+    retryAfterMs: RETRY_DELAY.maxMs,
   });
 }
 
@@ -133,7 +137,7 @@ export function databaseUnavailable(cause: unknown): ServiceError {
     "unavailable",
     "DATABASE_UNAVAILABLE",
     "the database is not available; nothing was stored",
-    { cause, retryAfterMs: RETRY_DELAY_MAX_MS },
+    { cause, retryAfterMs: RETRY_DELAY.maxMs },
   );
 }
 
@@ -142,6 +146,6 @@ export function outcomeUnknown(cause: unknown): ServiceError {
     "unavailable",
     "OUTCOME_UNKNOWN",
     "the database was lost during the commit: the row may or may not be stored; an idempotency_key or a push stream's numbers make a retry safe",
-    { cause, retryAfterMs: RETRY_DELAY_MAX_MS },
+    { cause, retryAfterMs: RETRY_DELAY.maxMs },
   );
 }

@@ -17,7 +17,7 @@ import { FairShare } from "../base/fair-share.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";
-import { historyLost, sessionDeleted } from "../store/refusals.ts";
+import { historyLost, sessionDeleted } from "../store/failure.ts";
 import {
   type EventRow,
   headOf,
@@ -27,14 +27,12 @@ import {
   type StreamName,
 } from "../store/rows.ts";
 import { HeadPoll } from "./hints/head-poll.ts";
-import { Heads } from "./heads.ts";
+import { Heads, Reads, shuttingDown } from "./reads.ts";
 import { checkLiveLimits, type LiveLimits } from "./limits.ts";
-import { Reads, shuttingDown } from "./reads.ts";
-import { Tail, type TailParts } from "./tail.ts";
+import { Tail, type TailParts, WindowMemory } from "./tail.ts";
 import { systemTimers, type Timers } from "../base/timers.ts";
-import type { WakeUps } from "./hints/wake-ups.ts";
+import type { WakeUps } from "./hints/exchange.ts";
 import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
-import { WindowMemory } from "./window-memory.ts";
 
 export interface WatchRequest<S extends StreamName> {
   readonly stream: S;
@@ -50,7 +48,7 @@ export interface WatchRequest<S extends StreamName> {
   readonly takeSeat?: TakeSeat;
 }
 
-export type TakeSeat = (seats: FairShare, refusal: () => ServiceError) => Charge;
+type TakeSeat = (seats: FairShare, refusal: () => ServiceError) => Charge;
 
 export interface Live extends Unit, WakeUps {
   /** Rows that are on disk; rows of one session arrive in order. Never throws, never waits. */
@@ -71,13 +69,13 @@ export interface Live extends Unit, WakeUps {
   counts(): LiveCounts;
 }
 
-export interface LiveCounts {
+interface LiveCounts {
   readonly watchers: number;
   readonly sessions: number;
   readonly windowBytes: number;
 }
 
-export interface LiveDependencies {
+interface LiveDependencies {
   readonly reader: LedgerReader;
   readonly clock: Clock;
   readonly log: Log;

@@ -35,11 +35,10 @@ import {
   needsRead,
   openWindow,
   type Row,
-  type Taken,
   take,
+  type Taken,
   type Window,
 } from "./window.ts";
-import type { WindowMemory } from "./window-memory.ts";
 
 /** A row in the window. */
 export interface Held<S extends StreamName> extends Row {
@@ -52,7 +51,7 @@ export interface Held<S extends StreamName> extends Row {
 }
 
 /** A watcher that waits at the head. */
-export interface Waiter {
+interface Waiter {
   wake(): void;
 }
 
@@ -331,4 +330,40 @@ function bytesOf(row: StoredRow): number {
       ? (row.sender?.length ?? 0)
       : (row.fragments?.byteLength ?? 0) + row.runId.length;
   return ROW_BYTES + row.payload.length + beside;
+}
+
+/**
+ * Bounds the memory of all windows together. Above the bound, the windows with the oldest appends
+ * are emptied completely: their watchers most likely have all rows already, and a watcher that has
+ * not reads the table.
+ */
+interface Holder {
+  readonly heldBytes: number;
+  /** Drops every row; calls `changed`. */
+  empty(): void;
+}
+
+export class WindowMemory {
+  readonly #bytesMax: number;
+  /** The windows that hold rows; the one with the oldest append comes first. */
+  readonly #holders = new Set<Holder>();
+  #bytes = 0;
+
+  constructor(limits: { readonly windowsBytesMax: number }) {
+    this.#bytesMax = limits.windowsBytesMax;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  changed(holder: Holder, byBytes: number): void {
+    this.#bytes += byBytes;
+    this.#holders.delete(holder);
+    if (holder.heldBytes > 0) this.#holders.add(holder);
+    for (const oldest of this.#holders) {
+      if (this.#bytes <= this.#bytesMax) break;
+      oldest.empty();
+    }
+  }
 }

@@ -33,7 +33,7 @@ export type Delivery<S extends StreamName> =
   /** The watch has a new standing, after every number up to `seq` was delivered or found absent. */
   | { readonly kind: "standing"; readonly standing: Standing; readonly seq: bigint };
 
-export interface Follow {
+interface Follow {
   /** The last number the caller has. A cursor inside a merged row is resolved before. */
   readonly after: bigint;
   /** The watch delivers up to this number, then ends. */
@@ -58,7 +58,7 @@ export interface WatcherParts {
   readonly othersAreLate: () => boolean;
 }
 
-export interface OneWatch<S extends StreamName> {
+interface OneWatch<S extends StreamName> {
   readonly tail: Tail<S>;
   /** An abort ends the watch. */
   readonly signal: AbortSignal;

@@ -41,7 +41,7 @@ export interface Window<R extends Row = Row> {
   readonly known: bigint;
 }
 
-export interface WindowLimits {
+interface WindowLimits {
   readonly rowsMax: number;
   readonly bytesMax: number;
 }

@@ -8,7 +8,7 @@
  *   held: lock, or skip ──► cut: how far ──► gone: delete ──► counted ──► kept: the session's counts
  *
  * It is one statement because a transaction of several ends the process when it loses its
- * connection between two of them (transaction.ts). Its snapshot is then older than its lock, unlike
+ * connection between two of them (store/database.ts). Its snapshot is then older than its lock, unlike
  * in ledger_append. That is correct here: rows at the beginning of a stream never change and no row
  * is added before them, so the snapshot can be wrong in one way only: it may still show rows that
  * another batch has deleted. Such a row is not deleted again and not counted. When all rows of the
@@ -16,11 +16,10 @@
  * never "no rows left". The counts are subtracted from the locked version of the session's row:
  * PostgreSQL follows the row to its newest version.
  */
-import { storedBytes, TABLE } from "../store/columns.ts";
-import { type Database, type SQL, sql } from "../store/database.ts";
+import { isoOf, storedBytes, TABLE } from "../store/columns.ts";
+import { type Database, type Fields, type SQL, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
-import { isoOf } from "../store/times.ts";
-import type { Fields } from "../store/transaction.ts";
+import { setTimeout as delay } from "node:timers/promises";
 
 /**
  * A push that waits for a batch waits for a small part of lock_timeout: 500 rows of 600 bytes or 8
@@ -44,7 +43,7 @@ export interface Beginning {
   readonly recordedUpToMicros: bigint | undefined;
 }
 
-export interface ErasedRows {
+interface ErasedRows {
   readonly rows: bigint;
   /** Stored bytes of the deleted rows. */
   readonly bytes: bigint;
@@ -66,7 +65,7 @@ export async function eraseBatch(
 }
 
 /** A part of the rows that `eraseBatch` would delete, and the place to continue. */
-export interface CountedRows extends ErasedRows {
+interface CountedRows extends ErasedRows {
   /** The number of the last counted row; undefined: there was no row. */
   readonly lastSeq: bigint | undefined;
 }
@@ -134,4 +133,16 @@ function beginningOf(
 
 function erasedOf(fields: Fields | undefined): ErasedRows {
   return { rows: BigInt(String(fields?.["rows"])), bytes: BigInt(String(fields?.["bytes"])) };
+}
+
+const PAUSE_MIN_MS = 2;
+const PAUSE_MAX_MS = 1_000;
+
+/**
+ * Pauses between two batches for as long as the batch took (2 ms to 1 s), so that pushes get the
+ * database for that time. Ends at once, and without an error, when the signal aborts.
+ */
+export async function pauseAfter(busyMs: number, signal: AbortSignal): Promise<void> {
+  const pauseMs = Math.min(Math.max(busyMs, PAUSE_MIN_MS), PAUSE_MAX_MS);
+  await delay(pauseMs, undefined, { signal }).catch(() => undefined);
 }

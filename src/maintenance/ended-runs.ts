@@ -6,7 +6,7 @@
  */
 import { type Database, type SQL, sql } from "../store/database.ts";
 import { sessionEvents } from "../store/schema.ts";
-import { isoOf, microsColumn } from "../store/times.ts";
+import { isoOf, microsColumn } from "../store/columns.ts";
 
 /** Rows that one statement reads. */
 export const LOOKED_AT_ROWS_MAX = 20_000;
@@ -75,7 +75,7 @@ export function candidatesStatement(sessions: SQL): SQL {
     order by s.id`;
 }
 
-export interface Look {
+interface Look {
   readonly sessionId: string;
   /** The first number to read. */
   readonly from: bigint;
@@ -84,7 +84,7 @@ export interface Look {
   readonly rowsMax: number;
 }
 
-export interface LookedAt {
+interface LookedAt {
   /** The last row of the last run that ended early enough; undefined: this part has no such run. */
   readonly border: Border | undefined;
   /** The time of the first row that is too young; no run after it ended early enough. */

@@ -15,8 +15,7 @@ import { ServiceError } from "../base/errors.ts";
 import { type Database, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
 import { importedRows } from "../store/schema.ts";
-import { eraseBatch, ERASED_ROWS_MAX } from "./batch.ts";
-import { pauseAfter } from "./pause.ts";
+import { eraseBatch, ERASED_ROWS_MAX, pauseAfter } from "./batch.ts";
 
 /** Rows that this call deleted; an earlier, interrupted call may have deleted others. */
 export interface ErasedSession {

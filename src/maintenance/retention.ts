@@ -1,19 +1,39 @@
 /**
- * Retention in the background of a service: one pass at the start, and one each interval after the
- * end of the last pass. Instances on one database need not know each other (pass.ts). A failed pass
- * is logged and repeated at the next interval.
+ * One pass of retention. For one session after another, the pass deletes whole runs at the
+ * beginning whose end is older than a duration, and the messages that were stored until that end.
+ *
+ *   sessions by id ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
+ *                        │ no, or of the open run                   a batch per transaction, a pause
+ *                        ▼
+ *                      next session
+ *
+ * A pass stores no progress. The messages are deleted before the events, and the events in their
+ * order, so the event row that permits a deletion is deleted last. A pass after a crash, or a
+ * parallel pass, finds the remaining rows; instances on one database need not know each other.
+ *
+ * In the background of a service there is one pass at the start, and one each interval after the
+ * end of the last pass. A failed pass is logged and repeated at the next interval.
  */
 import { BoundedMap } from "../base/bounded-map.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { Database } from "../store/database.ts";
-import { retentionPass } from "./pass.ts";
+import { type Database, sql } from "../store/database.ts";
+import type { StreamName } from "../store/rows.ts";
+import { type Beginning, countRows, eraseBatch, pauseAfter } from "./batch.ts";
+import {
+  type Border,
+  type Candidate,
+  candidateOf,
+  LOOKED_AT_ROWS_MAX,
+  lookForEndedRuns,
+  sessionsAfter,
+} from "./ended-runs.ts";
 
 /** About 10 MB of ids and times. */
 const DUE_SESSIONS_MAX = 100_000;
 
-export interface RetentionDependencies {
+interface RetentionDependencies {
   readonly database: Database;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "rowsErased" | "retentionPassed" | "retentionFailures">;
@@ -21,7 +41,7 @@ export interface RetentionDependencies {
   readonly erased: (sessionId: string) => void;
 }
 
-export interface RetentionTimes {
+interface RetentionTimes {
   readonly afterMs: number;
   readonly intervalMs: number;
 }
@@ -88,5 +108,224 @@ class Retention implements Unit {
       metrics.retentionFailures.inc();
       log.warn({ err: error }, "retention_failed");
     }
+  }
+}
+
+/** Sessions that one statement reads. */
+const SESSIONS_MAX = 200;
+/** The tries on a locked session; after them the session is left to the next pass. */
+const BUSY_TRIES_MAX = 20;
+const BUSY_PAUSE_MS = 25;
+
+export interface RetentionOptions {
+  readonly afterMs: number;
+  /** One session; undefined: all sessions. */
+  readonly sessionId: string | undefined;
+  /** Reports the rows that would be deleted, and deletes nothing. */
+  readonly dryRun: boolean;
+  /** Ends the pass after the current batch. */
+  readonly signal: AbortSignal;
+}
+
+export interface RetentionParts {
+  readonly database: Database;
+  /** Called for each session that lost rows. */
+  readonly erased?: (sessionId: string) => void;
+  /** Called for each batch. */
+  readonly counted?: (stream: StreamName, rows: bigint) => void;
+  /**
+   * The times, noted by earlier passes, before which a look at a session finds nothing new. A run
+   * that began long ago and is not over for long enough would else be walked in every pass. A
+   * session that is not in the map is looked at once more.
+   */
+  readonly due?: Map<string, bigint>;
+  /** Rows that one statement reads; absent: LOOKED_AT_ROWS_MAX. */
+  readonly lookedAtRowsMax?: number;
+}
+
+export interface RetentionSummary {
+  /** Sessions that the pass looked at. */
+  readonly sessions: number;
+  /** Sessions that lost rows, or would lose rows in a dry run. */
+  readonly sessionsErased: number;
+  /** Sessions that stayed locked and are left to the next pass. */
+  readonly sessionsBusy: number;
+  readonly messages: bigint;
+  readonly events: bigint;
+  /** Bytes of the payloads. */
+  readonly payloadBytes: bigint;
+}
+
+type Totals = { -readonly [K in keyof RetentionSummary]: RetentionSummary[K] };
+
+/** Undefined: the named session does not exist. */
+export async function retentionPass(
+  parts: RetentionParts,
+  options: RetentionOptions,
+): Promise<RetentionSummary | undefined> {
+  const pass = new Pass(parts, options, await nowMicros(parts.database));
+  if (options.sessionId === undefined) await pass.all();
+  else {
+    const candidate = await candidateOf(parts.database, options.sessionId);
+    if (candidate === undefined) return undefined;
+    await pass.one(candidate);
+  }
+  return pass.totals;
+}
+
+/** The clock of the database, which also sets the times of the rows. */
+async function nowMicros(database: Database): Promise<bigint> {
+  const [row] = await database.run(
+    sql`select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now`,
+  );
+  return BigInt(String(row?.["now"]));
+}
+
+class Pass {
+  readonly totals: Totals = {
+    sessions: 0,
+    sessionsErased: 0,
+    sessionsBusy: 0,
+    messages: 0n,
+    events: 0n,
+    payloadBytes: 0n,
+  };
+  readonly #parts: RetentionParts;
+  readonly #options: RetentionOptions;
+  readonly #nowMicros: bigint;
+  readonly #afterMicros: bigint;
+  readonly #lookedAtRowsMax: number;
+
+  constructor(parts: RetentionParts, options: RetentionOptions, now: bigint) {
+    this.#parts = parts;
+    this.#options = options;
+    this.#nowMicros = now;
+    this.#lookedAtRowsMax = parts.lookedAtRowsMax ?? LOOKED_AT_ROWS_MAX;
+    this.#afterMicros = BigInt(options.afterMs) * 1_000n;
+  }
+
+  async all(): Promise<void> {
+    let after = "";
+    while (!this.#options.signal.aborted) {
+      const beganMs = performance.now();
+      const page = await sessionsAfter(this.#parts.database, { after, sessionsMax: SESSIONS_MAX });
+      const readMs = performance.now() - beganMs;
+      for (const candidate of page) await this.one(candidate);
+      const last = page.at(-1);
+      if (last === undefined || page.length < SESSIONS_MAX) return;
+      after = last.sessionId;
+      await this.#pause(readMs);
+    }
+  }
+
+  async one({ sessionId, first }: Candidate): Promise<void> {
+    if (this.#options.signal.aborted) return;
+    this.totals.sessions += 1;
+    const { due, erased } = this.#parts;
+    if (first === undefined || first.isOpen || first.recordedAtMicros >= this.#cutoffMicros) return;
+    if ((due?.get(sessionId) ?? 0n) > this.#nowMicros) return;
+    const before = this.#rows;
+    try {
+      await this.#erase(sessionId, first.seq);
+    } finally {
+      if (this.#rows > before) {
+        this.totals.sessionsErased += 1;
+        if (!this.#options.dryRun) erased?.(sessionId);
+      }
+    }
+  }
+
+  async #erase(sessionId: string, firstSeq: bigint): Promise<void> {
+    let from: bigint | undefined = firstSeq;
+    while (from !== undefined && !this.#options.signal.aborted) {
+      const beganMs = performance.now();
+      const cutoffMicros = this.#cutoffMicros;
+      const look = { sessionId, from, cutoffMicros, rowsMax: this.#lookedAtRowsMax };
+      const { border, youngMicros, next } = await lookForEndedRuns(this.#parts.database, look);
+      await this.#pause(performance.now() - beganMs);
+      if (border !== undefined && !(await this.#eraseUpTo(sessionId, border))) return;
+      if (next === undefined) {
+        this.#parts.due?.set(sessionId, (youngMicros ?? this.#nowMicros) + this.#afterMicros);
+      }
+      from = next;
+    }
+  }
+
+  /** False: some rows are left. */
+  async #eraseUpTo(sessionId: string, border: Border): Promise<boolean> {
+    const messages: Beginning = {
+      sessionId,
+      stream: "messages",
+      upToSeq: undefined,
+      recordedUpToMicros: border.recordedAtMicros,
+    };
+    const events: Beginning = {
+      sessionId,
+      stream: "events",
+      upToSeq: border.seq,
+      recordedUpToMicros: undefined,
+    };
+    return (await this.#eraseBeginning(messages)) && (await this.#eraseBeginning(events));
+  }
+
+  async #eraseBeginning(beginning: Beginning): Promise<boolean> {
+    if (this.#options.dryRun) return this.#countBeginning(beginning);
+    for (let tries = 0; !this.#options.signal.aborted; ) {
+      const beganMs = performance.now();
+      const erased = await eraseBatch(this.#parts.database, beginning);
+      if (erased === "busy") {
+        tries += 1;
+        if (tries === BUSY_TRIES_MAX) {
+          this.totals.sessionsBusy += 1;
+          return false;
+        }
+        await this.#pause(BUSY_PAUSE_MS);
+        continue;
+      }
+      if (erased.rows === 0n) return true;
+      tries = 0;
+      this.#parts.counted?.(beginning.stream, erased.rows);
+      this.#add(beginning.stream, erased);
+      await this.#pause(performance.now() - beganMs);
+    }
+    return false;
+  }
+
+  /** Rows that the previous look has counted are not counted again. */
+  readonly #counted = { sessionId: "", messages: 0n, events: 0n };
+
+  async #countBeginning(beginning: Beginning): Promise<boolean> {
+    const { sessionId, stream } = beginning;
+    const counted = this.#counted;
+    if (counted.sessionId !== sessionId)
+      Object.assign(counted, { sessionId, messages: 0n, events: 0n });
+    while (!this.#options.signal.aborted) {
+      const look = { after: counted[stream], rowsMax: this.#lookedAtRowsMax };
+      const rows = await countRows(this.#parts.database, beginning, look);
+      if (rows.lastSeq === undefined) return true;
+      counted[stream] = rows.lastSeq;
+      this.#add(stream, rows);
+    }
+    return false;
+  }
+
+  async #pause(busyMs: number): Promise<void> {
+    await pauseAfter(busyMs, this.#options.signal);
+  }
+
+  #add(
+    stream: StreamName,
+    { rows, bytes }: { readonly rows: bigint; readonly bytes: bigint },
+  ): void {
+    this.totals[stream] += rows;
+    this.totals.payloadBytes += bytes;
+  }
+
+  get #rows(): bigint {
+    return this.totals.messages + this.totals.events;
+  }
+
+  get #cutoffMicros(): bigint {
+    return this.#nowMicros - this.#afterMicros;
   }
 }

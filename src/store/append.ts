@@ -6,18 +6,19 @@
  */
 import { sql } from "drizzle-orm";
 import {
+  type Amount,
+  arrange,
   type Arranged,
   type Arrangement,
-  arrange,
   type Base,
   placesOf,
+  roomFor,
   type SessionUse,
 } from "./arrange.ts";
 import { RUN_ID_BYTES_MAX } from "../base/ids.ts";
 import { type Database, SERVER } from "./database.ts";
-import type { Outcome, Push, SessionLimits, StreamRange } from "./push.ts";
-import { type Amount, roomFor } from "./room.ts";
-import { isoOf } from "./times.ts";
+import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
+import { isoOf } from "./columns.ts";
 
 export interface AppendOptions {
   /** True: an unknown session is created. */

@@ -14,7 +14,7 @@ import type { EmbeddedLog } from "../postgres/embedded-log.ts";
 
 const INTERVAL_MS = 1_000;
 
-export interface DiskSpaceParts {
+interface DiskSpaceParts {
   /** Rejects when the files of the database are gone. */
   readonly freeBytes: () => Promise<number>;
   readonly reserveBytes: number;

@@ -24,6 +24,8 @@ import type { Socket } from "node:net";
 import postgres from "postgres";
 import { within } from "../base/timers.ts";
 import { connectTo, type Target } from "./pools.ts";
+import { sql } from "drizzle-orm";
+import type { Database } from "./database.ts";
 
 export interface ListenOptions {
   readonly url: string;
@@ -53,7 +55,7 @@ export const LISTEN_LIMITS: ListenLimits = {
   closeLimitMs: 1_000,
 };
 
-export interface Listening {
+interface Listening {
   /** Resolves with the reason once nothing is received any more, also after `close`. */
   readonly lost: Promise<unknown>;
   /** Idempotent; resolves when the connection is gone. */
@@ -184,4 +186,17 @@ class ListenConnection implements Listening {
     await once(socket, "connect");
     return socket;
   }
+}
+
+/**
+ * Notifies the listeners of a channel. A statement of its own on the pool, and never part of the
+ * transaction that stores rows: docs/decisions/005-no-notify-in-ingest.md. PostgreSQL refuses a
+ * payload of 8,000 bytes.
+ */
+export async function notify(
+  database: Database,
+  notification: { readonly channel: string; readonly payload: string },
+): Promise<void> {
+  const { channel, payload } = notification;
+  await database.run(sql`select pg_notify(${channel}, ${payload})`);
 }

@@ -8,7 +8,7 @@
  *
  * This file applies them in place of Drizzle's migrator, and keeps the migrator's table. The
  * migrator uses the driver's transactions, which end the process when they lose their connection
- * (transaction.ts).
+ * (store/database.ts).
  *
  * A schema with an unknown migration is newer than the code, or was made by a development version
  * before the first release. Then nothing is changed and the service refuses to start, because it
@@ -29,7 +29,7 @@ import {
   sessions,
   tokenKeys,
 } from "./schema.ts";
-import { inTransaction, type Transaction } from "./transaction.ts";
+import { inTransaction, type Transaction } from "./database.ts";
 
 const FOLDER = join(import.meta.dirname, "migrations");
 /** Any number, the same in every version: "sledger" read as a number. */

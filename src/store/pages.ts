@@ -8,10 +8,10 @@
  *                      the rows before it that match; what matches beyond comes with the next page
  */
 import { type SQL, sql } from "drizzle-orm";
-import { columnsOf, rowOf, storedBytes, TABLE } from "./columns.ts";
+import { columnsOf, isoOf, microsColumn, rowOf, storedBytes, TABLE } from "./columns.ts";
 import { type Database, SERVER } from "./database.ts";
-import { lastSeqOf, type RowOf, type StreamName } from "./rows.ts";
-import { isoOf } from "./times.ts";
+import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "./rows.ts";
+import { sessionEvents } from "./schema.ts";
 
 /** The rows that one filtered page reads; then the page ends and reports how far it got. */
 export const ROWS_LOOKED_AT_MAX = 20_000;
@@ -41,6 +41,23 @@ export interface PageRequest<S extends StreamName> {
    * a row too.
    */
   readonly eventsMax?: number;
+}
+
+/**
+ * A bounded read of contiguous rows, for watchers below their window and for windows below their
+ * head.
+ */
+export interface PageAfter<S extends StreamName> {
+  readonly stream: S;
+  readonly sessionId: string;
+  /**
+   * A number between two rows (as `resolveCursor` returns it): the page has rows whose seq is above
+   * it.
+   */
+  readonly after: bigint;
+  readonly rowsMax: number;
+  /** A page ends before the row that would exceed it, but has at least one row. */
+  readonly bytesMax: number;
 }
 
 export interface PageFilter {
@@ -207,4 +224,98 @@ function rangeOf({ sessionId, after, before }: PageRequest<StreamName>): SQL {
 
 function direction(descending: boolean): SQL {
   return descending ? sql`desc` : sql`asc`;
+}
+
+/**
+ * Reads only the fields of event rows that a fold needs: a row with all of its columns costs twice
+ * as much to read, here and in PostgreSQL, and a client waits for all rows of the session.
+ */
+
+export interface LoggedRow {
+  /** The number of its first event. */
+  readonly seq: bigint;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly eventCount: number;
+  readonly conformant: boolean;
+  /** The time of the last of its events; only for the last row of a read. */
+  readonly newestMicros: bigint | undefined;
+}
+
+export type LoggedAfter = Omit<PageAfter<"events">, "stream">;
+
+/** Contiguous rows, as `pageAfter` returns them. */
+export async function readLogged(
+  database: Database,
+  request: LoggedAfter,
+): Promise<readonly LoggedRow[]> {
+  const rows = await database.run(loggedStatement(request));
+  database.answeredBy(rows[0]?.["server"]);
+  return rows.map((fields) => ({
+    seq: BigInt(String(fields["seq"])),
+    eventType: String(fields["event_type"]),
+    payload: String(fields["payload"]),
+    eventCount: Number(fields["event_count"]),
+    conformant: fields["conformant"] === true,
+    newestMicros: typeof fields["newest"] === "string" ? BigInt(fields["newest"]) : undefined,
+  }));
+}
+
+/** Exported for the plan test. */
+export function loggedStatement({ sessionId, after, rowsMax, bytesMax }: LoggedAfter): SQL {
+  return sql`
+    select seq, event_type, payload, event_count, conformant,
+      case when lead(seq) over (order by seq) is null
+        then ${microsColumn(sql`coalesce(completed_at, created_at)`)} end as newest,
+      case when place = 1 then ${SERVER} end as server
+    from (
+      select *, row_number() over (order by seq) as place,
+        sum(octet_length(payload)) over (order by seq) as bytes
+      from (
+        select * from ${sessionEvents}
+        where session_id = ${sessionId} and seq > ${after.toString()}::bigint
+        order by seq limit ${rowsMax}
+      ) wanted
+    ) counted
+    where bytes <= ${bytesMax} or place = 1
+    order by seq`;
+}
+
+/** Reads rows by number, for the answers to repeated pushes. */
+
+export interface RowAddress {
+  readonly stream: StreamName;
+  readonly sessionId: string;
+  readonly seq: bigint;
+}
+
+/**
+ * In the order of the request; undefined for a row that was erased meanwhile. One statement per
+ * stream.
+ */
+export async function readKept(
+  database: Database,
+  addresses: readonly RowAddress[],
+): Promise<readonly (StoredRow | undefined)[]> {
+  const found = new Map<string, StoredRow>();
+  for (const stream of ["messages", "events"] as const) {
+    const wanted = addresses.filter((address) => address.stream === stream);
+    if (wanted.length === 0) continue;
+    const list = JSON.stringify(
+      wanted.map(({ sessionId, seq }) => ({ s: sessionId, n: seq.toString() })),
+    );
+    const rows = await database.run(sql`
+      select kept.session_id, ${columnsOf(stream)}
+      from json_to_recordset(${list}::text::json) as w(s text, n bigint)
+      cross join lateral (select * from ${TABLE[stream]} where session_id = w.s and seq = w.n limit 1) kept`);
+    for (const fields of rows) {
+      const row = rowOf(stream, String(fields["session_id"]), fields);
+      found.set(addressKey(row), row);
+    }
+  }
+  return addresses.map((address) => found.get(addressKey(address)));
+}
+
+function addressKey({ stream, sessionId, seq }: RowAddress): string {
+  return `${stream} ${sessionId} ${seq}`;
 }

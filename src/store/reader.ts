@@ -1,23 +1,11 @@
 import type { RowOf, SessionHead, StreamName } from "./rows.ts";
+import { type SQL, sql } from "drizzle-orm";
+import { TABLE } from "./columns.ts";
+import { type Database, SERVER } from "./database.ts";
+import { type PageAfter, readPage } from "./pages.ts";
+import { readHeads } from "./sessions.ts";
 
-/**
- * A bounded read of contiguous rows, for watchers below their window and for windows below their
- * head.
- */
-export interface PageAfter<S extends StreamName> {
-  readonly stream: S;
-  readonly sessionId: string;
-  /**
-   * A number between two rows (as `resolveCursor` returns it): the page has rows whose seq is above
-   * it.
-   */
-  readonly after: bigint;
-  readonly rowsMax: number;
-  /** A page ends before the row that would exceed it, but has at least one row. */
-  readonly bytesMax: number;
-}
-
-/** The reads of live delivery; store/pages.ts and store/sessions.ts implement them. */
+/** The reads of live delivery. */
 export interface LedgerReader {
   pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]>;
   /** One query for all. A missing session is not in the map; a deleted one is, with `deleted`. */
@@ -56,4 +44,71 @@ export interface CursorRequest {
    * index, its first number means that the row was seen.
    */
   readonly expand?: boolean;
+}
+
+export function createReader(database: Database): LedgerReader {
+  return {
+    async pageAfter<S extends StreamName>(request: PageAfter<S>): Promise<readonly RowOf<S>[]> {
+      const page = await readPage(database, {
+        ...request,
+        before: undefined,
+        descending: false,
+        filter: undefined,
+      });
+      return page.rows;
+    },
+    heads: (sessionIds) => readHeads(database, sessionIds),
+    resolveCursor: (request) => resolveCursor(database, request),
+    lostOf: (seen) => lostOf(database, seen),
+  };
+}
+
+async function resolveCursor(database: Database, request: CursorRequest): Promise<bigint> {
+  const { stream, afterSeq, expand = false } = request;
+  if (stream === "messages" || afterSeq === 0n) return afterSeq;
+  const [row] = await database.run(holderStatement(request));
+  if (row === undefined) return afterSeq; // The row was erased, or no row is before the number.
+  const seq = BigInt(String(row["seq"]));
+  const last = seq + BigInt(String(row["event_count"])) - 1n;
+  if (afterSeq >= last) return afterSeq;
+  if (expand) return row["indexed"] === true ? seq - 1n : last;
+  return afterSeq === seq ? last : seq - 1n;
+}
+
+/** The event row that holds a number, or the last one before it. Exported for the plan test. */
+export function holderStatement({ sessionId, afterSeq }: CursorRequest): SQL {
+  return sql`
+    select seq, event_count, fragments is not null as indexed from ${TABLE.events}
+    where session_id = ${sessionId} and seq <= ${afterSeq.toString()}::bigint
+    order by seq desc limit 1`;
+}
+
+async function lostOf(database: Database, seen: readonly Seen[]): Promise<ReadonlySet<Seen>> {
+  const texts = seen.map(({ stream, sessionId, head, row }, at) => ({
+    at,
+    e: stream === "events",
+    s: sessionId,
+    h: head.toString(),
+    n: row?.seq.toString(),
+    id: row?.id,
+  }));
+  const rows = await database.run(sql`
+    select seen.at, ${SERVER} as server, now.after > seen.n and now.id <> seen.id as other,
+      coalesce(case when seen.e then s.event_seq else s.message_seq end, 0) < seen.h as shorter
+    from json_to_recordset(${JSON.stringify(texts)}::text::json)
+      as seen(at integer, e boolean, s text, h bigint, n bigint, id uuid)
+    left join sessions s on s.id = seen.s
+    left join lateral (
+      (select id, seq + event_count as after from ${TABLE.events}
+        where seen.e and session_id = seen.s and seq <= seen.n order by seq desc limit 1)
+      union all
+      (select id, seq + 1 from ${TABLE.messages}
+        where not seen.e and session_id = seen.s and seq = seen.n)
+    ) now on true`);
+  database.answeredBy(rows[0]?.["server"]);
+  const lost = new Set<number>();
+  for (const { at, other, shorter } of rows) {
+    if (other === true || shorter === true) lost.add(Number(at));
+  }
+  return new Set(seen.filter((_, at) => lost.has(at)));
 }

@@ -53,3 +53,137 @@ export interface SessionHead {
 export function headOf(head: SessionHead, stream: StreamName): bigint {
   return stream === "messages" ? head.messageSeq : head.eventSeq;
 }
+
+/** The pushes that the rest of the service gives to the store, and their outcomes. */
+
+/** The effect of a row on the session's open run; the store need not know the cause. */
+export type RunMark =
+  | { readonly kind: "open"; readonly runId: string }
+  | { readonly kind: "close" };
+
+export interface NewRow {
+  /** UUIDv7. */
+  readonly id: string;
+  readonly eventType: string;
+  readonly payload: string;
+  readonly createdAtMicros: bigint;
+  readonly completedAtMicros: bigint | undefined;
+  /** 1 for a message. */
+  readonly eventCount: number;
+  readonly fragments: Uint8Array | undefined;
+  readonly conformant: boolean;
+  readonly mark: RunMark | undefined;
+  readonly sender: string | undefined;
+  readonly sentAtMicros: bigint | undefined;
+}
+
+/**
+ * The bytes of a row that count for its limits, without the id of its run: its long texts and byte
+ * fields.
+ */
+export function storedBytesOf({ payload, sender, fragments }: NewRow): number {
+  const beside = sender === undefined ? 0 : Buffer.byteLength(sender);
+  return Buffer.byteLength(payload) + beside + (fragments?.length ?? 0);
+}
+
+/** The numbers that a part of a push stream stands for, as its client counts them. */
+export interface StreamRange {
+  /** The answer to the opening of the stream. */
+  readonly epoch: bigint;
+  readonly stream: bigint;
+  readonly firstClientSeq: bigint;
+  readonly lastClientSeq: bigint;
+  /** The number of refused events among these: their numbers are used, and no row has them. */
+  readonly refused: number;
+}
+
+/**
+ * The rows of one call: one row, the rows of a grouped event, or the rows of a range of a push
+ * stream. They are stored together or not at all.
+ */
+export interface Push {
+  readonly sessionId: string;
+  readonly stream: StreamName;
+  readonly key: string | undefined;
+  /** The sha-256 of the content under the key; only with a key. */
+  readonly digest: Uint8Array | undefined;
+  readonly epoch: bigint | undefined;
+  /** The caller who pushes, from the token. */
+  readonly actor: string | undefined;
+  /** Only for a push stream. Its numbers serve as key and epoch: such a push has no others. */
+  readonly range: StreamRange | undefined;
+  /** Empty only for a range whose events were all refused. */
+  readonly rows: readonly NewRow[];
+}
+
+/** The limits of one session, for messages and events together. */
+export interface SessionLimits {
+  readonly sessionRowsMax: number;
+  readonly sessionBytesMax: number;
+}
+
+/** The place of a stored row. */
+export interface Place {
+  readonly seq: bigint;
+  /** Empty outside of a run. */
+  readonly runId: string;
+}
+
+export type Outcome =
+  /** Committed: one place per row. */
+  | { readonly kind: "stored"; readonly places: readonly Place[] }
+  /**
+   * An earlier push with this key and content is the row with this number. Or the range is
+   * committed already, and `seq` is its first row (undefined: the range has no rows, or they are
+   * erased).
+   */
+  | { readonly kind: "deduplicated"; readonly seq: bigint | undefined }
+  | { readonly kind: "key_reused" | "stale_epoch" | "not_found" | "deleted" }
+  /** The range's stream is not the session's newest one. */
+  | { readonly kind: "stream_replaced" }
+  /** The range before this one was not stored, so this one is not stored either. */
+  | { readonly kind: "gap" }
+  /** The session would exceed one of its two limits. */
+  | { readonly kind: "full"; readonly of: "rows" | "bytes"; readonly max: number }
+  /**
+   * A later turn of the batch failed with the driver's error; the turns before it are committed.
+   */
+  | { readonly kind: "failed"; readonly error: unknown }
+  /**
+   * Nothing was done: another transaction holds the session. Try again with this session alone, and
+   * `wait`.
+   */
+  | { readonly kind: "busy" };
+
+/**
+ * Decides which pushes of one session may share a batch. A push whose outcome depends on an earlier
+ * one may not, because a batch is judged as a whole. Such pushes have the same key, or an epoch
+ * below an earlier one, or a range that does not continue the same stream. A range changes no
+ * epoch, so a later push with another epoch depends on no range.
+ */
+export class Independent {
+  readonly #keys = new Set<string>();
+  #epoch: bigint | undefined;
+  #range: StreamRange | undefined;
+
+  /** Adds the push and returns true, or returns false. */
+  admit(push: Push): boolean {
+    const { range } = push;
+    const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
+    if (key !== undefined && this.#keys.has(key)) return false;
+    const epoch = range?.epoch ?? push.epoch;
+    if (epoch !== undefined && this.#epoch !== undefined && epoch < this.#epoch) return false;
+    if (range !== undefined && this.#range !== undefined && !isLater(range, this.#range))
+      return false;
+    if (key !== undefined) this.#keys.add(key);
+    this.#epoch = push.epoch ?? this.#epoch;
+    this.#range = range ?? this.#range;
+    return true;
+  }
+}
+
+/** True when the range continues the same stream. */
+function isLater(one: StreamRange, other: StreamRange): boolean {
+  const isSameStream = one.epoch === other.epoch && one.stream === other.stream;
+  return isSameStream && one.firstClientSeq > other.lastClientSeq;
+}

@@ -8,10 +8,9 @@
  * (`joined`).
  */
 import { type SQL, sql } from "drizzle-orm";
-import type { Database } from "./database.ts";
+import type { Database, Fields } from "./database.ts";
 import { sessionEvents } from "./schema.ts";
-import { microsColumn } from "./times.ts";
-import type { Fields } from "./transaction.ts";
+import { microsColumn } from "./columns.ts";
 
 /** Rows that one statement reads. */
 export const RUN_ROWS_LOOKED_AT_MAX = 20_000;
@@ -41,13 +40,13 @@ export interface RunStretch {
   readonly end: RunEnd | undefined;
 }
 
-export interface RunEnd {
+interface RunEnd {
   readonly seq: bigint;
   readonly eventType: string;
   readonly atMicros: bigint;
 }
 
-export interface RunsLookedAt {
+interface RunsLookedAt {
   readonly stretches: readonly RunStretch[];
   /** All rows up to this number were read. */
   readonly upTo: bigint;

@@ -6,7 +6,7 @@ import { and, count, desc, eq, isNull, type SQL, sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
-import { isoOf, microsColumn } from "./times.ts";
+import { isoOf, microsColumn } from "./columns.ts";
 
 export interface SessionRecord {
   readonly id: string;

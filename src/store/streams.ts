@@ -31,7 +31,7 @@ export type Opening =
   /** Another transaction holds the session; try again, with `wait`. */
   | { readonly kind: "busy" };
 
-export interface OpenOptions {
+interface OpenOptions {
   /** True: an unknown session is created. */
   readonly createMissing: boolean;
   /** True: wait for a locked session, for at most lock_timeout, instead of answering `busy`. */

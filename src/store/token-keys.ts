@@ -2,7 +2,7 @@
 import { and, desc, gt, inArray, lt, sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 import { tokenKeys } from "./schema.ts";
-import { isoOf, microsColumn } from "./times.ts";
+import { isoOf, microsColumn } from "./columns.ts";
 
 export interface TokenKeyRecord {
   readonly id: string;

@@ -2,7 +2,7 @@
 import { v7 as uuidv7 } from "uuid";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import type { NewRow, Push } from "../../src/store/push.ts";
+import type { NewRow, Push } from "../../src/store/rows.ts";
 import type { Bench } from "./bench.ts";
 import { payloadOf } from "./bodies.ts";
 import type { Ledger } from "./servers.ts";

@@ -4,7 +4,7 @@ import { v7 as uuidv7 } from "uuid";
 import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import type { Push } from "../../src/store/push.ts";
+import type { Push } from "../../src/store/rows.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
 import type { StreamEvent } from "../support/streams.ts";
 import type { Bench } from "./bench.ts";

@@ -19,7 +19,7 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 import { createRpcServer } from "../../src/rpc/server.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import { readKept } from "../../src/store/kept.ts";
+import { readKept } from "../../src/store/pages.ts";
 import { ANYBODY } from "../support/anybody.ts";
 
 const loaded = loadConfig();

@@ -9,7 +9,7 @@ import { encodeFragments } from "../../src/compressor/fragments.ts";
 import { newEventRow } from "../../src/api/new-event-row.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
-import type { NewRow, Push } from "../../src/store/push.ts";
+import type { NewRow, Push } from "../../src/store/rows.ts";
 import type { Stream } from "../support/streams.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { rounded } from "./figures.ts";

@@ -140,7 +140,7 @@ export const DEFECTS: readonly Defect[] = [
     what: "a push without a key is sent again when nobody knows whether it was committed",
     edits: [
       {
-        file: "src/ingest/item.ts",
+        file: "src/ingest/queue.ts",
         find: "return key !== undefined || range !== undefined;",
         replace: "return key !== undefined || range !== undefined || true;",
         times: 1,

@@ -2,7 +2,7 @@ import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import { readPage } from "../../src/store/pages.ts";
-import type { Push } from "../../src/store/push.ts";
+import type { Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/sessions.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 import { countsOf } from "../support/table-counts.ts";

@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { append } from "../../src/store/append.ts";
 import { eraseSession } from "../../src/maintenance/erase.ts";
-import { createReader } from "../../src/store/reads.ts";
+import { createReader } from "../../src/store/reader.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { createDatabase, type TestDatabase } from "../support/database.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
@@ -246,7 +246,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     await killedWhileHeld("late-events");
     await whole();
     expect((await into`select from session_events`).length).toBeGreaterThan(100);
-    // Bug: the driver's transactions end the process when they lose their connection (transaction.ts).
+    // Bug: the driver's transactions end the process when they lose their connection (store/database.ts).
     const over = new AbortController();
     const ending = endTransactions(over.signal);
     end = await imported("--batch", "20").finally(() => over.abort());

@@ -5,11 +5,9 @@ import type { LedgerWriter } from "../../src/ingest/commit.ts";
 import { createIngest, type Ingest, type IngestLimits } from "../../src/ingest/ingest.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
-import type { Database } from "../../src/store/database.ts";
+import type { Database, Fields } from "../../src/store/database.ts";
 import { readPage } from "../../src/store/pages.ts";
-import type { Push } from "../../src/store/push.ts";
-import type { StoredRow } from "../../src/store/rows.ts";
-import type { Fields } from "../../src/store/transaction.ts";
+import type { Push, StoredRow } from "../../src/store/rows.ts";
 import { createLedger, ledgerWriter, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 const LIMITS: IngestLimits = {

@@ -1,8 +1,8 @@
 /** What a fold reads is what a page has, and walks the primary key. */
 import { v7 as uuidv7 } from "uuid";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { loggedStatement, readLogged } from "../../src/store/logged.ts";
-import { createReader } from "../../src/store/reads.ts";
+import { loggedStatement, readLogged } from "../../src/store/pages.ts";
+import { createReader } from "../../src/store/reader.ts";
 import { append } from "../../src/store/append.ts";
 import { sql } from "drizzle-orm";
 import { createLedger, newPush, type TestLedger } from "../support/ledger.ts";

@@ -66,7 +66,7 @@ describe("migrations", () => {
     expect(await schema()).toEqual(first);
   });
 
-  // Bug: the driver's transaction ended the process with a TypeError (src/store/transaction.ts).
+  // Bug: the driver's transaction ended the process with a TypeError (src/store/database.ts).
   test.each(["reset", "cut"] as const)(
     "a connection that is lost on the way (%s) ends the command with a reason, and nothing is done",
     async (how) => {

@@ -7,7 +7,7 @@ import {
   readPage,
   ROWS_LOOKED_AT_MAX,
 } from "../../src/store/pages.ts";
-import { createReader } from "../../src/store/reads.ts";
+import { createReader } from "../../src/store/reader.ts";
 import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 

@@ -10,12 +10,12 @@ import type { Database } from "../../src/store/database.ts";
 import { eraseStatement } from "../../src/maintenance/batch.ts";
 import { candidatesStatement, endedRunsStatement } from "../../src/maintenance/ended-runs.ts";
 import {
+  createRetention,
   type RetentionOptions,
   type RetentionParts,
   retentionPass,
   type RetentionSummary,
-} from "../../src/maintenance/pass.ts";
-import { createRetention } from "../../src/maintenance/retention.ts";
+} from "../../src/maintenance/retention.ts";
 import {
   type Aged,
   custom,

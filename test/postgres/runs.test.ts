@@ -6,8 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { createRunsHandlers, type Run, type RunsPage } from "../../src/api/runs.ts";
 import { append } from "../../src/store/append.ts";
-import type { NewRow } from "../../src/store/push.ts";
-import { createReader } from "../../src/store/reads.ts";
+import type { NewRow } from "../../src/store/rows.ts";
+import { createReader } from "../../src/store/reader.ts";
 import {
   createRunsReader,
   RUN_ROWS_LOOKED_AT_MAX,

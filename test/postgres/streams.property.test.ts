@@ -8,7 +8,7 @@ import * as fc from "fast-check";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import type { Outcome, Push, SessionLimits, StreamRange } from "../../src/store/push.ts";
+import type { Outcome, Push, SessionLimits, StreamRange } from "../../src/store/rows.ts";
 import { openStream, type Opening } from "../../src/store/streams.ts";
 import { batchesOf } from "../support/batches.ts";
 import { heldBy } from "../support/held-by.ts";

@@ -3,7 +3,7 @@ import { sql } from "drizzle-orm";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
-import type { Outcome, Push } from "../../src/store/push.ts";
+import type { Outcome, Push } from "../../src/store/rows.ts";
 import { deleteSession } from "../../src/store/sessions.ts";
 import { openStream, type OpenedStream, type Opening } from "../../src/store/streams.ts";
 import { holdSession } from "../support/held-session.ts";

@@ -2,7 +2,7 @@
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { Transaction } from "../../src/store/transaction.ts";
+import type { Transaction } from "../../src/store/database.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
 
 let ledger: TestLedger;

@@ -4,7 +4,7 @@
  * other is test/unit/exchange.test.ts. No database is needed; it is here because ports are.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createNatsCarrier } from "../../src/live/hints/nats-wake-ups.ts";
+import { createNatsCarrier } from "../../src/live/hints/carrier.ts";
 import { breakableWay } from "../support/breakable.ts";
 import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
 import { startNobody } from "../support/nobody.ts";

@@ -5,11 +5,10 @@
  */
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/announcement.ts";
-import { createPostgresCarrier } from "../../src/live/hints/postgres-wake-ups.ts";
+import { ANNOUNCEMENT_BYTES_MAX } from "../../src/live/hints/announcer.ts";
+import { createPostgresCarrier } from "../../src/live/hints/carrier.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import { LISTEN_LIMITS } from "../../src/store/listen.ts";
-import { notify } from "../../src/store/notify.ts";
+import { LISTEN_LIMITS, notify } from "../../src/store/listen.ts";
 import { breakableWay } from "../support/breakable.ts";
 import { createLedger, type TestLedger } from "../support/ledger.ts";
 import { startNobody } from "../support/nobody.ts";

@@ -5,7 +5,7 @@ import {
   ANNOUNCEMENT_BYTES_MAX,
   decodeAnnouncement,
   encodeAnnouncement,
-} from "../../src/live/hints/announcement.ts";
+} from "../../src/live/hints/announcer.ts";
 import type { SessionHead } from "../../src/store/rows.ts";
 import { properties } from "../support/properties.ts";
 

@@ -9,8 +9,11 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { decodeAnnouncement } from "../../src/live/hints/announcement.ts";
-import { ANNOUNCE_INTERVAL_MS, Announcer } from "../../src/live/hints/announcer.ts";
+import {
+  ANNOUNCE_INTERVAL_MS,
+  Announcer,
+  decodeAnnouncement,
+} from "../../src/live/hints/announcer.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
 import { properties } from "../support/properties.ts";

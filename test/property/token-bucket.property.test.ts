@@ -4,7 +4,7 @@
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { BURST_MS, fullAfter, pushWaitMs, streamWaitMs } from "../../src/ingest/token-bucket.ts";
+import { BURST_MS, fullAfter, pushWaitMs, streamWaitMs } from "../../src/ingest/rate-limits.ts";
 import { properties } from "../support/properties.ts";
 
 interface Granted {

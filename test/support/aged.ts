@@ -3,8 +3,7 @@ import { sql } from "drizzle-orm";
 import { append } from "../../src/store/append.ts";
 import { storedBytes } from "../../src/store/columns.ts";
 import type { Database } from "../../src/store/database.ts";
-import type { NewRow } from "../../src/store/push.ts";
-import type { StreamName } from "../../src/store/rows.ts";
+import type { NewRow, StreamName } from "../../src/store/rows.ts";
 import { newPush, newRow } from "./ledger.ts";
 
 /** One row, and how old it is. */

@@ -1,4 +1,4 @@
-import { Independent, type Push } from "../../src/store/push.ts";
+import { Independent, type Push } from "../../src/store/rows.ts";
 
 /** Batches as ingest makes them: a push that depends on an earlier one begins the next. */
 export function batchesOf(pushes: readonly Push[], size: number): Push[][] {

@@ -6,9 +6,9 @@ import {
   type Database,
   type DatabaseOptions,
 } from "../../src/store/database.ts";
-import { readKept } from "../../src/store/kept.ts";
+import { readKept } from "../../src/store/pages.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
-import type { NewRow, Push } from "../../src/store/push.ts";
+import type { NewRow, Push } from "../../src/store/rows.ts";
 import { openStream } from "../../src/store/streams.ts";
 import { createDatabase } from "./database.ts";
 

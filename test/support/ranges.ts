@@ -1,5 +1,5 @@
 /** Ranges of push streams, for tests. */
-import type { NewRow, Push, StreamRange } from "../../src/store/push.ts";
+import type { NewRow, Push, StreamRange } from "../../src/store/rows.ts";
 import { newPush, newRow } from "./ledger.ts";
 
 export interface Numbers {

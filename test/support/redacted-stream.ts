@@ -9,7 +9,7 @@ import { StreamMeter } from "../../src/api/push-stream/meter.ts";
 import { StreamRows } from "../../src/api/push-stream/stream-rows.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Redactor } from "../../src/redaction/redactor.ts";
-import type { NewRow } from "../../src/store/push.ts";
+import type { NewRow } from "../../src/store/rows.ts";
 
 export const MAX_AGE_MS = 250;
 

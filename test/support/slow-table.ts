@@ -2,7 +2,8 @@
  * A double of the database port: rows in memory, read as live delivery reads them, each read answered
  * when the test says so, in any order, or not at all. And timers that run when the test says so.
  */
-import type { CursorRequest, LedgerReader, PageAfter, Seen } from "../../src/store/reader.ts";
+import type { PageAfter } from "../../src/store/pages.ts";
+import type { CursorRequest, LedgerReader, Seen } from "../../src/store/reader.ts";
 import {
   type EventRow,
   lastSeqOf,

@@ -1,8 +1,7 @@
 /** One instance of the service, as far as wake-ups go: what its `live` is told, in words. */
 import { vi } from "vitest";
 import type { Carrier } from "../../src/live/hints/carrier.ts";
-import { createExchange, type Exchange } from "../../src/live/hints/exchange.ts";
-import type { WakeUps } from "../../src/live/hints/wake-ups.ts";
+import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { SlowTable } from "./slow-table.ts";

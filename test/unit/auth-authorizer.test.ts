@@ -4,7 +4,7 @@ import type { Act, Audit } from "../../src/auth/audit.ts";
 import { type Authorizer, createAuthorizer } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal, ROLES } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { sessionNotFound } from "../../src/store/refusals.ts";
+import { sessionNotFound } from "../../src/store/failure.ts";
 
 const ACTIONS = Object.entries(REACH).flatMap(([action]) => (isAction(action) ? [action] : []));
 

@@ -23,7 +23,7 @@ import {
   type ServedMethods,
 } from "../../src/api/authorised.ts";
 import type { CallContext, Caller } from "../../src/contract/context.ts";
-import { sessionNotFound } from "../../src/store/refusals.ts";
+import { sessionNotFound } from "../../src/store/failure.ts";
 import { conversation } from "../support/rpc-fixture.ts";
 
 const SCOPED: Principal = { ...ANONYMOUS, id: "ci", kind: "static", projectId: "alpha" };

@@ -1,8 +1,7 @@
 /** What instances tell each other, over a carrier in memory whose lines a test opens, breaks and speaks on. */
 import { describe, expect, test } from "vitest";
 import type { Carrier, Line } from "../../src/live/hints/carrier.ts";
-import { createExchange, type Exchange } from "../../src/live/hints/exchange.ts";
-import type { WakeUps } from "../../src/live/hints/wake-ups.ts";
+import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { ManualTimers, settled, SlowTable } from "../support/slow-table.ts";

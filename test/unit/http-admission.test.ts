@@ -5,7 +5,7 @@ import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { createAdmission } from "../../src/http/plumbing/admission.ts";
 import { createHttpServer, type HttpParts } from "../../src/http/server.ts";
-import { sessionNotFound } from "../../src/store/refusals.ts";
+import { sessionNotFound } from "../../src/store/failure.ts";
 import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
 
 const SESSIONS = "/api/ambient/v1/sessions";

@@ -1,6 +1,6 @@
 /** Which pushes of one session may share a batch. */
 import { expect, test } from "vitest";
-import { Independent, type Push } from "../../src/store/push.ts";
+import { Independent, type Push } from "../../src/store/rows.ts";
 import { newPush } from "../support/ledger.ts";
 import { rangePush } from "../support/ranges.ts";
 

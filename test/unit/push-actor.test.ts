@@ -6,7 +6,7 @@ import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_p
 import { actorOf, ANONYMOUS, type Principal, userIdOf } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createPushHandlers } from "../../src/api/push.ts";
-import type { Push } from "../../src/store/push.ts";
+import type { Push } from "../../src/store/rows.ts";
 
 const RUNNER: Principal = { ...ANONYMOUS, id: "runner-7", kind: "static", roles: ["runner"] };
 

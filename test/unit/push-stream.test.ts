@@ -13,10 +13,9 @@ import {
   createPushStreamHandlers,
   type PushStreamOptions,
 } from "../../src/api/push-stream/push-streams.ts";
-import type { Acknowledged } from "../../src/ingest/item.ts";
+import type { Acknowledged } from "../../src/ingest/queue.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import type { Push } from "../../src/store/push.ts";
-import type { StoredRow } from "../../src/store/rows.ts";
+import type { Push, StoredRow } from "../../src/store/rows.ts";
 import { fragments, type RawEventFields, whole } from "../support/push-stream.ts";
 
 type Frame = MessageInitShape<typeof PushSessionEventsRequestSchema>["frame"];

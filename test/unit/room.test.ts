@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { roomFor } from "../../src/store/room.ts";
-import type { Push } from "../../src/store/push.ts";
+import { roomFor } from "../../src/store/arrange.ts";
+import type { Push } from "../../src/store/rows.ts";
 import { newPush, newRow } from "../support/ledger.ts";
 
 const LIMITS = { sessionRowsMax: 10, sessionBytesMax: 1_000 };

@@ -1,6 +1,6 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { isoOf } from "../../src/store/times.ts";
+import { isoOf } from "../../src/store/columns.ts";
 
 const MIN = -62_135_596_800_000_000n;
 const MAX = 253_402_300_799_999_999n;

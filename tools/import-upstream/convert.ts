@@ -9,8 +9,7 @@ import { checkEventCount } from "../../src/agui/catalogue.ts";
 import { checkMessageType } from "../../src/agui/message-types.ts";
 import { type EventRow, eventRows } from "../../src/agui/rows.ts";
 import type { SourceRow } from "./source.ts";
-import type { NewRow } from "../../src/store/push.ts";
-import type { StreamName } from "../../src/store/rows.ts";
+import type { NewRow, StreamName } from "../../src/store/rows.ts";
 
 export interface Converted {
   readonly rows: readonly NewRow[];

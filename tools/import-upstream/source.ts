@@ -8,11 +8,10 @@
  * bytes. All statements only read, and the connection is read-only.
  */
 import { type SQL, sql } from "drizzle-orm";
-import { createDatabase, type Database } from "../../src/store/database.ts";
+import { createDatabase, type Database, type Fields } from "../../src/store/database.ts";
 import { naming } from "../../src/store/failure.ts";
 import type { StreamName } from "../../src/store/rows.ts";
-import { microsColumn } from "../../src/store/times.ts";
-import type { Fields } from "../../src/store/transaction.ts";
+import { microsColumn } from "../../src/store/columns.ts";
 
 /** A row in its upstream form. */
 export interface SourceRow {

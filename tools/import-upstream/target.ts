@@ -9,11 +9,10 @@
  * Rows are numbered and put into runs as a push is (`arrange`).
  */
 import { type SQL, sql } from "drizzle-orm";
-import type { Database } from "../../src/store/database.ts";
+import type { Database, Fields, Transaction } from "../../src/store/database.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { importedRows, imports } from "../../src/store/schema.ts";
-import { isoOf } from "../../src/store/times.ts";
-import type { Fields, Transaction } from "../../src/store/transaction.ts";
+import { isoOf } from "../../src/store/columns.ts";
 import { SESSION_TEXTS, SESSION_TIMES, type SourceSession } from "./source.ts";
 import { type ImportRow, writeRows } from "./write.ts";
 

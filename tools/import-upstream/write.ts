@@ -1,11 +1,10 @@
 /** Writes the rows of an import batch, their new places, and the new counts of their sessions. */
 import { sql } from "drizzle-orm";
 import { arrange, placesOf } from "../../src/store/arrange.ts";
-import type { NewRow, Place, Push } from "../../src/store/push.ts";
-import type { StreamName } from "../../src/store/rows.ts";
+import type { NewRow, Place, Push, StreamName } from "../../src/store/rows.ts";
 import { importedRows } from "../../src/store/schema.ts";
-import { isoOf } from "../../src/store/times.ts";
-import type { Fields, Transaction } from "../../src/store/transaction.ts";
+import { isoOf } from "../../src/store/columns.ts";
+import type { Fields, Transaction } from "../../src/store/database.ts";
 
 /** The rows that a source row has become: several for a group. */
 export interface ImportRow {

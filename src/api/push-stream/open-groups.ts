@@ -6,7 +6,7 @@
  */
 import type { ServiceError } from "../../base/errors.ts";
 import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
-import { sessionDeleted } from "../../store/refusals.ts";
+import { sessionDeleted } from "../../store/failure.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 
 export interface StreamOfSession {

@@ -12,11 +12,9 @@
 import { type Backoff, backoffMs } from "../../base/backoff.ts";
 import type { Log } from "../../observability/log.ts";
 import { lastSeqOf, type SessionHead, type StoredRow } from "../../store/rows.ts";
-import { encodeAnnouncement } from "./announcement.ts";
-import { Paced } from "./paced.ts";
 import { type Timers, within } from "../../base/timers.ts";
 
-export interface AnnouncerParts {
+interface AnnouncerParts {
   /** The name of this instance. */
   readonly from: string;
   readonly send: (text: string) => Promise<void>;
@@ -136,4 +134,127 @@ export class Announcer {
 
 function larger(one: bigint, other: bigint): bigint {
   return one > other ? one : other;
+}
+
+/**
+ * The text that one instance sends to the others: sessions and their heads, as one line of ASCII.
+ *
+ *   1 <the sender> <session>/<messages>/<events> <session>/<messages>/<events>/d …
+ *   1 <the sender> *
+ *
+ * The numbers are heads; 0 means "not stated". `d` is a deletion. `*` means that anything may have
+ * happened. The leading 1 is the version of the format. A text that cannot be decoded (for example
+ * from a later version) counts as `*`, because its sender wanted to wake watchers.
+ */
+
+interface Announcement {
+  /** The instance that sent it; empty when the text could not be decoded. */
+  readonly from: string;
+  readonly sessions: ReadonlyMap<string, SessionHead> | "any";
+}
+
+/** PostgreSQL takes a NOTIFY of fewer than 8,000 bytes. */
+export const ANNOUNCEMENT_BYTES_MAX = 7_999;
+
+const FORM = "1";
+const ANY = "*";
+/**
+ * The characters that a session id may have in an announcement, all of one byte. The contract
+ * allows fewer.
+ */
+const ID_FORM = /^[!-.0-~]+$/;
+const ENTRY_FORM = /^([!-.0-~]+)\/(\d{1,19})\/(\d{1,19})(\/d)?$/;
+
+export function encodeAnnouncement({ from, sessions }: Announcement): string {
+  const any = `${FORM} ${from} ${ANY}`;
+  if (sessions === "any") return any;
+  let text = `${FORM} ${from}`;
+  for (const [sessionId, { messageSeq, eventSeq, deleted }] of sessions) {
+    if (!ID_FORM.test(sessionId)) return any;
+    text += ` ${sessionId}/${messageSeq}/${eventSeq}${deleted ? "/d" : ""}`;
+    if (text.length > ANNOUNCEMENT_BYTES_MAX) return any;
+  }
+  return text;
+}
+
+/** Takes any text; never throws. */
+export function decodeAnnouncement(text: string): Announcement {
+  if (text.length > ANNOUNCEMENT_BYTES_MAX) return UNREADABLE;
+  const [form, from, ...entries] = text.split(" ");
+  if (form !== FORM || from === undefined) return UNREADABLE;
+  const sessions = new Map<string, SessionHead>();
+  for (const entry of entries) {
+    const [, sessionId, messages, events, deletion] = ENTRY_FORM.exec(entry) ?? [];
+    if (sessionId === undefined || messages === undefined || events === undefined) {
+      return { from, sessions: "any" };
+    }
+    const deleted = deletion !== undefined;
+    sessions.set(sessionId, { messageSeq: BigInt(messages), eventSeq: BigInt(events), deleted });
+  }
+  return { from, sessions };
+}
+
+const UNREADABLE: Announcement = { from: "", sessions: "any" };
+
+/**
+ * Runs an action on request, never twice at once, and never sooner than `intervalMs` after its last
+ * start. The first run is immediate; all requests that arrive meanwhile share the next run.
+ */
+
+export interface Pace {
+  readonly intervalMs: number;
+  /** Must not reject. May resolve with an additional delay before the next run. */
+  act(): Promise<number> | number;
+}
+
+export class Paced {
+  readonly #timers: Timers;
+  readonly #pace: Pace;
+  #asked = false;
+  #running: Promise<void> | undefined;
+  #endRest: (() => void) | undefined;
+  #stopped = false;
+
+  constructor(timers: Timers, pace: Pace) {
+    this.#timers = timers;
+    this.#pace = pace;
+  }
+
+  ask(): void {
+    if (this.#stopped) return;
+    this.#asked = true;
+    if (this.#running !== undefined) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#running = promise; // Set first, because the action may request another run.
+    void this.#run().then(resolve);
+  }
+
+  /** Prevents further runs; resolves when the current run has ended. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#endRest?.();
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    while (this.#asked && !this.#stopped) {
+      this.#asked = false;
+      const interval = this.#rest(this.#pace.intervalMs);
+      const restMs = await this.#pace.act();
+      await interval;
+      if (restMs > 0) await this.#rest(restMs);
+    }
+    this.#running = undefined;
+  }
+
+  #rest(restMs: number): Promise<void> {
+    if (this.#stopped) return Promise.resolve();
+    return new Promise((resolve) => {
+      const cancel = this.#timers.after(restMs, resolve);
+      this.#endRest = () => {
+        cancel();
+        resolve();
+      };
+    });
+  }
 }

@@ -11,14 +11,11 @@ import { randomUUID } from "node:crypto";
 import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
 import type { Metrics } from "../../observability/metrics.ts";
-import type { StoredRow } from "../../store/rows.ts";
-import { decodeAnnouncement } from "./announcement.ts";
-import { Announcer } from "./announcer.ts";
+import type { SessionHead, StoredRow } from "../../store/rows.ts";
+import { Announcer, decodeAnnouncement, Paced } from "./announcer.ts";
 import type { Carrier } from "./carrier.ts";
 import { KeptLine } from "./kept-line.ts";
-import { Paced } from "./paced.ts";
 import { systemTimers, type Timers } from "../../base/timers.ts";
-import type { WakeUps } from "./wake-ups.ts";
 
 export interface Exchange extends Unit {
   /** Announces rows that are on disk. Never throws, never waits. */
@@ -27,7 +24,7 @@ export interface Exchange extends Unit {
   deleted(sessionId: string): void;
 }
 
-export interface ExchangeParts {
+interface ExchangeParts {
   readonly wakeUps: WakeUps;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "wakeUps" | "wakeUpsConnected">;
@@ -133,4 +130,24 @@ class CarriedExchange implements Exchange {
       wakeUps.lost();
     }
   }
+}
+
+/**
+ * The port through which the service hears that another replica has committed. Every source of such
+ * news calls this port. All calls are hints: a hint that is late, repeated, out of order, lost or
+ * wrong costs time and no row. The poll of heads is one such source, built in as the backstop.
+ */
+export interface WakeUps {
+  /**
+   * A hint that a session stands at least at `head`; 0 means "not stated". A hinted deletion is
+   * looked up in the table first. A hint for a session without watchers costs one look-up in
+   * memory.
+   */
+  hinted(sessionId: string, head: SessionHead): void;
+  /** Hints may have been lost: all watched sessions are looked up at once. */
+  missed(): void;
+  /** Hints have stopped, since an unknown time: until `regained`, only the poll finds news. */
+  lost(): void;
+  /** Hints arrive again; all watched sessions are looked up, as by `missed`. */
+  regained(): void;
 }

@@ -26,7 +26,7 @@ export interface Watched {
 
 type Hints = "come" | "lost" | "regained" | "made up";
 
-export interface HeadPollParts {
+interface HeadPollParts {
   readonly timers: Timers;
   readonly log: Log;
   readonly watched: Watched;

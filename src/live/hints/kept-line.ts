@@ -14,7 +14,7 @@ import type { Unit } from "../../base/unit.ts";
 import type { Carrier, Line } from "./carrier.ts";
 import type { Timers } from "../../base/timers.ts";
 
-export interface LineEvents {
+interface LineEvents {
   received(text: string): void;
   /** Called after every opening. Texts sent before it may have been lost. */
   connected(): void;
@@ -22,7 +22,7 @@ export interface LineEvents {
   lost(cause: unknown): void;
 }
 
-export interface KeptLineParts {
+interface KeptLineParts {
   readonly carrier: Pick<Carrier, "open">;
   readonly events: LineEvents;
   readonly timers: Timers;
