@@ -122,21 +122,13 @@ export function configHelp(): string {
     .join("\n");
 }
 
-/** The table for docs/operations.md; the page explains numbers, durations and addresses once. */
+/** The table for docs/operations.md; `--help` also says what each setting expects. */
 export function configMarkdown(): string {
-  const lines = rows().map(({ name, fallback, expected, meaning }) => {
-    const shown = fallback === NOT_SET ? "" : `\`${fallback}\``;
-    const short = expected
-      .replace(/^a (?:whole )?number (?:and ms, s, m, h or d, )?from (\S+) to /, "$1 – ")
-      .replace(/^host:port, like .*/, "host:port")
-      .replace(/^(?:one of|the path of a|a text$) ?/, "");
-    return `| \`${name}\` | ${shown} | ${meaning} | ${short} |`;
-  });
-  return [
-    "| variable | default | what it does | expects |",
-    "| --- | --- | --- | --- |",
-    ...lines,
-  ].join("\n");
+  const lines = rows().map(
+    ({ name, fallback, meaning }) =>
+      `| \`${name}\` | ${fallback === NOT_SET ? "" : `\`${fallback}\``} | ${meaning} |`,
+  );
+  return ["| variable | default | what it does |", "| --- | --- | --- |", ...lines].join("\n");
 }
 
 const NOT_SET = "not set";
