@@ -10,18 +10,17 @@
  *
  * Only the header is read before the verification, and only to choose the verifier.
  */
-import { decodeProtectedHeader } from "jose";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import { startAll, stopAll, type Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import { FILE_POLL_MS, watchedText } from "../transport/watched-files.ts";
 import type { Audit } from "./audit.ts";
-import { Jwks } from "./jwks.ts";
-import { JwksUrl } from "./jwks-url.ts";
+import { IssuerKeys, IssuerUrl } from "./issuer-keys.ts";
 import { OidcVerifier } from "./oidc.ts";
 import { ANONYMOUS, type Principal } from "./principal.ts";
-import { RefusedToken } from "./refused-token.ts";
+import { RefusedToken, type TokenVerifier } from "./refused-token.ts";
 import { SESSION_KEYS_READ_MS, SessionKeys, type TokenKeyStore } from "./session-keys.ts";
 import {
   createSessionTokens,
@@ -29,11 +28,8 @@ import {
   type SessionTokens,
   SessionTokenVerifier,
 } from "./session-tokens.ts";
-import { digestOf } from "./static-tokens.ts";
+import { digestOf, StaticTokens } from "./static-tokens.ts";
 import { type Known, type Now, TokenCache } from "./token-cache.ts";
-import { TokenFiles } from "./token-files.ts";
-import type { TokenVerifier } from "./verifier.ts";
-import { FILE_POLL_MS, WatchedFile } from "./watched-file.ts";
 
 export interface Authenticator extends Unit {
   /** False: no token is configured; every caller is ANONYMOUS and `authorization` is ignored. */
@@ -101,42 +97,36 @@ export function createAuthenticator(
       readMs: asks ? SESSION_KEYS_READ_MS : undefined,
     },
   );
-  const tokens = new TokenFiles(parts, { authTokens, authTokensFile, filePollMs });
+  const tokens = new StaticTokens(parts, { authTokens, authTokensFile, filePollMs });
   const oidc = createOidc(parts, options, filePollMs);
   return new BearerTokens(parts, {
     asks,
     tokens,
-    oidc: oidc?.verifier,
+    oidc,
     session: new SessionTokenVerifier({ ...parts, keys }),
     sessionTokens: createSessionTokens({ ...parts, keys }),
-    checks: [tokens, ...(oidc?.file === undefined ? [] : [oidc.file])],
     units: [tokens, ...(oidc === undefined ? [] : [oidc.unit]), keys],
   });
 }
 
-interface Oidc {
-  readonly verifier: TokenVerifier;
-  readonly unit: Unit;
-  /** Undefined: the keys come from a URL. */
-  readonly file: WatchedFile | undefined;
-}
-
-function createOidc(
-  parts: AuthenticatorParts,
-  options: AuthOptions,
-  filePollMs: number,
-): Oidc | undefined {
+/** Undefined: there is no issuer. The unit keeps the keys; `check` reads a file of keys. */
+function createOidc(parts: AuthenticatorParts, options: AuthOptions, pollMs: number) {
   const { oidcIssuer: issuer, oidcAudience: audience = "", oidcJwksUrl, oidcJwksFile } = options;
   if (issuer === undefined) return undefined;
-  const jwks = new Jwks();
-  const url = oidcJwksUrl === undefined ? undefined : new JwksUrl({ ...parts, jwks }, oidcJwksUrl);
-  const file = new WatchedFile(
-    { ...parts, take: (text) => jwks.take(text) },
-    { file: "jwks", setting: "OIDC_JWKS_FILE", path: oidcJwksFile ?? "", pollMs: filePollMs },
+  const { log, metrics, clock } = parts;
+  const keys = new IssuerKeys();
+  const url =
+    oidcJwksUrl === undefined ? undefined : new IssuerUrl({ ...parts, keys }, oidcJwksUrl);
+  const file = watchedText(
+    {
+      log,
+      take: (text) => keys.take(text),
+      reloaded: (outcome) => metrics.authFileReloads.inc({ file: "jwks", outcome }),
+    },
+    { setting: "OIDC_JWKS_FILE", path: oidcJwksFile ?? "", pollMs },
   );
-  const lookAgain = async (): Promise<void> => url?.lookAgain();
   const verifier = new OidcVerifier(
-    { ...parts, jwks, lookAgain },
+    { clock, keys, lookAgain: async () => url?.lookAgain() },
     {
       issuer,
       audience,
@@ -145,16 +135,15 @@ function createOidc(
       projectClaim: options.oidcProjectClaim,
     },
   );
-  return { verifier, unit: url ?? file, file: url === undefined ? file : undefined };
+  return { verifier, unit: url ?? file, check: async () => url ?? file.check() };
 }
 
 interface Ways {
   readonly asks: boolean;
-  readonly tokens: TokenFiles;
-  readonly oidc: TokenVerifier | undefined;
+  readonly tokens: StaticTokens;
+  readonly oidc: ReturnType<typeof createOidc>;
   readonly session: TokenVerifier;
   readonly sessionTokens: SessionTokens;
-  readonly checks: readonly Pick<WatchedFile, "check">[];
   readonly units: readonly Unit[];
 }
 
@@ -190,7 +179,8 @@ class BearerTokens implements IssuingAuthenticator {
   }
 
   async check(): Promise<void> {
-    for (const one of this.#ways.checks) await one.check();
+    await this.#ways.tokens.check();
+    await this.#ways.oidc?.check();
   }
 
   async stop(): Promise<void> {
@@ -255,7 +245,7 @@ class BearerTokens implements IssuingAuthenticator {
   #verifierOf(token: string): TokenVerifier {
     if (!SIGNED_FORM.test(token)) throw new RefusedToken("unknown");
     const { oidc, session } = this.#ways;
-    const verifier = typeOf(token) === SESSION_TOKEN_TYPE ? session : oidc;
+    const verifier = typeOf(token) === SESSION_TOKEN_TYPE ? session : oidc?.verifier;
     if (verifier === undefined) throw new RefusedToken("unknown");
     return verifier;
   }
@@ -292,8 +282,14 @@ function tokenIn(authorization: readonly string[]): string {
 
 function typeOf(token: string): unknown {
   try {
-    return decodeProtectedHeader(token).typ;
+    const header: unknown = JSON.parse(
+      Buffer.from(token.split(".", 1)[0] ?? "", "base64url").toString(),
+    );
+    if (typeof header === "object" && header !== null && !Array.isArray(header)) {
+      return "typ" in header ? header.typ : undefined;
+    }
   } catch {
-    throw new RefusedToken("header");
+    // The header is not JSON.
   }
+  throw new RefusedToken("header");
 }

@@ -3,12 +3,17 @@
  * key of the issuer and an allowed algorithm. Then issuer, audience and times are checked, and only
  * then the principal is read.
  */
-import { type JWTPayload, type JWSHeaderParameters, jwtVerify } from "jose";
+import type { JWSHeaderParameters, JWTPayload } from "jose";
 import type { Clock } from "../base/clock.ts";
-import type { Jwks } from "./jwks.ts";
+import type { IssuerKeys } from "./issuer-keys.ts";
 import { ROLES, type Role } from "./principal.ts";
-import { cannotTell, RefusedToken, refusedBy } from "./refused-token.ts";
-import type { TokenVerifier, Verified } from "./verifier.ts";
+import {
+  cannotTell,
+  RefusedToken,
+  refusedBy,
+  type TokenVerifier,
+  type Verified,
+} from "./refused-token.ts";
 
 export interface OidcOptions {
   readonly issuer: string;
@@ -20,7 +25,7 @@ export interface OidcOptions {
 
 export interface OidcParts {
   readonly clock: Clock;
-  readonly jwks: Jwks;
+  readonly keys: IssuerKeys;
   /** A token names an unknown key; resolves when the key may have arrived. */
   readonly lookAgain: () => Promise<void>;
 }
@@ -34,7 +39,6 @@ const SUBJECT_FORM = /^[^\p{Cc}\p{Cs}]{1,255}$/u;
 const PROJECT_FORM = new RegExp(`^[^\\p{Cc}\\p{Cs}]{1,${PROJECT_CHARS_MAX}}$`, "u");
 
 export class OidcVerifier implements TokenVerifier {
-  readonly kind = "oidc";
   readonly #parts: OidcParts;
   readonly #options: OidcOptions;
 
@@ -44,13 +48,14 @@ export class OidcVerifier implements TokenVerifier {
   }
 
   trusts(key: object): boolean {
-    return this.#parts.jwks.trusts(key);
+    return this.#parts.keys.trusts(key);
   }
 
   async verify(token: string): Promise<Verified> {
     const { issuer, audience, algorithms } = this.#options;
     const signedWith: { key?: object } = {};
     try {
+      const { jwtVerify } = await import("jose");
       const { payload } = await jwtVerify(
         token,
         async (header) => {
@@ -74,13 +79,13 @@ export class OidcVerifier implements TokenVerifier {
   }
 
   async #find(header: JWSHeaderParameters) {
-    const { jwks, lookAgain } = this.#parts;
-    const known = await jwks.find(header);
+    const { keys, lookAgain } = this.#parts;
+    const known = await keys.find(header);
     if (known !== undefined) return known;
     await lookAgain();
-    const found = await jwks.find(header);
+    const found = await keys.find(header);
     if (found !== undefined) return found;
-    if (!jwks.isEmpty) throw new RefusedToken("unknown_key");
+    if (!keys.isEmpty) throw new RefusedToken("unknown_key");
     throw cannotTell("the keys of the token's issuer are not there", NO_KEYS_RETRY_MS);
   }
 }

@@ -1,5 +1,5 @@
-import { errors } from "jose";
 import { ServiceError } from "../base/errors.ts";
+import type { Principal } from "./principal.ts";
 
 /** The exact cause, for the counters and the audit record; the caller learns less. */
 export type Refusal =
@@ -50,6 +50,19 @@ export function cannotTell(message: string, retryAfterMs: number): ServiceError 
   return new ServiceError("unavailable", "KEYS_UNAVAILABLE", message, { retryAfterMs });
 }
 
+/** The fault of a configured text; the message is for the operator, and quotes nothing. */
+export function textRefused(message: string): ServiceError {
+  return new ServiceError("invalid_argument", "INVALID_REQUEST", message);
+}
+
+/** Codes of jose's errors: https://github.com/panva/jose/blob/main/docs/util/errors/README.md. */
+const BY_CODE: Readonly<Record<string, Refusal>> = {
+  ERR_JWT_EXPIRED: "expired",
+  ERR_JWS_SIGNATURE_VERIFICATION_FAILED: "signature",
+  ERR_JOSE_ALG_NOT_ALLOWED: "algorithm",
+  ERR_JWT_INVALID: "claims",
+};
+
 const BY_CLAIM: Readonly<Record<string, Refusal>> = {
   iss: "issuer",
   aud: "audience",
@@ -59,13 +72,26 @@ const BY_CLAIM: Readonly<Record<string, Refusal>> = {
 /** The refusal for an error of the verification; anything but jose's own errors is a defect. */
 export function refusedBy(cause: unknown): ServiceError {
   if (cause instanceof ServiceError) return cause;
-  if (cause instanceof errors.JWTExpired) return new RefusedToken("expired");
-  if (cause instanceof errors.JWTClaimValidationFailed) {
-    return new RefusedToken(BY_CLAIM[cause.claim] ?? "claims");
+  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  if (!/^ERR_J[A-Z]{2}/.test(code)) return ServiceError.from(cause);
+  if (code === "ERR_JWT_CLAIM_VALIDATION_FAILED") {
+    const claim = cause instanceof Error && "claim" in cause ? String(cause.claim) : "";
+    return new RefusedToken(BY_CLAIM[claim] ?? "claims");
   }
-  if (cause instanceof errors.JWSSignatureVerificationFailed) return new RefusedToken("signature");
-  if (cause instanceof errors.JOSEAlgNotAllowed) return new RefusedToken("algorithm");
-  if (cause instanceof errors.JWTInvalid) return new RefusedToken("claims");
-  if (cause instanceof errors.JOSEError) return new RefusedToken("header");
-  return ServiceError.from(cause);
+  return new RefusedToken(BY_CODE[code] ?? "header");
+}
+
+/** The result for a signed token: the caller and the key. */
+export interface Verified {
+  readonly principal: Principal & { readonly expiresAtMs: number };
+  /** Identifies the key by its object identity, as long as the key is in force. */
+  readonly key: object;
+}
+
+/** Verifies one kind of signed token completely. */
+export interface TokenVerifier {
+  /** Rejects with a RefusedToken, or with a retryable ServiceError when it cannot decide. */
+  verify(token: string): Promise<Verified>;
+  /** False: the key is gone, and all tokens it signed are invalid. */
+  trusts(key: object): boolean;
 }

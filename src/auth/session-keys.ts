@@ -21,14 +21,7 @@
  * When two instances make a key at the same time, both keys are valid. The first key is made when
  * the first token is issued: a service that issues no token has no key.
  */
-import {
-  calculateJwkThumbprint,
-  type CryptoKey,
-  exportJWK,
-  generateKeyPair,
-  importJWK,
-  type JWK,
-} from "jose";
+import type { CryptoKey, JWK } from "jose";
 import { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import type { Unit } from "../base/unit.ts";
@@ -274,6 +267,7 @@ const schema = z.object({
 const ALGORITHM = "EdDSA";
 
 async function newKey(createdAtMs: number): Promise<SessionKey> {
+  const { calculateJwkThumbprint, exportJWK, generateKeyPair } = await import("jose");
   const { publicKey, privateKey } = await generateKeyPair(ALGORITHM, { extractable: true });
   const jwk = await exportJWK(privateKey);
   const id = await calculateJwkThumbprint(jwk);
@@ -292,6 +286,7 @@ async function keyOf({ id, privateJwk, createdAtMicros }: StoredTokenKey): Promi
 }
 
 async function imported(jwk: JWK): Promise<CryptoKey> {
+  const { importJWK } = await import("jose");
   const key = await importJWK(jwk, ALGORITHM);
   if (key instanceof Uint8Array) throw new TypeError("a secret, and no key");
   return key;

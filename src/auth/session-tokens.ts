@@ -7,12 +7,11 @@
  * project, so a project claim would decide nothing.
  */
 import { randomUUID } from "node:crypto";
-import { type JWTPayload, jwtVerify, SignJWT } from "jose";
+import type { JWTPayload } from "jose";
 import { z } from "zod";
 import type { Clock } from "../base/clock.ts";
-import { RefusedToken, refusedBy } from "./refused-token.ts";
+import { RefusedToken, refusedBy, type TokenVerifier, type Verified } from "./refused-token.ts";
 import type { SessionKey, SessionKeys } from "./session-keys.ts";
-import type { TokenVerifier, Verified } from "./verifier.ts";
 
 /** The roles of a session token; `admin` is reserved for the issuers of tokens. */
 export const SESSION_TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
@@ -47,6 +46,7 @@ interface Parts {
 export function createSessionTokens({ keys, clock }: Parts): SessionTokens {
   return {
     async issue({ sessionId, role, ttlMs }) {
+      const { SignJWT } = await import("jose");
       const key = await keys.signer();
       const nowMs = nowMsOf(clock);
       // Whole seconds, as some readers expect, and never less than requested.
@@ -66,7 +66,6 @@ export function createSessionTokens({ keys, clock }: Parts): SessionTokens {
 }
 
 export class SessionTokenVerifier implements TokenVerifier {
-  readonly kind = "session";
   readonly #parts: Parts;
 
   constructor(parts: Parts) {
@@ -80,6 +79,7 @@ export class SessionTokenVerifier implements TokenVerifier {
   async verify(token: string): Promise<Verified> {
     const signedWith: { key?: SessionKey } = {};
     try {
+      const { jwtVerify } = await import("jose");
       const { payload } = await jwtVerify(
         token,
         async ({ kid = "" }) => {

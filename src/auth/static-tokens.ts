@@ -9,10 +9,14 @@
  */
 import { hash, timingSafeEqual } from "node:crypto";
 import { z } from "zod";
+import type { Unit } from "../base/unit.ts";
+import type { Log } from "../observability/log.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import { takeSetting, type WatchedFiles, watchedText } from "../transport/watched-files.ts";
 import { type Principal, ROLES, type Role } from "./principal.ts";
-import { fileRefused } from "./watched-file.ts";
+import { textRefused } from "./refused-token.ts";
 
-export interface StaticToken {
+interface StaticToken {
   readonly id: string;
   /** In the form of `digestOf`. */
   readonly digest: string;
@@ -70,7 +74,7 @@ export function parseStaticTokens(json: string): readonly StaticToken[] {
   const parsed = fileSchema.safeParse(jsonOf(json));
   if (!parsed.success) {
     const problems = parsed.error.issues.map(({ path, message }) => `${placeOf(path)}${message}`);
-    throw fileRefused(listed(problems));
+    throw textRefused(listed(problems));
   }
   const tokens = parsed.data.tokens.map(({ id, token, tokenSha256, roles, project }) => ({
     id,
@@ -86,7 +90,7 @@ export function parseStaticTokens(json: string): readonly StaticToken[] {
  * Two tokens with one id could not be distinguished in the log, and two entries with one token
  * would have no clear caller. `others` are the tokens of the other setting.
  */
-export function refuseDuplicates(
+function refuseDuplicates(
   tokens: readonly StaticToken[],
   others: readonly StaticToken[] = [],
 ): void {
@@ -101,27 +105,54 @@ export function refuseDuplicates(
         : [`tokens[${index}].${named}: expected another than ${first}`];
     });
   });
-  if (problems.length > 0) throw fileRefused(listed(problems));
+  if (problems.length > 0) throw textRefused(listed(problems));
 }
 
-/** The tokens in force. */
-export class StaticTokens {
+export interface StaticTokensOptions {
+  readonly authTokens: string | undefined;
+  readonly authTokensFile: string | undefined;
+  readonly filePollMs: number;
+}
+
+/** The tokens of both settings: those of AUTH_TOKENS never change, the others follow their file. */
+export class StaticTokens implements Unit {
+  readonly #authTokens: string | undefined;
+  readonly #file: WatchedFiles | undefined;
   #byDigest = new Map<string, { readonly token: StaticToken; readonly principal: Principal }>();
   #principals = new Set<Principal>();
 
-  /** An unchanged token keeps its principal, and so its streams. */
-  replace(tokens: readonly StaticToken[]): void {
-    const before = this.#byDigest;
-    this.#byDigest = new Map(
-      tokens.map((token) => {
-        const old = before.get(token.digest);
-        const isSame = old !== undefined && isEqual(old.token, token);
-        return [token.digest, isSame ? old : { token, principal: principalOf(token) }];
-      }),
+  constructor(
+    { log, metrics }: { readonly log: Log; readonly metrics: Pick<Metrics, "authFileReloads"> },
+    { authTokens, authTokensFile: path, filePollMs: pollMs }: StaticTokensOptions,
+  ) {
+    this.#authTokens = authTokens;
+    if (path === undefined) return;
+    this.#file = watchedText(
+      {
+        log,
+        take: (json) => this.#take(json),
+        reloaded: (outcome) => metrics.authFileReloads.inc({ file: "tokens", outcome }),
+      },
+      { setting: "AUTH_TOKENS_FILE", path, pollMs },
     );
-    this.#principals = new Set(Array.from(this.#byDigest.values(), ({ principal }) => principal));
   }
 
+  async start(): Promise<void> {
+    this.#take(undefined);
+    await this.#file?.start();
+  }
+
+  /** Reads both settings and rejects as a start does. */
+  async check(): Promise<void> {
+    this.#take(undefined);
+    await this.#file?.check();
+  }
+
+  async stop(): Promise<void> {
+    await this.#file?.stop();
+  }
+
+  /** True when there is no token at all. */
   get isEmpty(): boolean {
     return this.#byDigest.size === 0;
   }
@@ -139,6 +170,27 @@ export class StaticTokens {
   /** Whether the principal's token is still there, with the same meaning. */
   holds(principal: Principal): boolean {
     return this.#principals.has(principal);
+  }
+
+  /** An unchanged token keeps its principal, and so its streams. */
+  #take(ofFile: string | undefined): void {
+    const fixed: StaticToken[] = [];
+    if (this.#authTokens !== undefined) {
+      takeSetting("AUTH_TOKENS", this.#authTokens, (json) =>
+        fixed.push(...parseStaticTokens(json)),
+      );
+    }
+    const changing = ofFile === undefined ? [] : parseStaticTokens(ofFile);
+    refuseDuplicates(changing, fixed);
+    const before = this.#byDigest;
+    this.#byDigest = new Map(
+      [...fixed, ...changing].map((token) => {
+        const old = before.get(token.digest);
+        const isSame = old !== undefined && isEqual(old.token, token);
+        return [token.digest, isSame ? old : { token, principal: principalOf(token) }];
+      }),
+    );
+    this.#principals = new Set(Array.from(this.#byDigest.values(), ({ principal }) => principal));
   }
 }
 
@@ -161,7 +213,7 @@ function jsonOf(json: string): unknown {
   } catch (cause) {
     const said = cause instanceof Error ? cause.message : "";
     const place = /line \d+ column \d+|position \d+/.exec(said)?.[0];
-    throw fileRefused(`expected JSON${place === undefined ? "" : `; wrong at ${place}`}`);
+    throw textRefused(`expected JSON${place === undefined ? "" : `; wrong at ${place}`}`);
   }
 }
 

@@ -12,18 +12,9 @@
 import { BoundedMap } from "../base/bounded-map.ts";
 import { ServiceError } from "../base/errors.ts";
 import { Semaphore } from "../base/semaphore.ts";
-import { RefusedToken } from "./refused-token.ts";
-import type { TokenVerifier, Verified } from "./verifier.ts";
+import { RefusedToken, type TokenVerifier, type Verified } from "./refused-token.ts";
 
-export interface TokenCacheLimits {
-  readonly knownMax: number;
-  readonly refusedMax: number;
-  readonly refusedMs: number;
-  readonly checksMax: number;
-  readonly waitingMax: number;
-}
-
-export const TOKEN_CACHE_LIMITS: TokenCacheLimits = {
+export const TOKEN_CACHE_LIMITS = {
   /** Tokens in the cache; about 500 bytes each. */
   knownMax: 20_000,
   refusedMax: 5_000,
@@ -51,14 +42,14 @@ export interface Now {
 }
 
 export class TokenCache {
-  readonly #limits: TokenCacheLimits;
+  readonly #limits: typeof TOKEN_CACHE_LIMITS;
   /** The longest unused entry is dropped first. */
   readonly #known: BoundedMap<string, Known>;
   readonly #refused: BoundedMap<string, Refused>;
   readonly #checking = new Map<string, Promise<Known>>();
   readonly #checks: Semaphore;
 
-  constructor(limits: TokenCacheLimits = TOKEN_CACHE_LIMITS) {
+  constructor(limits = TOKEN_CACHE_LIMITS) {
     this.#limits = limits;
     this.#known = new BoundedMap(limits.knownMax);
     this.#refused = new BoundedMap(limits.refusedMax);

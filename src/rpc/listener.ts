@@ -3,10 +3,15 @@ import { createServer as createTlsServer, type Server as TlsServer } from "node:
 import type { Clock } from "../base/clock.ts";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
-import { countConnections } from "../transport/connections.ts";
-import { close, listen, SERVERS } from "../transport/listen.ts";
+import {
+  close,
+  countConnections,
+  listen,
+  SERVERS,
+  serveTls,
+  tlsServerOptions,
+} from "../transport/listen.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
-import { serveTls, tlsServerOptions } from "../transport/tls-server.ts";
 
 export interface ListenerParts {
   /** Called for a connection that may begin to send HTTP/2. */

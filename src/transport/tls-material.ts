@@ -1,11 +1,20 @@
-import type { SecureContextOptions } from "node:tls";
+import { createPrivateKey, type KeyObject, randomBytes, X509Certificate } from "node:crypto";
+import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/unit.ts";
-import { Repeating } from "../base/repeating.ts";
 import type { Log } from "../observability/log.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
-import { type ReadTls, readTls, signOf, type TlsFiles } from "./tls-files.ts";
+import { FILE_POLL_MS, readSettingFile, settingRefused, WatchedFiles } from "./watched-files.ts";
+
+/** The files of TLS, in PEM. */
+export interface TlsFiles {
+  /** The certificate, followed by the intermediate certificates. */
+  readonly certFile: string;
+  readonly keyFile: string;
+  /** The authorities of client certificates; undefined: clients need no certificate. */
+  readonly clientCaFile: string | undefined;
+}
 
 export interface TlsMaterialParts {
   readonly log: Log;
@@ -13,43 +22,22 @@ export interface TlsMaterialParts {
   readonly clock: Clock;
 }
 
-export interface TlsMaterialOptions {
-  /** The interval between two looks at the files. */
-  readonly pollMs: number;
-}
-
-const POLL_MS = 1_000;
-
-/**
- * The served certificate, and the authorities of client certificates. The files are polled, because
- * Kubernetes changes a link two levels above them, and no file watch reports that:
- *
- *   start ── read ──► as it was ── another file ──► unsettled ── a look later still that one ──► read
- *              │          ▲                             │ changed again ↺                         │
- *              ▼          └── taken: the listeners are called; refused: the old one stays ────────┘
- *            refused: the start fails
- *
- * A certificate and its key are two files and are never written at the same moment, so a change
- * needs a second look.
- */
+/** The served certificate, and the authorities of client certificates. */
 export class TlsMaterial implements Unit {
   readonly #parts: TlsMaterialParts;
   readonly #files: TlsFiles;
-  readonly #pollMs: number;
+  readonly #watched: WatchedFiles;
   readonly #listeners: (() => void)[] = [];
-  readonly #looks = new Repeating(() => this.#look());
-  #taken = "";
-  #seen = "";
   #context: SecureContextOptions | undefined;
 
-  constructor(
-    parts: TlsMaterialParts,
-    files: TlsFiles,
-    { pollMs }: TlsMaterialOptions = { pollMs: POLL_MS },
-  ) {
+  constructor(parts: TlsMaterialParts, files: TlsFiles, { pollMs } = { pollMs: FILE_POLL_MS }) {
     this.#parts = parts;
     this.#files = files;
-    this.#pollMs = pollMs;
+    const paths = [files.certFile, files.keyFile, files.clientCaFile];
+    this.#watched = new WatchedFiles(
+      { take: () => this.#take(), changed: (refusal) => this.#changed(refusal) },
+      { paths: paths.filter((path) => path !== undefined), pollMs },
+    );
   }
 
   /** The certificate for new connections. */
@@ -67,43 +55,94 @@ export class TlsMaterial implements Unit {
     this.#listeners.push(listener);
   }
 
-  async start(): Promise<void> {
-    // Taken before the files are read: a write during the read then counts as another change at the
-    // next look.
-    this.#taken = await signOf(this.#files);
-    this.#seen = this.#taken;
-    this.#take(await readTls(this.#files));
-    this.#looks.start(this.#pollMs);
+  start(): Promise<void> {
+    return this.#watched.start();
   }
 
   stop(): Promise<void> {
-    return this.#looks.stop();
+    return this.#watched.stop();
   }
 
-  async #look(): Promise<void> {
-    const sign = await signOf(this.#files);
-    const isSettled = sign === this.#seen;
-    this.#seen = sign;
-    if (!isSettled || sign === this.#taken) return;
-    this.#taken = sign;
-    const { log, metrics } = this.#parts;
-    try {
-      this.#take(await readTls(this.#files));
-      for (const tell of this.#listeners) tell();
-      metrics.tlsReloads.inc({ outcome: "changed" });
-      log.info({}, "TLS certificate taken");
-    } catch (error) {
-      metrics.tlsReloads.inc({ outcome: "failed" });
-      log.error({ err: ServiceError.from(error) }, "TLS certificate refused, the old one stays");
-    }
-  }
-
-  #take({ context, notBefore, notAfter }: ReadTls): void {
-    const { log, metrics, clock } = this.#parts;
+  async #take(): Promise<void> {
+    const { context, leaf } = await readTls(this.#files);
     this.#context = context;
-    metrics.tlsExpiry.set({ file: "TLS_CERT_FILE" }, notAfter.getTime() / 1_000);
+    const { validFromDate: notBefore, validToDate: notAfter } = leaf;
+    const { log, metrics, clock } = this.#parts;
+    metrics.tlsExpiry.set({ file: SETTINGS.certFile }, notAfter.getTime() / 1_000);
     const nowMs = Number(clock.nowMicros() / 1_000n);
-    if (notBefore.getTime() <= nowMs && nowMs <= notAfter.getTime()) return;
-    log.warn({ notBefore, notAfter }, "the TLS certificate is not valid now");
+    if (nowMs < notBefore.getTime() || nowMs > notAfter.getTime()) {
+      log.warn({ notBefore, notAfter }, "the TLS certificate is not valid now");
+    }
+    for (const tell of this.#listeners) tell();
+  }
+
+  #changed(refusal: unknown): void {
+    const { log, metrics } = this.#parts;
+    metrics.tlsReloads.inc({ outcome: refusal === undefined ? "changed" : "failed" });
+    if (refusal === undefined) return log.info({}, "TLS certificate taken");
+    log.error({ err: ServiceError.from(refusal) }, "TLS certificate refused, the old one stays");
+  }
+}
+
+/** The settings that name the files, for error messages. */
+const SETTINGS = {
+  certFile: "TLS_CERT_FILE",
+  keyFile: "TLS_KEY_FILE",
+  clientCaFile: "TLS_CLIENT_CA_FILE",
+} as const satisfies Record<keyof TlsFiles, string>;
+
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
+const TICKET_KEY_BYTES = 48;
+
+/** Throws a ServiceError that names the wrong setting and quotes nothing of a file. */
+async function readTls({ certFile, keyFile, clientCaFile }: TlsFiles) {
+  // One file after the other: of several wrong files, the error always names the same one.
+  const cert = await readSettingFile(SETTINGS.certFile, certFile);
+  const key = await readSettingFile(SETTINGS.keyFile, keyFile);
+  const ca = clientCaFile && (await readSettingFile(SETTINGS.clientCaFile, clientCaFile));
+  const leaf = firstCertificateIn(SETTINGS.certFile, cert);
+  if (ca !== undefined) firstCertificateIn(SETTINGS.clientCaFile, ca);
+  if (!leaf.checkPrivateKey(privateKeyIn(key))) {
+    const why = `the key is not that of the certificate in ${SETTINGS.certFile}`;
+    throw settingRefused(SETTINGS.keyFile, why);
+  }
+  const context = {
+    cert,
+    key,
+    ...(ca === undefined ? {} : { ca }),
+    minVersion: "TLSv1.2",
+    // New keys each time: a resumed TLS session does not show a certificate again, and its
+    // certificate could be from an authority that is not trusted any more.
+    ticketKeys: randomBytes(TICKET_KEY_BYTES),
+  } as const satisfies SecureContextOptions;
+  try {
+    createSecureContext(context);
+  } catch (cause) {
+    const why = "OpenSSL does not take the certificate and its key";
+    throw settingRefused(SETTINGS.certFile, why, cause);
+  }
+  return { context, leaf };
+}
+
+/** All certificates of the file must be readable. */
+function firstCertificateIn(setting: string, pem: string): X509Certificate {
+  try {
+    const [first] = (pem.match(CERTIFICATE) ?? []).map((block) => new X509Certificate(block));
+    if (first !== undefined) return first;
+  } catch (cause) {
+    throw settingRefused(setting, "expected a certificate in PEM", cause);
+  }
+  throw settingRefused(setting, "expected a certificate in PEM");
+}
+
+function privateKeyIn(pem: string): KeyObject {
+  try {
+    return createPrivateKey(pem);
+  } catch (cause) {
+    // Every form of an encrypted key says so in its first lines.
+    const expected = pem.includes("ENCRYPTED")
+      ? "a private key without password"
+      : "a private key in PEM";
+    throw settingRefused(SETTINGS.keyFile, `expected ${expected}`, cause);
   }
 }

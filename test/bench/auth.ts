@@ -15,7 +15,7 @@ import { join } from "node:path";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
 import { createAudit } from "../../src/auth/audit.ts";
 import { createAuthenticator, type IssuingAuthenticator } from "../../src/auth/authenticator.ts";
-import { Jwks } from "../../src/auth/jwks.ts";
+import { IssuerKeys } from "../../src/auth/issuer-keys.ts";
 import { OidcVerifier } from "../../src/auth/oidc.ts";
 import { TOKEN_CACHE_LIMITS } from "../../src/auth/token-cache.ts";
 import { systemClock } from "../../src/base/clock.ts";
@@ -136,11 +136,11 @@ async function prepare(bench: Bench): Promise<Prepared> {
   const authenticator = createWith(join(folder, "jwks.json"), statics);
   await authenticator.start();
   bench.undo.defer(() => authenticator.stop());
-  const own = new Jwks();
+  const own = new IssuerKeys();
   own.take(set);
   const options = { issuer: ISSUER, audience: AUDIENCE, algorithms: ALGORITHMS };
   const verifier = new OidcVerifier(
-    { clock: systemClock, jwks: own, lookAgain: () => Promise.resolve() },
+    { clock: systemClock, keys: own, lookAgain: () => Promise.resolve() },
     { ...options, rolesClaim: "roles", projectClaim: "project" },
   );
   return { authenticator, verifier, signed, statics };

@@ -2,8 +2,7 @@
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { Jwks } from "../../src/auth/jwks.ts";
-import { JWKS_URL_LIMITS, JwksUrl, type JwksUrlLimits } from "../../src/auth/jwks-url.ts";
+import { ISSUER_URL_LIMITS, IssuerKeys, IssuerUrl } from "../../src/auth/issuer-keys.ts";
 import { OidcVerifier } from "../../src/auth/oidc.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -57,7 +56,7 @@ async function close(): Promise<void> {
 }
 
 interface Fixture extends AsyncDisposable {
-  readonly unit: JwksUrl;
+  readonly unit: IssuerUrl;
   readonly clock: HandClock;
   readonly records: readonly LogRecord[];
   refusalOf(token: string): Promise<string>;
@@ -65,13 +64,16 @@ interface Fixture extends AsyncDisposable {
 }
 
 /** Reads again only when a test says so, or a token asks for it. */
-async function start(limits: Partial<JwksUrlLimits> = {}): Promise<Fixture> {
+async function start(limits: Partial<typeof ISSUER_URL_LIMITS> = {}): Promise<Fixture> {
   const records: LogRecord[] = [];
   const log = createLogTo({ write: (line) => records.push(JSON.parse(line)) });
-  const [clock, metrics, jwks] = [handClock(), createMetrics(), new Jwks()];
-  const unit = new JwksUrl({ log, metrics, clock, jwks }, url, { ...JWKS_URL_LIMITS, ...limits });
+  const [clock, metrics, keys] = [handClock(), createMetrics(), new IssuerKeys()];
+  const unit = new IssuerUrl({ log, metrics, clock, keys }, url, {
+    ...ISSUER_URL_LIMITS,
+    ...limits,
+  });
   const verifier = new OidcVerifier(
-    { clock, jwks, lookAgain: () => unit.lookAgain() },
+    { clock, keys, lookAgain: () => unit.lookAgain() },
     {
       issuer: ISSUER,
       audience: AUDIENCE,
@@ -109,10 +111,10 @@ describe("keys from a URL", () => {
     const token = await issuer.token({}, { kid: "two" });
     expect(await fixture.refusalOf(token)).toBe("unknown_key");
     expect(requests).toBe(1); // The start was a moment ago.
-    fixture.clock.advance(JWKS_URL_LIMITS.coolDownMs);
+    fixture.clock.advance(ISSUER_URL_LIMITS.coolDownMs);
     expect(await fixture.refusalOf(token)).toBe("none");
     expect(requests).toBe(2);
-    fixture.clock.advance(JWKS_URL_LIMITS.coolDownMs);
+    fixture.clock.advance(ISSUER_URL_LIMITS.coolDownMs);
     const forger = await TestIssuer.create("three");
     const forged = await forger.token({}, { kid: "three" });
     const refusals = await Promise.all(Array.from({ length: 50 }, () => fixture.refusalOf(forged)));
@@ -134,7 +136,7 @@ describe("keys from a URL", () => {
     await using fixture = await start({ retryMs: 5 });
     const token = await issuer.token({ exp: 4_000_000_000 });
     await close();
-    fixture.clock.advance(JWKS_URL_LIMITS.staleMs - 1);
+    fixture.clock.advance(ISSUER_URL_LIMITS.staleMs - 1);
     await fixture.unit.lookAgain();
     expect(await fixture.refusalOf(token)).toBe("none");
     fixture.clock.advance(1);
@@ -169,7 +171,7 @@ describe("keys from a URL", () => {
     await using fixture = await start();
     const token = await issuer.token();
     answer = bad;
-    fixture.clock.advance(JWKS_URL_LIMITS.coolDownMs);
+    fixture.clock.advance(ISSUER_URL_LIMITS.coolDownMs);
     await fixture.unit.lookAgain();
     expect(requests).toBe(2); // Nothing was followed.
     expect(await fixture.refusalOf(token)).toBe("none");
@@ -208,8 +210,8 @@ test("a service starts without its issuer, and its other tokens work", async () 
 describeUnitContract("the keys at a URL", {
   create: () => {
     const log = createLogTo({ write: () => undefined }, "silent");
-    const parts = { log, metrics: createMetrics(), clock: handClock(), jwks: new Jwks() };
-    return new JwksUrl(parts, url, { ...JWKS_URL_LIMITS, refreshMs: 1 });
+    const parts = { log, metrics: createMetrics(), clock: handClock(), keys: new IssuerKeys() };
+    return new IssuerUrl(parts, url, { ...ISSUER_URL_LIMITS, refreshMs: 1 });
   },
   isOfUse: () => requests > 0,
   async remains() {

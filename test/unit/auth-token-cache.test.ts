@@ -18,7 +18,6 @@ function known(
     key,
     principal: { ...ANONYMOUS, expiresAtMs },
     verifier: {
-      kind: "oidc",
       verify: () => Promise.reject(new Error("nobody should ask for this")),
       trusts: (one) => trusted?.has(one) ?? true,
     },

@@ -16,10 +16,15 @@ import type { Clock } from "../../base/clock.ts";
 import type { ServiceError } from "../../base/errors.ts";
 import type { Log } from "../../observability/log.ts";
 import type { TransportMetrics } from "../../observability/transport-metrics.ts";
-import { countConnections } from "../../transport/connections.ts";
-import { close, listen, SERVERS } from "../../transport/listen.ts";
+import {
+  close,
+  countConnections,
+  listen,
+  SERVERS,
+  serveTls,
+  tlsServerOptions,
+} from "../../transport/listen.ts";
 import type { TlsMaterial } from "../../transport/tls-material.ts";
-import { serveTls, tlsServerOptions } from "../../transport/tls-server.ts";
 import type { HttpLimits } from "./limits.ts";
 import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
 
