@@ -2,7 +2,8 @@
 // @generated from file ambient/v1/common.proto (package ambient.v1, syntax proto3)
 /* eslint-disable */
 
-// What several messages of the contract share. Names and numbers are the Ambient platform's.
+// Types that several messages of the contract share. Names and numbers are the Ambient
+// platform's.
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -17,7 +18,7 @@ export const file_ambient_v1_common: GenFile = /*@__PURE__*/
   fileDesc("ChdhbWJpZW50L3YxL2NvbW1vbi5wcm90bxIKYW1iaWVudC52MSKZAQoPT2JqZWN0UmVmZXJlbmNlEgoKAmlkGAEgASgJEi4KCmNyZWF0ZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGtpbmQYBCABKAkSDAoEaHJlZhgFIAEoCSI1CghMaXN0TWV0YRIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUSDQoFdG90YWwYAyABKAUqbwoJRXZlbnRUeXBlEhoKFkVWRU5UX1RZUEVfVU5TUEVDSUZJRUQQABIWChJFVkVOVF9UWVBFX0NSRUFURUQQARIWChJFVkVOVF9UWVBFX1VQREFURUQQAhIWChJFVkVOVF9UWVBFX0RFTEVURUQQAyp2CgpXYXRjaFN0YXRlEhsKF1dBVENIX1NUQVRFX1VOU1BFQ0lGSUVEEAASGwoXV0FUQ0hfU1RBVEVfQ0FUQ0hJTkdfVVAQARIUChBXQVRDSF9TVEFURV9MSVZFEAISGAoUV0FUQ0hfU1RBVEVfREVHUkFERUQQA0LCAQobaW8uc2Vzc2lvbmxlZGdlci5hbWJpZW50LnYxUAFaSGdpdGh1Yi5jb20vc2Vzc2lvbi1sZWRnZXIvc2Vzc2lvbi1sZWRnZXIvY2xpZW50cy9nby9hbWJpZW50L3YxO2FtYmllbnR2MaICA0FNQqoCGFNlc3Npb25MZWRnZXIuQW1iaWVudC5WMcoCGFNlc3Npb25MZWRnZXJcQW1iaWVudFxWMeoCGlNlc3Npb25MZWRnZXI6OkFtYmllbnQ6OlYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
 
 /**
- * Identity of a record, and when the service wrote it.
+ * Identity and times of a record.
  *
  * @generated from message ambient.v1.ObjectReference
  */
@@ -37,7 +38,8 @@ export type ObjectReference = Message<"ambient.v1.ObjectReference"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * When the record itself was last changed; pushes do not count, `last_activity_at` tells of those.
+   * When the record itself was last changed. Pushes do not count; they change
+   * `last_activity_at`.
    *
    * @generated from field: google.protobuf.Timestamp updated_at = 3;
    */
@@ -66,7 +68,7 @@ export const ObjectReferenceSchema: GenMessage<ObjectReference> = /*@__PURE__*/
   messageDesc(file_ambient_v1_common, 0);
 
 /**
- * Which page of a list this is.
+ * The position of a page in a list.
  *
  * @generated from message ambient.v1.ListMeta
  */
@@ -79,14 +81,14 @@ export type ListMeta = Message<"ambient.v1.ListMeta"> & {
   page: number;
 
   /**
-   * How many items this page holds.
+   * The number of items on this page.
    *
    * @generated from field: int32 size = 2;
    */
   size: number;
 
   /**
-   * How many items there are in all, at the time of the call.
+   * The number of all items at the time of the call.
    *
    * @generated from field: int32 total = 3;
    */
@@ -101,7 +103,7 @@ export const ListMetaSchema: GenMessage<ListMeta> = /*@__PURE__*/
   messageDesc(file_ambient_v1_common, 1);
 
 /**
- * What happened to a record. Upstream's; ours sends none yet.
+ * A change of a record. Declared by the Ambient platform; this service sends none yet.
  *
  * @generated from enum ambient.v1.EventType
  */
@@ -136,7 +138,7 @@ export const EventType = {
 } as const;
 
 /**
- * What happened to a record. Upstream's; ours sends none yet.
+ * A change of a record. Declared by the Ambient platform; this service sends none yet.
  *
  * @generated from enum ambient.v1.EventType
  */
@@ -149,8 +151,8 @@ export const EventTypeSchema: GenEnum<EventType> = /*@__PURE__*/
   enumDesc(file_ambient_v1_common, 0);
 
 /**
- * Where a watch stands. Set on state frames only (`state_frames` of the watch requests); a row has
- * UNSPECIFIED.
+ * The state of a watch. Set on state frames only (`state_frames` of the watch requests); a row
+ * has UNSPECIFIED.
  *
  * @generated from enum ambient.v1.WatchState
  */
@@ -163,22 +165,22 @@ export const WatchState = {
   UNSPECIFIED: 0,
 
   /**
-   * Rows that were committed before the watch began are still coming.
+   * Rows that were committed before the watch began are still being sent.
    *
    * @generated from enum value: WATCH_STATE_CATCHING_UP = 1;
    */
   CATCHING_UP: 1,
 
   /**
-   * Everything committed up to the frame's `seq` has been sent; what follows is new.
+   * Every row up to the frame's `seq` has been sent; later rows are new.
    *
    * @generated from enum value: WATCH_STATE_LIVE = 2;
    */
   LIVE: 2,
 
   /**
-   * Wake-ups of other instances are lost and the service polls, or its reads fail: rows still come,
-   * each once and in order, but later.
+   * Wake-ups of other instances are lost and the service polls, or its reads fail. Each row
+   * still comes once and in order, but later.
    *
    * @generated from enum value: WATCH_STATE_DEGRADED = 3;
    */
@@ -186,8 +188,8 @@ export const WatchState = {
 } as const;
 
 /**
- * Where a watch stands. Set on state frames only (`state_frames` of the watch requests); a row has
- * UNSPECIFIED.
+ * The state of a watch. Set on state frames only (`state_frames` of the watch requests); a row
+ * has UNSPECIFIED.
  *
  * @generated from enum ambient.v1.WatchState
  */

@@ -2,7 +2,8 @@
 // @generated from file ambient/v1/event_stream.proto (package ambient.v1, syntax proto3)
 /* eslint-disable */
 
-// The stream of raw events for clients that have no compressor: the service compresses.
+// A stream of raw events, for clients without a compressor. The service merges the events into
+// rows.
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -19,16 +20,16 @@ export const file_ambient_v1_event_stream: GenFile = /*@__PURE__*/
   fileDesc("Ch1hbWJpZW50L3YxL2V2ZW50X3N0cmVhbS5wcm90bxIKYW1iaWVudC52MSKNAQoYUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0EiAKBG9wZW4YASABKAsyEC5hbWJpZW50LnYxLk9wZW5IABIiCgViYXRjaBgCIAEoCzIRLmFtYmllbnQudjEuQmF0Y2hIABIiCgVmbHVzaBgDIAEoCzIRLmFtYmllbnQudjEuRmx1c2hIAEIHCgVmcmFtZSKlAQoET3BlbhISCgpzZXNzaW9uX2lkGAEgASgJEhYKDnByb2R1Y2VyX2Vwb2NoGAIgASgEEiwKC2NvbXByZXNzaW9uGAMgASgOMhcuYW1iaWVudC52MS5Db21wcmVzc2lvbhISCgptYXhfYWdlX21zGAQgASgNEhYKDm1heF90ZXh0X2J5dGVzGAUgASgNEhcKD3N0b3Bfb25fcmVmdXNlZBgGIAEoCCJHCgVCYXRjaBIYChBmaXJzdF9jbGllbnRfc2VxGAEgASgEEiQKBmV2ZW50cxgCIAMoCzIULmFtYmllbnQudjEuUmF3RXZlbnQidQoIUmF3RXZlbnQSEgoKZXZlbnRfdHlwZRgBIAEoCRIPCgdwYXlsb2FkGAIgASgJEjQKC29jY3VycmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAiAEBQg4KDF9vY2N1cnJlZF9hdCIHCgVGbHVzaCKeAQoZUHVzaFNlc3Npb25FdmVudHNSZXNwb25zZRIkCgZvcGVuZWQYASABKAsyEi5hbWJpZW50LnYxLk9wZW5lZEgAEioKCWNvbW1pdHRlZBgCIAEoCzIVLmFtYmllbnQudjEuQ29tbWl0dGVkSAASJgoHcmVmdXNlZBgDIAEoCzITLmFtYmllbnQudjEuUmVmdXNlZEgAQgcKBWZyYW1lImwKBk9wZW5lZBIXCg9sYXN0X2NsaWVudF9zZXEYASABKAQSIAoYbWF4X3VuYWNrbm93bGVkZ2VkX2J5dGVzGAIgASgEEhYKDnByb2R1Y2VyX2Vwb2NoGAMgASgEEg8KB3JlZnVzZWQYBCABKAQiNgoJQ29tbWl0dGVkEhcKD2xhc3RfY2xpZW50X3NlcRgBIAEoBBIQCghsYXN0X3NlcRgCIAEoAyJBCgdSZWZ1c2VkEhIKCmNsaWVudF9zZXEYASABKAQSIgoGc3RhdHVzGAIgASgLMhIuZ29vZ2xlLnJwYy5TdGF0dXMqUwoLQ29tcHJlc3Npb24SGwoXQ09NUFJFU1NJT05fVU5TUEVDSUZJRUQQABISCg5DT01QUkVTU0lPTl9PThABEhMKD0NPTVBSRVNTSU9OX09GRhACQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_google_rpc_status]);
 
 /**
- * A frame from the client. The first is `open`, and only the first; it is answered by `opened`, and
- * events may follow without waiting for that. A frame that is wrong ends the stream with
- * INVALID_ARGUMENT, after what came before it is committed and acknowledged. So does the end of the
- * client's side, with OK.
+ * A frame from the client. The first frame, and no other, is `open`. The service answers it with
+ * `opened`; events may follow before that answer. A wrong frame ends the stream with
+ * INVALID_ARGUMENT, after all earlier events are committed and acknowledged. The end of the
+ * client's side ends the stream in the same way, with OK.
  *
  * @generated from message ambient.v1.PushSessionEventsRequest
  */
 export type PushSessionEventsRequest = Message<"ambient.v1.PushSessionEventsRequest"> & {
   /**
-   * What the frame is. Required.
+   * The content of the frame. Required.
    *
    * @generated from oneof ambient.v1.PushSessionEventsRequest.frame
    */
@@ -50,7 +51,7 @@ export type PushSessionEventsRequest = Message<"ambient.v1.PushSessionEventsRequ
     case: "batch";
   } | {
     /**
-     * Commit what is open now.
+     * Commits the open group now.
      *
      * @generated from field: ambient.v1.Flush flush = 3;
      */
@@ -80,7 +81,7 @@ export type Open = Message<"ambient.v1.Open"> & {
   sessionId: string;
 
   /**
-   * The writer's generation; 0: the highest so far plus 1. A lower one than the session's is
+   * The writer's generation; 0: the highest so far plus 1. An epoch below the session's is
    * FAILED_PRECONDITION (STALE_EPOCH).
    *
    * @generated from field: uint64 producer_epoch = 2;
@@ -88,30 +89,30 @@ export type Open = Message<"ambient.v1.Open"> & {
   producerEpoch: bigint;
 
   /**
-   * Whether to merge fragments; on unless switched off.
+   * Whether to merge fragments. On by default.
    *
    * @generated from field: ambient.v1.Compression compression = 3;
    */
   compression: Compression;
 
   /**
-   * Longest a group stays open after its first fragment arrived, in milliseconds; 0: 250. At most
-   * 5,000.
+   * The longest time that a group stays open after its first fragment arrived, in
+   * milliseconds; 0: 250. At most 5,000.
    *
    * @generated from field: uint32 max_age_ms = 4;
    */
   maxAgeMs: number;
 
   /**
-   * Most text in one merged row, in bytes of UTF-8; 0: 10,240. At most 65,536.
+   * The largest text of a merged row, in bytes of UTF-8; 0: 10,240. At most 65,536.
    *
    * @generated from field: uint32 max_text_bytes = 5;
    */
   maxTextBytes: number;
 
   /**
-   * End the stream at the first refused event instead of going on with the next. What came before is
-   * committed and acknowledged, then the refusal is told, then its number is acknowledged.
+   * End the stream at the first refused event. Earlier events are committed and acknowledged,
+   * then the refusal is sent, then its number is acknowledged.
    *
    * @generated from field: bool stop_on_refused = 6;
    */
@@ -132,17 +133,17 @@ export const OpenSchema: GenMessage<Open> = /*@__PURE__*/
  */
 export type Batch = Message<"ambient.v1.Batch"> & {
   /**
-   * Number of the first of them. The events of an epoch are numbered 1, 2, 3 …; numbers that were
-   * already received or committed are skipped, whatever is sent under them, a gap is
-   * INVALID_ARGUMENT. When all that was received is committed, a batch with skipped numbers is
-   * answered by a `committed` that says where the stream stands.
+   * Number of the first event. The events of an epoch are numbered 1, 2, 3 … The service skips
+   * numbers that it already received or committed, with any content. A gap is
+   * INVALID_ARGUMENT. A batch with skipped numbers is answered by a `committed` when all
+   * received events are committed.
    *
    * @generated from field: uint64 first_client_seq = 1;
    */
   firstClientSeq: bigint;
 
   /**
-   * The events, at most 65,536; none is fine.
+   * The events: 0 to 65,536.
    *
    * @generated from field: repeated ambient.v1.RawEvent events = 2;
    */
@@ -177,7 +178,7 @@ export type RawEvent = Message<"ambient.v1.RawEvent"> & {
   payload: string;
 
   /**
-   * When it happened; absent: when the service received it.
+   * When the event happened. Absent: when the service received it.
    *
    * @generated from field: optional google.protobuf.Timestamp occurred_at = 3;
    */
@@ -192,8 +193,8 @@ export const RawEventSchema: GenMessage<RawEvent> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 3);
 
 /**
- * Asks to commit what is open. It is answered by the `committed` that covers all events before it,
- * also when they are committed already: a client can wait for that.
+ * Asks to commit the open group. The answer is the `committed` that covers all earlier events,
+ * also if they are committed already, so a client can wait for it.
  *
  * @generated from message ambient.v1.Flush
  */
@@ -214,7 +215,7 @@ export const FlushSchema: GenMessage<Flush> = /*@__PURE__*/
  */
 export type PushSessionEventsResponse = Message<"ambient.v1.PushSessionEventsResponse"> & {
   /**
-   * What the frame is.
+   * The content of the frame.
    *
    * @generated from oneof ambient.v1.PushSessionEventsResponse.frame
    */
@@ -236,7 +237,7 @@ export type PushSessionEventsResponse = Message<"ambient.v1.PushSessionEventsRes
     case: "committed";
   } | {
     /**
-     * One event was not accepted; the others go on.
+     * One event was not accepted; the others continue.
      *
      * @generated from field: ambient.v1.Refused refused = 3;
      */
@@ -253,21 +254,22 @@ export const PushSessionEventsResponseSchema: GenMessage<PushSessionEventsRespon
   messageDesc(file_ambient_v1_event_stream, 5);
 
 /**
- * Where the epoch stands: send on from `last_client_seq + 1`.
+ * The position of the epoch: continue at `last_client_seq + 1`.
  *
  * @generated from message ambient.v1.Opened
  */
 export type Opened = Message<"ambient.v1.Opened"> & {
   /**
-   * Last event of this epoch that is committed or refused.
+   * The last event of this epoch that is committed or refused.
    *
    * @generated from field: uint64 last_client_seq = 1;
    */
   lastClientSeq: bigint;
 
   /**
-   * Bytes of payload (UTF-8) that may be sent and not yet acknowledged. When it is reached, the
-   * service commits what is open and stops reading until it has; a client that sends more waits.
+   * Bytes of payload (UTF-8) that may be sent and not yet acknowledged. At this limit the
+   * service commits the open group and does not read until it has; a client that sends more
+   * waits.
    *
    * @generated from field: uint64 max_unacknowledged_bytes = 2;
    */
@@ -281,7 +283,7 @@ export type Opened = Message<"ambient.v1.Opened"> & {
   producerEpoch: bigint;
 
   /**
-   * How many events of this epoch were refused so far.
+   * The number of events of this epoch that were refused.
    *
    * @generated from field: uint64 refused = 4;
    */
@@ -296,21 +298,22 @@ export const OpenedSchema: GenMessage<Opened> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 6);
 
 /**
- * An acknowledgement: on disk, in order. One may stand for many commits.
+ * An acknowledgement: the events are on disk, in order. One acknowledgement may cover many
+ * commits.
  *
  * @generated from message ambient.v1.Committed
  */
 export type Committed = Message<"ambient.v1.Committed"> & {
   /**
-   * Every event up to this number is committed, or was refused and said so before.
+   * Every event up to this number is committed, or was reported as refused before.
    *
    * @generated from field: uint64 last_client_seq = 1;
    */
   lastClientSeq: bigint;
 
   /**
-   * Seq of the last event that this stream committed; 0 before the first. As a cursor of a reader it
-   * is right with and without `expand`.
+   * The seq of the last event that this stream committed; 0 before the first. It is a valid
+   * cursor of a reader, with and without `expand`.
    *
    * @generated from field: int64 last_seq = 2;
    */
@@ -325,9 +328,10 @@ export const CommittedSchema: GenMessage<Committed> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 7);
 
 /**
- * One event that was not accepted. Its number is used up, and the events around it go on, unless
- * `stop_on_refused` was set: then the stream ends with this status, once the number is committed.
- * Sent before the `committed` that covers the number; sent again when the event is.
+ * One event that was not accepted. Its number is used, and the other events continue. With
+ * `stop_on_refused` the stream ends with this status after the number is committed. This frame
+ * is sent before the `committed` that covers the number, and again if the client sends the event
+ * again.
  *
  * @generated from message ambient.v1.Refused
  */
@@ -340,7 +344,7 @@ export type Refused = Message<"ambient.v1.Refused"> & {
   clientSeq: bigint;
 
   /**
-   * Why, with the details that a unary push would have answered.
+   * The reason, with the details that a unary push gets.
    *
    * @generated from field: google.rpc.Status status = 2;
    */
@@ -355,7 +359,8 @@ export const RefusedSchema: GenMessage<Refused> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 8);
 
 /**
- * Whether the service merges consecutive fragments of one text into one row. It loses nothing.
+ * Says whether the service merges consecutive fragments of one text into one row. Merging loses
+ * nothing.
  *
  * @generated from enum ambient.v1.Compression
  */
@@ -383,7 +388,8 @@ export const Compression = {
 } as const;
 
 /**
- * Whether the service merges consecutive fragments of one text into one row. It loses nothing.
+ * Says whether the service merges consecutive fragments of one text into one row. Merging loses
+ * nothing.
  *
  * @generated from enum ambient.v1.Compression
  */

@@ -2,8 +2,8 @@
 // @generated from file ambient/v1/events.proto (package ambient.v1, syntax proto3)
 /* eslint-disable */
 
-// Events: every AG-UI event that the agent emitted, fragments of one text merged into one row where
-// a runner compresses. One table, one sequence, apart from the messages.
+// Events: every AG-UI event that the agent emitted. Fragments of one text may be merged into one
+// row. Events have their own numbers, separate from those of messages.
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -20,24 +20,25 @@ export const file_ambient_v1_events: GenFile = /*@__PURE__*/
   fileDesc("ChdhbWJpZW50L3YxL2V2ZW50cy5wcm90bxIKYW1iaWVudC52MSI5CglGcmFnbWVudHMSDwoHbGVuZ3RocxgBIAMoDRIbChN0aW1lc3RhbXBfZGVsdGFzX21zGAIgAygSIvkCChdQdXNoU2Vzc2lvbkV2ZW50UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmV2ZW50X3R5cGUYAiABKAkSDwoHcGF5bG9hZBgDIAEoCRI1Cgxjb21wbGV0ZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSACIAQESEwoLZXZlbnRfY291bnQYBSABKAUSFwoPaWRlbXBvdGVuY3lfa2V5GGQgASgJEhsKDnByb2R1Y2VyX2Vwb2NoGGUgASgESAGIAQESMwoKY3JlYXRlZF9hdBhmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAogBARItCglmcmFnbWVudHMYZyABKAsyFS5hbWJpZW50LnYxLkZyYWdtZW50c0gDiAEBQg8KDV9jb21wbGV0ZWRfYXRCEQoPX3Byb2R1Y2VyX2Vwb2NoQg0KC19jcmVhdGVkX2F0QgwKCl9mcmFnbWVudHMi/QIKDFNlc3Npb25FdmVudBIKCgJpZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEgsKA3NlcRgDIAEoAxISCgpldmVudF90eXBlGAQgASgJEg8KB3BheWxvYWQYBSABKAkSLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNQoMY29tcGxldGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAiAEBEhMKC2V2ZW50X2NvdW50GAggASgFEi0KCWZyYWdtZW50cxhnIAEoCzIVLmFtYmllbnQudjEuRnJhZ21lbnRzSAGIAQESFAoMZGVkdXBsaWNhdGVkGG4gASgIEg4KBnJ1bl9pZBhvIAEoCRIrCgt3YXRjaF9zdGF0ZRhxIAEoDjIWLmFtYmllbnQudjEuV2F0Y2hTdGF0ZUIPCg1fY29tcGxldGVkX2F0QgwKCl9mcmFnbWVudHMipAEKGVdhdGNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglhZnRlcl9zZXEYAiABKAMSFQoNc25hcHNob3Rfb25seRhkIAEoCBIOCgZleHBhbmQYZSABKAgSEwoLZXZlbnRfdHlwZXMYZiADKAkSDgoGcnVuX2lkGGcgASgJEhQKDHN0YXRlX2ZyYW1lcxhoIAEoCCKYAgoYTGlzdFNlc3Npb25FdmVudHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhEKCWFmdGVyX3NlcRgDIAEoAxISCgpiZWZvcmVfc2VxGAQgASgDEhIKCmRlc2NlbmRpbmcYBSABKAgSEwoLZXZlbnRfdHlwZXMYBiADKAkSDgoGcnVuX2lkGAcgASgJEjEKDWNyZWF0ZWRfYWZ0ZXIYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjIKDmNyZWF0ZWRfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZleHBhbmQYCiABKAgihwEKGUxpc3RTZXNzaW9uRXZlbnRzUmVzcG9uc2USJwoFaXRlbXMYASADKAsyGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBIWCg5uZXh0X2FmdGVyX3NlcRgCIAEoAxIXCg9uZXh0X2JlZm9yZV9zZXEYAyABKAMSEAoIaGFzX21vcmUYBCABKAhCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_common, file_google_protobuf_timestamp]);
 
 /**
- * What makes a merged row lossless: where the fragments were, and when. With it a row of n fragments
- * gives back the n events, as they were.
+ * The index of a merged row: the places and times of its fragments. With the index a row of n
+ * fragments returns the n events as they were.
  *
  * @generated from message ambient.v1.Fragments
  */
 export type Fragments = Message<"ambient.v1.Fragments"> & {
   /**
-   * One number a fragment: the length of its `delta` in UTF-16 code units plus 1; 0 for a fragment
-   * that had no delta. The delta of the row is as long as the sum of the numbers, less 1 for each
-   * that is not 0: "It is " and "noon." are 7 and 6, and "It is noon." has 13 - 2 = 11.
+   * One number for each fragment: the length of its `delta` in UTF-16 code units plus 1; 0 for
+   * a fragment without a delta. The length of the row's delta is the sum of the numbers, minus
+   * 1 for each number that is not 0: "It is " and "noon." are 7 and 6, and "It is noon." has
+   * 13 - 2 = 11.
    *
    * @generated from field: repeated uint32 lengths = 1;
    */
   lengths: number[];
 
   /**
-   * Each payload timestamp minus the one before, in milliseconds: event_count - 1 numbers, or none
-   * where the payloads have no timestamp.
+   * The timestamp of each payload minus that of the payload before, in milliseconds:
+   * event_count - 1 numbers, or none if the payloads have no timestamp.
    *
    * @generated from field: repeated sint64 timestamp_deltas_ms = 2;
    */
@@ -58,8 +59,8 @@ export const FragmentsSchema: GenMessage<Fragments> = /*@__PURE__*/
  */
 export type PushSessionEventRequest = Message<"ambient.v1.PushSessionEventRequest"> & {
   /**
-   * Session to append to: 1 to 128 bytes of `[A-Za-z0-9._:-]`, not `.` or `..`. Required. An unknown
-   * session is created, or NOT_FOUND where the service runs with SESSION_POLICY=strict.
+   * Session to append to: 1 to 128 bytes of `[A-Za-z0-9._:-]`, not `.` or `..`. Required. An
+   * unknown session is made, or NOT_FOUND with SESSION_POLICY=strict.
    *
    * @generated from field: string session_id = 1;
    */
@@ -73,48 +74,49 @@ export type PushSessionEventRequest = Message<"ambient.v1.PushSessionEventReques
   eventType: string;
 
   /**
-   * The event: a JSON object. `type` may be left out and is added; known fields in snake_case become
-   * camelCase, optional nulls are dropped; a payload that needs no change is stored as the very bytes
-   * that came. What no version of the protocol accepts is INVALID_ARGUMENT with field violations. At
-   * most 1 MiB unless configured otherwise (above: RESOURCE_EXHAUSTED), at most 64 levels deep.
+   * The event: a JSON object. A missing `type` is added, known fields in snake_case become
+   * camelCase, and optional nulls are dropped; a payload that needs no change is stored byte
+   * for byte. An event that no version of the protocol accepts is INVALID_ARGUMENT with field
+   * violations. At most 1 MiB unless configured otherwise (above: RESOURCE_EXHAUSTED), at most
+   * 64 levels deep.
    *
-   * A START type whose payload has the key `fragment_count` is the grouped form of existing runners:
-   * it is stored as the START, CONTENT or ARGS, and END rows that it stands for, and the answer is
-   * the START row.
+   * A START type whose payload has the key `fragment_count` is the grouped form of existing
+   * runners. It is stored as START, CONTENT or ARGS, and END rows, and the answer is the START
+   * row.
    *
    * @generated from field: string payload = 3;
    */
   payload: string;
 
   /**
-   * When the last of the merged events happened. Not before `created_at` when both are sent.
+   * When the last of the merged events happened. Not before `created_at`, if both are sent.
    *
    * @generated from field: optional google.protobuf.Timestamp completed_at = 4;
    */
   completedAt?: Timestamp | undefined;
 
   /**
-   * How many events the row stands for, at most 1,000,000; 0 or absent: 1. Above 1 only on types
-   * that carry a fragment (`_CONTENT`, `_ARGS`, `_CHUNK`) and in the grouped form.
+   * The number of events of the row, at most 1,000,000; 0 or absent: 1. Above 1 only for types
+   * with a fragment (`_CONTENT`, `_ARGS`, `_CHUNK`) and in the grouped form.
    *
    * @generated from field: int32 event_count = 5;
    */
   eventCount: number;
 
   /**
-   * Makes a retry safe. Unique in its session and stream for as long as its row lives, at most 128
+   * Makes a retry safe. Unique in its session and stream until its row is erased, at most 128
    * bytes. The same key and content returns the stored row with `deduplicated` set and writes
-   * nothing; the same key with other content is ALREADY_EXISTS (KEY_REUSED). Content is every field
-   * as received, but for this one and `producer_epoch`. Empty: no protection.
+   * nothing. The same key with other content is ALREADY_EXISTS (KEY_REUSED). Content is every
+   * field as received, except this one and `producer_epoch`. Empty: no protection.
    *
    * @generated from field: string idempotency_key = 100;
    */
   idempotencyKey: string;
 
   /**
-   * The writer's generation, at most 2^63 - 1. A new row below the highest epoch seen in the session
-   * (of either stream) is FAILED_PRECONDITION (STALE_EPOCH), so that a writer that was replaced
-   * cannot write behind its successor. Absent: never fenced.
+   * The writer's generation, at most 2^63 - 1. A new row below the highest epoch of the
+   * session (of either stream) is FAILED_PRECONDITION (STALE_EPOCH), so that a replaced writer
+   * cannot write after its successor. Absent: never fenced.
    *
    * @generated from field: optional uint64 producer_epoch = 101;
    */
@@ -128,8 +130,8 @@ export type PushSessionEventRequest = Message<"ambient.v1.PushSessionEventReques
   createdAt?: Timestamp | undefined;
 
   /**
-   * The fragment index of a merged row. It is checked: the row must expand, to at most 64 MiB. With
-   * the payload it takes at most 3 MiB (above: RESOURCE_EXHAUSTED).
+   * The fragment index of a merged row. The service checks that the row expands, to at most 64
+   * MiB. Index and payload take at most 3 MiB together (above: RESOURCE_EXHAUSTED).
    *
    * @generated from field: optional ambient.v1.Fragments fragments = 103;
    */
@@ -144,13 +146,13 @@ export const PushSessionEventRequestSchema: GenMessage<PushSessionEventRequest> 
   messageDesc(file_ambient_v1_events, 1);
 
 /**
- * A stored event row, or a frame that tells where a watch stands (`watch_state` is set then).
+ * A stored event row, or a frame with the state of a watch (`watch_state` is set then).
  *
  * @generated from message ambient.v1.SessionEvent
  */
 export type SessionEvent = Message<"ambient.v1.SessionEvent"> & {
   /**
-   * UUIDv7 of the row. It identifies and orders nothing: order is `seq`. Empty on a state frame.
+   * UUIDv7 of the row. The order of rows is `seq`, not this id. Empty on a state frame.
    *
    * @generated from field: string id = 1;
    */
@@ -164,10 +166,10 @@ export type SessionEvent = Message<"ambient.v1.SessionEvent"> & {
   sessionId: string;
 
   /**
-   * Position of the row's first event among the session's events. The next row's seq is this one
-   * plus this row's `event_count`, without holes (only erased rows at the beginning may be missing).
-   * Commit order is seq order. `seq + event_count - 1` is the portable cursor. On a state frame: the
-   * number up to which the service has looked.
+   * Number of the row's first event among the session's events. The next row's seq is this seq
+   * plus this row's `event_count`, without gaps; only erased rows at the beginning may be
+   * missing. Commit order is seq order. `seq + event_count - 1` is the portable cursor. On a
+   * state frame: the number up to which the service has looked.
    *
    * @generated from field: int64 seq = 3;
    */
@@ -195,28 +197,28 @@ export type SessionEvent = Message<"ambient.v1.SessionEvent"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * When the last event of the row happened; absent where the runner did not say.
+   * When the last event of the row happened. Absent if the runner did not send it.
    *
    * @generated from field: optional google.protobuf.Timestamp completed_at = 7;
    */
   completedAt?: Timestamp | undefined;
 
   /**
-   * How many events the row stands for; at least 1.
+   * The number of events of the row; at least 1.
    *
    * @generated from field: int32 event_count = 8;
    */
   eventCount: number;
 
   /**
-   * The fragment index, where the row has one.
+   * The fragment index, if the row has one.
    *
    * @generated from field: optional ambient.v1.Fragments fragments = 103;
    */
   fragments?: Fragments | undefined;
 
   /**
-   * True when this answer is the row of an earlier push with the same key.
+   * True if this answer is the row of an earlier push with the same key.
    *
    * @generated from field: bool deduplicated = 110;
    */
@@ -246,45 +248,45 @@ export const SessionEventSchema: GenMessage<SessionEvent> = /*@__PURE__*/
   messageDesc(file_ambient_v1_events, 2);
 
 /**
- * Follows the events of a session from a cursor, without end: not at RUN_FINISHED either.
+ * Follows the events of a session from a cursor, without end, also after RUN_FINISHED.
  *
  * @generated from message ambient.v1.WatchSessionEventsRequest
  */
 export type WatchSessionEventsRequest = Message<"ambient.v1.WatchSessionEventsRequest"> & {
   /**
-   * Session to follow. Required. An unknown one is waited for, or NOT_FOUND with
-   * SESSION_POLICY=strict.
+   * Session to follow. Required. The watch waits for an unknown session; with
+   * SESSION_POLICY=strict it is NOT_FOUND.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * Deliver rows after this number; 0 and below: from the beginning. Strictly inside a merged row, it
-   * delivers that row again rather than losing its rest (with `expand`, that row's events after it).
-   * Above the head of a known session: OUT_OF_RANGE (CURSOR_BEYOND_HEAD), because a restored backup
-   * must not swallow rows.
-   * A watch whose rows the database loses later (a failover, a restored backup) ends in the same way:
-   * drop what you have of the session and watch from 0.
+   * Deliver rows after this number; 0 and below: from the beginning. A number strictly inside
+   * a merged row delivers that row again (with `expand`, the later events of that row). A
+   * number above the head of a known session is OUT_OF_RANGE (CURSOR_BEYOND_HEAD), because a
+   * restored backup must not hide rows. If the database loses delivered rows later (a
+   * failover, a restored backup), the watch ends in the same way: drop your rows of the
+   * session and watch from 0.
    *
    * @generated from field: int64 after_seq = 2;
    */
   afterSeq: bigint;
 
   /**
-   * Deliver what is committed at the time of the call, then end with OK.
+   * Deliver the rows that are committed at the time of the call, then end with OK.
    *
    * @generated from field: bool snapshot_only = 100;
    */
   snapshotOnly: boolean;
 
   /**
-   * Deliver every event as it was before it was merged, each under its own seq. `after_seq` may then
-   * be any event's number, and what follows it comes, from inside a row too. An event that was merged
-   * has the id of its row, an `event_count` of 1, neither `fragments` nor `completed_at`, and as
-   * `created_at` the row's plus as much as its own timestamp is later than the first event's. A row
-   * that was merged and has no `fragments` comes as it is, under its seq; an `after_seq` at that
-   * number or beyond has seen it.
+   * Deliver every event as it was before it was merged, each under its own seq. `after_seq`
+   * may then be the number of any event, also inside a row. An event of a merged row has the
+   * id of its row, an `event_count` of 1, neither `fragments` nor `completed_at`. Its
+   * `created_at` is the row's, plus the difference between its own timestamp and the first
+   * event's. A merged row without `fragments` comes whole, under its seq; an `after_seq` at or
+   * above that number counts the row as seen.
    *
    * @generated from field: bool expand = 101;
    */
@@ -305,7 +307,7 @@ export type WatchSessionEventsRequest = Message<"ambient.v1.WatchSessionEventsRe
   runId: string;
 
   /**
-   * Also send frames that are no rows and tell where the watch stands; see WatchState.
+   * Also send frames with the state of the watch, which are not rows; see WatchState.
    *
    * @generated from field: bool state_frames = 104;
    */
@@ -333,17 +335,19 @@ export type ListSessionEventsRequest = Message<"ambient.v1.ListSessionEventsRequ
   sessionId: string;
 
   /**
-   * Most rows wanted (with `expand` events, and a page may end inside a row): 1 to 1000, 0 for the
-   * default of 100; more is INVALID_ARGUMENT. A page also ends at 3 MiB of payload, and a filtered
-   * one after the rows one page may look at: fewer items, even none, with `has_more` is normal.
+   * The most rows of the page (with `expand`, events; a page may end inside a row): 1 to 1000,
+   * 0 for the default of 100; more is INVALID_ARGUMENT. A page also ends at 3 MiB of payload,
+   * and a filtered page ends after a bounded number of examined rows. A page with `has_more`
+   * may have few items, or none.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * Rows after this number; strictly inside a merged row, it returns that row again, or with `expand`
-   * that row's events after it. Not with `before_seq`. Above the session's head: OUT_OF_RANGE.
+   * Rows after this number. A number strictly inside a merged row returns that row again, or
+   * with `expand` the later events of that row. Not with `before_seq`. Above the session's
+   * head: OUT_OF_RANGE.
    *
    * @generated from field: int64 after_seq = 3;
    */
@@ -392,8 +396,8 @@ export type ListSessionEventsRequest = Message<"ambient.v1.ListSessionEventsRequ
   createdBefore?: Timestamp | undefined;
 
   /**
-   * Return every event as it was before it was merged, as WatchSessionEventsRequest.expand says. The
-   * filters choose rows: an event is there when its row is.
+   * Return every event as it was before it was merged; see WatchSessionEventsRequest.expand.
+   * Filters select rows: an event is on the page if its row is selected.
    *
    * @generated from field: bool expand = 10;
    */
@@ -421,22 +425,22 @@ export type ListSessionEventsResponse = Message<"ambient.v1.ListSessionEventsRes
   items: SessionEvent[];
 
   /**
-   * The cursor to go on with upwards: the `after_seq` of the next page. A filter does not hold it
-   * back: it is the number up to which the service looked.
+   * The `after_seq` of the next page upwards: the number up to which the service has looked,
+   * also with a filter.
    *
    * @generated from field: int64 next_after_seq = 2;
    */
   nextAfterSeq: bigint;
 
   /**
-   * The cursor to go on with downwards: the `before_seq` of the next page of a descending read.
+   * The `before_seq` of the next page of a descending read.
    *
    * @generated from field: int64 next_before_seq = 3;
    */
   nextBeforeSeq: bigint;
 
   /**
-   * There may be more in the direction of the read.
+   * True if there may be more rows in the direction of the read.
    *
    * @generated from field: bool has_more = 4;
    */

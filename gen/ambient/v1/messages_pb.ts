@@ -2,8 +2,8 @@
 // @generated from file ambient/v1/messages.proto (package ambient.v1, syntax proto3)
 /* eslint-disable */
 
-// Messages: the conversation of a session as a person reads it. One table, one sequence, apart from
-// the events.
+// Messages: the conversation of a session as a person reads it. Messages have their own numbers,
+// separate from those of events.
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
@@ -20,14 +20,14 @@ export const file_ambient_v1_messages: GenFile = /*@__PURE__*/
   fileDesc("ChlhbWJpZW50L3YxL21lc3NhZ2VzLnByb3RvEgphbWJpZW50LnYxIoABCgZTZW5kZXISCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIUCgxkaXNwbGF5X25hbWUYAyABKAkSDgoGaXNfYm90GAQgASgIEg8KB2NoYW5uZWwYBSABKAkSEgoKY2hhbm5lbF9pZBgGIAEoCRIRCgl0aHJlYWRfaWQYByABKAkijwIKGVB1c2hTZXNzaW9uTWVzc2FnZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpldmVudF90eXBlGAIgASgJEg8KB3BheWxvYWQYAyABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GGQgASgJEhsKDnByb2R1Y2VyX2Vwb2NoGGUgASgESACIAQESMAoHc2VudF9hdBhmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAYgBARInCgZzZW5kZXIYZyABKAsyEi5hbWJpZW50LnYxLlNlbmRlckgCiAEBQhEKD19wcm9kdWNlcl9lcG9jaEIKCghfc2VudF9hdEIJCgdfc2VuZGVyIscCCg5TZXNzaW9uTWVzc2FnZRIKCgJpZBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEgsKA3NlcRgDIAEoAxISCgpldmVudF90eXBlGAQgASgJEg8KB3BheWxvYWQYBSABKAkSLgoKY3JlYXRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMAoHc2VudF9hdBhmIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAIgBARInCgZzZW5kZXIYZyABKAsyEi5hbWJpZW50LnYxLlNlbmRlckgBiAEBEhQKDGRlZHVwbGljYXRlZBhuIAEoCBIrCgt3YXRjaF9zdGF0ZRhxIAEoDjIWLmFtYmllbnQudjEuV2F0Y2hTdGF0ZUIKCghfc2VudF9hdEIJCgdfc2VuZGVyInEKG1dhdGNoU2Vzc2lvbk1lc3NhZ2VzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoAxIVCg1zbmFwc2hvdF9vbmx5GGQgASgIEhQKDHN0YXRlX2ZyYW1lcxhoIAEoCCKAAgoaTGlzdFNlc3Npb25NZXNzYWdlc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEQoJYWZ0ZXJfc2VxGAMgASgDEhIKCmJlZm9yZV9zZXEYBCABKAMSEgoKZGVzY2VuZGluZxgFIAEoCBITCgtldmVudF90eXBlcxgGIAMoCRIxCg1jcmVhdGVkX2FmdGVyGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg5jcmVhdGVkX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBKBAgHEAgiiwEKG0xpc3RTZXNzaW9uTWVzc2FnZXNSZXNwb25zZRIpCgVpdGVtcxgBIAMoCzIaLmFtYmllbnQudjEuU2Vzc2lvbk1lc3NhZ2USFgoObmV4dF9hZnRlcl9zZXEYAiABKAMSFwoPbmV4dF9iZWZvcmVfc2VxGAMgASgDEhAKCGhhc19tb3JlGAQgASgIQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_ambient_v1_common, file_google_protobuf_timestamp]);
 
 /**
- * Who wrote a message, where the service cannot know it itself (a chat bridge, for example). Stored
- * as given and given back; the service draws no conclusion from it. At most 1,024 bytes a field.
+ * The writer of a message from another system, such as a chat bridge. The service stores and
+ * returns these fields and draws no conclusion from them. At most 1,024 bytes a field.
  *
  * @generated from message ambient.v1.Sender
  */
 export type Sender = Message<"ambient.v1.Sender"> & {
   /**
-   * The sender's id in the system the message comes from.
+   * The sender's id in the system that the message comes from.
    *
    * @generated from field: string id = 1;
    */
@@ -55,7 +55,7 @@ export type Sender = Message<"ambient.v1.Sender"> & {
   isBot: boolean;
 
   /**
-   * Kind of place the message comes from, for example `slack`.
+   * The kind of place that the message comes from, for example `slack`.
    *
    * @generated from field: string channel = 5;
    */
@@ -90,8 +90,8 @@ export const SenderSchema: GenMessage<Sender> = /*@__PURE__*/
  */
 export type PushSessionMessageRequest = Message<"ambient.v1.PushSessionMessageRequest"> & {
   /**
-   * Session to append to: 1 to 128 bytes of `[A-Za-z0-9._:-]`, not `.` or `..`. Required. An unknown
-   * session is created, or NOT_FOUND where the service runs with SESSION_POLICY=strict.
+   * Session to append to: 1 to 128 bytes of `[A-Za-z0-9._:-]`, not `.` or `..`. Required. An
+   * unknown session is made, or NOT_FOUND with SESSION_POLICY=strict.
    *
    * @generated from field: string session_id = 1;
    */
@@ -113,33 +113,33 @@ export type PushSessionMessageRequest = Message<"ambient.v1.PushSessionMessageRe
   payload: string;
 
   /**
-   * Makes a retry safe. Unique in its session and stream for as long as its row lives, at most 128
+   * Makes a retry safe. Unique in its session and stream until its row is erased, at most 128
    * bytes. The same key and content returns the stored row with `deduplicated` set and writes
-   * nothing; the same key with other content is ALREADY_EXISTS (KEY_REUSED). Content is every field
-   * as received, but for this one and `producer_epoch`. Empty: no protection.
+   * nothing. The same key with other content is ALREADY_EXISTS (KEY_REUSED). Content is every
+   * field as received, except this one and `producer_epoch`. Empty: no protection.
    *
    * @generated from field: string idempotency_key = 100;
    */
   idempotencyKey: string;
 
   /**
-   * The writer's generation, at most 2^63 - 1. A new row below the highest epoch seen in the session
-   * (of either stream) is FAILED_PRECONDITION (STALE_EPOCH), so that a writer that was replaced
-   * cannot write behind its successor. Absent: never fenced.
+   * The writer's generation, at most 2^63 - 1. A new row below the highest epoch of the
+   * session (of either stream) is FAILED_PRECONDITION (STALE_EPOCH), so that a replaced writer
+   * cannot write after its successor. Absent: never fenced.
    *
    * @generated from field: optional uint64 producer_epoch = 101;
    */
   producerEpoch?: bigint | undefined;
 
   /**
-   * When the sender sent it, if that is known; cut to microseconds, stored, given back.
+   * When the sender sent the message, cut to microseconds. The service stores and returns it.
    *
    * @generated from field: optional google.protobuf.Timestamp sent_at = 102;
    */
   sentAt?: Timestamp | undefined;
 
   /**
-   * Who wrote it, if that is known; stored, given back.
+   * The writer of the message. The service stores and returns it.
    *
    * @generated from field: optional ambient.v1.Sender sender = 103;
    */
@@ -154,13 +154,13 @@ export const PushSessionMessageRequestSchema: GenMessage<PushSessionMessageReque
   messageDesc(file_ambient_v1_messages, 1);
 
 /**
- * A stored message, or a frame that tells where a watch stands (`watch_state` is set then).
+ * A stored message, or a frame with the state of a watch (`watch_state` is set then).
  *
  * @generated from message ambient.v1.SessionMessage
  */
 export type SessionMessage = Message<"ambient.v1.SessionMessage"> & {
   /**
-   * UUIDv7 of the row. It identifies and orders nothing: order is `seq`. Empty on a state frame.
+   * UUIDv7 of the row. The order of rows is `seq`, not this id. Empty on a state frame.
    *
    * @generated from field: string id = 1;
    */
@@ -174,9 +174,9 @@ export type SessionMessage = Message<"ambient.v1.SessionMessage"> & {
   sessionId: string;
 
   /**
-   * Position among the session's messages: 1, 2, 3 …, without holes (only erased rows at the
-   * beginning may be missing). Commit order is seq order. On a state frame: the number up to which
-   * the service has looked.
+   * Number among the session's messages: 1, 2, 3 …, without gaps; only erased rows at the
+   * beginning may be missing. Commit order is seq order. On a state frame: the number up to
+   * which the service has looked.
    *
    * @generated from field: int64 seq = 3;
    */
@@ -197,7 +197,7 @@ export type SessionMessage = Message<"ambient.v1.SessionMessage"> & {
   payload: string;
 
   /**
-   * When the service took the push, in microseconds.
+   * When the service accepted the push, in microseconds.
    *
    * @generated from field: google.protobuf.Timestamp created_at = 6;
    */
@@ -218,7 +218,7 @@ export type SessionMessage = Message<"ambient.v1.SessionMessage"> & {
   sender?: Sender | undefined;
 
   /**
-   * True when this answer is the row of an earlier push with the same key.
+   * True if this answer is the row of an earlier push with the same key.
    *
    * @generated from field: bool deduplicated = 110;
    */
@@ -246,32 +246,32 @@ export const SessionMessageSchema: GenMessage<SessionMessage> = /*@__PURE__*/
  */
 export type WatchSessionMessagesRequest = Message<"ambient.v1.WatchSessionMessagesRequest"> & {
   /**
-   * Session to follow. Required. An unknown one is waited for, or NOT_FOUND with
-   * SESSION_POLICY=strict.
+   * Session to follow. Required. The watch waits for an unknown session; with
+   * SESSION_POLICY=strict it is NOT_FOUND.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * Deliver messages with a higher seq; 0 and below: from the beginning. Above the head of a known
-   * session: OUT_OF_RANGE (CURSOR_BEYOND_HEAD), because a restored backup must not swallow rows.
-   * A watch whose rows the database loses later (a failover, a restored backup) ends in the same way:
-   * drop what you have of the session and watch from 0.
+   * Deliver messages with a higher seq; 0 and below: from the beginning. A number above the
+   * head of a known session is OUT_OF_RANGE (CURSOR_BEYOND_HEAD), because a restored backup
+   * must not hide rows. If the database loses delivered rows later (a failover, a restored
+   * backup), the watch ends in the same way: drop your rows of the session and watch from 0.
    *
    * @generated from field: int64 after_seq = 2;
    */
   afterSeq: bigint;
 
   /**
-   * Deliver what is committed at the time of the call, then end with OK.
+   * Deliver the messages that are committed at the time of the call, then end with OK.
    *
    * @generated from field: bool snapshot_only = 100;
    */
   snapshotOnly: boolean;
 
   /**
-   * Also send frames that are no rows and tell where the watch stands; see WatchState.
+   * Also send frames with the state of the watch, which are not rows; see WatchState.
    *
    * @generated from field: bool state_frames = 104;
    */
@@ -299,9 +299,9 @@ export type ListSessionMessagesRequest = Message<"ambient.v1.ListSessionMessages
   sessionId: string;
 
   /**
-   * Most rows wanted: 1 to 1000, 0 for the default of 100; more is INVALID_ARGUMENT. A page also
-   * ends at 3 MiB of payload, and a filtered one after the rows one page may look at: fewer items,
-   * even none, with `has_more` is normal.
+   * The most rows of the page: 1 to 1000, 0 for the default of 100; more is INVALID_ARGUMENT.
+   * A page also ends at 3 MiB of payload, and a filtered page ends after a bounded number of
+   * examined rows. A page with `has_more` may have few items, or none.
    *
    * @generated from field: int32 page_size = 2;
    */
@@ -371,22 +371,22 @@ export type ListSessionMessagesResponse = Message<"ambient.v1.ListSessionMessage
   items: SessionMessage[];
 
   /**
-   * The cursor to go on with upwards: the `after_seq` of the next page. A filter does not hold it
-   * back: it is the number up to which the service looked.
+   * The `after_seq` of the next page upwards: the number up to which the service has looked,
+   * also with a filter.
    *
    * @generated from field: int64 next_after_seq = 2;
    */
   nextAfterSeq: bigint;
 
   /**
-   * The cursor to go on with downwards: the `before_seq` of the next page of a descending read.
+   * The `before_seq` of the next page of a descending read.
    *
    * @generated from field: int64 next_before_seq = 3;
    */
   nextBeforeSeq: bigint;
 
   /**
-   * There may be more in the direction of the read.
+   * True if there may be more rows in the direction of the read.
    *
    * @generated from field: bool has_more = 4;
    */

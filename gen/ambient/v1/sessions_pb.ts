@@ -2,8 +2,8 @@
 // @generated from file ambient/v1/sessions.proto (package ambient.v1, syntax proto3)
 /* eslint-disable */
 
-// Sessions, and the service. Names and numbers below 100 are the Ambient platform's; what is ours has
-// numbers from 100 up.
+// Sessions, and the service. Names and numbers below 100 are the Ambient platform's; our own
+// fields have numbers from 100 up.
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
@@ -26,7 +26,7 @@ export const file_ambient_v1_sessions: GenFile = /*@__PURE__*/
   fileDesc("ChlhbWJpZW50L3YxL3Nlc3Npb25zLnByb3RvEgphbWJpZW50LnYxIrQFCgdTZXNzaW9uEi0KCG1ldGFkYXRhGAEgASgLMhsuYW1iaWVudC52MS5PYmplY3RSZWZlcmVuY2USDAoEbmFtZRgCIAEoCRITCgZwcm9tcHQYBCABKAlIAIgBARIfChJjcmVhdGVkX2J5X3VzZXJfaWQYBSABKAlIAYgBARIWCglsbG1fbW9kZWwYCyABKAlIAogBARIeChFwYXJlbnRfc2Vzc2lvbl9pZBgOIAEoCUgDiAEBEhMKBmxhYmVscxgSIAEoCUgEiAEBEhgKC2Fubm90YXRpb25zGBMgASgJSAWIAQESFwoKcHJvamVjdF9pZBgUIAEoCUgGiAEBEhIKBXBoYXNlGBUgASgJSAeIAQESMwoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBICIgBARI4Cg9jb21wbGV0aW9uX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wSAmIAQESFQoIYWdlbnRfaWQYICABKAlICogBARI5ChBsYXN0X2FjdGl2aXR5X2F0GCEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgLiAEBQgkKB19wcm9tcHRCFQoTX2NyZWF0ZWRfYnlfdXNlcl9pZEIMCgpfbGxtX21vZGVsQhQKEl9wYXJlbnRfc2Vzc2lvbl9pZEIJCgdfbGFiZWxzQg4KDF9hbm5vdGF0aW9uc0INCgtfcHJvamVjdF9pZEIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUILCglfYWdlbnRfaWRCEwoRX2xhc3RfYWN0aXZpdHlfYXRKBAgDEARKBAgGEAtKBAgMEA1KBAgNEA5KBAgPEBJKBAgYECAisAIKFENyZWF0ZVNlc3Npb25SZXF1ZXN0EgwKBG5hbWUYASABKAkSEwoGcHJvbXB0GAMgASgJSACIAQESFgoJbGxtX21vZGVsGAogASgJSAGIAQESHgoRcGFyZW50X3Nlc3Npb25faWQYDSABKAlIAogBARITCgZsYWJlbHMYESABKAlIA4gBARIYCgthbm5vdGF0aW9ucxgSIAEoCUgEiAEBEhcKCnByb2plY3RfaWQYEyABKAlIBYgBAUIJCgdfcHJvbXB0QgwKCl9sbG1fbW9kZWxCFAoSX3BhcmVudF9zZXNzaW9uX2lkQgkKB19sYWJlbHNCDgoMX2Fubm90YXRpb25zQg0KC19wcm9qZWN0X2lkSgQIAhADSgQIBBAKSgQICxAMSgQIDBANSgQIDhARIh8KEUdldFNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIkQKFFVwZGF0ZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJEhEKBG5hbWUYAiABKAlIAIgBAUIHCgVfbmFtZUoECAMQFCLeAQoaVXBkYXRlU2Vzc2lvblN0YXR1c1JlcXVlc3QSCgoCaWQYASABKAkSEgoFcGhhc2UYAiABKAlIAIgBARIzCgpzdGFydF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgBiAEBEjgKD2NvbXBsZXRpb25fdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIAogBAUIICgZfcGhhc2VCDQoLX3N0YXJ0X3RpbWVCEgoQX2NvbXBsZXRpb25fdGltZUoECAUQDCIiChREZWxldGVTZXNzaW9uUmVxdWVzdBIKCgJpZBgBIAEoCSIhChNFcmFzZVNlc3Npb25SZXF1ZXN0EgoKAmlkGAEgASgJIjgKFEVyYXNlU2Vzc2lvblJlc3BvbnNlEhAKCG1lc3NhZ2VzGAEgASgDEg4KBmV2ZW50cxgCIAEoAyIXChVEZWxldGVTZXNzaW9uUmVzcG9uc2UiMQoTTGlzdFNlc3Npb25zUmVxdWVzdBIMCgRwYWdlGAEgASgFEgwKBHNpemUYAiABKAUiYgoUTGlzdFNlc3Npb25zUmVzcG9uc2USIgoFaXRlbXMYASADKAsyEy5hbWJpZW50LnYxLlNlc3Npb24SJgoIbWV0YWRhdGEYAiABKAsyFC5hbWJpZW50LnYxLkxpc3RNZXRhIhYKFFdhdGNoU2Vzc2lvbnNSZXF1ZXN0InMKEVNlc3Npb25XYXRjaEV2ZW50EiMKBHR5cGUYASABKA4yFS5hbWJpZW50LnYxLkV2ZW50VHlwZRIkCgdzZXNzaW9uGAIgASgLMhMuYW1iaWVudC52MS5TZXNzaW9uEhMKC3Jlc291cmNlX2lkGAMgASgJImQKGElzc3VlU2Vzc2lvblRva2VuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSJgoDdHRsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIloKGUlzc3VlU2Vzc2lvblRva2VuUmVzcG9uc2USDQoFdG9rZW4YASABKAkSLgoKZXhwaXJlc19hdBgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAy/AoKDlNlc3Npb25TZXJ2aWNlEkAKCkdldFNlc3Npb24SHS5hbWJpZW50LnYxLkdldFNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDUNyZWF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkNyZWF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uEkYKDVVwZGF0ZVNlc3Npb24SIC5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25SZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElIKE1VwZGF0ZVNlc3Npb25TdGF0dXMSJi5hbWJpZW50LnYxLlVwZGF0ZVNlc3Npb25TdGF0dXNSZXF1ZXN0GhMuYW1iaWVudC52MS5TZXNzaW9uElQKDURlbGV0ZVNlc3Npb24SIC5hbWJpZW50LnYxLkRlbGV0ZVNlc3Npb25SZXF1ZXN0GiEuYW1iaWVudC52MS5EZWxldGVTZXNzaW9uUmVzcG9uc2USUQoMTGlzdFNlc3Npb25zEh8uYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiAuYW1iaWVudC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJSCg1XYXRjaFNlc3Npb25zEiAuYW1iaWVudC52MS5XYXRjaFNlc3Npb25zUmVxdWVzdBodLmFtYmllbnQudjEuU2Vzc2lvbldhdGNoRXZlbnQwARJXChJQdXNoU2Vzc2lvbk1lc3NhZ2USJS5hbWJpZW50LnYxLlB1c2hTZXNzaW9uTWVzc2FnZVJlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEl0KFFdhdGNoU2Vzc2lvbk1lc3NhZ2VzEicuYW1iaWVudC52MS5XYXRjaFNlc3Npb25NZXNzYWdlc1JlcXVlc3QaGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlMAESUQoQUHVzaFNlc3Npb25FdmVudBIjLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudFJlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudBJXChJXYXRjaFNlc3Npb25FdmVudHMSJS5hbWJpZW50LnYxLldhdGNoU2Vzc2lvbkV2ZW50c1JlcXVlc3QaGC5hbWJpZW50LnYxLlNlc3Npb25FdmVudDABEmYKE0xpc3RTZXNzaW9uTWVzc2FnZXMSJi5hbWJpZW50LnYxLkxpc3RTZXNzaW9uTWVzc2FnZXNSZXF1ZXN0GicuYW1iaWVudC52MS5MaXN0U2Vzc2lvbk1lc3NhZ2VzUmVzcG9uc2USYAoRTGlzdFNlc3Npb25FdmVudHMSJC5hbWJpZW50LnYxLkxpc3RTZXNzaW9uRXZlbnRzUmVxdWVzdBolLmFtYmllbnQudjEuTGlzdFNlc3Npb25FdmVudHNSZXNwb25zZRJkChFQdXNoU2Vzc2lvbkV2ZW50cxIkLmFtYmllbnQudjEuUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0GiUuYW1iaWVudC52MS5QdXNoU2Vzc2lvbkV2ZW50c1Jlc3BvbnNlKAEwARJgChFJc3N1ZVNlc3Npb25Ub2tlbhIkLmFtYmllbnQudjEuSXNzdWVTZXNzaW9uVG9rZW5SZXF1ZXN0GiUuYW1iaWVudC52MS5Jc3N1ZVNlc3Npb25Ub2tlblJlc3BvbnNlElEKDEVyYXNlU2Vzc2lvbhIfLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBogLmFtYmllbnQudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2VCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_common, file_ambient_v1_event_stream, file_ambient_v1_events, file_ambient_v1_messages, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
- * A session: one conversation with one agent, and what is known of it.
+ * A session: one conversation with one agent.
  *
  * @generated from message ambient.v1.Session
  */
@@ -46,21 +46,21 @@ export type Session = Message<"ambient.v1.Session"> & {
   name: string;
 
   /**
-   * What the agent was asked to do.
+   * The task of the agent.
    *
    * @generated from field: optional string prompt = 4;
    */
   prompt?: string | undefined;
 
   /**
-   * The user who made it.
+   * The user who made the session.
    *
    * @generated from field: optional string created_by_user_id = 5;
    */
   createdByUserId?: string | undefined;
 
   /**
-   * The model the agent runs on.
+   * The model of the agent.
    *
    * @generated from field: optional string llm_model = 11;
    */
@@ -88,7 +88,7 @@ export type Session = Message<"ambient.v1.Session"> & {
   annotations?: string | undefined;
 
   /**
-   * The project it belongs to.
+   * The project of the session.
    *
    * @generated from field: optional string project_id = 20;
    */
@@ -109,14 +109,14 @@ export type Session = Message<"ambient.v1.Session"> & {
   startTime?: Timestamp | undefined;
 
   /**
-   * When it ended, as last reported.
+   * When the run ended, as last reported.
    *
    * @generated from field: optional google.protobuf.Timestamp completion_time = 23;
    */
   completionTime?: Timestamp | undefined;
 
   /**
-   * The agent that serves it.
+   * The agent of the session.
    *
    * @generated from field: optional string agent_id = 32;
    */
@@ -151,21 +151,21 @@ export type CreateSessionRequest = Message<"ambient.v1.CreateSessionRequest"> & 
   name: string;
 
   /**
-   * What the agent is asked to do; at most 1 MiB.
+   * The task of the agent; at most 1 MiB.
    *
    * @generated from field: optional string prompt = 3;
    */
   prompt?: string | undefined;
 
   /**
-   * The model the agent runs on; at most 1,024 bytes.
+   * The model of the agent; at most 1,024 bytes.
    *
    * @generated from field: optional string llm_model = 10;
    */
   llmModel?: string | undefined;
 
   /**
-   * The session that starts this one; the form of a session id.
+   * The session that starts this one; a session id.
    *
    * @generated from field: optional string parent_session_id = 13;
    */
@@ -186,7 +186,7 @@ export type CreateSessionRequest = Message<"ambient.v1.CreateSessionRequest"> & 
   annotations?: string | undefined;
 
   /**
-   * The project it belongs to; at most 1,024 bytes.
+   * The project of the session; at most 1,024 bytes.
    *
    * @generated from field: optional string project_id = 19;
    */
@@ -250,7 +250,7 @@ export const UpdateSessionRequestSchema: GenMessage<UpdateSessionRequest> = /*@_
   messageDesc(file_ambient_v1_sessions, 3);
 
 /**
- * What a runner reports of a session. What is absent stays as it is.
+ * A runner's report about a session. Absent fields stay unchanged.
  *
  * @generated from message ambient.v1.UpdateSessionStatusRequest
  */
@@ -277,7 +277,7 @@ export type UpdateSessionStatusRequest = Message<"ambient.v1.UpdateSessionStatus
   startTime?: Timestamp | undefined;
 
   /**
-   * When it ended. Not before `start_time` when both are sent.
+   * When the run ended. Not before `start_time`, if both are sent.
    *
    * @generated from field: optional google.protobuf.Timestamp completion_time = 4;
    */
@@ -334,7 +334,7 @@ export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__P
   messageDesc(file_ambient_v1_sessions, 6);
 
 /**
- * What was erased.
+ * The number of erased rows.
  *
  * @generated from message ambient.v1.EraseSessionResponse
  */
@@ -377,7 +377,7 @@ export const DeleteSessionResponseSchema: GenMessage<DeleteSessionResponse> = /*
   messageDesc(file_ambient_v1_sessions, 8);
 
 /**
- * Which page of the sessions to read.
+ * The page of sessions to read.
  *
  * @generated from message ambient.v1.ListSessionsRequest
  */
@@ -411,16 +411,16 @@ export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__P
  */
 export type ListSessionsResponse = Message<"ambient.v1.ListSessionsResponse"> & {
   /**
-   * Newest first. A page that would pass 3 MiB comes without prompts, then without labels and
-   * annotations, then with ids, phases, times and the first 128 characters of names alone;
-   * GetSession has all of it.
+   * Newest first. A page above 3 MiB leaves out prompts, then labels and annotations; then it
+   * has only ids, phases, times and the first 128 characters of names. GetSession returns all
+   * fields.
    *
    * @generated from field: repeated ambient.v1.Session items = 1;
    */
   items: Session[];
 
   /**
-   * Which page this is, and how many sessions there are.
+   * The position of this page, and the number of sessions.
    *
    * @generated from field: ambient.v1.ListMeta metadata = 2;
    */
@@ -456,7 +456,7 @@ export const WatchSessionsRequestSchema: GenMessage<WatchSessionsRequest> = /*@_
  */
 export type SessionWatchEvent = Message<"ambient.v1.SessionWatchEvent"> & {
   /**
-   * What happened.
+   * The change.
    *
    * @generated from field: ambient.v1.EventType type = 1;
    */
@@ -485,27 +485,27 @@ export const SessionWatchEventSchema: GenMessage<SessionWatchEvent> = /*@__PURE_
   messageDesc(file_ambient_v1_sessions, 12);
 
 /**
- * Asks for a token that opens one session.
+ * Asks for a token for one session.
  *
  * @generated from message ambient.v1.IssueSessionTokenRequest
  */
 export type IssueSessionTokenRequest = Message<"ambient.v1.IssueSessionTokenRequest"> & {
   /**
-   * The session it opens. Required.
+   * The session of the token. Required.
    *
    * @generated from field: string session_id = 1;
    */
   sessionId: string;
 
   /**
-   * The role it carries: `runner`, or `viewer`, or `editor`; empty: `runner`. Never `admin`.
+   * The role of the token: `runner`, `viewer` or `editor`; empty: `runner`. Never `admin`.
    *
    * @generated from field: string role = 2;
    */
   role: string;
 
   /**
-   * How long it lives; absent: an hour. At most SESSION_TOKEN_TTL_MAX, 24 h unless configured
+   * The lifetime; absent: one hour. At most SESSION_TOKEN_TTL_MAX, 24 h unless configured
    * otherwise; more is INVALID_ARGUMENT.
    *
    * @generated from field: google.protobuf.Duration ttl = 3;
@@ -527,14 +527,14 @@ export const IssueSessionTokenRequestSchema: GenMessage<IssueSessionTokenRequest
  */
 export type IssueSessionTokenResponse = Message<"ambient.v1.IssueSessionTokenResponse"> & {
   /**
-   * To be sent as `authorization: Bearer …`.
+   * The token, to be sent as `authorization: Bearer …`.
    *
    * @generated from field: string token = 1;
    */
   token: string;
 
   /**
-   * When it stops to be accepted.
+   * When the token ends.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 2;
    */
@@ -552,16 +552,16 @@ export const IssueSessionTokenResponseSchema: GenMessage<IssueSessionTokenRespon
  * The durable record of agent sessions.
  *
  * Every error status carries a google.rpc.ErrorInfo (domain `session-ledger`) with a reason for
- * programs, a google.rpc.BadRequest naming the fields where the input is at fault, and a
- * google.rpc.RetryInfo only where the same call can succeed later. UNAVAILABLE may be retried, and
- * with an idempotency key safely. After DEADLINE_EXCEEDED a row may or may not be stored; a retry
- * with the key tells.
+ * programs. Wrong input also has a google.rpc.BadRequest that names the fields. A
+ * google.rpc.RetryInfo is present only if the same call can succeed later. A call that ended
+ * with UNAVAILABLE may be repeated, and with an idempotency key safely. After DEADLINE_EXCEEDED
+ * a row may or may not be stored; a push repeated with its key gives the answer.
  *
  * @generated from service ambient.v1.SessionService
  */
 export const SessionService: GenService<{
   /**
-   * Reads one session. NOT_FOUND when there is none, or it was deleted.
+   * Reads one session. A missing or deleted session is NOT_FOUND.
    *
    * @generated from rpc ambient.v1.SessionService.GetSession
    */
@@ -571,7 +571,7 @@ export const SessionService: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Makes a session under an id of the service's choice.
+   * Makes a session. The service chooses the id.
    *
    * @generated from rpc ambient.v1.SessionService.CreateSession
    */
@@ -591,7 +591,7 @@ export const SessionService: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Sets the phase and the times that are given, and leaves the rest as it is.
+   * Sets the given phase and times, and leaves the other fields unchanged.
    *
    * @generated from rpc ambient.v1.SessionService.UpdateSessionStatus
    */
@@ -601,8 +601,8 @@ export const SessionService: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Marks a session as deleted. From then on every call that names it is NOT_FOUND, a second deletion
-   * too, and its watches end. Its rows stay on disk until they are erased.
+   * Marks a session as deleted. From then on every call that names it is NOT_FOUND, also a
+   * second deletion, and its watches end. Its rows stay on disk until they are erased.
    *
    * @generated from rpc ambient.v1.SessionService.DeleteSession
    */
@@ -632,8 +632,8 @@ export const SessionService: GenService<{
     output: typeof SessionWatchEventSchema;
   },
   /**
-   * Appends one message. OK means that it is on disk; the answer is the row as any later read
-   * returns it.
+   * Appends one message. OK means that the message is on disk. The answer is the row as later
+   * reads return it.
    *
    * @generated from rpc ambient.v1.SessionService.PushSessionMessage
    */
@@ -643,8 +643,8 @@ export const SessionService: GenService<{
     output: typeof SessionMessageSchema;
   },
   /**
-   * Sends the messages after a cursor, then new ones as they are committed: each once, in order.
-   * Ends with UNAVAILABLE when the service stops, and NOT_FOUND when the session is deleted.
+   * Sends the messages after a cursor, then each new message: once, in order. The call ends
+   * with UNAVAILABLE when the service stops, and with NOT_FOUND when the session is deleted.
    *
    * @generated from rpc ambient.v1.SessionService.WatchSessionMessages
    */
@@ -654,8 +654,8 @@ export const SessionService: GenService<{
     output: typeof SessionMessageSchema;
   },
   /**
-   * Appends one event row. OK means that it is on disk; the answer is the row as any later read
-   * returns it.
+   * Appends one event row. OK means that the row is on disk. The answer is the row as later
+   * reads return it.
    *
    * @generated from rpc ambient.v1.SessionService.PushSessionEvent
    */
@@ -665,8 +665,8 @@ export const SessionService: GenService<{
     output: typeof SessionEventSchema;
   },
   /**
-   * Sends the events after a cursor, then new ones as they are committed: each once, in order.
-   * Ends with UNAVAILABLE when the service stops, and NOT_FOUND when the session is deleted.
+   * Sends the events after a cursor, then each new event: once, in order. The call ends with
+   * UNAVAILABLE when the service stops, and with NOT_FOUND when the session is deleted.
    *
    * @generated from rpc ambient.v1.SessionService.WatchSessionEvents
    */
@@ -696,12 +696,13 @@ export const SessionService: GenService<{
     output: typeof ListSessionEventsResponseSchema;
   },
   /**
-   * Takes a stream of raw events, compresses them and acknowledges them in order once committed.
-   * After any break a client opens another one with its epoch, is told the last number that is
-   * committed, and sends on from there: nothing is lost, and nothing is stored twice. A session has
-   * one stream: another with a higher epoch ends it with FAILED_PRECONDITION (STALE_EPOCH), one with
-   * the same with ABORTED (STREAM_REPLACED). It ends with UNAVAILABLE when the service stops, and
-   * NOT_FOUND when the session is deleted; what was received is committed all the same where it can be.
+   * Takes a stream of raw events, merges them into rows, and acknowledges them in order after
+   * their commit. After any break a client opens another stream with its epoch, learns the
+   * last committed number, and continues from there: nothing is lost, and nothing is stored
+   * twice. A session has one stream. A new stream with a higher epoch ends it with
+   * FAILED_PRECONDITION (STALE_EPOCH), one with the same epoch with ABORTED (STREAM_REPLACED).
+   * The call ends with UNAVAILABLE when the service stops, and with NOT_FOUND when the session
+   * is deleted; received events are still committed if possible.
    *
    * @generated from rpc ambient.v1.SessionService.PushSessionEvents
    */
@@ -711,8 +712,8 @@ export const SessionService: GenService<{
     output: typeof PushSessionEventsResponseSchema;
   },
   /**
-   * Issues a short-lived token bound to one session; for admins. It is signed by the service and
-   * accepted by every instance on the same database. NOT_FOUND when there is no such session.
+   * Issues a short-lived token for one session; for admins. Every instance on the same
+   * database accepts it. A missing session is NOT_FOUND.
    *
    * @generated from rpc ambient.v1.SessionService.IssueSessionToken
    */
@@ -722,9 +723,9 @@ export const SessionService: GenService<{
     output: typeof IssueSessionTokenResponseSchema;
   },
   /**
-   * Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id and the
-   * numbers stay used, and every call that names it is NOT_FOUND. A session that was deleted before is
-   * erased all the same; one that was erased before, or never was, is NOT_FOUND.
+   * Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id
+   * and the numbers stay used, and every call that names the session is NOT_FOUND. A deleted
+   * session can be erased; an erased or unknown session is NOT_FOUND.
    *
    * @generated from rpc ambient.v1.SessionService.EraseSession
    */
