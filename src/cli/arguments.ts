@@ -1,11 +1,15 @@
+/** The values of options: parsers for commander, which prints an InvalidArgumentError as usage. */
 import { InvalidArgumentError } from "commander";
 import { durationMs } from "../base/duration.ts";
 import { addressText, loadClientConfig } from "../config/config.ts";
 
+/** The most rows, lines or sessions that `--limit` can ask for. */
+export const LIMIT_MAX = 1_000_000_000;
 /** A seq is a signed 64-bit number in the contract. */
 const SEQ_MAX = 2n ** 63n - 1n;
-const LIMIT_MAX = 1_000_000_000;
 const DURATION_DIGITS_MAX = 6;
+const AGE_DIGITS_MAX = 7;
+const AGE_MS_MAX = 3_650 * 86_400_000;
 
 export function seqArgument(text: string): bigint {
   const seq = /^\d{1,19}$/.test(text) ? BigInt(text) : -1n;
@@ -13,12 +17,12 @@ export function seqArgument(text: string): bigint {
   return seq;
 }
 
-export function limitArgument(text: string): number {
-  const limit = /^\d{1,10}$/.test(text) ? Number(text) : 0;
-  if (limit < 1 || limit > LIMIT_MAX) {
-    throw new InvalidArgumentError(`Expected a number from 1 to ${LIMIT_MAX}.`);
-  }
-  return limit;
+export function countArgument(max: number): (text: string) => number {
+  return (text) => {
+    const count = /^\d{1,10}$/.test(text) ? Number(text) : 0;
+    if (count >= 1 && count <= max) return count;
+    throw new InvalidArgumentError(`Expected a number from 1 to ${max}.`);
+  };
 }
 
 export function durationArgument(text: string): number {
@@ -28,16 +32,11 @@ export function durationArgument(text: string): number {
   return valueMs;
 }
 
-const AGE_UNITS_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 };
-const AGE_MS_MAX = 3_650 * 86_400_000;
-
-/** An age, of at least a minute, as for RETENTION_AFTER. */
+/** An age of at least a minute, as for RETENTION_AFTER. */
 export function ageArgument(text: string): number {
-  const [, digits, unit = ""] = /^(\d{1,7})([mhd])$/.exec(text) ?? [];
-  const ageMs = Number(digits) * (AGE_UNITS_MS[unit] ?? 0);
-  if (!(ageMs > 0 && ageMs <= AGE_MS_MAX))
-    throw new InvalidArgumentError("Expected an age like 30d, 720h, 90m, up to 3650d.");
-  return ageMs;
+  const ageMs = /[mhd]$/.test(text) ? (durationMs(text, AGE_DIGITS_MAX) ?? 0) : 0;
+  if (ageMs > 0 && ageMs <= AGE_MS_MAX) return ageMs;
+  throw new InvalidArgumentError("Expected an age like 30d, 720h, 90m, up to 3650d.");
 }
 
 /** Has the rules of the variable that it replaces. */

@@ -1,20 +1,39 @@
+/** The connection of a command to a running service: its options, client, retries and files. */
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { addressText, type ClientConfig } from "../config/config.ts";
+import { type Command, Option } from "commander";
 import { type Clock, systemClock } from "../base/clock.ts";
-import type { RpcFailure } from "../runner/failure.ts";
-import { noConnectionOf } from "../runner/no-connection.ts";
+import { addressText, type ClientConfig } from "../config/config.ts";
 import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
+import { isSendable, type Tls, type TokenSource } from "../runner/credentials.ts";
+import { noConnectionOf, type RpcFailure } from "../runner/failure.ts";
 import type { RetryOptions } from "../runner/retry.ts";
-import type { Tls } from "../runner/tls.ts";
-import { isSendable, type TokenSource } from "../runner/token.ts";
-import { explainCall, UsageError } from "./explain.ts";
+import { addressArgument, durationArgument } from "./arguments.ts";
+import { explainCall, UsageError } from "./exit.ts";
 import { type CliIo, tell } from "./io.ts";
 
-export interface ConnectionOptions {
-  /** The value of `--address`; without it the environment decides. */
-  readonly address: string | undefined;
-  readonly retryForMs: number;
+/** The options of every command that calls a running service. */
+export interface ConnectionFlags {
+  /** Without it the environment decides. */
+  readonly address?: string;
+  /** Milliseconds. */
+  readonly retryFor: number;
+}
+
+const RETRY_FOR = "60s";
+
+export function addConnectionOptions(command: Command): Command {
+  return command
+    .option(
+      "-a, --address <host:port>",
+      "the address of the service; default: SESSION_LEDGER_ADDRESS",
+      addressArgument,
+    )
+    .addOption(
+      new Option("--retry-for <duration>", "how long to retry while the service does not answer")
+        .argParser(durationArgument)
+        .default(durationArgument(RETRY_FOR), RETRY_FOR),
+    );
 }
 
 /** The parts that every command with a running service needs. */
@@ -26,17 +45,18 @@ export interface Connection {
 /** Runs a command with a connection, and always closes the connection. */
 export async function connected<T>(
   io: CliIo,
-  options: ConnectionOptions,
+  { address: given, retryFor: retryForMs }: ConnectionFlags,
   work: (connection: Connection) => Promise<T>,
 ): Promise<T> {
-  const config = configOf(io);
-  const address = options.address ?? addressText(config.address);
-  const client = clientOf(address, config);
+  const loaded = io.loadClientConfig();
+  if (!loaded.ok) throw new UsageError(loaded.problems.join("\n"));
+  const address = given ?? addressText(loaded.config.address);
+  const client = clientOf(address, loaded.config);
   const retry: RetryOptions = {
-    retryForMs: options.retryForMs,
+    retryForMs,
     signal: io.signal,
     passes,
-    onRetry: retryTeller({ ...options, address }, (line) => tell(io, line)),
+    onRetry: retryTeller({ address, retryForMs }, (line) => tell(io, line)),
   };
   try {
     return await work({ client, retry });
@@ -79,12 +99,6 @@ export function retryTeller(
   };
 }
 
-function configOf(io: CliIo): ClientConfig {
-  const loaded = io.loadClientConfig();
-  if (!loaded.ok) throw new UsageError(loaded.problems.join("\n"));
-  return loaded.config;
-}
-
 function clientOf(address: string, config: ClientConfig): LedgerClient {
   // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. A user of a
   // command cannot change that.
@@ -119,9 +133,9 @@ function tokenIn(text: string): string {
 
 function tlsOf({ tls, tlsCaFile, tlsClientCertFile, tlsClientKeyFile }: ClientConfig): Tls {
   const files = {
-    ca: pem("SESSION_LEDGER_TLS_CA_FILE", tlsCaFile),
-    cert: pem("SESSION_LEDGER_TLS_CERT_FILE", tlsClientCertFile),
-    key: pem("SESSION_LEDGER_TLS_KEY_FILE", tlsClientKeyFile),
+    ca: tlsCaFile && read("SESSION_LEDGER_TLS_CA_FILE", tlsCaFile),
+    cert: tlsClientCertFile && read("SESSION_LEDGER_TLS_CERT_FILE", tlsClientCertFile),
+    key: tlsClientKeyFile && read("SESSION_LEDGER_TLS_KEY_FILE", tlsClientKeyFile),
   };
   if ((files.cert === undefined) !== (files.key === undefined)) {
     throw new UsageError(
@@ -132,15 +146,11 @@ function tlsOf({ tls, tlsCaFile, tlsClientCertFile, tlsClientKeyFile }: ClientCo
   return given.length === 0 ? tls === "on" : Object.fromEntries(given);
 }
 
-function pem(name: string, path: string | undefined): string | undefined {
-  return path === undefined ? undefined : read(name, path);
-}
-
 function read(name: string, path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (cause) {
-    const why = cause instanceof Error && "code" in cause ? String(cause.code) : "it is no file";
+    const why = cause instanceof Error && "code" in cause ? String(cause.code) : "it is not a file";
     throw new UsageError(`${name}: ${JSON.stringify(path)} cannot be read (${why})`, { cause });
   }
 }

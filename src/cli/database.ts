@@ -2,12 +2,110 @@
  * The commands that work on the database itself, without a service. The store and the embedded
  * server are imported when a command needs them: `push` and `tail` start without them.
  */
+import { type Command, Option } from "commander";
 import type { Config } from "../config/config.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 import { createLog } from "../observability/log.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
-import type { MigrateCommand } from "./io.ts";
+import { ageArgument } from "./arguments.ts";
+import { EXIT, type ExitCode, UsageError } from "./exit.ts";
+import { type CliIo, type MigrateCommand, Printer, printLine, tell } from "./io.ts";
+import { configOf, type Finish } from "./serve.ts";
+
+export function addMigrate(program: Command, io: CliIo, finish: Finish): void {
+  const group = program
+    .command("migrate")
+    .description("migrate the database schema, or show its state");
+  const add = (command: MigrateCommand, description: string): Command =>
+    group
+      .command(command)
+      .description(description)
+      .action(async (flags: MigrateFlags) => finish(await migrate(command, flags, io)));
+  add("up", "apply the pending migrations; `serve` does the same when it starts");
+  add("down", "revert the newest migration, and delete the rows of its tables")
+    .option("-y, --yes", "required, because the rows cannot be restored")
+    .option("--force", "also while instances of session-ledger are connected to the database");
+  add("status", "list the applied and the pending migrations");
+}
+
+export function addRetention(program: Command, io: CliIo, finish: Finish): void {
+  program
+    .command("retention")
+    .description(
+      "erase old runs from the beginning of their sessions, on the database itself; with RETENTION_AFTER the service does this",
+    )
+    .addOption(
+      new Option("--older-than <age>", "runs that ended at least this long ago: 30d, 720h, 90m")
+        .argParser(ageArgument)
+        .makeOptionMandatory(),
+    )
+    .option("-s, --session <id>", "only of this session; default: of all sessions")
+    .option("--dry-run", "count the rows, and erase none")
+    .option("--json", "the summary as JSON on stdout")
+    .action(async (flags: RetentionFlags) => finish(await retention(flags, io)));
+}
+
+interface MigrateFlags {
+  readonly yes?: boolean;
+  readonly force?: boolean;
+}
+
+/** Prints one line per migration. */
+async function migrate(
+  command: MigrateCommand,
+  { yes = false, force = false }: MigrateFlags,
+  io: CliIo,
+): Promise<ExitCode> {
+  const config = configOf(io);
+  if (command === "down" && !yes) {
+    throw new UsageError(
+      "migrate down drops the tables of the newest migration, with their rows; add --yes",
+    );
+  }
+  const { applied, pending, unknown } = await io.migrate(command, { force }, config);
+  const printer = new Printer(io.stdout, io.signal);
+  for (const tag of applied) await printer.print(`applied ${tag}`);
+  for (const tag of pending) await printer.print(`pending ${tag}`);
+  if (unknown > 0) {
+    tell(io, `the schema is newer than this version: ${unknown} unknown migrations`);
+    return EXIT.incomplete;
+  }
+  return command === "down" || pending.length === 0 ? EXIT.done : EXIT.incomplete;
+}
+
+interface RetentionFlags {
+  /** Milliseconds. */
+  readonly olderThan: number;
+  readonly session?: string;
+  readonly dryRun?: boolean;
+  readonly json?: boolean;
+}
+
+async function retention(flags: RetentionFlags, io: CliIo): Promise<ExitCode> {
+  const { olderThan: afterMs, session: sessionId, dryRun = false, json = false } = flags;
+  const options = { afterMs, sessionId, dryRun, signal: io.signal };
+  const summary = await io.retention(options, configOf(io));
+  if (summary === undefined) {
+    tell(io, `there is no session ${sessionId}`);
+    return EXIT.refused;
+  }
+  const { messages, events, payloadBytes, ...sessions } = summary;
+  const line = json
+    ? JSON.stringify({
+        dryRun,
+        ...sessions,
+        messages: Number(messages), // Small enough for a JSON number.
+        events: Number(events),
+        payloadBytes: Number(payloadBytes),
+      })
+    : `${dryRun ? "would erase" : "erased"} ${events} events and ${messages} messages (${payloadBytes} payload bytes) of ${sessions.sessionsErased} of ${sessions.sessions} sessions`;
+  await printLine(io, line);
+  if (io.signal.aborted) return EXIT.interrupted;
+  if (sessions.sessionsBusy === 0) return EXIT.done;
+  tell(io, `${sessions.sessionsBusy} sessions were held by others all the time: run it again`);
+  return EXIT.incomplete;
+}
 
 /** A command runs one statement at a time, and a pool that lost a connection opens another. */
 const CONNECTIONS_MAX = 2;

@@ -8,31 +8,54 @@
  */
 import { open, realpath, rename, rm, stat } from "node:fs/promises";
 import { finished } from "node:stream/promises";
+import { type Command, Option } from "commander";
 import { systemClock } from "../base/clock.ts";
-import { rowJson } from "../runner/json.ts";
-import { oneLine } from "../runner/json-lines.ts";
+import { oneLine } from "../runner/lines.ts";
 import { headSeq, readRows } from "../runner/read.ts";
-import { isEvent, type LedgerRow, lastSeqOf, type StreamName } from "../runner/rows.ts";
-import { type Connection, type ConnectionOptions, connected } from "./connection.ts";
-import { EXIT, type ExitCode } from "./exit.ts";
-import { UsageError } from "./explain.ts";
-import { type CliIo, type Output, tell } from "./io.ts";
-import { Printer } from "./printer.ts";
-import { type ExportProgress, startExportProgress } from "./progress.ts";
+import { isEvent, lastSeqOf, type LedgerRow, rowJson, type StreamName } from "../runner/rows.ts";
+import {
+  addConnectionOptions,
+  type Connection,
+  connected,
+  type ConnectionFlags,
+} from "./connection.ts";
+import { EXIT, type ExitCode, UsageError } from "./exit.ts";
+import { type CliIo, type Output, Printer, tell } from "./io.ts";
+import { startProgress, withoutBar } from "./progress.ts";
+import type { Finish } from "./serve.ts";
 
-export interface ExportOptions extends ConnectionOptions {
-  readonly sessionId: string;
-  readonly stream: StreamName;
-  /** Undefined or `-`: stdout. */
-  readonly output: string | undefined;
-  /** True: an existing file may be replaced. */
-  readonly force: boolean;
+export function addExport(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("export")
+    .description("write the current rows of a session, one JSON object per line")
+    .argument("<session>", "the session to export")
+    .addOption(
+      new Option(
+        "--stream <name>",
+        "events as they were before they were merged, as `push` takes them; or messages",
+      )
+        .choices(["events", "messages"])
+        .default("events"),
+    )
+    .option("-o, --output <path>", "a file, which exists only when it is complete; default: stdout")
+    .option("--force", "replace an existing file");
+  addConnectionOptions(command).action(async (sessionId: string, flags: ExportFlags) =>
+    finish(await exportSession(sessionId, flags, io)),
+  );
 }
 
-export async function exportSession(options: ExportOptions, io: CliIo): Promise<ExitCode> {
-  const target = await openTarget(options, io);
+interface ExportFlags extends ConnectionFlags {
+  readonly stream: StreamName;
+  /** Without it, or `-`: stdout. */
+  readonly output?: string;
+  readonly force?: boolean;
+}
+
+async function exportSession(sessionId: string, flags: ExportFlags, io: CliIo): Promise<ExitCode> {
+  const target = await openTarget(flags, io);
+  const request = { sessionId, stream: flags.stream };
   try {
-    return await connected(io, options, (connection) => run(options, { connection, target, io }));
+    return await connected(io, flags, (connection) => run(request, { connection, target, io }));
   } catch (error) {
     // The signal ends the pause between attempts and the call in progress.
     if (io.signal.aborted) return EXIT.interrupted;
@@ -48,46 +71,42 @@ interface Run {
   readonly io: CliIo;
 }
 
-async function run(options: ExportOptions, { connection, target, io }: Run): Promise<ExitCode> {
+/** A seq need not fit a number; its fraction of the whole does. */
+const PROGRESS_STEPS = 10_000n;
+const PROGRESS_FORMAT = "{bar} {percentage}% | {lines} lines | {eta_formatted} to go";
+
+async function run(
+  { sessionId, stream }: { readonly sessionId: string; readonly stream: StreamName },
+  { connection, target, io }: Run,
+): Promise<ExitCode> {
   const { client, retry } = connection;
-  const { sessionId, stream } = options;
   const startMs = systemClock.monotonicMs();
   const head = await headSeq(client, { stream, sessionId }, retry);
   const request = { stream, sessionId, afterSeq: 0n, expand: stream === "events", untilSeq: head };
-  const progress = startExportProgress(target.isTerminal ? undefined : io.stderr, head);
-  const lines = await print(readRows(client, request, retry), { target, progress, io }).finally(
-    () => progress.stop(),
-  );
-  if (lines === undefined) return EXIT.done; // The reader has closed the pipe.
+  const progress =
+    target.isTerminal || head === 0n
+      ? withoutBar(io.stderr)
+      : startProgress(io.stderr, { format: PROGRESS_FORMAT, total: Number(PROGRESS_STEPS) });
+  const printer = new Printer(target.output, io.signal);
+  let lines = 0;
+  try {
+    for await (const row of readRows(client, request, retry)) {
+      if (!(await printer.print(lineOf(row)))) return EXIT.done; // The reader has closed the pipe.
+      lines += 1;
+      progress.update(Number((lastSeqOf(row) * PROGRESS_STEPS) / head), { lines });
+      if (io.signal.aborted) return EXIT.interrupted;
+    }
+  } catch (error) {
+    throw target.failureOf(error);
+  } finally {
+    progress.stop();
+  }
+  // An abort during the last page leaves the file incomplete.
   if (io.signal.aborted) return EXIT.interrupted;
   await target.complete();
   const seconds = ((systemClock.monotonicMs() - startMs) / 1_000).toFixed(1);
   tell(io, `${lines} ${stream} in ${seconds} s, session ${sessionId} up to ${head}`);
   return EXIT.done;
-}
-
-/** The number of printed lines; undefined when the reader has gone. */
-async function print(
-  rows: AsyncIterable<LedgerRow>,
-  {
-    target,
-    progress,
-    io,
-  }: { readonly target: Target; readonly progress: ExportProgress; readonly io: CliIo },
-): Promise<number | undefined> {
-  const printer = new Printer(target.output, io.signal);
-  let lines = 0;
-  try {
-    for await (const row of rows) {
-      if (!(await printer.print(lineOf(row)))) return undefined;
-      lines += 1;
-      progress.update({ lines, seq: lastSeqOf(row) });
-      if (io.signal.aborted) break;
-    }
-    return lines;
-  } catch (error) {
-    throw target.failureOf(error);
-  }
 }
 
 function lineOf(row: LedgerRow): string {
@@ -106,7 +125,7 @@ interface Target {
   failureOf(error: unknown): unknown;
 }
 
-async function openTarget({ output, force }: ExportOptions, io: CliIo): Promise<Target> {
+async function openTarget({ output, force = false }: ExportFlags, io: CliIo): Promise<Target> {
   if (output === undefined || output === "-") {
     return {
       output: io.stdout,
@@ -149,18 +168,14 @@ async function openTarget({ output, force }: ExportOptions, io: CliIo): Promise<
 /** The file itself, when the path is a link to it. */
 async function placeOf(output: string, force: boolean): Promise<string> {
   const found = await stat(output).catch((error: unknown) => {
-    if (isNotThere(error)) return undefined;
+    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
     throw cannotWrite(output, error);
   });
   if (found === undefined) return output;
   // A device or a pipe must be written to, and never replaced: the shell's > does that.
   if (!found.isFile()) throw new UsageError(`cannot write ${output}: it is not a file`);
-  if (!force) throw new UsageError(`${output} is there already; --force replaces it`);
+  if (!force) throw new UsageError(`${output} exists already; --force replaces it`);
   return realpath(output);
-}
-
-function isNotThere(error: unknown): boolean {
-  return error instanceof Error && "code" in error && error.code === "ENOENT";
 }
 
 function cannotWrite(output: string, cause: unknown): UsageError {

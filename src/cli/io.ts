@@ -1,14 +1,15 @@
+/** The outside world of a command, and safe ways to print to it. */
+import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
 import type { ClientConfig, Config, Loaded } from "../config/config.ts";
-import { EXIT } from "./exit.ts";
-import type { MigrationStatus } from "../store/migrate.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
+import type { MigrationStatus } from "../store/migrate.ts";
 
 export type MigrateCommand = "up" | "down" | "status";
 
-/** The outside world of a command, so that a test can replace it. */
+/** A test can replace every part of it. */
 export interface CliIo {
-  readonly stdin: Readable & { readonly isTTY?: boolean };
+  readonly stdin: Readable;
   readonly stdout: Output;
   readonly stderr: Output;
   /** Aborted when the user wants the command to end. */
@@ -41,14 +42,60 @@ export function tell({ stderr }: Pick<CliIo, "stderr">, line: string): void {
   stderr.write(`session-ledger: ${line}\n`);
 }
 
-/** Aborted by the first SIGINT or SIGTERM; the second ends the process at once. */
-export function endingSignal(): AbortSignal {
-  const ending = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    process.on(signal, () => {
-      if (ending.signal.aborted) process.exit(EXIT.interrupted);
-      ending.abort();
+/**
+ * Prints lines no faster than they are read. A reader that is gone (`| head`) ends the work without
+ * a failure; a full disk is a failure.
+ */
+export class Printer {
+  readonly #output: Output;
+  readonly #signal: AbortSignal;
+  #failure: Error | undefined;
+
+  constructor(output: Output, signal: AbortSignal) {
+    this.#output = output;
+    this.#signal = signal;
+    // Without a listener the failure of a write would end the process.
+    output.on("error", (error) => {
+      this.#failure ??= error;
     });
   }
-  return ending.signal;
+
+  /** False when the reader is gone. */
+  async print(line: string): Promise<boolean> {
+    if (this.#failure === undefined && !this.#output.write(`${line}\n`)) await this.#drained();
+    if (this.#failure === undefined) return true;
+    if ("code" in this.#failure && this.#failure.code === "EPIPE") return false;
+    throw this.#failure;
+  }
+
+  async #drained(): Promise<void> {
+    try {
+      await once(this.#output, "drain", { signal: this.#signal });
+    } catch (error) {
+      // Either the write failed, which is known by now, or the user has stopped the command.
+      if (!this.#signal.aborted && this.#failure === undefined) throw error;
+    }
+  }
 }
+
+/** Prints one line on stdout, unless its reader is gone. */
+export async function printLine(
+  { stdout, signal }: Pick<CliIo, "stdout" | "signal">,
+  line: string,
+): Promise<void> {
+  await new Printer(stdout, signal).print(line);
+}
+
+/**
+ * Text of a session in a safe form for a terminal: characters that would move the cursor, ring a
+ * bell, change colours or turn the direction of the line are spelled out. A writer of a session
+ * must not control the terminal of its reader.
+ */
+export function visible(text: string): string {
+  return text.replace(UNSAFE, (character) => {
+    return `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  });
+}
+
+// C0, DEL and C1; line and paragraph separators; embeddings, overrides and isolates of direction.
+const UNSAFE = /[\p{Cc}\u2028\u2029\u202A-\u202E\u2066-\u2069]/gu;

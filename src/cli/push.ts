@@ -5,75 +5,100 @@
  * while a small one overtakes it), and a repeated call would come after its successors.
  *
  * Every line has an idempotency key, so an interrupted command can be run again unchanged
- * (event-line.ts).
+ * (LineKeys).
  */
+import { createHash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { addAbortSignal, type Readable } from "node:stream";
+import type { Command } from "commander";
 import { systemClock } from "../base/clock.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";
-import { LINE_BYTES_MAX } from "../runner/json-lines.ts";
-import { type Line, readLines } from "../runner/lines.ts";
+import { decodeLine, isBlank, type Line, LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
 import { retrying } from "../runner/retry.ts";
 import { lastSeqOf } from "../runner/rows.ts";
-import { type Connection, type ConnectionOptions, connected } from "./connection.ts";
-import { eventLine, LineKeys } from "./event-line.ts";
-import { EXIT, type ExitCode } from "./exit.ts";
-import { explain, explainCall, UsageError } from "./explain.ts";
-import { type CliIo, tell } from "./io.ts";
-import { Printer } from "./printer.ts";
+import {
+  addConnectionOptions,
+  type Connection,
+  connected,
+  type ConnectionFlags,
+} from "./connection.ts";
+import { EXIT, type ExitCode, explain, explainCall, UsageError } from "./exit.ts";
+import { type CliIo, printLine, tell } from "./io.ts";
 import { type Progress, startProgress } from "./progress.ts";
-import { isFaultOfLine, mayRepeat } from "./push-failures.ts";
-import { PushSummary } from "./push-summary.ts";
+import type { Finish } from "./serve.ts";
 
-export interface PushOptions extends ConnectionOptions {
-  readonly sessionId: string;
-  /** Undefined or `-`: stdin. */
-  readonly file: string | undefined;
+export function addPush(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("push")
+    .description("append AG-UI events to a session, one JSON object per line")
+    .requiredOption("-s, --session <id>", "the session to append to")
+    .option("-f, --file <path>", "the input; default, and for -: stdin")
+    .option(
+      "--key-prefix <text>",
+      "idempotency keys <text>:<line number>; default: keys made of the lines, so the same input sent again is recognised",
+    )
+    .option("--no-keys", "no idempotency keys: a push whose answer was lost is not sent again")
+    .option("--stop-on-refused", "end at the first refused line")
+    .option("--json", "the summary as JSON on stdout");
+  addConnectionOptions(command).action(async (flags: PushFlags) => finish(await push(flags, io)));
+}
+
+interface PushFlags extends ConnectionFlags {
+  readonly session: string;
+  /** Without it, or `-`: stdin. */
+  readonly file?: string;
   /** False: no keys, so a push with an unknown outcome is not sent again. */
   readonly keys: boolean;
-  readonly keyPrefix: string | undefined;
-  readonly stopOnRefused: boolean;
-  /** True: the summary is JSON on stdout. */
-  readonly json: boolean;
+  readonly keyPrefix?: string;
+  readonly stopOnRefused?: boolean;
+  readonly json?: boolean;
 }
 
 /** Refused lines are reported one by one up to this number, and then only counted. */
 const REFUSALS_SHOWN_MAX = 20;
+const FILE_FORMAT =
+  "{bar} {percentage}% | {lines} lines | {refused} refused | {eta_formatted} to go";
+/** The length of a pipe's input is unknown, so the bar has no end. */
+const PIPE_FORMAT = "{lines} lines | {refused} refused | {duration_formatted}";
 
-export async function push(options: PushOptions, io: CliIo): Promise<ExitCode> {
-  const input = await openInput(options.file, io);
-  return connected(io, options, async (connection) => {
+async function push(flags: PushFlags, io: CliIo): Promise<ExitCode> {
+  const { stream, bytesTotal } = await openInput(flags.file, io);
+  return connected(io, flags, async (connection) => {
     const startMs = systemClock.monotonicMs();
-    const summary = new PushSummary(options.sessionId);
-    const progress = startProgress(io.stderr, input);
-    const exitCode = await pushLines(input.stream, { options, connection, summary, progress, io });
+    const summary = new Summary(flags.session);
+    const progress = startProgress(io.stderr, {
+      format: bytesTotal === undefined ? PIPE_FORMAT : FILE_FORMAT,
+      total: bytesTotal ?? 0,
+    });
+    const exitCode = await pushLines(stream, { flags, connection, summary, progress, io });
     progress.stop();
     const elapsedMs = systemClock.monotonicMs() - startMs;
     tell(io, summary.text(elapsedMs));
-    if (options.json) await new Printer(io.stdout, io.signal).print(summary.json(elapsedMs));
+    if (flags.json === true) await printLine(io, summary.json(elapsedMs));
     return exitCode;
   });
 }
 
 interface Run {
-  readonly options: PushOptions;
+  readonly flags: PushFlags;
   readonly connection: Connection;
-  readonly summary: PushSummary;
+  readonly summary: Summary;
   readonly progress: Progress;
   readonly io: CliIo;
 }
 
 async function pushLines(input: Readable, run: Run): Promise<ExitCode> {
-  const { options, summary, progress, io } = run;
-  const keys = new LineKeys(options.keyPrefix);
+  const { flags, summary, progress, io } = run;
+  const keys = new LineKeys(flags.keyPrefix);
   try {
     for await (const line of readLines(input, { bytesMax: LINE_BYTES_MAX })) {
-      summary.lines = line.number;
+      const { number: lines, endByte } = line;
+      summary.lines = lines;
       const refusal = await pushLine(line, keys.next(line), run);
-      if (refusal !== undefined) tellRefusal(line, refusal, run);
-      progress.update({ bytes: line.endByte, lines: line.number, refused: summary.refused });
-      if (refusal !== undefined && options.stopOnRefused) break;
+      if (refusal !== undefined) tellRefusal(lines, refusal, run);
+      progress.update(endByte, { lines, refused: summary.refused });
+      if (refusal !== undefined && flags.stopOnRefused === true) break;
       if (io.signal.aborted) return EXIT.interrupted;
     }
   } catch (error) {
@@ -95,23 +120,20 @@ interface Refusal {
  * Resolves when the line is stored, or finally refused; rejects when further lines would fail too.
  */
 async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | undefined> {
-  const { options, connection, summary } = run;
+  const { flags, connection, summary } = run;
   const event = eventLine(line);
   if (event.kind === "empty") return undefined;
   if (event.kind === "refused") return event;
-  const request = {
-    sessionId: options.sessionId,
-    eventType: event.eventType,
-    payload: event.payload,
-    idempotencyKey: options.keys ? key : "",
-  };
+  const { eventType, payload } = event;
+  const idempotencyKey = flags.keys ? key : "";
+  const request = { sessionId: flags.session, eventType, payload, idempotencyKey };
   try {
     const row = await retrying(
       () => connection.client.call(ledger.pushSessionEvent, request),
-      (failure) => mayRepeat(failure, options),
+      (failure) => mayRepeat(failure, flags),
       connection.retry,
     );
-    summary.stored({ lastSeq: lastSeqOf(row), deduplicated: row.deduplicated });
+    summary.stored(lastSeqOf(row), row.deduplicated);
     return undefined;
   } catch (error) {
     if (!(error instanceof RpcFailure) || !isFaultOfLine(error)) throw error;
@@ -119,12 +141,143 @@ async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | un
   }
 }
 
-function tellRefusal(line: Line, { reason, message }: Refusal, { summary, progress }: Run): void {
+/** Without a key, a push whose answer was lost may be stored, and a repeat would store it twice. */
+export function mayRepeat(failure: RpcFailure, { keys }: { readonly keys: boolean }): boolean {
+  return failure.wasRefusedForNow || (keys && failure.wasLost);
+}
+
+/** Other lines may be accepted; a wrong session id, for example, would refuse all lines. */
+export function isFaultOfLine({ code, wasRefusedForNow, violations }: RpcFailure): boolean {
+  if (violations.some(({ field }) => field === "session_id")) return false;
+  return (
+    code === "INVALID_ARGUMENT" ||
+    code === "ALREADY_EXISTS" ||
+    (code === "RESOURCE_EXHAUSTED" && !wasRefusedForNow)
+  );
+}
+
+function tellRefusal(number: number, { reason, message }: Refusal, run: Run): void {
+  const { summary, progress } = run;
   summary.refuse(reason);
   if (summary.refused > REFUSALS_SHOWN_MAX) return;
-  progress.note(`session-ledger: line ${line.number} refused: ${message}`);
+  progress.note(`session-ledger: line ${number} refused: ${message}`);
   if (summary.refused === REFUSALS_SHOWN_MAX) {
     progress.note("session-ledger: further refusals are only counted");
+  }
+}
+
+export type EventLine =
+  | { readonly kind: "event"; readonly eventType: string; readonly payload: string }
+  | { readonly kind: "empty" }
+  /** The line is not an event; the service never sees it. */
+  | ({ readonly kind: "refused" } & Refusal);
+
+/**
+ * Classifies a line of input. The payload is the exact bytes of the line: nothing is parsed and
+ * printed again.
+ */
+export function eventLine(line: Line): EventLine {
+  if (line.bytes === undefined) {
+    return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);
+  }
+  const payload = decodeLine(line);
+  if (payload === undefined) return refused("NOT_UTF8", "the line is not UTF-8");
+  if (isBlank(payload)) return { kind: "empty" };
+  const eventType = typeOf(payload);
+  if (eventType === undefined) return refused("NOT_JSON", "the line is not a JSON object");
+  if (eventType === "") return refused("NO_TYPE", "the event has no `type`");
+  return { kind: "event", eventType, payload };
+}
+
+function refused(reason: string, message: string): EventLine {
+  return { kind: "refused", reason, message };
+}
+
+/** Undefined when the text is not a JSON object, empty when the object has no type. */
+function typeOf(payload: string): string | undefined {
+  try {
+    const parsed: unknown = JSON.parse(payload);
+    if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return undefined;
+    return "type" in parsed && typeof parsed.type === "string" ? parsed.type : "";
+  } catch {
+    return undefined;
+  }
+}
+
+/** 128 bits: enough that two inputs of one session never collide by chance. */
+const DIGEST_HEX = 32;
+
+/**
+ * One key per line, made from that line and all lines before it. So the same input sent again, or
+ * the same input with additional lines, is recognised line by line up to its earlier end. Two
+ * inputs that only share a line (every run may have the same STEP_FINISHED on its seventh line) do
+ * not share its key, unless all lines before it are equal too.
+ */
+export class LineKeys {
+  readonly #prefix: string | undefined;
+  readonly #seen = createHash("sha256");
+
+  /** With a prefix, a key is the prefix and the line's number, for any content. */
+  constructor(prefix: string | undefined) {
+    this.#prefix = prefix;
+  }
+
+  next({ number, bytes }: Line): string {
+    if (this.#prefix !== undefined) return `${this.#prefix}:${number}`;
+    this.#seen.update(bytes ?? "").update("\n");
+    const digest = this.#seen.copy().digest("hex").slice(0, DIGEST_HEX);
+    return `cli:${number}:${digest}`;
+  }
+}
+
+/** The results of a push, during the push and at its end. */
+class Summary {
+  readonly #sessionId: string;
+  readonly #refusedByReason = new Map<string, number>();
+  lines = 0;
+  refused = 0;
+  #pushed = 0;
+  #deduplicated = 0;
+  #lastSeq = 0n;
+
+  constructor(sessionId: string) {
+    this.#sessionId = sessionId;
+  }
+
+  refuse(reason: string): void {
+    this.refused += 1;
+    this.#refusedByReason.set(reason, (this.#refusedByReason.get(reason) ?? 0) + 1);
+  }
+
+  stored(lastSeq: bigint, deduplicated: boolean): void {
+    if (deduplicated) this.#deduplicated += 1;
+    else this.#pushed += 1;
+    if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
+  }
+
+  text(elapsedMs: number): string {
+    const perSecond = elapsedMs > 0 ? Math.round((this.#pushed * 1_000) / elapsedMs) : 0;
+    const reasons = Array.from(this.#refusedByReason, ([reason, count]) => `${reason} ${count}`);
+    return [
+      `${this.#pushed} pushed`,
+      `${this.#deduplicated} already there`,
+      `${this.refused} refused${reasons.length === 0 ? "" : ` (${reasons.join(", ")})`}`,
+      `in ${(elapsedMs / 1_000).toFixed(1)} s, ${perSecond}/s`,
+      `session ${this.#sessionId} is at ${this.#lastSeq}`,
+    ].join(", ");
+  }
+
+  json(elapsedMs: number): string {
+    return JSON.stringify({
+      sessionId: this.#sessionId,
+      lines: this.lines,
+      pushed: this.#pushed,
+      deduplicated: this.#deduplicated,
+      refused: this.refused,
+      refusedByReason: Object.fromEntries(this.#refusedByReason),
+      lastSeq: String(this.#lastSeq), // As in protobuf's JSON: 64 bits do not fit a JSON number.
+      elapsedMs: Math.round(elapsedMs),
+    });
   }
 }
 

@@ -1,21 +1,50 @@
-import { type Config, settingsThatDiffer, whoMayConnect } from "../config/config.ts";
+/** The commands of the service's own process: start it, and check that it is alive. */
+import type { Command } from "commander";
+import {
+  type Address,
+  addressText,
+  type Config,
+  configHelp,
+  settingsThatDiffer,
+  whoMayConnect,
+} from "../config/config.ts";
 import { createLog } from "../observability/log.ts";
-import { explain, UsageError } from "./explain.ts";
-import { type CliIo, tell } from "./io.ts";
+import { EXIT, type ExitCode, explain, UsageError } from "./exit.ts";
+import { type CliIo, printLine, tell } from "./io.ts";
 
-/** Errors at the start go to stderr: as a record where the log is JSON, else as a line. */
-export async function serve(io: CliIo): Promise<number> {
-  const log = io.stdout.isTTY
-    ? undefined
-    : createLog({ level: "info", pretty: false, to: io.stderr });
-  try {
-    return await io.serve(configOf(io, log && ((warning) => log.warn({}, warning))));
-  } catch (error) {
-    const { exitCode, message } = explain(error);
-    if (log === undefined) tell(io, message);
-    else log.fatal({}, message.replaceAll("\nsession-ledger: ", "; "));
-    return exitCode;
-  }
+/** Takes the exit code of a command. */
+export type Finish = (exitCode: number) => void;
+
+export const ENVIRONMENT_HELP = `Environment:\n${configHelp()}`;
+
+export function addServe(program: Command, io: CliIo, finish: Finish): void {
+  program
+    .command("serve")
+    .description("start the service; environment variables configure it")
+    .addHelpText("after", `\n${ENVIRONMENT_HELP}`)
+    .action(async () => finish(await serve(io)));
+}
+
+export function addHealth(program: Command, io: CliIo, finish: Finish): void {
+  program
+    .command("health")
+    .description("check that the service on this machine is alive; for health checks")
+    .action(async () => finish(await health(io)));
+}
+
+export function addEmbedded(program: Command, io: CliIo, finish: Finish): void {
+  program
+    .command("embedded")
+    .description("show the embedded database in DATA_DIR")
+    .command("url")
+    .description("print the connection string of the running database, with its password")
+    .action(async () => {
+      const config = configOf(io);
+      if (config.databaseUrl !== undefined)
+        throw new UsageError("DATABASE_URL is set: there is no embedded database");
+      await printLine(io, await io.embeddedUrl(config));
+      finish(EXIT.done);
+    });
 }
 
 export interface Started {
@@ -43,11 +72,46 @@ export function startedLines(started: Started, config: Config): readonly string[
 /** The configuration, or every problem with it at once. */
 export function configOf(
   io: Pick<CliIo, "stderr" | "loadConfig">,
-  warn?: (warning: string) => void,
+  warn = (warning: string): void => tell(io, `warning: ${warning}`),
 ): Config {
   const loaded = io.loadConfig();
-  for (const warning of loaded.warnings)
-    (warn ?? ((text) => tell(io, `warning: ${text}`)))(warning);
+  for (const warning of loaded.warnings) warn(warning);
   if (!loaded.ok) throw new UsageError(loaded.problems.join("\nsession-ledger: "));
   return loaded.config;
+}
+
+/** Errors at the start go to stderr: as a record where the log is JSON, else as a line. */
+async function serve(io: CliIo): Promise<number> {
+  const log = io.stdout.isTTY
+    ? undefined
+    : createLog({ level: "info", pretty: false, to: io.stderr });
+  try {
+    return await io.serve(configOf(io, log && ((warning) => log.warn({}, warning))));
+  } catch (error) {
+    const { exitCode, message } = explain(error);
+    if (log === undefined) tell(io, message);
+    else log.fatal({}, message.replaceAll("\nsession-ledger: ", "; "));
+    return exitCode;
+  }
+}
+
+/** A live service answers this at once. */
+const ANSWER_LIMIT_MS = 2_000;
+
+/** For the health check of a container. */
+async function health(io: CliIo): Promise<ExitCode> {
+  const url = `http://${addressText(reachable(configOf(io).opsAddress))}/healthz`;
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
+    if (response.ok) return EXIT.done;
+    tell(io, `${url} answers ${response.status}`);
+  } catch (error) {
+    tell(io, `${url} does not answer: ${error instanceof Error ? error.message : "unknown"}`);
+  }
+  return EXIT.unavailable;
+}
+
+/** The wildcard address is valid for listening, but not for connecting. */
+function reachable({ host, port }: Address): Address {
+  return { host: host === "0.0.0.0" ? "127.0.0.1" : host === "::" ? "::1" : host, port };
 }

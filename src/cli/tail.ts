@@ -1,39 +1,67 @@
+/** Prints the stored rows of a session, and with `--follow` new ones. */
+import { type Command, Option } from "commander";
 import { followRows, readRows } from "../runner/read.ts";
-import { rowJson, timeText } from "../runner/json.ts";
-import { isEvent, lastSeqOf, type LedgerRow, type StreamName } from "../runner/rows.ts";
-import { type ConnectionOptions, connected } from "./connection.ts";
-import { EXIT, type ExitCode } from "./exit.ts";
-import { UsageError } from "./explain.ts";
-import type { CliIo } from "./io.ts";
-import { Printer } from "./printer.ts";
-import { visible } from "./visible.ts";
+import {
+  isEvent,
+  lastSeqOf,
+  type LedgerRow,
+  rowJson,
+  type StreamName,
+  timeText,
+} from "../runner/rows.ts";
+import { countArgument, LIMIT_MAX, seqArgument } from "./arguments.ts";
+import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
+import { EXIT, type ExitCode, UsageError } from "./exit.ts";
+import { type CliIo, Printer, visible } from "./io.ts";
+import type { Finish } from "./serve.ts";
 
-export const FORMATS = ["json", "text", "payload"] as const;
-export type Format = (typeof FORMATS)[number];
-
-export interface TailOptions extends ConnectionOptions {
-  readonly sessionId: string;
-  readonly stream: StreamName;
-  readonly afterSeq: bigint;
-  /** True: raw events instead of rows. */
-  readonly expand: boolean;
-  /** The number of rows to print. */
-  readonly limit: number | undefined;
-  readonly follow: boolean;
-  readonly format: Format;
+export function addTail(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("tail")
+    .description("print a session, one row per line")
+    .requiredOption("-s, --session <id>", "the session to print")
+    .option("-f, --follow", "continue with new rows, through restarts of the service")
+    .addOption(
+      new Option("--stream <name>", "the stream to print")
+        .choices(["events", "messages"])
+        .default("events"),
+    )
+    .addOption(
+      new Option("--after <seq>", "only rows after this number")
+        .argParser(seqArgument)
+        .default(0n, "0"),
+    )
+    .option("--expand", "single events, as they were before they were merged")
+    .option("-n, --limit <rows>", "end after this number of rows", countArgument(LIMIT_MAX))
+    .addOption(
+      new Option("--format <format>", "the form of a row").choices(FORMATS).default("json"),
+    );
+  addConnectionOptions(command).action(async (flags: TailFlags) => finish(await tail(flags, io)));
 }
 
-/** Prints the stored rows of a session, and with `follow` new ones. */
-export async function tail(options: TailOptions, io: CliIo): Promise<ExitCode> {
-  if (options.expand && options.stream !== "events")
-    throw new UsageError("--expand is of events: messages are never merged");
+const FORMATS = ["json", "text", "payload"] as const;
+
+interface TailFlags extends ConnectionFlags {
+  readonly session: string;
+  readonly follow?: boolean;
+  readonly stream: StreamName;
+  readonly after: bigint;
+  readonly expand?: boolean;
+  readonly limit?: number;
+  readonly format: (typeof FORMATS)[number];
+}
+
+async function tail(flags: TailFlags, io: CliIo): Promise<ExitCode> {
+  const { session: sessionId, stream, after: afterSeq, expand = false } = flags;
+  if (expand && stream !== "events")
+    throw new UsageError("--expand is only for events: messages are never merged");
   const printer = new Printer(io.stdout, io.signal);
-  const print = PRINT[options.format];
-  let left = options.limit ?? Number.POSITIVE_INFINITY;
-  return connected(io, options, async ({ client, retry }) => {
-    const rows = options.follow ? followRows : readRows;
+  const print = PRINT[flags.format];
+  let left = flags.limit ?? Number.POSITIVE_INFINITY;
+  return connected(io, flags, async ({ client, retry }) => {
+    const rows = flags.follow === true ? followRows : readRows;
     try {
-      for await (const row of rows(client, options, retry)) {
+      for await (const row of rows(client, { sessionId, stream, afterSeq, expand }, retry)) {
         left -= 1;
         if (!(await printer.print(print(row))) || left <= 0 || io.signal.aborted) break;
       }
@@ -45,7 +73,7 @@ export async function tail(options: TailOptions, io: CliIo): Promise<ExitCode> {
   });
 }
 
-const PRINT: Record<Format, (row: LedgerRow) => string> = {
+const PRINT: Record<TailFlags["format"], (row: LedgerRow) => string> = {
   json: rowJson,
   text: (row) => {
     const count = isEvent(row) && row.eventCount > 1 ? `-${lastSeqOf(row)}` : "";

@@ -3,7 +3,7 @@
  * pass anything. Each check throws with the option's name, before any work begins.
  */
 import { parseAddress } from "../base/address.ts";
-import { isSendable } from "./token.ts";
+import { isSendable } from "./credentials.ts";
 
 const SESSION_ID = /^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}$/;
 

@@ -14,14 +14,12 @@ import {
   type MessageShape,
   toBinary,
 } from "@bufbuild/protobuf";
-import { Client, Metadata } from "@grpc/grpc-js";
+import { Client, type ClientDuplexStream, Metadata } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { checkAddress, checkObject, checkTls, checkToken } from "./checks.ts";
-import { type Conversation, conversationOn } from "./conversation.ts";
+import { credentialsOf, metadataOf, type Tls, type TokenSource } from "./credentials.ts";
 import { failureFrom, RpcFailure } from "./failure.ts";
 import { retrying, type RetryOptions } from "./retry.ts";
-import { credentialsOf, type Tls } from "./tls.ts";
-import { metadataOf, type TokenSource } from "./token.ts";
 
 /** The methods of the contract, for `call`, `watch` and `converse`. */
 export const ledger = SessionService.method;
@@ -41,6 +39,21 @@ interface WatchOptions {
 interface ConverseOptions {
   /** Cancels the conversation. */
   readonly signal?: AbortSignal;
+}
+
+/** A call with streams in both directions, from its caller's side. */
+export interface Conversation<I extends DescMessage, O extends DescMessage> {
+  /**
+   * False: the transport is full for now, and further messages are kept in memory until `drained`.
+   */
+  send(request: MessageInitShape<I>): boolean;
+  /** Resolves when the transport has room, or when the conversation is over. */
+  drained(): Promise<void>;
+  /** The caller sends nothing more; responses still arrive. */
+  end(): void;
+  cancel(): void;
+  /** May be read once, to its end. Throws an RpcFailure when the service ends with an error. */
+  readonly responses: AsyncGenerator<MessageShape<O>, void, undefined>;
 }
 
 export interface LedgerClientOptions {
@@ -206,6 +219,57 @@ async function* watch<I extends DescMessage, O extends DescMessage>(
     signal?.removeEventListener("abort", cancel);
     stream.cancel();
   }
+}
+
+function conversationOn<I extends DescMessage, O extends DescMessage>(
+  stream: ClientDuplexStream<Buffer, Buffer>,
+  method: { readonly input: I; readonly output: O },
+  signal: AbortSignal | undefined,
+): Conversation<I, O> {
+  let failure: unknown; // A failure before the first read would be lost otherwise.
+  let isOver = false;
+  const waiting = new Set<() => void>();
+  const wake = (): void => {
+    for (const resolve of waiting) resolve();
+    waiting.clear();
+  };
+  const cancel = (): void => stream.cancel();
+  signal?.addEventListener("abort", cancel, { once: true });
+  stream.on("drain", wake);
+  stream.on("error", (error) => (failure = error));
+  stream.on("status", () => {
+    isOver = true;
+    signal?.removeEventListener("abort", cancel);
+    wake();
+  });
+  return {
+    send: (request) => {
+      if (isOver) return true; // The reader of the responses gets the reason.
+      return stream.write(Buffer.from(toBinary(method.input, create(method.input, request))));
+    },
+    drained: () =>
+      isOver || !stream.writableNeedDrain
+        ? Promise.resolve()
+        : new Promise((resolve) => waiting.add(resolve)),
+    end: () => void stream.end(),
+    cancel,
+    responses: responsesOf(stream, method.output, () => failure),
+  };
+}
+
+async function* responsesOf<O extends DescMessage>(
+  stream: ClientDuplexStream<Buffer, Buffer>,
+  output: O,
+  failure: () => unknown,
+): AsyncGenerator<MessageShape<O>, void, undefined> {
+  try {
+    for await (const bytes of stream) yield fromBinary(output, bytes);
+  } catch (error) {
+    throw failureFrom(error);
+  } finally {
+    stream.cancel();
+  }
+  if (failure() !== undefined) throw failureFrom(failure());
 }
 
 function pathOf(method: { readonly name: string }): string {

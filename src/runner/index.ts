@@ -26,14 +26,14 @@ export type { Sender } from "./rows.ts";
 /** The number of records that were given, and of each outcome. */
 export type { Counts } from "./spool/spool.ts";
 /** A bearer token, or a function that returns one. */
-export type { TokenSource } from "./token.ts";
+export type { TokenSource } from "./credentials.ts";
 /** The authorities that a client trusts. */
-export type { Tls, TlsOptions } from "./tls.ts";
+export type { Tls, TlsOptions } from "./credentials.ts";
 
 /** A session as an async iterable: its stored rows, and new ones. */
 export { readSession } from "./session-reader.ts";
 export type { ReadEventsOptions, ReadMessagesOptions } from "./session-reader.ts";
-export type { EventItem, MessageItem } from "./session-item.ts";
+export type { EventItem, MessageItem } from "./rows.ts";
 
 /**
  * The whole contract of the service: `client.call(ledger.getSession, { id })` and so on. `ledger`
@@ -44,11 +44,11 @@ export type { EventItem, MessageItem } from "./session-item.ts";
 export { createLedgerClient, ledger } from "./client.ts";
 export type { LedgerClient, LedgerClientOptions } from "./client.ts";
 /** A call with streams in both directions. */
-export type { Conversation } from "./conversation.ts";
+export type { Conversation } from "./client.ts";
 
 /** JSON lines, written and read. */
-export { fromJsonLines, JsonLinesError, toJsonLines } from "./json-lines.ts";
-export type { FromJsonLinesOptions, JsonLine, JsonLineReason } from "./json-lines.ts";
+export { fromJsonLines, JsonLinesError, toJsonLines } from "./lines.ts";
+export type { FromJsonLinesOptions, JsonLine, JsonLineReason } from "./lines.ts";
 
 /** The messages for people, derived from the events of an agent; a writer uses it automatically. */
 export { MessageDeriver } from "./derive/derive.ts";

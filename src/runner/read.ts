@@ -1,6 +1,8 @@
+/** Reads a session: its pages, and a watch that survives lost connections. */
+import { systemClock } from "../base/clock.ts";
 import { ledger, type LedgerClient } from "./client.ts";
-import { resume } from "./resume.ts";
-import { retrying, type RetryOptions } from "./retry.ts";
+import { RpcFailure } from "./failure.ts";
+import { Retries, type RetryOptions } from "./retry.ts";
 import { type LedgerRow, lastSeqOf, type StreamName } from "./rows.ts";
 
 export interface ReadRequest {
@@ -19,22 +21,21 @@ export async function headSeq(
   options: RetryOptions,
 ): Promise<bigint> {
   const newest = { sessionId, descending: true, pageSize: 1 };
-  const page = await patiently(() => listRows(client, stream, newest, options.signal), options);
-  return page.items.reduce((_, row) => lastSeqOf(row), 0n);
+  const { items } = await listRows(client, { stream, ...newest }, options);
+  return items[0] === undefined ? 0n : lastSeqOf(items[0]);
 }
 
 /** The session's current rows, or those up to a number, page by page, and then the end. */
 export async function* readRows(
   client: LedgerClient,
-  { stream, sessionId, afterSeq, ...request }: ReadRequest & { readonly untilSeq?: bigint },
+  { afterSeq, untilSeq, ...request }: ReadRequest & { readonly untilSeq?: bigint },
   options: RetryOptions,
 ): AsyncGenerator<LedgerRow, void, undefined> {
-  const { expand = false, untilSeq } = request;
   let cursor = afterSeq;
   for (;;) {
     if (untilSeq !== undefined && cursor >= untilSeq) return;
-    const next = { sessionId, afterSeq: cursor, pageSize: PAGE_ROWS, expand };
-    const page = await patiently(() => listRows(client, stream, next, options.signal), options);
+    const next = { ...request, afterSeq: cursor, pageSize: PAGE_ROWS };
+    const page = await listRows(client, next, options);
     for (const row of page.items) {
       if (untilSeq !== undefined && row.seq > untilSeq) return;
       yield row;
@@ -48,18 +49,17 @@ export async function* readRows(
 /** The session's current rows, then new ones, without end. */
 export function followRows(
   client: LedgerClient,
-  { afterSeq, ...request }: ReadRequest,
+  { stream, sessionId, afterSeq, expand = false }: ReadRequest,
   options: RetryOptions,
 ): AsyncGenerator<LedgerRow, void, undefined> {
-  return resume<LedgerRow>(
-    {
-      open: (cursor, onAttached) =>
-        openWatch(client, { ...request, afterSeq: cursor }, { onAttached, ...options }),
-      afterSeq,
-      cursorOf: lastSeqOf,
-    },
-    options,
-  );
+  const watch: Resumable<LedgerRow>["open"] = (cursor, onAttached) => {
+    const request = { sessionId, afterSeq: cursor };
+    const limits = { ...options, onAttached };
+    return stream === "events"
+      ? client.watch(ledger.watchSessionEvents, { ...request, expand }, limits)
+      : client.watch(ledger.watchSessionMessages, request, limits);
+  };
+  return resume({ open: watch, afterSeq, cursorOf: lastSeqOf }, options);
 }
 
 /** The most rows of a page; a page of large rows ends sooner. */
@@ -67,6 +67,7 @@ const PAGE_ROWS = 1_000;
 
 /** The fields of a request for either stream; the request for messages has no `expand`. */
 interface PageRequest {
+  readonly stream: StreamName;
   readonly sessionId: string;
   readonly pageSize: number;
   readonly afterSeq?: bigint;
@@ -80,31 +81,65 @@ interface Page {
   readonly hasMore: boolean;
 }
 
-/** A read may always be repeated. */
-function patiently<T>(read: () => Promise<T>, options: RetryOptions): Promise<T> {
-  return retrying(read, (failure) => failure.mayPass, options);
-}
-
+/** Repeated while the service does not answer: a read may always be repeated. */
 function listRows(
   client: LedgerClient,
-  stream: StreamName,
-  { expand = false, ...request }: PageRequest,
-  signal: AbortSignal | undefined,
+  { stream, expand = false, ...request }: PageRequest,
+  options: RetryOptions,
 ): Promise<Page> {
-  const options = signal === undefined ? {} : { signal };
   return stream === "events"
     ? client.call(ledger.listSessionEvents, { ...request, expand }, options)
     : client.call(ledger.listSessionMessages, request, options);
 }
 
-function openWatch(
-  client: LedgerClient,
-  { stream, sessionId, afterSeq, expand = false }: ReadRequest,
-  { signal, onAttached }: { readonly signal?: AbortSignal; readonly onAttached: () => void },
-): AsyncGenerator<LedgerRow, void, undefined> {
-  const options = signal === undefined ? { onAttached } : { signal, onAttached };
-  const request = { sessionId, afterSeq };
-  return stream === "events"
-    ? client.watch(ledger.watchSessionEvents, { ...request, expand }, options)
-    : client.watch(ledger.watchSessionMessages, request, options);
+export interface Resumable<Row> {
+  /** Watches from a cursor; `onAttached` is called when the service has accepted the watch. */
+  readonly open: (afterSeq: bigint, onAttached: () => void) => AsyncGenerator<Row, void, undefined>;
+  readonly afterSeq: bigint;
+  /** The cursor after a row. */
+  readonly cursorOf: (row: Row) => bigint;
+}
+
+/**
+ * A watch that was open this long worked; one that ends sooner counts as one more failure in a row.
+ */
+const STEADY_MS = 5_000;
+
+/**
+ * One endless watch over several connections: each row after the cursor once, in order, also
+ * through restarts of the service. A watch that ends without a failure was ended by a proxy, so it
+ * is opened again, like a failed one. A watch whose token ended while it was open is opened again
+ * too. Other failures (no such session, a cursor above the head, a token that is refused from the
+ * start) do not pass with time, and the caller gets them.
+ */
+export async function* resume<Row>(
+  { open, afterSeq, cursorOf }: Resumable<Row>,
+  options: RetryOptions,
+): AsyncGenerator<Row, void, undefined> {
+  const { clock = systemClock } = options;
+  const retries = new Retries(options);
+  let cursor = afterSeq;
+  for (;;) {
+    let attachedMs: number | undefined;
+    try {
+      for await (const row of open(cursor, () => (attachedMs = clock.monotonicMs()))) {
+        const next = cursorOf(row);
+        // A cursor inside a merged row makes that row come again; a row that ends at or before the
+        // cursor is skipped.
+        if (next <= cursor) continue;
+        cursor = next;
+        retries.succeeded();
+        yield row;
+      }
+      throw new RpcFailure("UNAVAILABLE", "the watch ended");
+    } catch (error) {
+      if (!(error instanceof RpcFailure)) throw error;
+      // A token that was accepted has ended since; its source may have another one by now.
+      const isOver = error.code === "UNAUTHENTICATED" && attachedMs !== undefined;
+      if (!(error.mayPass || isOver)) throw error;
+      if (attachedMs !== undefined && clock.monotonicMs() - attachedMs >= STEADY_MS)
+        retries.succeeded();
+      await retries.pauseAfter(error);
+    }
+  }
 }

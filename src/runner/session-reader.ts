@@ -16,9 +16,9 @@ import { RpcFailure } from "./failure.ts";
 import { followRows, headSeq, readRows, type ReadRequest } from "./read.ts";
 import type { RetryOptions } from "./retry.ts";
 import { isEvent, type LedgerRow } from "./rows.ts";
-import { EventItem, MessageItem } from "./session-item.ts";
-import { credentialsOf, type Tls } from "./tls.ts";
-import type { TokenSource } from "./token.ts";
+import { EventItem, MessageItem } from "./rows.ts";
+import { credentialsOf, type Tls } from "./credentials.ts";
+import type { TokenSource } from "./credentials.ts";
 
 export interface ReadSessionOptions {
   /** `host:port` of the service. */

@@ -180,7 +180,7 @@ describe("the command line", () => {
       untrusted,
     );
     expect(await ended({ ...without, SESSION_LEDGER_TLS: "on" })).toContain(untrusted);
-    expect(await ended(without)).toContain("hung up at once, as one does that expects TLS");
+    expect(await ended(without)).toContain("closed the connection at once: it may expect TLS");
   });
 
   test("trusts whom the system trusts", async () => {
@@ -404,7 +404,7 @@ describe("a service that asks for certificates", () => {
     expect(without.exitCode).toBe(3);
     // Which of the two it is depends on whether the alert or the end of the connection is read first.
     expect(without.stderr).toMatch(
-      /^session-ledger: UNAVAILABLE: .*(?:asks for a certificate|hung up at once).*SESSION_LEDGER_TLS.*\n$/,
+      /^session-ledger: UNAVAILABLE: .*(?:asks for a certificate|closed the connection at once).*SESSION_LEDGER_TLS.*\n$/,
     );
     const half = await list({ SESSION_LEDGER_TLS_CERT_FILE: own.certFile });
     expect(half).toMatchObject({ exitCode: 2, stdout: "" });

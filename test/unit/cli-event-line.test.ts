@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { eventLine, LineKeys } from "../../src/cli/event-line.ts";
+import { eventLine, LineKeys } from "../../src/cli/push.ts";
 import type { Line } from "../../src/runner/lines.ts";
 
 function lineOf(text: string | Uint8Array, number = 2): Line {

@@ -1,7 +1,7 @@
 import { Writable } from "node:stream";
 import { expect, test } from "vitest";
-import { Printer } from "../../src/cli/printer.ts";
-import { visible } from "../../src/cli/visible.ts";
+import { Printer } from "../../src/cli/io.ts";
+import { visible } from "../../src/cli/io.ts";
 
 const signal = new AbortController().signal;
 

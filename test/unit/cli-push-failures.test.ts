@@ -1,6 +1,6 @@
 /** What a push does after a failure: send the line again, go on with the next, or end. */
 import { expect, test } from "vitest";
-import { isFaultOfLine, mayRepeat } from "../../src/cli/push-failures.ts";
+import { isFaultOfLine, mayRepeat } from "../../src/cli/push.ts";
 import { RpcFailure } from "../../src/runner/failure.ts";
 
 const wrongField = [{ field: "payload.delta", description: "expected a string" }];

@@ -15,7 +15,7 @@ import {
   type JsonLine,
   JsonLinesError,
   toJsonLines,
-} from "../../src/runner/json-lines.ts";
+} from "../../src/runner/lines.ts";
 import { properties } from "../support/properties.ts";
 
 type Chunk = string | Uint8Array;

@@ -5,7 +5,7 @@
 import { describe, expect, test } from "vitest";
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { readSession } from "../../src/runner/session-reader.ts";
-import { metadataOf } from "../../src/runner/token.ts";
+import { metadataOf } from "../../src/runner/credentials.ts";
 import { messageOf } from "../../src/runner/writer/records.ts";
 import { createSessionWriter } from "../../src/runner/writer/writer.ts";
 

@@ -1,13 +1,11 @@
 /** The command line of the import: its options, its progress, and its report. */
-import { InvalidArgumentError, Option } from "commander";
+import { Option } from "commander";
+import { countArgument } from "../../src/cli/arguments.ts";
 import { withDatabase } from "../../src/cli/database.ts";
-import { EXIT, type ExitCode } from "../../src/cli/exit.ts";
-import { UsageError } from "../../src/cli/explain.ts";
-import { type CliIo, tell } from "../../src/cli/io.ts";
-import { Printer } from "../../src/cli/printer.ts";
+import { EXIT, type ExitCode, UsageError } from "../../src/cli/exit.ts";
+import { type CliIo, Printer, tell, visible } from "../../src/cli/io.ts";
 import { programNamed, runProgram } from "../../src/cli/program.ts";
 import { configOf } from "../../src/cli/serve.ts";
-import { visible } from "../../src/cli/visible.ts";
 import type { Config } from "../../src/config/config.ts";
 import { redactionOptions } from "../../src/redaction/configured.ts";
 import { createRedactor } from "../../src/redaction/redactor.ts";
@@ -22,12 +20,12 @@ export type ImportIo = Pick<CliIo, "stdout" | "stderr" | "signal" | "loadConfig"
 export function importUpstream(argv: readonly string[], io: ImportIo): Promise<number> {
   return runProgram(argv, io, (_, finish) =>
     programNamed("session-ledger import", io)
-      .description("Take over the sessions, messages and events of an upstream database.")
+      .description("Copy the sessions, messages and events of an upstream database.")
       .requiredOption("--from <url>", "the upstream database, postgres://…; it is only read")
-      .option("--dry-run", "read and judge all of it, and write nothing")
+      .option("--dry-run", "read and check all rows, and write nothing")
       .addOption(
-        new Option("--batch <rows>", `rows of one transaction, 1 to ${BATCH_ROWS_MAX}`)
-          .argParser(batchArgument)
+        new Option("--batch <rows>", `rows per transaction, 1 to ${BATCH_ROWS_MAX}`)
+          .argParser(countArgument(BATCH_ROWS_MAX))
           .default(500),
       )
       .option("--json", "the report as JSON on stdout")
@@ -45,13 +43,6 @@ interface Flags {
 const BATCH_ROWS_MAX = 5_000;
 /** Rows of the source between two progress lines. */
 const TOLD_ROWS = 50_000;
-
-function batchArgument(text: string): number {
-  const rows = /^\d{1,4}$/.test(text) ? Number(text) : 0;
-  if (rows < 1 || rows > BATCH_ROWS_MAX)
-    throw new InvalidArgumentError(`Expected a number from 1 to ${BATCH_ROWS_MAX}.`);
-  return rows;
-}
 
 /** Takes over an upstream database; a second call continues where the first one stopped. */
 async function importDatabase(

@@ -2,8 +2,8 @@ import { setTimeout as timeout } from "node:timers/promises";
 import { type Book, reasonOf } from "./book.ts";
 import { createLedgerClient, type LedgerClient } from "../client.ts";
 import { Retries, type RetryOptions } from "../retry.ts";
-import type { Tls } from "../tls.ts";
-import type { TokenSource } from "../token.ts";
+import type { Tls } from "../credentials.ts";
+import type { TokenSource } from "../credentials.ts";
 
 /**
  * A writer that cannot reach the service keeps its process alive for this time after the last

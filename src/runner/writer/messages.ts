@@ -8,7 +8,7 @@ import type { PushSessionMessageRequestSchema } from "../../../gen/ambient/v1/me
 import { type Book, reasonOf } from "./book.ts";
 import { ledger } from "../client.ts";
 import type { Lane, MessageRecord } from "../spool/spool.ts";
-import { timestampOf } from "./timestamps.ts";
+import { timestampOf } from "../rows.ts";
 import type { Connection } from "./connection.ts";
 import { Pusher } from "./push.ts";
 

@@ -10,8 +10,8 @@ import {
   checkType,
 } from "../checks.ts";
 import type { RetryOptions } from "../retry.ts";
-import { credentialsOf, type Tls } from "../tls.ts";
-import type { TokenSource } from "../token.ts";
+import { credentialsOf, type Tls } from "../credentials.ts";
+import type { TokenSource } from "../credentials.ts";
 import type { SessionWriterOptions, WriterProblem } from "./types.ts";
 
 /** The options with their defaults, as the parts of a writer use them. */

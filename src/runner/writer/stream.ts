@@ -16,7 +16,7 @@ import {
 } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { type Book, reasonOf } from "./book.ts";
 import { ledger, type LedgerClient } from "../client.ts";
-import type { Conversation } from "../conversation.ts";
+import type { Conversation } from "../client.ts";
 import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";
 import type { Lane } from "../spool/spool.ts";
 import {
@@ -26,7 +26,7 @@ import {
   type StreamStep,
   type StreamView,
 } from "./stream-step.ts";
-import { timestampOf } from "./timestamps.ts";
+import { timestampOf } from "../rows.ts";
 import { delay } from "./pause.ts";
 
 export interface EventStreamOptions {

@@ -3,8 +3,8 @@ import type { Clock } from "../../base/clock.ts";
 import type { RetryOptions } from "../retry.ts";
 import type { Sender } from "../rows.ts";
 import type { Counts } from "../spool/spool.ts";
-import type { Tls } from "../tls.ts";
-import type { TokenSource } from "../token.ts";
+import type { Tls } from "../credentials.ts";
+import type { TokenSource } from "../credentials.ts";
 
 export interface SessionWriterOptions {
   /** `host:port` of the service. */

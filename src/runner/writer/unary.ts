@@ -14,7 +14,7 @@ import { ledger } from "../client.ts";
 import type { RpcFailure } from "../failure.ts";
 import { lastSeqOf } from "../rows.ts";
 import type { Lane } from "../spool/spool.ts";
-import { timestampOf } from "./timestamps.ts";
+import { timestampOf } from "../rows.ts";
 import type { Connection } from "./connection.ts";
 import { Pusher } from "./push.ts";
 

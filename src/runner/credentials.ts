@@ -1,0 +1,119 @@
+/**
+ * What a client sends and trusts: its token, the authorities, and its own certificate. The token is
+ * sent as `authorization: Bearer …`. A function is called before each call and each stream, so that
+ * an expiring token can be replaced. Its result is not kept here.
+ */
+import { getCACertificates } from "node:tls";
+import { type ChannelCredentials, credentials, Metadata } from "@grpc/grpc-js";
+import { within } from "../base/timers.ts";
+import { RpcFailure, textOf } from "./failure.ts";
+
+interface AskLimits {
+  readonly deadlineMs: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export type TokenSource = string | (() => string | Promise<string>);
+
+/**
+ * The metadata of a call. Synchronous where possible, so that calls leave in the order in which
+ * they were made. A source that fails, or does not answer in time, gives UNAVAILABLE: a retry can
+ * help.
+ */
+export function metadataOf(
+  token: TokenSource | undefined,
+  limits: AskLimits,
+): Metadata | Promise<Metadata> {
+  if (token === undefined) return new Metadata();
+  if (typeof token === "string") return bearer(token);
+  return asked(token, limits);
+}
+
+async function asked(
+  source: () => string | Promise<string>,
+  { deadlineMs, signal }: AskLimits,
+): Promise<Metadata> {
+  const late = (): Promise<never> =>
+    Promise.reject(new RpcFailure("UNAVAILABLE", `no token within ${deadlineMs} ms`));
+  try {
+    return bearer(await within(askedNow(source), { limitMs: deadlineMs, late, signal }));
+  } catch (cause) {
+    if (signal?.aborted) throw new RpcFailure("CANCELLED", "cancelled before it began");
+    if (cause instanceof RpcFailure) throw cause;
+    throw new RpcFailure("UNAVAILABLE", `the source of tokens failed: ${textOf(cause)}`, { cause });
+  }
+}
+
+/** Also handles a source that throws instead of rejecting. */
+async function askedNow(source: () => string | Promise<string>): Promise<string> {
+  return source();
+}
+
+function bearer(token: string): Metadata {
+  // The error of Metadata itself would quote the token.
+  if (!isSendable(token)) {
+    const message = "the token is empty, or has characters that a header cannot hold";
+    throw new RpcFailure("UNAVAILABLE", message);
+  }
+  const metadata = new Metadata();
+  metadata.set("authorization", `Bearer ${token.trim()}`);
+  return metadata;
+}
+
+/** Printable ASCII; white space around it (the end of a file's line) is not sent. */
+export function isSendable(token: unknown): boolean {
+  return typeof token === "string" && /^[\x20-\x7e]+$/.test(token.trim());
+}
+
+export interface TlsOptions {
+  /** The trusted authorities, PEM; without it those of the system and of Node. */
+  readonly ca?: string;
+  /** The client's own certificate, PEM, for a service that requires one (mTLS). Needs `key`. */
+  readonly cert?: string;
+  /** Private key of `cert`, PEM, without password. */
+  readonly key?: string;
+}
+
+/**
+ * True: TLS with the authorities of the system. Absent or false: no TLS, which is for your own
+ * machine.
+ */
+export type Tls = boolean | TlsOptions;
+
+/** Throws a TypeError that names the part that is not PEM; it never quotes one. */
+export function credentialsOf(tls: Tls | undefined): ChannelCredentials {
+  if (tls === undefined || tls === false) return credentials.createInsecure();
+  if (tls === true || Object.values(tls).every((part) => part === undefined)) return systems();
+  const { ca = trustedHere(), cert, key } = tls;
+  if ((cert === undefined) !== (key === undefined)) {
+    throw new TypeError("tls.cert and tls.key are given together or not at all");
+  }
+  try {
+    return credentials.createSsl(Buffer.from(ca), bytesOf(key), bytesOf(cert));
+  } catch (cause) {
+    throw new TypeError(`tls has something that is no PEM: ${textOf(cause)}`, { cause });
+  }
+}
+
+let ofSystem: ChannelCredentials | undefined;
+
+/**
+ * Made once, because it reads more than a hundred certificates. Clients with the same credentials
+ * can share a connection.
+ */
+function systems(): ChannelCredentials {
+  ofSystem ??= credentials.createSsl(Buffer.from(trustedHere()));
+  return ofSystem;
+}
+
+/**
+ * The authorities of the system and of Node. Node's default is only its own list, so certificates
+ * installed by an administrator would not count. SSL_CERT_FILE and SSL_CERT_DIR still apply.
+ */
+function trustedHere(): string {
+  return [...new Set([...getCACertificates("default"), ...getCACertificates("system")])].join("\n");
+}
+
+function bytesOf(pem: string | undefined): Buffer | null {
+  return pem === undefined ? null : Buffer.from(pem);
+}
