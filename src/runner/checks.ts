@@ -3,63 +3,98 @@
  * pass anything. Each check throws with the option's name, before any work begins.
  */
 import { parseAddress } from "../base/address.ts";
+import { isSessionId, SESSION_ID_BYTES_MAX } from "../base/ids.ts";
 import { isSendable } from "./credentials.ts";
 
-const SESSION_ID = /^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}$/;
+/** Throws a TypeError or a RangeError that names the option; an absent value is mostly allowed. */
+type Check = (name: string, value: unknown) => void;
 
-/** An object with no properties but these; a misspelled option would otherwise count as absent. */
-export function checkObject(name: string, value: unknown, keys: readonly string[]): void {
+/** A check for each option of T, and therefore also the list of its names. */
+export type Checks<T> = Readonly<Record<keyof T, Check>>;
+
+/** For an object with these properties only: a misspelled option would otherwise count as absent. */
+export function checkOptions(
+  name: string,
+  value: unknown,
+  checks: Readonly<Record<string, Check>>,
+  prefix = "",
+): void {
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     throw new TypeError(`${name} must be an object`);
   }
-  const unknown = Object.keys(value).find((key) => !keys.includes(key));
-  if (unknown === undefined) return;
-  throw new TypeError(`${name} has no ${JSON.stringify(unknown)}; it knows ${keys.join(", ")}`);
+  const given = new Map<string, unknown>(Object.entries(value));
+  const keys = Object.keys(checks);
+  const unknown = [...given.keys()].find((key) => !keys.includes(key));
+  if (unknown !== undefined) {
+    const known = keys.join(", ");
+    throw new TypeError(`${name} has no option ${JSON.stringify(unknown)}; it has ${known}`);
+  }
+  for (const [key, check] of Object.entries(checks)) check(`${prefix}${key}`, given.get(key));
 }
 
-export function checkAddress(value: unknown): void {
+export function objectOf(checks: Readonly<Record<string, Check>>): Check {
+  return (name, value) => {
+    if (value !== undefined) checkOptions(name, value, checks, `${name}.`);
+  };
+}
+
+export function oneOf(...allowed: readonly string[]): Check {
+  const names = allowed.map((one) => JSON.stringify(one)).join(" or ");
+  return (name, value) => {
+    if (value === undefined || allowed.some((one) => one === value)) return;
+    throw new TypeError(`${name} must be ${names}`);
+  };
+}
+
+export function ofType(type: "function" | "boolean" | "bigint"): Check {
+  return (name, value) => {
+    if (value !== undefined && typeof value !== type)
+      throw new TypeError(`${name} must be a ${type}`);
+  };
+}
+
+export function integer(min: number, max: number): Check {
+  return (name, value) => {
+    const isInteger = typeof value === "number" && Number.isInteger(value);
+    if (value === undefined || (isInteger && value >= min && value <= max)) return;
+    throw new RangeError(`${name} must be an integer from ${min} to ${max}`);
+  };
+}
+
+/** For objects of the caller, which are used as they are. */
+export function unchecked(): void {}
+
+export function checkAddress(name: string, value: unknown): void {
   const address = typeof value === "string" ? parseAddress(value) : undefined;
   if (address !== undefined && address.port > 0) return;
-  throw new TypeError("address must be host:port, like 127.0.0.1:9000 or [::1]:9000");
+  throw new TypeError(`${name} must be host:port, like 127.0.0.1:9000 or [::1]:9000`);
 }
 
-export function checkSessionId(value: unknown): void {
-  if (typeof value === "string" && SESSION_ID.test(value)) return;
-  throw new TypeError("sessionId must be 1 to 128 bytes of [A-Za-z0-9._:-], not . or ..");
+export function checkSessionId(name: string, value: unknown): void {
+  if (typeof value === "string" && isSessionId(value)) return;
+  throw new TypeError(
+    `${name} must be 1 to ${SESSION_ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`,
+  );
 }
 
 /** The error never quotes the token. */
-export function checkToken(value: unknown): void {
+export function checkToken(name: string, value: unknown): void {
   if (value === undefined || typeof value === "function") return;
   if (typeof value === "string" && isSendable(value)) return;
   throw new TypeError(
-    "token must be a function, or a text that a header can hold: printable ASCII, not empty",
+    `${name} must be a function, or a text that a header can hold: printable ASCII, not empty`,
   );
 }
 
-export function checkTls(value: unknown): void {
-  if (value === undefined || typeof value === "boolean") return;
-  checkObject("tls", value, ["ca", "cert", "key"]);
-  const parts = typeof value === "object" && value !== null ? Object.entries(value) : [];
-  const wrong = parts.find(
-    ([, pem]) => pem !== undefined && (typeof pem !== "string" || pem === ""),
-  );
-  if (wrong !== undefined) throw new TypeError(`tls.${wrong[0]} must be a text in PEM`);
+export function checkTls(name: string, value: unknown): void {
+  if (typeof value !== "boolean") TLS(name, value);
 }
 
-export function checkOneOf(name: string, value: unknown, allowed: readonly string[]): void {
-  if (value === undefined || allowed.some((one) => one === value)) return;
-  const names = allowed.map((one) => JSON.stringify(one)).join(" or ");
-  throw new TypeError(`${name} must be ${names}`);
-}
+const TLS = objectOf({ ca: checkPem, cert: checkPem, key: checkPem });
 
-export function checkType(
-  name: string,
-  value: unknown,
-  type: "function" | "boolean" | "bigint",
-): void {
-  if (value === undefined || typeof value === type) return;
-  throw new TypeError(`${name} must be a ${type}`);
+function checkPem(name: string, value: unknown): void {
+  if (value === undefined || (typeof value === "string" && value !== "")) return;
+  throw new TypeError(`${name} must be a text in PEM`);
 }
 
 export function checkFile(name: string, value: unknown): void {

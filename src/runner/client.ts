@@ -16,7 +16,14 @@ import {
 } from "@bufbuild/protobuf";
 import { Client, type ClientDuplexStream, Metadata } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { checkAddress, checkObject, checkTls, checkToken } from "./checks.ts";
+import {
+  checkAddress,
+  checkOptions,
+  type Checks,
+  checkTls,
+  checkToken,
+  unchecked,
+} from "./checks.ts";
 import { credentialsOf, metadataOf, type Tls, type TokenSource } from "./credentials.ts";
 import { failureFrom, RpcFailure } from "./failure.ts";
 import { retrying, type RetryOptions } from "./retry.ts";
@@ -107,11 +114,8 @@ const PING_TIMEOUT_MS = 10_000;
 
 /** Connects with the first call. Throws a TypeError when an option is invalid. */
 export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
-  checkObject("options", options, ["address", "token", "tls", "ownConnection"]);
+  checkOptions("options", options, CHECKS);
   const { address, token, tls, ownConnection = false } = options;
-  checkAddress(address);
-  checkToken(token);
-  checkTls(tls);
   const client = new Client(address, credentialsOf(tls), {
     "grpc.initial_reconnect_backoff_ms": RECONNECT_FIRST_MS,
     "grpc.max_reconnect_backoff_ms": RECONNECT_MAX_MS,
@@ -135,6 +139,13 @@ export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
     close: () => client.close(),
   };
 }
+
+const CHECKS: Checks<LedgerClientOptions> = {
+  address: checkAddress,
+  token: checkToken,
+  tls: checkTls,
+  ownConnection: unchecked,
+};
 
 interface Caller {
   readonly client: Client;

@@ -5,20 +5,20 @@
  */
 import {
   checkAddress,
-  checkObject,
-  checkOneOf,
+  checkOptions,
+  type Checks,
   checkTls,
   checkToken,
-  checkType,
+  ofType,
+  oneOf,
+  unchecked,
 } from "./checks.ts";
 import { createLedgerClient, type LedgerClient } from "./client.ts";
+import { credentialsOf, type Tls, type TokenSource } from "./credentials.ts";
 import { RpcFailure } from "./failure.ts";
 import { followRows, headSeq, readRows, type ReadRequest } from "./read.ts";
 import type { RetryOptions } from "./retry.ts";
-import { isEvent, type LedgerRow } from "./rows.ts";
-import { EventItem, MessageItem } from "./rows.ts";
-import { credentialsOf, type Tls } from "./credentials.ts";
-import type { TokenSource } from "./credentials.ts";
+import { EventItem, isEvent, type LedgerRow, MessageItem } from "./rows.ts";
 
 export interface ReadSessionOptions {
   /** `host:port` of the service. */
@@ -55,20 +55,6 @@ export interface ReadMessagesOptions extends ReadSessionOptions {
 }
 
 const RETRY_FOR_MS = 60_000;
-/** The options of every reader. */
-const KNOWN: Readonly<Record<keyof ReadSessionOptions | "stream", true>> = {
-  address: true,
-  sessionId: true,
-  stream: true,
-  token: true,
-  tls: true,
-  after: true,
-  follow: true,
-  signal: true,
-  retryForMs: true,
-  onRetry: true,
-};
-
 /**
  * Throws an RpcFailure when it cannot continue: the session does not exist (NOT_FOUND), `after` is
  * above its head (OUT_OF_RANGE), the caller may not read it, or the service was unreachable for
@@ -81,29 +67,32 @@ export function readSession(
 export function readSession(
   options: ReadEventsOptions | ReadMessagesOptions,
 ): AsyncGenerator<EventItem | MessageItem, void, undefined> {
-  checkOptions(options);
+  checkOptions("options", options, CHECKS);
+  if (options.stream === "messages" && "expand" in options && options.expand === true)
+    throw new TypeError("expand is only for events: messages are never merged");
+  credentialsOf(options.tls); // Invalid PEM is reported now, and not by the loop.
   return itemsOf(options);
 }
 
-function checkOptions(options: ReadEventsOptions | ReadMessagesOptions): void {
-  checkObject("options", options, [...Object.keys(KNOWN), "expand"]);
-  checkOneOf("stream", options.stream, ["events", "messages"]);
-  const expand: unknown = "expand" in options ? options.expand : undefined;
-  checkType("expand", expand, "boolean");
-  if (options.stream === "messages" && expand === true)
-    throw new TypeError("expand is of events: messages are never merged");
-  checkAddress(options.address);
-  if (typeof options.sessionId !== "string") throw new TypeError("sessionId must be a string");
-  checkToken(options.token);
-  checkTls(options.tls);
-  credentialsOf(options.tls);
-  checkType("after", options.after, "bigint");
-  checkType("follow", options.follow, "boolean");
-  checkType("onRetry", options.onRetry, "function");
-  const { retryForMs = RETRY_FOR_MS } = options;
-  if (typeof retryForMs !== "number" || Number.isNaN(retryForMs))
-    throw new TypeError("retryForMs must be a number of milliseconds");
-}
+const CHECKS: Checks<ReadEventsOptions> = {
+  address: checkAddress,
+  // The service decides which ids are valid.
+  sessionId: (name, value) => {
+    if (typeof value !== "string") throw new TypeError(`${name} must be a string`);
+  },
+  stream: oneOf("events", "messages"),
+  token: checkToken,
+  tls: checkTls,
+  after: ofType("bigint"),
+  follow: ofType("boolean"),
+  signal: unchecked,
+  retryForMs: (name, value) => {
+    if (value !== undefined && (typeof value !== "number" || Number.isNaN(value)))
+      throw new TypeError(`${name} must be a number of milliseconds`);
+  },
+  onRetry: ofType("function"),
+  expand: ofType("boolean"),
+};
 
 async function* itemsOf(
   options: ReadEventsOptions | ReadMessagesOptions,

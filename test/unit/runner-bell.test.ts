@@ -1,12 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { Bell } from "../../src/runner/writer/bell.ts";
+import { Bell } from "../../src/runner/writer/book.ts";
 
 describe("a bell", () => {
   test("that was rung while nobody waited is heard by the next who does, once", async () => {
     const bell = new Bell();
     bell.ring();
     bell.ring();
-    await bell.wait({ timeoutMs: 2 ** 30 });
+    await bell.wait(2 ** 30);
     let isWoken = false;
     const waiting = bell.wait().then(() => (isWoken = true));
     await Promise.resolve();
@@ -17,9 +17,9 @@ describe("a bell", () => {
 
   test("wakes who waits, at once or when the time is over", async () => {
     const bell = new Bell();
-    const rung = bell.wait({ timeoutMs: 2 ** 30 });
+    const rung = bell.wait(2 ** 30);
     bell.ring();
     await rung;
-    expect(await bell.wait({ timeoutMs: 1 })).toBeUndefined();
+    expect(await bell.wait(1)).toBeUndefined();
   });
 });

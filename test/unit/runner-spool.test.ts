@@ -5,8 +5,13 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Counts, type Lane, newLane, Spool } from "../../src/runner/spool/spool.ts";
-import { SpoolQueue } from "../../src/runner/spool/queue.ts";
+import {
+  type Counts,
+  type Lane,
+  newLane,
+  Spool,
+  SpoolQueue,
+} from "../../src/runner/spool/spool.ts";
 import { properties } from "../support/properties.ts";
 
 const BYTES_MAX = 8_192;
@@ -225,20 +230,25 @@ test("a queue finds each record by its number while others leave", () => {
       fc.array(fc.oneof(fc.constant("push"), fc.nat(5)), { maxLength: 300 }),
       fc.bigInt({ min: 1n, max: 2n ** 60n }),
       (moves, first) => {
-        const queue = new SpoolQueue<bigint>(first);
+        const queue = new SpoolQueue<bigint>();
+        queue.skipTo(first);
         const model: bigint[] = [];
         let next = first;
         for (const move of moves) {
           const front = model[0] ?? next;
           const isPush = move === "push";
-          const got = isPush ? [queue.push(next)] : queue.takeUpTo(front + BigInt(move) - 1n);
-          if (isPush) model.push(next);
-          expect(got).toEqual(isPush ? [next] : model.splice(0, move));
-          if (isPush) next += 1n;
+          const got = isPush ? [] : queue.takeUpTo(front + BigInt(move) - 1n);
+          expect(got).toEqual(isPush ? [] : model.splice(0, move));
+          if (isPush) {
+            queue.push(next);
+            model.push(next);
+            next += 1n;
+          }
           const shown = Array.from({ length: queue.length }, (_, at) =>
             queue.at(queue.frontNumber + BigInt(at)),
           );
           expect(shown).toEqual(model);
+          expect([...queue]).toEqual(model);
           expect([queue.frontNumber, queue.lastNumber]).toEqual([model[0] ?? next, next - 1n]);
           expect([queue.at(queue.frontNumber - 1n), queue.at(next)]).toEqual([
             undefined,

@@ -6,7 +6,7 @@ import {
   nextStep,
   type StreamStep,
   type StreamView,
-} from "../../src/runner/writer/stream-step.ts";
+} from "../../src/runner/writer/stream.ts";
 
 const LIMITS = { progressTimeoutMs: 1_000, idleTimeoutMs: 300 };
 
@@ -28,8 +28,8 @@ const FULL = { unacknowledgedEvents: 9, unacknowledgedBytes: 1_000 };
 
 const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
   ["nothing to do", {}, { kind: "wait", forMs: 200 }],
-  ["nothing to do for long", { sinceActiveMs: 300 }, { kind: "idle" }],
-  ["nothing left of a lane that was left", { isLeft: true }, { kind: "done" }],
+  ["nothing to do for long", { sinceActiveMs: 300 }, { kind: "end" }],
+  ["nothing left of a lane that was left", { isLeft: true }, { kind: "end" }],
   ["an event after a pause", { unsentEvents: 1 }, { kind: "send" }],
   ["the first event of all", { unsentEvents: 1, sinceSentMs: Infinity }, { kind: "send" }],
   [

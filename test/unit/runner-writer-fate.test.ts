@@ -1,9 +1,18 @@
 /** What a failure means for whoever pushes. */
 import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../../src/runner/failure.ts";
-import { fateOfRecord, fateOfStream, REPLACED_MAX } from "../../src/runner/writer/fate.ts";
+import { systemClock } from "../../src/base/clock.ts";
+import { Book } from "../../src/runner/writer/book.ts";
+import {
+  Attempts,
+  Connection,
+  fateOfRecord,
+  fateOfStream,
+  REPLACED_MAX,
+} from "../../src/runner/writer/connection.ts";
+import { checkedOptions } from "../../src/runner/writer/options.ts";
 
-const ONCE = { replaced: 1, unauthenticated: 1, epochGiven: false, stream: "events" } as const;
+const ONCE = { replaced: 1, epochGiven: false };
 
 function failure(
   code: RpcFailure["code"],
@@ -29,14 +38,9 @@ describe("a stream that ended", () => {
     [failure("PERMISSION_DENIED"), "ended"],
     [failure("INVALID_ARGUMENT"), "ended"],
     [failure("ABORTED"), "again"],
+    [failure("UNAUTHENTICATED"), "again"],
   ])("%s: %s", (ended, fate) => {
     expect(fateOfStream(ended, ONCE)).toBe(fate);
-  });
-
-  test("a token that is refused is renewed once, and then waited for", () => {
-    const refused = failure("UNAUTHENTICATED");
-    expect(fateOfStream(refused, ONCE)).toBe("renew");
-    expect(fateOfStream(refused, { ...ONCE, unauthenticated: 2 })).toBe("again");
   });
 
   test("replaced under an epoch that only it was told: by itself, unless it goes on", () => {
@@ -62,14 +66,14 @@ describe("a record that was not taken", () => {
     [failure("NOT_FOUND"), "ended"],
     [failure("UNIMPLEMENTED"), "ended"],
     [failure("PERMISSION_DENIED"), "ended"],
-    [failure("UNAUTHENTICATED"), "renew"],
+    [failure("UNAUTHENTICATED"), "again"],
   ])("%s: %s", (refused, fate) => {
-    expect(fateOfRecord(refused, ONCE)).toBe(fate);
+    expect(fateOfRecord(refused, "events")).toBe(fate);
   });
 
   test("a message that the token may not push is one of a type; others may be", () => {
     const denied = failure("PERMISSION_DENIED");
-    expect(fateOfRecord(denied, { ...ONCE, stream: "messages" })).toBe("refused");
+    expect(fateOfRecord(denied, "messages")).toBe("refused");
   });
 
   test("the transport's own limit speaks without a reason", () => {
@@ -77,12 +81,34 @@ describe("a record that was not taken", () => {
       "RESOURCE_EXHAUSTED",
       "Received message larger than max (5000000 vs. 4194304)",
     );
-    expect(fateOfRecord(large, ONCE)).toBe("refused");
+    expect(fateOfRecord(large, "events")).toBe("refused");
   });
 
   test("a session id that is not one is wrong for all", () => {
     const violations = [{ field: "session_id", description: "session_id is wrong" }];
     const wrong = new RpcFailure("INVALID_ARGUMENT", "session_id is wrong", { violations });
-    expect(fateOfRecord(wrong, ONCE)).toBe("ended");
+    expect(fateOfRecord(wrong, "events")).toBe("ended");
   });
+});
+
+test("a token that is refused is renewed at once, and after that with a pause", async () => {
+  const pausesMs: number[] = [];
+  const wait = (pauseMs: number): Promise<void> => {
+    pausesMs.push(pauseMs);
+    return Promise.resolve();
+  };
+  const options = checkedOptions({ address: "127.0.0.1:1", sessionId: "s1", wait });
+  const parts = {
+    book: new Book(systemClock, options),
+    connection: new Connection(options),
+    options,
+  };
+  const attempts = new Attempts(parts, "events");
+  const pauses = async (): Promise<number> => {
+    await attempts.pauseAfter(failure("UNAUTHENTICATED"));
+    return pausesMs.length;
+  };
+  expect([await pauses(), await pauses(), await pauses()]).toEqual([0, 1, 2]);
+  attempts.succeeded();
+  expect(await pauses()).toBe(2);
 });

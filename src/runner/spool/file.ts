@@ -9,16 +9,24 @@
  * The loop reads the lanes at the time of the write: a record that is settled by then is never
  * written, and this file holds no copy. A full or missing disk ends the file, and not the writer.
  */
-import { type FileHandle, lstat, open, rename, rm } from "node:fs/promises";
+import {
+  type FileHandle,
+  link,
+  lstat,
+  open,
+  readFile,
+  rename,
+  rm,
+  writeFile,
+} from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
-import { isEmpty, type Lane } from "./spool.ts";
-import { eventLine, headerLine, laneLine, messageLine, settledLine, SpoolReader } from "./lines.ts";
+import { textOf } from "../failure.ts";
 import { decodeLine, readLines } from "../lines.ts";
-import { lockFile } from "./lock.ts";
-import type { SpoolLog } from "./log.ts";
+import { eventLine, headerLine, laneLine, messageLine, settledLine, SpoolReader } from "./lines.ts";
+import { isEmpty, type Lane } from "./spool.ts";
 
-export interface OpenedSpool {
-  readonly log: SpoolLog;
+interface OpenedSpool {
+  readonly log: SpoolFile;
   /** The lanes of earlier processes, oldest first. */
   readonly left: readonly Lane[];
 }
@@ -51,10 +59,11 @@ export async function openSpoolFile(
     live.generation = lanes.reduce((highest, lane) => Math.max(highest, lane.generation), 0) + 1;
     const left = lanes.filter((lane) => !isEmpty(lane));
     const log = new SpoolFile({ file, sessionId, lanes: [...left, live], unlock, tell });
-    await log.start();
+    // Begins with a new file, so that no incomplete line of a dead process stands before ours.
+    await log.rewrite();
     return { log, left };
   } catch (error) {
-    tell(messageOf(error));
+    tell(textOf(error));
     await unlock?.().catch(() => undefined);
     return undefined;
   }
@@ -107,7 +116,7 @@ interface SpoolFileParts {
   readonly tell: (message: string) => void;
 }
 
-class SpoolFile implements SpoolLog {
+export class SpoolFile {
   readonly #parts: SpoolFileParts;
   #written: ReadonlyMap<Lane, Written> = new Map();
   #handle: FileHandle | undefined;
@@ -115,34 +124,33 @@ class SpoolFile implements SpoolLog {
   #compactAtBytes = COMPACT_BYTES_MIN;
   #writing: Promise<void> | undefined;
   #isDirty = false;
-  /** The number of slices so far, and the callers that wait for one. */
-  #slices = 0;
-  #waiting: { readonly slice: number; readonly resolve: () => void }[] = [];
+  /** Resolves when the next slice is written, or when the file was given up. */
+  #nextSlice = Promise.withResolvers<void>();
 
   constructor(parts: SpoolFileParts) {
     this.#parts = parts;
   }
 
-  /** Begins with a new file, so that no incomplete line of a dead process stands before ours. */
-  async start(): Promise<void> {
-    await this.#rewrite();
-  }
-
+  /**
+   * Something in a lane has changed. The call is cheap: the change is looked up at the time of the
+   * write.
+   */
   changed(): void {
     this.#isDirty = true;
     if (this.#handle !== undefined) this.#writing ??= this.#write();
   }
 
+  /** Resolves when the current epochs of the lanes are written, or when the file was given up. */
   async lanesWritten(): Promise<void> {
     if (this.#handle === undefined) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
     // Each slice begins with the changed lanes; the current slice may have begun before this
     // change.
-    this.#waiting.push({ slice: this.#slices + 1, resolve });
+    const { promise } = this.#nextSlice;
     this.changed();
     await promise;
   }
 
+  /** Resolves when the file is closed; true: the waiting records are in it. */
   async close(): Promise<boolean> {
     this.changed();
     await this.#writing;
@@ -163,13 +171,13 @@ class SpoolFile implements SpoolLog {
       while (this.#isDirty && this.#handle !== undefined) {
         this.#isDirty = false;
         this.#isDirty = (await this.#append(this.#handle)) || this.#isDirty;
-        if (this.#bytes > this.#compactAtBytes) await this.#rewrite();
+        if (this.#bytes > this.#compactAtBytes) await this.rewrite();
       }
     } catch (error) {
-      this.#parts.tell(`${this.#parts.file}: ${messageOf(error)}`);
+      this.#parts.tell(`${this.#parts.file}: ${textOf(error)}`);
       await this.#handle?.close().catch(() => undefined);
       this.#handle = undefined;
-      this.#wake(Number.POSITIVE_INFINITY);
+      this.#nextSlice.resolve();
     } finally {
       this.#writing = undefined;
     }
@@ -177,16 +185,19 @@ class SpoolFile implements SpoolLog {
 
   /** Writes the next slice; true when there may be more. */
   async #append(handle: FileHandle): Promise<boolean> {
-    this.#slices += 1;
-    const slice = this.#slices;
+    const { resolve } = this.#nextSlice;
+    this.#nextSlice = Promise.withResolvers();
     const text = this.#slice();
-    if (text !== "") this.#bytes += (await handle.write(text)).bytesWritten;
-    this.#wake(slice);
+    try {
+      if (text !== "") this.#bytes += (await handle.write(text)).bytesWritten;
+    } finally {
+      resolve();
+    }
     return text.length >= SLICE_UNITS;
   }
 
   /** Writes the waiting records into a file that replaces this one. */
-  async #rewrite(): Promise<void> {
+  async rewrite(): Promise<void> {
     const { file, sessionId, lanes } = this.#parts;
     const path = `${file}.new`;
     const handle = await open(path, "w", FILE_MODE);
@@ -220,12 +231,6 @@ class SpoolFile implements SpoolLog {
     }
     return slice;
   }
-
-  #wake(slice: number): void {
-    const woken = this.#waiting.filter((one) => one.slice <= slice);
-    this.#waiting = this.#waiting.filter((one) => one.slice > slice);
-    for (const { resolve } of woken) resolve();
-  }
 }
 
 /** Records of the lane that are not in the file, as many as the slice has room for. */
@@ -252,6 +257,81 @@ function later(a: bigint, b: bigint): bigint {
   return a > b ? a : b;
 }
 
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+/**
+ * Files of this process: two writers must not both own one file. Between processes, `<file>.lock`
+ * names the owner by its process id and its start time, because ids are used again (in a container
+ * the first process has the same id each time). A lock whose owner is gone is taken over.
+ */
+const held = new Set<string>();
+
+/** Rejects when another owner has the file. Resolves to the function that releases it. */
+async function lockFile(file: string): Promise<() => Promise<void>> {
+  const path = `${file}.lock`;
+  if (held.has(path)) throw new Error(`${file} is in use by another writer of this process`);
+  held.add(path);
+  try {
+    await take(path, file);
+  } catch (error) {
+    held.delete(path);
+    throw error;
+  }
+  return async () => {
+    await rm(path, { force: true });
+    held.delete(path);
+  };
+}
+
+async function take(path: string, file: string): Promise<void> {
+  const own = `${path}.${process.pid}`;
+  await writeFile(own, JSON.stringify({ pid: process.pid, started: await startedAt(process.pid) }));
+  try {
+    const owner = await ownerOf(path);
+    if (owner !== undefined && (await isAlive(owner))) {
+      throw new Error(`${file} is in use by process ${owner.pid}`);
+    }
+    await rm(path, { force: true });
+    await link(own, path); // Fails when another process was faster.
+  } finally {
+    await rm(own, { force: true });
+  }
+}
+
+interface Owner {
+  readonly pid: number;
+  readonly started: string | undefined;
+}
+
+async function ownerOf(path: string): Promise<Owner | undefined> {
+  try {
+    const { pid, started } = JSON.parse(await readFile(path, "utf8"));
+    return typeof pid === "number" ? { pid, started: started && String(started) } : undefined;
+  } catch {
+    return undefined; // There is no lock, or the lock has no readable owner.
+  }
+}
+
+async function isAlive({ pid, started }: Owner): Promise<boolean> {
+  try {
+    process.kill(pid, 0); // Signal 0 only tests the process.
+  } catch (error) {
+    // EPERM: the process exists, and belongs to another user.
+    if (!(error instanceof Error && "code" in error && error.code === "EPERM")) return false;
+  }
+  // This process does not hold the file, so an earlier process with the same id did.
+  if (pid === process.pid) return false;
+  const now = await startedAt(pid);
+  return started === undefined || now === undefined || started === now;
+}
+
+/**
+ * Linux reports when a process was started (proc(5), field 22 of stat); on other systems only the
+ * id is compared.
+ */
+async function startedAt(pid: number): Promise<string | undefined> {
+  try {
+    const stat = await readFile(`/proc/${pid}/stat`, "utf8");
+    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
+  } catch {
+    return undefined;
+  }
 }

@@ -15,16 +15,14 @@
  */
 import { isObject } from "../../agui/json.ts";
 import {
-  type Cut,
   type EventRecord,
   eventRecord,
   type Lane,
   type MessageRecord,
   messageRecord,
   newLane,
+  type SpoolQueue,
 } from "./spool.ts";
-import { SpoolQueue } from "./queue.ts";
-import type { Sender } from "../rows.ts";
 
 const VERSION = 1;
 
@@ -67,11 +65,16 @@ function line(value: unknown): string {
 /** The content of a file, read line by line. */
 export class SpoolReader {
   readonly #sessionId: string;
-  readonly #lanes = new Map<number, ReadLane>();
+  readonly #lanes = new Map<number, Lane>();
   #hasHeader = false;
 
   constructor(sessionId: string) {
     this.#sessionId = sessionId;
+  }
+
+  /** In their order, with the settled ones. */
+  get lanes(): readonly Lane[] {
+    return [...this.#lanes.values()];
   }
 
   /** Throws when the file is not one of this session; an unreadable line is ignored. */
@@ -81,13 +84,17 @@ export class SpoolReader {
     if (!Array.isArray(value)) return;
     const [kind, generation, ...rest]: readonly unknown[] = value;
     if (typeof generation !== "number" || !Number.isSafeInteger(generation)) return;
-    if (kind === "lane") this.#readLane(generation, rest);
-    else this.#lanes.get(generation)?.read(kind, rest);
-  }
-
-  /** In their order, with the settled ones. */
-  get lanes(): readonly Lane[] {
-    return Array.from(this.#lanes.values(), (lane) => lane.lane);
+    if (kind === "lane") return this.#readLane(generation, rest);
+    const lane = this.#lanes.get(generation);
+    const number = numberOf(rest[0]);
+    if (lane === undefined || number === undefined) return;
+    if (kind === "event") add(lane.events, number, eventOf(rest));
+    else if (kind === "message") add(lane.messages, number, messageOf(rest));
+    else if (kind === "settled") {
+      lane.events.skipTo(number + 1n);
+      lane.messages.skipTo((numberOf(rest[1]) ?? 0n) + 1n);
+      lane.refusals = numberOf(rest[2]) ?? lane.refusals;
+    }
   }
 
   #readHeader(value: unknown): void {
@@ -101,81 +108,24 @@ export class SpoolReader {
   }
 
   #readLane(generation: number, [start, ...numbers]: readonly unknown[]): void {
-    const lane = this.#lanes.get(generation) ?? new ReadLane(generation, String(start));
+    const known = this.#lanes.get(generation);
+    const lane = known ?? newLane(String(start), { generation, isLeft: true });
     this.#lanes.set(generation, lane);
-    lane.readNumbers(numbers);
-  }
-}
-
-class ReadLane {
-  readonly #generation: number;
-  readonly #start: string;
-  #events = new SpoolQueue<EventRecord>();
-  #messages = new SpoolQueue<MessageRecord>();
-  #refusals = 0n;
-  #epoch: bigint | undefined;
-  #proposed: bigint | undefined;
-  #base: bigint | undefined;
-  #cut: Cut | undefined;
-
-  constructor(generation: number, start: string) {
-    this.#generation = generation;
-    this.#start = start;
-  }
-
-  get lane(): Lane {
-    return newLane(this.#start, {
-      generation: this.#generation,
-      isLeft: true,
-      epoch: this.#epoch,
-      proposed: this.#proposed,
-      base: this.#base,
-      cut: this.#cut,
-      refusals: this.#refusals,
-      events: this.#events,
-      messages: this.#messages,
-    });
-  }
-
-  readNumbers(numbers: readonly unknown[]): void {
     const [epoch, base, first, last, proposed] = numbers.map(numberOf);
-    this.#epoch = epoch;
-    this.#proposed = proposed;
-    this.#base = base;
+    lane.epoch = epoch;
+    lane.proposed = proposed;
+    lane.base = base;
     if (first === undefined || last === undefined) return;
-    this.#cut = { first, last };
-    this.#events = settled(this.#events, first - 1n); // The rows before it were answered.
-  }
-
-  read(kind: unknown, rest: readonly unknown[]): void {
-    const number = numberOf(rest[0]);
-    if (number === undefined) return;
-    if (kind === "settled") this.#settle(number, rest);
-    else if (kind === "event") this.#events = added(this.#events, number, eventOf(rest));
-    else if (kind === "message") this.#messages = added(this.#messages, number, messageOf(rest));
-  }
-
-  #settle(events: bigint, [, messages, refusals]: readonly unknown[]): void {
-    this.#events = settled(this.#events, events);
-    this.#messages = settled(this.#messages, numberOf(messages) ?? 0n);
-    this.#refusals = numberOf(refusals) ?? this.#refusals;
+    lane.cut = { first, last };
+    lane.events.skipTo(first); // The rows before it were answered.
   }
 }
 
-/**
- * The queue with one more record: an existing number changes nothing, and a gap empties the queue.
- */
-function added<T>(queue: SpoolQueue<T>, number: bigint, record: T | undefined): SpoolQueue<T> {
-  if (record === undefined || number <= queue.lastNumber) return queue;
-  const next = number === queue.lastNumber + 1n ? queue : new SpoolQueue<T>(number);
-  next.push(record);
-  return next;
-}
-
-function settled<T>(queue: SpoolQueue<T>, number: bigint): SpoolQueue<T> {
-  if (number > queue.lastNumber) return new SpoolQueue<T>(number + 1n);
-  queue.takeUpTo(number);
-  return queue;
+/** An existing number changes nothing, and a gap means that all earlier records are settled. */
+function add<T>(queue: SpoolQueue<T>, number: bigint, record: T | undefined): void {
+  if (record === undefined || number <= queue.lastNumber) return;
+  if (number > queue.lastNumber + 1n) queue.skipTo(number);
+  queue.push(record);
 }
 
 function eventOf([, atMicros, isMark, payload]: readonly unknown[]): EventRecord | undefined {
@@ -195,13 +145,8 @@ function messageOf([, message]: readonly unknown[]): MessageRecord | undefined {
     payload,
     key,
     sentAtMicros: numberOf(sentAtMicros),
-    sender: isObject(sender) ? senderOf(sender) : undefined,
+    sender: isObject(sender) ? { ...sender } : undefined, // Written from a Sender.
   });
-}
-
-/** In the form written from a Sender. */
-function senderOf(sender: Sender): Sender {
-  return { ...sender };
 }
 
 function numberOf(value: unknown): bigint | undefined {

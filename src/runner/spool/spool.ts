@@ -20,7 +20,6 @@
  * offered.
  */
 import type { Sender } from "../rows.ts";
-import { SpoolQueue } from "./queue.ts";
 
 export interface EventRecord {
   /** JSON of one AG-UI event, or a text that the caller took for it. */
@@ -153,7 +152,7 @@ export class Spool {
   offerEvent(lane: Lane, payload: string, atMicros: bigint): boolean {
     const record = eventRecord(payload, atMicros, false);
     const bytes = record.bytes + RECORD_BYTES;
-    if (this.#isClosed || !this.#hasRoomForEvent(bytes)) {
+    if (this.#isClosed || !this.#hasRoom(bytes)) {
       this.#isClosed = true;
       this.#drop("events", atMicros);
       return false;
@@ -189,24 +188,22 @@ export class Spool {
 
   /** Counts the records of a lane that was read from a file. They may exceed the bound. */
   adopt({ events, messages }: Lane): void {
-    for (let at = events.frontNumber; at <= events.lastNumber; at += 1n) {
-      const record = events.at(at);
-      if (record === undefined) continue;
-      this.#eventBytes += record.bytes + RECORD_BYTES;
-      if (record.isMark) continue;
+    for (const { bytes, isMark } of events) {
+      this.#eventBytes += bytes + RECORD_BYTES;
+      if (isMark) continue;
       this.#events.accepted += 1;
       this.#events.pending += 1;
     }
-    for (let at = messages.frontNumber; at <= messages.lastNumber; at += 1n) {
-      this.#messageBytes += (messages.at(at)?.bytes ?? 0) + RECORD_BYTES;
+    for (const { bytes } of messages) {
+      this.#messageBytes += bytes + RECORD_BYTES;
       this.#messages.accepted += 1;
       this.#messages.pending += 1;
     }
   }
 
-  /** A record that was refused before it reached the spool. */
-  countRefused(kind: "events" | "messages"): void {
-    this.#countsOf(kind).refused += 1;
+  /** A record that was refused before it reached the spool, or given to a writer that has ended. */
+  count(kind: "events" | "messages", fate: "refused" | "dropped"): void {
+    (kind === "events" ? this.#events : this.#messages)[fate] += 1;
   }
 
   /** Everything up to `number` is decided: `refused` events were refused, the others committed. */
@@ -237,45 +234,32 @@ export class Spool {
     return { events, messages };
   }
 
-  /** Counts records that are offered to a writer that has ended. */
-  countDropped(kind: "events" | "messages"): void {
-    this.#countsOf(kind).dropped += 1;
-  }
-
   /**
    * The dropped counts, once there is room again; undefined before that, and when nothing was
    * dropped.
    */
   takeGap(): Gap | undefined {
-    if (this.#gap === undefined || this.#isClosed || !this.#isRoomy()) return undefined;
+    if (this.#gap === undefined || this.#isClosed || !this.#hasRoom(0, REOPEN_PART))
+      return undefined;
     const gap = this.#gap;
     this.#gap = undefined;
     return gap;
   }
 
-  #countsOf(kind: "events" | "messages"): Mutable<Counts> {
-    return kind === "events" ? this.#events : this.#messages;
-  }
-
-  #hasRoomForEvent(bytes: number): boolean {
+  /** Whether an event of this size fits into a part of the spool. */
+  #hasRoom(bytes: number, part = 1): boolean {
     return (
-      this.#eventBytes + bytes <= this.#eventBytesMax && this.pendingBytes + bytes <= this.#bytesMax
-    );
-  }
-
-  #isRoomy(): boolean {
-    return (
-      this.#eventBytes <= this.#eventBytesMax * REOPEN_PART &&
-      this.pendingBytes <= this.#bytesMax * REOPEN_PART
+      this.#eventBytes + bytes <= this.#eventBytesMax * part &&
+      this.pendingBytes + bytes <= this.#bytesMax * part
     );
   }
 
   #reopen(): void {
-    if (this.#isRoomy()) this.#isClosed = false;
+    if (this.#hasRoom(0, REOPEN_PART)) this.#isClosed = false;
   }
 
   #drop(kind: "events" | "messages", atMicros: bigint): void {
-    this.countDropped(kind);
+    this.count(kind, "dropped");
     this.#gap ??= { events: 0, messages: 0, sinceMicros: atMicros };
     this.#gap[kind] += 1;
   }
@@ -325,4 +309,70 @@ export function isEmpty({ events, messages }: Lane): boolean {
 
 function newCounts(): Mutable<Counts> {
   return { accepted: 0, committed: 0, refused: 0, dropped: 0, pending: 0 };
+}
+
+/**
+ * Records in the order of their arrival, numbered without a gap from the first one ever. Records
+ * leave at the front, and each one is found by its number.
+ */
+export class SpoolQueue<T> {
+  #records: (T | undefined)[] = [];
+  /** The count of entries at the front of `#records` that have left. */
+  #left = 0;
+  /** The number of the record at the front, or of the next one. */
+  #frontNumber = 1n;
+
+  get length(): number {
+    return this.#records.length - this.#left;
+  }
+
+  /** The lowest number that has not left. */
+  get frontNumber(): bigint {
+    return this.#frontNumber;
+  }
+
+  /** The highest number so far, also when it has left. */
+  get lastNumber(): bigint {
+    return this.#frontNumber + BigInt(this.length) - 1n;
+  }
+
+  push(record: T): void {
+    this.#records.push(record);
+  }
+
+  *[Symbol.iterator](): Generator<T, void, undefined> {
+    for (let at = this.#left; at < this.#records.length; at += 1) {
+      const record = this.#records[at];
+      if (record !== undefined) yield record;
+    }
+  }
+
+  at(number: bigint): T | undefined {
+    if (number < this.#frontNumber) return undefined;
+    // The distance from the front, and not the number of the session: the distance fits an array
+    // index.
+    return this.#records[this.#left + Number(number - this.#frontNumber)];
+  }
+
+  /** Removes everything up to a number from the front. */
+  takeUpTo(number: bigint): readonly T[] {
+    if (number < this.#frontNumber) return [];
+    const count = Math.min(Number(number - this.#frontNumber) + 1, this.length);
+    const end = this.#left + count;
+    const taken = this.#records.slice(this.#left, end).filter((record) => record !== undefined);
+    this.#records.fill(undefined, this.#left, end); // Otherwise the array would keep their memory.
+    this.#left = end;
+    this.#frontNumber += BigInt(count);
+    if (this.#left * 2 > this.#records.length) {
+      this.#records = this.#records.slice(this.#left);
+      this.#left = 0;
+    }
+    return taken;
+  }
+
+  /** Removes everything before a number, which may be above the last one: it is then the next. */
+  skipTo(number: bigint): void {
+    this.takeUpTo(number - 1n);
+    if (number > this.#frontNumber) this.#frontNumber = number;
+  }
 }

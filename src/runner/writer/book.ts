@@ -12,9 +12,8 @@
  * next lane takes its epoch, because that fences the lane before it.
  */
 import type { Clock } from "../../base/clock.ts";
-import { Bell } from "./bell.ts";
-import { proposedEpoch } from "./epoch.ts";
 import type { RpcFailure } from "../failure.ts";
+import type { SpoolFile } from "../spool/file.ts";
 import {
   type Gap,
   isEmpty,
@@ -23,7 +22,7 @@ import {
   newLane,
   Spool,
 } from "../spool/spool.ts";
-import type { SpoolLog } from "../spool/log.ts";
+import type { CheckedOptions } from "./options.ts";
 import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 
 /** The name of the CUSTOM event that marks missing records. */
@@ -37,12 +36,6 @@ interface FlushMark {
   readonly resolve: () => void;
 }
 
-export interface BookOptions {
-  readonly bytesMax: number;
-  readonly epoch: bigint | undefined;
-  readonly onProblem: ((problem: WriterProblem) => void) | undefined;
-}
-
 export class Book {
   readonly clock: Clock;
   readonly live: Lane;
@@ -50,23 +43,24 @@ export class Book {
   readonly messageBell = new Bell();
   /** Aborts when the writer ends, for any reason. */
   readonly ending = new AbortController();
-  /** Set once, when the service has no stream for events, or when the caller chose unary. */
-  isUnary = false;
+  /** True: the service has no stream for events, or the caller chose unary. */
+  isUnary: boolean;
   /** The current activity of the event sender. */
   activity: "idle" | "connecting" | "streaming" | "unary" = "idle";
   lastSeq = 0n;
   lastOfferedMs: number;
   #end: "fenced" | "refused" | "closed" | undefined;
   #left: readonly Lane[] = [];
-  #log: SpoolLog | undefined;
+  #log: SpoolFile | undefined;
   #isDropping = false;
   #toldClosed = false;
   #flushes: FlushMark[] = [];
   readonly #spool: Spool;
-  readonly #onProblem: BookOptions["onProblem"];
+  readonly #onProblem: CheckedOptions["onProblem"];
 
-  constructor(clock: Clock, { bytesMax, epoch, onProblem }: BookOptions) {
+  constructor(clock: Clock, { bytesMax, epoch, onProblem, transport }: CheckedOptions) {
     this.clock = clock;
+    this.isUnary = transport === "unary";
     this.live = newLane(crypto.randomUUID(), { epoch, proposed: proposedEpoch(clock) });
     this.lastOfferedMs = clock.monotonicMs();
     this.#spool = new Spool({ bytesMax });
@@ -106,7 +100,7 @@ export class Book {
   }
 
   /** Call this before anything is sent: the file, and the lanes found in it. */
-  useLog(log: SpoolLog, left: readonly Lane[]): void {
+  useLog(log: SpoolFile, left: readonly Lane[]): void {
     this.#log = log;
     this.#left = left.filter((lane) => !isEmpty(lane));
     for (const lane of this.#left) this.#spool.adopt(lane);
@@ -118,29 +112,30 @@ export class Book {
   }
 
   event(payload: string, atMicros: bigint): void {
-    if (this.#end !== undefined) return this.#late("events");
-    if (!this.#spool.canHold("events", payload)) return this.refuse("events", TOO_LARGE);
-    this.lastOfferedMs = this.clock.monotonicMs();
-    if (!this.#spool.offerEvent(this.live, payload, atMicros)) return this.#tellDropping();
-    this.#log?.changed();
-    this.eventBell.ring();
+    this.#offer("events", payload, () => this.#spool.offerEvent(this.live, payload, atMicros));
   }
 
   message(message: Omit<MessageRecord, "bytes">, atMicros: bigint): void {
-    if (this.#end !== undefined) return this.#late("messages");
-    if (!this.#spool.canHold("messages", message.payload))
-      return this.refuse("messages", TOO_LARGE);
+    this.#offer("messages", message.payload, () =>
+      this.#spool.offerMessage(this.live, message, atMicros),
+    );
+  }
+
+  #offer(stream: "events" | "messages", payload: string, offer: () => boolean): void {
+    if (this.#end !== undefined) return this.#late(stream);
+    if (!this.#spool.canHold(stream, payload)) return this.refuse(stream, TOO_LARGE);
     this.lastOfferedMs = this.clock.monotonicMs();
-    if (!this.#spool.offerMessage(this.live, message, atMicros)) return this.#tellDropping();
+    if (!offer()) return this.#tellDropping();
     this.#log?.changed();
-    // Rings the event sender too: a message waits for the epoch that the event sender learns.
-    this.#ring();
+    // Also for a message, which waits for the epoch that the event sender learns.
+    this.eventBell.ring();
+    if (stream === "messages") this.messageBell.ring();
   }
 
   /** A record that was refused without asking the service. */
-  refuse(stream: "events" | "messages", { reason, message }: Reason): void {
-    this.#spool.countRefused(stream);
-    this.tell({ kind: "refused", stream, count: 1, reason, message });
+  refuse(stream: "events" | "messages", reason: Reason): void {
+    this.#spool.count(stream, "refused");
+    this.tellRefused(stream, reason);
   }
 
   /** The service has assigned the epoch of the lane, and stated the numbers it knows. */
@@ -163,8 +158,9 @@ export class Book {
     this.#settled();
   }
 
-  /** Gives up a left lane. */
-  lose(lane: Lane, failure: RpcFailure): void {
+  /** Another writer took over the lane of an earlier process, or the writer ends. */
+  giveUp(lane: Lane, kind: "fenced" | "ended", failure: RpcFailure): void {
+    if (kind === "ended" || !lane.isLeft) return this.endWith(kind, failure);
     this.tell({ kind: "left_lost", ...reasonOf(failure), ...this.#spool.dropLane(lane) });
     this.#settled();
   }
@@ -203,26 +199,20 @@ export class Book {
    * already reported.
    */
   #late(stream: "events" | "messages"): void {
-    this.#spool.countDropped(stream);
+    this.#spool.count(stream, "dropped");
     if (this.#end === "closed" && !this.#toldClosed) this.tell({ kind: "closed" });
     this.#toldClosed = true;
   }
 
-  /**
-   * Resolves to true when all records given so far are settled, or to false when the signal aborts.
-   */
-  async settledSoFar(signal: AbortSignal): Promise<boolean> {
+  /** Resolves to true when all records given so far are settled, or to false when it is late. */
+  async settledSoFar(late: Promise<void>): Promise<boolean> {
     const { events, messages } = this.live;
     const { promise, resolve } = Promise.withResolvers<void>();
     const mark = { events: events.lastNumber, messages: messages.lastNumber, resolve };
-    if (this.#end !== undefined || signal.aborted) return this.#isSettled(mark);
     this.#flushes.push(mark);
-    const onAbort = (): void => resolve();
-    signal.addEventListener("abort", onAbort, { once: true });
     this.#resolveFlushes();
     this.#ring();
-    await promise;
-    signal.removeEventListener("abort", onAbort);
+    await Promise.race([promise, late]);
     this.#flushes = this.#flushes.filter((one) => one !== mark);
     return this.#isSettled(mark);
   }
@@ -236,6 +226,10 @@ export class Book {
   /** Resolves when the file, if there is one, has the current state of every lane. */
   async lanesWritten(): Promise<void> {
     await this.#log?.lanesWritten();
+  }
+
+  tellRefused(stream: "events" | "messages", { reason, message }: Reason, count = 1): void {
+    this.tell({ kind: "refused", stream, count, reason, message });
   }
 
   tell(problem: WriterProblem): void {
@@ -294,4 +288,54 @@ interface Reason {
 
 export function reasonOf({ reason, code, message }: RpcFailure): Reason {
   return { reason: reason ?? code, message };
+}
+
+/**
+ * A loop waits on a bell when it has nothing to do. A ring without a waiter is kept for the next
+ * waiter, so no event between two checks is missed.
+ */
+export class Bell {
+  #hasRung = false;
+  #waiting: (() => void) | undefined;
+
+  ring(): void {
+    this.#hasRung = true;
+    this.#waiting?.();
+  }
+
+  /** Resolves when the bell rings, or after `timeoutMs`. One loop waits on one bell. */
+  async wait(timeoutMs?: number): Promise<void> {
+    if (!this.#hasRung) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const timer = timeoutMs === undefined ? undefined : setTimeout(resolve, timeoutMs);
+      this.#waiting = resolve;
+      await promise;
+      this.#waiting = undefined;
+      clearTimeout(timer);
+    }
+    this.#hasRung = false;
+  }
+}
+
+/** Two processes that start in the same millisecond must not share an epoch. */
+const RANDOM_BITS = 20n;
+
+/**
+ * The epoch that a writer proposes for itself: the time, and twenty random bits below it.
+ *
+ * The writer does not use 0, for which the service assigns the highest epoch plus 1. An unanswered
+ * call may still reach the service after the next call. With 0 that late call would take an epoch
+ * above ours, and so replace the writer by its own old call. With a fixed number the late call has
+ * the same epoch, which does no harm (after `STREAM_REPLACED` the stream is opened again).
+ *
+ * A later process has a later time, so it fences the earlier one. When clocks disagree, or a writer
+ * chose larger numbers by hand, the service answers the first Open with STALE_EPOCH. Only then the
+ * writer asks for the highest plus 1.
+ *
+ * Below 2^63, the highest that the service stores, until the year 2248.
+ */
+function proposedEpoch(clock: Clock): bigint {
+  const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
+  const low = BigInt(random) & ((1n << RANDOM_BITS) - 1n);
+  return ((clock.nowMicros() / MICROS_PER_MS) << RANDOM_BITS) | low;
 }

@@ -1,32 +1,32 @@
-import { setTimeout as timeout } from "node:timers/promises";
-import { type Book, reasonOf } from "./book.ts";
-import { createLedgerClient, type LedgerClient } from "../client.ts";
-import { Retries, type RetryOptions } from "../retry.ts";
-import type { Tls } from "../credentials.ts";
-import type { TokenSource } from "../credentials.ts";
-
 /**
- * A writer that cannot reach the service keeps its process alive for this time after the last
- * record.
+ * The connection of a writer to the service, and the meaning of its failures:
+ *
+ *   again    it may pass: the same is sent again, later
+ *   unary    the service has no stream for events
+ *   refused  this record will never be accepted; the next may be
+ *   fenced   another writer took over
+ *   ended    the service will take nothing of this writer
  */
-const LINGER_MS = 30_000;
+import { setTimeout as timeout } from "node:timers/promises";
+import { createLedgerClient, type LedgerClient } from "../client.ts";
+import type { RpcCode, RpcFailure } from "../failure.ts";
+import { Retries, type RetryOptions } from "../retry.ts";
+import { type Book, reasonOf } from "./book.ts";
+import type { CheckedOptions } from "./options.ts";
 
-export interface ConnectionOptions {
-  readonly address: string;
-  readonly token: TokenSource | undefined;
-  readonly tls: Tls | undefined;
-  readonly wait: RetryOptions["wait"];
-  readonly random: RetryOptions["random"];
+/** The parts that every sender of a writer works with. */
+export interface Parts {
+  readonly book: Book;
+  readonly connection: Connection;
+  readonly options: CheckedOptions;
 }
 
-/** The connection to the service: one client, replaced when its connection gets no answers. */
+/** One client, replaced when its connection gets no answers. */
 export class Connection {
-  readonly #book: Book;
-  readonly #options: ConnectionOptions;
+  readonly #options: CheckedOptions;
   #client: LedgerClient | undefined;
 
-  constructor(book: Book, options: ConnectionOptions) {
-    this.#book = book;
+  constructor(options: CheckedOptions) {
     this.#options = options;
   }
 
@@ -41,17 +41,20 @@ export class Connection {
     this.#client?.close();
     this.#client = undefined;
   }
+}
 
-  /** All resources are freed when the calls in progress have ended. */
-  close(): void {
-    this.renew();
-  }
+/** The failures in a row of one sender. Only the writer's end stops its attempts. */
+export class Attempts {
+  readonly stream: "events" | "messages";
+  readonly #connection: Connection;
+  readonly #retries: Retries;
+  #unauthenticated = 0;
 
-  /** Failures in a row have no limit of time here: only the writer's end stops the retries. */
-  retries(stream: "events" | "messages"): Retries {
-    const book = this.#book;
-    const { wait = lingering(book), random } = this.#options;
-    return new Retries({
+  constructor({ book, connection, options }: Parts, stream: "events" | "messages") {
+    this.stream = stream;
+    this.#connection = connection;
+    const { wait = lingering(book), random } = options;
+    this.#retries = new Retries({
       retryForMs: Number.POSITIVE_INFINITY,
       signal: book.ending.signal,
       clock: book.clock,
@@ -62,11 +65,89 @@ export class Connection {
       },
     });
   }
+
+  succeeded(): void {
+    this.#retries.succeeded();
+    this.#unauthenticated = 0;
+  }
+
+  /** Resolves when it is time for the next attempt, or when the writer has ended. */
+  async pauseAfter(failure: RpcFailure): Promise<void> {
+    if (failure.code === "UNAUTHENTICATED") {
+      this.#unauthenticated += 1;
+      if (this.#unauthenticated === 1) return; // A new token may be accepted at once.
+    }
+    if (failure.code === "DEADLINE_EXCEEDED") this.#connection.renew();
+    await this.#retries.pauseAfter(failure).catch(() => undefined); // The writer has ended.
+  }
 }
+
+/**
+ * A writer that cannot reach the service keeps its process alive for this time after the last
+ * record.
+ */
+const LINGER_MS = 30_000;
 
 function lingering(book: Book): NonNullable<RetryOptions["wait"]> {
   return async (pauseMs, signal) => {
     const ref = book.clock.monotonicMs() - book.lastOfferedMs < LINGER_MS;
     await timeout(pauseMs, undefined, signal === undefined ? { ref } : { ref, signal });
   };
+}
+
+/** The number of replaced streams of one epoch in a row that proves another writer. */
+export const REPLACED_MAX = 3;
+
+/**
+ * For a stream that ended. `epochGiven`: the caller chose the epoch, so another writer may use it
+ * too. `replaced`: the streams in a row that were replaced, this one included.
+ */
+export function fateOfStream(
+  failure: RpcFailure,
+  { epochGiven, replaced }: { readonly epochGiven: boolean; readonly replaced: number },
+): "again" | "unary" | "fenced" | "ended" {
+  const { code, reason } = failure;
+  if (code === "UNIMPLEMENTED") return "unary";
+  // Our own earlier call may have reached the service after this one. No other writer is told the
+  // epoch that the service gave us, so only repeated replacements prove a rival.
+  if (reason === "STREAM_REPLACED")
+    return epochGiven || replaced >= REPLACED_MAX ? "fenced" : "again";
+  return fateOfWriter(failure);
+}
+
+/** For a unary push. */
+export function fateOfRecord(
+  failure: RpcFailure,
+  stream: "events" | "messages",
+): "again" | "refused" | "fenced" | "ended" {
+  const { code, violations } = failure;
+  // A runner's token may push every type of message except that of the user; events, all or none.
+  if (code === "PERMISSION_DENIED" && stream === "messages") return "refused";
+  if (code === "INVALID_ARGUMENT")
+    return violations.some(({ field }) => field === "session_id") ? "ended" : "refused";
+  if (code === "ALREADY_EXISTS" || code === "OUT_OF_RANGE" || isTooLarge(failure)) return "refused";
+  return fateOfWriter(failure);
+}
+
+/** UNKNOWN and INTERNAL are absent: proxies and resets of HTTP/2 cause them, and they pass. */
+const ENDING_CODES: ReadonlySet<RpcCode> = new Set([
+  "NOT_FOUND",
+  "PERMISSION_DENIED",
+  "FAILED_PRECONDITION",
+  "INVALID_ARGUMENT",
+  "UNIMPLEMENTED",
+]);
+
+/** The failures that are not about one record or one stream. */
+function fateOfWriter({ code, reason }: RpcFailure): "again" | "fenced" | "ended" {
+  if (reason === "STALE_EPOCH") return "fenced";
+  return reason === "SESSION_FULL" || ENDING_CODES.has(code) ? "ended" : "again";
+}
+
+/** The service's own limit of a payload, or the transport's limit of a message. */
+function isTooLarge({ code, reason, retryAfterMs, message }: RpcFailure): boolean {
+  if (code !== "RESOURCE_EXHAUSTED") return false;
+  if (reason === "PAYLOAD_TOO_LARGE" || reason === "REQUEST_TOO_LARGE") return true;
+  // gRPC servers of any language refuse a large message with RESOURCE_EXHAUSTED, without a reason.
+  return reason === undefined && retryAfterMs === undefined && /larger than max/i.test(message);
 }

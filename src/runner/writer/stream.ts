@@ -1,10 +1,21 @@
 /**
  * One call of PushSessionEvents for one lane, from Open to its end. It sends the events of the lane
- * and settles the acknowledged ones; stream-step.ts decides the next step.
+ * and settles the acknowledged ones. `nextStep` decides, and the loop in `#send` does it:
  *
- * There are two loops: this one sends, another reads frames and rings. No committed event is sent
- * again: Opened states the last committed number, and sending begins after it.
+ *              ┌─────────── a frame is due ───────────┐
+ *              ▼                                      │
+ *   waiting ─► send ─► coalesce ─► (all sent) ─► flush, if asked for ─► waiting for Committed
+ *                                                                          │         │
+ *                                       stalled: nothing acknowledged ◄────┘         ▼
+ *                                                                         end: nothing waits
+ *
+ * The first event after a pause is sent at once. Events that follow within COALESCE_MS share a
+ * frame, because tokens come one by one and each frame has a cost at both ends.
+ *
+ * There are two loops: `#send`, and `#read`, which reads frames and rings. No committed event is
+ * sent again: Opened states the last committed number, and sending begins after it.
  */
+import { setTimeout as timeout } from "node:timers/promises";
 import {
   type Committed,
   Compression,
@@ -14,36 +25,13 @@ import {
   type PushSessionEventsResponseSchema,
   type Refused,
 } from "../../../gen/ambient/v1/event_stream_pb.ts";
-import { type Book, reasonOf } from "./book.ts";
-import { ledger, type LedgerClient } from "../client.ts";
-import type { Conversation } from "../client.ts";
+import { type Conversation, ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";
-import type { Lane } from "../spool/spool.ts";
-import {
-  FRAME_BYTES_MAX,
-  FRAME_EVENTS_MAX,
-  nextStep,
-  type StreamStep,
-  type StreamView,
-} from "./stream-step.ts";
 import { timestampOf } from "../rows.ts";
-import { delay } from "./pause.ts";
-
-export interface EventStreamOptions {
-  readonly sessionId: string;
-  readonly maxAgeMs: number;
-  readonly textBytesMax: number;
-  readonly merges: boolean;
-  readonly openTimeoutMs: number;
-  readonly progressTimeoutMs: number;
-  readonly idleTimeoutMs: number;
-}
-
-/**
- * done, idle: there is nothing to send, or the writer has ended; a lane that gets more opens
- * another stream.
- */
-export type StreamEnd = "done" | "idle";
+import type { Lane } from "../spool/spool.ts";
+import { type Book, reasonOf } from "./book.ts";
+import type { Parts } from "./connection.ts";
+import type { CheckedOptions } from "./options.ts";
 
 type Frames = AsyncGenerator<PushSessionEventsResponse, void, undefined>;
 type Call = Conversation<
@@ -57,7 +45,7 @@ const GOODBYE_MS = 1_000;
 export class EventStream {
   readonly #book: Book;
   readonly #lane: Lane;
-  readonly #options: EventStreamOptions;
+  readonly #options: CheckedOptions;
   /** The number in the lane of the last event that was sent on this stream. */
   #sent = 0n;
   #unacknowledgedBytes = 0;
@@ -65,7 +53,7 @@ export class EventStream {
   #isBlocked = false;
   /** The value of `#sent` at the newest request for a flush. */
   #flushed = 0n;
-  #sentMs: number;
+  #sentMs = Number.NEGATIVE_INFINITY;
   #progressMs: number;
   #over: { readonly failure: RpcFailure } | undefined;
   /** True: the lane continues without this stream, and later frames of it are ignored. */
@@ -75,26 +63,27 @@ export class EventStream {
   /** True: the service has answered Open. */
   wasOpened = false;
 
-  constructor(book: Book, lane: Lane, options: EventStreamOptions) {
+  constructor({ book, options }: Parts, lane: Lane) {
     this.#book = book;
     this.#lane = lane;
     this.#options = options;
     this.#progressMs = book.clock.monotonicMs();
-    this.#sentMs = Number.NEGATIVE_INFINITY;
   }
 
-  /** Rejects with an RpcFailure when the stream breaks. */
-  async run(client: LedgerClient): Promise<StreamEnd> {
+  /**
+   * Resolves when there is nothing to send, or when the writer has ended; a lane that gets more
+   * opens another stream. Rejects with an RpcFailure when the stream breaks.
+   */
+  async run(client: LedgerClient): Promise<void> {
     const { signal } = this.#book.ending;
     const call = await client.converse(ledger.pushSessionEvents, { signal });
     try {
       call.send({ frame: { case: "open", value: this.#open() } });
       await this.#begin(await this.#opened(call));
       const reading = this.#read(call.responses);
-      const end = await this.#send(call);
+      await this.#send(call);
       call.end();
-      await Promise.race([reading, delay(GOODBYE_MS, signal)]);
-      return end;
+      await Promise.race([reading, pause(GOODBYE_MS, signal)]);
     } finally {
       this.#isLeft = true;
       call.cancel();
@@ -161,33 +150,31 @@ export class EventStream {
     this.#book.activity = "streaming";
   }
 
-  async #send(call: Call): Promise<StreamEnd> {
+  async #send(call: Call): Promise<void> {
+    const { signal } = this.#book.ending;
     for (;;) {
       if (this.#over !== undefined) throw this.#over.failure;
-      if (this.#book.hasEnded) return "done";
+      if (this.#book.hasEnded) return;
       const step = nextStep(this.#view(), this.#options);
-      if (step.kind === "done" || step.kind === "idle") return step.kind;
-      await this.#take(step, call);
-    }
-  }
-
-  async #take(step: StreamStep, call: Call): Promise<void> {
-    const { progressTimeoutMs } = this.#options;
-    switch (step.kind) {
-      case "send":
-        return this.#sendFrame(call);
-      case "flush":
-        this.#flushed = this.#sent;
-        call.send({ frame: { case: "flush", value: {} } });
-        return;
-      case "coalesce":
-        return delay(step.forMs, this.#book.ending.signal);
-      case "wait":
-        return this.#book.eventBell.wait({ timeoutMs: step.forMs });
-      case "stalled":
-        throw late("nothing was acknowledged", progressTimeoutMs);
-      case "done":
-      case "idle":
+      switch (step.kind) {
+        case "send":
+          this.#sendFrame(call);
+          break;
+        case "flush":
+          this.#flushed = this.#sent;
+          call.send({ frame: { case: "flush", value: {} } });
+          break;
+        case "coalesce":
+          await pause(step.forMs, signal);
+          break;
+        case "wait":
+          await this.#book.eventBell.wait(step.forMs);
+          break;
+        case "stalled":
+          throw late("nothing was acknowledged", this.#options.progressTimeoutMs);
+        case "end":
+          return;
+      }
     }
   }
 
@@ -243,12 +230,7 @@ export class EventStream {
     if (number < events.frontNumber || number > this.#sent) return;
     if (refused.has(number)) return; // Reported on the previous stream, which broke.
     refused.add(number);
-    this.#book.tell({
-      kind: "refused",
-      stream: "events",
-      count: 1,
-      ...reasonOf(failureOfStatus(status)),
-    });
+    this.#book.tellRefused("events", reasonOf(failureOfStatus(status)));
   }
 
   #committed({ lastClientSeq, lastSeq }: Committed): void {
@@ -269,17 +251,10 @@ export class EventStream {
     }
     let unseen = refused;
     for (const one of told) if (one <= number && told.delete(one)) unseen -= 1;
-    this.#tellRefusedUnseen(unseen);
+    if (unseen > 0) this.#book.tellRefused("events", UNSEEN, unseen);
     this.#progressMs = this.#book.clock.monotonicMs();
     this.hasProgressed = true;
     this.#book.settleEvents(this.#lane, number, { refused });
-  }
-
-  /** Reports refusals of a stream that broke before it could report them. */
-  #tellRefusedUnseen(count: number): void {
-    if (count <= 0) return;
-    const message = "refused on a stream that broke before the reason came";
-    this.#book.tell({ kind: "refused", stream: "events", count, reason: "UNKNOWN", message });
   }
 
   #view(): StreamView {
@@ -313,4 +288,80 @@ function taken(): RpcFailure {
 
 function late(what: string, timeoutMs: number): RpcFailure {
   return new RpcFailure("DEADLINE_EXCEEDED", `${what} within ${timeoutMs} ms`);
+}
+
+/** Refusals of a stream that broke before it could report them. */
+const UNSEEN = {
+  reason: "UNKNOWN",
+  message: "refused on a stream that broke before the reason came",
+};
+
+/** Resolves after `ms`, or at once when the signal aborts. */
+async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  await timeout(ms, undefined, { signal }).catch(() => undefined);
+}
+
+export interface StreamView {
+  /** Events that are in the spool and were not sent on this stream. */
+  readonly unsentEvents: number;
+  /** Events that were sent and are not settled, and the bytes of their payloads. */
+  readonly unacknowledgedEvents: number;
+  readonly unacknowledgedBytes: number;
+  /** The limit from Opened: above it the service stops reading. */
+  readonly unacknowledgedBytesMax: number;
+  /** True when the transport is full. */
+  readonly isBlocked: boolean;
+  /**
+   * A caller waits for a commit of the sent events, and the service was not asked for a flush yet.
+   */
+  readonly wantsFlush: boolean;
+  /** True for the lane of an earlier process: no event will be added. */
+  readonly isLeft: boolean;
+  readonly sinceSentMs: number;
+  /** The time since the last acknowledgement, or since there is something to acknowledge. */
+  readonly sinceProgressMs: number;
+  /** The time since the last activity of any kind. */
+  readonly sinceActiveMs: number;
+}
+
+export type StreamStep =
+  | { readonly kind: "send" | "flush" | "stalled" | "end" }
+  /** Until then no event changes the decision. */
+  | { readonly kind: "coalesce"; readonly forMs: number }
+  /** Until something happens, but no longer. */
+  | { readonly kind: "wait"; readonly forMs: number };
+
+/**
+ * The limit of one frame. Well below the 4 MiB of a request, because the last event may exceed it.
+ */
+const FRAME_BYTES_MAX = 256 * 1024;
+export const FRAME_EVENTS_MAX = 512;
+/** Not noticeable for a watcher, and at most a hundred frames per second. */
+export const COALESCE_MS = 10;
+
+export function nextStep(
+  view: StreamView,
+  limits: Pick<CheckedOptions, "progressTimeoutMs" | "idleTimeoutMs">,
+): StreamStep {
+  const waitsForAnswer = view.unacknowledgedEvents > 0;
+  const quietMs = limits.progressTimeoutMs - view.sinceProgressMs;
+  if (waitsForAnswer && quietMs <= 0) return { kind: "stalled" };
+  const mayPass = !view.isBlocked && !isFull(view);
+  if (view.unsentEvents > 0 && mayPass) {
+    const dueMs = COALESCE_MS - view.sinceSentMs;
+    const isDue = dueMs <= 0 || view.unsentEvents >= FRAME_EVENTS_MAX;
+    return isDue ? { kind: "send" } : { kind: "coalesce", forMs: dueMs };
+  }
+  if (waitsForAnswer) {
+    const flushes = view.unsentEvents === 0 && view.wantsFlush;
+    return flushes ? { kind: "flush" } : { kind: "wait", forMs: quietMs };
+  }
+  if (view.unsentEvents > 0) return { kind: "wait", forMs: limits.progressTimeoutMs };
+  const idleMs = limits.idleTimeoutMs - view.sinceActiveMs;
+  return view.isLeft || idleMs <= 0 ? { kind: "end" } : { kind: "wait", forMs: idleMs };
+}
+
+/** One event may always be sent, with any size. */
+function isFull({ unacknowledgedBytes, unacknowledgedBytesMax }: StreamView): boolean {
+  return unacknowledgedBytes > 0 && unacknowledgedBytes >= unacknowledgedBytesMax;
 }

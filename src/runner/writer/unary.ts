@@ -1,22 +1,98 @@
 /**
- * Events as rows, for a service without PushSessionEvents: compressed here, and pushed one row
- * after the other. The fields include those that upstream's runners send, a row with its count and
- * its end. A service that knows only those skips ours; then a row whose answer was lost may be
- * stored twice.
+ * Unary pushes, one after the other, because concurrent calls arrive in any order. Each is repeated
+ * until its outcome is known, and has a key, so a push whose answer was lost is not stored twice.
+ *
+ * Messages are always pushed like this. Events are when the service has no PushSessionEvents: they
+ * are compressed here, and pushed row by row. The fields include those that upstream's runners
+ * send, a row with its count and its end. A service that knows only those skips ours; then a row
+ * whose answer was lost may be stored twice.
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { PushSessionEventRequestSchema } from "../../../gen/ambient/v1/events_pb.ts";
 import { isObject } from "../../agui/json.ts";
 import { Compressor } from "../../compressor/compressor.ts";
 import type { CompressedRow, IncomingEvent } from "../../compressor/group.ts";
-import { type Book, reasonOf } from "./book.ts";
-import { ledger } from "../client.ts";
-import type { RpcFailure } from "../failure.ts";
-import { lastSeqOf } from "../rows.ts";
-import type { Lane } from "../spool/spool.ts";
-import { timestampOf } from "../rows.ts";
-import type { Connection } from "./connection.ts";
-import { Pusher } from "./push.ts";
+import { ledger, type LedgerClient } from "../client.ts";
+import { asRpcFailure, type RpcFailure } from "../failure.ts";
+import { lastSeqOf, timestampOf } from "../rows.ts";
+import type { Lane, MessageRecord } from "../spool/spool.ts";
+import { reasonOf } from "./book.ts";
+import { Attempts, fateOfRecord, type Parts } from "./connection.ts";
+
+/** Resolves when the writer has ended. */
+export async function sendMessages(parts: Parts): Promise<void> {
+  const { book } = parts;
+  const attempts = new Attempts(parts, "messages");
+  while (!book.hasEnded) {
+    const { lane } = book;
+    const record = lane.messages.at(lane.messages.frontNumber);
+    // A message without an epoch could not be fenced; the stream of events learns the epoch.
+    const isReady = book.isUnary || lane.epoch !== undefined;
+    if (record === undefined || !isReady) {
+      await book.messageBell.wait();
+      continue;
+    }
+    const request = { ...fieldsOf(record), ...ownerOf(parts, lane) };
+    const pushed = await push(parts, { lane, attempts }, (client, options) =>
+      client.call(ledger.pushSessionMessage, request, options),
+    );
+    if (pushed === undefined) continue;
+    book.settleMessage(lane, pushed.kind);
+    if (pushed.kind === "refused") book.tellRefused("messages", reasonOf(pushed.failure));
+  }
+}
+
+function fieldsOf({ eventType, payload, key, sentAtMicros, sender }: MessageRecord) {
+  return {
+    eventType,
+    payload,
+    idempotencyKey: key,
+    ...(sentAtMicros === undefined ? {} : { sentAt: timestampOf(sentAtMicros) }),
+    ...(sender === undefined ? {} : { sender }),
+  };
+}
+
+function ownerOf({ options }: Parts, { epoch }: Lane) {
+  const { sessionId } = options;
+  return epoch === undefined ? { sessionId } : { sessionId, producerEpoch: epoch };
+}
+
+type Pushed<T> =
+  | { readonly kind: "committed"; readonly answer: T }
+  | { readonly kind: "refused"; readonly failure: RpcFailure }
+  /** The lane was given up, or the writer was closed and the outcome is unknown. */
+  | undefined;
+
+async function push<T>(
+  { book, connection, options }: Parts,
+  { lane, attempts }: { readonly lane: Lane; readonly attempts: Attempts },
+  attempt: (
+    client: LedgerClient,
+    options: { readonly deadlineMs: number; readonly signal: AbortSignal },
+  ) => Promise<T>,
+): Promise<Pushed<T>> {
+  const limits = { deadlineMs: options.callTimeoutMs, signal: book.ending.signal };
+  while (!book.hasEnded) {
+    try {
+      const answer = await attempt(connection.client, limits);
+      attempts.succeeded();
+      return { kind: "committed", answer };
+    } catch (error) {
+      if (book.hasEnded) break; // The close cut this call, so the failure is not reported.
+      const failure = asRpcFailure(error);
+      const fate = fateOfRecord(failure, attempts.stream);
+      if (fate === "again") {
+        await attempts.pauseAfter(failure);
+        continue;
+      }
+      attempts.succeeded(); // The service has answered.
+      if (fate === "refused") return { kind: "refused", failure };
+      book.giveUp(lane, fate, failure);
+      break;
+    }
+  }
+  return undefined;
+}
 
 interface NumberedEvent extends IncomingEvent {
   readonly number: bigint;
@@ -24,56 +100,50 @@ interface NumberedEvent extends IncomingEvent {
 
 type Row = CompressedRow<NumberedEvent>;
 
-export interface UnaryOptions {
-  readonly sessionId: string;
-  readonly maxAgeMs: number;
-  readonly textBytesMax: number;
-  readonly merges: boolean;
-  readonly callTimeoutMs: number;
-}
+const NO_TYPE = { reason: "INVALID_REQUEST", message: "it is not a JSON object with a type" };
 
 export class UnaryRows {
-  readonly #book: Book;
+  readonly #parts: Parts;
   readonly #lane: Lane;
-  readonly #options: UnaryOptions;
-  readonly #pusher: Pusher;
+  readonly #attempts: Attempts;
   readonly #compressor: Compressor<NumberedEvent>;
   readonly #rows: Row[] = [];
   readonly #beganMs: number;
   /** The number of the last event that the compressor got. */
   #taken: bigint;
 
-  constructor(book: Book, lane: Lane, connection: Connection, options: UnaryOptions) {
-    const { maxAgeMs, textBytesMax } = options;
-    this.#book = book;
+  constructor(parts: Parts, lane: Lane) {
+    this.#parts = parts;
     this.#lane = lane;
-    this.#options = options;
-    this.#pusher = new Pusher(book, connection, "events");
+    this.#attempts = new Attempts(parts, "events");
+    const { maxAgeMs, textBytesMax } = parts.options;
     this.#compressor = new Compressor({ maxAgeMs, textBytesMax });
     this.#taken = lane.events.frontNumber - 1n;
-    this.#beganMs = book.clock.monotonicMs();
+    this.#beganMs = parts.book.clock.monotonicMs();
   }
 
   /** Resolves when a left lane has no more events, or when the writer has ended. */
   async run(): Promise<void> {
-    const book = this.#book;
+    const { book } = this.#parts;
+    const lane = this.#lane;
     book.activity = "unary";
-    while (!book.hasEnded) {
+    while (!book.hasEnded && !(lane.isLeft && lane.events.length === 0)) {
       const row = this.#rows.shift();
       if (row !== undefined) await this.#push(row);
       else if (!this.#take() && !this.#close()) {
-        if (this.#lane.isLeft) return;
-        const dueAtMs = this.#compressor.dueAtMs;
+        const { dueAtMs } = this.#compressor;
         const timeoutMs = dueAtMs === undefined ? undefined : dueAtMs - book.clock.monotonicMs();
-        await book.eventBell.wait({ timeoutMs });
+        await book.eventBell.wait(timeoutMs);
       }
     }
   }
 
   /** Passes the next event to the compressor; false when there is none. */
   #take(): boolean {
+    const { book, options } = this.#parts;
+    const { events, isLeft, cut } = this.#lane;
     const number = this.#taken + 1n;
-    const record = this.#lane.events.at(number);
+    const record = events.at(number);
     if (record === undefined) return false;
     this.#taken = number;
     const event = {
@@ -81,22 +151,15 @@ export class UnaryRows {
       eventType: typeOf(record.payload),
       payload: record.payload,
       createdAtMicros: record.atMicros,
-      merges: this.#options.merges,
+      merges: options.merges,
     };
-    this.#rows.push(...this.#compressor.push(event, this.#nowMs()));
-    if (this.#isCut(number)) this.#flush();
+    // The row that an ended process pushed may be stored, and must be repeated unchanged: it ends
+    // where the process had cut it, and its age does not cut it again.
+    const isAgain = isLeft && cut !== undefined && number <= cut.last;
+    const nowMs = isAgain ? this.#beganMs : book.clock.monotonicMs();
+    this.#rows.push(...this.#compressor.push(event, nowMs));
+    if (isAgain && number === cut.last) this.#flush();
     return true;
-  }
-
-  /** True where an ended process had cut: its row may be stored, and must be repeated unchanged. */
-  #isCut(number: bigint): boolean {
-    return this.#lane.isLeft && this.#lane.cut?.last === number;
-  }
-
-  #nowMs(): number {
-    const isAgain = this.#lane.isLeft && this.#taken <= (this.#lane.cut?.last ?? 0n);
-    // Age must not cut the repeated row again.
-    return isAgain ? this.#beganMs : this.#book.clock.monotonicMs();
   }
 
   #flush(): boolean {
@@ -107,42 +170,27 @@ export class UnaryRows {
 
   /** Closes the open row when it is due, or on request; false when there was nothing to close. */
   #close(): boolean {
+    const { book } = this.#parts;
     const { dueAtMs } = this.#compressor;
     if (dueAtMs === undefined) return false;
-    const isDue = dueAtMs <= this.#book.clock.monotonicMs();
-    if (!isDue && !this.#book.wantsFlush(this.#lane)) return false;
-    return this.#flush();
+    const isDue = dueAtMs <= book.clock.monotonicMs();
+    return (isDue || book.wantsFlush(this.#lane)) && this.#flush();
   }
 
   async #push(row: Row): Promise<void> {
     if (row.eventType === "") return this.#refuse(row, NO_TYPE);
-    const { signal } = this.#book.ending;
-    const options = { deadlineMs: this.#options.callTimeoutMs, signal };
-    this.#lane.cut = { first: row.first.number, last: row.last.number };
-    await this.#book.lanesWritten();
-    const request = this.#requestOf(row);
-    const pushed = await this.#pusher.push((client) =>
+    const { book } = this.#parts;
+    const lane = this.#lane;
+    lane.cut = { first: row.first.number, last: row.last.number };
+    await book.lanesWritten();
+    const request = { ...this.#fieldsOf(row), ...ownerOf(this.#parts, lane) };
+    const pushed = await push(this.#parts, { lane, attempts: this.#attempts }, (client, options) =>
       client.call(ledger.pushSessionEvent, request, options),
     );
-    const book = this.#book;
-    switch (pushed.kind) {
-      case "committed":
-        book.lastSeq = lastSeqOf(pushed.answer);
-        return book.settleEvents(this.#lane, row.last.number, { refused: 0 });
-      case "refused":
-        return this.#refuse(row, reasonOf(pushed.failure));
-      case "fenced":
-      case "ended":
-        return this.#end(pushed.kind, pushed.failure);
-      case "stopped":
-    }
-  }
-
-  #end(kind: "fenced" | "ended", failure: RpcFailure): void {
-    if (kind === "ended" || !this.#lane.isLeft) return this.#book.endWith(kind, failure);
-    this.#rows.length = 0;
-    this.#compressor.flush();
-    this.#book.lose(this.#lane, failure);
+    if (pushed === undefined) return;
+    if (pushed.kind === "refused") return this.#refuse(row, reasonOf(pushed.failure));
+    book.lastSeq = lastSeqOf(pushed.answer);
+    book.settleEvents(lane, row.last.number, { refused: 0 });
   }
 
   /** Only single events can show which event of the row is at fault. */
@@ -151,8 +199,8 @@ export class UnaryRows {
       this.#rows.unshift(...this.#eachOf(row));
       return;
     }
-    this.#book.tell({ kind: "refused", stream: "events", count: 1, ...reason });
-    this.#book.settleEvents(this.#lane, row.last.number, { refused: 1 });
+    this.#parts.book.tellRefused("events", reason);
+    this.#parts.book.settleEvents(this.#lane, row.last.number, { refused: 1 });
   }
 
   #eachOf({ first, last, eventType }: Row): readonly Row[] {
@@ -168,17 +216,14 @@ export class UnaryRows {
     return rows;
   }
 
-  #requestOf(row: Row): MessageInitShape<typeof PushSessionEventRequestSchema> {
-    const { epoch, start } = this.#lane;
-    const { completedAtMicros, fragments } = row;
+  #fieldsOf(row: Row): MessageInitShape<typeof PushSessionEventRequestSchema> {
+    const { eventType, payload, eventCount, completedAtMicros, fragments } = row;
     return {
-      sessionId: this.#options.sessionId,
-      eventType: row.eventType,
-      payload: row.payload,
-      eventCount: row.eventCount,
+      eventType,
+      payload,
+      eventCount,
       createdAt: timestampOf(row.createdAtMicros),
-      idempotencyKey: `${start}:${row.first.number}`,
-      ...(epoch === undefined ? {} : { producerEpoch: epoch }),
+      idempotencyKey: `${this.#lane.start}:${row.first.number}`,
       ...(completedAtMicros === undefined ? {} : { completedAt: timestampOf(completedAtMicros) }),
       ...(fragments === undefined
         ? {}
@@ -191,8 +236,6 @@ export class UnaryRows {
     };
   }
 }
-
-const NO_TYPE = { reason: "INVALID_REQUEST", message: "it is no JSON object with a type" };
 
 /** Nearly all events have the type first, and then no parsing is needed. */
 const TYPE_FIRST = /^\{"type":"([A-Z0-9_]+)"/;

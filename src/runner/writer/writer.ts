@@ -6,7 +6,7 @@
  *               └─────► derive ─► spool ──► messages, one by one ──► service
  *
  * The agent's turn pays for printing the object and for little else. All later work is done by two
- * loops (events.ts, messages.ts) over the records of the book (book.ts). Each loop ends only with
+ * loops (events.ts, and sendMessages in unary.ts) over the records of the book (book.ts). Each loop ends only with
  * the writer.
  */
 import { systemClock } from "../../base/clock.ts";
@@ -15,12 +15,9 @@ import { MessageDeriver } from "../derive/derive.ts";
 import { asRpcFailure, textOf } from "../failure.ts";
 import { openSpoolFile } from "../spool/file.ts";
 import { Connection } from "./connection.ts";
-import { BackgroundDeriver } from "./derive.ts";
 import { EventSender } from "./events.ts";
-import { sendMessages } from "./messages.ts";
+import { BackgroundDeriver, eventPayload, messageOf } from "./intake.ts";
 import { checkedOptions, type CheckedOptions, TIMEOUT_MS_MAX } from "./options.ts";
-import { eventPayload, messageOf } from "./records.ts";
-import { eventsOfText } from "./text.ts";
 import type {
   CloseResult,
   FlushResult,
@@ -30,6 +27,7 @@ import type {
   WriterMessage,
   WriterStats,
 } from "./types.ts";
+import { sendMessages } from "./unary.ts";
 
 const FLUSH_TIMEOUT_MS = 10_000;
 const INVALID = "INVALID_REQUEST";
@@ -61,7 +59,7 @@ class Writer implements SessionWriter {
       messages === "derive"
         ? new BackgroundDeriver(new MessageDeriver({ lifecycle }), this.#book)
         : undefined;
-    this.#connection = new Connection(this.#book, options);
+    this.#connection = new Connection(options);
     // A defect here must not become an unhandled rejection, which would end the agent's process.
     this.#running = this.#run().catch((error: unknown) =>
       this.#book.endWith("ended", asRpcFailure(error)),
@@ -107,10 +105,10 @@ class Writer implements SessionWriter {
 
   async flush(options?: FlushOptions): Promise<FlushResult> {
     this.#deriver?.settle();
-    const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), flushTimeoutMs(options));
-    await Promise.race([this.#ready.promise, aborted(late.signal)]);
-    const complete = await this.#book.settledSoFar(late.signal);
+    const { promise: late, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, flushTimeoutMs(options));
+    await Promise.race([this.#ready.promise, late]);
+    const complete = await this.#book.settledSoFar(late);
     clearTimeout(timer);
     const { events, messages, state } = this.stats;
     return { complete, events: events.pending, messages: messages.pending, state };
@@ -124,7 +122,7 @@ class Writer implements SessionWriter {
   async #close(options: FlushOptions): Promise<CloseResult> {
     const { complete } = await this.flush(options);
     this.#book.close();
-    this.#connection.close();
+    this.#connection.renew(); // The calls in progress end normally.
     await this.#running;
     this.#book.ending.abort();
     const kept = await this.#book.closeLog();
@@ -144,11 +142,9 @@ class Writer implements SessionWriter {
       if (opened !== undefined) this.#book.useLog(opened.log, opened.left);
     }
     this.#ready.resolve();
-    await Promise.all([
-      new EventSender(this.#book, this.#connection, this.#options).run(),
-      sendMessages(this.#book, this.#connection, this.#options),
-    ]);
-    this.#connection.close();
+    const parts = { book: this.#book, connection: this.#connection, options: this.#options };
+    await Promise.all([new EventSender(parts).run(), sendMessages(parts)]);
+    this.#connection.renew(); // Closes the client.
   }
 }
 
@@ -161,8 +157,24 @@ function flushTimeoutMs(options: FlushOptions): number {
   return Math.min(Math.max(timeoutMs, 0), TIMEOUT_MS_MAX);
 }
 
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    signal.addEventListener("abort", () => resolve(), { once: true });
-  });
+/** A plain stream of text, as the events of one run; when the text fails, the last event is a RUN_ERROR. */
+async function* eventsOfText(
+  stream: AsyncIterable<string>,
+  options: TextOptions & { readonly threadId: string },
+): AsyncGenerator<object, void, undefined> {
+  const { threadId, role = "assistant" } = options;
+  const { runId = crypto.randomUUID(), messageId = crypto.randomUUID() } = options;
+  yield { type: "RUN_STARTED", threadId, runId };
+  yield { type: "TEXT_MESSAGE_START", messageId, role };
+  try {
+    // An empty piece has no content, and older AG-UI clients refuse it.
+    for await (const delta of stream) {
+      if (delta !== "") yield { type: "TEXT_MESSAGE_CONTENT", messageId, delta };
+    }
+  } catch (error) {
+    yield { type: "RUN_ERROR", message: textOf(error) };
+    return;
+  }
+  yield { type: "TEXT_MESSAGE_END", messageId };
+  yield { type: "RUN_FINISHED", threadId, runId };
 }
