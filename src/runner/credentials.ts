@@ -91,7 +91,7 @@ export function credentialsOf(tls: Tls | undefined): ChannelCredentials {
   try {
     return credentials.createSsl(Buffer.from(ca), bytesOf(key), bytesOf(cert));
   } catch (cause) {
-    throw new TypeError(`tls has something that is no PEM: ${textOf(cause)}`, { cause });
+    throw new TypeError(`tls has a value that is not PEM: ${textOf(cause)}`, { cause });
   }
 }
 

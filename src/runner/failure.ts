@@ -75,7 +75,7 @@ export function textOf(error: unknown): string {
   try {
     return String(error instanceof Error ? error.message : error);
   } catch {
-    return "it cannot be read";
+    return "the error cannot be read";
   }
 }
 

@@ -238,7 +238,7 @@ function lineOf(value: unknown): string {
 function textOf(value: unknown): string {
   if (value instanceof EventItem) return value.payload;
   const text: string | undefined = JSON.stringify(value);
-  if (text === undefined) throw new TypeError("what JSON has no text for cannot be a line");
+  if (text === undefined) throw new TypeError("a value without JSON cannot be a line");
   return text;
 }
 

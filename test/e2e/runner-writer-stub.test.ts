@@ -286,7 +286,7 @@ describe("a stream", () => {
     const { writer, problem } = observed(stub, {
       messages: "manual",
       epoch: 7n,
-      openTimeoutMs: 50,
+      openTimeoutMs: 500, // Long enough for the first connection: an Open that never left is not late.
       wait: () => new Promise((resolve) => setImmediate(resolve)),
     });
     writer.event(RUN[0] ?? "");

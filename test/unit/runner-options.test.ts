@@ -148,7 +148,7 @@ describe("a message", () => {
     ["key", { type: "user", payload: "x", key: 5 }],
     ["sentAt must be a Date", { type: "user", payload: "x", sentAt: "2026-01-01T00:00:00Z" }],
     ["sentAt must be a Date", { type: "user", payload: "x", sentAt: 1_700_000_000_000 }],
-    ["sentAt is no time", { type: "user", payload: "x", sentAt: new Date(Number.NaN) }],
+    ["sentAt is not a valid time", { type: "user", payload: "x", sentAt: new Date(Number.NaN) }],
     ["sender", { type: "user", payload: "x", sender: "u1" }],
     ["sender.id", { type: "user", payload: "x", sender: { id: 5 } }],
     ["sender.isBot", { type: "user", payload: "x", sender: { isBot: "yes" } }],

@@ -114,7 +114,7 @@ describe("a spool's file", () => {
     await expect(opened("other", newLane("live"), "s2")).rejects.toThrow("another session");
     const text = join(folder, "text");
     await writeFile(text, "some text\n");
-    await expect(opened("text")).rejects.toThrow("no spool");
+    await expect(opened("text")).rejects.toThrow("not a spool");
     expect(readFileSync(text, "utf8")).toBe("some text\n");
     expect(existsSync(`${text}.lock`)).toBe(false);
   });
@@ -125,7 +125,7 @@ describe("a spool's file", () => {
     push(live, 1);
     await log.close();
     await truncate(join(folder, "endless"), 1024 ** 3); // A hole: it takes no room on the disk.
-    await expect(opened("endless")).rejects.toThrow("is no spool: line");
+    await expect(opened("endless")).rejects.toThrow("is not a spool: line");
   });
 
   test("that is a device, a folder or a link is refused, and still there", async () => {
@@ -137,7 +137,7 @@ describe("a spool's file", () => {
     await once(server, "listening");
     for (const name of ["link", "folder", "socket"]) {
       const found = await lstat(join(folder, name));
-      await expect(opened(name)).rejects.toThrow("no regular file");
+      await expect(opened(name)).rejects.toThrow("not a regular file");
       expect(await lstat(join(folder, name))).toMatchObject({ ino: found.ino, mode: found.mode });
       expect(existsSync(`${join(folder, name)}.lock`)).toBe(false);
     }

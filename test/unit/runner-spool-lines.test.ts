@@ -122,6 +122,6 @@ describe("a spool's file", () => {
 
   test("is not read as another session's, nor when it is none", () => {
     expect(() => read(fileOf([]), "s2")).toThrow("another session");
-    expect(() => read("hello\n")).toThrow("no spool");
+    expect(() => read("hello\n")).toThrow("not a spool");
   });
 });

@@ -73,7 +73,7 @@ export async function openSpoolFile(
 async function refuseOtherKinds(file: string): Promise<void> {
   // A file that cannot be examined cannot be opened either.
   const found = await lstat(file).catch(() => undefined);
-  if (found?.isFile() === false) throw new Error(`${file} is no regular file`);
+  if (found?.isFile() === false) throw new Error(`${file} is not a regular file`);
 }
 
 async function readLanes(file: string, sessionId: string): Promise<readonly Lane[]> {
@@ -89,7 +89,7 @@ async function readLanes(file: string, sessionId: string): Promise<readonly Lane
     const limits = { bytesMax: LINE_BYTES_MAX, stopsAtTooLong: true };
     for await (const line of readLines(chunks, limits)) {
       if (line.bytes === undefined)
-        throw new Error(`${file} is no spool: line ${line.number} has no end`);
+        throw new Error(`${file} is not a spool: line ${line.number} has no end`);
       reader.read(decodeLine(line) ?? "");
     }
   } finally {

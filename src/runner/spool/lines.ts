@@ -99,7 +99,7 @@ export class SpoolReader {
 
   #readHeader(value: unknown): void {
     if (!isObject(value) || value["sessionLedgerSpool"] !== VERSION) {
-      throw new Error("the file is no spool of this version");
+      throw new Error("the file is not a spool of this version");
     }
     if (value["sessionId"] !== this.#sessionId) {
       throw new Error("the file is the spool of another session");

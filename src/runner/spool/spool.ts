@@ -115,12 +115,10 @@ const REOPEN_PART = 3 / 4;
 export class Spool {
   readonly #bytesMax: number;
   readonly #eventBytesMax: number;
-  #eventBytes = 0;
-  #messageBytes = 0;
+  readonly #events = new Account();
+  readonly #messages = new Account();
   #isClosed = false;
   #gap: Mutable<Gap> | undefined;
-  readonly #events = newCounts();
-  readonly #messages = newCounts();
 
   constructor({ bytesMax }: { readonly bytesMax: number }) {
     this.#bytesMax = bytesMax;
@@ -128,15 +126,15 @@ export class Spool {
   }
 
   get events(): Counts {
-    return { ...this.#events };
+    return { ...this.#events.counts };
   }
 
   get messages(): Counts {
-    return { ...this.#messages };
+    return { ...this.#messages.counts };
   }
 
   get pendingBytes(): number {
-    return this.#eventBytes + this.#messageBytes;
+    return this.#events.bytes + this.#messages.bytes;
   }
 
   /** Whether an empty spool could hold the text. A larger text would block the spool for good. */
@@ -151,15 +149,12 @@ export class Spool {
   /** False: dropped, and counted. */
   offerEvent(lane: Lane, payload: string, atMicros: bigint): boolean {
     const record = eventRecord(payload, atMicros, false);
-    const bytes = record.bytes + RECORD_BYTES;
-    if (this.#isClosed || !this.#hasRoom(bytes)) {
+    if (this.#isClosed || !this.#hasRoom(record.bytes + RECORD_BYTES)) {
       this.#isClosed = true;
       this.#drop("events", atMicros);
       return false;
     }
-    this.#events.accepted += 1;
-    this.#events.pending += 1;
-    this.#eventBytes += bytes;
+    this.#events.add(record);
     lane.events.push(record);
     return true;
   }
@@ -167,14 +162,11 @@ export class Spool {
   /** False: dropped, and counted. */
   offerMessage(lane: Lane, message: Omit<MessageRecord, "bytes">, atMicros: bigint): boolean {
     const record = messageRecord(message);
-    const bytes = record.bytes + RECORD_BYTES;
-    if (this.pendingBytes + bytes > this.#bytesMax) {
+    if (this.pendingBytes + record.bytes + RECORD_BYTES > this.#bytesMax) {
       this.#drop("messages", atMicros);
       return false;
     }
-    this.#messages.accepted += 1;
-    this.#messages.pending += 1;
-    this.#messageBytes += bytes;
+    this.#messages.add(record);
     lane.messages.push(record);
     return true;
   }
@@ -182,54 +174,41 @@ export class Spool {
   /** A mark of the writer itself: it is not counted, and never dropped; there is one per gap. */
   addMark(lane: Lane, payload: string, atMicros: bigint): void {
     const record = eventRecord(payload, atMicros, true);
-    this.#eventBytes += record.bytes + RECORD_BYTES;
+    this.#events.add(record);
     lane.events.push(record);
   }
 
   /** Counts the records of a lane that was read from a file. They may exceed the bound. */
   adopt({ events, messages }: Lane): void {
-    for (const { bytes, isMark } of events) {
-      this.#eventBytes += bytes + RECORD_BYTES;
-      if (isMark) continue;
-      this.#events.accepted += 1;
-      this.#events.pending += 1;
-    }
-    for (const { bytes } of messages) {
-      this.#messageBytes += bytes + RECORD_BYTES;
-      this.#messages.accepted += 1;
-      this.#messages.pending += 1;
-    }
+    for (const record of events) this.#events.add(record);
+    for (const record of messages) this.#messages.add(record);
   }
 
   /** A record that was refused before it reached the spool, or given to a writer that has ended. */
   count(kind: "events" | "messages", fate: "refused" | "dropped"): void {
-    (kind === "events" ? this.#events : this.#messages)[fate] += 1;
+    (kind === "events" ? this.#events : this.#messages).counts[fate] += 1;
   }
 
   /** Everything up to `number` is decided: `refused` events were refused, the others committed. */
   settleEvents(lane: Lane, number: bigint, { refused }: { readonly refused: number }): void {
-    const counted = this.#takeEvents(lane, number);
+    const counted = this.#events.remove(lane.events.takeUpTo(number));
     const refusedHere = Math.min(refused, counted);
-    this.#events.refused += refusedHere;
-    this.#events.committed += counted - refusedHere;
+    this.#events.counts.refused += refusedHere;
+    this.#events.counts.committed += counted - refusedHere;
     this.#reopen();
   }
 
-  settleMessage(lane: Lane, fate: "committed" | "refused" | "dropped"): void {
-    const record = lane.messages.takeUpTo(lane.messages.frontNumber)[0];
-    if (record === undefined) return;
-    this.#messageBytes -= record.bytes + RECORD_BYTES;
-    this.#messages.pending -= 1;
-    this.#messages[fate] += 1;
+  settleMessage({ messages }: Lane, fate: "committed" | "refused"): void {
+    this.#messages.counts[fate] += this.#messages.remove(messages.takeUpTo(messages.frontNumber));
     this.#reopen();
   }
 
   /** Gives up the records of the lane; returns their counts. */
   dropLane(lane: Lane): { readonly events: number; readonly messages: number } {
-    const events = this.#takeEvents(lane, lane.events.lastNumber);
-    this.#events.dropped += events;
-    const messages = lane.messages.length;
-    while (lane.messages.length > 0) this.settleMessage(lane, "dropped");
+    const events = this.#events.remove(lane.events.takeUpTo(lane.events.lastNumber));
+    const messages = this.#messages.remove(lane.messages.takeUpTo(lane.messages.lastNumber));
+    this.#events.counts.dropped += events;
+    this.#messages.counts.dropped += messages;
     this.#reopen();
     return { events, messages };
   }
@@ -239,8 +218,7 @@ export class Spool {
    * dropped.
    */
   takeGap(): Gap | undefined {
-    if (this.#gap === undefined || this.#isClosed || !this.#hasRoom(0, REOPEN_PART))
-      return undefined;
+    if (this.#isClosed || !this.#hasRoom(0, REOPEN_PART)) return undefined;
     const gap = this.#gap;
     this.#gap = undefined;
     return gap;
@@ -249,7 +227,7 @@ export class Spool {
   /** Whether an event of this size fits into a part of the spool. */
   #hasRoom(bytes: number, part = 1): boolean {
     return (
-      this.#eventBytes + bytes <= this.#eventBytesMax * part &&
+      this.#events.bytes + bytes <= this.#eventBytesMax * part &&
       this.pendingBytes + bytes <= this.#bytesMax * part
     );
   }
@@ -263,15 +241,31 @@ export class Spool {
     this.#gap ??= { events: 0, messages: 0, sinceMicros: atMicros };
     this.#gap[kind] += 1;
   }
+}
 
-  /** Returns the number of removed events that count. */
-  #takeEvents(lane: Lane, number: bigint): number {
-    let counted = 0;
-    for (const record of lane.events.takeUpTo(number)) {
-      this.#eventBytes -= record.bytes + RECORD_BYTES;
-      if (!record.isMark) counted += 1;
-    }
-    this.#events.pending -= counted;
+/** The records of one kind: the bytes of those that wait, and the counts of all. */
+class Account {
+  readonly counts: Mutable<Counts> = {
+    accepted: 0,
+    committed: 0,
+    refused: 0,
+    dropped: 0,
+    pending: 0,
+  };
+  bytes = 0;
+
+  add({ bytes, isMark = false }: { readonly bytes: number; readonly isMark?: boolean }): void {
+    this.bytes += bytes + RECORD_BYTES;
+    if (isMark) return;
+    this.counts.accepted += 1;
+    this.counts.pending += 1;
+  }
+
+  /** Returns the number of the records that count. */
+  remove(records: readonly { readonly bytes: number; readonly isMark?: boolean }[]): number {
+    for (const { bytes } of records) this.bytes -= bytes + RECORD_BYTES;
+    const counted = records.filter(({ isMark = false }) => !isMark).length;
+    this.counts.pending -= counted;
     return counted;
   }
 }
@@ -305,10 +299,6 @@ export function newLane(start: string, lane: Partial<Lane> = {}): Lane {
 
 export function isEmpty({ events, messages }: Lane): boolean {
   return events.length === 0 && messages.length === 0;
-}
-
-function newCounts(): Mutable<Counts> {
-  return { accepted: 0, committed: 0, refused: 0, dropped: 0, pending: 0 };
 }
 
 /**

@@ -28,7 +28,10 @@ import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 /** The name of the CUSTOM event that marks missing records. */
 const GAP_NAME = "session_ledger.dropped";
 const MICROS_PER_MS = 1_000n;
-const TOO_LARGE = { reason: "PAYLOAD_TOO_LARGE", message: "the spool could never hold it" };
+const TOO_LARGE = {
+  reason: "PAYLOAD_TOO_LARGE",
+  message: "the record is larger than an empty spool",
+};
 
 interface FlushMark {
   readonly events: bigint;

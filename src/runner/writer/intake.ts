@@ -36,7 +36,7 @@ export function messageOf(message: WriterMessage): Omit<MessageRecord, "bytes"> 
 
 function printed(value: unknown): string {
   const text: unknown = typeof value === "string" ? value : JSON.stringify(value);
-  if (typeof text !== "string") throw new TypeError("it has no JSON");
+  if (typeof text !== "string") throw new TypeError("the value has no JSON");
   const mayBeLarge = text.length * UNIT_BYTES_MAX > PAYLOAD_BYTES_MAX;
   const isLarge = text.length > PAYLOAD_BYTES_MAX; // Measuring a text of 100 MiB takes long.
   if (isLarge || (mayBeLarge && Buffer.byteLength(text) > PAYLOAD_BYTES_MAX)) {
@@ -64,7 +64,7 @@ function microsOf(sentAt: unknown): bigint | undefined {
   if (sentAt === undefined) return undefined;
   if (!isDate(sentAt)) throw new TypeError("sentAt must be a Date");
   const ms = sentAt.getTime();
-  if (!Number.isInteger(ms)) throw new RangeError("sentAt is no time");
+  if (!Number.isInteger(ms)) throw new RangeError("sentAt is not a valid time");
   return BigInt(ms) * MICROS_PER_MS;
 }
 

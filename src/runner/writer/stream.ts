@@ -106,14 +106,14 @@ export class EventStream {
   async #opened(call: Call): Promise<Opened> {
     const { openTimeoutMs } = this.#options;
     const timer = setTimeout(() => {
-      this.#over = { failure: late("the stream was not answered", openTimeoutMs) };
+      this.#over = { failure: late("the opening of the stream was not answered", openTimeoutMs) };
       call.cancel();
     }, openTimeoutMs);
     try {
       const first = await call.responses.next();
       if (first.done !== true && first.value.frame.case === "opened")
         return first.value.frame.value;
-      throw new RpcFailure("UNAVAILABLE", "the stream ended before it began");
+      throw new RpcFailure("UNAVAILABLE", "the stream ended before it was opened");
     } catch (error) {
       throw this.#over?.failure ?? error;
     } finally {
@@ -238,7 +238,7 @@ export class EventStream {
     const number = lastClientSeq - base;
     // Later events would be lost silently.
     if (number > this.#sent)
-      throw new RpcFailure("INTERNAL", "the service acknowledged what it was not sent");
+      throw new RpcFailure("INTERNAL", "the service acknowledged events that were not sent");
     this.#book.lastSeq = lastSeq;
     if (number < events.frontNumber) return; // An old number is no progress.
     this.#settle(number, [...refused].filter((one) => one <= number).length);
