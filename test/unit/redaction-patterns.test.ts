@@ -181,14 +181,14 @@ describe("JSON", () => {
 });
 
 test.each([
-  ["sk-ant-".repeat(100_000)],
-  ["eyJ".repeat(100_000)],
-  ["eyJaaaaaaaaaa.".repeat(30_000)],
-  ["ghp_ghp_".repeat(50_000)],
-  ["-----BEGIN PRIVATE KEY-----".repeat(10_000)],
-  ["SecretAccessKey = ".repeat(20_000)],
-  ["xoxb-AKIAglpat-sk-hf_npm_eyJ".repeat(20_000)],
-  ["\\".repeat(300_000)],
+  ["sk-ant-".repeat(10_000)],
+  ["eyJ".repeat(10_000)],
+  ["eyJaaaaaaaaaa.".repeat(3_000)],
+  ["ghp_ghp_".repeat(5_000)],
+  ["-----BEGIN PRIVATE KEY-----".repeat(1_000)],
+  ["SecretAccessKey = ".repeat(2_000)],
+  ["xoxb-AKIAglpat-sk-hf_npm_eyJ".repeat(2_000)],
+  ["\\".repeat(30_000)],
 ])("no text costs more than so many steps a character: %#", (text) => {
   let steps = 0;
   const counted = <T extends object>(of: T): T =>
