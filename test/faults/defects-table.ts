@@ -1,6 +1,6 @@
 /**
  * Defects that the harness has to find, as edits of the sources: small, plausible, and each against a
- * decision that a specification tells. test/unit/faults-defects.test.ts holds that the strings are there.
+ * decision that a specification tells. test/ci/faults-defects.test.ts holds that the strings are there.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,16 @@
-/** The examples of a document, taken out of its fenced blocks. */
+/** The examples of a document, taken out of its fenced blocks, and run. */
+import { execFile } from "node:child_process";
+import { dirname } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { expect } from "vitest";
+import type { ServiceProcess } from "./service-process.ts";
+import { toolPath } from "./tools.ts";
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+/** Of HTTP, as the documents write it. */
+const HTTP_ADDRESS = "127.0.0.1:8000";
+
 export interface Example {
   /** As a shell takes it, over several lines where it is long. */
   readonly command: string;
@@ -48,4 +60,27 @@ export function tableRowsOf(markdown: string): readonly (readonly string[])[] {
     .split("\n")
     .filter((line) => /^\| .* \|$/.test(line) && !line.includes("---"))
     .map((line) => line.slice(2, -2).split(" | "));
+}
+
+/** Runs the examples in order against one service: each must print the output that the document shows. */
+export async function runExamples(
+  markdown: string,
+  { grpcAddress, httpAddress }: Pick<ServiceProcess, "grpcAddress" | "httpAddress">,
+): Promise<void> {
+  const env = {
+    ...process.env,
+    PATH: `${dirname(toolPath("curl"))}:${process.env["PATH"]}`,
+    SESSION_LEDGER_ADDRESS: grpcAddress,
+  };
+  for (const { command, output } of examplesOf(markdown)) {
+    const script = command.replaceAll(HTTP_ADDRESS, httpAddress);
+    const { stdout, stderr } = await promisify(execFile)("bash", ["-c", script], {
+      cwd: ROOT,
+      env,
+    });
+    expect({ command, output: comparable((stdout + stderr).replaceAll("\r", "")) }).toEqual({
+      command,
+      output: comparable(output),
+    });
+  }
 }

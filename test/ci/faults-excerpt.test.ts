@@ -1,8 +1,8 @@
 /** What is printed below a violation: the place in the database, and the pushes it is about. */
 import { expect, test } from "vitest";
 import { excerptOf } from "../faults/excerpt.ts";
-import { History, type Row } from "../support/history.ts";
 import { plan } from "../support/history-pushes.ts";
+import { History, type Row } from "../support/history.ts";
 
 const ROWS = 9;
 
