@@ -4,19 +4,23 @@ import { defineConfig } from "vitest/config";
 const FACTS = { poll: { timeout: 30_000, interval: 20 } };
 
 /**
- * Three projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
- * server, one database a file; `e2e` starts the service as a process and speaks to it from outside.
+ * Four projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
+ * server, one database a file; `e2e` starts the service as a process and speaks to it from outside;
+ * `ci` has the tests of documents, benchmarks, manifests and packages, which `.ci/run` runs.
+ *
+ * A worker keeps the modules that it has loaded for its next file: half of the CPU of most files of `e2e` and
+ * `postgres` was loading them again.
  */
 export default defineConfig({
   test: {
+    globalSetup: ["test/support/postgres-server.ts"],
     projects: [
       {
         test: {
           name: "unit",
           include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
           testTimeout: 120_000,
-          // Nothing waits here, and a file leaves nothing behind: as many as there are processors, in
-          // workers that go on with what they have loaded.
+          // Nothing waits here: as many workers as there are processors.
           maxWorkers: "100%",
           isolate: false,
         },
@@ -26,10 +30,10 @@ export default defineConfig({
           name: "postgres",
           expect: FACTS,
           include: ["test/postgres/**/*.test.ts"],
-          globalSetup: ["test/support/postgres-server.ts"],
           testTimeout: 60_000,
           hookTimeout: 60_000,
           maxWorkers: 4,
+          isolate: false,
         },
       },
       {
@@ -37,11 +41,22 @@ export default defineConfig({
           name: "e2e",
           expect: FACTS,
           include: ["test/e2e/**/*.test.ts"],
-          globalSetup: ["test/support/postgres-server.ts"],
           testTimeout: 240_000,
           hookTimeout: 240_000,
-          // Each file starts processes of its own, and waits for them much of its time.
+          // Each file waits for processes much of its time.
           maxWorkers: 4,
+          isolate: false,
+        },
+      },
+      {
+        test: {
+          name: "ci",
+          expect: FACTS,
+          include: ["test/ci/**/*.test.ts"],
+          testTimeout: 240_000,
+          hookTimeout: 240_000,
+          maxWorkers: 4,
+          isolate: false,
         },
       },
     ],

@@ -22,12 +22,10 @@ import {
   together,
   varied,
 } from "../support/agui-sessions.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { PushStreamClient } from "../support/push-stream.ts";
 import { eventRowsOf } from "../support/recorded.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams, recordedStreams } from "../support/streams.ts";
+import { useService } from "../support/use-service.ts";
 
 /** Sessions at a time. */
 const AT_ONCE = 24;
@@ -47,19 +45,13 @@ const EACH_PLACE = (at: number): readonly AguiClient[] =>
 /** Two recorded runs never end: their RUN_ERROR is of no version. No push here pauses for so long. */
 const STALE_AFTER = "10s";
 
-let service: ServiceProcess;
-let rpc: RpcClient;
-beforeAll(async () => {
+const { service, client: rpc } = useService({ env: { RUN_STALE_AFTER: STALE_AFTER } });
+beforeAll(() => {
   // What the clients find odd in streams of real agents is thousands of lines.
   vi.spyOn(console, "warn").mockReturnValue();
   vi.spyOn(console, "error").mockReturnValue();
-  service = await startService({ env: { RUN_STALE_AFTER: STALE_AFTER } });
-  rpc = new RpcClient(service.grpcAddress);
 });
-afterAll(async () => {
-  rpc.close();
-  await endService(service);
-  await cleanUp();
+afterAll(() => {
   vi.restoreAllMocks();
 });
 

@@ -8,31 +8,25 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { AGUI_CLIENTS, type AguiClient, type OpenClient } from "../support/agui-clients.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { newSession } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { endService, startAgain, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 /** Longer than a push takes on a slow machine: every run here goes on with the next push. */
 const STALE_MS = 6_000;
 const WAIT_MS = 2_000;
 
-let service: ServiceProcess;
-let rpc: RpcClient;
-beforeAll(async () => {
+const { service, client: rpc } = useService({
+  env: { RUN_STALE_AFTER: `${STALE_MS}ms`, RUN_WAIT: `${WAIT_MS}ms`, SSE_HEARTBEAT_MS: "200" },
+});
+beforeAll(() => {
   // Clients tell of every RUN_ERROR, and 1.0.0 of every field that it strips.
   vi.spyOn(console, "warn").mockReturnValue();
   vi.spyOn(console, "error").mockReturnValue();
-  service = await startService({
-    env: { RUN_STALE_AFTER: `${STALE_MS}ms`, RUN_WAIT: `${WAIT_MS}ms`, SSE_HEARTBEAT_MS: "200" },
-  });
-  rpc = new RpcClient(service.grpcAddress);
 });
-afterAll(async () => {
-  rpc.close();
-  await endService(service);
-  await cleanUp();
+afterAll(() => {
   vi.restoreAllMocks();
 });
 
@@ -597,7 +591,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 });
 
 test("a stop of the service is a RUN_ERROR that says so, and whoever asks again goes on", async () => {
-  const own = await startService({ embedded: true });
+  const own = await startService();
   const writer = new RpcClient(own.grpcAddress);
   const sessionId = newSession();
   const pushTo = async (client: RpcClient, events: readonly Event[]): Promise<void> => {
@@ -624,7 +618,7 @@ test("a stop of the service is a RUN_ERROR that says so, and whoever asks again 
   expect(await own.stop()).toBe(0);
   await ended;
   expect(errors).toEqual(["SHUTTING_DOWN"]);
-  const again = await startService({ dataDir: own.dataDir });
+  const again = await startAgain(own);
   const second = new RpcClient(again.grpcAddress);
   agent.url = `http://${again.httpAddress}/agui/sessions/${sessionId}`;
   await pushTo(second, [content("m2", "two"), end("m2"), done("r1")]);

@@ -7,10 +7,9 @@
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import * as fc from "fast-check";
 import { gzipSync } from "node:zlib";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { RpcFailure } from "../support/grpc-client.ts";
 import { properties } from "../support/properties.ts";
 import {
   failureOf,
@@ -22,22 +21,10 @@ import {
   tracesOf,
 } from "../support/pushing.ts";
 import { frame, rawCall } from "../support/raw-http2.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 import { damagedRequest, encodePush, SESSIONS, wildRequest } from "../support/wild-requests.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  service = await startService({ env: { CALL_LOG: "failures" } });
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService({ env: { CALL_LOG: "failures" } });
 
 const METHODS = {
   messages: SessionService.method.pushSessionMessage,

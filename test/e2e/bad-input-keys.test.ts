@@ -1,6 +1,5 @@
 /** Keys and epochs over the wire: what a retry gets, and what a writer gets that was replaced. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
+import { describe, expect, test } from "vitest";
 import { RpcClient } from "../support/grpc-client.ts";
 import {
   failureOf,
@@ -11,21 +10,9 @@ import {
   STREAMS,
   type Stream,
 } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService();
 
 const TIME = { seconds: 1_700_000_000n, nanos: 123_456_789 };
 const LATER = { seconds: 1_700_000_001n, nanos: 0 };

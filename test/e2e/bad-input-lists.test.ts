@@ -3,12 +3,11 @@
  * tests read has merged rows, so that its numbers have gaps: 1, 2 to 6, 7, 8 to 10, 11.
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient, type RpcFailure } from "../support/grpc-client.ts";
+import { type RpcFailure } from "../support/grpc-client.ts";
 import { failureOf, newSession, push, type Row, STREAMS, watch } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const {
   deleteSession,
@@ -18,11 +17,10 @@ const {
   watchSessionMessages,
 } = SessionService.method;
 
-let service: ServiceProcess;
-let client: RpcClient;
+const { client } = useService();
 
 const YEAR_10000 = { seconds: 253_402_300_800n, nanos: 0 };
-const SESSION = "numbers";
+const SESSION = newSession();
 const HEAD = 11n;
 /** Seq and event_count of its rows. */
 const ROWS = [
@@ -34,8 +32,6 @@ const ROWS = [
 ] as const;
 
 beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
   for (const [seq, eventCount] of ROWS) {
     const isRun = seq === 7n;
     await push(client, "events", {
@@ -49,12 +45,6 @@ beforeAll(async () => {
   for (const payload of ["one", "two", "three"]) {
     await push(client, "messages", { sessionId: SESSION, payload });
   }
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
 });
 
 type EventsPage = MessageInitShape<typeof listSessionEvents.input>;

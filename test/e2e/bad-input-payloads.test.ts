@@ -3,9 +3,8 @@
  * was expected of it, and stored as it came, though marked, in lenient mode. What no reader could make
  * sense of is refused in both.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { describe, expect, test } from "vitest";
+import type { RpcClient } from "../support/grpc-client.ts";
 import {
   failureOf,
   newSession,
@@ -14,27 +13,10 @@ import {
   rowsOf,
   tracesOf,
 } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
-let services: readonly ServiceProcess[];
-let strict: RpcClient;
-let lenient: RpcClient;
-
-beforeAll(async () => {
-  const started = await Promise.all([
-    startService({ env: { VALIDATION: "strict" } }),
-    startService({ env: { VALIDATION: "lenient" } }),
-  ]);
-  services = started;
-  strict = new RpcClient(started[0].grpcAddress);
-  lenient = new RpcClient(started[1].grpcAddress);
-});
-
-afterAll(async () => {
-  for (const client of [strict, lenient]) client.close();
-  for (const service of services) await endService(service);
-  await cleanUp();
-});
+const { client: strict } = useService({ env: { VALIDATION: "strict" } });
+const { client: lenient } = useService({ env: { VALIDATION: "lenient" } });
 
 interface Case {
   readonly title: string;

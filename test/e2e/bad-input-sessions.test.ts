@@ -1,8 +1,6 @@
 /** The RPCs of sessions over the wire: what they do, what they refuse, and what is not served. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import {
   failureOf,
   newSession,
@@ -12,7 +10,7 @@ import {
   STREAMS,
   watch,
 } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const {
   createSession,
@@ -25,25 +23,9 @@ const {
   watchSessions,
 } = SessionService.method;
 
-let services: readonly ServiceProcess[];
-let client: RpcClient;
-let strict: RpcClient;
-
-beforeAll(async () => {
-  const started = await Promise.all([
-    startService(),
-    startService({ env: { SESSION_POLICY: "strict" } }),
-  ]);
-  services = started;
-  client = new RpcClient(started[0].grpcAddress);
-  strict = new RpcClient(started[1].grpcAddress);
-});
-
-afterAll(async () => {
-  for (const one of [client, strict]) one.close();
-  for (const service of services) await endService(service);
-  await cleanUp();
-});
+/** Its own: the tests list all sessions. */
+const { client } = useService({});
+const { client: strict } = useService({ env: { SESSION_POLICY: "strict" } });
 
 async function create(name = "a session", of = client): Promise<string> {
   const { metadata } = await of.unary(createSession, { name });

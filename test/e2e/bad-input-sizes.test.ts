@@ -2,28 +2,14 @@
  * What is accepted can be read again by a client that takes 4 MiB a message, gRPC's default: every
  * answer, every page, every row of a watch. Where rows are large a page ends sooner, and goes on.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, push, type PushFields, type Stream } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const { listSessionEvents, listSessionMessages } = SessionService.method;
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { client } = useService();
 
 const MEBIBYTE = 1_048_576;
 

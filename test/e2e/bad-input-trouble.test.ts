@@ -3,22 +3,20 @@
  * that is slow, gone or not as it should be, a full queue. The database is the test's, behind a way
  * that it can cut.
  */
-import postgres from "postgres";
+import type postgres from "postgres";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
 import { type BreakableWay, breakableWay } from "../support/breakable.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { type CallOptions, RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { waitingForLocks } from "../support/held-session.ts";
 import { failureOf, newSession, push, type Row, rowsOf, STREAMS } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 
-let database: EmbeddedPostgres;
+let database: OpenDatabase;
 let way: BreakableWay;
 let sql: postgres.Sql;
 let service: ServiceProcess;
@@ -27,9 +25,8 @@ let client: RpcClient;
 const QUEUE_ROWS_MAX = 4;
 
 beforeAll(async () => {
-  database = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
-  await database.start();
-  sql = postgres(database.url, { onnotice: () => undefined });
+  database = await openDatabase();
+  ({ sql } = database);
   const url = new URL(database.url);
   way = await breakableWay({ host: url.hostname, port: Number(url.port) });
   url.port = String(way.port);
@@ -52,7 +49,6 @@ afterEach(async () => {
 afterAll(async () => {
   client.close();
   await service.stop();
-  await sql.end();
   await way.cut();
   await database.stop();
   await cleanUp();
@@ -68,10 +64,7 @@ async function holding(sessionId: string, during: () => Promise<void>): Promise<
 
 /** Resolves when a backend waits for a session that another holds. */
 async function untilWaiting(): Promise<void> {
-  for (let waiting = 0; waiting === 0; ) {
-    const rows = await sql`select from pg_locks where not granted`;
-    waiting = rows.length;
-  }
+  while ((await waitingForLocks(sql)) === 0);
 }
 
 function list(sessionId: string, options: CallOptions) {

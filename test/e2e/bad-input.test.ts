@@ -3,9 +3,7 @@
  * which code, reason and fields, and that a refusal stores nothing. What is at the border of being
  * refused is accepted, and shown beside it.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { describe, expect, test } from "vitest";
 import {
   failureOf,
   GOOD,
@@ -17,21 +15,9 @@ import {
   type Stream,
   tracesOf,
 } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { client } = useService();
 
 interface Case {
   readonly title: string;

@@ -4,13 +4,12 @@
  */
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { Readable, Writable } from "node:stream";
+import { Writable } from "node:stream";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { runCli } from "../../src/cli/program.ts";
-import { loadClientConfig, loadConfig } from "../../src/config/config.ts";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
-import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
+import { runHere, runWith } from "../support/command-line.ts";
+import { makeDirectory } from "../support/embedded-fixture.ts";
 import { fragments, pushMerged } from "../support/merged-pushes.ts";
 import { expectedOf } from "../support/recorded.ts";
 import {
@@ -18,28 +17,25 @@ import {
   endService,
   runCommand,
   type ServiceProcess,
+  startAgain,
   startCommand,
   startService,
 } from "../support/service-process.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
+const { service } = useService();
 let client: LedgerClient;
 
-beforeAll(async () => {
-  service = await startService();
+beforeAll(() => {
   client = createLedgerClient({ address: service.grpcAddress });
 });
 
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+afterAll(() => client.close());
 
 function run(args: readonly string[], input?: string) {
   const env = { SESSION_LEDGER_ADDRESS: service.grpcAddress };
-  return runCommand(args, { env, ...(input === undefined ? {} : { input }) });
+  return runHere(args, { env, ...(input === undefined ? {} : { input }) });
 }
 
 function start(args: readonly string[]): Command {
@@ -72,7 +68,8 @@ describe("export", () => {
       }
     }
     expect(accepted.length).toBeGreaterThan(50);
-    const single = await run(["export", "streams"]);
+    const env = { SESSION_LEDGER_ADDRESS: service.grpcAddress };
+    const single = await runCommand(["export", "streams"], { env });
     expect(linesOf(single.stdout)).toEqual(accepted);
 
     const events = accepted.map((payload) => ({ eventType: JSON.parse(payload).type, payload }));
@@ -194,7 +191,7 @@ describe("export into a file", () => {
 });
 
 test("export goes through a restart of the service, and ends where the session stood when it began", async () => {
-  const first = await startService({ embedded: true });
+  const first = await startService();
   const pushing = createLedgerClient({ address: first.grpcAddress });
   const events = [...fragments(1_500), custom(1), ...fragments(2_500)];
   await pushMerged(pushing, "s", events);
@@ -202,8 +199,7 @@ test("export goes through a restart of the service, and ends where the session s
   const { stdout, exitCode } = exportHeld("s", first.grpcAddress);
   await stdout.first;
   await first.kill("SIGKILL");
-  const env = { GRPC_ADDRESS: first.grpcAddress };
-  const second = await startService({ dataDir: first.dataDir, env });
+  const second = await startAgain(first);
   const pushingAgain = createLedgerClient({ address: second.grpcAddress });
   await pushMerged(pushingAgain, "s", [custom("late"), ...fragments(500)]);
   pushingAgain.close();
@@ -241,7 +237,7 @@ describe("tail", () => {
   });
 
   test("-f --expand goes through a kill of the service in the middle of a row: every event once", async () => {
-    const first = await startService({ embedded: true });
+    const first = await startService();
     const pushing = createLedgerClient({ address: first.grpcAddress });
     const events = [custom(1), ...fragments(20_000, { payloadBytes: 400 }), custom(2)];
     expect(await pushMerged(pushing, "s", events)).toHaveLength(3);
@@ -254,10 +250,7 @@ describe("tail", () => {
     for await (const line of tail.stdout) {
       if (seen.push(line) !== 50) continue;
       await first.kill("SIGKILL");
-      second = await startService({
-        dataDir: first.dataDir,
-        env: { GRPC_ADDRESS: first.grpcAddress },
-      });
+      second = await startAgain(first);
     }
     const { exitCode, stderr } = await tail.result;
     expect({ exitCode, stderr }).toEqual({
@@ -271,7 +264,7 @@ describe("tail", () => {
   });
 
   test("-f, by rows or by events, goes through a restart at the end of a merged row", async () => {
-    const first = await startService({ embedded: true });
+    const first = await startService();
     const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
     const rowsBefore = fragments(30);
     const rowsAfter = fragments(30, { messageId: "later" });
@@ -295,10 +288,7 @@ describe("tail", () => {
     });
     await Promise.all(tails.map(({ reached }) => reached));
     await first.stop();
-    const second = await startService({
-      dataDir: first.dataDir,
-      env: { GRPC_ADDRESS: first.grpcAddress },
-    });
+    const second = await startAgain(first);
     const pushingAgain = createLedgerClient({ address: second.grpcAddress });
     await pushMerged(pushingAgain, "s", rowsAfter, { eventsMax: 3 });
     pushingAgain.close();
@@ -340,24 +330,15 @@ class Held extends Writable {
   }
 }
 
-/** The command in this process, with a reader that stands still. */
+/** The command with a reader that stands still. */
 function exportHeld(sessionId: string, address: string) {
   const [stdout, stderr] = [new Held(), new Held()];
   stderr.release();
   const interrupt = new AbortController();
-  const elsewhere = () => Promise.reject(new Error("not to be called"));
-  const exitCode = runCli(["export", sessionId, "--address", address], {
-    stdin: Readable.from([]),
+  const exitCode = runWith(["export", sessionId, "--address", address], {
     stdout,
     stderr,
     signal: interrupt.signal,
-    loadConfig: () => loadConfig({}),
-    loadClientConfig: () => loadClientConfig({}),
-    serve: elsewhere,
-    embeddedUrl: elsewhere,
-    migrate: elsewhere,
-    retention: elsewhere,
-    importUpstream: elsewhere,
   });
   return { stdout, stderr, interrupt, exitCode };
 }

@@ -1,4 +1,7 @@
-/** The command line against a real service, both as processes: what a shell script can rely on. */
+/**
+ * The command line against a real service: what a shell script can rely on. One test of each command, and
+ * each that is about the process itself, starts a process; the others run the command here.
+ */
 import { readdir, appendFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { once } from "node:events";
@@ -6,11 +9,14 @@ import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { runHere } from "../support/command-line.ts";
 import { cleanUp, makeDirectory, remainsIn } from "../support/embedded-fixture.ts";
 import {
+  type CommandResult,
   endService,
   runCommand,
   type ServiceProcess,
+  startAgain,
   startCommand,
   startService,
 } from "../support/service-process.ts";
@@ -32,8 +38,13 @@ function client(): Readonly<Record<string, string>> {
   return { SESSION_LEDGER_ADDRESS: service.grpcAddress };
 }
 
+/** As a process. */
 function run(args: readonly string[], input?: string | Uint8Array) {
   return runCommand(args, { env: client(), ...(input === undefined ? {} : { input }) });
+}
+
+function here(args: readonly string[], input?: string | Uint8Array) {
+  return runHere(args, { env: client(), ...(input === undefined ? {} : { input }) });
 }
 
 function events(count: number, name = "step"): readonly string[] {
@@ -43,7 +54,7 @@ function events(count: number, name = "step"): readonly string[] {
 }
 
 async function payloadsOf(session: string): Promise<readonly string[]> {
-  const { stdout, exitCode } = await run(["tail", "-s", session, "--format", "payload"]);
+  const { stdout, exitCode } = await here(["tail", "-s", session, "--format", "payload"]);
   expect(exitCode).toBe(0);
   return stdout.split("\n").slice(0, -1);
 }
@@ -64,7 +75,10 @@ const summarySchema = z.object({
 });
 
 async function push(session: string, args: readonly string[], input?: string | Uint8Array) {
-  const result = await run(["push", "-s", session, "--json", ...args], input);
+  return summed(await here(["push", "-s", session, "--json", ...args], input));
+}
+
+function summed(result: CommandResult) {
   return { ...result, summary: summarySchema.parse(JSON.parse(result.stdout)) };
 }
 
@@ -75,7 +89,8 @@ describe("push", () => {
       '{ "delta" : "é 😀 \\u0000 \\ud800" , "type":"TEXT_MESSAGE_CHUNK", "messageId" :"m"}',
       '{"type":"CUSTOM","name":"n","value":1.0e2}',
     ];
-    const { exitCode, summary } = await push("bytes", [], `\uFEFF${lines.join("\r\n\n")}`);
+    const input = `\uFEFF${lines.join("\r\n\n")}`;
+    const { exitCode, summary } = summed(await run(["push", "-s", "bytes", "--json"], input));
     expect(exitCode).toBe(0);
     expect(summary).toMatchObject({ pushed: 3, refused: 0, lastSeq: "3" });
     expect(await payloadsOf("bytes")).toEqual(lines);
@@ -158,7 +173,7 @@ describe("push", () => {
     expect((await interrupted.result).exitCode).toBe(130);
     expect((await payloadsOf("interrupted")).length).toBeLessThan(lines.length);
 
-    expect((await run(args)).exitCode).toBe(0);
+    expect((await here(args)).exitCode).toBe(0);
     expect(await payloadsOf("interrupted")).toEqual(lines);
   });
 });
@@ -198,7 +213,7 @@ describe("tail", () => {
   });
 
   test("of a session that is not there ends with 4", async () => {
-    const { exitCode, stderr, stdout } = await run(["tail", "-s", "nowhere"]);
+    const { exitCode, stderr, stdout } = await here(["tail", "-s", "nowhere"]);
     expect({ exitCode, stdout }).toEqual({ exitCode: 4, stdout: "" });
     expect(stderr).toContain("SESSION_NOT_FOUND");
   });
@@ -231,14 +246,14 @@ describe("without a service", () => {
     await once(nobody, "close");
     if (address === null || typeof address === "string") throw new Error("no port");
     const to = ["--address", `127.0.0.1:${address.port}`, "--retry-for", "300ms"];
-    const { exitCode, stderr } = await runCommand([...args, ...to], { input: events(1).join() });
+    const { exitCode, stderr } = await runHere([...args, ...to], { input: events(1).join() });
     expect(exitCode).toBe(3);
     expect(stderr).toContain("UNAVAILABLE");
   });
 });
 
 test("push and tail -f go through a kill and a restart of the service: every line once, in order", async () => {
-  const first = await startService({ embedded: true });
+  const first = await startService();
   const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
   const lines = events(400);
   const tail = startCommand(["tail", "-s", "s", "-f", "-n", "400", "--format", "payload"], env);
@@ -249,10 +264,7 @@ test("push and tail -f go through a kill and a restart of the service: every lin
     seen.push(line);
     if (seen.length !== 50) continue;
     await first.kill("SIGKILL");
-    second = await startService({
-      dataDir: first.dataDir,
-      env: { GRPC_ADDRESS: first.grpcAddress },
-    });
+    second = await startAgain(first);
   }
   const retried = { exitCode: 0, stderr: expect.stringContaining("trying again for 60 s") };
   expect(await tail.result).toEqual(retried);

@@ -14,18 +14,15 @@ import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import postgres from "postgres";
+import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { z } from "zod";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
 import { Doors } from "../support/callers.ts";
 import { certificateFiles, createAuthority } from "../support/certificates.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { newSession } from "../support/pushing.ts";
@@ -68,7 +65,7 @@ const EXAMPLES: readonly Example[] = [
   },
 ];
 
-let server: EmbeddedPostgres;
+let database: OpenDatabase;
 let sql: postgres.Sql;
 let environment: Readonly<Record<string, string>>;
 let service: ServiceProcess;
@@ -78,11 +75,10 @@ let caFile: string;
 let client: RpcClient;
 
 beforeAll(async () => {
-  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
-  await server.start();
-  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
+  database = await openDatabase();
+  ({ sql } = database);
   // One watch a session, so that a second one is told to come again.
-  environment = { DATABASE_URL: server.url, WATCHERS_PER_SESSION_MAX: "1" };
+  environment = { DATABASE_URL: database.url, WATCHERS_PER_SESSION_MAX: "1" };
   service = await startService({ env: environment });
   client = new RpcClient(service.grpcAddress);
   const authority = await createAuthority();
@@ -98,8 +94,7 @@ beforeAll(async () => {
 afterAll(async () => {
   client.close();
   await Promise.all([service, guarded].map((one) => one.kill("SIGKILL")));
-  await sql.end({ timeout: 1 });
-  await server.stop();
+  await database.stop();
   await cleanUp();
 });
 

@@ -3,36 +3,32 @@
  * services at once, so two attempts of each key are in flight; watches and polls run on both all the
  * time. What the locks have to do is then shown one by one, with a transaction that holds a session.
  */
-import postgres from "postgres";
+import type postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
-import { History, type PushRecord, reasonOf } from "../support/history.ts";
 import { problemsOf } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
 import { plan, PUSH_KINDS, type Plan } from "../support/history-pushes.ts";
 import { readWitness } from "../support/history-witness.ts";
+import { History, type PushRecord, reasonOf } from "../support/history.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 
 const WRITERS = 64;
 const PUSHES_EACH = 20;
 const LOCK_TIMEOUT_MS = 2_400;
 
-let server: EmbeddedPostgres;
+let database: OpenDatabase;
 let services: readonly ServiceProcess[];
 let clients: readonly [LedgerClient, LedgerClient];
 let sql: postgres.Sql;
 
 beforeAll(async () => {
-  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
-  await server.start();
+  database = await openDatabase();
   const env = {
-    DATABASE_URL: server.url,
+    DATABASE_URL: database.url,
     // Small batches, so that there are many: two under way at once, pushes of a session in several.
     BATCH_ROWS_MAX: "32",
     // So long that whoever waits for a lock stands out.
@@ -46,14 +42,13 @@ beforeAll(async () => {
     createLedgerClient({ address: first.grpcAddress }),
     createLedgerClient({ address: second.grpcAddress }),
   ];
-  sql = postgres(server.url, { max: 3, onnotice: () => undefined });
+  ({ sql } = database);
 });
 
 afterAll(async () => {
   for (const client of clients) client.close();
   await Promise.all(services.map((service) => service.stop()));
-  await sql.end({ timeout: 1 });
-  await server.stop();
+  await database.stop();
   await cleanUp();
 });
 

@@ -5,7 +5,12 @@
 import { status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { cleanUp } from "../support/embedded-fixture.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
 import { UpstreamClient } from "../support/upstream-client.ts";
 import type { PushEvent, UpstreamEvent, UpstreamTimestamp } from "../support/upstream-codec.ts";
 
@@ -13,7 +18,7 @@ let service: ServiceProcess;
 let client: UpstreamClient;
 
 beforeAll(async () => {
-  service = await startService({ embedded: true });
+  service = await startService();
   client = new UpstreamClient(service.grpcAddress);
 });
 
@@ -242,10 +247,10 @@ test("after a restart of the service the watch reopens with the highest seq it s
   expect(before.at(-1)?.eventCount).toBe(4);
   const ends = [messages, events].map((watch) => watch.ended().catch((error: unknown) => error));
 
-  const { dataDir, grpcAddress } = service;
+  const { grpcAddress } = service;
   expect(await service.stop()).toBe(0);
   for (const end of ends) expect(await end).toMatchObject({ code: status.UNAVAILABLE });
-  service = await startService({ dataDir, env: { GRPC_ADDRESS: grpcAddress } });
+  service = await startAgain(service);
 
   const restarted = new UpstreamClient(grpcAddress);
   const second = await restarted.pushMessage({ sessionId, eventType: "user", payload: "two" });

@@ -8,26 +8,19 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vite
 import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { AGUI_CLIENTS, type Conversation } from "../support/agui-clients.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { newSession, push } from "../support/pushing.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let rpc: RpcClient;
-beforeAll(async () => {
+const { service, client: rpc } = useService();
+beforeAll(() => {
   vi.spyOn(console, "warn").mockReturnValue(); // They say what these tests are about.
   vi.spyOn(console, "error").mockReturnValue();
-  service = await startService();
-  rpc = new RpcClient(service.grpcAddress);
 });
 afterEach(() => {
   vi.unstubAllGlobals();
 });
-afterAll(async () => {
-  rpc.close();
-  await endService(service);
-  await cleanUp();
+afterAll(() => {
   vi.restoreAllMocks();
 });
 

@@ -2,36 +2,32 @@
  * The commit happens and its answer does not come: the connection between the service and PostgreSQL
  * is cut in between. Whether the push is stored is then open, and only a key tells.
  */
-import postgres from "postgres";
+import type postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
-import { History, type PushRecord } from "../support/history.ts";
 import { problemsOf, type Witness } from "../support/history-check.ts";
 import { send } from "../support/history-clients.ts";
 import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
 import { readWitness } from "../support/history-witness.ts";
+import { History, type PushRecord } from "../support/history.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 
 const POLL = { interval: 5, timeout: 30_000 };
 
-let server: EmbeddedPostgres;
+let database: OpenDatabase;
 let sql: postgres.Sql;
 let proxy: TcpProxy;
 let service: ServiceProcess;
 let client: LedgerClient;
 
 beforeAll(async () => {
-  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
-  await server.start();
-  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
-  const url = new URL(server.url);
+  database = await openDatabase();
+  ({ sql } = database);
+  const url = new URL(database.url);
   proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
   url.port = String(proxy.port);
   // Long enough to keep the answers back while a push waits.
@@ -44,8 +40,7 @@ afterAll(async () => {
   client.close();
   await service.stop();
   await proxy.stop();
-  await sql.end({ timeout: 1 });
-  await server.stop();
+  await database.stop();
   await cleanUp();
 });
 

@@ -16,16 +16,17 @@ import {
   makeDirectory,
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
-import { History, type Row } from "../support/history.ts";
 import { problemsOf } from "../support/history-check.ts";
 import { poll, send, watch } from "../support/history-clients.ts";
 import { plan, PUSH_KINDS } from "../support/history-pushes.ts";
 import { witnessIn } from "../support/history-witness.ts";
+import { History, type Row } from "../support/history.ts";
 import { eventRowsOf, linesOf, pushLines, type PushRun, pushRun } from "../support/recorded.ts";
 import {
   endService,
   runCommand,
   type ServiceProcess,
+  startAgain,
   startCommand,
   startService,
 } from "../support/service-process.ts";
@@ -57,8 +58,7 @@ afterAll(async () => {
 
 /** On the same port, so that clients find it again. */
 async function restart(): Promise<void> {
-  const { dataDir, grpcAddress } = service;
-  service = await startService({ dataDir, env: { GRPC_ADDRESS: grpcAddress } });
+  service = await startAgain(service);
 }
 
 const FAULTS: Readonly<Record<string, () => Promise<void>>> = {

@@ -8,14 +8,13 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { ledger } from "../../src/runner/client.ts";
 import { memoryOf } from "../bench/usage.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { type FloodOrder, type FloodReport, floodReportSchema } from "../support/flood.ts";
 import { RpcClient } from "../support/grpc-client.ts";
+import { useService } from "../support/use-service.ts";
 import { WellBehavedRunner } from "../support/well-behaved-runner.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
 const WORKER = fileURLToPath(new URL("../support/flood-worker.ts", import.meta.url));
 /** Asked for by hand, on a machine that does nothing else: then the runner's times count too. */
@@ -38,25 +37,16 @@ const TOKENS = {
   runner: "runner-0123456789abcdef",
 } as const;
 
-let service: ServiceProcess;
-
-beforeAll(async () => {
-  service = await startService({
-    env: {
-      AUTH_TOKENS: JSON.stringify({
-        tokens: Object.entries(TOKENS).map(([id, token]) => ({ id, token, roles: ["admin"] })),
-      }),
-      RECEIVED_BYTES_MAX: String(RECEIVED_MIB * MIB),
-      QUEUE_BYTES_MAX: String(QUEUED_MIB * MIB),
-      BATCH_BYTES_MAX: String(2 * MIB),
-      PRINCIPAL_BYTES_PER_SECOND: String(8 * MIB),
-    },
-  });
-});
-
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
+const { service } = useService({
+  env: {
+    AUTH_TOKENS: JSON.stringify({
+      tokens: Object.entries(TOKENS).map(([id, token]) => ({ id, token, roles: ["admin"] })),
+    }),
+    RECEIVED_BYTES_MAX: String(RECEIVED_MIB * MIB),
+    QUEUE_BYTES_MAX: String(QUEUED_MIB * MIB),
+    BATCH_BYTES_MAX: String(2 * MIB),
+    PRINCIPAL_BYTES_PER_SECOND: String(8 * MIB),
+  },
 });
 
 test(`${CONNECTIONS} connections flood for ${SECONDS} s`, {

@@ -9,25 +9,20 @@ import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
 
 const require = createRequire(import.meta.url);
-let service: ServiceProcess;
+const { service } = useService();
 let stopping: ServiceProcess | undefined;
 const running = new Set<ChildProcess>();
 
-beforeAll(async () => {
-  service = await startService();
-});
-
 afterAll(async () => {
   for (const child of running) child.kill("SIGKILL");
-  for (const one of [service, stopping]) if (one !== undefined) await endService(one);
-  await cleanUp();
+  if (stopping !== undefined) await endService(stopping);
 });
 
 const SERVICE = "ambient.v1.SessionService";

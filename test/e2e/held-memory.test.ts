@@ -12,10 +12,10 @@
 import { writeFile } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { memoryOf } from "../bench/usage.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { anotherGets, Holding, type HoldingOrder, prepare, type Way } from "../support/holding.ts";
-import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { WellBehavedRunner } from "../support/well-behaved-runner.ts";
 
@@ -38,16 +38,16 @@ const TOKENS = {
   another: "another-0123456789abcdef",
 } as const;
 
-let database: SharedDatabase;
+let database: OpenDatabase;
 /** May hold little memory for its callers. */
 let small: ServiceProcess;
 /** Has few places, and enough memory for all of them. */
 let few: ServiceProcess;
 
 beforeAll(async () => {
-  database = await startDatabase();
+  database = await openDatabase();
   const tokens = Object.entries(TOKENS).map(([id, token]) => ({ id, token, roles: ["admin"] }));
-  const env = { DATABASE_URL: database.server.url, AUTH_TOKENS: JSON.stringify({ tokens }) };
+  const env = { DATABASE_URL: database.url, AUTH_TOKENS: JSON.stringify({ tokens }) };
   const smallEnv = {
     ...env,
     RECEIVED_BYTES_MAX: String(BUDGET_MIB * MIB),

@@ -3,28 +3,16 @@
  * is answered in time and the service takes no more memory than it may; and most of them lose their
  * connections. What single requests may take is in rpc-requests.test.ts.
  */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import type { AttackName } from "../support/hostile-worker.ts";
 import { push } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { attacked } from "../support/under-attack.ts";
+import { useService } from "../support/use-service.ts";
 
 const LASTS_MS = 8_000;
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService({ env: { CALL_LOG: "failures" } });
-  client = new RpcClient(service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService({ env: { CALL_LOG: "failures" } });
 
 const CLOSED: readonly AttackName[] = [
   "connections that say nothing",

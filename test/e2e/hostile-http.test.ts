@@ -1,22 +1,10 @@
 /** Callers who mean harm, over HTTP/1.1, as hostile-grpc.test.ts has them over gRPC. */
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { expect, test } from "vitest";
 import type { AttackName } from "../support/hostile-worker.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { attacked } from "../support/under-attack.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService({ env: { CALL_LOG: "failures" } });
-  client = new RpcClient(service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService({ env: { CALL_LOG: "failures" } });
 
 const CLOSED: readonly (readonly [AttackName, number])[] = [
   ["http: requests that come a byte at a time", 15_000],

@@ -5,35 +5,21 @@ import { readFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { gunzipSync } from "node:zlib";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { Received } from "../support/event-stream.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { API, ask } from "../support/http-following.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { GOOD, newSession, push } from "../support/pushing.ts";
 import { expectedOf, noVersionAccepts } from "../support/recorded.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";
 import { needs, toolPath } from "../support/tools.ts";
+import { useService } from "../support/use-service.ts";
 
 /** Processes share the machine with others; what is waited for comes much sooner. */
 const WITHIN = { timeout: 20_000 };
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+const { service, client } = useService();
 
 /** Of the recordings, the shortest of each agent. */
 const STREAMS = [...ownStreams(), ...shortest()];

@@ -7,6 +7,7 @@ import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { Received } from "../support/event-stream.ts";
 import { RpcClient } from "../support/grpc-client.ts";
@@ -14,7 +15,6 @@ import { API, ask, Following } from "../support/http-following.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
 import { newSession, push, watch } from "../support/pushing.ts";
 import { expectedOf } from "../support/recorded.ts";
-import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams, type StreamEvent } from "../support/streams.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
@@ -25,7 +25,7 @@ const WITHIN = { timeout: 20_000 };
 
 const HEARTBEAT_MS = 150;
 
-let shared: SharedDatabase;
+let shared: OpenDatabase;
 let here: ServiceProcess;
 let there: ServiceProcess;
 let env: Readonly<Record<string, string>>;
@@ -35,9 +35,9 @@ const followings: Following[] = [];
 const proxies: TcpProxy[] = [];
 
 beforeAll(async () => {
-  shared = await startDatabase();
+  shared = await openDatabase();
   env = {
-    DATABASE_URL: shared.server.url,
+    DATABASE_URL: shared.url,
     HEAD_POLL_INTERVAL_MS: "100",
     SSE_HEARTBEAT_MS: String(HEARTBEAT_MS),
   };

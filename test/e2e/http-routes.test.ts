@@ -2,32 +2,21 @@
  * Every REST route of a running service, asked with what it takes and with what it does not. Each
  * answer is held against the OpenAPI document that the same service serves.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
 import { type Asked, OpenApi } from "../support/openapi.ts";
 import { newSession, push } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const API = "/api/ambient/v1";
 
-let service: ServiceProcess;
-let client: RpcClient;
+const { service, client } = useService();
 let openApi: OpenApi;
 
 beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
   const document = await fetch(`http://${service.httpAddress}/openapi.json`);
   openApi = new OpenApi(await document.json());
 });
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
-
 /** Asks, and holds the answer against the document: `at` is the path as the document has it. */
 async function ask(at: string, path: string, init: RequestInit = {}): Promise<Response> {
   const response = await fetch(`http://${service.httpAddress}${API}${path}`, init);

@@ -3,12 +3,11 @@
  * other limits have their tests where docs/limits.md says. One service with small limits.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { describe, expect, test } from "vitest";
+import { RpcFailure } from "../support/grpc-client.ts";
 import { eventsOf, PushStreamClient, whole } from "../support/push-stream.ts";
 import { failureOf, newSession, push, rowsOf, STREAMS } from "../support/pushing.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { type UsedService, useService } from "../support/use-service.ts";
 import { observedWriter } from "../support/writing.ts";
 
 const MESSAGES_PER_SECOND = 10;
@@ -16,45 +15,27 @@ const BYTES_PER_SECOND = 100_000;
 const ROWS_MAX = 6;
 const BYTES_MAX = 1_024;
 
-let service: ServiceProcess;
-let client: RpcClient;
+const { service, client } = useService({
+  env: {
+    SESSION_MESSAGES_PER_SECOND: String(MESSAGES_PER_SECOND),
+    SESSION_BYTES_PER_SECOND: String(BYTES_PER_SECOND),
+  },
+});
 /** Another one with the same limits of a session, and no limits of a rate: neither bites where the other is asked. */
-let full: ServiceProcess;
-let fullClient: RpcClient;
-
-beforeAll(async () => {
-  [service, full] = await Promise.all([
-    startService({
-      env: {
-        SESSION_MESSAGES_PER_SECOND: String(MESSAGES_PER_SECOND),
-        SESSION_BYTES_PER_SECOND: String(BYTES_PER_SECOND),
-      },
-    }),
-    startService({
-      env: { SESSION_ROWS_MAX: String(ROWS_MAX), SESSION_BYTES_MAX: String(BYTES_MAX) },
-    }),
-  ]);
-  client = new RpcClient(service.grpcAddress);
-  fullClient = new RpcClient(full.grpcAddress);
+const { service: full, client: fullClient } = useService({
+  env: { SESSION_ROWS_MAX: String(ROWS_MAX), SESSION_BYTES_MAX: String(BYTES_MAX) },
 });
 
-afterAll(async () => {
-  client.close();
-  fullClient.close();
-  await Promise.all([endService(service), endService(full)]);
-  await cleanUp();
-});
-
-async function metric(of: ServiceProcess, name: string): Promise<number> {
+async function metric(of: UsedService, name: string): Promise<number> {
   const text = await (await fetch(`http://${of.opsAddress}/metrics`)).text();
   const line = text.split("\n").find((one) => one.startsWith(`session_ledger_${name} `));
   return Number(line?.split(" ").at(-1) ?? 0);
 }
 
-const messagesUrl = (of: ServiceProcess, sessionId: string): string =>
+const messagesUrl = (of: UsedService, sessionId: string): string =>
   `http://${of.httpAddress}/api/ambient/v1/sessions/${sessionId}/messages`;
 
-function post(of: ServiceProcess, sessionId: string, payload = "hi"): Promise<Response> {
+function post(of: UsedService, sessionId: string, payload = "hi"): Promise<Response> {
   return fetch(messagesUrl(of, sessionId), {
     method: "POST",
     headers: { "content-type": "application/json" },

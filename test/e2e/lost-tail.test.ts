@@ -12,7 +12,7 @@ import { RpcClient } from "../support/grpc-client.ts";
 import { API, Following } from "../support/http-following.ts";
 import { PushStreamClient, whole } from "../support/push-stream.ts";
 import { push } from "../support/pushing.ts";
-import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
+import { type OwnServer, startServer } from "../support/replicas.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { copyOfStopped, restore, Standby } from "../support/standby.ts";
 import { hostAndPort, startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
@@ -28,7 +28,7 @@ afterEach(async () => {
 afterAll(cleanUp);
 
 interface World {
-  readonly database: SharedDatabase;
+  readonly database: OwnServer;
   readonly way: TcpProxy;
   readonly here: ServiceProcess;
   readonly there: ServiceProcess;
@@ -37,7 +37,7 @@ interface World {
 }
 
 async function startWorld(): Promise<World> {
-  const database = await startDatabase();
+  const database = await startServer();
   ends.push(() => database.stop());
   const way = await startTcpProxy(hostAndPort(new URL(database.server.url).host));
   ends.push(() => way.stop());

@@ -1,23 +1,13 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { RpcClient } from "../support/grpc-client.ts";
+import { expect, test } from "vitest";
 import { newSession, push, rowsOf } from "../support/pushing.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
-let client: RpcClient;
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
-});
-afterAll(async () => {
-  client.close();
-  await service.stop();
-});
+const { service, client } = useService();
 
-async function counted(rule: string): Promise<string | undefined> {
+async function counted(rule: string): Promise<number> {
   const text = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
   const line = text.split("\n").find((one) => one.includes(`violations_total{rule="${rule}"}`));
-  return line?.split(" ").at(-1);
+  return Number(line?.split(" ").at(-1) ?? 0);
 }
 
 test("an event out of place is stored, and counted by the rule it breaks", async () => {
@@ -28,11 +18,13 @@ test("an event out of place is stored, and counted by the rule it breaks", async
       eventType: payload.type,
       payload: JSON.stringify(payload),
     });
+  const outside = await counted("outside_run");
+  const withoutStart = await counted("fragment_without_start");
   const content = { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "x" };
   await event(content);
   await event({ type: "RUN_STARTED", threadId: "t", runId: "r" } as { readonly type: string });
   await event(content);
   expect(await rowsOf(client, "events", sessionId)).toHaveLength(3);
-  expect(await counted("outside_run")).toBe("1");
-  expect(await counted("fragment_without_start")).toBe("1");
+  expect(await counted("outside_run")).toBe(outside + 1);
+  expect(await counted("fragment_without_start")).toBe(withoutStart + 1);
 });

@@ -7,10 +7,10 @@ import { cp, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { makeDirectory } from "../support/embedded-fixture.ts";
+import { useService } from "../support/use-service.ts";
 
 const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
@@ -52,20 +52,15 @@ const packageSchema = z.object({
   files: z.array(z.string()),
 });
 
-let service: ServiceProcess;
+const { service } = useService();
 let consumer: string;
 let home: string;
 
 beforeAll(async () => {
   consumer = await makeDirectory();
-  [service, home] = await Promise.all([startService(), install(consumer)]);
+  home = await install(consumer);
   await cp(join(ROOT, "test/support/consumer.ts"), join(consumer, "main.ts"));
   await writeFile(join(consumer, "package.json"), '{"name":"consumer","type":"module"}');
-});
-
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
 });
 
 test("what package.json exports is there, and is published", async () => {

@@ -1,10 +1,9 @@
 /** Push streams where the service ends them, or would not have them: limits, policies, its own stop. */
 import { connect } from "node:http2";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { PushSessionEventsRequestSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import {
   eventsOf,
@@ -15,30 +14,20 @@ import {
 } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
 import { frame } from "../support/raw-http2.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { startAgain, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const { createSession, watchSessionEvents } = SessionService.method;
 
 const STREAMS_MAX = 3;
 const BYTES_MAX = 65_536;
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  const env = {
+const { service, client } = useService({
+  env: {
     SESSION_POLICY: "strict",
     PUSH_STREAMS_MAX: String(STREAMS_MAX),
     PUSH_STREAM_BYTES_MAX: String(BYTES_MAX),
-  };
-  service = await startService({ env });
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await service.stop();
-  await cleanUp();
+  },
 });
 
 async function created(): Promise<string> {
@@ -146,7 +135,7 @@ describe("a service with limits", () => {
 });
 
 test("a stop commits what was received, and ends the stream with UNAVAILABLE", async () => {
-  const before = await startService({ embedded: true });
+  const before = await startService();
   const first = new RpcClient(before.grpcAddress);
   const sessionId = newSession();
   const open = { sessionId, producerEpoch: 1n, maxAgeMs: 5_000 };
@@ -158,7 +147,7 @@ test("a stop commits what was received, and ends the stream with UNAVAILABLE", a
   expect(exitCode).toBe(0);
   first.close();
 
-  const after = await startService({ dataDir: before.dataDir });
+  const after = await startAgain(before);
   const second = new RpcClient(after.grpcAddress);
   const { stream: next, opened } = await PushStreamClient.open(second, open);
   expect(opened).toMatchObject({ lastClientSeq: 3n, refused: 1n });

@@ -17,7 +17,12 @@ import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { cleanUp, endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
 import { embeddedUrl } from "../support/history-witness.ts";
 import { Random, seedOfRun } from "../support/random.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
 import {
   lastSeqOf,
   passProblemsOf,
@@ -61,8 +66,7 @@ afterAll(async () => {
 
 /** On the same port, so that everybody finds it again. */
 async function restart(): Promise<void> {
-  const { dataDir, grpcAddress } = service;
-  service = await startService({ dataDir, env: { GRPC_ADDRESS: grpcAddress } });
+  service = await startAgain(service);
 }
 
 async function killPostgres(): Promise<void> {

@@ -2,32 +2,18 @@
  * Streams of real agents, given CORPUS, and the project's own without, pushed as they are in frames of
  * random sizes with breaks at random places: what comes back token by token is what was sent.
  */
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient } from "../support/grpc-client.ts";
+import { expect, test } from "vitest";
 import { eventsOf, PushStreamClient } from "../support/push-stream.ts";
 import { newSession } from "../support/pushing.ts";
 import { Random, seedOfRun } from "../support/random.ts";
 import { expectedOf, noVersionAccepts } from "../support/recorded.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams, recordedStreams, type Stream } from "../support/streams.ts";
+import { useService } from "../support/use-service.ts";
 
 /** Sessions; each has one stream. */
 const AT_ONCE = 8;
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await service.stop();
-  await cleanUp();
-});
+const { client } = useService();
 
 const recorded = recordedStreams();
 

@@ -7,11 +7,12 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { Random, seedOfRun } from "../support/random.ts";
-import { Replicas, type SharedDatabase, startDatabase } from "../support/replicas.ts";
+import { Replicas } from "../support/replicas.ts";
 import { startService } from "../support/service-process.ts";
 import {
   passProblemsOf,
@@ -35,13 +36,13 @@ const seed = seedOfRun();
 const random = new Random(seed);
 process.stdout.write(`push-stream-replicas: SEED=${seed}\n`);
 
-let database: SharedDatabase;
+let database: OpenDatabase;
 let replicas: Replicas;
 
 beforeAll(async () => {
-  database = await startDatabase();
+  database = await openDatabase();
   replicas = await Replicas.start({
-    DATABASE_URL: database.server.url,
+    DATABASE_URL: database.url,
     LOCK_TIMEOUT_MS: String(LOCK_TIMEOUT_MS),
     HEAD_POLL_INTERVAL_MS: "200",
   });
@@ -165,8 +166,8 @@ test("a push of the old stream and the opening of the new one wait for the sessi
 });
 
 test("a commit whose answer is lost between PostgreSQL and the service is found, and not made twice", async () => {
-  const { sql, server } = database;
-  const url = new URL(server.url);
+  const { sql } = database;
+  const url = new URL(database.url);
   const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
   url.port = String(proxy.port);
   // Long enough to keep the answers back while a push waits.

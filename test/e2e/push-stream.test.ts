@@ -1,12 +1,11 @@
 /** PushSessionEvents as a client in any language sees it; docs/push-streams.md says what is promised. */
 import { toBinary } from "@bufbuild/protobuf";
 import { Metadata } from "@grpc/grpc-js";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type Status, StatusSchema } from "../../gen/google/rpc/status_pb.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { RpcFailure } from "../support/grpc-client.ts";
 import {
   eventsOf,
   fragments,
@@ -18,23 +17,11 @@ import {
 } from "../support/push-stream.ts";
 import { failureOf, newSession, push } from "../support/pushing.ts";
 import { Random, seedOfRun } from "../support/random.ts";
-import { type ServiceProcess, startService } from "../support/service-process.ts";
+import { useService } from "../support/use-service.ts";
 
 const { deleteSession, watchSessionEvents } = SessionService.method;
 
-let service: ServiceProcess;
-let client: RpcClient;
-
-beforeAll(async () => {
-  service = await startService();
-  client = new RpcClient(service.grpcAddress);
-});
-
-afterAll(async () => {
-  client.close();
-  await service.stop();
-  await cleanUp();
-});
+const { service, client } = useService();
 
 /** What a newer client may send. */
 const UNKNOWN: Compression = JSON.parse("3");

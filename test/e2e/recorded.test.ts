@@ -2,8 +2,9 @@
  * What agents really send goes in by the command line, event by event, a session a stream, and comes
  * back as it was: recorded streams where CORPUS names their folder, hand-written ones elsewhere.
  */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { cleanUp } from "../support/embedded-fixture.ts";
+import { beforeAll, describe, expect, test } from "vitest";
+import { streamProblems } from "../support/history-check.ts";
+import type { Row } from "../support/history.ts";
 import {
   type AgentFigures,
   eventRowsOf,
@@ -15,15 +16,9 @@ import {
   type PushRun,
   pushRun,
 } from "../support/recorded.ts";
-import type { Row } from "../support/history.ts";
-import { streamProblems } from "../support/history-check.ts";
-import {
-  endService,
-  runCommand,
-  type ServiceProcess,
-  startService,
-} from "../support/service-process.ts";
+import { runCommand } from "../support/service-process.ts";
 import { ownStreams, recordedStreams, type Stream, type StreamEvent } from "../support/streams.ts";
+import { useService } from "../support/use-service.ts";
 
 /** Of the command at a time; a session has one. */
 const AT_ONCE = 16;
@@ -38,14 +33,7 @@ interface Result extends Case {
   readonly rows: readonly Row[];
 }
 
-let service: ServiceProcess;
-beforeAll(async () => {
-  service = await startService();
-});
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
-});
+const { service } = useService();
 
 async function throughLedger({ stream, sessionId }: Case): Promise<Result> {
   const run = await pushLines(service.grpcAddress, { sessionId, lines: linesOf(stream) });

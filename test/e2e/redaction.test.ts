@@ -6,24 +6,24 @@ import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { type MessageStream, RpcClient } from "../support/grpc-client.ts";
 import { API, Following } from "../support/http-following.ts";
 import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts";
 import { newSession, push, type Row, rowsOf } from "../support/pushing.ts";
-import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 
 const { createSession, getSession, watchSessionEvents } = SessionService.method;
 
-let shared: SharedDatabase;
+let shared: OpenDatabase;
 let service: ServiceProcess;
 let client: RpcClient;
 
 beforeAll(async () => {
-  shared = await startDatabase();
+  shared = await openDatabase();
   const env = {
-    DATABASE_URL: shared.server.url,
+    DATABASE_URL: shared.url,
     REDACTION: "on",
     REDACTION_PATTERNS: "acme=acme_[a-z0-9]{12}",
     REDACTION_KEYS: "pin",

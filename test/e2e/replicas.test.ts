@@ -14,8 +14,8 @@ import { eventually } from "../support/eventually.ts";
 import { problemsOf } from "../support/history-check.ts";
 import {
   Replicas,
-  type SharedDatabase,
-  startDatabase,
+  type OwnServer,
+  startServer,
   underLoad,
   witnessAt,
 } from "../support/replicas.ts";
@@ -33,9 +33,9 @@ const POLL_NEAR = { HEAD_POLL_INTERVAL_MS: "300" };
 const RECEIVED = /^session_ledger_wake_ups_total\{.*direction="received"/;
 const CONNECTED = /^session_ledger_wake_ups_connected\{/;
 
-let database: SharedDatabase;
+let database: OwnServer;
 beforeAll(async () => {
-  database = await startDatabase();
+  database = await startServer();
 });
 afterAll(async () => {
   await database.stop();
@@ -151,7 +151,7 @@ describe("200 watchers over two services, each push to the other one than the la
   });
 });
 
-type Sql = SharedDatabase["sql"];
+type Sql = OwnServer["sql"];
 
 /** As when the queue of notifications is held: each waits until it is cancelled. */
 async function hangNotify(sql: Sql): Promise<void> {

@@ -7,22 +7,22 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { custom, finished, holdingOf, message, started, storeAged } from "../support/aged.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 
 const { method } = SessionService;
 /** Eight batches and a few rows. */
 const ROWS = 4_100;
 
-let shared: SharedDatabase;
+let shared: OpenDatabase;
 let database: Database;
 let service: ServiceProcess;
 let rpc: RpcClient;
 beforeAll(async () => {
-  shared = await startDatabase();
-  const { url } = shared.server;
+  shared = await openDatabase();
+  const { url } = shared;
   service = await startService({
     env: { DATABASE_URL: url, RETENTION_AFTER: "720h", RETENTION_INTERVAL: "1s" },
   });
@@ -53,7 +53,7 @@ async function endBatches(
   while (ended < endedMax && !until.aborted) {
     const rows = await sql`
       select pg_terminate_backend(pid) from pg_stat_activity
-      where application_name = 'session-ledger' and (state = 'idle in transaction'
+      where datname = current_database() and application_name = 'session-ledger' and (state = 'idle in transaction'
         or (state = 'active' and query like '%delete from%' and query not like '%imported_rows%'))`;
     ended += rows.length;
   }

@@ -4,12 +4,13 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { runHere } from "../support/command-line.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { API } from "../support/http-following.ts";
 import { mergeFragments } from "../support/merging.ts";
 import { newSession } from "../support/pushing.ts";
-import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
 import {
   type CommandResult,
   runCommand,
@@ -19,13 +20,13 @@ import {
 
 const { method } = SessionService;
 
-let shared: SharedDatabase;
+let shared: OpenDatabase;
 let services: readonly [ServiceProcess, ServiceProcess];
 let rpc: RpcClient;
 let other: RpcClient;
 beforeAll(async () => {
-  shared = await startDatabase();
-  const env = { DATABASE_URL: shared.server.url };
+  shared = await openDatabase();
+  const env = { DATABASE_URL: shared.url };
   services = [await startService({ env }), await startService({ env })];
   rpc = new RpcClient(services[0].grpcAddress);
   other = new RpcClient(services[1].grpcAddress);
@@ -73,7 +74,7 @@ async function aged(): Promise<string> {
 }
 
 function retention(...args: readonly string[]) {
-  const env = { DATABASE_URL: shared.server.url };
+  const env = { DATABASE_URL: shared.url };
   return runCommand(["retention", "--older-than", "30d", "--json", ...args], { env });
 }
 
@@ -181,9 +182,9 @@ describe("whoever reads a session whose first run is gone begins at the first ro
     expect(lines).toHaveLength(7);
     expect(lines[0]).toContain('"r2"');
     const address = ["--address", services[0].grpcAddress];
-    const tailed = await runCommand(["tail", "--session", sessionId, "--after", "4", ...address]);
+    const tailed = await runHere(["tail", "--session", sessionId, "--after", "4", ...address]);
     expect(tailed.stdout.trimEnd().split("\n")).toHaveLength(5);
-    const exported = await runCommand(["export", sessionId, ...address]);
+    const exported = await runHere(["export", sessionId, ...address]);
     expect(exported).toMatchObject({ exitCode: 0 });
     expect(exported.stdout.trimEnd().split("\n")).toHaveLength(7);
   });
@@ -211,7 +212,7 @@ test("a session that lost everything: pages, watches and joins of nothing, and t
 });
 
 test("a service that erases by itself gives nothing of it from memory, and its watchers go on", async () => {
-  const env = { DATABASE_URL: shared.server.url };
+  const env = { DATABASE_URL: shared.url };
   const own = { RETENTION_AFTER: "720h", RETENTION_INTERVAL: "1s" };
   const service = await startService({ env: { ...env, ...own } });
   const client = new RpcClient(service.grpcAddress);
@@ -260,7 +261,7 @@ describe("the command", () => {
 
   test("says so when there is no such session, and when there is nothing to go by", async () => {
     expect(await retention("--session", "nobody")).toMatchObject({ exitCode: 4, stdout: "" });
-    const env = { DATABASE_URL: shared.server.url };
+    const env = { DATABASE_URL: shared.url };
     expect((await runCommand(["retention"], { env })).exitCode).toBe(2);
     const never = await runCommand(["retention", "--older-than", "0d"], { env });
     expect(never).toMatchObject({ exitCode: 2, stdout: "" });
@@ -281,7 +282,7 @@ describe("erasing a session", () => {
       return undefined;
     });
     const address = ["--address", services[0].grpcAddress];
-    const without = await runCommand(["erase", sessionId, ...address]);
+    const without = await runHere(["erase", sessionId, ...address]);
     expect(without).toMatchObject({ exitCode: 2, stdout: "" });
     const erased = await runCommand(["erase", sessionId, "--yes", "--json", ...address]);
     expect(erased.exitCode).toBe(0);
@@ -307,7 +308,7 @@ describe("erasing a session", () => {
       expect((await get(`${sessionId}/transcript`, service)).status).toBe(404);
       expect(await joined(service, sessionId)).not.toContain("said in r1");
     }
-    const again = await runCommand(["erase", sessionId, "--yes", ...address]);
+    const again = await runHere(["erase", sessionId, "--yes", ...address]);
     expect(again.exitCode).toBe(4);
     expect(again.stderr).toContain("SESSION_NOT_FOUND");
   });

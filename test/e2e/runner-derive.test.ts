@@ -12,24 +12,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { MessageDeriver, readSession } from "../../src/runner/index.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams, type Stream } from "../support/streams.ts";
+import { useService } from "../support/use-service.ts";
 
 const RUNNER = fileURLToPath(new URL("../support/replaying-runner.ts", import.meta.url));
 
-let service: ServiceProcess;
-
-beforeAll(async () => {
-  service = await startService();
-});
-
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
-});
+const { service } = useService();
 
 function startRunner(sessionId: string, { settled }: { settled: number }) {
   const args = [RUNNER, service.grpcAddress, sessionId, String(settled)];

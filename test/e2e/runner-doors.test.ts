@@ -17,6 +17,7 @@ import {
   certificateFiles,
   createAuthority,
 } from "../support/certificates.ts";
+import { runHere } from "../support/command-line.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { newSession } from "../support/pushing.ts";
 import {
@@ -102,7 +103,7 @@ describe("the command line", () => {
     const sessionId = newSession();
     const lines = eventsOfRun(1, 5);
     const well = { exitCode: 0, stderr: "" };
-    const pushed = await runCommand(["push", "-s", sessionId, "--json"], {
+    const pushed = await runHere(["push", "-s", sessionId, "--json"], {
       env,
       input: lines.join("\n"),
     });
@@ -110,26 +111,26 @@ describe("the command line", () => {
       exitCode: 0,
       stderr: expect.stringMatching(/^session-ledger: 9 pushed[^\n]*\n$/),
     });
-    const tail = await runCommand(["tail", "-s", sessionId, "--format", "payload", "--expand"], {
+    const tail = await runHere(["tail", "-s", sessionId, "--format", "payload", "--expand"], {
       env,
     });
     expect(tail).toEqual({ ...well, stdout: lines.map((line) => `${line}\n`).join("") });
-    const listed = await runCommand(["sessions", "--limit", "1", "--json"], { env });
+    const listed = await runHere(["sessions", "--limit", "1", "--json"], { env });
     expect(listed).toMatchObject({ ...well, stdout: expect.stringContaining(sessionId) });
-    const exported = await runCommand(["export", sessionId], { env });
+    const exported = await runHere(["export", sessionId], { env });
     expect(exported).toMatchObject({ exitCode: 0, stdout: tail.stdout });
 
     const asked = ["token", sessionId, "--role", "viewer", "--ttl", "5m"];
-    const issued = await runCommand(asked, { env });
+    const issued = await runCommand(asked, { env }); // As a process: its output is what a shell has.
     expect(issued).toMatchObject(well);
     const opened = await environment(issued.stdout);
-    const again = await runCommand(["tail", "-s", sessionId, "--format", "payload", "--expand"], {
+    const again = await runHere(["tail", "-s", sessionId, "--format", "payload", "--expand"], {
       env: opened,
     });
     expect(again).toEqual(tail);
-    const own = await runCommand(["sessions", "--json"], { env: opened });
+    const own = await runHere(["sessions", "--json"], { env: opened });
     expect(own.stdout.trim().split("\n")).toHaveLength(1);
-    const json = await runCommand([...asked, "--json"], { env });
+    const json = await runHere([...asked, "--json"], { env });
     const { expiresAt } = z
       .object({ token: z.string(), expiresAt: z.iso.datetime() })
       .parse(JSON.parse(json.stdout));
@@ -140,7 +141,7 @@ describe("the command line", () => {
     const sessionId = await made();
     const { SESSION_LEDGER_TOKEN_FILE: _, ...without } = await environment("");
     const refused = async (args: readonly string[], env: Readonly<Record<string, string>>) => {
-      const { exitCode, stderr } = await runCommand(args, {
+      const { exitCode, stderr } = await runHere(args, {
         env,
         input: eventsOfRun(1, 1)[0] ?? "",
       });
@@ -170,7 +171,7 @@ describe("the command line", () => {
     const other = await certificateFiles(await stranger.server(), stranger);
     const ended = async (env: Readonly<Record<string, string>>) => {
       const args = ["sessions", "--json", "--retry-for", "0s"];
-      const { exitCode, stderr } = await runCommand(args, { env });
+      const { exitCode, stderr } = await runHere(args, { env });
       expect(stderr).toMatch(/^session-ledger: UNAVAILABLE: [^\n]*\n$/);
       expect(exitCode).toBe(3);
       return stderr;
@@ -254,7 +255,7 @@ describe("a session writer", () => {
       SESSION_LEDGER_TLS_CA_FILE: files.caFile,
       SESSION_LEDGER_TOKEN: admin.token,
     };
-    const { stdout: token } = await runCommand(["token", sessionId], { env });
+    const { stdout: token } = await runHere(["token", sessionId], { env });
     const { writer, problems } = writing({ sessionId, token });
     for (const payload of eventsOfRun(1, 40)) writer.event(payload);
     expect(await writer.close()).toMatchObject({ complete: true });
@@ -393,7 +394,7 @@ describe("a service that asks for certificates", () => {
       SESSION_LEDGER_TLS_CA_FILE: files.caFile,
     };
     const list = async (more: Readonly<Record<string, string>>) =>
-      runCommand(["sessions", "--json", "--retry-for", "0s"], { env: { ...env, ...more } });
+      runHere(["sessions", "--json", "--retry-for", "0s"], { env: { ...env, ...more } });
     const own = await certificateFiles(await authority.client("cli"), authority);
     const its = {
       SESSION_LEDGER_TLS_CERT_FILE: own.certFile,

@@ -16,28 +16,22 @@ import {
   RpcFailure,
   toJsonLines,
 } from "../../src/runner/index.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
 import { fragments, pushMerged } from "../support/merged-pushes.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { ownStreams } from "../support/streams.ts";
 import { hostAndPort, startTcpProxy } from "../support/tcp-proxy.ts";
-import { eventually } from "../support/eventually.ts";
+import { useService } from "../support/use-service.ts";
 
-let service: ServiceProcess;
+const { service } = useService();
 let client: LedgerClient;
 let address: string;
 
-beforeAll(async () => {
-  service = await startService();
+beforeAll(() => {
   address = service.grpcAddress;
   client = createLedgerClient({ address });
 });
 
-afterAll(async () => {
-  client.close();
-  await endService(service);
-  await cleanUp();
-});
+afterAll(() => client.close());
 
 async function all<T>(items: AsyncIterable<T>): Promise<readonly T[]> {
   const list: T[] = [];

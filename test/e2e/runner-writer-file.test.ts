@@ -8,23 +8,16 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { isObject } from "../../src/agui/json.ts";
 import { breakableWay } from "../support/breakable.ts";
-import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import { makeDirectory } from "../support/embedded-fixture.ts";
 import { addressOf, hostAndPort } from "../support/tcp-proxy.ts";
+import { useService } from "../support/use-service.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
 
-let service: ServiceProcess;
-beforeAll(async () => {
-  service = await startService();
-});
-afterAll(async () => {
-  await endService(service);
-  await cleanUp();
-});
+const { service } = useService();
 
 const events = (sessionId: string) =>
   payloadsOf(service.grpcAddress, { sessionId, stream: "events" });

@@ -14,7 +14,12 @@ import { z } from "zod";
 import { breakableWay } from "../support/breakable.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { blocksOf } from "../support/readme.ts";
-import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
 import { startSilentWay } from "../support/silent-way.ts";
 import { addressOf, hostAndPort } from "../support/tcp-proxy.ts";
 import { eventsOfRun, messagesOfRun, observedWriter, payloadsOf } from "../support/writing.ts";
@@ -23,7 +28,7 @@ const DOWN_MS = Number(process.env["WRITER_DOWN_SECONDS"] ?? "3") * 1_000;
 
 let service: ServiceProcess;
 beforeAll(async () => {
-  service = await startService({ embedded: true });
+  service = await startService();
 });
 afterAll(async () => {
   await endService(service);
@@ -31,8 +36,7 @@ afterAll(async () => {
 });
 
 async function restart(): Promise<void> {
-  const { dataDir, grpcAddress } = service;
-  service = await startService({ dataDir, env: { GRPC_ADDRESS: grpcAddress } });
+  service = await startAgain(service);
 }
 
 const events = (sessionId: string) =>

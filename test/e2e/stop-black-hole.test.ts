@@ -1,39 +1,34 @@
 /** A stop while the database does not answer: its connections stand, and nothing comes back. */
-import postgres from "postgres";
+import type postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createLedgerClient, ledger } from "../../src/runner/client.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 
 const STOP_LIMIT_MS = 1_000;
 
-let server: EmbeddedPostgres;
+let database: OpenDatabase;
 let sql: postgres.Sql;
 let proxy: TcpProxy;
 
 beforeAll(async () => {
-  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
-  await server.start();
-  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
-  const { hostname, port } = new URL(server.url);
+  database = await openDatabase();
+  ({ sql } = database);
+  const { hostname, port } = new URL(database.url);
   proxy = await startTcpProxy({ host: hostname, port: Number(port) });
 });
 
 afterAll(async () => {
   await proxy.stop();
-  await sql.end({ timeout: 1 });
-  await server.stop();
+  await database.stop();
   await cleanUp();
 });
 
 test("ends all the same, with pushes and watches under way", async () => {
-  const url = new URL(server.url);
+  const url = new URL(database.url);
   url.port = String(proxy.port);
   const env = {
     DATABASE_URL: url.href,

@@ -9,11 +9,11 @@ import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { GOOD, newSession, push } from "../support/pushing.ts";
-import { type SharedDatabase, startDatabase } from "../support/replicas.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { type CollectedSpan, TraceCollector } from "../support/trace-collector.ts";
 
@@ -34,9 +34,9 @@ const TELLS_MODULES = `
   });`;
 const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(TELLS_MODULES)}`;
 
-let shared: SharedDatabase;
+let shared: OpenDatabase;
 beforeAll(async () => {
-  shared = await startDatabase();
+  shared = await openDatabase();
 });
 afterAll(async () => {
   await shared.stop();
@@ -46,7 +46,7 @@ afterAll(async () => {
 type Environment = Readonly<Record<string, string>>;
 
 function start(env: Environment): Promise<ServiceProcess> {
-  return startService({ env: { DATABASE_URL: shared.server.url, NODE_OPTIONS, ...env } });
+  return startService({ env: { DATABASE_URL: shared.url, NODE_OPTIONS, ...env } });
 }
 
 /** For one test. */

@@ -2,27 +2,23 @@
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
 import { migrationStatus } from "../../src/store/migrate.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
 import { eventually } from "../support/eventually.ts";
 import { runCommand, type ServiceProcess, startService } from "../support/service-process.ts";
 
 const SERVICES = 3;
 const START_LIMIT_MS = 90_000;
 
-let server: EmbeddedPostgres;
+let database: OpenDatabase;
 let sql: postgres.Sql;
 const services: ServiceProcess[] = [];
 let clients: readonly LedgerClient[] = [];
 
 beforeAll(async () => {
-  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
-  await server.start();
-  sql = postgres(server.url, { max: 2, onnotice: () => undefined });
+  database = await openDatabase({ empty: true });
+  ({ sql } = database);
   await startAtOnce();
   clients = services.map(({ grpcAddress }) => createLedgerClient({ address: grpcAddress }));
 });
@@ -30,14 +26,13 @@ beforeAll(async () => {
 afterAll(async () => {
   for (const client of clients) client.close();
   await Promise.all(services.map((service) => service.stop()));
-  await sql.end({ timeout: 1 });
-  await server.stop();
+  await database.stop();
   await cleanUp();
 });
 
 /** All have come to their first step before any may take it: somebody is just taking it, and gives up. */
 async function startAtOnce(): Promise<void> {
-  const env = { DATABASE_URL: server.url, HEAD_POLL_INTERVAL_MS: "100" };
+  const env = { DATABASE_URL: database.url, HEAD_POLL_INTERVAL_MS: "100" };
   const taken = Promise.withResolvers<void>();
   const come = Promise.withResolvers<void>();
   const givenUp = sql.begin(async (transaction) => {
@@ -66,7 +61,7 @@ async function startAtOnce(): Promise<void> {
 
 async function waiting(): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
-    select count(*)::int as count from pg_stat_activity where wait_event_type = 'Lock'`;
+    select count(*)::int as count from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
   return row?.count ?? 0;
 }
 
@@ -77,7 +72,7 @@ function push(client: LedgerClient | undefined, sessionId: string) {
 
 describe("services that start at once on an empty database", () => {
   test("migrate it once", async () => {
-    const { applied, pending, unknown } = await migrationStatus(server.url);
+    const { applied, pending, unknown } = await migrationStatus(database.url);
     expect({ pending, unknown }).toEqual({ pending: [], unknown: 0 });
     const rows = await sql`select created_at from drizzle.__drizzle_migrations`;
     expect(rows).toHaveLength(applied.length);
@@ -112,7 +107,7 @@ test("a watch hears of what another service commits, and of a deletion there", a
 });
 
 test("a service does not start on a schema that is newer than it knows, and touches nothing", async () => {
-  const url = new URL(server.url);
+  const url = new URL(database.url);
   url.pathname = "/newer";
   await sql`create database newer`;
   const env = { DATABASE_URL: url.href };

@@ -4,26 +4,22 @@
  */
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
-import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
+import { type OpenDatabase, openDatabase } from "../support/database.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
 import { type NatsServer, startNatsServer, stoppedNatsServer } from "../support/nats-server.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs } from "../support/tools.ts";
 
 const SOON = { timeout: 20_000 };
 
-let server: EmbeddedPostgres;
+let database: OpenDatabase;
 
 beforeAll(async () => {
-  server = createEmbeddedPostgres({ dataDir: await makeDirectory(), log: recordingLog() });
-  await server.start();
+  database = await openDatabase();
 });
 
 afterAll(async () => {
-  await server.stop();
+  await database.stop();
   await cleanUp();
 });
 
@@ -37,7 +33,7 @@ class Pair implements AsyncDisposable {
   }
 
   static async started(env: Readonly<Record<string, string>>): Promise<Pair> {
-    const settings = { DATABASE_URL: server.url, HEAD_POLL_INTERVAL_MS: "60000", ...env };
+    const settings = { DATABASE_URL: database.url, HEAD_POLL_INTERVAL_MS: "60000", ...env };
     return new Pair(await Promise.all([1, 2].map(() => startService({ env: settings }))));
   }
 

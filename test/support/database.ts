@@ -30,6 +30,29 @@ export function createLedgerDatabase(): Promise<TestDatabase> {
   return createDatabase({ template: inject("postgresTemplate") });
 }
 
+export interface OpenDatabase {
+  readonly url: string;
+  readonly sql: postgres.Sql;
+  /** Closes the connections and drops the database. */
+  stop(): Promise<void>;
+}
+
+/** One for a file whose services it starts itself, with connections for the test; with tables, or empty. */
+export async function openDatabase(
+  options: { readonly empty?: boolean } = {},
+): Promise<OpenDatabase> {
+  const created = await (options.empty === true ? createDatabase() : createLedgerDatabase());
+  const sql = postgres(created.url, { max: 3, onnotice: () => undefined });
+  return {
+    url: created.url,
+    sql,
+    async stop() {
+      await sql.end({ timeout: 1 });
+      await created.drop();
+    },
+  };
+}
+
 async function onServer(
   url: string,
   statement: (sql: postgres.Sql) => PromiseLike<unknown>,

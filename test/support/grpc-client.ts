@@ -76,18 +76,25 @@ export interface MessageStream<T> extends AsyncIterableIterator<T> {
 
 /** A gRPC client of any generated service, for tests. */
 export class RpcClient {
-  readonly #client: Client;
+  readonly #connect: () => Client;
+  #connected: Client | undefined;
 
+  /** The address may be a function: it is called with the first request. */
   constructor(
-    address: string,
+    address: string | (() => string),
     options: ClientOptions = {},
     channel: ChannelCredentials = credentials.createInsecure(),
   ) {
-    this.#client = new Client(address, channel, {
-      // Each client has a connection of its own; grpc-js would share one an address.
-      "grpc.use_local_subchannel_pool": 1,
-      ...options,
-    });
+    this.#connect = () =>
+      new Client(typeof address === "string" ? address : address(), channel, {
+        // Each client has a connection of its own; grpc-js would share one an address.
+        "grpc.use_local_subchannel_pool": 1,
+        ...options,
+      });
+  }
+
+  get #client(): Client {
+    return (this.#connected ??= this.#connect());
   }
 
   async unary<I extends DescMessage, O extends DescMessage>(
@@ -163,7 +170,7 @@ export class RpcClient {
   }
 
   close(): void {
-    this.#client.close();
+    this.#connected?.close();
   }
 }
 

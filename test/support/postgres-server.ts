@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { chmod, mkdtemp, readdir, rm, stat } from "node:fs/promises";
+import { chmod, mkdtemp, readdir, rm, stat, statfs } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -22,32 +22,59 @@ const BUNDLE = fileURLToPath(new URL("../../dist", import.meta.url));
 
 const PREFIX = "session-ledger-test-server-";
 
+const MEMORY_FOLDER = "/dev/shm";
+/** A run writes about a quarter of this. */
+const MEMORY_FREE_BYTES_MIN = 8 * 2 ** 30;
+
+/** The default is 100; each worker has services with pools of ten. */
+const CONNECTIONS_MAX = 400;
+
 /** A younger directory may be of a run that has made it and not locked it yet. */
 const SWEEP_AGE_MS_MIN = 60_000;
 
 const quiet = { info: () => undefined, warn: () => undefined };
 
 /**
- * Makes the bundle of the service, and one server for a whole run: the one of DATABASE_URL_TEST, or else the service's own embedded unit in
- * a directory that is deleted at the end, so that every run also starts and stops that unit.
+ * Makes the bundle of the service, and one server for all projects of a run: the one of
+ * DATABASE_URL_TEST, or else the service's own embedded unit in a directory that is deleted at the end,
+ * so that every run also starts and stops that unit. The unit tests use neither.
  */
-export async function setup(project: TestProject): Promise<() => Promise<void>> {
+export async function setup(project: TestProject): Promise<(() => Promise<void>) | undefined> {
+  if (project.vitest.projects.every(({ name }) => name === "unit")) return undefined;
   await bundle(BUNDLE);
   const given = process.env["DATABASE_URL_TEST"];
   if (given !== undefined) {
     await provide(project, given);
-    return () => Promise.resolve();
+    return undefined;
   }
-  await sweepKilledRuns();
-  const dataDir = await mkdtemp(join(tmpdir(), PREFIX));
+  const folder = await serverFolder();
+  await sweepKilledRuns(folder);
+  const dataDir = await mkdtemp(join(folder, PREFIX));
   await chmod(dataDir, 0o755); // As root the server is another user, who has to come in.
   const server = createEmbeddedPostgres({ dataDir, log: quiet });
+  await server.start();
+  await withSql(server.url, (sql) =>
+    sql.unsafe(`alter system set max_connections = ${CONNECTIONS_MAX}`),
+  );
+  await server.stop();
   await server.start();
   await provide(project, server.url);
   return async () => {
     await server.stop();
     await rm(dataDir, { recursive: true });
   };
+}
+
+/**
+ * In memory where there is much of it: no test ends this server, and a push that waits for the disk of a
+ * busy machine takes a hundred times as long. Tests of durability have servers of their own, on disk.
+ */
+async function serverFolder(): Promise<string> {
+  const free = await statfs(MEMORY_FOLDER).then(
+    ({ bavail, bsize }) => bavail * bsize,
+    () => 0,
+  );
+  return free >= MEMORY_FREE_BYTES_MIN ? MEMORY_FOLDER : tmpdir();
 }
 
 async function provide(project: TestProject, url: string): Promise<void> {
@@ -61,10 +88,10 @@ async function provide(project: TestProject, url: string): Promise<void> {
 }
 
 /** A run that was killed leaves its server running; the unit knows how to stop it, and whose it is not. */
-async function sweepKilledRuns(): Promise<void> {
-  for (const name of await readdir(tmpdir())) {
+async function sweepKilledRuns(folder: string): Promise<void> {
+  for (const name of await readdir(folder)) {
     if (!name.startsWith(PREFIX)) continue;
-    const dataDir = join(tmpdir(), name);
+    const dataDir = join(folder, name);
     const leftover = createEmbeddedPostgres({ dataDir, log: quiet });
     try {
       if (Date.now() - (await stat(dataDir)).birthtimeMs < SWEEP_AGE_MS_MIN) continue;

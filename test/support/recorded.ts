@@ -2,14 +2,12 @@
  * Streams through the command line and back: pushes them, says what was refused, and knows on its own
  * what AG-UI makes of an event (a second opinion, which shares no code with src/agui).
  */
-import { Readable, Writable } from "node:stream";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { runCli } from "../../src/cli/program.ts";
-import { loadClientConfig, loadConfig } from "../../src/config/config.ts";
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { readRows } from "../../src/runner/read.ts";
 import { isEvent } from "../../src/runner/rows.ts";
+import { runHere } from "./command-line.ts";
 import type { Row } from "./history.ts";
 import { rowOfWire } from "./history-clients.ts";
 import type { Stream, StreamEvent } from "./streams.ts";
@@ -35,26 +33,8 @@ export async function pushLines(
   address: string,
   { sessionId, lines }: { readonly sessionId: string; readonly lines: readonly string[] },
 ): Promise<PushRun> {
-  const stdout = new Collected();
-  const stderr = new Collected();
-  const argv = ["push", "--session", sessionId, "--address", address, "--json"];
-  const elsewhere = (): never => {
-    throw new Error("a push asks for nothing else");
-  };
-  const exitCode = await runCli(argv, {
-    stdin: Readable.from(lines.map((line) => Buffer.from(`${line}\n`))),
-    stdout,
-    stderr,
-    signal: new AbortController().signal,
-    loadConfig: () => loadConfig({}),
-    loadClientConfig: () => loadClientConfig({}),
-    serve: elsewhere,
-    embeddedUrl: elsewhere,
-    migrate: elsewhere,
-    retention: elsewhere,
-    importUpstream: elsewhere,
-  });
-  return pushRun({ exitCode, stdout: stdout.text, stderr: stderr.text });
+  const args = ["push", "--session", sessionId, "--address", address, "--json"];
+  return pushRun(await runHere(args, { input: lines.map((line) => `${line}\n`).join("") }));
 }
 
 /** What the output of `push --json` says. */
@@ -71,14 +51,6 @@ export function pushRun(result: {
     refusedLines: [...stderr.matchAll(/line (\d+) refused/g)].map(([, line]) => Number(line)),
     stderr,
   };
-}
-
-class Collected extends Writable {
-  text = "";
-  override _write(chunk: Buffer | string, _encoding: string, done: () => void): void {
-    this.text += chunk.toString();
-    done();
-  }
 }
 
 /** All event rows of a session, as a client reads them. */

@@ -18,14 +18,15 @@ import { type ServiceProcess, startService } from "./service-process.ts";
 
 type Environment = Readonly<Record<string, string>>;
 
-export interface SharedDatabase {
+export interface OwnServer {
   readonly server: EmbeddedPostgres;
   readonly dataDir: string;
   readonly sql: postgres.Sql;
   stop(): Promise<void>;
 }
 
-export async function startDatabase(): Promise<SharedDatabase> {
+/** A PostgreSQL for one file that ends it, or starts it again. */
+export async function startServer(): Promise<OwnServer> {
   const dataDir = await makeDirectory();
   const server = createEmbeddedPostgres({ dataDir, log: recordingLog() });
   await server.start();

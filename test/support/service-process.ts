@@ -38,6 +38,8 @@ export interface ServiceProcess {
   readonly httpAddress: string;
   readonly opsAddress: string;
   readonly dataDir: string;
+  /** Empty where it has a PostgreSQL of its own. */
+  readonly databaseUrl: string;
   /** Every line of its log so far. */
   readonly log: readonly string[];
   /** SIGTERM; resolves with the exit code when the process is gone. Does nothing a second time. */
@@ -62,8 +64,13 @@ const servingSchema = z.object({
 /** Resolves when the service says that it serves. */
 export async function startService(options: ServiceOptions = {}): Promise<ServiceProcess> {
   const dataDir = options.dataDir ?? (await makeDirectory());
-  const DATABASE_URL = await databaseOf(options);
-  const env = { ...environment(), DATA_DIR: dataDir, DATABASE_URL, ...options.env };
+  const databaseUrl = await databaseOf(options);
+  const env = {
+    ...environment(),
+    DATA_DIR: dataDir,
+    DATABASE_URL: databaseUrl,
+    ...options.env,
+  };
   const child = spawn(process.execPath, [...(options.nodeArguments ?? []), MAIN], {
     env,
     stdio: ["ignore", "pipe", "pipe"],
@@ -95,18 +102,31 @@ export async function startService(options: ServiceOptions = {}): Promise<Servic
     httpAddress: http,
     opsAddress: ops,
     dataDir,
+    databaseUrl,
     log,
     kill,
     stop: () => kill("SIGTERM"),
   };
 }
 
-/** Empty where the service is to have a PostgreSQL of its own. */
 async function databaseOf({ dataDir, embedded, env = {} }: ServiceOptions): Promise<string> {
-  if (embedded === true || dataDir !== undefined || "DATABASE_URL" in env) return "";
+  const { DATABASE_URL: given } = env;
+  if (given !== undefined) return given;
+  if (embedded === true || dataDir !== undefined) return "";
   // The harness of faults starts services outside vitest, where this module cannot be loaded.
   const { createLedgerDatabase } = await import("./database.ts");
   return (await createLedgerDatabase()).url;
+}
+
+/** A service that has ended, with its database and its gRPC port: its clients find it again. */
+export function startAgain(
+  ended: Pick<ServiceProcess, "dataDir" | "databaseUrl" | "grpcAddress">,
+): Promise<ServiceProcess> {
+  const { dataDir, databaseUrl, grpcAddress } = ended;
+  return startService({
+    dataDir,
+    env: { DATABASE_URL: databaseUrl, GRPC_ADDRESS: grpcAddress },
+  });
 }
 
 /** Ends what a test left running, its embedded PostgreSQL too; `cleanUp` then deletes the directory. */
