@@ -6,7 +6,6 @@
 import { hash } from "node:crypto";
 import { toBinary } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { rowId } from "./row-id.ts";
 import {
   type Fragments,
   FragmentsSchema,
@@ -25,7 +24,7 @@ import type { Ingest } from "../ingest/ingest.ts";
 import type { Acknowledged } from "../ingest/queue.ts";
 import type { RateLimits } from "../ingest/rate-limits.ts";
 import type { Redactor } from "../redaction/redactor.ts";
-import { type Push, storedBytesOf } from "../store/rows.ts";
+import { type NewRow, type Push, storedBytesOf, type StreamName } from "../store/rows.ts";
 import {
   checkEpoch,
   checkKey,
@@ -37,7 +36,7 @@ import {
   violationsOf,
 } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { newEventRow } from "./new-event-row.ts";
+import { newEventRow, rowId } from "./new-row.ts";
 import type { OpenGroups } from "./push-stream/open-groups.ts";
 import type { OrderObserver } from "./order.ts";
 import { toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
@@ -85,10 +84,8 @@ export function createPushHandlers(
   { ingest, rates, clock, order, groups, redactor }: PushParts,
   options: PushOptions,
 ): PushHandlers {
-  const pay = ({ sessionId, rows }: Unattributed, { principal }: CallContext): void => {
-    const bytes = rows.reduce((sum, row) => sum + storedBytesOf(row), 0);
+  const pay = ({ sessionId, bytes }: Unattributed, { principal }: CallContext): void =>
     rates.take(principal, sessionId, bytes);
-  };
   const store = (push: Unattributed, context: CallContext): Promise<Acknowledged> =>
     ingest.push(
       { ...push, actor: actorOf(context.principal) },
@@ -168,25 +165,20 @@ function messagePush(
   { redactor, nowMicros }: Kept,
 ): Unattributed {
   const sender = request.sender === undefined ? undefined : senderText(request.sender);
-  return {
-    ...pushOf(request, [request.sentAt, sender]),
-    stream: "messages",
-    rows: [
-      {
-        id: rowId(),
-        eventType: request.eventType,
-        payload: redactor?.text(request.payload) ?? request.payload,
-        createdAtMicros: nowMicros,
-        completedAtMicros: undefined,
-        eventCount: 1,
-        fragments: undefined,
-        conformant: true,
-        mark: undefined,
-        sender: sender && (redactor?.payload(sender) ?? sender),
-        sentAtMicros: optionalMicros(request.sentAt),
-      },
-    ],
+  const row: NewRow = {
+    id: rowId(),
+    eventType: request.eventType,
+    payload: redactor?.text(request.payload) ?? request.payload,
+    createdAtMicros: nowMicros,
+    completedAtMicros: undefined,
+    eventCount: 1,
+    fragments: undefined,
+    conformant: true,
+    mark: undefined,
+    sender: sender && (redactor?.payload(sender) ?? sender),
+    sentAtMicros: optionalMicros(request.sentAt),
   };
+  return pushOf(request, "messages", [row], [request.sentAt, sender]);
 }
 
 /** The rows of one event; refuses an event that no version of AG-UI accepts. */
@@ -214,11 +206,9 @@ function acceptEvent(
 function eventPush(request: PushSessionEventRequest, [first, ...others]: AguiRows): Unattributed {
   const { eventCount, fragments } = request;
   const index = fragments === undefined ? undefined : indexOf(fragments, first);
-  return {
-    ...pushOf(request, [request.completedAt, eventCount, request.createdAt, fragments]),
-    stream: "events",
-    rows: [newEventRow(first, index), ...others.map((row) => newEventRow(row, undefined))],
-  };
+  const rows = [newEventRow(first, index), ...others.map((row) => newEventRow(row, undefined))];
+  const rest = [request.completedAt, eventCount, request.createdAt, fragments];
+  return pushOf(request, "events", rows, rest);
 }
 
 /**
@@ -241,18 +231,23 @@ interface PushRequest {
 }
 
 /**
- * The fields that both pushes share. The digest of a keyed push tells whether a retry has the same
+ * The push of these rows. The digest of a keyed push tells whether a retry has the same
  * content. The digest covers the fields as received, except key and epoch. It is made before
  * redaction, which may change with a release. `rest` holds the fields that only one kind of push
  * has.
  */
 function pushOf(
   request: PushRequest,
+  stream: StreamName,
+  rows: readonly NewRow[],
   rest: readonly unknown[],
-): Omit<Unattributed, "stream" | "rows"> {
+): Unattributed {
   const { sessionId, eventType, payload, idempotencyKey: key, producerEpoch: epoch } = request;
   return {
     sessionId,
+    stream,
+    rows,
+    bytes: storedBytesOf(rows),
     key: key === "" ? undefined : key,
     digest:
       key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),

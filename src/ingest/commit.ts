@@ -1,6 +1,6 @@
 /** Commits a batch: appends it, makes the stored rows, and finds the rows of repeated pushes. */
 import { failureOf } from "../store/failure.ts";
-import type { Outcome, Place, Push, StoredRow } from "../store/rows.ts";
+import { type Outcome, type Place, type Push, type StoredRow, storedRow } from "../store/rows.ts";
 import type { RowAddress } from "../store/pages.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
@@ -95,30 +95,10 @@ function withoutRow(push: Push): Settled {
   };
 }
 
-/** The rows as any later read returns them. */
 function storedRows(push: Push, places: readonly Place[]): readonly StoredRow[] {
-  return push.rows.map((row, index): StoredRow => {
+  return push.rows.map((row, index) => {
     const place = places[index];
     if (place === undefined) throw new Error("a stored row has no place");
-    const base = {
-      sessionId: push.sessionId,
-      seq: place.seq,
-      id: row.id,
-      eventType: row.eventType,
-      payload: row.payload,
-      createdAtMicros: row.createdAtMicros,
-    };
-    if (push.stream === "messages") {
-      return { stream: "messages", ...base, sentAtMicros: row.sentAtMicros, sender: row.sender };
-    }
-    return {
-      stream: "events",
-      ...base,
-      completedAtMicros: row.completedAtMicros,
-      eventCount: row.eventCount,
-      runId: place.runId,
-      fragments: row.fragments,
-      conformant: row.conformant,
-    };
+    return storedRow(push, row, place);
   });
 }

@@ -32,7 +32,7 @@ import { commitBatch, type LedgerWriter, type Settled } from "./commit.ts";
 import {
   type Acknowledged,
   type BatchLimits,
-  bytesOf,
+  queuedBytesOf,
   givenUp,
   isOver,
   isRepeatable,
@@ -138,7 +138,7 @@ class GroupCommit implements Ingest {
     if (this.#stop.signal.aborted) return Promise.reject(stopping());
     const refusal = this.#dependencies.writer.refusal?.();
     if (refusal !== undefined) return Promise.reject(refusal);
-    const bytes = push.rows.reduce((sum, row) => sum + bytesOf(row), 0);
+    const bytes = queuedBytesOf(push);
     const { queueRowsMax, queueBytesMax } = this.#limits;
     const rows = Math.max(1, push.rows.length); // A push without rows takes room as well.
     if (this.#queue.rows + rows > queueRowsMax || this.#queue.bytes + bytes > queueBytesMax) {

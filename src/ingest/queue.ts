@@ -13,13 +13,7 @@
  * committed.
  */
 import { BoundedMap } from "../base/bounded-map.ts";
-import {
-  Independent,
-  type NewRow,
-  type Push,
-  storedBytesOf,
-  type StoredRow,
-} from "../store/rows.ts";
+import { Independent, type Push, type StoredRow } from "../store/rows.ts";
 import type { ServiceError } from "../base/errors.ts";
 import type { Span } from "../observability/trace.ts";
 import { callerGone, databaseUnavailable, outcomeUnknown, RETRY_LIMIT_MS } from "./refusal.ts";
@@ -178,9 +172,9 @@ export class PushQueue<T extends Waiting> {
  */
 const ROW_OVERHEAD_BYTES = 256;
 
-/** The size of a row in the bounds of a batch and of the queue. */
-export function bytesOf(row: NewRow): number {
-  return storedBytesOf(row) + ROW_OVERHEAD_BYTES;
+/** The size of a push in the bounds of a batch and of the queue. */
+export function queuedBytesOf({ bytes, rows }: Push): number {
+  return bytes + rows.length * ROW_OVERHEAD_BYTES;
 }
 
 /**

@@ -16,7 +16,7 @@ import {
   type SessionUse,
 } from "./arrange.ts";
 import { RUN_ID_BYTES_MAX } from "../base/ids.ts";
-import { type Database, SERVER } from "./database.ts";
+import { type Database, SERVER_TEXT } from "./database.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
 import { isoOf } from "./columns.ts";
 
@@ -115,6 +115,11 @@ interface Turn {
   readonly later: ReadonlySet<Push>;
 }
 
+const APPEND = `
+  select ledger_append(array(select json_array_elements_text($1::text::json)), $2::boolean, $3::boolean,
+    $4::text::json, $5::text::json, $6::text::json, $7::text::json)::text as answer,
+    ${SERVER_TEXT} as server`;
+
 async function appendOnce(
   database: Database,
   pushes: readonly Push[],
@@ -122,13 +127,16 @@ async function appendOnce(
 ): Promise<Turn> {
   const arrangement = arrange(pushes);
   const ids = JSON.stringify([...arrangement.sessions.keys()]);
-  const [row] = await database.attempt(sql`
-    select ledger_append(
-      array(select json_array_elements_text(${ids}::text::json)),
-      ${options.createMissing}::boolean, ${options.wait}::boolean,
-      ${judgedJson(pushes)}::text::json, ${messagesJson(arrangement)}::text::json,
-      ${eventsJson(arrangement)}::text::json, ${usedJson(arrangement, options.limits)}::text::json)::text as answer,
-      ${SERVER} as server`);
+  const values = [
+    ids,
+    options.createMissing,
+    options.wait,
+    judgedJson(pushes),
+    messagesJson(arrangement),
+    eventsJson(arrangement),
+    usedJson(arrangement, options.limits),
+  ];
+  const [row] = await database.attempt({ text: APPEND, values });
   database.answeredBy(row?.["server"]);
   const answer: Answer = JSON.parse(String(row?.["answer"]));
   if (answer.most !== undefined) options.onMost?.({ rows: answer.most[0], bytes: answer.most[1] });

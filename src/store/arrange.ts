@@ -3,14 +3,7 @@
  * numbers of each row, and its run. The counters and the run that is open at the beginning are
  * unknown here; the statement adds them under the lock.
  */
-import {
-  type NewRow,
-  type Outcome,
-  type Place,
-  type Push,
-  type SessionLimits,
-  storedBytesOf,
-} from "./rows.ts";
+import { type NewRow, type Outcome, type Place, type Push, type SessionLimits } from "./rows.ts";
 
 /** A row and its place: `offset` numbers after the session's counter of its stream. */
 export interface Arranged {
@@ -72,6 +65,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     use.epoch = push.epoch ?? use.epoch;
     use.lastClientSeq = push.range?.lastClientSeq ?? use.lastClientSeq;
     use.refused += push.range?.refused ?? 0;
+    use.bytes += push.bytes;
     for (const row of push.rows) rows.push(place(push, row, use));
   }
   return { rows, sessions };
@@ -80,7 +74,6 @@ export function arrange(pushes: readonly Push[]): Arrangement {
 function place(push: Push, row: NewRow, use: SessionUse): Arranged {
   const first = row === push.rows[0];
   use.rows += 1;
-  use.bytes += storedBytesOf(row);
   if (push.stream === "messages") {
     const offset = use.messages;
     use.messages += 1n;
@@ -195,11 +188,12 @@ export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimi
 }
 
 /** Counts as `arrange` does. */
-function plus(held: Held, { stream, rows }: Push): Held {
-  let { bytes, runBytes } = held;
+function plus(held: Held, { stream, rows, bytes: added }: Push): Held {
+  let { runBytes } = held;
+  let bytes = held.bytes + added;
   for (const row of rows) {
     if (row.mark?.kind === "open") runBytes = Buffer.byteLength(row.mark.runId);
-    bytes += storedBytesOf(row) + (stream === "events" ? runBytes : 0);
+    if (stream === "events") bytes += runBytes;
     if (row.mark?.kind === "close") runBytes = 0;
   }
   return { rows: held.rows + rows.length, bytes, runBytes };

@@ -24,7 +24,6 @@ import type { Socket } from "node:net";
 import postgres from "postgres";
 import { within } from "../base/timers.ts";
 import { connectTo, type Target } from "./pools.ts";
-import { sql } from "drizzle-orm";
 import type { Database } from "./database.ts";
 
 export interface ListenOptions {
@@ -198,5 +197,5 @@ export async function notify(
   notification: { readonly channel: string; readonly payload: string },
 ): Promise<void> {
   const { channel, payload } = notification;
-  await database.run(sql`select pg_notify(${channel}, ${payload})`);
+  await database.run({ text: "select pg_notify($1, $2)", values: [channel, payload] });
 }

@@ -61,29 +61,35 @@ export type RunMark =
   | { readonly kind: "open"; readonly runId: string }
   | { readonly kind: "close" };
 
-export interface NewRow {
-  /** UUIDv7. */
-  readonly id: string;
-  readonly eventType: string;
-  readonly payload: string;
-  readonly createdAtMicros: bigint;
-  readonly completedAtMicros: bigint | undefined;
-  /** 1 for a message. */
-  readonly eventCount: number;
-  readonly fragments: Uint8Array | undefined;
-  readonly conformant: boolean;
+/** A row before the commit gives it a place. A message has no fields of events, and the reverse. */
+export interface NewRow
+  extends Omit<EventRow, "stream" | "sessionId" | keyof Place>,
+    Pick<MessageRow, "sender" | "sentAtMicros"> {
   readonly mark: RunMark | undefined;
-  readonly sender: string | undefined;
-  readonly sentAtMicros: bigint | undefined;
 }
 
 /**
- * The bytes of a row that count for its limits, without the id of its run: its long texts and byte
- * fields.
+ * The bytes of rows that count for limits, without the ids of their runs: the long texts and byte
+ * fields. Call it once for a push: it reads every payload.
  */
-export function storedBytesOf({ payload, sender, fragments }: NewRow): number {
-  const beside = sender === undefined ? 0 : Buffer.byteLength(sender);
-  return Buffer.byteLength(payload) + beside + (fragments?.length ?? 0);
+export function storedBytesOf(rows: readonly NewRow[]): number {
+  let bytes = 0;
+  for (const { payload, sender, fragments } of rows) {
+    bytes += Buffer.byteLength(payload) + (fragments?.length ?? 0);
+    if (sender !== undefined) bytes += Buffer.byteLength(sender);
+  }
+  return bytes;
+}
+
+/** The row as any later read returns it. */
+export function storedRow({ sessionId, stream }: Push, row: NewRow, place: Place): StoredRow {
+  const { seq, runId } = place;
+  const { id, eventType, payload, createdAtMicros } = row;
+  const base = { sessionId, seq, id, eventType, payload, createdAtMicros };
+  if (stream === "messages")
+    return { stream, ...base, sentAtMicros: row.sentAtMicros, sender: row.sender };
+  const { completedAtMicros, eventCount, fragments, conformant } = row;
+  return { stream, ...base, completedAtMicros, eventCount, runId, fragments, conformant };
 }
 
 /** The numbers that a part of a push stream stands for, as its client counts them. */
@@ -114,6 +120,8 @@ export interface Push {
   readonly range: StreamRange | undefined;
   /** Empty only for a range whose events were all refused. */
   readonly rows: readonly NewRow[];
+  /** `storedBytesOf` its rows. */
+  readonly bytes: number;
 }
 
 /** The limits of one session, for messages and events together. */

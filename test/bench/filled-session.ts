@@ -2,7 +2,7 @@
 import { v7 as uuidv7 } from "uuid";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import type { NewRow, Push } from "../../src/store/rows.ts";
+import { type NewRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
 import type { Bench } from "./bench.ts";
 import { payloadOf } from "./bodies.ts";
 import type { Ledger } from "./servers.ts";
@@ -74,5 +74,12 @@ function pushOf(sessionId: string, index: number): Push {
     sentAtMicros: undefined,
   };
   const unkeyed = { key: undefined, digest: undefined, epoch: undefined, range: undefined };
-  return { sessionId, stream: "events", ...unkeyed, actor: undefined, rows: [row] };
+  return {
+    sessionId,
+    stream: "events",
+    ...unkeyed,
+    actor: undefined,
+    rows: [row],
+    bytes: storedBytesOf([row]),
+  };
 }

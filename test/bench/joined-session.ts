@@ -4,7 +4,7 @@ import { v7 as uuidv7 } from "uuid";
 import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase } from "../../src/store/database.ts";
-import type { Push } from "../../src/store/rows.ts";
+import { type Push, storedBytesOf } from "../../src/store/rows.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
 import type { StreamEvent } from "../support/streams.ts";
 import type { Bench } from "./bench.ts";
@@ -95,6 +95,19 @@ function pushOf(sessionId: string, { fragments: index, ...row }: MergedEvent): P
   const fragments = isMerged
     ? toBinary(FragmentsSchema, create(FragmentsSchema, index))
     : undefined;
+  const rows = [
+    {
+      id: uuidv7(),
+      ...row,
+      createdAtMicros,
+      completedAtMicros: undefined,
+      fragments,
+      conformant: true,
+      mark: undefined,
+      sender: undefined,
+      sentAtMicros: undefined,
+    },
+  ];
   return {
     sessionId,
     stream: "events",
@@ -103,18 +116,7 @@ function pushOf(sessionId: string, { fragments: index, ...row }: MergedEvent): P
     epoch: undefined,
     range: undefined,
     actor: undefined,
-    rows: [
-      {
-        id: uuidv7(),
-        ...row,
-        createdAtMicros,
-        completedAtMicros: undefined,
-        fragments,
-        conformant: true,
-        mark: undefined,
-        sender: undefined,
-        sentAtMicros: undefined,
-      },
-    ],
+    rows,
+    bytes: storedBytesOf(rows),
   };
 }

@@ -6,10 +6,10 @@ import {
   type IncomingEvent,
 } from "../../src/compressor/compressor.ts";
 import { encodeFragments } from "../../src/compressor/fragments.ts";
-import { newEventRow } from "../../src/api/new-event-row.ts";
+import { newEventRow } from "../../src/api/new-row.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
-import type { NewRow, Push } from "../../src/store/rows.ts";
+import { type NewRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
 import type { Stream } from "../support/streams.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { rounded } from "./figures.ts";
@@ -129,5 +129,12 @@ function mergedRow({ first, fragments, ...merged }: CompressedRow<Event>): NewRo
 
 function pushOf(sessionId: string, row: NewRow): Push {
   const unkeyed = { key: undefined, digest: undefined, epoch: undefined, range: undefined };
-  return { sessionId, stream: "events", ...unkeyed, actor: undefined, rows: [row] };
+  return {
+    sessionId,
+    stream: "events",
+    ...unkeyed,
+    actor: undefined,
+    rows: [row],
+    bytes: storedBytesOf([row]),
+  };
 }

@@ -38,12 +38,12 @@ export const DEFECTS: readonly Defect[] = [
     edits: [
       {
         file: "src/store/database.ts",
-        find: "return answered((pool) => pool.client.unsafe<Fields[]>(text, values, how));",
+        find: "return answered((pool) => pool.client.unsafe<Fields[]>(text, [...values], how));",
         replace: `return answered(
       (pool) =>
         new Promise<readonly Fields[]>((resolve, reject) => {
           pool.client
-            .begin(async (own) => resolve(await own.unsafe<Fields[]>(text, values, how)))
+            .begin(async (own) => resolve(await own.unsafe<Fields[]>(text, [...values], how)))
             .catch(reject);
         }),
     );`,

@@ -8,7 +8,7 @@ import {
 } from "../../src/store/database.ts";
 import { readKept } from "../../src/store/pages.ts";
 import { migrateUp } from "../../src/store/migrate.ts";
-import type { NewRow, Push } from "../../src/store/rows.ts";
+import { type NewRow, type Push, storedBytesOf } from "../../src/store/rows.ts";
 import { openStream } from "../../src/store/streams.ts";
 import { createDatabase } from "./database.ts";
 
@@ -69,6 +69,7 @@ export function newRow(row: Partial<NewRow> = {}): NewRow {
 }
 
 export function newPush(sessionId: string, push: Partial<Push> = {}): Push {
+  const rows = push.rows ?? [newRow()];
   return {
     sessionId,
     stream: "events",
@@ -77,7 +78,8 @@ export function newPush(sessionId: string, push: Partial<Push> = {}): Push {
     epoch: undefined,
     actor: undefined,
     range: undefined,
-    rows: [newRow()],
+    rows,
+    bytes: storedBytesOf(rows),
     ...push,
   };
 }

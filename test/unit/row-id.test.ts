@@ -1,6 +1,6 @@
 import { validate, version } from "uuid";
 import { expect, test } from "vitest";
-import { rowId } from "../../src/api/row-id.ts";
+import { rowId } from "../../src/api/new-row.ts";
 
 test("ids are version 7 and differ, over the refilling of the pool", () => {
   const ids = Array.from({ length: 2_000 }, () => rowId());

@@ -1,7 +1,13 @@
 /** Writes the rows of an import batch, their new places, and the new counts of their sessions. */
 import { sql } from "drizzle-orm";
 import { arrange, placesOf } from "../../src/store/arrange.ts";
-import type { NewRow, Place, Push, StreamName } from "../../src/store/rows.ts";
+import {
+  type NewRow,
+  type Place,
+  type Push,
+  storedBytesOf,
+  type StreamName,
+} from "../../src/store/rows.ts";
 import { importedRows } from "../../src/store/schema.ts";
 import { isoOf } from "../../src/store/columns.ts";
 import type { Fields, Transaction } from "../../src/store/database.ts";
@@ -66,7 +72,7 @@ export async function writeRows(
 
 function pushOf(stream: StreamName, { sessionId, rows }: ImportRow): Push {
   const nothing = { key: undefined, digest: undefined, epoch: undefined, actor: undefined };
-  return { sessionId, stream, rows, range: undefined, ...nothing };
+  return { sessionId, stream, rows, bytes: storedBytesOf(rows), range: undefined, ...nothing };
 }
 
 function latestOf(placed: readonly Placed[], sessionId: string): bigint {

@@ -15,10 +15,10 @@ import { encodeFragments } from "../../compressor/fragments.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { Acknowledged } from "../../ingest/queue.ts";
 import { RangeGap } from "../../ingest/refusal.ts";
-import type { NewRow, Push } from "../../store/rows.ts";
+import { type NewRow, type Push, storedBytesOf } from "../../store/rows.ts";
 import { committedEventsLost } from "../../store/failure.ts";
 import type { OpenedStream, ToldStream } from "../../store/streams.ts";
-import { newEventRow } from "../new-event-row.ts";
+import { newEventRow } from "../new-row.ts";
 import type { OrderObserver } from "../order.ts";
 import type { FragmentEvent } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
@@ -82,10 +82,10 @@ export class StreamCommits {
   }
 
   addMerged(row: CompressedRow<FragmentEvent>): void {
-    const { fragments, eventCount } = row;
+    const { first, fragments, ...event } = row;
     const index = fragments === undefined ? undefined : encodeFragments(fragments);
-    this.#rows.push(newEventRow({ ...row, conformant: true, mark: undefined }, index));
-    this.#observables.push({ place: row.first.place, eventCount });
+    this.#rows.push(newEventRow({ ...event, conformant: true, mark: undefined }, index));
+    this.#observables.push({ place: first.place, eventCount: row.eventCount });
   }
 
   add(row: AguiRow): void {
@@ -117,6 +117,7 @@ export class StreamCommits {
       actor,
       range: { epoch, stream, firstClientSeq, lastClientSeq, refused },
       rows,
+      bytes: storedBytesOf(rows),
     } as const;
     void this.#commit(handover, push, observables);
   }
