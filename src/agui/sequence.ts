@@ -22,15 +22,17 @@
  * noted. Then, until the run ends, a fragment or an END without an open construct is not counted,
  * because it may be in order.
  */
+import type { ConstructKind } from "./catalogue.ts";
 import {
   type Chunked,
   ChunkLanes,
-  type EventPlace,
-  BITS,
   type Effect,
   EFFECTS,
-  MAY_STAY_OPEN,
-  SUBAGENT_ENDED,
+  type EventPlace,
+  KEY_CHARS_MAX,
+  OPEN_IDS_MAX,
+  type Phase,
+  phaseAfter,
 } from "./constructs.ts";
 
 export const SEQUENCE_RULES = [
@@ -45,15 +47,27 @@ export const SEQUENCE_RULES = [
 
 export type SequenceRule = (typeof SEQUENCE_RULES)[number];
 
-/**
- * Ids noted of a run. In 241 streams, 234 of them recorded from real agents, no run has more than
- * 5.
- */
-export const OPEN_IDS_MAX = 1_000;
-/** The longest id that is noted; a UUID has 36 characters. */
-export const KEY_CHARS_MAX = 256;
+/** One bit per kind of construct, so that one number holds the kinds that are open under one id. */
+const BITS = {
+  run: 0, // At most one run is open, and it needs no id here.
+  step: 1,
+  text: 2,
+  tool_call: 4,
+  thinking: 8,
+  thinking_message: 16,
+  reasoning: 32,
+  reasoning_message: 64,
+  subagent: 128,
+} as const satisfies Record<ConstructKind, number>;
 
-type Phase = "before" | "unknown" | "open" | "finished" | "failed";
+/** A subagent's id is for one invocation: it may not start again in the run. */
+const SUBAGENT_ENDED = 256;
+
+/**
+ * The constructs that may be open at the end of a run: 0.0.59 accepted open thinking, and 1.0.0 has
+ * none.
+ */
+const MAY_STAY_OPEN = BITS.thinking | BITS.thinking_message | SUBAGENT_ENDED;
 
 export class Sequence {
   #phase: Phase;
@@ -79,19 +93,22 @@ export class Sequence {
     const effect = EFFECTS.get(place.type);
     if (effect === undefined) return undefined;
     if (this.#phase !== "open") return this.#outsideRun(effect);
-    const late = this.#lanes.size === 0 ? undefined : this.#endChunks(effect, place);
-    return this.#judge(effect, place) ?? late;
+    const { known, ended } = this.#lanes.follow(effect, place);
+    const late = ended.length === 0 ? undefined : this.#endEach(ended);
+    return this.#judge(effect, place, known) ?? late;
   }
 
-  #judge(effect: Effect, place: EventPlace): SequenceRule | undefined {
-    const { bit } = effect;
+  #judge(effect: Effect, place: EventPlace, known: Chunked | undefined): SequenceRule | undefined {
+    const bit = effect.kind === undefined ? 0 : BITS[effect.kind];
     switch (effect.does) {
       case "start":
         return this.#start(bit, place.key ?? "");
       case "fragment":
         return this.#fragment(bit, place.key ?? "");
       case "chunk":
-        return this.#chunk(bit, place);
+        return known === undefined
+          ? this.#beginChunked(effect.kind, place)
+          : this.#fragment(bit, known.key);
       case "end":
         return this.#end(bit, place.key ?? "");
       case "nothing":
@@ -117,14 +134,11 @@ export class Sequence {
     this.#isFull = false;
   }
 
-  #outsideRun({ does }: Effect): SequenceRule | undefined {
+  #outsideRun(effect: Effect): SequenceRule | undefined {
     const phase = this.#phase;
-    if (does === "open_run") this.#enter("open");
-    else if (does === "fail_run") this.#enter("failed");
-    else if (does === "finish_run" && phase === "unknown") this.#enter("finished");
-    if (does === "open_run" || phase === "unknown") return undefined;
-    // Allowed at any time, but only once.
-    if (does === "fail_run" && phase !== "failed") return undefined;
+    const next = phaseAfter(phase, effect);
+    if (next !== undefined) this.#enter(next);
+    if (next === "open" || next === "failed" || phase === "unknown") return undefined;
     return phase === "before" ? "outside_run" : "after_run_end";
   }
 
@@ -160,24 +174,17 @@ export class Sequence {
     return undefined;
   }
 
-  #chunk(bit: number, { key, owner, canStart }: EventPlace): SequenceRule | undefined {
-    const known = this.#lanes.find({ bit, key, owner });
-    if (known !== undefined) return this.#fragment(bit, known.key);
-    const late = this.#endEach(this.#lanes.end(owner));
-    if (key === undefined || !canStart) return this.#isFull ? late : "fragment_without_start";
+  #beginChunked(kind: ConstructKind | undefined, place: EventPlace): SequenceRule | undefined {
+    const { key, owner, canStart } = place;
+    if (kind === undefined || key === undefined || !canStart)
+      return this.#isFull ? undefined : "fragment_without_start";
     if (owner !== undefined && owner.length > KEY_CHARS_MAX) {
       this.#isFull = true;
-      return late;
+      return undefined;
     }
-    const rule = this.#start(bit, key);
-    if (this.#open.has(key)) this.#lanes.start(owner, { bit, key });
-    return rule ?? late;
-  }
-
-  #endChunks({ endsChunks }: Effect, { owner }: EventPlace): SequenceRule | undefined {
-    if (endsChunks === "of_nobody") return undefined;
-    const ended = endsChunks === "of_all" ? this.#lanes.endAll() : this.#lanes.end(owner);
-    return this.#endEach(ended);
+    const rule = this.#start(BITS[kind], key);
+    if (this.#open.has(key)) this.#lanes.begin(owner, { kind, key });
+    return rule;
   }
 
   /**
@@ -185,7 +192,9 @@ export class Sequence {
    * second one.
    */
   #endEach(chunked: readonly Chunked[]): SequenceRule | undefined {
-    return chunked.map(({ bit, key }) => this.#end(bit, key)).find((rule) => rule !== undefined);
+    return chunked
+      .map(({ kind, key }) => this.#end(BITS[kind], key))
+      .find((rule) => rule !== undefined);
   }
 }
 

@@ -5,7 +5,8 @@
 import type { JsonObject } from "../agui/json.ts";
 import type { Standing } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { Canonical, CanonicalEvent, LoggedEvent } from "./canonical/canonical.ts";
+import type { Canonical } from "./canonical/canonical.ts";
+import type { CanonicalEvent, LoggedEvent } from "./canonical/event.ts";
 import { type Generation, servedTo } from "./generation/served.ts";
 
 interface Relayed {

@@ -10,7 +10,7 @@ const PREFIX_UNITS = { min: 2, max: 64 };
 const LEAST = { min: 4, max: 1_024 };
 const KEYS_MAX = 100;
 
-export interface RedactionSettings {
+interface RedactionSettings {
   readonly redaction: "off" | "on";
   readonly redactionPatterns: string | undefined;
   readonly redactionKeys: string | undefined;

@@ -11,12 +11,19 @@
  * ends with an event that begins or ends the text or a run, by age, by number, or by the caller
  * (`letGo`). Then undecided units are masked.
  */
-import { type ConstructKind, lookup } from "../agui/catalogue.ts";
-import { ChunkLanes, EFFECTS, type EventPlace } from "../agui/constructs.ts";
-import { KEY_CHARS_MAX, OPEN_IDS_MAX } from "../agui/sequence.ts";
+import { createHash } from "node:crypto";
+import type { ConstructKind } from "../agui/catalogue.ts";
+import {
+  ChunkLanes,
+  type Effect,
+  EFFECTS,
+  type EventPlace,
+  KEY_CHARS_MAX,
+  type Phase,
+  phaseAfter,
+} from "../agui/constructs.ts";
 import type { Automaton } from "./automaton.ts";
 import { type Found, maskSpelled, TextScan } from "./text-scan.ts";
-import { createHash } from "node:crypto";
 
 /** `delta` is the masked text, in its JSON spelling; undefined when nothing was masked. */
 export type Release<T> = (event: T, delta: string | undefined) => void;
@@ -168,7 +175,8 @@ export class Texts {
   /** The most recently used one is the last one. */
   readonly #scans = new Map<string, TextScan>();
   readonly #lanes = new ChunkLanes();
-  #run: "unknown" | "open" | "finished" | "failed" = "unknown";
+  /** At first as after a failure: when the beginning of a run was not seen, its end ends nothing. */
+  #phase: Phase = "failed";
   /** CHUNKs that began a construct without an id. */
   #nameless = 0;
   /** For each kind, the construct of its last CHUNK. */
@@ -186,13 +194,14 @@ export class Texts {
   /** All scans that the next piece of the place's text belongs to. */
   scansOf(place: EventPlace): readonly TextScan[] {
     if (this.#last?.place === place) return this.#last.scans;
-    const kind = lookup(place.type)?.kind;
+    const effect = effectOf(place);
+    const { kind } = effect;
     const before = this.#nameless;
-    const id = this.#follow(place);
+    const id = this.#follow(place, effect);
     const own = kind === "thinking_message" ? THOUGHT : `${kind} ${id}`;
     if (this.#nameless > before) this.#beginBehind(own, this.#chunked.get(kind));
     const scans = [this.#scan(own), ...this.#together(kind, id), ...this.#behind(own)];
-    if (EFFECTS.get(place.type)?.does === "chunk") this.#chunked.set(kind, own);
+    if (effect.does === "chunk") this.#chunked.set(kind, own);
     while (this.#scans.size > TEXTS_MAX) this.#forgetOldest();
     this.#last = { place, scans };
     return scans;
@@ -201,10 +210,11 @@ export class Texts {
   /** Passes an event without a text, which may begin or end one: undecided units are masked. */
   pass(place: EventPlace): void {
     this.#last = undefined;
-    const { kind, role } = lookup(place.type) ?? {};
-    if (kind === "run" && this.#endsRun(place)) this.#forget(THOUGHT);
-    const id = this.#follow(place);
-    if (role !== "start" && role !== "end") return;
+    const effect = effectOf(place);
+    const { does, kind } = effect;
+    if (this.#endsRun(effect)) this.#forget(THOUGHT);
+    const id = this.#follow(place, effect);
+    if (kind !== "run" && does !== "start" && does !== "end") return;
     if (kind === "run") for (const name of this.#scans.keys()) this.#interrupt(name);
     if (kind === "thinking_message") this.#forget(THOUGHT);
     if (kind === "tool_call" || isMessage(kind)) this.#interrupt(`${kind} ${id}`);
@@ -220,29 +230,23 @@ export class Texts {
   }
 
   /** Ends the CHUNKs that the event ends; returns the id of the event's construct. */
-  #follow(place: EventPlace): string {
-    const { does = "nothing", endsChunks = "of_nobody", bit = 0 } = EFFECTS.get(place.type) ?? {};
+  #follow(place: EventPlace, effect: Effect): string {
+    const { does, kind } = effect;
     const owner = place.owner === undefined ? undefined : short(place.owner);
-    const isRun = does === "open_run" || does === "finish_run" || does === "fail_run";
-    if (endsChunks === "of_all" && (!isRun || this.#endsRun(place))) this.#lanes.endAll();
-    else if (endsChunks === "of_its_owner") this.#lanes.end(owner);
-    if (isRun && (does !== "finish_run" || this.#run === "open")) this.#run = RUNS[does];
     const key = place.key === undefined ? undefined : `id ${short(place.key)}`;
-    if (does !== "chunk") return key ?? "";
-    const known = this.#lanes.find({ bit, key, owner });
-    if (known !== undefined) return known.key;
-    this.#lanes.end(owner);
-    if (this.#lanes.size >= OPEN_IDS_MAX) this.#lanes.endAll();
+    if (kind !== "run" || this.#endsRun(effect)) {
+      const { known } = this.#lanes.follow(effect, { key, owner });
+      if (known !== undefined) return known.key;
+    }
+    this.#phase = phaseAfter(this.#phase, effect) ?? this.#phase;
+    if (does !== "chunk" || kind === undefined) return key ?? "";
     const begun = key ?? `nameless ${(this.#nameless += 1)}`;
-    this.#lanes.start(owner, { bit, key: begun });
+    this.#lanes.begin(owner, { kind, key: begun });
     return begun;
   }
 
-  /** As in canonical.ts: an event without an open run ends nothing. */
-  #endsRun({ type }: EventPlace): boolean {
-    if (type === "RUN_FINISHED") return this.#run === "open";
-    if (type === "RUN_ERROR") return this.#run === "open" || this.#run === "finished";
-    return true;
+  #endsRun(effect: Effect): boolean {
+    return effect.kind === "run" && phaseAfter(this.#phase, effect) !== undefined;
   }
 
   #scan(name: string): TextScan {
@@ -299,7 +303,12 @@ export class Texts {
 
 /** The text of the open thinking, if any is open. */
 const THOUGHT = "thought";
-const RUNS = { open_run: "open", finish_run: "finished", fail_run: "failed" } as const;
+
+function effectOf({ type }: EventPlace): Effect {
+  return EFFECTS.get(type) ?? NO_EFFECT;
+}
+
+const NO_EFFECT: Effect = { does: "nothing", kind: undefined, endsChunks: "of_nobody" };
 
 function isMessage(kind: ConstructKind | undefined): kind is "text" | "reasoning_message" {
   return kind === "text" || kind === "reasoning_message";

@@ -16,7 +16,7 @@ export interface RedactionOptions {
 }
 
 /** A payload, and whether the text of its `delta` was left unchanged. */
-export interface Besides {
+interface Besides {
   readonly payload: string;
   readonly leavesDelta: boolean;
 }

@@ -1,14 +1,9 @@
 /** Which events are out of order, by which rule, and what is made of the events after them. */
+import { KEY_CHARS_MAX, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { eventRows } from "../../src/agui/rows.ts";
-import {
-  KEY_CHARS_MAX,
-  OPEN_IDS_MAX,
-  SEQUENCE_RULES,
-  Sequence,
-  type SequenceRule,
-} from "../../src/agui/sequence.ts";
+import { SEQUENCE_RULES, Sequence, type SequenceRule } from "../../src/agui/sequence.ts";
 import type { StreamEvent } from "../support/streams.ts";
 
 /** What a type requires besides its id. */

@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { lookup } from "../../src/agui/catalogue.ts";
-import { placeOf, type EventPlace } from "../../src/agui/constructs.ts";
+import { placeOf, type EventPlace, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
 import {
-  OPEN_IDS_MAX,
   createSequences,
   SEQUENCES_LIMITS,
   type Sequences,

@@ -26,24 +26,21 @@
  */
 import { z } from "zod";
 import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "../../agui/catalogue.ts";
-import { EFFECTS, placeOf } from "../../agui/constructs.ts";
+import { type Effect, EFFECTS, type Phase, phaseAfter, placeOf } from "../../agui/constructs.ts";
 import { isObject, type JsonObject, parseObject } from "../../agui/json.ts";
 import { CURRENT } from "../../agui/schemas.ts";
 import { weightOf } from "../transcript/weight.ts";
 import { Constructs, type Said } from "./constructs.ts";
 import {
   type CanonicalEvent,
-  chunkedKind,
   customOf,
   isOpenKind,
   KINDS,
   type LoggedEvent,
   Outgoing,
-  tagOf,
   textOf,
   without,
 } from "./event.ts";
-export type { CanonicalEvent, LoggedEvent } from "./event.ts";
 
 export interface CanonicalRun {
   readonly runId: string;
@@ -59,12 +56,20 @@ export interface CanonicalRun {
 /** The code of the RUN_ERROR for a run that never ended before another one began. */
 const ABANDONED = "ABANDONED";
 
-type Phase = "before" | "open" | "finished" | "failed";
+type Thinking = Readonly<Partial<Record<"reasoning" | "reasoning_message", string | undefined>>>;
+
+interface Step {
+  readonly entry: CatalogueEntry;
+  readonly effect: Effect;
+  readonly said: Said;
+  readonly seq: bigint;
+}
 
 export class Canonical {
   readonly #sessionId: string;
   #constructs = new Constructs();
-  #thinking = new Thinking();
+  /** The ids of the open thinking, and of the message in it. */
+  #thinking: Thinking = {};
   #phase: Phase = "before";
   #run: CanonicalRun | undefined;
   #runBytes = 0;
@@ -76,7 +81,7 @@ export class Canonical {
   clone(): Canonical {
     const copy = new Canonical(this.#sessionId);
     copy.#constructs = this.#constructs.clone();
-    copy.#thinking = this.#thinking.clone();
+    copy.#thinking = this.#thinking;
     copy.#phase = this.#phase;
     copy.#run = this.#run;
     copy.#runBytes = this.#runBytes;
@@ -112,35 +117,47 @@ export class Canonical {
     const value = parseObject(payload);
     const said: Said = { value, text: payload };
     const entry = conformant ? lookup(eventType) : undefined;
+    const effect = entry && EFFECTS.get(entry.type);
     const out = new Outgoing(value, { inRun: this.#phase === "open" });
-    if (entry === undefined || !isUsable(entry, value)) out.add(customOf(eventType, value));
-    else if (entry.type === "RUN_STARTED") return this.#startRun(said, seq);
-    else if (entry.type === "RUN_FINISHED") this.#finishRun(out, said);
-    else if (entry.type === "RUN_ERROR") return this.#failRun(said);
-    else this.#inOrOutside(out, entry, said, seq);
+    if (entry === undefined || effect === undefined || !isUsable(entry, value))
+      out.add(customOf(eventType, value));
+    else if (effect.does === "open_run") return this.#startRun(said, seq);
+    else if (effect.does === "finish_run") this.#finishRun(out, effect, said);
+    else if (effect.does === "fail_run") return this.#failRun(effect, said);
+    else this.#construct(out, { entry, effect, said, seq });
     return out.events;
   }
 
-  #inOrOutside(out: Outgoing, entry: CatalogueEntry, said: Said, seq: bigint): void {
-    const { type, category, kind, role } = entry;
-    const { value } = said;
-    this.#constructs.endChunks(out, EFFECTS.get(type)?.endsChunks ?? "of_nobody", tagOf(value));
-    const chunked = chunkedKind(type);
-    const thinking = category === "thinking" ? thinkingType(type) : undefined;
-    if (chunked !== undefined) {
-      this.#constructs.chunk(out, chunked, value, this.#idOf(chunked, seq));
-    } else if (thinking !== undefined) {
-      const id = this.#idOf("thinking", seq);
-      this.#thinking.next(out, this.#constructs, { type: thinking, value, id });
-    } else if (role === "whole" || !isOpenKind(kind)) {
-      this.#constructs.whole(out, said);
-    } else {
-      const key = placeOf(entry, value).key ?? "";
-      if (role === "fragment") this.#constructs.fragment(out, kind, key, said);
-      else if (role === "end") this.#constructs.end(out, kind, key, said);
-      else if (kind === "subagent") this.#constructs.startSubagent(out, key, said);
-      else this.#constructs.start(out, kind, key, said);
-    }
+  #construct(out: Outgoing, { entry, effect, said, seq }: Step): void {
+    const { category, kind, role } = entry;
+    const isChunk = effect.does === "chunk";
+    const id = isChunk ? this.#idOf(kind, seq) : "";
+    this.#constructs.followChunks(out, effect, said.value, id);
+    if (isChunk) return;
+    if (category === "thinking") this.#think(out, entry, said.value, seq);
+    else if (role === "whole" || !isOpenKind(kind)) this.#constructs.whole(out, said);
+    else this.#constructs[role](out, kind, placeOf(entry, said.value).key ?? "", said);
+  }
+
+  /**
+   * Translates THINKING_* to REASONING_*, which replaced it: the same events with ids. THINKING_*
+   * events carry no id, so at most one thinking is open, with one message in it; each gets an id
+   * from its first event.
+   */
+  #think(out: Outgoing, { kind, role }: CatalogueEntry, value: JsonObject, seq: bigint): void {
+    if (role === "whole") return;
+    const as = kind === "thinking" ? "reasoning" : "reasoning_message";
+    const open = this.#thinking[as];
+    if (role === "end" && open === undefined) return;
+    if (role === "start" && open !== undefined) this.#constructs.close(out, as, open);
+    const messageId = role === "start" || open === undefined ? this.#idOf("thinking", seq) : open;
+    this.#thinking = { ...this.#thinking, [as]: role === "end" ? undefined : messageId };
+    const { [role]: type, started } = KINDS[as];
+    // Reasoning has no title: clients strip the field, and warn each time.
+    const said = kind === "thinking" ? without(value, "title") : value;
+    const fields = role === "start" ? started : {};
+    const translated = { ...said, type, messageId, ...fields };
+    this.#constructs[role](out, as, messageId, { value: translated, text: undefined });
   }
 
   #startRun({ value, text }: Said, seq: bigint): readonly CanonicalEvent[] {
@@ -151,7 +168,7 @@ export class Canonical {
     }
     const { input } = value;
     this.#constructs.beginRun(isObject(input) ? input["messages"] : undefined);
-    this.#thinking.clear();
+    this.#thinking = {};
     this.#phase = "open";
     this.#run = {
       runId: textOf(value["runId"]) ?? "",
@@ -166,23 +183,25 @@ export class Canonical {
     return out.events;
   }
 
-  #finishRun(out: Outgoing, { value, text }: Said): void {
-    if (this.#phase !== "open") return;
+  #finishRun(out: Outgoing, effect: Effect, { value, text }: Said): void {
+    const phase = phaseAfter(this.#phase, effect);
+    if (phase === undefined) return;
     const { outcome } = value;
     const suspends = isObject(outcome) && outcome["type"] === "interrupt";
     this.#constructs.closeAll(out, { suspends });
-    this.#thinking.clear();
-    this.#phase = "finished";
+    this.#thinking = {};
+    this.#phase = phase;
     this.#endRun("finished", value);
     out.add(value, text);
   }
 
-  #failRun({ value, text }: Said): readonly CanonicalEvent[] {
-    const out = new Outgoing(value, { inRun: this.#phase !== "failed" });
-    if (this.#phase !== "failed") {
+  #failRun(effect: Effect, { value, text }: Said): readonly CanonicalEvent[] {
+    const phase = phaseAfter(this.#phase, effect);
+    const out = new Outgoing(value, { inRun: phase !== undefined });
+    if (phase !== undefined) {
       this.#constructs.clear();
-      this.#thinking.clear();
-      this.#phase = "failed";
+      this.#thinking = {};
+      this.#phase = phase;
       this.#endRun("error", value);
     }
     out.add(value, text);
@@ -196,98 +215,8 @@ export class Canonical {
     this.#run = { ...this.#run, status, end };
   }
 
-  #idOf(what: string, seq: bigint): string {
+  #idOf(what: string | undefined, seq: bigint): string {
     return `${what}-${seq}-${this.#sessionId}`;
-  }
-}
-
-/**
- * Translates THINKING_* to REASONING_*, which replaced it: the same events with ids. THINKING_*
- * events carry no id, so at most one thinking is open, with one message in it; each gets an id from
- * its first event.
- */
-
-const TYPES = [
-  "THINKING_START",
-  "THINKING_END",
-  "THINKING_TEXT_MESSAGE_START",
-  "THINKING_TEXT_MESSAGE_CONTENT",
-  "THINKING_TEXT_MESSAGE_END",
-] as const;
-
-function thinkingType(type: string): (typeof TYPES)[number] | undefined {
-  return TYPES.find((one) => one === type);
-}
-
-interface Thought {
-  readonly type: (typeof TYPES)[number];
-  readonly value: JsonObject;
-  /** The id for a construct that the event begins. */
-  readonly id: string;
-}
-
-const SPAN = KINDS.reasoning;
-const MESSAGE = KINDS.reasoning_message;
-
-class Thinking {
-  #spanId: string | undefined;
-  #messageId: string | undefined;
-
-  clone(): Thinking {
-    const copy = new Thinking();
-    copy.#spanId = this.#spanId;
-    copy.#messageId = this.#messageId;
-    return copy;
-  }
-
-  /** A run began or ended. */
-  clear(): void {
-    this.#spanId = undefined;
-    this.#messageId = undefined;
-  }
-
-  next(out: Outgoing, constructs: Constructs, { type, value, id }: Thought): void {
-    const as = (reasoning: string, messageId: string, fields: JsonObject = {}) => ({
-      value: { ...value, type: reasoning, messageId, ...fields },
-      text: undefined,
-    });
-    switch (type) {
-      case "THINKING_START": {
-        if (this.#spanId !== undefined) constructs.close(out, "reasoning", this.#spanId);
-        this.#spanId = id;
-        // Reasoning has no title: clients strip the field, and warn each time.
-        constructs.start(out, "reasoning", id, {
-          value: { ...without(value, "title"), type: SPAN.start, messageId: id },
-          text: undefined,
-        });
-        return;
-      }
-      case "THINKING_END":
-        if (this.#spanId === undefined) return;
-        constructs.end(out, "reasoning", this.#spanId, as(SPAN.end, this.#spanId));
-        this.#spanId = undefined;
-        return;
-      case "THINKING_TEXT_MESSAGE_START":
-        if (this.#messageId !== undefined)
-          constructs.close(out, "reasoning_message", this.#messageId);
-        this.#messageId = id;
-        constructs.start(out, "reasoning_message", id, as(MESSAGE.start, id, MESSAGE.started));
-        return;
-      case "THINKING_TEXT_MESSAGE_CONTENT":
-        this.#messageId ??= id;
-        constructs.fragment(
-          out,
-          "reasoning_message",
-          this.#messageId,
-          as(MESSAGE.fragment, this.#messageId),
-        );
-        return;
-      case "THINKING_TEXT_MESSAGE_END":
-        if (this.#messageId === undefined) return;
-        constructs.end(out, "reasoning_message", this.#messageId, as(MESSAGE.end, this.#messageId));
-        this.#messageId = undefined;
-        return;
-    }
   }
 }
 

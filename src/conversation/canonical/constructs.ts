@@ -7,24 +7,29 @@
  *
  * Only a subagent cannot start twice in a run: a second START goes out as CUSTOM.
  */
-import { ChunkLanes, type Chunked, BITS, type Effect } from "../../agui/constructs.ts";
-import type { JsonObject } from "../../agui/json.ts";
-import { OPEN_IDS_MAX } from "../../agui/sequence.ts";
 import {
+  ChunkLanes,
+  type Chunked,
+  type Effect,
+  OPEN_CHARS_MAX,
+  OPEN_IDS_MAX,
+  OpenConstructs,
+} from "../../agui/constructs.ts";
+import type { JsonObject } from "../../agui/json.ts";
+import { charBytes } from "../transcript/weight.ts";
+import {
+  customOf,
   fragmentOfChunk,
-  startOfChunk,
-  type ChunkedKind,
+  isOpenKind,
   KINDS,
   type OpenKind,
-  customOf,
+  type Outgoing,
+  startOfChunk,
   tagOf,
   textOf,
   without,
-  type Outgoing,
 } from "./event.ts";
-import { OPEN_CHARS_MAX, OpenConstructs, type OpenConstruct } from "./open-constructs.ts";
-import { Ownership, type OwnedKind } from "./owners.ts";
-import { charBytes } from "../transcript/weight.ts";
+import { type OwnedKind, Ownership } from "./owners.ts";
 
 /** An event, and its bytes if it is unchanged since it was stored. */
 export interface Said {
@@ -39,14 +44,39 @@ const OWNED: Readonly<Partial<Record<OpenKind, OwnedKind>>> = {
   reasoning_message: "reasoning",
 };
 
-const CHUNKED_BY_BIT: ReadonlyMap<number, ChunkedKind> = new Map([
-  [BITS.text, "text"],
-  [BITS.tool_call, "tool_call"],
-  [BITS.reasoning_message, "reasoning_message"],
-]);
+/**
+ * The fields of a START that are repeated in a new START; provider payloads and metadata are not
+ * kept.
+ */
+const SAID_AGAIN = [
+  "type",
+  "timestamp",
+  "subagentRunId",
+  "messageId",
+  "role",
+  "name",
+  "toolCallId",
+  "toolCallName",
+  "parentMessageId",
+  "stepName",
+  "description",
+  "parentSubagentRunId",
+  "parentToolCallId",
+] as const;
+
+/** The memory of a construct besides the texts of its START. */
+const CONSTRUCT_BYTES = 600;
+
+interface OpenConstruct {
+  readonly kind: OpenKind;
+  readonly key: string;
+  /** The START of the construct. */
+  readonly opening: JsonObject;
+  readonly chars: number;
+}
 
 export class Constructs {
-  #open = new OpenConstructs();
+  #open = new OpenConstructs<OpenConstruct>();
   #lanes = new ChunkLanes();
   #owners = new Ownership();
   /** Subagents that started in this run; a subagent is one invocation. */
@@ -65,9 +95,8 @@ export class Constructs {
 
   /** An estimate of its memory. */
   get bytes(): number {
-    return (
-      this.#open.bytes + this.#owners.bytes + charBytes(this.#lanes.chars + this.#startedChars)
-    );
+    const chars = this.#open.chars + this.#lanes.chars + this.#startedChars;
+    return this.#open.size * CONSTRUCT_BYTES + this.#owners.bytes + charBytes(chars);
   }
 
   hasHadMessage(id: string): boolean {
@@ -93,18 +122,30 @@ export class Constructs {
   }
 
   start(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
-    const known = this.#open.get(kind, key);
-    if (known !== undefined) this.#close(out, known);
-    const kept = this.#opened(kind, said);
+    if (kind === "subagent" && !this.#isNewSubagent(key)) {
+      out.add(customOf("SUBAGENT_STARTED", said.value));
+      return;
+    }
+    this.close(out, kind, key);
+    const kept = kind === "subagent" ? this.#underOpenParent(said) : this.#opened(kind, said);
     out.add(kept.value, kept.text);
-    this.#open.open(kind, key, kept.value);
-    for (const construct of this.#open.tooMany()) this.#close(out, construct);
+    const opening = Object.fromEntries(
+      SAID_AGAIN.flatMap((field) => {
+        const value = kept.value[field];
+        return value === undefined ? [] : [[field, value]];
+      }),
+    );
+    this.#open.open({ kind, key, opening, chars: JSON.stringify(opening).length });
+    while (this.#open.size > 1) {
+      const oldest = this.#open.oldestAbove(OPEN_CHARS_MAX);
+      if (oldest === undefined) return;
+      this.#close(out, oldest);
+    }
   }
 
   fragment(out: Outgoing, kind: OpenKind, key: string, said: Said): void {
     if (this.#open.get(kind, key) === undefined) {
-      const value = out.timed(this.#startOf(kind, key, said.value));
-      this.start(out, kind, key, { value, text: undefined });
+      this.start(out, kind, key, changed(out.timed(this.#startOf(kind, key, said.value))));
     }
     this.#goOn(out, OWNED[kind], key, said);
   }
@@ -129,46 +170,36 @@ export class Constructs {
     this.#lanes.endAll();
   }
 
-  startSubagent(out: Outgoing, id: string, said: Said): void {
-    const started = this.#startedSubagents;
-    const isFull = started.size >= OPEN_IDS_MAX || this.#startedChars >= OPEN_CHARS_MAX;
-    if (isFull || started.has(id)) {
-      out.add(customOf("SUBAGENT_STARTED", said.value));
+  /**
+   * Ends the constructs of CHUNKs that the event ends, and takes the event if it is a CHUNK. `id`
+   * becomes the id of a message whose first chunk has none.
+   */
+  followChunks(out: Outgoing, effect: Effect, chunk: JsonObject, id: string): void {
+    const { does, kind } = effect;
+    if (does !== "chunk" || !isOpenKind(kind)) {
+      if (this.#lanes.size === 0) return;
+      this.#closeEach(
+        out,
+        this.#lanes.follow(effect, { key: undefined, owner: tagOf(chunk) }).ended,
+      );
       return;
     }
-    started.add(id);
-    this.#startedChars += id.length;
-    this.start(out, "subagent", id, this.#underOpenParent(said));
-  }
-
-  /** `id` becomes the id of a message whose first chunk has none. */
-  chunk(out: Outgoing, kind: ChunkedKind, chunk: JsonObject, id: string): void {
-    const bit = BITS[kind];
     const owner = tagOf(chunk);
-    const key = textOf(chunk[KINDS[kind].idField]);
-    const known = this.#lanes.find({ bit, key, owner });
-    const goesOn = known ?? { bit, key: key ?? id };
+    const named = textOf(chunk[KINDS[kind].idField]);
+    const { known, ended } = this.#lanes.follow(effect, { key: named, owner });
+    this.#closeEach(out, ended);
+    const key = known?.key ?? named ?? id;
     if (known === undefined) {
-      this.#closeChunked(out, this.#lanes.end(owner));
-      const isFull = this.#lanes.size >= OPEN_IDS_MAX || this.#lanes.chars >= OPEN_CHARS_MAX;
-      if (isFull) this.#closeChunked(out, this.#lanes.endAll());
-      const value = startOfChunk(kind, goesOn.key, chunk);
-      this.start(out, kind, goesOn.key, { value, text: undefined });
-      this.#lanes.start(owner, goesOn);
+      this.#closeEach(out, this.#lanes.begin(owner, { kind, key }));
+      this.start(out, kind, key, changed(startOfChunk(kind, key, chunk)));
     }
-    const opening = this.#open.get(kind, goesOn.key)?.opening;
+    const opening = this.#open.get(kind, key)?.opening;
     const value = fragmentOfChunk(kind, chunk, {
-      id: goesOn.key,
+      id: key,
       owner: opening && tagOf(opening),
       isFirst: known === undefined,
     });
-    if (value !== undefined) this.fragment(out, kind, goesOn.key, { value, text: undefined });
-  }
-
-  /** Chunks end without END: the next event that does not continue them ends them. */
-  endChunks(out: Outgoing, whose: Effect["endsChunks"], owner: string | undefined): void {
-    if (this.#lanes.size === 0 || whose === "of_nobody") return;
-    this.#closeChunked(out, whose === "of_all" ? this.#lanes.endAll() : this.#lanes.end(owner));
+    if (value !== undefined) this.fragment(out, kind, key, changed(value));
   }
 
   /** Passes on an event that neither opens nor ends a construct. */
@@ -281,14 +312,20 @@ export class Constructs {
       ...(tag !== undefined && { subagentRunId: tag }),
       ...(kind === "subagent" && suspends && { outcome: { type: "suspended" } }),
     });
-    this.#goOn(out, OWNED[kind], key, { value, text: undefined });
+    this.#goOn(out, OWNED[kind], key, changed(value));
   }
 
-  #closeChunked(out: Outgoing, chunked: readonly Chunked[]): void {
-    for (const { bit, key } of chunked) {
-      const kind = CHUNKED_BY_BIT.get(bit);
-      if (kind !== undefined) this.close(out, kind, key);
-    }
+  #closeEach(out: Outgoing, chunked: readonly Chunked[]): void {
+    for (const { kind, key } of chunked) if (isOpenKind(kind)) this.close(out, kind, key);
+  }
+
+  #isNewSubagent(id: string): boolean {
+    const started = this.#startedSubagents;
+    const isFull = started.size >= OPEN_IDS_MAX || this.#startedChars >= OPEN_CHARS_MAX;
+    if (isFull || started.has(id)) return false;
+    started.add(id);
+    this.#startedChars += id.length;
+    return true;
   }
 
   /**

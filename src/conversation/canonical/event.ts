@@ -1,5 +1,5 @@
 /** Canonical events and their parts: the kinds of constructs, and the events that a CHUNK stands for. */
-import type { ConstructKind } from "../../agui/catalogue.ts";
+import { CATALOGUE, type CatalogueEntry, type ConstructKind } from "../../agui/catalogue.ts";
 import type { JsonObject } from "../../agui/json.ts";
 
 /** A stored row (a merged one as one event), or one of the events that a merged row stands for. */
@@ -65,68 +65,29 @@ export function without(value: JsonObject, ...fields: readonly string[]): JsonOb
   return Object.fromEntries(Object.entries(value).filter(([field]) => !fields.includes(field)));
 }
 
-/** The constructs a client can have open, after translation: thinking has become reasoning. */
-
+/** The kinds of constructs that a client can have open: thinking has become reasoning. */
 export type OpenKind = Exclude<ConstructKind, "run" | "thinking" | "thinking_message">;
 
-interface KindOfConstruct {
-  readonly start: string;
-  readonly end: string;
-  readonly idField: "stepName" | "messageId" | "toolCallId" | "subagentRunId";
-  /** The event that carries its text; undefined: the construct has no text. */
-  readonly fragment: string | undefined;
-  /** The fields of a START besides its id, for a START that was not logged. */
-  readonly started: JsonObject;
+export const KINDS = {
+  step: kindOf("step"),
+  text: kindOf("text", { role: "assistant" }),
+  tool_call: kindOf("tool_call", { toolCallName: "unknown" }),
+  reasoning: kindOf("reasoning"),
+  reasoning_message: kindOf("reasoning_message", { role: "reasoning" }),
+  subagent: kindOf("subagent"),
+} as const satisfies Record<OpenKind, unknown>;
+
+/** `started`: the fields of a START besides its id, for a START that was not logged. */
+function kindOf(kind: OpenKind, started: JsonObject = {}) {
+  const entries = CATALOGUE.filter((entry) => entry.kind === kind);
+  const typeOf = (does: CatalogueEntry["role"]) => entries.find(({ role }) => role === does)?.type;
+  const [start, fragment, end] = [typeOf("start"), typeOf("fragment"), typeOf("end")];
+  return { start, fragment, end, idField: entries[0]?.idField ?? "messageId", started };
 }
 
 export function isOpenKind(kind: ConstructKind | undefined): kind is OpenKind {
   return kind !== undefined && Object.hasOwn(KINDS, kind);
 }
-
-export const KINDS = {
-  step: {
-    start: "STEP_STARTED",
-    end: "STEP_FINISHED",
-    idField: "stepName",
-    fragment: undefined,
-    started: {},
-  },
-  text: {
-    start: "TEXT_MESSAGE_START",
-    end: "TEXT_MESSAGE_END",
-    idField: "messageId",
-    fragment: "TEXT_MESSAGE_CONTENT",
-    started: { role: "assistant" },
-  },
-  tool_call: {
-    start: "TOOL_CALL_START",
-    end: "TOOL_CALL_END",
-    idField: "toolCallId",
-    fragment: "TOOL_CALL_ARGS",
-    started: { toolCallName: "unknown" },
-  },
-  reasoning: {
-    start: "REASONING_START",
-    end: "REASONING_END",
-    idField: "messageId",
-    fragment: undefined,
-    started: {},
-  },
-  reasoning_message: {
-    start: "REASONING_MESSAGE_START",
-    end: "REASONING_MESSAGE_END",
-    idField: "messageId",
-    fragment: "REASONING_MESSAGE_CONTENT",
-    started: { role: "reasoning" },
-  },
-  subagent: {
-    start: "SUBAGENT_STARTED",
-    end: "SUBAGENT_FINISHED",
-    idField: "subagentRunId",
-    fragment: undefined,
-    started: {},
-  },
-} as const satisfies Record<OpenKind, KindOfConstruct>;
 
 /**
  * The events that a CHUNK stands for: a START when the chunk begins something, and a fragment. As
@@ -135,37 +96,18 @@ export const KINDS = {
  * keeps the chunk's timestamp.
  */
 
-export type ChunkedKind = Extract<OpenKind, "text" | "tool_call" | "reasoning_message">;
-
-const CHUNKED: Readonly<Record<string, ChunkedKind>> = {
-  TEXT_MESSAGE_CHUNK: "text",
-  TOOL_CALL_CHUNK: "tool_call",
-  REASONING_MESSAGE_CHUNK: "reasoning_message",
-};
-
-/** Chunk fields that only a START has. */
-const OPENING_FIELDS: Readonly<Record<ChunkedKind, readonly string[]>> = {
+/** Chunk fields that only a START has, by kind; other kinds have no chunks. */
+const OPENING_FIELDS: Readonly<Partial<Record<OpenKind, readonly string[]>>> = {
   text: ["role", "name"],
   tool_call: ["toolCallName", "parentMessageId"],
-  reasoning_message: [],
 };
 
 const OF_BOTH = ["timestamp", "metadata", "subagentRunId"] as const;
 
-/** Fields that are not copied to the fragment; the last one cannot be copied. */
-const SAID_BY_START: Readonly<Record<ChunkedKind, ReadonlySet<string>>> = {
-  text: new Set(["type", "messageId", ...OPENING_FIELDS.text, "__proto__"]),
-  tool_call: new Set(["type", "toolCallId", ...OPENING_FIELDS.tool_call, "__proto__"]),
-  reasoning_message: new Set(["type", "messageId", "__proto__"]),
-};
-
-export function chunkedKind(eventType: string): ChunkedKind | undefined {
-  return CHUNKED[eventType];
-}
-
-export function startOfChunk(kind: ChunkedKind, id: string, chunk: JsonObject): JsonObject {
+export function startOfChunk(kind: OpenKind, id: string, chunk: JsonObject): JsonObject {
   const { start, idField, started } = KINDS[kind];
-  const said = [...OPENING_FIELDS[kind], ...OF_BOTH].filter((field) => chunk[field] !== undefined);
+  const opening = OPENING_FIELDS[kind] ?? [];
+  const said = [...opening, ...OF_BOTH].filter((field) => chunk[field] !== undefined);
   const fields = Object.fromEntries(said.map((field) => [field, chunk[field]]));
   return { type: start, [idField]: id, ...started, ...fields };
 }
@@ -180,7 +122,7 @@ interface ChunkFragment {
 
 /** Undefined: the chunk has no content. */
 export function fragmentOfChunk(
-  kind: ChunkedKind,
+  kind: OpenKind,
   chunk: JsonObject,
   { id, owner, isFirst }: ChunkFragment,
 ): JsonObject | undefined {
@@ -189,7 +131,8 @@ export function fragmentOfChunk(
   if (owner !== undefined) value["subagentRunId"] = owner;
   let isCarrier = false;
   for (const field of Object.keys(chunk)) {
-    if (SAID_BY_START[kind].has(field)) continue;
+    if (field === "type" || field === idField || OPENING_FIELDS[kind]?.includes(field)) continue;
+    if (field === "__proto__") continue; // It cannot be copied.
     value[field] = chunk[field];
     if (field !== "timestamp" && field !== "subagentRunId")
       isCarrier ||= !isFirst || field !== "metadata";

@@ -1,178 +1,28 @@
 /**
  * Tracks when messages and tool calls begin, continue and end. The callback gets each one once, at
  * its end. A chunk run has no END; it ends with the next event that is not a chunk of it.
+ *
+ * Each construct is tracked separately: they interleave, and subagents may use the same ids. Three
+ * bounds apply. A text is kept up to the size of a payload and only counted beyond it. The number of
+ * open constructs is limited. Their total size is limited. Above the last two bounds the oldest
+ * construct ends as if its END had come; later fragments of it begin a new one.
  */
 import type { EventType } from "../../agui/catalogue.ts";
-import { BITS, type Chunked, ChunkLanes, type Effect } from "../../agui/constructs.ts";
+import { type Chunked, ChunkLanes, type Effect, OpenConstructs } from "../../agui/constructs.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
-import { OPEN_IDS_MAX } from "../../agui/sequence.ts";
 
 /**
- * The limit of lanes for chunks of subagents (each lane holds one construct), and of all their ids.
+ * The total of all open constructs: one text as long as a payload in fragments of one character, or
+ * several texts.
  */
-const LANES_MAX = 1_000;
-const LANE_CHARS_MAX = 1_048_576;
-
-/** A construct in a lane; for reasoning only its presence is noted. */
-interface InLane extends Chunked {
-  readonly owner: string | undefined;
-  readonly place: ConstructPlace | undefined;
-  readonly said: Said;
-}
-
-export class Constructs {
-  readonly #open: OpenConstructs;
-  readonly #lanes = new ChunkLanes<InLane>();
-  readonly #told: (construct: OpenConstruct) => void;
-
-  constructor(told: (construct: OpenConstruct) => void, limits: { readonly textCharsMax: number }) {
-    this.#told = told;
-    this.#open = new OpenConstructs(limits);
-  }
-
-  /** A second START of an open construct changes only the name: clients continue it too. */
-  start(effect: Effect, event: JsonObject): void {
-    const place = placeOf(effect, event);
-    if (place !== undefined) this.#start(place, saidOf(effect, event));
-  }
-
-  /** A fragment without a START belongs to the assistant. */
-  goOn(effect: Effect, event: JsonObject): void {
-    const place = placeOf(effect, event);
-    if (place !== undefined) this.#goOn(place, { isAssistants: true, name: undefined }, event);
-  }
-
-  end(effect: Effect, event: JsonObject): void {
-    const place = placeOf(effect, event);
-    const construct = place && this.#open.find(place);
-    if (construct !== undefined) this.#tell(construct);
-  }
-
-  chunk(effect: Effect, event: JsonObject): void {
-    const owner = ownerOf(event);
-    const found = this.#lanes.find({ bit: effect.bit, key: idOf(effect, event), owner });
-    // The same id from another subagent is a different message.
-    const known = owner === undefined || found?.owner === owner ? found : undefined;
-    const lane = known ?? this.#startLane(effect, event);
-    if (lane?.place === undefined) return;
-    if (known === undefined) this.#start(lane.place, lane.said);
-    this.#goOn(lane.place, lane.said, event);
-  }
-
-  /** Call this before any other handling of an event. */
-  endChunks({ endsChunks }: Effect, event: JsonObject): void {
-    if (endsChunks === "of_nobody" || this.#lanes.size === 0) return;
-    const ended = endsChunks === "of_all" ? this.#lanes.endAll() : this.#lanes.end(ownerOf(event));
-    this.#endLanes(ended);
-  }
-
-  /** All open constructs end, in the order in which they began. */
-  endAll(): void {
-    for (const construct of this.#open.all()) this.#tell(construct);
-  }
-
-  /** The run stops here: open messages end as they are, and an incomplete tool call is dropped. */
-  breakOff(): void {
-    for (const construct of this.#open.all()) {
-      if (construct.kind === "text") this.#tell(construct);
-      else this.#open.close(construct);
-    }
-  }
-
-  #start(place: ConstructPlace, said: Said): void {
-    const known = this.#open.get(place);
-    if (known === undefined) this.#openAt(place, said);
-    else known.name = said.name ?? known.name;
-  }
-
-  #goOn(place: ConstructPlace, said: Said, event: JsonObject): void {
-    const construct = this.#open.find(place) ?? this.#openAt(place, said);
-    this.#open.append(construct, textField(event, "delta") ?? "");
-    this.#makeRoom();
-  }
-
-  #openAt(place: ConstructPlace, said: Said): OpenConstruct {
-    const construct = this.#open.open(place, said);
-    this.#makeRoom();
-    return construct;
-  }
-
-  #startLane(effect: Effect, event: JsonObject): InLane | undefined {
-    const owner = ownerOf(event);
-    const isFull = this.#lanes.size >= LANES_MAX || this.#lanes.chars >= LANE_CHARS_MAX;
-    this.#endLanes(isFull ? this.#lanes.endAll() : this.#lanes.end(owner));
-    const kind = KIND_BY_BIT.get(effect.bit);
-    const id = idOf(effect, event);
-    // No result can refer to a call without an id.
-    if (kind === "tool_call" && id === undefined) return undefined;
-    const key = id ?? "";
-    const place = kind && { kind, key, owner };
-    const lane = { bit: effect.bit, key, owner, place, said: saidOf(effect, event) };
-    this.#lanes.start(owner, lane);
-    return lane;
-  }
-
-  #endLanes(lanes: readonly InLane[]): void {
-    for (const { place } of lanes) {
-      const construct = place && this.#open.get(place);
-      if (construct !== undefined) this.#tell(construct);
-    }
-  }
-
-  #makeRoom(): void {
-    for (;;) {
-      const oldest = this.#open.overflowing();
-      if (oldest === undefined) return;
-      this.#tell(oldest);
-    }
-  }
-
-  #tell(construct: OpenConstruct): void {
-    this.#open.close(construct);
-    this.#told(construct);
-  }
-}
-
-const KIND_BY_BIT: ReadonlyMap<number, ConstructPlace["kind"]> = new Map([
-  [BITS.text, "text"],
-  [BITS.tool_call, "tool_call"],
-]);
-
-/** Undefined: the event does not name its construct. */
-function placeOf(effect: Effect, event: JsonObject): ConstructPlace | undefined {
-  const kind = KIND_BY_BIT.get(effect.bit);
-  const key = idOf(effect, event);
-  return kind && key !== undefined ? { kind, key, owner: ownerOf(event) } : undefined;
-}
-
-function idOf({ bit }: Effect, event: JsonObject): string | undefined {
-  return textField(event, bit === BITS.tool_call ? "toolCallId" : "messageId");
-}
-
-function ownerOf(event: JsonObject): string | undefined {
-  return textField(event, "subagentRunId");
-}
-
-/** For a START, or for a chunk that stands for one. */
-function saidOf({ bit }: Effect, event: JsonObject): Said {
-  const role = bit === BITS.text ? textField(event, "role") : undefined;
-  const isAssistants = role === undefined || role === "assistant";
-  return { isAssistants, name: textField(event, "toolCallName") };
-}
-
-/**
- * The open messages and tool calls, each tracked separately: they interleave, and subagents may use
- * the same ids. Three bounds apply. A text is kept up to the size of a payload and only counted
- * beyond it. The number of open constructs is limited. Their total size is limited. Above the last
- * two bounds the oldest construct ends as if its END had come; later fragments of it begin a new
- * one.
- */
+const TEXT_CHARS_MAX = 24 * 1_048_576;
+/** An appended fragment is a separate node in memory until the text is read. */
+const FRAGMENT_CHARS = 16;
 
 /** Identifies a construct. */
-interface ConstructPlace {
+interface Place {
   readonly kind: "text" | "tool_call";
-  /** Its id. */
-  readonly key: string;
+  readonly id: string;
   /** The subagent that it is from; undefined: the agent itself. */
   readonly owner: string | undefined;
 }
@@ -185,91 +35,139 @@ interface Said {
   readonly name: string | undefined;
 }
 
-export interface OpenConstruct extends ConstructPlace {
+export interface OpenConstruct extends Place {
+  readonly key: string;
   readonly isAssistants: boolean;
   name: string | undefined;
   text: string;
   /** Characters that were not kept. */
   missingChars: number;
-  /** Its share of the total size. */
-  weight: number;
+  chars: number;
 }
 
-/**
- * The total of all open constructs: one text as long as a payload in fragments of one character, or
- * several texts.
- */
-const OPEN_CHARS_MAX = 24 * 1_048_576;
-/** An appended fragment is a separate node in memory until the text is read. */
-const FRAGMENT_CHARS = 16;
+/** A construct in a lane; for reasoning only its presence is noted. */
+interface InLane extends Chunked {
+  readonly place: Place | undefined;
+  readonly said: Said;
+}
 
-class OpenConstructs {
-  readonly #open = new Map<string, OpenConstruct>();
+export class Constructs {
+  readonly #open = new OpenConstructs<OpenConstruct>();
+  readonly #lanes = new ChunkLanes<InLane>({ idsArePerOwner: true });
+  readonly #told: (construct: OpenConstruct) => void;
   readonly #textCharsMax: number;
-  #weight = 0;
 
-  constructor({ textCharsMax }: { readonly textCharsMax: number }) {
-    this.#textCharsMax = textCharsMax;
+  constructor(told: (construct: OpenConstruct) => void, limits: { readonly textCharsMax: number }) {
+    this.#told = told;
+    this.#textCharsMax = limits.textCharsMax;
   }
 
-  /** Returns exactly this construct. */
-  get(place: ConstructPlace): OpenConstruct | undefined {
-    return this.#open.get(nameOf(place));
+  /** Takes the next event, of any type. */
+  take(effect: Effect, event: JsonObject): void {
+    const { does } = effect;
+    const kind = effect.kind === "text" || effect.kind === "tool_call" ? effect.kind : undefined;
+    const id = textField(event, kind === "tool_call" ? "toolCallId" : "messageId");
+    const owner = textField(event, "subagentRunId");
+    const { known, ended } = this.#lanes.follow(effect, { key: id, owner });
+    this.#endLanes(ended);
+    if (does === "chunk" && effect.kind !== undefined) {
+      // No result can refer to a call without an id.
+      if (known === undefined && kind === "tool_call" && id === undefined) return;
+      const place = kind && { kind, id: id ?? "", owner };
+      const begun = { kind: effect.kind, key: id ?? "", place, said: saidOf(kind, event) };
+      if (known === undefined) {
+        this.#endLanes(this.#lanes.begin(owner, begun));
+        if (place !== undefined) this.#start(place, begun.said);
+      }
+      const lane = known ?? begun;
+      if (lane.place !== undefined) this.#goOn(lane.place, lane.said, event);
+    } else if (kind !== undefined && id !== undefined) {
+      const place = { kind, id, owner };
+      if (does === "start") this.#start(place, saidOf(kind, event));
+      // A fragment without a START belongs to the assistant.
+      else if (does === "fragment")
+        this.#goOn(place, { isAssistants: true, name: undefined }, event);
+      else if (does === "end") this.#tell(this.#find(place));
+    }
   }
 
-  /** An event without an owner may belong to the single construct with its id. */
-  find(place: ConstructPlace): OpenConstruct | undefined {
-    const own = this.get(place);
-    if (own !== undefined || place.owner !== undefined) return own;
-    const alike = this.all().filter(({ kind, key }) => kind === place.kind && key === place.key);
-    return alike.length === 1 ? alike[0] : undefined;
+  /** All open constructs end, in the order in which they began. */
+  endAll(): void {
+    for (const construct of this.#open.inOrder()) this.#tell(construct);
   }
 
-  open({ kind, key, owner }: ConstructPlace, said: Said): OpenConstruct {
-    const empty = { text: "", missingChars: 0, weight: 0 };
-    const construct = { kind, key, owner, ...said, ...empty };
-    this.#open.set(nameOf(construct), construct);
-    this.#weigh(construct, FRAGMENT_CHARS + key.length + (owner?.length ?? 0));
-    return construct;
+  /** The run stops here: open messages end as they are, and an incomplete tool call is dropped. */
+  breakOff(): void {
+    for (const construct of this.#open.inOrder())
+      if (construct.kind === "text") this.#tell(construct);
+    this.#open.clear();
   }
 
-  append(construct: OpenConstruct, delta: string): void {
+  /** A second START of an open construct changes only the name: clients continue it too. */
+  #start(place: Place, said: Said): void {
+    const known = this.#open.get(place.kind, keyOf(place));
+    if (known === undefined) this.#begin(place, said);
+    else known.name = said.name ?? known.name;
+  }
+
+  #goOn(place: Place, said: Said, event: JsonObject): void {
+    const construct = this.#find(place) ?? this.#begin(place, said);
+    const delta = textField(event, "delta") ?? "";
     if (!construct.isAssistants || delta === "") return;
     const kept = delta.slice(0, Math.max(0, this.#textCharsMax - construct.text.length));
     construct.text += kept;
     construct.missingChars += delta.length - kept.length;
-    if (kept !== "") this.#weigh(construct, kept.length + FRAGMENT_CHARS);
+    if (kept !== "") this.#open.grow(construct, kept.length + FRAGMENT_CHARS);
+    this.#makeRoom();
   }
 
-  /** False: the construct was not open. */
-  close(construct: OpenConstruct): boolean {
-    const name = nameOf(construct);
-    if (this.#open.get(name) !== construct) return false;
-    this.#open.delete(name);
-    this.#weight -= construct.weight;
-    return true;
+  #begin(place: Place, said: Said): OpenConstruct {
+    const key = keyOf(place);
+    const chars = FRAGMENT_CHARS + place.id.length + (place.owner?.length ?? 0);
+    const construct = { ...place, key, ...said, text: "", missingChars: 0, chars };
+    this.#open.open(construct);
+    this.#makeRoom();
+    return construct;
   }
 
-  /** In the order of their opening. */
-  all(): readonly OpenConstruct[] {
-    return [...this.#open.values()];
+  /** An event without an owner may belong to the single construct with its id. */
+  #find(place: Place): OpenConstruct | undefined {
+    const own = this.#open.get(place.kind, keyOf(place));
+    if (own !== undefined || place.owner !== undefined) return own;
+    const isAlike = ({ kind, id }: OpenConstruct) => kind === place.kind && id === place.id;
+    const [first, second] = this.#open.inOrder().filter(isAlike);
+    return second === undefined ? first : undefined;
   }
 
-  /** The oldest construct, when a limit is exceeded. */
-  overflowing(): OpenConstruct | undefined {
-    if (this.#open.size <= OPEN_IDS_MAX && this.#weight <= OPEN_CHARS_MAX) return undefined;
-    const [oldest] = this.#open.values();
-    return oldest;
+  #endLanes(lanes: readonly InLane[]): void {
+    for (const { place } of lanes)
+      if (place !== undefined) this.#tell(this.#open.get(place.kind, keyOf(place)));
   }
 
-  #weigh(construct: OpenConstruct, chars: number): void {
-    construct.weight += chars;
-    this.#weight += chars;
+  #makeRoom(): void {
+    for (;;) {
+      const oldest = this.#open.oldestAbove(TEXT_CHARS_MAX);
+      if (oldest === undefined) return;
+      this.#tell(oldest);
+    }
+  }
+
+  #tell(construct: OpenConstruct | undefined): void {
+    if (construct === undefined) return;
+    this.#open.close(construct);
+    this.#told(construct);
   }
 }
 
-function nameOf({ kind, key, owner }: ConstructPlace): string {
-  return owner === undefined ? `${kind}:${key}` : `${kind}${owner.length}:${owner}${key}`;
+/** For a START, or for a chunk that stands for one. */
+function saidOf(kind: Place["kind"] | undefined, event: JsonObject): Said {
+  const role = kind === "text" ? textField(event, "role") : undefined;
+  const isAssistants = role === undefined || role === "assistant";
+  return { isAssistants, name: textField(event, "toolCallName") };
+}
+
+function keyOf({ id, owner }: Place): string {
+  return owner === undefined ? `:${id}` : `${owner.length}:${owner}${id}`;
 }
 
 /**

@@ -84,21 +84,8 @@ export class MessageDeriver {
     const entry = typeof type === "string" ? lookup(type) : undefined;
     const effect = entry && EFFECTS.get(entry.type);
     if (effect === undefined) return;
-    this.#constructs.endChunks(effect, event);
+    this.#constructs.take(effect, event);
     switch (type) {
-      case "TEXT_MESSAGE_START":
-      case "TOOL_CALL_START":
-        return this.#constructs.start(effect, event);
-      case "TEXT_MESSAGE_CONTENT":
-      case "TOOL_CALL_ARGS":
-        return this.#constructs.goOn(effect, event);
-      case "TEXT_MESSAGE_END":
-      case "TOOL_CALL_END":
-        return this.#constructs.end(effect, event);
-      case "TEXT_MESSAGE_CHUNK":
-      case "TOOL_CALL_CHUNK":
-      case "REASONING_MESSAGE_CHUNK":
-        return this.#constructs.chunk(effect, event);
       case "TOOL_CALL_RESULT":
         return this.#result(event);
       case "CUSTOM":
@@ -117,15 +104,15 @@ export class MessageDeriver {
     }
   }
 
-  #ended({ kind, key, owner, name, isAssistants, ...said }: OpenConstruct): void {
+  #ended({ kind, id, owner, name, isAssistants, ...said }: OpenConstruct): void {
     if (!isAssistants) return;
     // Subagents may use the same ids as each other and as the agent.
-    const constructId = owner === undefined ? key : `${owner}/${key}`;
+    const constructId = owner === undefined ? id : `${owner}/${id}`;
     if (kind === "text") {
       const payload = assistantPayload(said, this.#bytesMax);
       if (payload !== undefined) this.#add({ eventType: "assistant", constructId, payload });
     } else {
-      const payload = toolUsePayload({ name, toolCallId: key, ...said }, this.#bytesMax);
+      const payload = toolUsePayload({ name, toolCallId: id, ...said }, this.#bytesMax);
       this.#add({ eventType: "tool_use", constructId, payload });
     }
   }
