@@ -6,14 +6,10 @@ import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
-import { JSON_DEPTH_MAX } from "../../src/agui/payload.ts";
-import { EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
-import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { push, rowsOf, watch } from "../support/pushing.ts";
-import { blocksOf, comparable, examplesOf, sectionOf, tableRowsOf } from "../support/readme.ts";
+import { blocksOf, comparable, examplesOf, sectionOf } from "../support/readme.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
@@ -246,40 +242,6 @@ describe("the runner", () => {
       },
     };
   }
-});
-
-describe("what the tables say is so:", () => {
-  const rows = tableRowsOf(README);
-  const settings = Object.values(SERVICE_SETTINGS);
-
-  test("defaults of settings", () => {
-    const named = rows.filter(([variable = ""]) => /^`[A-Z_]+`$/.test(variable));
-    expect(named.length).toBeGreaterThan(0);
-    const shown = named.map(([variable, fallback]) => [variable, fallback]);
-    expect(shown).toEqual(
-      named.map(([variable]) => {
-        const setting = settings.find(({ name }) => `\`${name}\`` === variable);
-        const known = setting?.fallback === undefined ? "not set" : `\`${setting.fallback}\``;
-        return [variable, setting === undefined ? "no such setting" : known];
-      }),
-    );
-  });
-
-  test("limits that can be set", () => {
-    const limits = [...README.matchAll(/`([A-Z_]+_MAX)`, (\d+)/g)];
-    expect(limits.length).toBeGreaterThan(5);
-    expect(limits.map(([, name, value]) => [name, value])).toEqual(
-      limits.map(([, name]) => [name, settings.find((one) => one.name === name)?.fallback]),
-    );
-  });
-
-  test.each([
-    ["events that a row stands for", `${EVENT_COUNT_MAX}`],
-    ["a row when it is expanded", `${EXPANDED_BYTES_MAX} bytes`],
-    ["depth of a payload", `${JSON_DEPTH_MAX} levels`],
-  ])("%s", (limit, value) => {
-    expect(rows.find(([name]) => name === limit)?.[1]).toBe(value);
-  });
 });
 
 test.each(["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/clients.md"])(

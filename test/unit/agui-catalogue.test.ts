@@ -71,17 +71,23 @@ function requiredFields(type: CatalogueEntry["type"]): readonly string[] {
   return validate(type, { type }).map(({ field }) => field.replace("payload.", ""));
 }
 
-function documentedRow(entry: CatalogueEntry): string {
-  const { type, category, role, idField, fragmentField, firstVersion, lastVersion } = entry;
-  const code = (names: readonly (string | undefined)[]): string =>
-    names.map((name) => (name === undefined ? "" : `\`${name}\``)).join(", ");
-  const versions = firstVersion === undefined ? "draft" : `${firstVersion} – ${lastVersion}`;
-  const cells = [`\`${type}\``, category, role, code([idField]), code([fragmentField])];
-  return `| ${[...cells, code(requiredFields(type)), versions].join(" | ")} |`;
+/** A line for each category and range of versions: its types, each with its required fields. */
+function documentedLines(): readonly string[] {
+  const lines = new Map<string, string[]>();
+  for (const { type, category, firstVersion, lastVersion } of CATALOGUE) {
+    const versions = firstVersion === undefined ? "draft" : `${firstVersion} – ${lastVersion}`;
+    const head = `- ${category}, ${versions}`;
+    const fields = requiredFields(type).map((name) => `\`${name}\``);
+    const shown = fields.length === 0 ? `\`${type}\`` : `\`${type}\` (${fields.join(", ")})`;
+    lines.set(head, [...(lines.get(head) ?? []), shown]);
+  }
+  return [...lines].map(([head, types]) => `${head}: ${types.join(", ")}`);
 }
 
-test("docs/ag-ui.md has the catalogue as its table", () => {
+test("docs/ag-ui.md has the catalogue as its list", () => {
   const text = readFileSync(new URL("../../docs/ag-ui.md", import.meta.url), "utf8");
-  const rows = text.split("\n").filter((line) => /^\| `[A-Z_]+` \|/.test(line));
-  expect(rows).toEqual(CATALOGUE.map(documentedRow));
+  for (const line of documentedLines()) expect(text).toContain(`${line}\n`);
+  const section = text.slice(text.indexOf("## Accepted"), text.indexOf("## Normalised"));
+  const listed = section.match(/^- \w+, .*$/gm) ?? [];
+  expect(listed).toEqual(documentedLines());
 });

@@ -17,8 +17,8 @@ async function metricsMarkdown(): Promise<string> {
   const text = await createMetrics().text();
   const rows = [...text.matchAll(/^# HELP (session_ledger_\S+) (.+)$/gm)]
     .filter(([, name = ""]) => !/^session_ledger_(?:process|nodejs)_/.test(name))
-    .map(([, name = "", help]) => `| \`${name}\` | ${help} |`);
-  return ["| metric | what it is |", "| --- | --- |", ...rows].join("\n");
+    .map(([, name = "", help]) => `- \`${name}\`: ${help}`);
+  return ["", ...rows, ""].join("\n");
 }
 
 function withSection(document: string, name: string, body: string): string {

@@ -1,6 +1,9 @@
 /** docs/limits.md says what is: its settings and their defaults, and its metrics; each limit has a test. */
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
+import { JSON_DEPTH_MAX } from "../../src/agui/payload.ts";
+import { EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
 import { SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
@@ -191,6 +194,13 @@ test("settings exist and have the default that is said", () => {
     ({ setting, fallback }) => setting !== undefined && defaults.get(setting) !== fallback,
   );
   expect(wrong).toEqual([]);
+});
+
+test("the fixed limits of a row are those of the code", () => {
+  expect(PAGE).toContain(`at most ${EVENT_COUNT_MAX} events`);
+  expect(PAGE).toContain(`at most ${EXPANDED_BYTES_MAX} bytes`);
+  const depth = limits.find(({ what }) => what === "JSON levels of a payload");
+  expect(depth?.fallback).toBe(`${JSON_DEPTH_MAX}`);
 });
 
 test("no setting that is a limit is missing", () => {
