@@ -19,31 +19,31 @@ export function authInstruments(registers: Registry[]): AuthMetrics {
   return {
     authentications: new Counter({
       name: "session_ledger_authentications_total",
-      help: "Calls that had to say who makes them, by the kind of their token and what came of it.",
+      help: "Authenticated calls, by kind of token and outcome.",
       labelNames: ["kind", "outcome"],
       registers,
     }),
     tokenChecks: new Counter({
       name: "session_ledger_token_checks_total",
-      help: "Signed tokens, by how they were checked: known, refused before, or verified.",
+      help: "Checks of signed tokens, by way: known, refused before, or verified.",
       labelNames: ["result"],
       registers,
     }),
     keyRefreshes: new Counter({
       name: "session_ledger_key_refreshes_total",
-      help: "Times the keys of tokens were read again, by whose keys (oidc, session) and outcome.",
+      help: "Readings of the keys of tokens, by keys (oidc, session) and outcome.",
       labelNames: ["keys", "outcome"],
       registers,
     }),
     authFileReloads: new Counter({
       name: "session_ledger_auth_file_reloads_total",
-      help: "Times a file of tokens or keys had changed, by file and outcome (changed, failed).",
+      help: "Changes of a file of tokens or keys, by file and outcome (changed, failed).",
       labelNames: ["file", "outcome"],
       registers,
     }),
     denied: new Counter({
       name: "session_ledger_denied_total",
-      help: "Denials, by action and reason (role, scope; of authenticate, what was wrong).",
+      help: "Denials, by action and reason.",
       labelNames: ["action", "reason"],
       registers,
     }),

@@ -89,7 +89,7 @@ export function limitInstruments(registers: Registry[], clock: Clock): LimitMetr
   // The constructor registers the gauge, and a scrape reads it.
   void new Gauge({
     name: "session_ledger_limit_used_ratio",
-    help: "The highest share of a limit that a caller or session has used in the last one to two minutes; above 1 is a debt, and push streams wait.",
+    help: "Highest share of a limit that a caller or session used in the last one to two minutes; above 1 is a debt of push streams.",
     labelNames: ["limit"],
     registers,
     collect() {
@@ -101,13 +101,13 @@ export function limitInstruments(registers: Registry[], clock: Clock): LimitMetr
     limitUse,
     rateBuckets: new Gauge({
       name: "session_ledger_rate_buckets",
-      help: "Callers and sessions whose pushes of the last second are remembered, or were not forgotten yet.",
+      help: "Remembered callers and sessions.",
       labelNames: ["of"],
       registers,
     }),
     pushStreamPauses: new Counter({
       name: "session_ledger_push_stream_pauses_total",
-      help: "Times that a push stream was read later, because its caller or session was above its rate.",
+      help: "Pauses of push streams above the rate of their caller or session.",
       registers,
     }),
   };
@@ -141,22 +141,22 @@ function sharedInstruments(
     });
   gauge(
     "session_ledger_shared_limit_held",
-    "What callers hold of the limits that they share, by limit (bytes, watches, push_streams, exports, replays).",
+    "Used part of the shared limits, by limit (bytes, watches, push_streams, exports, replays).",
     ({ held }) => held,
   );
   gauge(
     "session_ledger_shared_limit_callers",
-    "Callers that hold something of a limit that they share.",
+    "Callers that use a shared limit.",
     ({ callers }) => callers,
   );
   counter(
     "session_ledger_shared_limit_ended_total",
-    "Calls that were ended because another caller needed their part of a limit, or because their caller did not read.",
+    "Calls ended for the sake of another caller, or because their caller did not read.",
     ({ ended }) => ended,
   );
   counter(
     "session_ledger_shared_limit_refused_total",
-    "Calls that found no room in a limit that callers share, because their caller holds the most.",
+    "Calls refused because their caller uses the most of a shared limit.",
     ({ refused }) => refused,
   );
 }

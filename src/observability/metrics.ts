@@ -103,24 +103,24 @@ export function createMetrics(clock: Clock = systemClock): Metrics {
     ...pushStreamInstruments(registers),
     watchers: new Gauge({
       name: `${PREFIX}watchers`,
-      help: "Watches that are open.",
+      help: "Open watches.",
       labelNames: ["stream"],
       registers,
     }),
     watchLagSeconds: new Histogram({
       name: `${PREFIX}watch_lag_seconds`,
-      help: "From the commit of a row to its hand-over to a watcher's connection.",
+      help: "Time from the commit of a row to its hand-over to a watcher's connection.",
       buckets: SECONDS,
       registers,
     }),
     postgresRestarts: new Counter({
       name: `${PREFIX}postgres_restarts_total`,
-      help: "Times the embedded PostgreSQL was started again after it ended by itself.",
+      help: "Restarts of the embedded PostgreSQL after it ended by itself.",
       registers,
     }),
     diskFree: new Gauge({
       name: `${PREFIX}disk_free_bytes`,
-      help: "Free space on the disk of the embedded PostgreSQL, by the setting that names its place.",
+      help: "Free space on the disk of the embedded PostgreSQL, by setting.",
       labelNames: ["setting"],
       registers,
     }),
@@ -140,13 +140,13 @@ function wakeUpInstruments(registers: Registry[]): Pick<Metrics, "wakeUps" | "wa
   return {
     wakeUps: new Counter({
       name: `${PREFIX}wake_ups_total`,
-      help: "Messages between instances about commits, by adapter and direction (sent, received).",
+      help: "Announcements of commits, by adapter and direction (sent, received).",
       labelNames: ["adapter", "direction"],
       registers,
     }),
     wakeUpsConnected: new Gauge({
       name: `${PREFIX}wake_ups_connected`,
-      help: "1 while wake-ups of other instances can be heard; at 0 their commits come by the poll.",
+      help: "1 while wake-ups of other instances arrive; 0 while only the poll works.",
       labelNames: ["adapter"],
       registers,
     }),
@@ -165,14 +165,14 @@ function httpInstruments(
     }),
     httpSeconds: new Histogram({
       name: `${PREFIX}http_request_duration_seconds`,
-      help: "From the request to the end of the answer; of a stream, how long it was open.",
+      help: "Time of a request; of a stream, the time that it was open.",
       labelNames: ["route"],
       buckets: SECONDS,
       registers,
     }),
     sseStreams: new Gauge({
       name: `${PREFIX}sse_streams`,
-      help: "Server-sent event streams that are open, by route.",
+      help: "Open server-sent event streams, by route.",
       labelNames: ["route"],
       registers,
     }),
@@ -185,23 +185,23 @@ function transcriptInstruments(
   return {
     transcriptBytes: new Gauge({
       name: `${PREFIX}transcript_bytes`,
-      help: "Estimated memory of the transcripts that are kept.",
+      help: "Estimated memory of kept transcripts.",
       registers,
     }),
     transcriptRows: new Counter({
       name: `${PREFIX}transcript_rows_total`,
-      help: "Rows that were read to bring transcripts up to date.",
+      help: "Rows read to update transcripts.",
       registers,
     }),
     transcripts: new Counter({
       name: `${PREFIX}transcripts_total`,
-      help: "Transcripts that were asked for, by what was in memory: hit, advanced, miss.",
+      help: "Requested transcripts, by state in memory: hit, advanced, miss.",
       labelNames: ["cache"],
       registers,
     }),
     aguiMended: new Counter({
       name: `${PREFIX}agui_mended_total`,
-      help: "Events that AG-UI clients were not sent as stored, by what was done instead.",
+      help: "Events that AG-UI clients got in another form, by change.",
       labelNames: ["how"],
       registers,
     }),
@@ -217,14 +217,14 @@ function callInstruments(registers: Registry[]): Pick<Metrics, "callsOf" | "refu
   });
   const durations = new Histogram({
     name: `${PREFIX}call_duration_seconds`,
-    help: "From the first byte of a call to its end, by method; of a watch, how long it was open.",
+    help: "Time of a call, by method; of a watch, the time that it was open.",
     labelNames: ["method"],
     buckets: SECONDS,
     registers,
   });
   const refusals = new Counter({
     name: `${PREFIX}refused_total`,
-    help: "Calls that were refused, by the reason their caller got.",
+    help: "Refused calls, by reason.",
     labelNames: ["reason"],
     registers,
   });
@@ -260,32 +260,32 @@ function pushStreamInstruments(
   return {
     pushStreams: new Gauge({
       name: `${PREFIX}push_streams`,
-      help: "Calls of PushSessionEvents that are open.",
+      help: "Open push streams.",
       registers,
     }),
     pushStreamEvents: new Counter({
       name: `${PREFIX}push_stream_events_total`,
-      help: "Raw events that came by push streams, refused ones too.",
+      help: "Raw events of push streams, refused ones too.",
       registers,
     }),
     pushStreamRefused: new Counter({
       name: `${PREFIX}push_stream_events_refused_total`,
-      help: "Raw events of push streams that were refused.",
+      help: "Refused raw events of push streams.",
       registers,
     }),
     pushStreamRows: new Counter({
       name: `${PREFIX}push_stream_rows_total`,
-      help: "Rows that the raw events of push streams were made into.",
+      help: "Rows made of the raw events of push streams.",
       registers,
     }),
     pushStreamBytes: new Gauge({
       name: `${PREFIX}push_stream_unacknowledged_bytes`,
-      help: "Payload bytes of push streams that are on their way to disk.",
+      help: "Payload bytes of push streams on their way to disk.",
       registers,
     }),
     pushStreamGroups: new Counter({
       name: `${PREFIX}push_stream_groups_total`,
-      help: "Groups of fragments that became a row, by what closed them: event, age, flush, bytes, push, end.",
+      help: "Rows made of fragments, by cause: event, age, flush, bytes, push, end.",
       labelNames: ["by"],
       registers,
     }),
@@ -314,40 +314,40 @@ function ingestInstruments(
     }),
     queueRows: new Gauge({
       name: `${PREFIX}queue_rows`,
-      help: "Rows that wait for a commit or are in one.",
+      help: "Rows waiting for a commit or in one.",
       registers,
     }),
     queueBytes: new Gauge({
       name: `${PREFIX}queue_bytes`,
-      help: "Bytes of the rows that wait for a commit or are in one.",
+      help: "Bytes of these rows.",
       registers,
     }),
     commitSeconds: new Histogram({
       name: `${PREFIX}commit_duration_seconds`,
-      help: "Time of one commit, from the beginning of its transaction to its answer.",
+      help: "Time of one commit.",
       buckets: SECONDS,
       registers,
     }),
     rowsStored: new Counter({
       name: `${PREFIX}rows_stored_total`,
-      help: "Rows that were committed, by stream.",
+      help: "Committed rows, by stream.",
       labelNames: ["stream"],
       registers,
     }),
     rowsDeduplicated: new Counter({
       name: `${PREFIX}rows_deduplicated_total`,
-      help: "Pushes that were answered with the row of an earlier push.",
+      help: "Pushes answered with the row of an earlier push.",
       registers,
     }),
     aguiRenamed: new Counter({
       name: `${PREFIX}agui_renamed_total`,
-      help: "AG-UI events that were stored with a field under its own name, by the name that came.",
+      help: "AG-UI events with a renamed field, by the pushed name.",
       labelNames: ["field"],
       registers,
     }),
     sequenceViolations: new Counter({
       name: `${PREFIX}agui_sequence_violations_total`,
-      help: "AG-UI events that were stored out of the order the protocol asks for, by rule.",
+      help: "AG-UI events out of the protocol's order, by rule.",
       labelNames: ["rule"],
       registers,
     }),
@@ -358,12 +358,12 @@ function processInstruments(registers: Registry[]): Pick<Metrics, "ready" | "tra
   return {
     ready: new Gauge({
       name: `${PREFIX}ready`,
-      help: "1 while a push could be stored, as /readyz says it.",
+      help: "1 while /readyz is ready.",
       registers,
     }),
     traceSpans: new Counter({
       name: `${PREFIX}trace_spans_total`,
-      help: "Spans of traces that ended, by what became of them: sent, failed, dropped.",
+      help: "Ended spans, by outcome: sent, failed, dropped.",
       labelNames: ["outcome"],
       registers,
     }),

@@ -9,7 +9,7 @@ export function redactionInstruments(registers: Registry[]): RedactionMetrics {
   return {
     redactions: new Counter({
       name: "session_ledger_redactions_total",
-      help: "Secrets that were masked before anything was stored or sent, by kind; `key`: by the name of a member.",
+      help: "Masked secrets, by kind; `key`: by the name of a member.",
       labelNames: ["kind"],
       registers,
     }),

@@ -12,18 +12,18 @@ export function retentionInstruments(registers: Registry[]): RetentionMetrics {
   return {
     rowsErased: new Counter({
       name: "session_ledger_rows_erased_total",
-      help: "Rows that were erased, by stream and by what did it (retention, erase).",
+      help: "Erased rows, by stream and cause (retention, erase).",
       labelNames: ["stream", "by"],
       registers,
     }),
     retentionPassed: new Gauge({
       name: "session_ledger_retention_passed_timestamp_seconds",
-      help: "When this instance last went through all sessions; 0 before, and without RETENTION_AFTER.",
+      help: "Time of the last complete pass of retention; 0 before.",
       registers,
     }),
     retentionFailures: new Counter({
       name: "session_ledger_retention_failures_total",
-      help: "Passes of retention that failed; what they did is done, and the next one goes on.",
+      help: "Failed passes of retention; the next one continues.",
       registers,
     }),
   };

@@ -24,37 +24,37 @@ export function transportInstruments(registers: Registry[]): TransportMetrics {
   return {
     connections: new Gauge({
       name: "session_ledger_connections",
-      help: "Connections that are open, by server (grpc, http).",
+      help: "Open connections, by server (grpc, http).",
       labelNames: ["server"],
       registers,
     }),
     connectionsClosed: new Counter({
       name: "session_ledger_connections_closed_total",
-      help: "Connections that the service closed, by server and why (limit, preface, flood).",
+      help: "Connections closed by the service, by server and reason (limit, preface, flood).",
       labelNames: ["server", "why"],
       registers,
     }),
     tlsHandshakesFailed: new Counter({
       name: "session_ledger_tls_handshakes_failed_total",
-      help: "Connections that failed or took too long to agree on TLS, by server.",
+      help: "Failed or slow TLS handshakes, by server.",
       labelNames: ["server"],
       registers,
     }),
     tlsReloads: new Counter({
       name: "session_ledger_tls_reloads_total",
-      help: "Times the files of TLS had changed, by outcome (changed, failed).",
+      help: "Changes of the files of TLS, by outcome (changed, failed).",
       labelNames: ["outcome"],
       registers,
     }),
     tlsExpiry: new Gauge({
       name: "session_ledger_tls_certificate_expiry_timestamp_seconds",
-      help: "When the certificate that is served ends, in seconds since the epoch.",
+      help: "End of the served certificate, in seconds since the epoch.",
       labelNames: ["file"],
       registers,
     }),
     receivedBytes: new Gauge({
       name: "session_ledger_received_bytes",
-      help: "Memory that is held for callers by gRPC and HTTP: requests, events that are not stored, answers that are not read, rows for them.",
+      help: "Memory held for callers: requests, unstored events, unread answers and their rows.",
       registers,
     }),
   };
