@@ -103,7 +103,7 @@ async function retention(flags: RetentionFlags, io: CliIo): Promise<ExitCode> {
   await printLine(io, line);
   if (io.signal.aborted) return EXIT.interrupted;
   if (sessions.sessionsBusy === 0) return EXIT.done;
-  tell(io, `${sessions.sessionsBusy} sessions were held by others all the time: run it again`);
+  tell(io, `${sessions.sessionsBusy} sessions were locked all the time: run the command again`);
   return EXIT.incomplete;
 }
 

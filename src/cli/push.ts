@@ -166,7 +166,7 @@ function tellRefusal(number: number, { reason, message }: Refusal, run: Run): vo
   }
 }
 
-export type EventLine =
+type EventLine =
   | { readonly kind: "event"; readonly eventType: string; readonly payload: string }
   | { readonly kind: "empty" }
   /** The line is not an event; the service never sees it. */

@@ -123,10 +123,7 @@ export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
     "grpc.keepalive_timeout_ms": PING_TIMEOUT_MS,
     "grpc.use_local_subchannel_pool": ownConnection ? 1 : 0,
   });
-  const caller: Caller = {
-    client,
-    metadata: (limits) => metadataOf(token, limits),
-  };
+  const caller: Caller = { client, token };
   return {
     call(method, request, callOptions = {}) {
       const attempt = () => call(caller, method, request, callOptions);
@@ -149,14 +146,11 @@ const CHECKS: Checks<LedgerClientOptions> = {
 
 interface Caller {
   readonly client: Client;
-  readonly metadata: (limits: {
-    readonly deadlineMs: number;
-    readonly signal?: AbortSignal | undefined;
-  }) => Metadata | Promise<Metadata>;
+  readonly token: TokenSource | undefined;
 }
 
 function call<I extends DescMessage, O extends DescMessage>(
-  { client, metadata }: Caller,
+  { client, token }: Caller,
   method: DescMethodUnary<I, O>,
   request: MessageInitShape<I>,
   { deadlineMs = DEADLINE_MS, signal }: CallOptions,
@@ -184,28 +178,28 @@ function call<I extends DescMessage, O extends DescMessage>(
       const cancel = (): void => under.cancel();
       signal?.addEventListener("abort", cancel);
     });
-  const sent = metadata({ deadlineMs, signal });
+  const sent = metadataOf(token, { deadlineMs, signal });
   return sent instanceof Metadata ? begin(sent) : sent.then(begin);
 }
 
 async function converse<I extends DescMessage, O extends DescMessage>(
-  { client, metadata }: Caller,
+  { client, token }: Caller,
   method: DescMethodBiDiStreaming<I, O>,
   { signal }: ConverseOptions,
 ): Promise<Conversation<I, O>> {
-  const sent = await metadata({ deadlineMs: DEADLINE_MS, signal });
+  const sent = await metadataOf(token, { deadlineMs: DEADLINE_MS, signal });
   if (signal?.aborted === true) throw cancelled(signal);
   const stream = client.makeBidiStreamRequest(pathOf(method), passOn, passOn, sent);
   return conversationOn(stream, method, signal);
 }
 
 async function* watch<I extends DescMessage, O extends DescMessage>(
-  { client, metadata }: Caller,
+  { client, token }: Caller,
   method: DescMethodServerStreaming<I, O>,
   request: MessageInitShape<I>,
   { signal, onAttached }: WatchOptions,
 ): AsyncGenerator<MessageShape<O>, void, undefined> {
-  const asked = metadata({ deadlineMs: DEADLINE_MS, signal });
+  const asked = metadataOf(token, { deadlineMs: DEADLINE_MS, signal });
   const sent = asked instanceof Metadata ? asked : await asked;
   if (signal?.aborted === true) throw cancelled(signal);
   const stream = client.makeServerStreamRequest(

@@ -16,7 +16,7 @@ export interface Line {
   readonly endByte: number;
 }
 
-export interface LinesOptions {
+interface LinesOptions {
   /** The longest line that is held, without its end. */
   readonly bytesMax: number;
   /**

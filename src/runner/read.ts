@@ -92,7 +92,7 @@ function listRows(
     : client.call(ledger.listSessionMessages, request, options);
 }
 
-export interface Resumable<Row> {
+interface Resumable<Row> {
   /** Watches from a cursor; `onAttached` is called when the service has accepted the watch. */
   readonly open: (afterSeq: bigint, onAttached: () => void) => AsyncGenerator<Row, void, undefined>;
   readonly afterSeq: bigint;

@@ -20,7 +20,7 @@ import { followRows, headSeq, readRows, type ReadRequest } from "./read.ts";
 import type { RetryOptions } from "./retry.ts";
 import { EventItem, isEvent, type LedgerRow, MessageItem } from "./rows.ts";
 
-export interface ReadSessionOptions {
+interface ReadSessionOptions {
   /** `host:port` of the service. */
   readonly address: string;
   readonly sessionId: string;

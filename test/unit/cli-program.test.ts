@@ -275,7 +275,7 @@ describe("retention", () => {
     const args = ["retention", "--older-than", "30d"];
     const { exitCode, stderr } = await run(args, erasing({ sessionsBusy: 2 }));
     expect(exitCode).toBe(1);
-    expect(stderr).toContain("2 sessions were held");
+    expect(stderr).toContain("2 sessions were locked");
   });
 
   test.each([

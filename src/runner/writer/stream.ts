@@ -25,6 +25,7 @@ import {
   type PushSessionEventsResponseSchema,
   type Refused,
 } from "../../../gen/ambient/v1/event_stream_pb.ts";
+import { within } from "../../base/timers.ts";
 import { type Conversation, ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";
 import { timestampOf } from "../rows.ts";
@@ -55,6 +56,7 @@ export class EventStream {
   #flushed = 0n;
   #sentMs = Number.NEGATIVE_INFINITY;
   #progressMs: number;
+  /** Set when the service has ended the stream. */
   #over: { readonly failure: RpcFailure } | undefined;
   /** True: the lane continues without this stream, and later frames of it are ignored. */
   #isLeft = false;
@@ -104,21 +106,13 @@ export class EventStream {
 
   /** Waits for the first frame, up to a limit. */
   async #opened(call: Call): Promise<Opened> {
-    const { openTimeoutMs } = this.#options;
-    const timer = setTimeout(() => {
-      this.#over = { failure: late("the opening of the stream was not answered", openTimeoutMs) };
-      call.cancel();
-    }, openTimeoutMs);
-    try {
-      const first = await call.responses.next();
-      if (first.done !== true && first.value.frame.case === "opened")
-        return first.value.frame.value;
-      throw new RpcFailure("UNAVAILABLE", "the stream ended before it was opened");
-    } catch (error) {
-      throw this.#over?.failure ?? error;
-    } finally {
-      clearTimeout(timer);
-    }
+    const limitMs = this.#options.openTimeoutMs;
+    const first = await within(call.responses.next(), {
+      limitMs,
+      late: () => Promise.reject(late("the opening of the stream was not answered", limitMs)),
+    });
+    if (first.done !== true && first.value.frame.case === "opened") return first.value.frame.value;
+    throw new RpcFailure("UNAVAILABLE", "the stream ended before it was opened");
   }
 
   async #begin(opened: Opened): Promise<void> {
