@@ -33,7 +33,7 @@ export function addRetention(program: Command, io: CliIo, finish: Finish): void 
   program
     .command("retention")
     .description(
-      "erase old runs from the beginning of their sessions, on the database itself; with RETENTION_AFTER the service does this",
+      "erase old runs from the beginning of their sessions, in the database itself; the service does the same with RETENTION_AFTER",
     )
     .addOption(
       new Option("--older-than <age>", "runs that ended at least this long ago: 30d, 720h, 90m")

@@ -94,14 +94,13 @@ async function run(
       if (!(await printer.print(lineOf(row)))) return EXIT.done; // The reader has closed the pipe.
       lines += 1;
       progress.update(Number((lastSeqOf(row) * PROGRESS_STEPS) / head), { lines });
-      if (io.signal.aborted) return EXIT.interrupted;
+      if (io.signal.aborted) break;
     }
   } catch (error) {
     throw target.failureOf(error);
   } finally {
     progress.stop();
   }
-  // An abort during the last page leaves the file incomplete.
   if (io.signal.aborted) return EXIT.interrupted;
   await target.complete();
   const seconds = ((systemClock.monotonicMs() - startMs) / 1_000).toFixed(1);

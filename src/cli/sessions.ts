@@ -54,7 +54,7 @@ export function addToken(program: Command, io: CliIo, finish: Finish): void {
 export function addErase(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("erase")
-    .description("erase a session's rows and texts for good; its id and numbers stay in use")
+    .description("erase a session's rows and texts for good; its id and numbers stay taken")
     .argument("<session>", "the session to erase")
     .option("-y, --yes", "required, because the session cannot be restored")
     .option("--json", "the summary as JSON on stdout");
