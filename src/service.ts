@@ -44,7 +44,7 @@ import type { Tracing, TracingDeps } from "./observability/trace.ts";
 import { createTracing } from "./observability/tracing.ts";
 import { redactionOptions } from "./redaction/configured.ts";
 import { createRedactor, type Redactor } from "./redaction/redactor.ts";
-import { STILL_TICKS } from "./rpc/incoming/arriving.ts";
+import { STILL_TICKS } from "./rpc/incoming.ts";
 import { createRpcServer, type RpcServer, type RpcServerDeps } from "./rpc/server.ts";
 import { checked, createDoors, type Doors } from "./service-doors.ts";
 import {

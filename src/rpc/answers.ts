@@ -1,5 +1,9 @@
-import type { DescMethod } from "@bufbuild/protobuf";
-import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
+import type { DescMethod, DescService } from "@bufbuild/protobuf";
+import type {
+  MethodDefinition,
+  ServerInterceptingCallInterface,
+  ServiceDefinition,
+} from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
@@ -8,12 +12,10 @@ import { CallRecords, type LoggedCalls } from "../observability/call-records.ts"
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
-import { admit, type MethodDeps } from "./admit.ts";
 import { bidiStream } from "./bidi-stream.ts";
-import { MethodRecords } from "./call-records.ts";
-import { methodDefinitionOf } from "./definition.ts";
-import { type Arrived, OneRequest } from "./incoming/one-request.ts";
-import { ServedCall } from "./served-call.ts";
+import { MethodRecords, ServedCall } from "./call.ts";
+import { admit, type MethodDeps } from "./receive.ts";
+import { type Arrived, OneRequest } from "./requests.ts";
 import { serverStream } from "./server-stream.ts";
 import { unary } from "./unary.ts";
 
@@ -87,4 +89,33 @@ function unimplemented({ records, callers, incoming }: MethodDeps, method: DescM
       },
     });
   };
+}
+
+/**
+ * A generated service in the form that grpc-js wants, with plain bytes: the serializers do nothing
+ * here. grpc-js turns an error of a deserializer into INTERNAL, but a request that cannot be
+ * decoded is the caller's fault. So the handling code decodes.
+ */
+export function definitionOf(service: DescService): ServiceDefinition {
+  return Object.fromEntries(
+    service.methods.map((method) => [method.localName, methodDefinitionOf(method)]),
+  );
+}
+
+export function methodDefinitionOf(method: DescMethod): MethodDefinition<Buffer, Buffer> {
+  return {
+    path: `/${method.parent.typeName}/${method.name}`,
+    requestStream:
+      method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming",
+    responseStream:
+      method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
+    requestSerialize: identity,
+    requestDeserialize: identity,
+    responseSerialize: identity,
+    responseDeserialize: identity,
+  };
+}
+
+function identity(bytes: Buffer): Buffer {
+  return bytes;
 }

@@ -17,13 +17,12 @@ import type { CallMemory } from "../auth/caller-memory.ts";
 import type { Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Caller, Conversation } from "../contract/context.ts";
-import { admit, type MethodDeps } from "./admit.ts";
+import { ServedCall } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
-import { ManyRequests } from "./incoming/many-requests.ts";
-import type { Arrived } from "./incoming/one-request.ts";
 import type { OpenCalls } from "./open-calls.ts";
-import { ServedCall } from "./served-call.ts";
+import { admit, type MethodDeps } from "./receive.ts";
+import { type Arrived, ManyRequests } from "./requests.ts";
 
 export type BidiStreamHandler = (caller: Caller<Message>) => Conversation<Message>;
 

@@ -1,18 +1,23 @@
+/**
+ * The layer below grpc-js: the HTTP/2 server that grpc-js makes and hides, its connections, and the
+ * headers of its calls. This file uses two private members of grpc-js, and no other file does. A
+ * missing member is detected when the server is made, and not later.
+ */
+import { EventEmitter } from "node:events";
 import {
   constants,
   type Http2Session,
   type IncomingHttpHeaders,
   type ServerHttp2Session,
   type ServerHttp2Stream,
+  type ServerOptions,
 } from "node:http2";
+import type { Server } from "@grpc/grpc-js";
 import type { CallerMemory } from "../auth/caller-memory.ts";
 import type { FairShare } from "../base/fair-share.ts";
 import type { TransportMetrics } from "../observability/transport-metrics.ts";
-import { headersAreTooLarge, type Http2Hooks } from "./http2.ts";
-import { Arriving } from "./incoming/arriving.ts";
-import type { Arrived, RequestParts } from "./incoming/one-request.ts";
-import { preparedHeaders } from "./incoming/request-headers.ts";
-import { Unpacking } from "./incoming/unpacking.ts";
+import { Arriving } from "./incoming.ts";
+import { type Arrived, type Encoding, type RequestParts, Unpacking } from "./requests.ts";
 
 /** From the connection, or the end of its TLS handshake, to the client's first SETTINGS. */
 const PREFACE_LIMIT_MS = 5_000;
@@ -22,12 +27,8 @@ const PREFACE_LIMIT_MS = 5_000;
  */
 const TOO_LARGE_MAX = 100;
 
-export interface ConnectionsOptions {
-  readonly requestBytesMax: number;
-}
-
 /** Watches the connections and calls of the HTTP/2 server, below grpc-js. */
-export class Connections implements Http2Hooks {
+export class Connections {
   readonly incoming: RequestParts;
   readonly #metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">;
   readonly #memory: FairShare;
@@ -38,17 +39,37 @@ export class Connections implements Http2Hooks {
   constructor(
     metrics: Pick<TransportMetrics, "connectionsClosed" | "receivedBytes">,
     memory: CallerMemory,
-    { requestBytesMax }: ConnectionsOptions,
+    { requestBytesMax }: { readonly requestBytesMax: number },
   ) {
     this.#metrics = metrics;
     this.#memory = memory.all;
-    const unpacking = new Unpacking({ bytesMax: requestBytesMax });
     this.incoming = {
       memory,
       arriving: this.#arriving,
-      unpacking,
+      unpacking: new Unpacking({ bytesMax: requestBytesMax }),
       cut: (stream) => this.#cut(stream),
     };
+  }
+
+  /** Call this after `limitHttp2`, and before any connection. */
+  watch(server: Server): void {
+    const http2Servers: unknown = Reflect.get(server, "http2Servers");
+    const [http2] = http2Servers instanceof Map ? http2Servers.keys() : [];
+    if (!(http2 instanceof EventEmitter)) throw new Error("grpc-js has no HTTP/2 server");
+    http2.on("session", (session: ServerHttp2Session) => this.#session(session));
+    // Runs before grpc-js sees the stream, which then reads the changed headers.
+    http2.prependListener(
+      "stream",
+      (
+        stream: ServerHttp2Stream,
+        headers: IncomingHttpHeaders,
+        _flags: number,
+        rawHeaders: readonly string[],
+      ) => {
+        const isTooLarge = headersAreTooLarge(rawHeaders);
+        this.#arrived = { stream, isTooLarge, encoding: preparedHeaders(headers, rawHeaders) };
+      },
+    );
   }
 
   /** The call that grpc-js begins at this moment. */
@@ -65,22 +86,13 @@ export class Connections implements Http2Hooks {
     this.#metrics.receivedBytes.set(this.#memory.held);
   }
 
-  session(session: ServerHttp2Session): void {
+  #session(session: ServerHttp2Session): void {
     const timer = setTimeout(() => {
       this.#metrics.connectionsClosed.inc({ server: "grpc", why: "preface" });
       session.destroy();
     }, PREFACE_LIMIT_MS);
     session.once("remoteSettings", () => clearTimeout(timer));
     session.once("close", () => clearTimeout(timer));
-  }
-
-  stream(
-    stream: ServerHttp2Stream,
-    headers: IncomingHttpHeaders,
-    rawHeaders: readonly string[],
-  ): void {
-    const isTooLarge = headersAreTooLarge(rawHeaders);
-    this.#arrived = { stream, isTooLarge, encoding: preparedHeaders(headers, rawHeaders) };
   }
 
   /**
@@ -101,4 +113,91 @@ export class Connections implements Http2Hooks {
     this.#metrics.connectionsClosed.inc({ server: "grpc", why: "flood" });
     session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
+}
+
+/**
+ * The limit for all headers of a call, as with HTTP/1.1. Node resets the stream of a call with
+ * more, but only after the client has confirmed our SETTINGS; headersAreTooLarge() checks the calls
+ * before that.
+ */
+const HEADER_BYTES_MAX = 16 * 1024;
+const HEADERS_MAX = 128;
+/**
+ * The bytes that SETTINGS_MAX_HEADER_LIST_SIZE counts per field beside its name and value (RFC
+ * 9113, 6.5.2).
+ */
+const FIELD_BYTES = 32;
+/** Settings in one frame; seven are in use. */
+const SETTINGS_MAX = 16;
+/**
+ * After this number of wrong frames, or of streams above the limit that were told to wait, the
+ * connection ends.
+ */
+const INVALID_FRAMES_MAX = 100;
+const REJECTED_STREAMS_MAX = 100;
+/**
+ * Streams that their caller opens and resets (CVE-2023-44487): this many at once, and then this
+ * many per second, before the connection ends. The values are nghttp2's own. A client that cancels
+ * many watches and late calls stays below them.
+ */
+const STREAM_RESETS_BURST = 1_000;
+const STREAM_RESETS_PER_SECOND = 33;
+
+/** Call this before the server makes its HTTP/2 server. */
+export function limitHttp2(
+  server: Server,
+  { callsPerConnectionMax }: { readonly callsPerConnectionMax: number },
+): void {
+  const options: unknown = Reflect.get(server, "commonServerOptions");
+  if (typeof options !== "object" || options === null) throw new Error("grpc-js has no options");
+  const limits: ServerOptions = {
+    settings: {
+      maxConcurrentStreams: callsPerConnectionMax,
+      maxHeaderListSize: HEADER_BYTES_MAX,
+    },
+    maxHeaderListPairs: HEADERS_MAX,
+    maxSettings: SETTINGS_MAX,
+    maxSessionInvalidFrames: INVALID_FRAMES_MAX,
+    maxSessionRejectedStreams: REJECTED_STREAMS_MAX,
+    streamResetBurst: STREAM_RESETS_BURST,
+    streamResetRate: STREAM_RESETS_PER_SECOND,
+  };
+  Object.assign(options, limits);
+}
+
+/** Each character of a raw header is one byte. */
+function headersAreTooLarge(rawHeaders: readonly string[]): boolean {
+  const fields = rawHeaders.length / 2;
+  const bytes = rawHeaders.reduce((sum, text) => sum + text.length, fields * FIELD_BYTES);
+  return bytes > HEADER_BYTES_MAX;
+}
+
+const AUTHORIZATION = "authorization";
+const ENCODING = "grpc-encoding";
+
+/**
+ * Corrects the headers of a call before grpc-js reads them, and returns the compression of its
+ * messages.
+ *
+ * Node keeps the first of several `authorization` headers and drops the others. Here they become a
+ * list, which grpc-js passes on. grpc-js decompresses any number of messages at once, each up to
+ * the largest request. So the headers tell it that the messages are not compressed, and it passes
+ * on the bytes.
+ */
+export function preparedHeaders(
+  headers: IncomingHttpHeaders,
+  rawHeaders: readonly string[],
+): Encoding | undefined {
+  let values: string[] | undefined;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    if (rawHeaders[at] !== AUTHORIZATION) continue;
+    const value = rawHeaders[at + 1] ?? "";
+    if (values === undefined) values = [value];
+    else if (!values.includes(value)) values.push(value);
+  }
+  if (values !== undefined && values.length > 1) Reflect.set(headers, AUTHORIZATION, values);
+  const encoding = headers[ENCODING];
+  if (encoding !== "gzip" && encoding !== "deflate") return undefined;
+  headers[ENCODING] = "identity";
+  return encoding;
 }

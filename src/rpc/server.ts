@@ -25,19 +25,14 @@ import { FairShare } from "../base/fair-share.ts";
 import { isDoneWithin } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
 import type { TlsMaterial } from "../transport/tls-material.ts";
-import { type AnswerDeps, answersOf, type SessionHandlers } from "./answers.ts";
+import { type AnswerDeps, answersOf, definitionOf, type SessionHandlers } from "./answers.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
-import { Connections } from "./connections.ts";
-import { definitionOf } from "./definition.ts";
-import { Health } from "./health.ts";
-import { limitHttp2, watchHttp2 } from "./http2.ts";
-import { STILL_TICKS, TICK_MS } from "./incoming/arriving.ts";
-import { ForeignCalls } from "./incoming/foreign-calls.ts";
-import { ForeignRequest } from "./incoming/foreign-request.ts";
+import { statusOf } from "./call.ts";
+import { Connections, limitHttp2 } from "./connections.ts";
+import { addReflection, ForeignCalls, Health } from "./foreign.ts";
+import { STILL_TICKS, TICK_MS } from "./incoming.ts";
 import { Listener } from "./listener.ts";
 import { OpenCalls } from "./open-calls.ts";
-import { addReflection } from "./reflection.ts";
-import { statusOf } from "./status.ts";
 
 /**
  * The default limit of one request, compressed or not; the largest payload, 1 MiB, and its frame
@@ -139,14 +134,14 @@ class GrpcServer implements RpcServer {
       memory ?? new FairShare({ max: limits.receivedBytesMax, stillTicksMax: STILL_TICKS });
     const callerMemory = new CallerMemory(all, callers);
     this.#connections = new Connections(deps.metrics, callerMemory, { requestBytesMax });
-    this.#foreignCalls = new ForeignCalls({ callsMax: limits.connectionsMax });
     const { incoming } = this.#connections;
+    this.#foreignCalls = new ForeignCalls(incoming, { callsMax: limits.connectionsMax });
     const answerDeps = { ...deps, openCalls: this.#openCalls, callers, incoming };
     const answers = answersOf(answerDeps, deps.handlers, options);
     this.#server = newServer(options, this.#interceptor(answers));
     limitHttp2(this.#server, limits);
     const injector = this.#server.createConnectionInjector(ServerCredentials.createInsecure());
-    watchHttp2(this.#server, this.#connections);
+    this.#connections.watch(this.#server);
     const onConnection = (socket: Socket): void => injector.injectConnection(socket);
     this.#listener = new Listener({ ...deps, tls, onConnection }, limits);
     this.#server.addService(definitionOf(SessionService), {});
@@ -212,12 +207,11 @@ class GrpcServer implements RpcServer {
       if (answer !== undefined) {
         return new ServerInterceptingCall(wire, { start: () => answer(wire, arrived) });
       }
-      const refusal = this.#foreignCalls.refusalOf(arrived.stream);
+      const refusal = this.#foreignCalls.begin(arrived.stream);
       if (refusal !== undefined) {
         const refuse = (): void => wire.sendStatus(statusOf(refusal));
         return new ServerInterceptingCall(wire, { start: refuse });
       }
-      void new ForeignRequest(this.#connections.incoming, arrived);
       if (!method.responseStream) return new ServerInterceptingCall(wire);
       // Health's watches and reflection have no end of their own, and would delay a stop up to its
       // limit.

@@ -1,12 +1,11 @@
 import type { DescMethod, Message } from "@bufbuild/protobuf";
 import type { ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import type { CallContext } from "../contract/context.ts";
-import type { MethodDeps } from "./admit.ts";
+import type { ServedCall } from "./call.ts";
 import { decoderOf } from "./decode.ts";
 import { encoderOf } from "./encode.ts";
-import { receiveOne } from "./receive-one.ts";
-import type { Arrived, OneRequest } from "./incoming/one-request.ts";
-import type { ServedCall } from "./served-call.ts";
+import { type MethodDeps, receiveOne } from "./receive.ts";
+import type { Arrived, OneRequest } from "./requests.ts";
 
 export type UnaryHandler = (request: Message, context: CallContext) => Promise<Message>;
 

@@ -12,7 +12,7 @@ import {
 } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type ErrorCode, invalidArgument, ServiceError } from "../../src/base/errors.ts";
-import { GRPC_STATUS } from "../../src/rpc/status.ts";
+import { GRPC_STATUS } from "../../src/rpc/call.ts";
 import type { SessionHandlers } from "../../src/rpc/answers.ts";
 import { REQUEST_BYTES_MAX } from "../../src/rpc/server.ts";
 import { frame, rawCall } from "../support/raw-http2.ts";

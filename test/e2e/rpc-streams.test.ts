@@ -10,7 +10,7 @@ import {
 import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
-import { UNSENT_BYTES_MAX } from "../../src/rpc/send-all.ts";
+import { UNSENT_BYTES_MAX } from "../../src/rpc/server-stream.ts";
 import { frame } from "../support/raw-http2.ts";
 import { conversation, startRpc } from "../support/rpc-fixture.ts";
 

@@ -28,7 +28,7 @@ import {
 } from "../../gen/google/rpc/error_details_pb.ts";
 import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 import type { Violation } from "../../src/base/errors.ts";
-import { methodDefinitionOf } from "../../src/rpc/definition.ts";
+import { methodDefinitionOf } from "../../src/rpc/answers.ts";
 
 export interface CallOptions {
   readonly deadlineMs?: number;

@@ -13,7 +13,7 @@ import {
 import { CallRecords } from "../../src/observability/call-records.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { MethodRecords } from "../../src/rpc/call-records.ts";
+import { MethodRecords } from "../../src/rpc/call.ts";
 import { handClock } from "../support/auth.ts";
 import type { LogRecord } from "../support/rpc-fixture.ts";
 

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { isPacked, preparedHeaders } from "../../src/rpc/incoming/request-headers.ts";
+import { preparedHeaders } from "../../src/rpc/connections.ts";
+import { isPacked } from "../../src/rpc/requests.ts";
 
 describe("the headers of a call", () => {
   test.each([

@@ -12,7 +12,7 @@ import {
   RawEventSchema,
 } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { readBatchFrame } from "../../src/rpc/batch-frame.ts";
-import { formCheckOf } from "../../src/rpc/wire-form.ts";
+import { formCheckOf } from "../../src/rpc/decode.ts";
 import { properties } from "../support/properties.ts";
 
 const checkForm = formCheckOf(PushSessionEventsRequestSchema);

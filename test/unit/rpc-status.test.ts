@@ -9,7 +9,7 @@ import {
 } from "../../gen/google/rpc/error_details_pb.ts";
 import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
-import { GRPC_STATUS, statusOf } from "../../src/rpc/status.ts";
+import { GRPC_STATUS, statusOf } from "../../src/rpc/call.ts";
 
 function detailsOf(answer: StatusObject) {
   const [bytes] = answer.metadata.get("grpc-status-details-bin");

@@ -1,7 +1,7 @@
 import { Metadata, status } from "@grpc/grpc-js";
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
-import { GRPC_STATUS, statusOf } from "../../src/rpc/status.ts";
+import { GRPC_STATUS, statusOf } from "../../src/rpc/call.ts";
 import { failureFrom, RpcFailure } from "../../src/runner/failure.ts";
 
 /** What grpc-js hands to the caller of a call that ended with this status. */

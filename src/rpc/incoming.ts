@@ -1,0 +1,247 @@
+/**
+ * The request side of one call, below grpc-js: every byte passes here when it arrives, before any
+ * code keeps it. Bytes are kept in three places: the buffer of the HTTP/2 stream (a window, 64
+ * KiB), the decoder of grpc-js (the arrived part of a message) and the handler. All three are
+ * counted as one sum:
+ *
+ *   chunk ──► held ──► message whole ──► handler ──► answered, or taken and stored ──► freed
+ *               │ no room
+ *               ├─ one request: the call is refused, and the stream closed, because the decoder
+ *               │  keeps its bytes until then
+ *               └─ a stream of requests: not read on until there is room (base/fair-share.ts)
+ *
+ * requests.ts has the two kinds.
+ */
+import { constants, type ServerHttp2Stream } from "node:http2";
+import { type CallerMemory, type CallMemory, UNREAD_LIMIT_MS } from "../auth/caller-memory.ts";
+import type { ServiceError } from "../base/errors.ts";
+
+/** The objects of Node, grpc-js and ours that an open call has beside its bytes: an estimate. */
+const CALL_BYTES = 16 * 1024;
+
+/** The cost of a chunk beside its bytes: the objects that hold it (220 bytes and more, Node 24). */
+const CHUNK_COST_BYTES = 256;
+/**
+ * A chunk is a slice of one read from the socket, and keeps the whole read alive. The first chunk
+ * of a request may do that. A later one that is smaller than this part of the read is copied.
+ */
+const COPIED_PART = 4;
+/**
+ * A message in this many pieces, with this few bytes on average, is an attack, and not a slow
+ * network: a client packs its bytes into frames. A stream that is not read has a window of 64 KiB,
+ * and no event of AG-UI is small enough to fill it with this many pieces.
+ */
+const CHUNKS_MAX = 1_024;
+const CHUNK_BYTES_MIN = 64;
+
+/** A slow reader gets this long to take the status of a call, 8 s in all. */
+const FIRST_LOOK_MS = 2;
+const LAST_LOOK_MS = 4_096;
+/** A call that must give its memory back gets this long, 62 ms in all. */
+const LAST_UNREAD_LOOK_MS = 32;
+
+type Chunk = Buffer | null;
+
+export interface IncomingParts {
+  readonly memory: CallerMemory;
+  /** Ends the connection of a caller who attacks. */
+  readonly cut: (stream: ServerHttp2Stream) => void;
+}
+
+export abstract class Incoming {
+  readonly stream: ServerHttp2Stream;
+  readonly memory: CallMemory;
+  readonly #cutConnection: IncomingParts["cut"];
+  readonly #push: ServerHttp2Stream["push"];
+  #hasEnded = false;
+  #isDropping = false;
+  /** Bytes on the wire that belong to no complete message yet … */
+  #bytes = 0;
+  /** … and the number of their pieces. */
+  #chunks = 0;
+  /** Other bytes that the call keeps. */
+  #keptBytes = 0;
+
+  /** Make this before any byte of the request can arrive. */
+  constructor({ memory, cut }: IncomingParts, stream: ServerHttp2Stream) {
+    this.stream = stream;
+    this.memory = memory.of(stream.session ?? stream).call((error) => this.#giveBack(error));
+    this.memory.begin(CALL_BYTES);
+    this.#cutConnection = cut;
+    // oxlint-disable-next-line typescript/unbound-method -- Called with its stream.
+    this.#push = stream.push;
+    // Node calls this with every chunk. An event would come only with a read, which may never
+    // happen.
+    stream.push = (chunk: Chunk) => this.#pushed(chunk);
+  }
+
+  /** The chunk is counted already; false: it is dropped. */
+  protected abstract came(chunk: Buffer): boolean;
+  /** The chunk was passed on; it may have completed a message. */
+  protected passed(): void {}
+  /** The caller has sent everything. */
+  protected abstract ended(): void;
+  /** Called after `close`, when no byte of the request is kept. */
+  protected closed(): void {}
+  /** Other callers need the call's memory, or its caller does not read: the call ends. */
+  protected abstract cut(error: ServiceError): void;
+
+  /** Bytes that belong to no complete message yet. */
+  protected get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** A message was made from `wireBytes` bytes; `keptBytes` of it are kept from now on. */
+  protected made(wireBytes: number, { keptBytes }: { readonly keptBytes: number }): void {
+    const part = wireBytes >= this.#bytes ? 1 : wireBytes / this.#bytes;
+    this.#chunks -= Math.floor(this.#chunks * part);
+    this.#bytes = Math.max(0, this.#bytes - wireBytes);
+    this.keep(keptBytes);
+  }
+
+  protected keep(bytes: number): void {
+    this.#keptBytes = bytes;
+    this.memory.requestSoFar(this.#bytes + this.#chunks * CHUNK_COST_BYTES + bytes);
+  }
+
+  /**
+   * The call has ended for its caller. While the caller still sends, the stream stays open, and so
+   * does grpc-js's copy of the request. RFC 9113, 8.1, lets a server end such a stream without an
+   * error.
+   */
+  protected close(): void {
+    this.#isDropping = true;
+    if (this.#hasEnded || this.stream.destroyed) return this.closed();
+    this.stream.once("close", () => this.closed());
+    if (!this.stream.closed) setImmediate(() => this.#reset(FIRST_LOOK_MS));
+  }
+
+  /**
+   * A reset overtakes a status that waits after answers, so the reset waits until the status was
+   * sent.
+   */
+  #reset(nextLookMs: number): void {
+    const { stream } = this;
+    if (stream.closed || stream.destroyed) return;
+    if (stream.state.localClose === 1) return stream.close(constants.NGHTTP2_NO_ERROR);
+    if (nextLookMs > LAST_LOOK_MS) return stream.close(constants.NGHTTP2_CANCEL);
+    setTimeout(() => this.#reset(nextLookMs * 2), nextLookMs).unref();
+  }
+
+  #giveBack(error: ServiceError): void {
+    const { hasAnswer } = this.memory;
+    this.cut(error);
+    if (hasAnswer) this.#resetUnread(FIRST_LOOK_MS);
+  }
+
+  /**
+   * An unread answer stays with the stream until the stream is reset. An answer that was just sent
+   * leaves within moments, and the status after it: an immediate reset would overtake the status.
+   */
+  #resetUnread(nextLookMs: number): void {
+    const { stream } = this;
+    if (stream.closed || stream.destroyed || stream.state.localClose === 1) return;
+    if (nextLookMs > LAST_UNREAD_LOOK_MS) {
+      return stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    }
+    setTimeout(() => this.#resetUnread(nextLookMs * 2), nextLookMs).unref();
+  }
+
+  #pushed(chunk: Chunk): boolean {
+    if (chunk === null) {
+      this.#hasEnded = true;
+      this.ended();
+      return this.#push.call(this.stream, null);
+    }
+    if (this.#isDropping) return true;
+    const isSmallPart = chunk.length * COPIED_PART < chunk.buffer.byteLength;
+    const kept = this.#bytes > 0 && isSmallPart ? copyOf(chunk) : chunk;
+    this.#bytes += chunk.length;
+    this.#chunks += 1;
+    this.keep(this.#keptBytes);
+    if (this.#chunks > CHUNKS_MAX && this.#bytes < this.#chunks * CHUNK_BYTES_MIN) {
+      this.#isDropping = true;
+      this.#cutConnection(this.stream);
+      return true;
+    }
+    if (!this.came(chunk)) return true;
+    const mayGoOn = this.#push.call(this.stream, kept);
+    this.passed();
+    return mayGoOn;
+  }
+}
+
+/** Not in Node's shared pool, where the copy would keep its neighbours alive. */
+function copyOf(chunk: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(chunk.length);
+  chunk.copy(copy);
+  return copy;
+}
+
+/**
+ * Lateness is counted in ticks of one second: the limits are 5 to 60 seconds, and reading the clock
+ * for every chunk would cost more.
+ */
+export const TICK_MS = 1_000;
+/** A caller must take some bytes of an answer within this number of ticks, or the call ends. */
+export const STILL_TICKS = UNREAD_LIMIT_MS / TICK_MS;
+/** The ticks in which a request, or a message of a stream, must be complete. */
+const WHOLE_TICKS_MAX = 60;
+/**
+ * When other callers need the memory: the ticks for a request, and for a message that stands still.
+ */
+const PRESSED_TICKS_MAX = 5;
+
+/** A request or message that is incomplete. */
+interface Arrival {
+  late(): void;
+}
+
+/** Incomplete requests and messages, ordered by their start. */
+class Waiting {
+  readonly #began = new Map<Arrival, number>();
+  #tick = 0;
+
+  begin(arrival: Arrival): void {
+    if (!this.#began.has(arrival)) this.#began.set(arrival, this.#tick);
+  }
+
+  end(arrival: Arrival): void {
+    this.#began.delete(arrival);
+  }
+
+  tick(ticksMax: number): void {
+    this.#tick += 1;
+    for (const [arrival, began] of this.#began) {
+      if (this.#tick - began <= ticksMax) return; // All later entries began later.
+      this.#began.delete(arrival);
+      arrival.late();
+    }
+  }
+}
+
+/** The incomplete requests and messages of all calls. */
+export class Arriving {
+  readonly requests = new Waiting();
+  readonly #messages = new Waiting();
+  readonly #still = new Waiting();
+
+  /** A part of a message arrived, and the message is incomplete. */
+  grew(message: Arrival): void {
+    this.#messages.begin(message);
+    this.#still.end(message);
+    this.#still.begin(message);
+  }
+
+  /** The message is complete, or the server itself delays it. */
+  ended(message: Arrival): void {
+    this.#messages.end(message);
+    this.#still.end(message);
+  }
+
+  tick({ isPressed }: { readonly isPressed: boolean }): void {
+    this.requests.tick(isPressed ? PRESSED_TICKS_MAX : WHOLE_TICKS_MAX);
+    this.#messages.tick(WHOLE_TICKS_MAX);
+    this.#still.tick(isPressed ? PRESSED_TICKS_MAX : WHOLE_TICKS_MAX);
+  }
+}

@@ -1,0 +1,300 @@
+/** The requests of a call, from their first byte until the handler is done: one, or a stream. */
+import type { ServerHttp2Stream } from "node:http2";
+import { promisify } from "node:util";
+import { gunzip, inflate } from "node:zlib";
+import { serverBusy } from "../auth/caller-memory.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { Semaphore } from "../base/semaphore.ts";
+import { type Arriving, Incoming, type IncomingParts } from "./incoming.ts";
+import type { ServedCall } from "./call.ts";
+
+/** The parts that all calls share. */
+export interface RequestParts extends IncomingParts {
+  readonly arriving: Arriving;
+  readonly unpacking: Unpacking;
+}
+
+/** Message encodings that the server decompresses itself. */
+export type Encoding = keyof typeof UNPACK;
+
+/** A call in HTTP/2, when only its headers have arrived. */
+export interface Arrived {
+  readonly stream: ServerHttp2Stream;
+  /** The headers are above the limit; the call must be reset. */
+  readonly isTooLarge: boolean;
+  readonly encoding: Encoding | undefined;
+}
+
+/** The requests of one call of ours: its faults are the call's. */
+abstract class CallRequests extends Incoming {
+  protected readonly arriving: Arriving;
+  protected readonly call: ServedCall;
+  readonly #unpacking: Unpacking;
+  readonly #encoding: Encoding | undefined;
+
+  constructor(parts: RequestParts, { stream, encoding }: Arrived, call: ServedCall) {
+    super(parts, stream);
+    this.arriving = parts.arriving;
+    this.call = call;
+    this.#unpacking = parts.unpacking;
+    this.#encoding = encoding;
+    call.memory = this.memory;
+  }
+
+  late(): void {
+    const message = "the request did not arrive in time";
+    this.call.fail(new ServiceError("deadline_exceeded", "DEADLINE_EXCEEDED", message));
+  }
+
+  protected cut(error: ServiceError): void {
+    this.call.fail(error);
+  }
+
+  /** Calls `whole` at once if the message was not compressed, else `unpacked` later. */
+  protected unpack(
+    message: Buffer,
+    whole: (bytes: Buffer) => void,
+    unpacked: (bytes: Buffer) => void,
+  ): void {
+    const encoding = this.#encoding;
+    if (encoding === undefined || !isPacked(message)) return whole(message);
+    void this.#unpacking.unpack(message, { encoding, call: this.call }, unpacked);
+  }
+}
+
+/** The request of a call with a single request: its memory is freed after the handler. */
+export class OneRequest extends CallRequests {
+  #isInHand = false;
+  /** True when the call is over for the caller, and no byte is kept below. */
+  #isOver = false;
+
+  constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
+    super(parts, arrived, call);
+    this.arriving.requests.begin(this);
+  }
+
+  /** Calls `then` with the decompressed message, at once if it was not compressed. */
+  unpacked(message: Buffer, then: (bytes: Buffer) => void): void {
+    this.unpack(message, then, (bytes) => {
+      this.keep(bytes.length);
+      if (this.mayStay()) then(bytes);
+    });
+  }
+
+  /** A handler has the request, and continues with it even when the caller leaves. */
+  handed({ canEnd }: { readonly canEnd: boolean }): void {
+    this.#isInHand = true;
+    this.memory.charge.canEnd = canEnd;
+  }
+
+  handled(): void {
+    this.#isInHand = false;
+    this.memory.charge.canEnd = true;
+    if (this.#isOver) this.memory.release();
+  }
+
+  /** The answer stays with the stream until the caller has read it. */
+  answered(bytes: number): void {
+    this.memory.charge.awaitsCaller = true;
+    this.memory.answer(bytes);
+  }
+
+  /** The call has ended for its caller. */
+  over(): void {
+    this.arriving.requests.end(this);
+    this.close();
+  }
+
+  /** False: there is no room for it, and the call has ended. */
+  mayStay(): boolean {
+    if (this.memory.charge.hasRoom) return true;
+    this.call.fail(serverBusy());
+    return false;
+  }
+
+  protected came(): boolean {
+    return this.mayStay();
+  }
+
+  protected ended(): void {
+    this.arriving.requests.end(this);
+  }
+
+  protected override closed(): void {
+    this.#isOver = true;
+    if (!this.#isInHand) this.memory.release();
+  }
+}
+
+/**
+ * The requests of a stream. Three amounts are held: the next request from its first byte, the
+ * decoded message until the handler has taken it, and the bytes of earlier messages that the
+ * handler reports as kept.
+ *
+ *   idle ── asked, room ──► awaited ── message ──► handed ── taken ──► idle
+ *             │ no room       │ no room: paused, until there is some
+ *             ▼               └─ incomplete for too long ──► the call is refused
+ *          waiting until there is some
+ */
+export class ManyRequests extends CallRequests {
+  #isAwaited = false;
+  #isPaused = false;
+  #messageBytes = 0;
+  #keptBytes = 0;
+
+  constructor(parts: RequestParts, arrived: Arrived, call: ServedCall) {
+    super(parts, arrived, call);
+    this.memory.charge.canWait = true;
+  }
+
+  /** Whether the next message may be requested; if not, `go` is called when it may. */
+  mayAsk(go: () => void): boolean {
+    const { charge } = this.memory;
+    if (charge.hasRoom) return true;
+    charge.wait(go);
+    return false;
+  }
+
+  /** The message was requested, and has not arrived. */
+  awaited(): void {
+    this.#isAwaited = true;
+    this.passed();
+  }
+
+  /**
+   * The message has arrived; `then` gets its decompressed bytes, at once if it was not compressed.
+   */
+  read(message: Buffer, then: (bytes: Buffer) => void): void {
+    this.#isAwaited = false;
+    this.arriving.ended(this);
+    this.#holds(message.length, message.length + FRAME_HEAD_BYTES);
+    this.unpack(message, then, (bytes) => {
+      this.#holds(bytes.length);
+      then(bytes);
+    });
+  }
+
+  /**
+   * The handler has taken the message, if there was one, and keeps this number of bytes of all its
+   * messages.
+   */
+  taken(keptBytes: number): void {
+    this.#keptBytes = keptBytes;
+    this.#holds(0);
+    this.memory.charge.stopWaiting();
+  }
+
+  keeps(keptBytes: number): void {
+    if (keptBytes === this.#keptBytes) return;
+    this.#keptBytes = keptBytes;
+    this.keep(this.#messageBytes + keptBytes);
+  }
+
+  /** Bytes that were sent and that the caller has not taken. */
+  unsent(bytes: number): void {
+    this.memory.charge.awaitsCaller = bytes > 0;
+    this.memory.answer(bytes);
+  }
+
+  /** The bytes that the handler still has move to a queue with its own limit. */
+  over(): void {
+    this.arriving.ended(this);
+    this.close();
+  }
+
+  /** Bytes that were not requested stay with the stream, at most one window. */
+  protected came(): boolean {
+    return true;
+  }
+
+  /** Watches a message as long as it is incomplete. */
+  protected override passed(): void {
+    if (!this.#isAwaited || this.#isPaused || this.call.hasEnded) return;
+    const { charge } = this.memory;
+    if (this.bytes > 0) this.arriving.grew(this);
+    if (charge.hasRoom) return;
+    this.#isPaused = true;
+    this.arriving.ended(this); // The server itself delays the message.
+    this.stream.pause();
+    charge.wait(() => {
+      this.#isPaused = false;
+      if (!this.#isAwaited || this.call.hasEnded) return;
+      this.stream.resume();
+      this.passed();
+    });
+  }
+
+  protected ended(): void {
+    this.arriving.ended(this);
+  }
+
+  protected override closed(): void {
+    this.memory.release();
+  }
+
+  #holds(messageBytes: number, wireBytes = 0): void {
+    this.#messageBytes = messageBytes;
+    this.made(wireBytes, { keptBytes: messageBytes + this.#keptBytes });
+  }
+}
+
+/** The flag, and the length of the message. */
+const FRAME_HEAD_BYTES = 5;
+
+/**
+ * Whether a message arrived compressed: grpc-js gives a view of the frame, and the flag of the
+ * frame is five bytes before the message (test/e2e/rpc-requests.test.ts has one of each in one
+ * call).
+ */
+export function isPacked(message: Buffer): boolean {
+  return new Uint8Array(message.buffer, message.byteOffset - FRAME_HEAD_BYTES, 1)[0] === 1;
+}
+
+/**
+ * Requests that are decompressed at once. Four kilobytes can become as many megabytes, so
+ * decompression takes at most this number times the largest request; and two of libuv's four
+ * threads stay free for other work. grpc-js itself would decompress the messages of all calls at
+ * once.
+ */
+const UNPACKED_AT_ONCE = 2;
+
+const UNPACK = { gzip: promisify(gunzip), deflate: promisify(inflate) };
+
+/** Decompresses messages in the order of their arrival; the others wait compressed. */
+export class Unpacking {
+  readonly #bytesMax: number;
+  // Each waiting message belongs to a different call, and calls are limited.
+  readonly #turns = new Semaphore({ atOnce: UNPACKED_AT_ONCE });
+
+  /** `bytesMax` is the limit of one message. */
+  constructor({ bytesMax }: { readonly bytesMax: number }) {
+    this.#bytesMax = bytesMax;
+  }
+
+  /** Calls `done`, unless the call has ended; fails the call when the message is broken. */
+  async unpack(
+    message: Buffer,
+    { encoding, call }: { readonly encoding: Encoding; readonly call: ServedCall },
+    done: (unpacked: Buffer) => void,
+  ): Promise<void> {
+    const unpacked = await this.#turns.run(async () => {
+      if (call.hasEnded) return undefined;
+      try {
+        return await UNPACK[encoding](message, { maxOutputLength: this.#bytesMax });
+      } catch (error) {
+        return call.fail(this.#refusal(error));
+      }
+    });
+    if (unpacked !== undefined && !call.hasEnded) done(unpacked);
+  }
+
+  #refusal(error: unknown): ServiceError {
+    if (error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE") {
+      const message = `the request decompresses to more than ${this.#bytesMax} bytes`;
+      return new ServiceError("overloaded", "REQUEST_TOO_LARGE", message);
+    }
+    return invalidArgument([
+      { field: "", description: "the request cannot be decompressed by its grpc-encoding" },
+    ]);
+  }
+}
