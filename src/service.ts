@@ -28,7 +28,7 @@ import { createTokenHandlers } from "./api/tokens.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./conversation/transcripts.ts";
 import { createWatchHandlers } from "./api/watch.ts";
 import { createOpsServer, type OpsServer } from "./http/ops.ts";
-import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/plumbing/limits.ts";
+import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/plumbing/listener.ts";
 import { createHttpServer, type HttpParts, type HttpServer } from "./http/server.ts";
 import { createIngest, type Ingest, type IngestLimits } from "./ingest/ingest.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";

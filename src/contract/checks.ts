@@ -1,12 +1,15 @@
 /** The checks of every request, field by field; AG-UI has its own checks. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { CATALOGUE } from "../agui/catalogue.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import { checkTimestamp } from "./times.ts";
 
 const KEY_BYTES_MAX = 128;
 /** The maximum of PostgreSQL's bigint. */
 const EPOCH_MAX = 2n ** 63n - 1n;
-const EVENT_TYPE_FORM = /^[A-Z][A-Z0-9_]{0,63}$/;
+/** The types of AG-UI. */
+export const EVENT_TYPES: readonly string[] = CATALOGUE.map(({ type }) => type);
+export const EVENT_TYPE_FORM = /^[A-Z][A-Z0-9_]{0,63}$/;
 /** The number of types that one filter may name; the catalogue has fewer. */
 const EVENT_TYPES_MAX = 64;
 

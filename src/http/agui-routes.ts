@@ -4,15 +4,17 @@
  * pushed as a message, and an input that ends with a message which the session never had is
  * refused.
  */
+import type { FastifyReply } from "fastify";
 import { z } from "zod";
-import type { AguiJoin } from "../conversation/join.ts";
+import type { ServiceError } from "../base/errors.ts";
+import type { CallContext } from "../contract/context.ts";
+import type { AguiFrame, AguiJoin } from "../conversation/join.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";
+import { flagParameter, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
-import { flagParameter, sessionParams } from "./parameters.ts";
-import { sendAguiStream } from "./agui-stream.ts";
-import type { EventStreamOptions } from "./sse.ts";
+import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
 export interface AguiRouteParts extends EventStreamOptions {
   readonly join: AguiJoin;
@@ -22,24 +24,22 @@ export interface AguiRouteParts extends EventStreamOptions {
 const SPEED_MIN = 0.1;
 const SPEED_MAX = 100;
 
-export function aguiRoutes({ join, inputs, ...stream }: AguiRouteParts): (app: App) => void {
-  return (app) => {
-    app.post("/agui/sessions/:id", { schema: RUN }, async (request, reply) => {
-      const { follow, replay, speed } = request.query;
-      const { protocolVersion, messages } = request.body;
-      const context = streamContextOf(request);
-      const asked = {
-        sessionId: request.params.id,
-        protocolVersion: protocolVersion ?? undefined,
-        messages: inputs.keep(messages, reply),
-        follow,
-        waits: true,
-        replay,
-        speed,
-      };
-      await sendAguiStream(reply, context, join(asked, context), stream);
-    });
-  };
+export function aguiRoutes(app: App, { join, inputs, ...stream }: AguiRouteParts): void {
+  app.post("/agui/sessions/:id", { schema: RUN }, async (request, reply) => {
+    const { follow, replay, speed } = request.query;
+    const { protocolVersion, messages } = request.body;
+    const context = streamContextOf(request);
+    const asked = {
+      sessionId: request.params.id,
+      protocolVersion: protocolVersion ?? undefined,
+      messages: inputs.keep(messages, reply),
+      follow,
+      waits: true,
+      replay,
+      speed,
+    };
+    await sendAguiStream(reply, context, join(asked, context), stream);
+  });
 }
 
 const speedError = `must be a number from ${SPEED_MIN} to ${SPEED_MAX}`;
@@ -106,4 +106,38 @@ const RUN = {
 
 function numberOf(text: unknown): unknown {
   return typeof text === "string" && /^\d{1,3}(\.\d{1,6})?$/.test(text) ? Number(text) : text;
+}
+
+/**
+ * Events for AG-UI clients, and the last event of an answer that ends early.
+ *
+ * A client takes the end of an answer for the end of the run, with or without RUN_FINISHED. So when
+ * an answer ends early (the service stops, the session is deleted, the database fails), the client
+ * gets a RUN_ERROR that is not stored, with the reason as its code. A client that asks again gets
+ * the session in its newest state. Between two runs no run can be taken for ended, and clients
+ * accept no second RUN_ERROR. There the error is a comment.
+ */
+
+export function sendAguiStream(
+  reply: FastifyReply,
+  context: CallContext,
+  frames: AsyncIterable<AguiFrame>,
+  options: Omit<EventStreamOptions, "failure">,
+): Promise<void> {
+  let isBetweenRuns = false;
+  return sendEventStream(reply, context, noted(), {
+    ...options,
+    failure: (error) => (isBetweenRuns ? { comment: error.reason } : runError(error)),
+  });
+
+  async function* noted(): AsyncGenerator<SseFrame, void, undefined> {
+    for await (const frame of frames) {
+      if ("endsRun" in frame) isBetweenRuns = frame.endsRun;
+      yield frame;
+    }
+  }
+}
+
+function runError({ message, reason }: ServiceError): SseFrame {
+  return { data: JSON.stringify({ type: "RUN_ERROR", message, code: reason }) };
 }

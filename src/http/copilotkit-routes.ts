@@ -24,8 +24,7 @@ import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import type { AguiInputs } from "./agui-input.ts";
-import { INPUT_ERROR, runAgentInput } from "./agui-routes.ts";
-import { sendAguiStream } from "./agui-stream.ts";
+import { INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { streamContextOf } from "./plumbing/call-context.ts";
@@ -73,23 +72,21 @@ const connectInput = z.object(
 
 type Input = z.infer<typeof connectInput>;
 
-export function copilotKitRoutes(parts: CopilotKitRouteParts): (app: App) => void {
-  return (app) => {
-    app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
-    app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
-      connect(parts, { request, reply, input: request.body, path: "" }),
-    );
-    app.post("/copilotkit/agent/:agent/run", { schema: RUN }, refuseRun);
-    app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
-    app.post("/copilotkit", { schema: ENVELOPE }, async (request, reply) => {
-      const { method, body } = request.body;
-      if (method === "info") return sendJson(reply, INFO);
-      if (method === "agent/run") return refuseRun();
-      if (method !== "agent/connect") return refuse();
-      await connect(parts, { request, reply, input: inputIn(body), path: "body." });
-      return reply;
-    });
-  };
+export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
+  app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
+  app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
+    connect(parts, { request, reply, input: request.body, path: "" }),
+  );
+  app.post("/copilotkit/agent/:agent/run", { schema: RUN }, refuseRun);
+  app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
+  app.post("/copilotkit", { schema: ENVELOPE }, async (request, reply) => {
+    const { method, body } = request.body;
+    if (method === "info") return sendJson(reply, INFO);
+    if (method === "agent/run") return refuseRun();
+    if (method !== "agent/connect") return refuse();
+    await connect(parts, { request, reply, input: inputIn(body), path: "body." });
+    return reply;
+  });
 }
 
 interface Connecting {

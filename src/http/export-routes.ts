@@ -18,12 +18,11 @@ import type { CallContext } from "../contract/context.ts";
 import type { ExportHandlers } from "../api/export.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Log } from "../observability/log.ts";
-import { acceptsGzip } from "./plumbing/accept-encoding.ts";
-import { answer, PROBLEMS } from "./answers.ts";
+import { acceptsGzip } from "./plumbing/request-checks.ts";
+import { answer, messageItem, PROBLEMS } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
-import { messageItem } from "./items.ts";
-import { limitUnread } from "./plumbing/limits.ts";
+import { limitUnread } from "./plumbing/listener.ts";
 import { sessionParams } from "./parameters.ts";
 
 export interface ExportParts {
@@ -39,28 +38,26 @@ const EXPORT_BYTES = 1024 * 1024;
 /** Lines are sent together: a transfer chunk for each line would cost more than the line. */
 const CHUNK_CHARS = 64 * 1024;
 
-export function exportRoutes({ exports, log }: ExportParts): (app: App) => void {
+export function exportRoutes(app: App, { exports, log }: ExportParts): void {
   const linesOf = {
     events: (id, context) => eventLines(exports.exportEvents(id, context)),
     messages: (id, context) => messageLines(exports.exportMessages(id, context)),
   } satisfies Record<StreamName, (id: string, context: CallContext) => AsyncIterable<string>>;
 
-  return (app) => {
-    app.get("/sessions/:id/export", { schema: EXPORT }, async (request, reply) => {
-      const { id } = request.params;
-      const { stream } = request.query;
-      const context = callContextOf(request);
-      if (context.memory?.mayAnswer(EXPORT_BYTES) === false) throw serverBusy();
-      const chunks = chunksOf(linesOf[stream](id, context));
-      // A refusal is an error answer, and never an incomplete file.
-      const first = await chunks.next();
-      try {
-        await send(request, reply, { fileName: fileNameOf(id, stream), first, chunks });
-      } catch (error) {
-        if (!context.hasEnded) log.error({ err: ServiceError.from(error) }, "export broke off");
-      }
-    });
-  };
+  app.get("/sessions/:id/export", { schema: EXPORT }, async (request, reply) => {
+    const { id } = request.params;
+    const { stream } = request.query;
+    const context = callContextOf(request);
+    if (context.memory?.mayAnswer(EXPORT_BYTES) === false) throw serverBusy();
+    const chunks = chunksOf(linesOf[stream](id, context));
+    // A refusal is an error answer, and never an incomplete file.
+    const first = await chunks.next();
+    try {
+      await send(request, reply, { fileName: fileNameOf(id, stream), first, chunks });
+    } catch (error) {
+      if (!context.hasEnded) log.error({ err: ServiceError.from(error) }, "export broke off");
+    }
+  });
 }
 
 const EXPORT = {

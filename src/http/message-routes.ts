@@ -1,7 +1,6 @@
 /** The conversation: read as an array, or as a stream on request, and written to. */
 import { isUtf8 } from "node:buffer";
 import { create } from "@bufbuild/protobuf";
-import type { FastifyReply, FastifyRequest } from "fastify";
 import { z } from "zod";
 import {
   ListSessionMessagesRequestSchema,
@@ -11,29 +10,30 @@ import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
 import { MESSAGE_TYPES } from "../api/push.ts";
-import { wantsEventStream } from "./plumbing/accept.ts";
-import { answer, JSON_TYPE, PROBLEMS, sendJson } from "./answers.ts";
+import { wantsEventStream } from "./plumbing/request-checks.ts";
+import {
+  answer,
+  JSON_TYPE,
+  jsonArray,
+  messageItem,
+  messageItemSchema,
+  PROBLEMS,
+  sendJson,
+} from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
-import { jsonArray, messageItem, messageItemSchema } from "./items.ts";
-import { type LiveQuery, liveHeaders, liveParameters } from "./live-routes.ts";
+import {
+  type EventRouteParts,
+  followMessages,
+  liveHeaders,
+  liveParameters,
+} from "./event-routes.ts";
 import { NO_QUERY, optionalCountParameter, sessionParams } from "./parameters.ts";
 
-export interface MessageRouteParts {
-  readonly handlers: Pick<
-    Handlers<typeof SessionService>,
-    "listSessionMessages" | "pushSessionMessage"
-  >;
-  /** Answers with the live messages of the session. */
-  readonly streamMessages: StreamMessages;
+export interface MessageRouteParts extends EventRouteParts {
+  readonly handlers: EventRouteParts["handlers"] &
+    Pick<Handlers<typeof SessionService>, "listSessionMessages" | "pushSessionMessage">;
 }
-
-export type StreamMessages = (following: {
-  readonly request: FastifyRequest;
-  readonly reply: FastifyReply;
-  readonly sessionId: string;
-  readonly query: LiveQuery;
-}) => Promise<void>;
 
 /** The meaning of an empty event_type: a person writes from a browser. */
 const DEFAULT_TYPE = "user";
@@ -42,39 +42,38 @@ const NO_TEXT = { field: "idempotency_key", description: "idempotency_key must b
 /** The same refusal as for the events' stream: a caller that sets a limit expects an end. */
 const NO_LIMIT = { field: "limit", description: "limit must not be given for a stream" };
 
-export function messageRoutes({ handlers, streamMessages }: MessageRouteParts): (app: App) => void {
-  return (app) => {
-    app.get("/sessions/:id/messages", { schema: LIST }, async (request, reply) => {
-      const { id: sessionId } = request.params;
-      const { after_seq: afterSeq, limit: pageSize } = request.query;
-      void reply.header("vary", "Accept");
-      if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
-        if (pageSize !== undefined) throw invalidArgument([NO_LIMIT]);
-        await streamMessages({ request, reply, sessionId, query: request.query });
-        return reply;
-      }
-      const asked = { sessionId, afterSeq: afterSeq ?? 0n, pageSize: pageSize ?? LIMIT.fallback };
-      const page = await handlers.listSessionMessages(
-        create(ListSessionMessagesRequestSchema, asked),
-        callContextOf(request),
-      );
-      return sendJson(reply, jsonArray(page.items.map(messageItem)));
+export function messageRoutes(app: App, parts: MessageRouteParts): void {
+  const { handlers } = parts;
+  app.get("/sessions/:id/messages", { schema: LIST }, async (request, reply) => {
+    const { id: sessionId } = request.params;
+    const { after_seq: afterSeq, limit: pageSize } = request.query;
+    void reply.header("vary", "Accept");
+    if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
+      if (pageSize !== undefined) throw invalidArgument([NO_LIMIT]);
+      await followMessages(parts, { request, reply, sessionId, query: request.query });
+      return reply;
+    }
+    const asked = { sessionId, afterSeq: afterSeq ?? 0n, pageSize: pageSize ?? LIMIT.fallback };
+    const page = await handlers.listSessionMessages(
+      create(ListSessionMessagesRequestSchema, asked),
+      callContextOf(request),
+    );
+    return sendJson(reply, jsonArray(page.items.map(messageItem)));
+  });
+  app.post("/sessions/:id/messages", { schema: PUSH }, async (request, reply) => {
+    const { event_type: eventType, payload } = request.body;
+    const asked = create(PushSessionMessageRequestSchema, {
+      sessionId: request.params.id,
+      eventType: eventType === "" ? DEFAULT_TYPE : eventType,
+      payload,
+      idempotencyKey: keyOf(request.headers["idempotency-key"]),
     });
-    app.post("/sessions/:id/messages", { schema: PUSH }, async (request, reply) => {
-      const { event_type: eventType, payload } = request.body;
-      const asked = create(PushSessionMessageRequestSchema, {
-        sessionId: request.params.id,
-        eventType: eventType === "" ? DEFAULT_TYPE : eventType,
-        payload,
-        idempotencyKey: keyOf(request.headers["idempotency-key"]),
-      });
-      const message = await handlers.pushSessionMessage(asked, callContextOf(request));
-      // A retry gets the first answer again, also 201: its caller must not have to handle another
-      // case.
-      if (message.deduplicated) void reply.header("idempotent-replayed", "true");
-      return sendJson(reply, messageItem(message), { status: 201 });
-    });
-  };
+    const message = await handlers.pushSessionMessage(asked, callContextOf(request));
+    // A retry gets the first answer again, also 201: its caller must not have to handle another
+    // case.
+    if (message.deduplicated) void reply.header("idempotent-replayed", "true");
+    return sendJson(reply, messageItem(message), { status: 201 });
+  });
 }
 
 /** Node reads headers as Latin-1; the key is UTF-8, so it equals the same key over gRPC. */

@@ -1,34 +1,67 @@
-/** The OpenAPI document, made from the routes' own schemas, so that the two cannot differ. */
+/**
+ * Makes the OpenAPI document from the routes' own schemas, so that the two cannot differ. The server
+ * loads this file and its packages when the document is asked for.
+ */
+import swagger from "@fastify/swagger";
+import { fastify, type FastifySchema, type HTTPMethods } from "fastify";
+import { createJsonSchemaTransform, jsonSchemaTransformObject } from "fastify-type-provider-zod";
 import { z } from "zod";
-import { answer, DENIALS, sendJson } from "./answers.ts";
-import type { App } from "./plumbing/app.ts";
-import type { DescribedRoute } from "./openapi-document.ts";
-import { NO_QUERY } from "./parameters.ts";
+import { packageVersion } from "../observability/version.ts";
+import { CHECKED_BY_ZOD } from "./plumbing/app.ts";
 
-/** Call this before the routes: it listens to their registration. */
-export function openApiRoutes(app: App): (app: App) => void {
-  const routes: DescribedRoute[] = [];
-  let document: string | undefined;
-  app.addHook("onRoute", ({ method, url, schema = {} }) => {
-    for (const one of [method].flat())
-      if (one !== "HEAD") routes.push({ method: one, url, schema });
-  });
-  return (root) => {
-    root.get("/openapi.json", { schema: DOCUMENT }, async (_request, reply) => {
-      if (document === undefined) {
-        // Loaded here: most services are never asked for the document.
-        const { documentOf } = await import("./openapi-document.ts");
-        document = await documentOf(routes);
-      }
-      return sendJson(reply, document);
-    });
-  };
+export interface DescribedRoute {
+  readonly method: HTTPMethods;
+  readonly url: string;
+  readonly schema: FastifySchema;
 }
 
-const DOCUMENT = {
-  operationId: "getOpenApi",
-  summary: "This document",
-  tags: ["description"],
-  querystring: NO_QUERY,
-  response: { 200: answer("OpenAPI 3.1.", z.looseObject({ openapi: z.string() })), ...DENIALS },
-};
+/** The plug-in describes the routes of an app; this app has them without their handlers. */
+export async function documentOf(routes: readonly DescribedRoute[]): Promise<string> {
+  const app = fastify({ ...CHECKED_BY_ZOD, exposeHeadRoutes: false });
+  await app.register(swagger, {
+    openapi: {
+      openapi: "3.1.1",
+      info: {
+        title: "session-ledger",
+        version: packageVersion(),
+        description: "The durable record of AI-agent sessions, over HTTP.",
+      },
+      servers: [{ url: "/" }],
+      components: { securitySchemes: { bearer: { type: "http", scheme: "bearer" } } },
+      // A service without tokens needs no authentication.
+      security: [{ bearer: [] }, {}],
+    },
+    convertConstToEnum: false,
+    transform: createJsonSchemaTransform({ zodToJsonConfig: { override: describe } }),
+    transformObject: (document) => withoutUnused(jsonSchemaTransformObject(document)),
+  });
+  for (const route of routes) app.route({ ...route, handler: () => undefined });
+  await app.ready();
+  return JSON.stringify(app.swagger());
+}
+
+/**
+ * Zod omits the default from the schema of a parameter that is parsed from text; this adds it. It
+ * replaces the plug-in's own handling of types that JSON Schema cannot express. We use one of them:
+ * an undefined answer has no content.
+ */
+function describe({
+  zodSchema,
+  jsonSchema,
+}: {
+  readonly zodSchema: z.core.$ZodType;
+  readonly jsonSchema: z.core.JSONSchema.BaseSchema;
+}): void {
+  const described = z.globalRegistry.get(zodSchema)?.["default"];
+  if (described !== undefined) jsonSchema.default = described;
+  if (zodSchema instanceof z.ZodUndefined) jsonSchema.type = "null";
+}
+
+/** Each schema is described twice, as input and as output; ours are only ever one of the two. */
+function withoutUnused<D extends object>(document: D): D {
+  const text = JSON.stringify(document);
+  return JSON.parse(text, function (this: unknown, key: string, value: unknown) {
+    const isUnused = /^[A-Z]\w*Input$/.test(key) && !text.includes(`"#/components/schemas/${key}"`);
+    return isUnused ? undefined : value;
+  });
+}

@@ -87,9 +87,9 @@ export function timeParameter(description: string) {
     .meta({ description, type: "string", format: "date-time" });
 }
 
-export function listParameter(description: string) {
+export function listParameter(description: string, item: z.ZodType<string> = z.string()) {
   return z
-    .preprocess((value) => (typeof value === "string" ? [value] : value), z.array(z.string()))
+    .preprocess((value) => (typeof value === "string" ? [value] : value), z.array(item))
     .default([])
     .meta({ description });
 }

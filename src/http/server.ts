@@ -6,6 +6,7 @@
  *                                          ├─ all answered ───────────────────────────► stopped
  *                                          └─ stopLimitMs passed, connections cut ──► stopped
  */
+import { z } from "zod";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Authenticator } from "../auth/authenticator.ts";
 import type { Authorizer } from "../auth/authorizer.ts";
@@ -29,22 +30,25 @@ import { CallerMemory } from "../auth/caller-memory.ts";
 import { createAdmission } from "./plumbing/admission.ts";
 import { AguiInputs } from "./agui-input.ts";
 import { aguiRoutes } from "./agui-routes.ts";
+import { NO_QUERY } from "./parameters.ts";
 import { type App, createApp } from "./plumbing/app.ts";
+import { answer, DENIALS, sendJson } from "./answers.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
-import { historyRoutes } from "./history-routes.ts";
-import { isLoopbackName } from "./plumbing/host-check.ts";
-import { HTTP_LIMITS, type HttpLimits, TOKEN_CHECK_INTERVAL_MS } from "./plumbing/limits.ts";
-import { Listener } from "./plumbing/listener.ts";
-import { followMessages, liveRoutes } from "./live-routes.ts";
-import { messageRoutes, type StreamMessages } from "./message-routes.ts";
-import { openApiRoutes } from "./openapi.ts";
+import { eventRoutes } from "./event-routes.ts";
+import { isLoopbackName } from "./plumbing/request-checks.ts";
+import {
+  HTTP_LIMITS,
+  type HttpLimits,
+  Listener,
+  TOKEN_CHECK_INTERVAL_MS,
+} from "./plumbing/listener.ts";
+import { messageRoutes } from "./message-routes.ts";
+import type { DescribedRoute } from "./openapi.ts";
 import { OpenRequests } from "./plumbing/open-requests.ts";
 import { RequestRecords } from "./plumbing/request-records.ts";
-import { runRoutes } from "./run-routes.ts";
 import { sessionRoutes } from "./session-routes.ts";
-import { transcriptRoutes } from "./transcript-routes.ts";
-import { UnsentFrames } from "./unsent-frames.ts";
+import { UnsentFrames } from "./sse.ts";
 
 export interface HttpParts {
   readonly handlers: HistoryHandlers &
@@ -183,34 +187,55 @@ class FastifyServer implements HttpServer {
 
 /** Every route, and the document that describes them. */
 export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): void {
-  const live = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
-  const streamMessages: StreamMessages = (following) => followMessages(live, following);
+  const streams = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
   const openApi = openApiRoutes(app);
   void app.register((root: App, _options, done) => {
     const inputs = new AguiInputs();
     inputs.serve(root);
     openApi(root);
-    aguiRoutes({ ...live, inputs })(root);
-    copilotKitRoutes({ ...live, inputs })(root);
+    aguiRoutes(root, { ...streams, inputs });
+    copilotKitRoutes(root, { ...streams, inputs });
     done();
   });
-  const rest = [
-    sessionRoutes(parts),
-    messageRoutes({ ...parts, streamMessages }),
-    historyRoutes(parts),
-    liveRoutes(live),
-    runRoutes(parts),
-    transcriptRoutes(parts),
-    exportRoutes(parts),
-  ];
   void app.register(
     (api: App, _options, done) => {
-      for (const serve of rest) serve(api);
+      sessionRoutes(api, parts);
+      messageRoutes(api, streams);
+      eventRoutes(api, streams);
+      exportRoutes(api, parts);
       done();
     },
     { prefix: API_PREFIX },
   );
 }
+
+/** Call this before the routes: it listens to their registration. */
+function openApiRoutes(app: App): (app: App) => void {
+  const routes: DescribedRoute[] = [];
+  let document: string | undefined;
+  app.addHook("onRoute", ({ method, url, schema = {} }) => {
+    for (const one of [method].flat())
+      if (one !== "HEAD") routes.push({ method: one, url, schema });
+  });
+  return (root) => {
+    root.get("/openapi.json", { schema: DOCUMENT }, async (_request, reply) => {
+      if (document === undefined) {
+        // Loaded here: most services are never asked for the document.
+        const { documentOf } = await import("./openapi.ts");
+        document = await documentOf(routes);
+      }
+      return sendJson(reply, document);
+    });
+  };
+}
+
+const DOCUMENT = {
+  operationId: "getOpenApi",
+  summary: "This document",
+  tags: ["description"],
+  querystring: NO_QUERY,
+  response: { 200: answer("OpenAPI 3.1.", z.looseObject({ openapi: z.string() })), ...DENIALS },
+};
 
 function hostOf(address: string): string {
   return address.slice(0, address.lastIndexOf(":"));

@@ -9,7 +9,7 @@ import { ServiceError } from "../../src/base/errors.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
 import type { SessionTranscript } from "../../src/conversation/fold.ts";
 import type { CallContext } from "../../src/contract/context.ts";
-import { HTTP_LIMITS } from "../../src/http/plumbing/limits.ts";
+import { HTTP_LIMITS } from "../../src/http/plumbing/listener.ts";
 import { createHttpServer, type HttpOptions, type HttpServer } from "../../src/http/server.ts";
 import {
   HTTP_OPTIONS,

@@ -6,9 +6,12 @@ import { type Duplex, duplexPair } from "node:stream";
 import { fastify, type FastifyInstance } from "fastify";
 import { ServiceError } from "../../src/base/errors.ts";
 import { statusOf } from "../../src/http/plumbing/problem.ts";
-import { type EventStreamOptions, sendEventStream } from "../../src/http/sse.ts";
-import type { SseFrame } from "../../src/http/sse-frames.ts";
-import { UnsentFrames } from "../../src/http/unsent-frames.ts";
+import {
+  type EventStreamOptions,
+  sendEventStream,
+  type SseFrame,
+  UnsentFrames,
+} from "../../src/http/sse.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 

@@ -16,7 +16,7 @@ import { createApp } from "../../src/http/plumbing/app.ts";
 import { copilotKitRoutes } from "../../src/http/copilotkit-routes.ts";
 import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
 import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
-import { UnsentFrames } from "../../src/http/unsent-frames.ts";
+import { UnsentFrames } from "../../src/http/sse.ts";
 import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
 
 const WITHIN = { timeout: 20_000 };
@@ -59,8 +59,8 @@ async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
     HTTP_OPTIONS,
   );
   parts.inputs.serve(app);
-  aguiRoutes(parts)(app);
-  copilotKitRoutes(parts)(app);
+  aguiRoutes(app, parts);
+  copilotKitRoutes(app, parts);
   await app.ready();
   ended.push(async () => {
     for (const end of over) end();

@@ -6,7 +6,7 @@ import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { invalidArgument, ServiceError } from "../../src/base/errors.ts";
 import { timestampOf } from "../../src/contract/times.ts";
 import { ServedRequest } from "../../src/http/plumbing/call-context.ts";
-import { eventItem, messageItem, rfc3339Of } from "../../src/http/items.ts";
+import { eventItem, messageItem, rfc3339Of } from "../../src/http/answers.ts";
 import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
 import { type RequestEnd, RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { createLogTo } from "../../src/observability/log.ts";

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createExportHandlers } from "../../src/api/export.ts";
 import { LimitUse } from "../../src/observability/limit-metrics.ts";
-import { acceptsGzip } from "../../src/http/plumbing/accept-encoding.ts";
+import { acceptsGzip } from "../../src/http/plumbing/request-checks.ts";
 import { callOf } from "../support/named-caller.ts";
 import { SlowTable } from "../support/slow-table.ts";
 

@@ -153,6 +153,19 @@ describe("the OpenAPI document", () => {
     });
   });
 
+  test("regression: names the types of messages and events, in filters and in items", () => {
+    const { components } = JSON.parse(text);
+    const { Message: message, Event: event } = components.schemas;
+    expect(message.properties.event_type.enum).toContain("tool_use");
+    const history = document.paths["/api/ambient/v1/sessions/{id}/events/history"]?.["get"];
+    const filter = history?.parameters.find(({ name }) => name === "event_type");
+    const types = expect.arrayContaining(["RUN_STARTED", "TEXT_MESSAGE_CONTENT", "CUSTOM"]);
+    // With VALIDATION=lenient a row has any type of this form.
+    const expected = [{ enum: types }, { pattern: "^[A-Z][A-Z0-9_]{0,63}$" }];
+    expect(event.properties.event_type.anyOf).toEqual(expected);
+    expect(filter?.schema["items"]).toMatchObject({ type: "string", anyOf: expected });
+  });
+
   test("regression: no parameter is read-only, and a stream's cursor is a header of both", () => {
     expect(text).not.toContain("readOnly");
     for (const path of ["messages", "events"]) {

@@ -3,10 +3,16 @@ import { IncomingMessage } from "node:http";
 import { Socket } from "node:net";
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
-import { wantsEventStream } from "../../src/http/plumbing/accept.ts";
-import { checkHost, isLoopbackName } from "../../src/http/plumbing/host-check.ts";
-import { checkContentCoding, readJson } from "../../src/http/plumbing/json-body.ts";
-import { KnownRoutes } from "../../src/http/plumbing/known-routes.ts";
+import {
+  checkContentCoding,
+  checkHost,
+  checkQuery,
+  isLoopbackName,
+  KnownRoutes,
+  parseQuery,
+  wantsEventStream,
+} from "../../src/http/plumbing/request-checks.ts";
+import { parse } from "../../src/http/plumbing/json-body.ts";
 import {
   countParameter,
   flagParameter,
@@ -14,7 +20,6 @@ import {
   seqParameter,
   timeParameter,
 } from "../../src/http/parameters.ts";
-import { checkQuery, parseQuery } from "../../src/http/plumbing/query.ts";
 
 describe("Accept asks for a stream of events", () => {
   test.each([
@@ -157,11 +162,11 @@ describe("the query", () => {
 
 describe("bodies", () => {
   function read(bytes: Buffer | string, contentType = "application/json"): unknown {
-    let seen: unknown;
-    readJson({ headers: { "content-type": contentType } }, Buffer.from(bytes), (error, body) => {
-      seen = error === null ? body : error;
-    });
-    return seen;
+    try {
+      return parse({ headers: { "content-type": contentType } }, Buffer.from(bytes));
+    } catch (error) {
+      return error;
+    }
   }
 
   test("JSON is read, and no bytes are no body", () => {

@@ -11,11 +11,10 @@ import { EventSource } from "eventsource";
 import * as fc from "fast-check";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { ServiceError } from "../../src/base/errors.ts";
-import { frameParts, openingText, type SseFrame } from "../../src/http/sse-frames.ts";
+import { frameParts, openingText, type SseFrame, UnsentFrames } from "../../src/http/sse.ts";
 import { EventEmitter } from "node:events";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import { UnsentFrames } from "../../src/http/unsent-frames.ts";
 import { answerTo, Received, Source, streaming } from "../support/event-stream.ts";
 import { properties } from "../support/properties.ts";
 

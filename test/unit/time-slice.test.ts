@@ -52,7 +52,7 @@ test("an export whose reader keeps up gives the others their turn", async () => 
     },
     HTTP_OPTIONS,
   );
-  exportRoutes(parts)(app);
+  exportRoutes(app, parts);
   await app.ready();
   count();
   const answer = await app.inject({ url: "/sessions/s/export" });

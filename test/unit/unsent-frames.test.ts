@@ -3,7 +3,7 @@ import { EventEmitter } from "node:events";
 import { expect, test } from "vitest";
 import { CallerMemory, type CallMemory } from "../../src/auth/caller-memory.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import { UnsentFrames } from "../../src/http/unsent-frames.ts";
+import { UnsentFrames } from "../../src/http/sse.ts";
 
 function holding() {
   const all = new FairShare({ max: 1_000 });

@@ -21,21 +21,25 @@ import type { ErrorReason, ServiceError } from "../../base/errors.ts";
 import { FairShare } from "../../base/fair-share.ts";
 import type { Admission } from "./admission.ts";
 import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";
-import { checkHost } from "./host-check.ts";
-import { checkContentCoding, readBody } from "./json-body.ts";
-import { KnownRoutes } from "./known-routes.ts";
-import { limitUnread } from "./limits.ts";
-import { SAFE } from "./listener.ts";
+import {
+  checkContentCoding,
+  checkHost,
+  checkQuery,
+  KnownRoutes,
+  parseQuery,
+} from "./request-checks.ts";
+import { readBody } from "./json-body.ts";
+import { limitUnread, SAFE } from "./listener.ts";
 import type { OpenRequests } from "./open-requests.ts";
 import {
   CLIENT_CLOSED_REQUEST,
   PROBLEM_TYPE,
   problemHeaders,
   problemOf,
+  refusalOf,
+  refusalOfIssues,
   statusOf,
 } from "./problem.ts";
-import { checkQuery, parseQuery } from "./query.ts";
-import { refusalOf, refusalOfIssues } from "./refusals.ts";
 import { type RequestRecords, UNKNOWN_ROUTE } from "./request-records.ts";
 
 /** The type that route files get: fastify with Zod schemas. */

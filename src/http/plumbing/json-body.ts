@@ -5,8 +5,7 @@ import { serverBusy } from "../../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
 import { repeatedKey } from "../../contract/repeated-key.ts";
 import { servedRequestOf } from "./call-context.ts";
-import { placeOfMistake } from "./json-place.ts";
-import { HttpRefusal } from "./problem.ts";
+import { notJsonType } from "./problem.ts";
 
 /** The first buffer of a body. */
 const BODY_BYTES_MIN = 1_024;
@@ -20,17 +19,7 @@ export async function readBody(
   payload: IncomingMessage,
   limits: { readonly bytesMax: number },
 ): Promise<unknown> {
-  const bytes = await receive(request, payload, limits);
-  return parse(request, bytes);
-}
-
-export function parse(request: Pick<FastifyRequest, "headers">, bytes: Buffer): unknown {
-  let body: unknown;
-  readJson(request, bytes, (error, value) => {
-    if (error !== null) throw error;
-    body = value;
-  });
-  return body;
+  return parse(request, await receive(request, payload, limits));
 }
 
 /**
@@ -92,34 +81,31 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 /** The two spellings of UTF-8; RFC 8259, section 8.1, allows no other encoding. */
 const UTF_8 = /^utf-?8$/i;
 
-/** In the form of a fastify parser; an empty body counts as absent, with any header. */
-export function readJson(
-  { headers }: Pick<FastifyRequest, "headers">,
-  bytes: Buffer,
-  done: (error: Error | null, body?: unknown) => void,
-): void {
-  if (bytes.length === 0) return done(null, undefined);
+/** An empty body counts as absent, with any header. */
+export function parse({ headers }: Pick<FastifyRequest, "headers">, bytes: Buffer): unknown {
+  if (bytes.length === 0) return undefined;
   const charset = charsetOf(headers["content-type"]);
-  if (charset !== undefined && !UTF_8.test(charset)) return done(wrongCharset());
+  if (charset !== undefined && !UTF_8.test(charset)) {
+    throw notJsonType("Content-Type must have no charset, or utf-8");
+  }
   const text = textOf(bytes);
-  if (text === undefined) return done(notJson("it is not UTF-8"));
+  if (text === undefined) throw notJson("it is not UTF-8");
   let body: unknown;
   try {
     body = JSON.parse(text);
   } catch {
-    return done(notJson(placeOfMistake(text)));
+    throw notJson(placeOfMistake(text));
   }
-  const repeated = isObject(body) ? repeatedKey(text, body) : undefined;
-  if (repeated !== undefined) return done(givenTwice(repeated));
-  done(null, body);
+  if (typeof body !== "object" || body === null || Array.isArray(body)) return body;
+  const repeated = repeatedKey(text, body);
+  if (repeated === undefined) return body;
+  const description =
+    repeated === "" ? "the body must have each key once" : `${repeated} must be given once`;
+  throw invalidArgument([{ field: repeated, description }]);
 }
 
 function charsetOf(contentType: string | undefined): string | undefined {
   return /;\s*charset\s*=\s*"?([^";\s]*)/i.exec(contentType ?? "")?.[1];
-}
-
-function isObject(body: unknown): body is object {
-  return typeof body === "object" && body !== null && !Array.isArray(body);
 }
 
 function textOf(bytes: Buffer): string | undefined {
@@ -130,29 +116,61 @@ function textOf(bytes: Buffer): string | undefined {
   }
 }
 
-export function checkContentCoding(coding: string | undefined): ServiceError | undefined {
-  if (coding === undefined || coding.trim().toLowerCase() === "identity") return undefined;
-  return new HttpRefusal(415, "Content-Encoding must be identity", {
-    headers: { "accept-encoding": "identity" },
-    violations: [{ field: "Content-Encoding", description: "Content-Encoding must be identity" }],
-  });
-}
-
-function wrongCharset(): ServiceError {
-  const description = "Content-Type must have no charset, or utf-8";
-  return new HttpRefusal(415, description, {
-    headers: { accept: "application/json" },
-    violations: [{ field: "Content-Type", description }],
-  });
-}
-
-function givenTwice(key: string): ServiceError {
-  const description = key === "" ? "the body must have each key once" : `${key} must be given once`;
-  return invalidArgument([{ field: key, description }]);
-}
-
 /** Names the place of the mistake, and never the text there: V8 quotes the body in its messages. */
 function notJson(where: string | undefined): ServiceError {
   const description = `the body is not valid JSON${where === undefined ? "" : `: ${where}`}`;
   return invalidArgument([{ field: "", description }]);
+}
+
+/**
+ * Finds the place where a text stops being JSON. V8 names the place for most mistakes, but for an
+ * unexpected token it quotes the text instead. Then a binary search finds the place. A prefix that
+ * ends before the mistake fails only because it ends too early, and a longer prefix fails because
+ * of the mistake. So the search takes as many parses as the length has bits.
+ */
+
+/** The longest text that is searched: 17 parses of this size take some milliseconds. */
+const LOOKED_FOR_CHARS_MAX = 64 * 1024;
+
+/** For a text that JSON.parse refuses; undefined where the search would cost too much. */
+export function placeOfMistake(text: string): string | undefined {
+  const told = positionIn(messageOf(text));
+  if (told === undefined && text.length > LOOKED_FOR_CHARS_MAX) return undefined;
+  const position = told ?? lookFor(text);
+  if (position >= text.length) return "it ends too early";
+  const lines = text.slice(0, position).split("\n");
+  const column = (lines.at(-1)?.length ?? 0) + 1;
+  return `at character ${position + 1} (line ${lines.length}, column ${column})`;
+}
+
+function lookFor(text: string): number {
+  let low = 0;
+  let high = text.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (endsTooEarly(text.slice(0, middle + 1))) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** A complete prefix counts too: more might follow. */
+function endsTooEarly(text: string): boolean {
+  const message = messageOf(text);
+  if (message === undefined || message === "Unexpected end of JSON input") return true;
+  return (positionIn(message) ?? 0) >= text.length;
+}
+
+function messageOf(text: string): string | undefined {
+  try {
+    JSON.parse(text);
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : "";
+  }
+}
+
+function positionIn(message: string | undefined): number | undefined {
+  const position = / in JSON at position (\d+)| after JSON at position (\d+)/.exec(message ?? "");
+  return position === null ? undefined : Number(position[1] ?? position[2]);
 }

@@ -3,9 +3,11 @@
  * problem, and `reason`, the same word that gRPC callers get, gives the exact one.
  */
 import { STATUS_CODES } from "node:http";
+import type { z } from "zod";
 import {
   type ErrorCode,
   type ErrorReason,
+  invalidArgument,
   ServiceError,
   type Violation,
 } from "../../base/errors.ts";
@@ -48,6 +50,20 @@ export class HttpRefusal extends ServiceError {
     this.status = status;
     this.headers = headers;
   }
+}
+
+/** The refusal of a header; the description begins with its name. */
+export function fieldRefusal(
+  status: number,
+  field: string,
+  description: string,
+  headers: Readonly<Record<string, string>> = {},
+): HttpRefusal {
+  return new HttpRefusal(status, description, { headers, violations: [{ field, description }] });
+}
+
+export function notJsonType(description: string): HttpRefusal {
+  return fieldRefusal(415, "Content-Type", description, { accept: "application/json" });
 }
 
 /**
@@ -136,4 +152,48 @@ function renamed(text: string, names: FieldNames): string {
   const name = /^[a-z_]+/.exec(text)?.[0] ?? "";
   const known = Object.hasOwn(names, name) ? names[name] : undefined;
   return known === undefined ? text : known + text.slice(name.length);
+}
+
+const BY_CODE: Readonly<Record<string, () => HttpRefusal>> = {
+  FST_ERR_CTP_BODY_TOO_LARGE: () =>
+    new HttpRefusal(413, "the request is too large", {
+      code: "overloaded",
+      reason: "REQUEST_TOO_LARGE",
+    }),
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: () => notJsonType("Content-Type must be application/json"),
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: () =>
+    new HttpRefusal(400, "the body is not as long as Content-Length says"),
+  FST_ERR_BAD_URL: () => new HttpRefusal(400, "the path is not URL-encoded UTF-8"),
+  FST_ERR_MAX_PARAM_LENGTH: () => new HttpRefusal(414, "the path is too long"),
+  // The connection closed while the body was read.
+  ECONNRESET: () =>
+    new HttpRefusal(400, "the caller left", { code: "cancelled", reason: "CANCELLED" }),
+};
+
+/** Turns an error of the framework into an error that the caller may read. */
+export function refusalOf(cause: unknown): ServiceError {
+  const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
+  const known = typeof code === "string" ? BY_CODE[code] : undefined;
+  return known === undefined ? ServiceError.from(cause) : known();
+}
+
+/** Zod's issues by the names of the parameters; each unknown parameter is named separately. */
+export function refusalOfIssues(issues: readonly z.core.$ZodIssue[]): ServiceError {
+  const violations = issues.flatMap((issue) => {
+    const field = issue.path.join(".");
+    if (issue.code !== "unrecognized_keys") {
+      return [{ field, description: descriptionOf(field, issue.message) }];
+    }
+    return issue.keys.map((key) => {
+      const path = field === "" ? key : `${field}.${key}`;
+      return { field: path, description: `${path} is not known here` };
+    });
+  });
+  return invalidArgument(violations);
+}
+
+/** Our own messages continue after the name; Zod's are whole sentences. */
+function descriptionOf(field: string, message: string): string {
+  const name = field === "" ? "the body" : field;
+  return /^(?:must|is) /.test(message) ? `${name} ${message}` : `${name}: ${message}`;
 }

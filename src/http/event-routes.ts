@@ -1,5 +1,6 @@
 /**
- * The two watches of the contract as server-sent events. An event's id is its number, so the
+ * The events of a session, as pages and live; and the two watches of the contract as server-sent
+ * events. An event's id is its number, so the
  * Last-Event-ID of a returning client is its cursor. That cursor wins over `after_seq`, because an
  * EventSource requests the same URL each time.
  *
@@ -24,21 +25,40 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { EventHistory, HistoryHandlers } from "../api/pages.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { answer, PROBLEMS } from "./answers.ts";
+import {
+  answer,
+  eventItem,
+  eventItemSchema,
+  eventType,
+  jsonArray,
+  jsonObject,
+  messageItem,
+  PROBLEMS,
+  sendJson,
+  seqNumber,
+} from "./answers.ts";
+import {
+  countParameter,
+  flagParameter,
+  listParameter,
+  seqParameter,
+  sessionParams,
+  textParameter,
+  timeParameter,
+} from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
-import { streamContextOf } from "./plumbing/call-context.ts";
-import { messageItem } from "./items.ts";
-import { flagParameter, seqParameter, sessionParams } from "./parameters.ts";
-import { type EventStreamOptions, sendEventStream } from "./sse.ts";
-import type { SseFrame } from "./sse-frames.ts";
+import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
+import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
-export interface LiveParts extends EventStreamOptions {
-  readonly handlers: Pick<
-    Handlers<typeof SessionService>,
-    "watchSessionMessages" | "watchSessionEvents" | "listSessionEvents"
-  >;
+export interface EventRouteParts extends EventStreamOptions {
+  readonly handlers: HistoryHandlers &
+    Pick<
+      Handlers<typeof SessionService>,
+      "watchSessionMessages" | "watchSessionEvents" | "listSessionEvents"
+    >;
 }
 
 export interface LiveQuery {
@@ -67,12 +87,32 @@ export const liveParameters = {
 const LAST_EVENT_ID = "Last-Event-ID";
 const lastEventId = seqParameter("");
 
-export function liveRoutes(parts: LiveParts): (app: App) => void {
-  return (app) => {
-    app.get("/sessions/:id/events", { schema: EVENTS }, (request, reply) =>
-      followEvents(parts, { request, reply, sessionId: request.params.id, query: request.query }),
+export function eventRoutes(app: App, parts: EventRouteParts): void {
+  app.get("/sessions/:id/events", { schema: EVENTS }, (request, reply) =>
+    followEvents(parts, { request, reply, sessionId: request.params.id, query: request.query }),
+  );
+  app.get("/sessions/:id/events/history", { schema: HISTORY }, async (request, reply) => {
+    const { query } = request;
+    const { start_time: startMicros, end_time: endMicros } = query;
+    const asked = create(ListSessionEventsRequestSchema, {
+      sessionId: request.params.id,
+      afterSeq: query.after_seq ?? 0n,
+      pageSize: query.limit,
+      eventTypes: [...query.event_type],
+      runId: query.run_id,
+      expand: query.expand,
+    });
+    const history = await parts.handlers.readEventHistory(
+      { page: asked, span: { startMicros, endMicros } },
+      callContextOf(request),
     );
-  };
+    const isFiltered =
+      query.event_type.length > 0 ||
+      query.run_id !== "" ||
+      startMicros !== undefined ||
+      endMicros !== undefined;
+    return sendJson(reply, historyJson(history, { isFiltered }));
+  });
 }
 
 const EVENTS = {
@@ -97,7 +137,7 @@ interface Following {
   readonly query: LiveQuery;
 }
 
-export function followMessages(parts: LiveParts, following: Following): Promise<void> {
+export function followMessages(parts: EventRouteParts, following: Following): Promise<void> {
   const { request, reply, sessionId, query } = following;
   const cursor = cursorOf(request, query);
   const context = streamContextOf(request);
@@ -113,7 +153,7 @@ export function followMessages(parts: LiveParts, following: Following): Promise<
   return sendEventStream(reply, context, cursor.naming(frames), parts);
 }
 
-async function followEvents(parts: LiveParts, following: Following): Promise<void> {
+async function followEvents(parts: EventRouteParts, following: Following): Promise<void> {
   const { request, reply, sessionId, query } = following;
   const cursor = cursorOf(request, query);
   const context = streamContextOf(request);
@@ -141,7 +181,7 @@ async function followEvents(parts: LiveParts, following: Following): Promise<voi
  * or refuses.
  */
 async function headOf(
-  { handlers }: LiveParts,
+  { handlers }: EventRouteParts,
   sessionId: string,
   context: CallContext,
 ): Promise<bigint> {
@@ -219,3 +259,66 @@ async function* namingTheHeader(frames: AsyncGenerator<SseFrame>): AsyncGenerato
     });
   }
 }
+
+/**
+ * The fields around the items are those that older clients expect of a list. Each list starts a
+ * page of its own at its cursor, so `page` is 1, and `size` is the number of items.
+ */
+function historyJson(
+  { page, total }: EventHistory,
+  { isFiltered }: { readonly isFiltered: boolean },
+): string {
+  return jsonObject({
+    kind: '"SessionEventList"',
+    page: "1",
+    size: String(page.items.length),
+    total: isFiltered ? undefined : total.toString(),
+    items: jsonArray(page.items.map(eventItem)),
+    next_after_seq: page.nextAfterSeq.toString(),
+    has_more: String(page.hasMore),
+  });
+}
+
+/** Of a page of events. */
+const LIMIT = { fallback: 100, max: 1_000 };
+
+const HISTORY = {
+  operationId: "listEvents",
+  summary: "Events, in order",
+  description:
+    "To read on, ask again with `after_seq` at `next_after_seq` while `has_more` is true. A page may have fewer items than `limit`, or none, and more may follow.",
+  tags: ["events"],
+  params: sessionParams,
+  querystring: z
+    .strictObject({
+      after_seq: seqParameter("Only events above this number."),
+      limit: countParameter("At most so many.", LIMIT),
+      event_type: listParameter("Only of this type; may be repeated.", eventType),
+      run_id: textParameter("Only of this run."),
+      start_time: timeParameter("Only what went on at this time or later."),
+      end_time: timeParameter("Only what went on at this time or earlier."),
+      expand: flagParameter("Each event as it was before compression."),
+    })
+    .refine(
+      ({ start_time: start, end_time: end }) =>
+        start === undefined || end === undefined || start <= end,
+      { path: ["end_time"], error: "must not be before start_time" },
+    ),
+  response: {
+    200: answer(
+      "A page of events.",
+      z.strictObject({
+        kind: z.literal("SessionEventList"),
+        page: z.literal(1),
+        size: z.int().meta({ description: "Items on this page." }),
+        total: seqNumber
+          .optional()
+          .meta({ description: "Raw events of the session; not with a filter." }),
+        items: z.array(eventItemSchema),
+        next_after_seq: seqNumber,
+        has_more: z.boolean(),
+      }),
+    ),
+    ...PROBLEMS,
+  },
+};
