@@ -17,7 +17,7 @@
  *
  * A page with a single endpoint sends the same requests in an envelope: `{ method, params, body }`.
  */
-import type { FastifyReply, FastifyRequest } from "fastify";
+import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
@@ -75,7 +75,7 @@ type Input = z.infer<typeof connectInput>;
 export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
   app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
   app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
-    connect(parts, { request, reply, input: request.body, path: "" }),
+    connect(parts, reply, request.body),
   );
   app.post("/copilotkit/agent/:agent/run", { schema: RUN }, refuseRun);
   app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
@@ -84,48 +84,35 @@ export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
     if (method === "info") return sendJson(reply, INFO);
     if (method === "agent/run") return refuseRun();
     if (method !== "agent/connect") return refuse();
-    await connect(parts, { request, reply, input: inputIn(body), path: "body." });
+    await connect(parts, reply, inputIn(body), "body.");
     return reply;
   });
 }
 
-interface Connecting {
-  readonly request: FastifyRequest;
-  readonly reply: FastifyReply;
-  readonly input: Input;
-  /** The path of the input in the body. */
-  readonly path: "" | "body.";
-}
-
+/** `path` is the path of the input in the body, for errors. */
 function connect(
   { join, inputs, ...stream }: CopilotKitRouteParts,
-  { request, reply, input: { threadId, ...rest }, path }: Connecting,
+  reply: FastifyReply,
+  { threadId: sessionId, messages, protocolVersion, forwardedProps }: Input,
+  path: "" | "body." = "",
 ): Promise<void> {
-  const wrong = checkSessionId(threadId);
+  const wrong = checkSessionId(sessionId);
   if (wrong !== undefined) {
     const field = `${path}threadId`;
     throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
   }
-  const context = streamContextOf(request);
-  const messages = inputs.keep(rest.messages, reply);
-  const frames = framesOf(join, askedBy(threadId, { ...rest, messages }), context);
-  return sendAguiStream(reply, context, frames, stream);
-}
-
-function askedBy(
-  sessionId: string,
-  input: Omit<Input, "threadId" | "messages"> & Pick<AguiRequest, "messages">,
-): AguiRequest {
-  const { protocolVersion, messages, forwardedProps } = input;
-  return {
+  const context = streamContextOf(reply.request);
+  const follow = follows(forwardedProps);
+  const asked: AguiRequest = {
     sessionId,
     protocolVersion: protocolVersion ?? undefined,
-    messages,
-    follow: follows(forwardedProps),
-    waits: follows(forwardedProps),
+    messages: inputs.keep(messages, reply),
+    follow,
+    waits: follow,
     replay: "snapshot",
     speed: undefined,
   };
+  return sendAguiStream(reply, context, framesOf(join, asked, context), stream);
 }
 
 /** Other properties belong to the app and are ignored. */
