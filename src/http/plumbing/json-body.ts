@@ -133,7 +133,7 @@ function notJson(where: string | undefined): ServiceError {
 const LOOKED_FOR_CHARS_MAX = 64 * 1024;
 
 /** For a text that JSON.parse refuses; undefined where the search would cost too much. */
-export function placeOfMistake(text: string): string | undefined {
+function placeOfMistake(text: string): string | undefined {
   const told = positionIn(messageOf(text));
   if (told === undefined && text.length > LOOKED_FOR_CHARS_MAX) return undefined;
   const position = told ?? lookFor(text);
