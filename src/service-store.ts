@@ -2,8 +2,7 @@
 import type { ServiceError } from "./base/errors.ts";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
-import type { EraseStore } from "./api/erase.ts";
-import type { SessionStore } from "./api/sessions.ts";
+import type { EraseStore, SessionStore } from "./api/sessions.ts";
 import type { Transcripts } from "./conversation/transcripts.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
 import type { Live } from "./live/live.ts";

@@ -6,13 +6,18 @@
  * the adapter encodes each once. A filter is applied here, row by row, so it never holds a cursor
  * back. With state frames the caller learns the last number that the service has examined.
  */
-import type { SessionEvent, WatchSessionEventsRequest } from "../../gen/ambient/v1/events_pb.ts";
-import type {
-  SessionMessage,
-  WatchSessionMessagesRequest,
+import {
+  type SessionEvent,
+  SessionEventSchema,
+  type WatchSessionEventsRequest,
+} from "../../gen/ambient/v1/events_pb.ts";
+import {
+  type SessionMessage,
+  SessionMessageSchema,
+  type WatchSessionMessagesRequest,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { type CallMemory, serverBusy, seatTaker } from "../auth/caller-memory.ts";
+import { type CallMemory, seatTaker, serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Live } from "../live/live.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
@@ -33,7 +38,8 @@ import { toRawEvents } from "../contract/expanded.ts";
 import { heldBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
-import { type StateFrame, toEventFrame, toMessageFrame } from "./state-frames.ts";
+import { create } from "@bufbuild/protobuf";
+import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 
 export interface WatchOptions {
   /**
@@ -223,4 +229,30 @@ function onceARow<R extends StoredRow, M>(toWire: (row: R) => M): (row: R) => M 
     made.set(row, message);
     return message;
   };
+}
+
+/**
+ * Frames of a watch that are not rows: they tell the watch's state and the last number that the
+ * service has examined.
+ */
+
+interface StateFrame {
+  readonly sessionId: string;
+  readonly standing: Standing;
+  /** The last number that the service has examined. */
+  readonly seq: bigint;
+}
+
+const WATCH_STATE = {
+  catching_up: WatchState.CATCHING_UP,
+  live: WatchState.LIVE,
+  degraded: WatchState.DEGRADED,
+} as const satisfies Record<Standing, WatchState>;
+
+function toMessageFrame({ sessionId, standing, seq }: StateFrame): SessionMessage {
+  return create(SessionMessageSchema, { sessionId, seq, watchState: WATCH_STATE[standing] });
+}
+
+function toEventFrame({ sessionId, standing, seq }: StateFrame): SessionEvent {
+  return create(SessionEventSchema, { sessionId, seq, watchState: WATCH_STATE[standing] });
 }

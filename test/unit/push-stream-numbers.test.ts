@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { knownOf } from "../../src/api/push-stream/checks.ts";
-import { CLIENT_SEQ_MAX, StreamNumbers } from "../../src/api/push-stream/numbers.ts";
+import { StreamNumbers } from "../../src/api/push-stream/commits.ts";
+import { CLIENT_SEQ_MAX, knownOf } from "../../src/api/push-stream/intake.ts";
 import { properties } from "../support/properties.ts";
 
 /** `receive` leaves it open what becomes of an event, as redaction does; the next four say it. */

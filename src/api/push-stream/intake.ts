@@ -15,17 +15,30 @@
  * all fragments with that frame. test/property/push-stream-intake.test.ts runs random events
  * through both paths.
  */
-import type { RawEvent } from "../../../gen/ambient/v1/event_stream_pb.ts";
+import {
+  type Batch,
+  Compression,
+  type Open,
+  type RawEvent,
+} from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { isCompressible } from "../../agui/catalogue.ts";
 import type { ValidationMode } from "../../agui/conform.ts";
 import type { EventPlace } from "../../agui/constructs.ts";
 import { type EventRow as AguiRow, rawEventRows } from "../../agui/rows.ts";
 import type { Span } from "../../agui/spans.ts";
-import { invalidArgument, ServiceError } from "../../base/errors.ts";
+import { invalidArgument, ServiceError, type Violation } from "../../base/errors.ts";
 import type { IncomingEvent } from "../../compressor/compressor.ts";
 import { Frame, type Framed, type Gaps, gapsOf, type Pieces } from "../../compressor/frame.ts";
 import type { Redactor } from "../../redaction/redactor.ts";
-import { checkText, checkTime, refuseLargePayload, violationsOf } from "../../contract/checks.ts";
+import {
+  type Check,
+  checkEpoch,
+  checkText,
+  checkTime,
+  refuseLargePayload,
+  violationsOf,
+} from "../../contract/checks.ts";
+import { checkSessionId } from "../../contract/session-id.ts";
 import { microsOf } from "../../contract/times.ts";
 
 /** Remembered frames: messages, tool calls and subagents may send their fragments alternately. */
@@ -133,7 +146,7 @@ export class Intake {
     // The rows of a grouped event begin with a START.
     const isFragment = row?.conformant === true && isCompressible(row.eventType);
     if (!isFragment) return { kind: "rows", rows: leavesDelta ? this.#redacted(rows) : rows };
-    const known = knownOf(event, row);
+    const known = frameKnownBy(event, row);
     if (known !== undefined) this.#remember(known);
     const pieces = known?.stored.match(row.payload);
     return this.#fragment(event, known ?? row, { payload: row.payload, pieces, nowMicros });
@@ -187,7 +200,7 @@ export class Intake {
 }
 
 /** Undefined where no later event can have the same frame, or the payload is too large to keep. */
-function knownOf(event: RawEvent, row: AguiRow): Known | undefined {
+function frameKnownBy(event: RawEvent, row: AguiRow): Known | undefined {
   if (Math.max(event.payload.length, row.payload.length) > FRAME_UNITS_MAX) return undefined;
   const gaps = gapsOf(event.payload);
   // `"timestamp":null`, which Python producers write, is the same in every event.
@@ -235,4 +248,73 @@ export function printed(
 
 function timeOf({ occurredAt }: RawEvent, nowMicros: bigint): bigint {
   return occurredAt === undefined ? nowMicros : microsOf(occurredAt);
+}
+
+/** The highest number of an event: PostgreSQL's bigint. */
+export const CLIENT_SEQ_MAX = 2n ** 63n - 1n;
+
+const MAX_AGE_MS_MAX = 5_000;
+const MAX_TEXT_BYTES_MAX = 65_536;
+
+/** Events of one batch. A frame of 4 MiB has room for two million empty ones, and they stay in memory while the stream waits. */
+const BATCH_EVENTS_MAX = 65_536;
+
+const COMPRESSIONS: ReadonlySet<number> = new Set([
+  Compression.UNSPECIFIED,
+  Compression.ON,
+  Compression.OFF,
+]);
+
+export function checkOpen(open: Open): readonly Violation[] {
+  const violations = violationsOf([
+    checkSessionId(open.sessionId),
+    checkEpoch(open.producerEpoch),
+    COMPRESSIONS.has(open.compression)
+      ? undefined
+      : violation("compression", "COMPRESSION_UNSPECIFIED, COMPRESSION_ON or COMPRESSION_OFF"),
+    atMost("max_age_ms", open.maxAgeMs, MAX_AGE_MS_MAX),
+    atMost("max_text_bytes", open.maxTextBytes, MAX_TEXT_BYTES_MAX),
+  ]);
+  return violations.map((found) => ({ ...found, field: `open.${found.field}` }));
+}
+
+/**
+ * The number of events at the beginning of a batch that are known already, or the violation of the
+ * batch.
+ */
+export function knownOf(
+  { firstClientSeq: first, events }: Pick<Batch, "firstClientSeq" | "events">,
+  next: bigint,
+): number | Violation {
+  const field = "batch.first_client_seq";
+  if (events.length === 0) return 0;
+  if (events.length > BATCH_EVENTS_MAX)
+    return violation("batch.events", `at most ${BATCH_EVENTS_MAX}, but is ${events.length}`);
+  if (first === 0n) return violation(field, "at least 1: events are numbered 1, 2, 3");
+  if (first > next) return violation(field, `at most ${next}, the next number, but is ${first}`);
+  const known = next - first;
+  if (known >= events.length) return events.length;
+  if (first + BigInt(events.length) - 1n > CLIENT_SEQ_MAX)
+    return violation(field, `such that no number is above ${CLIENT_SEQ_MAX}`);
+  return Number(known); // The number is below events.length.
+}
+
+export function openFirst(): ServiceError {
+  return invalidArgument([violation("open", "the first frame")]);
+}
+
+export function openOnce(): ServiceError {
+  return invalidArgument([violation("open", "there once, as the first frame")]);
+}
+
+export function noFrame(): ServiceError {
+  return invalidArgument([violation("frame", "open, batch or flush, but is none of them")]);
+}
+
+function atMost(field: string, value: number, max: number): Check {
+  return value <= max ? undefined : violation(field, `at most ${max}, but is ${value}`);
+}
+
+function violation(field: string, expected: string): Violation {
+  return { field, description: `${field} must be ${expected}` };
 }

@@ -1,5 +1,4 @@
 import type { Metrics } from "../../observability/metrics.ts";
-import type { Handover } from "./numbers.ts";
 
 /**
  * The causes that close a group: the next event, its age, the caller's flush, bytes, a unary push,
@@ -46,7 +45,14 @@ export class StreamMeter {
     this.#metrics.pushStreamPauses.inc();
   }
 
-  handedOver({ events, refused, payloadBytes }: Handover, rows: number): void {
+  handedOver(
+    {
+      events,
+      refused,
+      payloadBytes,
+    }: Readonly<Record<"events" | "refused" | "payloadBytes", number>>,
+    rows: number,
+  ): void {
     this.#metrics.pushStreamEvents.inc(events);
     if (refused > 0) this.#metrics.pushStreamRefused.inc(refused);
     this.#metrics.pushStreamRows.inc(rows);

@@ -8,6 +8,8 @@ import type { ServiceError } from "../../base/errors.ts";
 import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
 import { sessionDeleted } from "../../store/failure.ts";
 import type { OpenedStream } from "../../store/streams.ts";
+import { BoundedMap } from "../../base/bounded-map.ts";
+import type { Texts } from "../../redaction/redactor.ts";
 
 export interface StreamOfSession {
   readonly sessionId: string;
@@ -61,4 +63,38 @@ function isNewer(one: OpenedStream, other: OpenedStream): boolean {
 function fenced(older: StreamOfSession, newer: StreamOfSession): ServiceError {
   const { epoch } = older.opened;
   return epoch === newer.opened.epoch ? streamReplaced() : staleEpoch(epoch);
+}
+
+/** Sessions with remembered texts; the session that was left the longest ago is forgotten first. */
+const SESSIONS_MAX = 1_024;
+
+interface Left {
+  readonly epoch: bigint;
+  readonly lastClientSeq: bigint;
+  readonly texts: Texts;
+}
+
+/**
+ * Secrets that were incomplete when a push stream ended. The rest of such a secret is recognised
+ * when the client comes back to this process, if it continues exactly where it stopped: a repeated
+ * event would be read twice. Nothing outlives the process: another process does not know the first
+ * half of a secret.
+ */
+export class OpenTexts {
+  readonly #left = new BoundedMap<string, Left>(SESSIONS_MAX);
+
+  leave(sessionId: string, left: Omit<Left, "texts">, texts: Texts | undefined): void {
+    if (texts === undefined) this.#left.delete(sessionId);
+    else this.#left.set(sessionId, { ...left, texts });
+  }
+
+  take(
+    sessionId: string,
+    opened: Pick<OpenedStream, "epoch" | "lastClientSeq">,
+  ): Texts | undefined {
+    const left = this.#left.get(sessionId);
+    this.#left.delete(sessionId);
+    const isNext = left?.epoch === opened.epoch && left.lastClientSeq === opened.lastClientSeq;
+    return isNext ? left.texts : undefined;
+  }
 }

@@ -4,12 +4,17 @@ import type { OpenedStream } from "../../store/streams.ts";
 import type { CommitParts } from "./commits.ts";
 import type { Intake } from "./intake.ts";
 import type { StreamMeter } from "./meter.ts";
-import type { OpenGroups } from "./open-groups.ts";
-import type { OpenTexts } from "./open-texts.ts";
-import type { PaceParts } from "./pace.ts";
+import type { OpenGroups, OpenTexts } from "./open-groups.ts";
+import type { RateLimits } from "../../ingest/rate-limits.ts";
+import type { Timers } from "../../base/timers.ts";
 import type { StreamRowsOptions } from "./stream-rows.ts";
 
-export interface StreamParts extends CommitParts, PaceParts {
+export interface StreamParts extends CommitParts {
+  /**
+   * Charges one message of that many bytes; answers for how many milliseconds nothing may be read.
+   */
+  readonly charge: (bytes: number) => ReturnType<RateLimits["charge"]>;
+  readonly timers: Timers;
   readonly meter: StreamMeter;
   readonly groups: Pick<OpenGroups, "leave">;
   readonly openTexts: OpenTexts;

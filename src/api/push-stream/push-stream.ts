@@ -12,28 +12,29 @@
  *            ▼                                ▼
  *          ending: the group is closed; when all is committed and told ── OK or the error ──► over
  *
- * The events that were sent and the events on disk share one line of numbers (numbers.ts), so a
+ * The events that were sent and the events on disk share one line of numbers (commits.ts), so a
  * break at any moment loses nothing: the next stream begins after the last committed event.
  *
  * The group is closed by its compressor, by its age, by a flush, by a unary push of the session, by
  * the limit of unacknowledged bytes, and at the end. At that limit the caller sends nothing before
  * the next acknowledgement, so the group must not wait for its age. At most one acknowledgement
- * waits for a slow reader; a later acknowledgement covers all earlier ones. Frames of a caller
- * above its rate are read later (pace.ts).
+ * waits for a slow reader; a later acknowledgement covers all earlier ones. A frame that has arrived
+ * is taken and charged to the rates of its caller; the next frame is not read before the charge is
+ * paid, so it waits with its sender.
  */
 import type {
   Batch,
   PushSessionEventsRequest,
+  PushSessionEventsResponse,
   RawEvent,
 } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
+import type { Caller } from "../../contract/context.ts";
+import { googleStatusOf } from "../../contract/google-status.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { StreamOfSession } from "./open-groups.ts";
-import { knownOf, noFrame, openOnce } from "./checks.ts";
 import { HANDOVER_ROWS, StreamCommits } from "./commits.ts";
-import type { StreamFrames } from "./frames.ts";
-import { Intake } from "./intake.ts";
-import { Pace } from "./pace.ts";
+import { Intake, knownOf, noFrame, openOnce } from "./intake.ts";
 import type { StreamIdentity, StreamOptions, StreamParts } from "./parts.ts";
 import { StreamRows } from "./stream-rows.ts";
 
@@ -65,22 +66,24 @@ export class PushStream implements StreamOfSession {
   readonly opened: OpenedStream;
   readonly #parts: StreamParts;
   readonly #options: StreamOptions;
-  readonly #frames: StreamFrames;
+  readonly #caller: Caller<PushSessionEventsResponse>;
   readonly #intake: Intake;
   readonly #commits: StreamCommits;
   readonly #rows: StreamRows;
-  readonly #pace: Pace;
   #state: State = "open";
   #ending: Ending | undefined;
   /** The current batch and the index of its next event. */
   #events: readonly RawEvent[] = [];
   #next = 0;
   #listens = true;
+  /** Bytes of the current frame; undefined between two frames. */
+  #frameBytes: number | undefined;
+  #cancelPause: (() => void) | undefined;
   #cancelTimer: (() => void) | undefined;
 
   constructor(
     parts: StreamParts,
-    frames: StreamFrames,
+    caller: Caller<PushSessionEventsResponse>,
     { sessionId, opened, actor }: StreamIdentity,
     options: StreamOptions,
   ) {
@@ -88,14 +91,13 @@ export class PushStream implements StreamOfSession {
     this.opened = opened;
     this.#parts = parts;
     this.#options = options;
-    this.#frames = frames;
+    this.#caller = caller;
     this.#intake = new Intake(options.intake);
     const settled = (error: ServiceError | undefined): void =>
       this.#guarded(() => this.#settled(error));
     this.#commits = new StreamCommits(parts, { sessionId, opened, actor, settled });
     const texts = parts.openTexts.take(sessionId, opened);
     this.#rows = new StreamRows(this.#commits, parts.meter, { ...options, texts });
-    this.#pace = new Pace(parts, () => this.#guarded(() => this.#goOn()));
   }
 
   get counts(): Readonly<Record<"events" | "refused" | "rows", number>> {
@@ -108,6 +110,20 @@ export class PushStream implements StreamOfSession {
     return this.#commits.numbers.unacknowledgedBytes;
   }
 
+  /** Answers the opening. */
+  begin(): void {
+    const { lastClientSeq, epoch, refused } = this.opened;
+    const value = {
+      $typeName: "ambient.v1.Opened",
+      lastClientSeq,
+      maxUnacknowledgedBytes: BigInt(this.#options.bytesMax),
+      producerEpoch: epoch,
+      refused,
+    } as const;
+    this.#send({ case: "opened", value });
+    this.#caller.hearOn();
+  }
+
   /** Answers whether the next frame may come now. */
   heard({ frame }: PushSessionEventsRequest): boolean {
     switch (frame.case) {
@@ -115,7 +131,7 @@ export class PushStream implements StreamOfSession {
         return this.#hearBatch(frame.value);
       case "flush":
         this.#flush();
-        this.#pace.frameTaken();
+        this.#frameTaken();
         return this.#mayListen();
       case "open":
         return this.#end(openOnce());
@@ -156,7 +172,7 @@ export class PushStream implements StreamOfSession {
   fence(error: ServiceError): void {
     if (this.#state === "over") return;
     this.#leave();
-    this.#frames.end(error);
+    this.#caller.end(error);
   }
 
   #hearBatch(batch: Batch): boolean {
@@ -164,7 +180,7 @@ export class PushStream implements StreamOfSession {
     const known = knownOf(batch, numbers.next);
     if (typeof known !== "number") return this.#end(invalidArgument([known]));
     // A client that repeats committed events gets an acknowledgement.
-    if (known > 0) this.#frames.owe();
+    if (known > 0) this.#commits.owe();
     this.#events = batch.events;
     this.#next = known;
     return this.#take();
@@ -180,7 +196,8 @@ export class PushStream implements StreamOfSession {
       if (this.#isFull()) break;
       if (units > TURN_UNITS) {
         if (this.#parts.clock.monotonicMs() - nowMs >= TURN_MS) {
-          this.#goOnLater();
+          // A frame of 4 MiB has room for four snapshots that take long to validate.
+          this.#parts.timers.after(0, () => this.#guarded(() => this.#goOn()));
           break;
         }
         units = 0;
@@ -193,7 +210,7 @@ export class PushStream implements StreamOfSession {
     if (this.#state !== "open") return false;
     if (this.#next === this.#events.length) {
       this.#events = [];
-      this.#pace.frameTaken();
+      this.#frameTaken();
     }
     this.#commits.handOver();
     this.#acknowledge();
@@ -206,23 +223,20 @@ export class PushStream implements StreamOfSession {
     { nowMs, nowMicros }: { readonly nowMs: number; readonly nowMicros: bigint },
   ): void {
     const payloadBytes = Buffer.byteLength(event.payload);
-    this.#pace.add(payloadBytes);
+    this.#frameBytes = (this.#frameBytes ?? 0) + payloadBytes;
     const taken = this.#intake.take(event, nowMicros);
     if (taken.kind === "refused") {
       if (this.#options.stopOnRefused) {
         this.#end(taken.error, payloadBytes);
         return;
       }
-      this.#frames.refused(this.#commits.numbers.next, taken.error);
+      this.#refuse(taken.error);
     }
     this.#rows.add({ taken, payloadBytes, nowMs });
     if (this.#isMuch()) this.#rows.close("bytes");
   }
 
-  /**
-   * The caller may stop and wait for an acknowledgement at the limit: the open group must not wait
-   * for its age.
-   */
+  /** The caller may wait for an acknowledgement: the open group must not wait for its age. */
   #isMuch(): boolean {
     const { numbers } = this.#commits;
     const { bytesMax } = this.#options;
@@ -236,7 +250,7 @@ export class PushStream implements StreamOfSession {
   #flush(): void {
     this.#rows.close("flush");
     this.#commits.handOver();
-    this.#frames.owe();
+    this.#commits.owe();
     this.#acknowledge();
   }
 
@@ -245,11 +259,11 @@ export class PushStream implements StreamOfSession {
     const { numbers, rowsWaiting } = this.#commits;
     return (
       this.#state !== "open" ||
-      this.#pace.isPausing ||
+      this.#cancelPause !== undefined ||
       numbers.unacknowledgedBytes >= this.#options.bytesMax ||
       numbers.unacknowledgedEvents >= EVENTS_MAX ||
       rowsWaiting >= HANDOVER_ROWS ||
-      this.#frames.unsentBytes > UNSENT_BYTES_MAX
+      this.#caller.unsentBytes > UNSENT_BYTES_MAX
     );
   }
 
@@ -258,38 +272,52 @@ export class PushStream implements StreamOfSession {
     return this.#listens;
   }
 
-  /**
-   * Goes on in a later turn: a frame of 4 MiB has room for four snapshots that take long to
-   * validate.
-   */
-  #goOnLater(): void {
-    this.#parts.timers.after(0, () => this.#guarded(() => this.#goOn()));
-  }
-
   /** Goes on if there is room again. */
   #goOn(): void {
     if (this.#listens || this.#state !== "open" || this.#isFull()) return;
-    if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#frames.hearOn();
+    if (this.#events.length > 0 ? this.#take() : this.#mayListen()) this.#caller.hearOn();
   }
 
   #settled(error: ServiceError | undefined): void {
     if (this.#state === "over") return;
-    this.#acknowledge();
-    if (error !== undefined) {
-      this.#frames.acknowledgeNow();
-      return this.fence(error);
-    }
+    this.#acknowledge({ now: error !== undefined });
+    if (error !== undefined) return this.fence(error);
     this.#commits.handOver();
     if (this.#ending === undefined) this.#goOn();
     else this.#finish(this.#ending);
   }
 
-  #acknowledge(): void {
-    const { numbers, lastSeq } = this.#commits;
-    this.#frames.acknowledge(
-      { lastClientSeq: numbers.lastCommitted, lastSeq },
-      numbers.isCommitted,
-    );
+  /** While a slow reader has unread frames, the acknowledgement waits, but with `now`. */
+  #acknowledge({ now }: { readonly now: boolean } = { now: false }): void {
+    const { news } = this.#commits;
+    if (news === undefined || (!now && this.#caller.unsentBytes > 0)) return;
+    this.#commits.told(news);
+    this.#send({ case: "committed", value: { $typeName: "ambient.v1.Committed", ...news } });
+  }
+
+  /** Before the acknowledgement that covers the number of the next event. */
+  #refuse(error: ServiceError): void {
+    const clientSeq = this.#commits.numbers.next;
+    const status = googleStatusOf(error);
+    this.#send({ case: "refused", value: { $typeName: "ambient.v1.Refused", clientSeq, status } });
+  }
+
+  #send(frame: PushSessionEventsResponse["frame"]): void {
+    this.#caller.send({ $typeName: "ambient.v1.PushSessionEventsResponse", frame });
+  }
+
+  /** Charges the frame, and pauses until the charge is paid. */
+  #frameTaken(): void {
+    const { charge, timers, meter } = this.#parts;
+    const waitMs = charge(this.#frameBytes ?? 0);
+    this.#frameBytes = undefined;
+    if (waitMs === 0) return;
+    meter.paused();
+    this.#cancelPause?.();
+    this.#cancelPause = timers.after(waitMs, () => {
+      this.#cancelPause = undefined;
+      this.#guarded(() => this.#goOn());
+    });
   }
 
   /**
@@ -311,30 +339,32 @@ export class PushStream implements StreamOfSession {
   #finish(ending: Ending): void {
     const { numbers } = this.#commits;
     if (!numbers.isCommitted) return;
-    this.#acknowledge();
-    this.#frames.acknowledgeNow();
+    this.#acknowledge({ now: true });
     const { error, refusedBytes } = ending;
     if (error !== undefined && refusedBytes !== undefined) {
       ending.refusedBytes = undefined;
-      this.#frames.refused(numbers.next, error);
+      this.#refuse(error);
       numbers.receive(refusedBytes);
       numbers.refused(refusedBytes);
       this.#commits.handOver();
       return;
     }
     this.#leave();
-    this.#frames.end(error);
+    this.#caller.end(error);
   }
 
   #leave(): void {
     this.#state = "over";
     this.#events = [];
-    this.#pace.stop();
+    this.#cancelPause?.();
+    this.#cancelPause = undefined;
+    // The taken bytes of an unfinished frame.
+    if (this.#frameBytes !== undefined) this.#parts.charge(this.#frameBytes);
+    this.#frameBytes = undefined;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#parts.groups.leave(this);
-    const { epoch } = this.opened;
-    const left = { epoch, lastClientSeq: this.#commits.numbers.next - 1n };
+    const left = { epoch: this.opened.epoch, lastClientSeq: this.#commits.numbers.next - 1n };
     this.#parts.openTexts.leave(this.sessionId, left, this.#rows.openTexts);
   }
 

@@ -25,10 +25,8 @@ import type { Metrics } from "../../observability/metrics.ts";
 import type { Redactor } from "../../redaction/redactor.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import type { Caller, Conversation, ConversationRecord, Handlers } from "../../contract/context.ts";
-import type { OpenGroups } from "./open-groups.ts";
-import { OpenTexts } from "./open-texts.ts";
-import { checkOpen, openFirst } from "./checks.ts";
-import { StreamFrames } from "./frames.ts";
+import { type OpenGroups, OpenTexts } from "./open-groups.ts";
+import { checkOpen, openFirst } from "./intake.ts";
 import { StreamMeter, type StreamMetrics } from "./meter.ts";
 import type { StreamOptions, StreamParts } from "./parts.ts";
 import { PushStream } from "./push-stream.ts";
@@ -165,16 +163,14 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
   }
 
   #opened(open: Open, opened: OpenedStream): void {
-    const frames = new StreamFrames(this.#caller, opened);
     const actor = actorOf(this.#caller.principal);
     const identity = { sessionId: open.sessionId, opened, actor };
     const options = streamOptions(open, this.#options);
     const parts = { ...this.#parts, charge: (bytes: number) => this.#charge(bytes) };
-    const stream = new PushStream(parts, frames, identity, options);
+    const stream = new PushStream(parts, this.#caller, identity, options);
     if (!this.#parts.groups.enter(stream)) return;
     this.#stream = stream;
-    frames.opened(opened, options.bytesMax);
-    frames.hearOn();
+    stream.begin();
   }
 
   #ended(): void {

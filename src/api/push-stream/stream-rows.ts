@@ -12,10 +12,9 @@ import { Compressor } from "../../compressor/compressor.ts";
 import type { CompressorLimits } from "../../compressor/limits.ts";
 import { gapsOf } from "../../compressor/frame.ts";
 import type { RedactionLine, Redactor, Texts } from "../../redaction/redactor.ts";
-import type { StreamCommits } from "./commits.ts";
+import type { GroupStep, StreamCommits } from "./commits.ts";
 import { type FragmentEvent, printed, type Taken, type TakenFragment } from "./intake.ts";
 import type { GroupClosing, StreamMeter } from "./meter.ts";
-import type { GroupStep } from "./numbers.ts";
 
 export interface StreamRowsOptions {
   readonly compressor: Pick<CompressorLimits, "maxAgeMs"> & Partial<CompressorLimits>;
