@@ -259,7 +259,7 @@ export class OpenConstructs<C extends Open> {
     this.#chars += chars;
   }
 
-  /** The construct has become larger, by so many characters. */
+  /** Adds characters to the size of the construct. */
   grow(construct: C & { chars: number }, chars: number): void {
     construct.chars += chars;
     this.#chars += chars;

@@ -37,13 +37,13 @@ export const SERVICE_SETTINGS = {
   allowInsecureTransport: flag({
     name: "ALLOW_INSECURE_TRANSPORT",
     fallback: false,
-    meaning:
-      "Serve without TLS beyond loopback. Whoever is on the way can read and change sessions.",
+    meaning: "Serve without TLS beyond loopback. Programs on the way can read and change sessions.",
   }),
   allowAnonymous: flag({
     name: "ALLOW_ANONYMOUS",
     fallback: false,
-    meaning: "Serve without tokens beyond loopback. Whoever reaches the port may do everything.",
+    meaning:
+      "Serve without tokens beyond loopback. Every caller that reaches the port may do everything.",
   }),
   databaseUrl: postgresUrl({
     name: "DATABASE_URL",

@@ -292,7 +292,7 @@ const HISTORY = {
   querystring: z
     .strictObject({
       after_seq: seqParameter("Only events above this number."),
-      limit: countParameter("At most so many.", LIMIT),
+      limit: countParameter("The most rows of a page.", LIMIT),
       event_type: listParameter("Only of this type; may be repeated.", eventType),
       run_id: textParameter("Only of this run."),
       start_time: timeParameter("Only what went on at this time or later."),

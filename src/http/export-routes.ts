@@ -64,7 +64,7 @@ const EXPORT = {
   operationId: "exportSession",
   summary: "A whole stream as JSON lines",
   description:
-    "A line an event, each as it was before compression; or a line a message. Up to what is there at the time of the call; packed with gzip where `Accept-Encoding` takes it. An answer that breaks off is not whole: its connection is reset. When too many exports are under way: 429, SERVER_BUSY.",
+    "A line an event, each as it was before compression; or a line a message. Up to the last row at the time of the call; packed with gzip where `Accept-Encoding` takes it. An answer that breaks off is not whole: its connection is reset. When too many exports are under way: 429, SERVER_BUSY.",
   tags: ["events"],
   params: sessionParams,
   querystring: z.strictObject({

@@ -93,7 +93,7 @@ const LIST = {
   headers: liveHeaders,
   querystring: z.strictObject({
     ...liveParameters,
-    limit: optionalCountParameter("At most so many; not for a stream.", LIMIT),
+    limit: optionalCountParameter("The most rows of a page; not for a stream.", LIMIT),
   }),
   response: {
     200: {

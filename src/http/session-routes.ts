@@ -201,7 +201,7 @@ const RUNS = {
     after_seq: seqParameter(
       "Only runs that begin above this number; `next_after_seq` of the page before.",
     ),
-    limit: countParameter("At most so many runs.", LIMIT),
+    limit: countParameter("The most runs of a page.", LIMIT),
   }),
   response: {
     200: answer(

@@ -29,7 +29,7 @@ function rowsOf(events: readonly StreamEvent[], atMs: (index: number) => number 
     upstreamRows(timed, limits).map((payload) => JSON.parse(payload));
 }
 
-test("upstream merges adjacent fragments of one id whatever else they say, and keeps the first", () => {
+test("upstream merges adjacent fragments of one id whatever their other fields say, and keeps the first", () => {
   const events = [text("1", "a", { timestamp: 1 }), text("1", "b", { timestamp: 2, rawEvent: {} })];
   expect(rowsOf(events)(WITHOUT_AGE)).toEqual([
     { type: "TEXT_MESSAGE_CONTENT", messageId: "1", delta: "ab", timestamp: 1 },

@@ -233,7 +233,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     );
   });
 
-  test("thinking of older runners is reasoning, with the same ids for everybody", async () => {
+  test("thinking of older runners is reasoning, with the same ids for all clients", async () => {
     const sessionId = newSession();
     await push(sessionId, [run("r1"), ...thinking, ...text("m1", "so"), done("r1")]);
     const agent = opened(client, sessionId);
@@ -423,7 +423,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   );
 
   test.each(["", "?replay=events"])(
-    "a client that has only activities shows them where everybody does: %s",
+    "a client that has only activities shows them where all clients do: %s",
     async (query) => {
       const sessionId = newSession();
       const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
@@ -590,7 +590,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   });
 });
 
-test("a stop of the service is a RUN_ERROR that says so, and whoever asks again goes on", async () => {
+test("a stop of the service is a RUN_ERROR that says so, and a client that asks again continues", async () => {
   const own = await startService();
   const writer = new RpcClient(own.grpcAddress);
   const sessionId = newSession();

@@ -122,7 +122,7 @@ describe("keys from a URL", () => {
     expect(requests).toBe(3);
   });
 
-  test("are read again by and by, and one that is gone is out of force", async () => {
+  test("are read again after a time, and a removed one is refused", async () => {
     await using fixture = await start({ refreshMs: 5 });
     const token = await issuer.token();
     expect(await fixture.refusalOf(token)).toBe("none");
@@ -163,7 +163,7 @@ describe("keys from a URL", () => {
       /status 200, got 302/,
     ],
     [
-      "more than anybody needs",
+      "more than any issuer needs",
       (_, response) => response.end(JSON.stringify({ keys: [], x: "x".repeat(2_000_000) })),
       /at most 1048576 bytes/,
     ],

@@ -89,7 +89,7 @@ test("a deadline before the commit is DEADLINE_EXCEEDED, and a retry with the ke
   }
 });
 
-test("a session that somebody holds does not hold up another", async () => {
+test("a locked session does not delay another", async () => {
   const held = newSession();
   await push(client, "events", { sessionId: held });
   const done: string[] = [];

@@ -113,7 +113,7 @@ describe("push", () => {
     expect(await payloadsOf("grown")).toEqual([...lines, ...events(1, "more")]);
   });
 
-  test("stores the same input again when it is told to", async () => {
+  test("stores the same input again when an option says so", async () => {
     const input = events(2).join("\n");
     for (const args of [[], ["--key-prefix", "again"], ["--no-keys"], ["--no-keys"]]) {
       expect((await push("again", args, input)).summary).toMatchObject({ pushed: 2 });
@@ -147,7 +147,7 @@ describe("push", () => {
     expect(await payloadsOf("refused")).toEqual([first, last]);
   });
 
-  test("ends at the first refused line when it is told to", async () => {
+  test("ends at the first refused line when an option says so", async () => {
     const [first, last] = events(2);
     const { exitCode } = await push("stop", ["--stop-on-refused"], `${first}\n{}\n${last}`);
     expect(exitCode).toBe(1);

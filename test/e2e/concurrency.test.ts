@@ -182,7 +182,7 @@ describe("pushes that one connection sends without waiting", () => {
     for (const sessionId of sessionIds) expect(await payloadsOf(sessionId)).toEqual(turns);
   });
 
-  test("also while somebody else takes hold of their session again and again", async () => {
+  test("also while another connection locks their session again and again", async () => {
     const history = new History();
     const first = newPush(history, { sessionId: "interrupted", kind: "event", keyed: false });
     await sendAtOnce(history, first, 0);
@@ -257,7 +257,7 @@ describe("a session that a silent transaction holds", () => {
     expect(problemsOf(history, await readWitness(sql, history.sessionIds()))).toEqual([]);
   });
 
-  test("for longer than a push is tried: it is told that nothing was stored, and that is true", async () => {
+  test("for longer than a push is tried: the answer says that nothing was stored, and that is true", async () => {
     const history = new History();
     const of = { sessionId: "for-ever", kind: "event" } as const;
     const push = newPush(history, { ...of, keyed: false });

@@ -189,7 +189,7 @@ describe("events", () => {
 describe("messages", () => {
   const TYPES = ["user", "assistant", "tool_use", "tool_result", "system", "error", "lifecycle"];
 
-  test("a runner that watches from the beginning receives what is there and its own rows", async () => {
+  test("a runner that watches from the beginning receives the stored rows and its own rows", async () => {
     const sessionId = "conversation";
     const start = BigInt(Date.now()) * 1_000n;
     const question = await client.pushMessage({ sessionId, eventType: "user", payload: "hi" });

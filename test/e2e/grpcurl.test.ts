@@ -157,7 +157,7 @@ describe("rows", () => {
     expect(events).toEqual({ items: [stored], nextAfterSeq: "1", nextBeforeSeq: "1" });
   });
 
-  test("grpcurl: watch: what is there, then what comes", needs("grpcurl"), async () => {
+  test("grpcurl: watch: the stored rows, then new ones", needs("grpcurl"), async () => {
     const push = (payload: string) =>
       call("PushSessionMessage", { sessionId: "watched", eventType: "user", payload });
     const first = await push("one");

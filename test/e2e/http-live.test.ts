@@ -234,7 +234,7 @@ describe("a service that is killed", () => {
     await again.stop();
   });
 
-  test("one that stops ends its streams, says why, and does not wait for those who do not read", async () => {
+  test("one that stops ends its streams, says why, and does not wait for readers that do not read", async () => {
     const sessionId = newSession();
     const stopping = await startService({ env });
     const following = follow(urlOf(stopping.httpAddress, sessionId, "events"));
@@ -291,7 +291,7 @@ describe("a stream", () => {
   });
 
   // Regression: each reader that left counted as a call that was refused.
-  test("is let go of when its caller leaves, who was refused nothing", async () => {
+  test("is released when its caller leaves, and the caller does not count as refused", async () => {
     const sessionId = newSession();
     const metricsText = async () => (await fetch(`http://${there.opsAddress}/metrics`)).text();
     const openNow = async (): Promise<readonly number[]> => {

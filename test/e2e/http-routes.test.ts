@@ -138,7 +138,7 @@ describe("messages", () => {
     expect(await problemOf(other)).toMatchObject({ reason: "KEY_REUSED" });
   });
 
-  test("the same path is a stream for whoever asks for one, and says what it depends on", async () => {
+  test("the same path is a stream for a caller that asks for one, and names the header that decides", async () => {
     const at = `/sessions/${newSession()}/messages`;
     await ask(PATH, at, post({ payload: "x" }));
     const leaving = new AbortController();

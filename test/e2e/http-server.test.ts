@@ -480,7 +480,7 @@ describe("a caller who leaves", () => {
     });
   });
 
-  test("while the handler works: it is told", async () => {
+  test("while the handler works: the handler is told", async () => {
     const asked = Promise.withResolvers<CallContext>();
     await using http = await startHttp({
       getSession: async (_request, context) => {

@@ -117,7 +117,7 @@ describe("messages a second", () => {
   });
 });
 
-test("the writer of the SDK waits as long as it is told, and goes on; nothing is lost", async () => {
+test("the writer of the SDK waits for the delay of the answer, and continues; nothing is lost", async () => {
   const sessionId = newSession();
   const { writer, problems } = observedWriter({
     address: service.grpcAddress,

@@ -330,7 +330,7 @@ describe("writers who fight for a session", () => {
     await first.writer.close();
   });
 
-  test("a unary push with a higher epoch takes the session as well, and numbers begin anew with it", async () => {
+  test("a unary push with a higher epoch takes the session too, and its numbers begin again", async () => {
     const sessionId = "fight-unary";
     const [here = "", there = ""] = replicas.addresses;
     const first = new Fighter(sessionId, { name: "first", epoch: 0n, ways: [here] });

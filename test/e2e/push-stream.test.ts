@@ -223,7 +223,7 @@ describe("a break", () => {
     next.cancel();
   });
 
-  test("numbers that are committed are skipped, and whoever sends them is told where it stands", async () => {
+  test("committed numbers are skipped, and their sender is told the last committed number", async () => {
     const sessionId = newSession();
     const first = await open({ sessionId, producerEpoch: 4n });
     first.stream.batch(1, [whole(1), whole(2), whole(3)]);

@@ -102,7 +102,7 @@ async function joined(service: ServiceProcess, sessionId: string): Promise<strin
   return response.text();
 }
 
-describe("whoever reads a session whose first run is gone begins at the first row there is", () => {
+describe("a reader of a session whose first run was erased begins at the first row that remains", () => {
   let sessionId: string;
   let told: readonly CommandResult[];
   beforeAll(async () => {
@@ -269,7 +269,7 @@ describe("the command", () => {
 });
 
 describe("erasing a session", () => {
-  test("whoever watches hears so, on both services, and nobody finds anything any more", async () => {
+  test("watchers are told on both services, and no call finds the session any more", async () => {
     const sessionId = await aged();
     for (const service of services)
       expect(await joined(service, sessionId)).toContain("said in r1");

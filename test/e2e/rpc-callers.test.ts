@@ -142,7 +142,7 @@ describe("authorization that comes twice", () => {
   });
 });
 
-test("health and reflection are for everybody", async () => {
+test("health and reflection need no token", async () => {
   const gate = new Gate();
   await using rpc = await startRpc({}, {}, { authenticator: gate });
   const HealthClient = makeClientConstructor(healthService, "Health");

@@ -356,7 +356,7 @@ describe("a stream both ways", () => {
     expect(rpc.records.filter((record) => record.level === "error")).toEqual([]);
   });
 
-  test("a handler that throws is a defect: INTERNAL, and it is told that the call is over", async () => {
+  test("a handler that throws is a defect: INTERNAL, and its signal aborts", async () => {
     const told = Promise.withResolvers<string>();
     await using rpc = await startRpc({
       pushSessionEvents: () =>

@@ -147,7 +147,7 @@ describe("append", () => {
     expect(outcomes.map((outcome) => outcome.kind)).toEqual(["deleted", "deleted", "stored"]);
   });
 
-  test("a session that somebody holds is busy; the others are stored, and it is when it is free", async () => {
+  test("a locked session is busy; the others are stored, and it is stored when it is free", async () => {
     await run([newPush("held"), newPush("free")]);
     const other = postgres(ledger.url, { max: 1 });
     try {

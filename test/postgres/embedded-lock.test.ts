@@ -184,7 +184,7 @@ describe("of two services in one DATA_DIR", () => {
     await third.kill("SIGTERM");
   });
 
-  test("started at the same moment, exactly one wins, also over a killed one's", async () => {
+  test("started at the same moment, exactly one wins, also over a lock that a killed one left", async () => {
     for (const where of ["a new directory", "the directory of a killed service"]) {
       const owners = [spawnOwner(dataDir), spawnOwner(dataDir), spawnOwner(dataDir)];
       const answers = await Promise.all(owners.map((owner) => owner.answer));

@@ -140,7 +140,7 @@ describe("after a SIGKILL of the service", () => {
     expect(await postmasterPid(dataDir)).toBeGreaterThan(0);
   });
 
-  test("in the middle of initdb, the next start begins anew and leaves no draft", async () => {
+  test("in the middle of initdb, the next start begins again and leaves no draft", async () => {
     const owner = spawnOwner(dataDir);
     const drafts = async (): Promise<readonly string[]> =>
       (await readdir(dataDir, { recursive: true })).filter((name) =>

@@ -128,7 +128,7 @@ describe("a stream", () => {
     await ingest.stop();
   });
 
-  test("what follows a range that cannot be stored is not stored, and everybody else's is", async () => {
+  test("rows after a range that cannot be stored are not stored, and rows of other sessions are", async () => {
     const { ingest } = start();
     const stream = await ingest.open({ sessionId: "poison", epoch: 0n }, stays);
     const bad = rangePush("poison", stream, {
@@ -218,7 +218,7 @@ describe("a lost answer", () => {
     }
   });
 
-  test("to one whose stream was replaced meanwhile: refused, and the new stream knows what is there", async () => {
+  test("to one whose stream was replaced meanwhile: refused, and the new stream knows the stored number", async () => {
     let late: OpenedStream | undefined;
     const { ingest } = start((writer) => ({
       async append(pushes, options) {

@@ -245,7 +245,7 @@ describe("how it goes", () => {
     expect(await holding(sessionId)).toMatchObject({ events: [7n], ...EXACT });
   });
 
-  test("a session that somebody holds is left to the next pass, and nobody waits for it", async () => {
+  test("a locked session is left to the next pass, and the pass does not wait for it", async () => {
     const held = await session({ events: [started("a", 90), finished("a", 80)] });
     const free = await session({ events: [started("a", 90), finished("a", 80)] });
     const client = postgres(ledger.url, { max: 1 });

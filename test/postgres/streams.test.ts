@@ -49,7 +49,7 @@ const stored = (...seqs: readonly bigint[]): Outcome => ({
 });
 
 describe("opening", () => {
-  test("0 takes the highest epoch plus 1, an equal one goes on, a higher one begins anew, a lower is stale", async () => {
+  test("epoch 0 takes the highest epoch plus 1, an equal one continues, a higher one begins again, a lower one is stale", async () => {
     expect(await ask("open", 0n)).toEqual(opened(1n, 1n));
     const first = await open("open", 1n);
     await run([
@@ -85,7 +85,7 @@ describe("opening", () => {
     expect(await ask("last", EPOCH_MAX)).toEqual(opened(EPOCH_MAX, 2n));
   });
 
-  test("a session that somebody holds is busy, or is waited for as long as lock_timeout", async () => {
+  test("a locked session is busy, or is waited for as long as lock_timeout", async () => {
     await open("held");
     await using held = await holdSession(client, "held");
     expect(await ask("held", 0n)).toEqual({ kind: "busy" });
@@ -161,7 +161,7 @@ describe("ranges", () => {
     ]);
   });
 
-  test("a unary push that raises the epoch begins the count anew and ends the stream", async () => {
+  test("a unary push that raises the epoch restarts the count and ends the stream", async () => {
     const stream = await open("trap", 3n);
     const batch = [
       rangePush("trap", stream, { from: 1n, to: 2n }),

@@ -63,7 +63,7 @@ const LOSSES = {
 } as const;
 
 test.each(["between two statements", "in a statement"] as const)(
-  "lost %s: nothing of it is kept, nothing more is sent, and whoever asked is told",
+  "lost %s: nothing of it is kept, nothing more is sent, and its caller gets the error",
   async (when) => {
     const failures: unknown[] = [];
     const losing = ledger.database.transaction(async (transaction) => {

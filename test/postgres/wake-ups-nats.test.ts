@@ -111,7 +111,7 @@ test("(nats-server) a black hole is found by a ping, and left", needs("nats-serv
   await proxy.stop();
 });
 
-test("somebody who takes connections and says nothing is left, with no socket kept", async () => {
+test("a server that accepts connections and never answers is left, with no socket kept", async () => {
   const nobody = await startNobody((socket) => socket.resume());
   const limits = { openLimitMs: 50, pingIntervalMs: 100 };
   const url = `nats://127.0.0.1:${nobody.port}`;

@@ -410,7 +410,7 @@ test("a transcript changes no event that it is given", () => {
   );
 });
 
-test("what a transcript weighs is known after any events, and is what it would weigh anew", () => {
+test("the weight of a transcript is known after any events, and equals a new count", () => {
   fc.assert(
     fc.property(streamOf(MIXED, "1.0.0"), (events) => {
       const transcript = new Transcript();

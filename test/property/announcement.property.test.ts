@@ -46,7 +46,7 @@ test("no name makes it too long, or makes it say something else", () => {
   fc.assert(property, RUNS);
 });
 
-test("no text is too much for whoever hears it", () => {
+test("no text is too large for a listener", () => {
   const torn = fc
     .tuple(sessionsOf(contractId, "small"), fc.nat(), fc.string())
     .map(([sessions, at, other]) => {

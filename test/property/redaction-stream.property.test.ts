@@ -234,7 +234,7 @@ test("what begins or ends a text or a run masks what is not known, and nothing w
   }
 });
 
-test("a CHUNK that leaves out its message goes on with the last one's text", () => {
+test("a CHUNK without a message id continues the text of the last message", () => {
   const stream = new RedactedStream(redactor);
   const chunk = (delta: string, messageId?: string): void =>
     stream.push(JSON.stringify({ type: "TEXT_MESSAGE_CHUNK", messageId, delta }));

@@ -53,7 +53,7 @@ test("of pushes: in any interval what flows in, and a bucket", () => {
   );
 });
 
-test("a push is granted after what it is told to wait, and not a millisecond earlier", () => {
+test("a push is granted after the delay of its answer, and not a millisecond earlier", () => {
   const largeMs = fc.double({ min: 0.001, max: 5 * BURST_MS, noNaN: true });
   fc.assert(
     fc.property(fc.array(fc.tuple(pauseMs, largeMs), { maxLength: 40 }), (pushes) => {

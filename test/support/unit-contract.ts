@@ -19,7 +19,7 @@ export function describeUnitContract<U extends Unit>(
   kind: UnitUnderContract<U>,
 ): void {
   describe(`${name} keeps the unit contract`, () => {
-    test("start resolves when it is of use, stop when nothing of it runs", async () => {
+    test("start resolves when the unit is ready, stop when nothing of it runs", async () => {
       const unit = await kind.create();
       await unit.start();
       expect(await kind.isOfUse(unit)).toBe(true);

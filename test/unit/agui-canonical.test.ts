@@ -306,7 +306,7 @@ describe("where a client could know another owner, nobody is told one", () => {
   });
 
   // Bug: a client that joined was told the owner from before the snapshot, and refused the event.
-  test("a message that a snapshot takes away, and that is made anew in the same run", () => {
+  test("a message that a snapshot removes, and that is created again in the same run", () => {
     const earlier = [BEGIN, text("START", ofS), text("END", ofS)];
     const away = [...earlier, { type: "MESSAGES_SNAPSHOT", messages: [] }];
     const content = text("CONTENT", { delta: "a", ...ofS });
@@ -493,7 +493,7 @@ describe("openings", () => {
 });
 
 describe("bounds", () => {
-  test("past so many that are open, the oldest is ended, and opened again when it goes on", () => {
+  test("above the limit of open ones the oldest is ended, and opened again when it continues", () => {
     const started = Array.from({ length: OPEN_IDS_MAX + 1 }, (_, n) =>
       text("START", { messageId: `${n}` }),
     );
@@ -511,13 +511,13 @@ describe("bounds", () => {
     ]);
   });
 
-  test("past so many characters, too, but for one that has them alone", () => {
+  test("above the limit of characters too, except a single one that has them all", () => {
     const long = "x".repeat(OPEN_CHARS_MAX);
     const { canonical } = folded([BEGIN, text("START"), text("START", { messageId: long })]);
     expect(canonical.openings().map(({ messageId }) => messageId)).toEqual([long]);
   });
 
-  test("past so many ids, what is new is the agent's", () => {
+  test("above the limit of ids, a new one belongs to the agent", () => {
     const own = (id: string): JsonObject => text("START", { messageId: id, subagentRunId: "s" });
     const events = Array.from({ length: OWNED_IDS_MAX }, (_, n) => [
       own(`${n}`),

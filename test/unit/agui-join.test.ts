@@ -831,7 +831,7 @@ describe("a replay", () => {
     expect(reduced(again.events, transcript)).toEqual(once);
   });
 
-  test("sets an activity anew whose first snapshot replaces none, and only with the first", async () => {
+  test("sets an activity again whose first snapshot replaces none, and only with the first snapshot", async () => {
     const { stored, open } = joining();
     const activity = { messageId: "a", activityType: "plan" };
     const first = { type: "ACTIVITY_SNAPSHOT", ...activity, content: { n: 1 }, replace: false };
@@ -895,7 +895,7 @@ describe("a replay", () => {
     expect(answer.ended).toBeNull();
   });
 
-  test("so many at once, and one that leaves makes room", async () => {
+  test("replays have a limit, and one that leaves makes room", async () => {
     const { stored, open } = joining({ options: { replaysMax: 1 } });
     stored(...log);
     const request = { replay: "events", speed: 1 } as const;

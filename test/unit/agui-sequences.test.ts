@@ -64,7 +64,7 @@ describe("a session", () => {
     ["left out", 4n],
     ["twice", 2n],
     ["out of order", 1n],
-  ])("is met anew where a number is %s: another replica may know why", (_, seq) => {
+  ])("is read again where a number is %s: another replica may know why", (_, seq) => {
     const all = sequences();
     openRun(all, "a");
     all.observe("a", { seq: 2n, eventCount: 1, place: START });
@@ -154,7 +154,7 @@ describe("limits", () => {
     expect(isKnown(all, "a", 12n)).toBe(true);
   });
 
-  test("of open ids: those of a session that is met anew are not open", () => {
+  test("of open ids: ids of a session that is read again are not open", () => {
     const all = sequences({ openIdsMax: 20 });
     openRun(all, "quiet");
     for (let time = 1n; time < 60n; time += 1n) {

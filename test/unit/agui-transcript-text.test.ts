@@ -163,7 +163,7 @@ describe("nobody speaks for another", () => {
     );
   });
 
-  test("in Markdown, where all of theirs is quoted, fenced or a code span", () => {
+  test("in Markdown, where all their text is quoted, fenced or a code span", () => {
     fc.assert(
       fc.property(messages, (all) => {
         const markdown = transcriptMarkdown(all);

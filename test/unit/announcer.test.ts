@@ -155,7 +155,7 @@ describe("a carrier that does not take it", () => {
     expect(telling.logged).toEqual(["wake_ups_not_sent", "wake_ups_sent_again"]);
   });
 
-  test("is not heard of by whoever commits", async () => {
+  test("is not noticed by a commit", async () => {
     const telling = new Telling();
     telling.carrier = () => Promise.reject(new Error("down"));
     expect(() => telling.commit("s")).not.toThrow();

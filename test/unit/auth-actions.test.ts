@@ -66,7 +66,7 @@ describe("roles", () => {
     expect(alone.toSorted()).toEqual(["session.delete", "session.erase", "token.issue"]);
   });
 
-  test("whoever speaks for the user does not speak for the agent", () => {
+  test("a caller that speaks for the user does not speak for the agent", () => {
     expect(MESSAGE_TYPES.filter((type) => pushActionOf(type) === "message.push.user")).toEqual([
       "user",
     ]);

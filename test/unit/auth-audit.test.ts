@@ -91,7 +91,7 @@ test("a flood leaves twenty lines a second, says how many were left out, and cou
   );
 });
 
-test("a flood of bad tokens hides no denial of those who are known", () => {
+test("a flood of bad tokens hides no denial of known callers", () => {
   const { audit, records } = fixture();
   for (let n = 0; n < 500; n += 1) audit.unauthenticated("form");
   audit.denied(act, "role");

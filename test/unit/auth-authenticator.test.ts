@@ -28,7 +28,7 @@ describe("authorization", () => {
     ["is not three of which one differs", [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`, "x"], "differing"],
     ["is not too long", [`Bearer ${"x".repeat(8_192)}`], "form"],
     ["is printable ASCII", [`Bearer ${TOKEN}\u00e9`], "missing"],
-    ["is a token of somebody", [`Bearer ${TOKEN}-3`], "unknown"],
+    ["is a token of a known caller", [`Bearer ${TOKEN}-3`], "unknown"],
     ["is whole if it is signed", ["Bearer a.b.c"], "header"],
     ["is an issuer's only where there is one", ["Bearer eyJhbGciOiJSUzI1NiJ9.e30.AAAA"], "unknown"],
   ])("%s", async (_what, values, expected) => {

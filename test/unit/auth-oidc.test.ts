@@ -89,7 +89,7 @@ describe("what is wrong with a token", () => {
     }
   });
 
-  test("a shared secret, which is the public key as everybody can read it", async () => {
+  test("a shared secret that is the public key", async () => {
     for (const kid of ["ec", "one", undefined]) {
       const signed = `${text({ alg: "HS256", typ: "JWT", kid })}.${text(CLAIMS)}`;
       for (const secret of [publicPem, publicPem.trim(), issuer.jwks]) {

@@ -114,7 +114,7 @@ describe("a session token", () => {
     expect(await auth.refusalOf(await make({}, { typ: "JWT" }))).toBe("unknown");
   });
 
-  test("is taken from no one's word for its algorithm", async () => {
+  test("never decides its own algorithm", async () => {
     await using auth = await start();
     const { kid } = decodeProtectedHeader(await issue(auth));
     const header = (alg: string): string =>
@@ -260,7 +260,7 @@ describe("the keys", () => {
     expect(keys.rows.map(({ id }) => id)).not.toContain(future);
   });
 
-  test("rotate no faster than so many can be kept", async () => {
+  test("rotate no faster than the limit of kept keys allows", async () => {
     const keys = keyStore();
     const clock = handClock();
     const options = { sessionTokenTtlMaxMs: 500 * HOUR_MS, sessionTokenRotateAfterMs: 60_000 };
@@ -281,7 +281,7 @@ describe("the keys", () => {
     expect(keys.rows).toHaveLength(1);
   });
 
-  test("that nobody has are looked for once a second, whoever asks", async () => {
+  test("that are unknown are looked up at most once a second", async () => {
     const keys = keyStore();
     await using auth = await start({ keys });
     await using theirs = await start();
@@ -293,7 +293,7 @@ describe("the keys", () => {
     expect(keys.reads).toBe(before + 1);
   });
 
-  test("that somebody deleted are out of force at the next look, and so are their streams", async () => {
+  test("that were deleted are refused after the next look-up, and their streams end", async () => {
     const keys = keyStore();
     await using auth = await start({ keys });
     const token = await issue(auth);

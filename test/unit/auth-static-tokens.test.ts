@@ -120,7 +120,7 @@ describe("the form", () => {
 });
 
 describe("a token of the environment", () => {
-  test("is somebody; another is nobody", async () => {
+  test("is a known caller; another token is unknown", async () => {
     await using auth = await startAuth({ options: { authTokens: json(entry({ project: "p" })) } });
     expect(await auth.ask(SECRET)).toEqual({
       id: "ci",

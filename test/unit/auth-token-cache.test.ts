@@ -101,7 +101,7 @@ describe("what was refused", () => {
 });
 
 describe("checks", () => {
-  test("of one token are one, whoever waits for it", async () => {
+  test("of one token happen once for all that wait", async () => {
     const cache = small();
     let checks = 0;
     const answer = Promise.withResolvers<Known>();
@@ -115,7 +115,7 @@ describe("checks", () => {
     expect(checks).toBe(1);
   });
 
-  test("are so many at a time, then they wait in order, then they are told to come again", async () => {
+  test("have a limit; above it they wait in order, and then they are refused with a delay", async () => {
     const cache = small({ checksMax: 2, waitingMax: 3 });
     const begun: string[] = [];
     const answers = new Map<string, (one: Known) => void>();

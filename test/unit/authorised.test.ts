@@ -114,7 +114,7 @@ describe("a call", () => {
     expect(asked).toEqual(["message.push.user s1", other, other, other]);
   });
 
-  test("with an id that no session has is held against the roles, and left to the handler", () => {
+  test("with an id that no session has is checked against the roles, and left to the handler", () => {
     const { methods, asked } = behindThe(() => undefined, {
       pushSessionMessage: () => new Promise(() => undefined),
     });
@@ -142,7 +142,7 @@ describe("a call", () => {
     expect(begun).toBe(1);
   });
 
-  test("that only HTTP has a way to is held against the table too", async () => {
+  test("that only HTTP offers is checked against the table too", async () => {
     const refuse = (): never => {
       throw sessionNotFound("s1");
     };
@@ -236,7 +236,7 @@ describe("a push stream", () => {
     expect(talk).toBe(behind);
   });
 
-  test("is not there for whoever may not push at all", () => {
+  test("does not exist for a caller that may not push at all", () => {
     const refuse = (): never => {
       throw new ServiceError("permission_denied", "PERMISSION_DENIED", "no");
     };

@@ -10,7 +10,7 @@ function teller() {
   return { lines, clock, tellRetry };
 }
 
-test("each line of a limited push fails anew, and is told of once in ten seconds", () => {
+test("each line of a limited push fails again, and is reported once in ten seconds", () => {
   const { lines, clock, tellRetry } = teller();
   const limited = new RpcFailure("RESOURCE_EXHAUSTED", "too fast", {
     reason: "RATE_LIMITED",

@@ -103,7 +103,7 @@ describe("the age of a group", () => {
 });
 
 describe("what else ends a group", () => {
-  test("so many events, at once", () => {
+  test("a limit of events, at once", () => {
     const compressor = new Compressor({ eventsMax: 3 });
     const fragment = eventOf(said("m", "a"));
     const counts = Array.from({ length: 7 }, () =>

@@ -37,7 +37,7 @@ const forbidden = (): never => {
 };
 
 describe("a request", () => {
-  test("of nobody is 401, whatever else is wrong with it", async () => {
+  test("without a known caller is 401, whatever else is wrong with it", async () => {
     const ask = await serving(asking(unknown));
     for (const path of [SESSIONS, `${SESSIONS}?nonsense=1`, `${SESSIONS}/a%20b`, "/openapi.json"]) {
       const answer = await ask(path);
@@ -65,7 +65,7 @@ describe("a request", () => {
     expect((await ask(`${SESSIONS}/s1`, { method: "HEAD" })).status).toBe(403);
   });
 
-  test("of somebody who had to be looked up reaches its handler as theirs", async () => {
+  test("of a caller who had to be looked up reaches its handler with that caller", async () => {
     const made: Principal[] = [];
     const ask = await serving({
       ...asking(() => Promise.resolve(CI)),
@@ -80,7 +80,7 @@ describe("a request", () => {
     expect(made).toEqual([CI]);
   });
 
-  test("is held against the table by its route and its session", async () => {
+  test("is checked against the table by its route and its session", async () => {
     const asked: string[] = [];
     const ask = await serving({
       ...asking(() => CI),
@@ -97,7 +97,7 @@ describe("a request", () => {
     expect(asked).toEqual(["ci session.delete s1", "ci session.read -", "ci contract.read -"]);
   });
 
-  test("to push a message is held against the roles alone, before its type is known", async () => {
+  test("to push a message is checked against the roles alone, before its type is known", async () => {
     const asked: unknown[] = [];
     const ask = await serving({
       ...asking(() => ({ ...CI, roles: ["editor"] })),
@@ -168,7 +168,7 @@ describe("a request", () => {
 });
 
 describe("a service without tokens", () => {
-  test("asks nobody, and knows everybody as nobody", async () => {
+  test("verifies no token, and every caller is anonymous", async () => {
     const made: Principal[] = [];
     const ask = await serving({
       authenticator: { asks: false, authenticate: unknown, refusalOf: unknown },

@@ -101,7 +101,7 @@ describe("an export", () => {
     await expect(rows.next()).rejects.toThrow("left");
   });
 
-  test("is one of so many at a time", async () => {
+  test("is refused above the limit of exports", async () => {
     const { table, exportEvents } = exporting();
     table.event("s");
     table.event("s");

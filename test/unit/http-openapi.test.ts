@@ -194,7 +194,7 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("says that a token is asked for, and of every route what becomes of a wrong one", () => {
+  test("says that a token is required, and for every route the answer to a wrong one", () => {
     expect(document).toMatchObject({
       components: { securitySchemes: { bearer: { type: "http", scheme: "bearer" } } },
       security: [{ bearer: [] }, {}],

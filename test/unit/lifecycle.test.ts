@@ -24,7 +24,7 @@ function recorder(): {
 }
 
 describe("startAll", () => {
-  test("starts in order, each when the one before is of use", async () => {
+  test("starts in order, each when the one before is ready", async () => {
     const { calls, unit } = recorder();
     await startAll([unit("a"), unit("b")]);
     expect(calls).toEqual(["start a", "start a done", "start b", "start b done"]);

@@ -64,7 +64,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "watches of an instance",
     "unit/live-watch",
-    "watchers of a session and of the service; those who leave make room",
+    "watchers of a session and of the service have a limit; one that leaves makes room",
   ],
   [
     "watches of a session on an instance",
@@ -77,11 +77,11 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "a page of sessions above 3 MiB comes without $left",
   ],
   ["rows of a page", "e2e/bad-input-lists", "a page of more than 1,000"],
-  ["exports of an instance under way", "unit/http-export", "is one of so many at a time"],
+  ["exports of an instance under way", "unit/http-export", "is refused above the limit of exports"],
   [
     "replays under way: AG-UI answers with `replay=events`, or without a snapshot that fits a frame, until they are live",
     "unit/agui-join",
-    "so many at once, and one that leaves makes room",
+    "replays have a limit, and one that leaves makes room",
   ],
   ["bytes of a payload", "e2e/bad-input", "a payload of one byte more than the limit"],
   ["JSON levels of a payload", "unit/agui-spans", "at most ${JSON_DEPTH_MAX} levels"],

@@ -12,7 +12,7 @@ const seqs = (from: number, to: number): bigint[] =>
   Array.from({ length: to - from + 1 }, (_, index) => BigInt(from + index));
 
 describe("a row that is committed here", () => {
-  test("comes to those who wait without a read of the table", async () => {
+  test("reaches waiting watchers without a read of the table", async () => {
     const { live, table } = watching();
     const followers = [1, 2, 3].map(() => new Follower(live, { sessionId: "s" }));
     await settled();
@@ -117,7 +117,7 @@ describe("reading the table", () => {
     expect(follower.seqs).toEqual([1n, 2n]);
   });
 
-  test("pages are read a few at a time, and whoever leaves gives up the turn", async () => {
+  test("pages are read a few at a time, and a watcher that leaves gives up its turn", async () => {
     const { live, table } = watching({ pageReadsMax: 2 });
     table.event("s");
     table.fast = false;
@@ -565,7 +565,7 @@ describe("a database that is down", () => {
 });
 
 describe("limits", () => {
-  test("watchers of a session and of the service; those who leave make room", async () => {
+  test("watchers of a session and of the service have a limit; one that leaves makes room", async () => {
     const { live } = watching({ watchersPerSessionMax: 2, watchersMax: 3 });
     const [first] = [
       new Follower(live, { sessionId: "s" }),

@@ -38,7 +38,7 @@ async function pushesOf(principal: Principal): Promise<readonly Push[]> {
   return pushes;
 }
 
-test("what is pushed is its caller's, and is the same content whoever pushes it", async () => {
+test("a push belongs to its caller, and is the same content from every caller", async () => {
   const [named, unnamed] = await Promise.all([pushesOf(RUNNER), pushesOf(ANONYMOUS)]);
   expect(named.map(({ actor }) => actor)).toEqual(["static:runner-7", "static:runner-7"]);
   expect(unnamed.map(({ actor }) => actor)).toEqual([undefined, undefined]);

@@ -15,7 +15,7 @@ function problemsOf(settings: {
   });
 }
 
-describe("patterns of one's own", () => {
+describe("configured patterns", () => {
   test("are masked beside the built-in ones, and counted as they are called", () => {
     const options = redactionOptions({
       redaction: "on",

@@ -21,7 +21,7 @@ class Act {
 }
 
 describe("what is done again and again", () => {
-  test("is not begun anew before it has ended, and a stop waits for it", async () => {
+  test("does not begin again before it has ended, and a stop waits for it", async () => {
     const act = new Act();
     act.repeating.start(1);
     await eventually(() => expect(act.begun).toBe(1));

@@ -140,7 +140,7 @@ describe("encoding for many streams", () => {
     expect(encode(sampleEvent("a"))).not.toBe(encode(sampleEvent("a")));
   });
 
-  test("an object that was pushed out of the ring is encoded anew, and right", () => {
+  test("an object that was pushed out of the ring is encoded again, correctly", () => {
     const encode = sharedEncoderOf(SessionEventSchema);
     const events = Array.from({ length: 200 }, (_, index) => sampleEvent(`${index}`));
     const first = events.map((event) => encode(event));

@@ -170,7 +170,7 @@ describe("keys", () => {
     ]);
   });
 
-  test("of another run count anew; of one that goes on they go on", () => {
+  test("keys of another run count from 1; keys of a run that continues continue", () => {
     const run = new Run().text("m", "a");
     run.push(STARTED).text("m", "b");
     run.push({ ...STARTED, runId: "s" }).text("m", "c");

@@ -120,7 +120,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
     for (const stream of recorded ?? []) expect(derived(stream)).toEqual(await shownBy(stream));
   });
 
-  test("derive so many messages, each under a key of its own", () => {
+  test("derive the expected number of messages, each under its own key", () => {
     const counts: Record<string, number> = {};
     for (const { events } of recorded ?? []) {
       const deriver = new MessageDeriver();

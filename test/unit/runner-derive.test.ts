@@ -323,7 +323,7 @@ describe("chunks", () => {
     ...fields,
   });
 
-  test("end by what is no chunk of theirs", () => {
+  test("end with an event that is not one of their chunks", () => {
     const end = { type: "STATE_SNAPSHOT", snapshot: {} };
     const chunks = [chunk("a", { messageId: "m" }), chunk("b"), chunk("c", { messageId: "m" })];
     expect(said(...chunks)).toEqual([]);

@@ -244,7 +244,7 @@ describe("sources", () => {
     expect(await values(Readable.from([Buffer.from("1\n2")]))).toEqual([1, 2]);
   });
 
-  test("are let go of when nobody reads on", async () => {
+  test("are released when the reader stops", async () => {
     const stream = new PassThrough();
     stream.write("1\n2\n");
     for await (const one of fromJsonLines(stream)) {

@@ -56,7 +56,7 @@ describe("a spool's file", () => {
     expect(existsSync(`${after.file}.lock`)).toBe(false);
   });
 
-  test("the epoch is written before anybody may go on", async () => {
+  test("the epoch is written before the writer may continue", async () => {
     const { file, live, log } = await opened("epoch");
     push(live, 500, "x".repeat(1_000));
     log.changed();
@@ -67,7 +67,7 @@ describe("a spool's file", () => {
     await log.close();
   });
 
-  test("a file that grows is written anew with what waits", async () => {
+  test("a file that grows is written again with the waiting records only", async () => {
     const { file, live, log } = await opened("compact");
     for (let round = 0; round < 60; round += 1) {
       push(live, 50, "y".repeat(2_000));

@@ -54,9 +54,9 @@ const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
     { kind: "wait", forMs: 900 },
   ],
   ["all sent, and awaited", AWAITED, { kind: "wait", forMs: 900 }],
-  ["all sent, and somebody waits for it", { ...AWAITED, wantsFlush: true }, { kind: "flush" }],
+  ["all is sent, and a caller waits for it", { ...AWAITED, wantsFlush: true }, { kind: "flush" }],
   [
-    "somebody waits, and not all is sent",
+    "a caller waits, and not all is sent",
     { ...AWAITED, wantsFlush: true, unsentEvents: 1 },
     { kind: "send" },
   ],

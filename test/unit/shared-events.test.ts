@@ -29,7 +29,7 @@ function sharing(limits = SHARED_EVENTS_LIMITS): SharedEvents {
 const all = (events: Iterable<unknown>) => [...events];
 const before = (row: EventRow) => row.seq - 1n;
 
-test("everybody gets the same messages of a row, from wherever the cursor is", () => {
+test("all watchers get the same messages of a row, from any cursor", () => {
   const shared = sharing();
   const row = merged(4);
   const first = all(shared.of(row, 0n));
@@ -50,7 +50,7 @@ test("a row without an index is its own message, unless the cursor is at it or b
   expect(all(shared.of(row, row.seq))).toEqual([]);
 });
 
-test("a row above its bound is made anew for each, and leaves nothing behind", () => {
+test("a row above its bound is made again for each watcher, and keeps no memory", () => {
   const shared = sharing({ rowBytesMax: 5_000, bytesMax: 50_000 });
   const row = merged(100);
   const [one, other] = [all(shared.of(row, 0n)), all(shared.of(row, 0n))];

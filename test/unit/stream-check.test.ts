@@ -247,7 +247,7 @@ describe("names", () => {
   });
 });
 
-test("names an epoch whose numbers do not begin anew", () => {
+test("names an epoch whose numbers do not begin at 1", () => {
   const first = writing(["a", "b"]);
   const second = writing(["c", "d"], {
     epoch: 2n,

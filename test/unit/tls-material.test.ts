@@ -147,7 +147,7 @@ test("an expired certificate is served, and said to be expired", async () => {
 });
 
 describe("files that change", () => {
-  test("are taken, and whoever listens is told when the new one is there", async () => {
+  test("are taken, and listeners are called when the new one is in use", async () => {
     const files = await newFiles();
     const { unit, metrics, heard } = material(files);
     await unit.start();

@@ -99,7 +99,7 @@ test("large rows come one at a time, and others get time between them", async ()
   expect(performance.now() - begins).toBeGreaterThan(5 * TRANSCRIPT_LIMITS.restMs * 0.8);
 });
 
-describe("whoever leaves", () => {
+describe("a caller that leaves", () => {
   test("the queue is not read for, and has left a place in it", async () => {
     const { table, transcripts } = folding({ pageRowsMax: 1, foldsWaitingMax: 1 });
     for (const sessionId of ["a", "b", "c", "d"]) say(table, "one", sessionId);

@@ -54,7 +54,7 @@ describe("asking", () => {
     expect(await asked()).toEqual({ miss: 1, hit: 1, advanced: 1 });
   });
 
-  test("at once shares one flight, which goes on for those who want more", async () => {
+  test("at the same time share one read, which continues for readers that want more", async () => {
     const { table, transcripts, metrics } = folding();
     say(table, "one");
     table.fast = false;
@@ -72,7 +72,7 @@ describe("asking", () => {
     expect(await metrics.text()).toContain("session_ledger_transcript_rows_total 6");
   });
 
-  test("makes the texts once for everybody who comes before the next row", async () => {
+  test("makes the texts once for all readers before the next row", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     const [one, other] = await Promise.all([
@@ -232,7 +232,7 @@ describe("what is kept", () => {
     expect(transcripts.counts()).toEqual({ sessions: 0, bytes: 0, folding: 0 });
   });
 
-  test("a deletion elsewhere is seen when somebody asks", async () => {
+  test("a deletion by another instance is seen at the next read", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     await read(transcripts);
