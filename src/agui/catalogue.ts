@@ -42,11 +42,11 @@ type IdField = "messageId" | "toolCallId" | "stepName" | "subagentRunId";
 
 interface Construct {
   readonly category: EventCategory;
-  /** Undefined: all of its events are whole. */
-  readonly kind: ConstructKind | undefined;
-  readonly id: IdField | undefined;
-  /** First and last version that has the types; undefined: a draft that no version has. */
-  readonly versions: readonly [ProtocolVersion, ProtocolVersion] | undefined;
+  /** Absent: all of its events are whole. */
+  readonly kind?: ConstructKind;
+  readonly id?: IdField;
+  /** First and last version that has the types; absent: all versions; `draft`: none. */
+  readonly versions?: readonly [ProtocolVersion, ProtocolVersion] | "draft";
   readonly types: Readonly<Record<string, EventRole>>;
 }
 
@@ -54,22 +54,18 @@ const CONSTRUCTS = [
   {
     category: "run",
     kind: "run",
-    id: undefined,
-    versions: ["0.0.57", "1.0.0"],
     types: { RUN_STARTED: "start", RUN_FINISHED: "end", RUN_ERROR: "end" },
   },
   {
     category: "step",
     kind: "step",
     id: "stepName",
-    versions: ["0.0.57", "1.0.0"],
     types: { STEP_STARTED: "start", STEP_FINISHED: "end" },
   },
   {
     category: "text",
     kind: "text",
     id: "messageId",
-    versions: ["0.0.57", "1.0.0"],
     types: {
       TEXT_MESSAGE_START: "start",
       TEXT_MESSAGE_CONTENT: "fragment",
@@ -81,7 +77,6 @@ const CONSTRUCTS = [
     category: "tool_call",
     kind: "tool_call",
     id: "toolCallId",
-    versions: ["0.0.57", "1.0.0"],
     types: {
       TOOL_CALL_START: "start",
       TOOL_CALL_ARGS: "fragment",
@@ -93,14 +88,12 @@ const CONSTRUCTS = [
   {
     category: "thinking",
     kind: "thinking",
-    id: undefined,
     versions: ["0.0.57", "0.0.59"],
     types: { THINKING_START: "start", THINKING_END: "end" },
   },
   {
     category: "thinking",
     kind: "thinking_message",
-    id: undefined,
     versions: ["0.0.57", "0.0.59"],
     types: {
       THINKING_TEXT_MESSAGE_START: "start",
@@ -112,14 +105,12 @@ const CONSTRUCTS = [
     category: "reasoning",
     kind: "reasoning",
     id: "messageId",
-    versions: ["0.0.57", "1.0.0"],
     types: { REASONING_START: "start", REASONING_END: "end" },
   },
   {
     category: "reasoning",
     kind: "reasoning_message",
     id: "messageId",
-    versions: ["0.0.57", "1.0.0"],
     types: {
       REASONING_MESSAGE_START: "start",
       REASONING_MESSAGE_CONTENT: "fragment",
@@ -127,25 +118,14 @@ const CONSTRUCTS = [
       REASONING_MESSAGE_CHUNK: "fragment",
     },
   },
-  {
-    category: "reasoning",
-    kind: undefined,
-    id: undefined,
-    versions: ["0.0.57", "1.0.0"],
-    types: { REASONING_ENCRYPTED_VALUE: "whole" },
-  },
+  { category: "reasoning", types: { REASONING_ENCRYPTED_VALUE: "whole" } },
   {
     category: "state",
-    kind: undefined,
-    id: undefined,
-    versions: ["0.0.57", "1.0.0"],
     types: { STATE_SNAPSHOT: "whole", STATE_DELTA: "whole", MESSAGES_SNAPSHOT: "whole" },
   },
   {
     category: "state",
-    kind: undefined,
     id: "messageId",
-    versions: ["0.0.57", "1.0.0"],
     types: { ACTIVITY_SNAPSHOT: "whole", ACTIVITY_DELTA: "whole" },
   },
   {
@@ -155,20 +135,8 @@ const CONSTRUCTS = [
     versions: ["0.0.59", "1.0.0"],
     types: { SUBAGENT_STARTED: "start", SUBAGENT_FINISHED: "end", SUBAGENT_ERROR: "end" },
   },
-  {
-    category: "custom",
-    kind: undefined,
-    id: undefined,
-    versions: ["0.0.57", "1.0.0"],
-    types: { RAW: "whole", CUSTOM: "whole" },
-  },
-  {
-    category: "custom",
-    kind: undefined,
-    id: undefined,
-    versions: undefined,
-    types: { META: "whole" },
-  },
+  { category: "custom", types: { RAW: "whole", CUSTOM: "whole" } },
+  { category: "custom", versions: "draft", types: { META: "whole" } },
 ] as const satisfies readonly Construct[];
 
 type KeyOfEach<T> = T extends unknown ? keyof T : never;
@@ -190,21 +158,20 @@ export interface CatalogueEntry {
 }
 
 export const CATALOGUE: readonly CatalogueEntry[] = CONSTRUCTS.flatMap(
-  ({ category, kind, id, versions, types }) =>
-    Object.entries(types).flatMap(([type, role]) =>
-      isKeyOf(types, type)
-        ? {
-            type,
-            category,
-            kind,
-            role,
-            idField: id,
-            fragmentField: role === "fragment" ? ("delta" as const) : undefined,
-            firstVersion: versions?.[0],
-            lastVersion: versions?.[1],
-          }
-        : [],
-    ),
+  ({ types, ...construct }: (typeof CONSTRUCTS)[number]) => {
+    const {
+      category,
+      kind,
+      id,
+      versions = ["0.0.57", "1.0.0"],
+    }: Omit<Construct, "types"> = construct;
+    const [firstVersion, lastVersion] = versions === "draft" ? [] : versions;
+    return Object.entries(types).flatMap(([type, role]) => {
+      const fragmentField = role === "fragment" ? ("delta" as const) : undefined;
+      const of = { category, kind, role, idField: id, fragmentField, firstVersion, lastVersion };
+      return isKeyOf(types, type) ? { type, ...of } : [];
+    });
+  },
 );
 
 const BY_TYPE: ReadonlyMap<string, CatalogueEntry> = new Map(

@@ -131,13 +131,6 @@ function validateExactly(type: EventType, value: JsonObject): readonly Violation
   return [{ field: "event_type", description: `event_type ${type} is not in AG-UI 1.0` }];
 }
 
-/**
- * Finds the faults of an event by its schema, without a full check of a hopeless list. zod makes an
- * issue for every wrong element before it returns: a megabyte of `{}` as messages gives 350,000
- * issues, and blocks all other work for a second. So a long list is checked in parts, and the first
- * part with an issue is the last.
- */
-
 type Issue = z.core.$ZodIssue;
 
 /** Elements of a list that are checked in one part. */
@@ -146,7 +139,14 @@ const PART = 1_000;
 /** zod's own messages are never shown, and to compose one takes longer than to find the issue. */
 const UNWORDED = { error: () => "Invalid input" };
 
-/** None: the schema accepts the event. */
+/**
+ * Finds the faults of an event by its schema, without a full check of a hopeless list. zod makes an
+ * issue for every wrong element before it returns: a megabyte of `{}` as messages gives 350,000
+ * issues, and blocks all other work for a second. So a long list is checked in parts, and the first
+ * part with an issue is the last.
+ *
+ * None: the schema accepts the event.
+ */
 function issuesOf(schema: z.ZodObject, value: JsonObject): readonly Issue[] {
   const long = longList(value);
   if (long === undefined) return schema.safeParse(value, UNWORDED).error?.issues ?? [];

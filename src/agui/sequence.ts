@@ -198,19 +198,6 @@ export class Sequence {
   }
 }
 
-/**
- * The sequences of the sessions whose rows this replica stores. A sequence begins at the first row
- * that the replica stores of the session. From the session's first event on, everything is known.
- * From any other event, the sequence waits for a run to begin or end. It waits again after missing
- * or repeated numbers, which occur when another replica has stored rows between: those rows are
- * unknown, and no violation is counted because of them.
- *
- * The least recently used sessions are forgotten, by generations. A look-up searches the recent
- * half first. A session found in the older half moves to the recent half. When the recent half is
- * full, in sessions or in open ids, it becomes the older half, and the previous older half is
- * forgotten. So a known session costs one look-up, and no list is reordered by each event.
- */
-
 export interface SequencesLimits {
   readonly sessionsMax: number;
   /** Open ids of all sequences. */
@@ -232,31 +219,35 @@ interface ObservedRow {
   readonly place: EventPlace | undefined;
 }
 
-export interface Sequences {
-  /** Call this once for each stored event row, in the order of the numbers of a session. */
-  observe(sessionId: string, row: ObservedRow): SequenceRule | undefined;
-}
-
 interface Followed {
   sequence: Sequence;
   nextSeq: bigint;
 }
 
-export function createSequences(limits: SequencesLimits): Sequences {
-  return new Generations(limits);
-}
-
-class Generations implements Sequences {
+/**
+ * The sequences of the sessions whose rows this replica stores. A sequence begins at the first row
+ * that the replica stores of the session. From the session's first event on, everything is known.
+ * From any other event, the sequence waits for a run to begin or end. It waits again after missing
+ * or repeated numbers, which occur when another replica has stored rows between: those rows are
+ * unknown, and no violation is counted because of them.
+ *
+ * The least recently used sessions are forgotten, by generations. A look-up searches the recent
+ * half first. A session found in the older half moves to the recent half. When the recent half is
+ * full, in sessions or in open ids, it becomes the older half, and the previous older half is
+ * forgotten. So a known session costs one look-up, and no list is reordered by each event.
+ */
+export class Sequences {
   readonly #limits: SequencesLimits;
   #recent = new Map<string, Followed>();
   #older: ReadonlyMap<string, Followed> = new Map();
   /** Open ids of the recent half. */
   #openIds = 0;
 
-  constructor(limits: SequencesLimits) {
+  constructor(limits = SEQUENCES_LIMITS) {
     this.#limits = limits;
   }
 
+  /** Call this once for each stored event row, in the order of the numbers of a session. */
   observe(sessionId: string, { seq, eventCount, place }: ObservedRow): SequenceRule | undefined {
     const followed = this.#recent.get(sessionId) ?? this.#admit(sessionId, seq);
     if (followed.nextSeq !== seq) {

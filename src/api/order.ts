@@ -3,7 +3,7 @@
  * people read the logs of crashed runners.
  */
 import type { EventRow as AguiRow } from "../agui/rows.ts";
-import { SEQUENCE_RULES, createSequences, SEQUENCES_LIMITS } from "../agui/sequence.ts";
+import { SEQUENCE_RULES, Sequences } from "../agui/sequence.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { StoredRow } from "../store/rows.ts";
 
@@ -21,7 +21,7 @@ export interface OrderObserver {
 export function createOrderObserver(
   metrics: Pick<Metrics, "sequenceViolations" | "aguiRenamed">,
 ): OrderObserver {
-  const sequences = createSequences(SEQUENCES_LIMITS);
+  const sequences = new Sequences();
   // Looked up once per rule: in a session that is out of order, every event may count.
   const counters = new Map(
     SEQUENCE_RULES.map((rule) => [rule, metrics.sequenceViolations.labels({ rule })]),

@@ -128,16 +128,6 @@ export async function attachAgui(
   };
 }
 
-/**
- * Tells a client's stream that nothing has happened for too long: the followed run has stalled, or
- * the session still has no run. There is one timer per stream. When it fires, it checks the newest
- * event and is set again for the remaining time, so a row costs no timer.
- *
- * Silence counts only while a row would be heard: not while the database cannot be read, and not
- * while the client stands still and its stream with it. After an outage the silence starts again at
- * zero, because the runner could not push either, and may return later than the watch.
- */
-
 const MICROS_PER_MS = 1_000n;
 /** Timers of Node have 31 bits; RUN_STALE_AFTER may be longer. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
@@ -148,6 +138,15 @@ interface StaleLimits {
   readonly waitMs: number;
 }
 
+/**
+ * Tells a client's stream that nothing has happened for too long: the followed run has stalled, or
+ * the session still has no run. There is one timer per stream. When it fires, it checks the newest
+ * event and is set again for the remaining time, so a row costs no timer.
+ *
+ * Silence counts only while a row would be heard: not while the database cannot be read, and not
+ * while the client stands still and its stream with it. After an outage the silence starts again at
+ * zero, because the runner could not push either, and may return later than the watch.
+ */
 class StaleRun {
   readonly #parts: { readonly clock: Clock; readonly timers: Timers };
   readonly #limits: StaleLimits;

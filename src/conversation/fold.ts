@@ -118,6 +118,7 @@ export class Snapshot {
   /** Undefined: no state was ever set. */
   readonly stateText: string | undefined;
   readonly interruptsText: string;
+  /** Patches made the state too large: it is dropped until the next snapshot of it. */
   readonly isStateTooLarge: boolean;
   readonly #canonical: Canonical;
   #messageIds: readonly unknown[] | undefined;
@@ -147,37 +148,52 @@ export class Snapshot {
 
   /** Only returning clients need it. */
   get messageIds(): readonly unknown[] {
-    this.#messageIds ??= objectsOf(this.messagesText).map(({ id }) => id);
+    this.#messageIds ??= this.messages.map(({ id }) => id);
     return this.#messageIds;
   }
 
   /** Whether the log has, or ever had, a message with this id. */
   hasHad(messageId: string): boolean {
-    return this.#canonical.hasHadMessage(messageId) || this.messageIds.includes(messageId);
+    return this.#canonical.owners.hasHadMessage(messageId) || this.messageIds.includes(messageId);
   }
 
   get hadActivities(): boolean {
-    return this.#canonical.hadActivities;
+    return this.#canonical.owners.hadActivities;
   }
 
   /** The events that reopen every open construct, and on which side of the snapshots they go. */
   get openings(): PlacedOpenings {
     if (this.#openings !== undefined) return this.#openings;
     const openings = this.#canonical.openings();
-    const messages = openings.length === 0 ? [] : objectsOf(this.messagesText);
-    this.#openings = placeOpenings(openings, messages);
+    this.#openings = placeOpenings(openings, openings.length === 0 ? [] : this.messages);
     return this.#openings;
   }
 
   /** The end of the newest run, without interrupts that were answered since. */
   pendingOnly(end: JsonObject): JsonObject {
-    return withoutAnswered(end, objectsOf(this.interruptsText));
+    return withoutAnswered(end, this.interrupts);
   }
 
   /** Bytes of the texts, and of the forms that clients are served. */
   get textBytes(): number {
     const { messagesText, interruptsText, stateText = "" } = this;
     return 2 * charBytes(messagesText.length + interruptsText.length + stateText.length);
+  }
+
+  /** New objects that belong to the caller. */
+  get messages(): readonly JsonObject[] {
+    return objectsOf(this.messagesText);
+  }
+
+  /** The interrupts that wait for an answer; new objects too. */
+  get interrupts(): readonly JsonObject[] {
+    return objectsOf(this.interruptsText);
+  }
+
+  /** For a person, with the name of each speaker. */
+  readable(form: "text" | "markdown"): string {
+    if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
+    return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
   }
 
   /** Continues at the row after `seq`. */
@@ -221,46 +237,6 @@ export function objectsOf(text: string): readonly JsonObject[] {
   return Array.isArray(values) ? values.filter(isObject) : [];
 }
 
-/** A session as an AG-UI client would show it, up to one number. */
-export class SessionTranscript {
-  readonly upToSeq: bigint;
-  readonly messagesText: string;
-  /** Undefined: no state was ever set. */
-  readonly stateText: string | undefined;
-  readonly interruptsText: string;
-  /** Patches made the state too large: it is dropped until the next snapshot of it. */
-  readonly isStateTooLarge: boolean;
-
-  constructor(snapshot: Snapshot) {
-    const { seq, messagesText, stateText, interruptsText, isStateTooLarge } = snapshot;
-    this.upToSeq = seq;
-    this.isStateTooLarge = isStateTooLarge;
-    this.messagesText = messagesText;
-    this.stateText = stateText;
-    this.interruptsText = interruptsText;
-  }
-
-  /** New objects that belong to the caller. */
-  get messages(): readonly JsonObject[] {
-    return objectsOf(this.messagesText);
-  }
-
-  /** For a person, with the name of each speaker. */
-  readable(form: "text" | "markdown"): string {
-    if (this.messagesText.length > READABLE_CHARS_MAX) throw tooLargeToRead();
-    return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
-  }
-
-  get state(): unknown {
-    return this.stateText === undefined ? undefined : JSON.parse(this.stateText);
-  }
-
-  /** The interrupts that wait for an answer. */
-  get interrupts(): readonly JsonObject[] {
-    return objectsOf(this.interruptsText);
-  }
-}
-
 /**
  * The limit of the JSON. The layout of 64 Mi characters takes 10 s, during which nothing else runs.
  */
@@ -271,14 +247,6 @@ function tooLargeToRead(): ServiceError {
   return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
 }
 
-/**
- * Places the openings of a client that joins. A START of a message that is in the client's snapshot
- * changes nothing. A START of a message that is not in it (a MESSAGES_SNAPSHOT removed the message
- * while it was open) would make the message again. Sent before the snapshot, the START makes the
- * message too, but the snapshot removes it again, and the construct stays open, as it does for a
- * client that never left.
- */
-
 export interface PlacedOpenings {
   /** Openings to send between RUN_STARTED and MESSAGES_SNAPSHOT; nearly always none. */
   readonly before: readonly JsonObject[];
@@ -286,6 +254,13 @@ export interface PlacedOpenings {
   readonly after: readonly JsonObject[];
 }
 
+/**
+ * Places the openings of a client that joins. A START of a message that is in the client's snapshot
+ * changes nothing. A START of a message that is not in it (a MESSAGES_SNAPSHOT removed the message
+ * while it was open) would make the message again. Sent before the snapshot, the START makes the
+ * message too, but the snapshot removes it again, and the construct stays open, as it does for a
+ * client that never left.
+ */
 export function placeOpenings(
   openings: readonly JsonObject[],
   messages: readonly JsonObject[],

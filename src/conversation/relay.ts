@@ -81,7 +81,6 @@ export class Relay {
 }
 
 /** The frames of server-sent events for an AG-UI client. */
-
 export type AguiFrame = AguiEvent | { readonly comment: string };
 
 interface AguiEvent {

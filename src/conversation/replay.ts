@@ -34,7 +34,7 @@ import { type Generation, generationOf } from "./generation/served.ts";
 import { FORGET, OWNS_ACTIVITIES, refuseUnstored } from "./kept.ts";
 import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
 import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
-import { newestMicrosOf, SessionTranscript, type Snapshot } from "./fold.ts";
+import { newestMicrosOf, type Snapshot } from "./fold.ts";
 import { transcriptTooLarge } from "./folding.ts";
 
 interface ReplayRequest extends AguiRequest {
@@ -131,7 +131,7 @@ class Replay {
     this.#generation = generation;
     this.#pace =
       speed === undefined ? undefined : new Pace({ ...parts, signal: this.#signal }, { speed });
-    const { interrupts, stateText } = new SessionTranscript(now);
+    const { interrupts, stateText } = now;
     this.#pending = interrupts;
     this.#hasState = stateText !== undefined;
     this.#forgets = request.messages.length > 0 || now.hadActivities;
@@ -251,8 +251,6 @@ function tooMany(max: number): ServiceError {
   return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
 }
 
-/** Reproduces the recorded timing of a log, at a chosen speed. */
-
 interface PaceParts {
   readonly clock: Clock;
   readonly timers: Timers;
@@ -267,6 +265,7 @@ const WAIT_MS_MAX = 10_000;
 const WAIT_MS_MIN = 1;
 const MICROS_PER_MS = 1_000;
 
+/** Reproduces the recorded timing of a log, at a chosen speed. */
 class Pace {
   readonly #parts: PaceParts;
   readonly #speed: number;

@@ -35,7 +35,7 @@ import { expand } from "../compressor/expand.ts";
 import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
-import { Fold, SessionTranscript, type Snapshot } from "./fold.ts";
+import { Fold, type Snapshot } from "./fold.ts";
 import { Flight, rowsAfter, type RowsLimits, TooLarge } from "./folding.ts";
 
 export interface TranscriptLimits extends RowsLimits {
@@ -94,7 +94,7 @@ export interface TranscriptHandlers {
   readTranscript(
     request: Pick<ReadRequest, "upToSeq"> & { readonly sessionId: string },
     context: CallContext,
-  ): Promise<SessionTranscript>;
+  ): Promise<Snapshot>;
 }
 
 interface PartOfRow {
@@ -177,7 +177,7 @@ export class Transcripts implements Unit {
   }
 
   /** For a session that must exist. */
-  async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<SessionTranscript> {
+  async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<Snapshot> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
     const held = this.heldSeq(sessionId);
@@ -189,10 +189,10 @@ export class Transcripts implements Unit {
       throw sessionDeleted(sessionId);
     }
     if (upToSeq === undefined) {
-      return new SessionTranscript(await this.snapshot(sessionId, head.eventSeq, signal));
+      return this.snapshot(sessionId, head.eventSeq, signal);
     }
     if (upToSeq > head.eventSeq) throw beyondHead(head.eventSeq);
-    return new SessionTranscript(await this.#past(sessionId, upToSeq, signal));
+    return this.#past(sessionId, upToSeq, signal);
   }
 
   /** The session is deleted. */

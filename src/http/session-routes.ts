@@ -240,7 +240,7 @@ function transcriptRoutes(app: App, { transcripts }: SessionRouteParts): void {
     if (format === "json") {
       const text = jsonObject({
         session_id: JSON.stringify(id),
-        up_to_seq: transcript.upToSeq.toString(),
+        up_to_seq: transcript.seq.toString(),
         messages: transcript.messagesText,
         state: transcript.stateText,
         state_too_large: transcript.isStateTooLarge ? "true" : undefined,

@@ -40,14 +40,7 @@ export function keysOf(names: readonly string[]): Keys {
   };
 }
 
-/** Text that is not JSON may lose any part. */
-export function withoutValues(text: string, keys: Keys, found: () => void): string {
-  const walk = new Walk(text, keys);
-  for (let at = 0; at < text.length; ) at = walk.step(at);
-  for (let count = 0; count < walk.edits.length; count += 1) found();
-  return walk.edits.length === 0 ? text : applyEdits(text, walk.edits);
-}
-
+/** An object or a list that the walk is in. */
 interface Open {
   readonly isObject: boolean;
   expectsKey: boolean;
@@ -56,127 +49,85 @@ interface Open {
   valueStart: number;
   /** True for an operation of a patch. */
   isOperation: boolean;
+  /** True when the path of the operation has one of the names. */
   isAtName: boolean;
   value: Span | undefined;
 }
 
-const QUOTE = 0x22;
-const COMMA = 0x2c;
-const COLON = 0x3a;
-const OPEN_BRACKET = 0x5b;
-const CLOSE_BRACKET = 0x5d;
-const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
-const SPACE = 0x20;
-
-class Walk {
-  edits: Edit[] = [];
-  readonly #text: string;
-  readonly #keys: Keys;
-  readonly #open: Open[] = [];
-
-  constructor(text: string, keys: Keys) {
-    this.#text = text;
-    this.#keys = keys;
-  }
-
-  /** Reads one token; returns the place of the next one. */
-  step(at: number): number {
-    const top = this.#open.at(-1);
-    const unit = this.#text.charCodeAt(at);
-    switch (unit) {
-      case OPEN_BRACE:
-      case OPEN_BRACKET:
-        this.#valueBegins(at);
-        this.#open.push(opened(unit === OPEN_BRACE));
-        return at + 1;
-      case CLOSE_BRACE:
-      case CLOSE_BRACKET:
-        this.#open.pop();
-        if (top !== undefined) this.#patched(top);
-        this.#valueEnds(at + 1);
-        return at + 1;
-      case COMMA:
-        if (top !== undefined) top.expectsKey = top.isObject;
-        return at + 1;
-      case QUOTE:
-        return this.#string(at, top);
-      case COLON:
-        return at + 1;
-      default:
-        return unit <= SPACE ? at + 1 : this.#literal(at);
-    }
-  }
-
-  #string(at: number, top: Open | undefined): number {
-    const end = endOfString(this.#text, at);
-    if (top?.expectsKey === true) {
-      top.key = this.#read({ start: at, end });
-      top.expectsKey = false;
-      return end;
-    }
-    this.#valueBegins(at);
-    if (top?.key === "path" && this.#names(this.#read({ start: at, end }))) top.isAtName = true;
-    this.#valueEnds(end);
-    return end;
-  }
-
-  #literal(at: number): number {
-    let end = at + 1;
-    while (end < this.#text.length && !/[\s,:{}[\]"]/.test(this.#text.charAt(end))) end += 1;
-    this.#valueBegins(at);
-    this.#valueEnds(end);
-    return end;
-  }
-
-  #valueBegins(at: number): void {
-    const top = this.#open.at(-1);
+/** Text that is not JSON may lose any part. */
+export function withoutValues(text: string, keys: Keys, found: () => void): string {
+  const edits: Edit[] = [];
+  const open: Open[] = [];
+  const cut = ({ start, end }: Span): void => {
+    if (text.slice(start, end) === "null") return;
+    while ((edits.at(-1)?.start ?? -1) >= start) edits.pop();
+    edits.push({ start, end, text: IN_ITS_PLACE });
+  };
+  const valueBegins = (at: number): void => {
+    const top = open.at(-1);
     if (top !== undefined) top.valueStart = at;
-  }
-
-  #valueEnds(end: number): void {
-    const top = this.#open.at(-1);
+  };
+  const valueEnds = (end: number): void => {
+    const top = open.at(-1);
     if (top?.isObject !== true) return;
     const span = { start: top.valueStart, end };
     if (top.key === "op") top.isOperation = true;
     else if (top.key === "value") top.value = span;
-    if (this.#keys.has(top.key)) this.#cut(span);
-  }
-
-  #patched({ isOperation, isAtName, value }: Open): void {
-    if (isOperation && isAtName && value !== undefined) this.#cut(value);
-  }
-
-  #cut({ start, end }: Span): void {
-    if (this.#text.slice(start, end) === "null") return;
-    while ((this.edits.at(-1)?.start ?? -1) >= start) this.edits.pop();
-    this.edits.push({ start, end, text: IN_ITS_PLACE });
-  }
-
-  /** Whether one of the names in a JSON Pointer is one of the keys. */
-  #names(pointer: string): boolean {
-    return pointer
-      .split("/")
-      .some((part) => this.#keys.has(part.replaceAll("~1", "/").replaceAll("~0", "~")));
-  }
-
-  #read(span: Span): string {
-    try {
-      return readKey(this.#text, span);
-    } catch {
-      return ""; // The text is not JSON: no code will parse it.
+    if (keys.has(top.key)) cut(span);
+  };
+  for (let at = 0; at < text.length; ) {
+    const top = open.at(-1);
+    const character = text.charAt(at);
+    if (character === "{" || character === "[") {
+      valueBegins(at);
+      open.push(opened(character === "{"));
+      at += 1;
+    } else if (character === "}" || character === "]") {
+      open.pop();
+      at += 1;
+      if (top?.isOperation === true && top.isAtName && top.value !== undefined) cut(top.value);
+      valueEnds(at);
+    } else if (character === '"') {
+      const span = { start: at, end: endOfString(text, at) };
+      at = span.end;
+      if (top?.expectsKey === true) {
+        top.key = keyAt(text, span);
+        top.expectsKey = false;
+        continue;
+      }
+      valueBegins(span.start);
+      if (top?.key === "path") top.isAtName ||= isNamedIn(keyAt(text, span), keys);
+      valueEnds(at);
+    } else if (character === "," || character === ":" || character <= " ") {
+      if (character === "," && top !== undefined) top.expectsKey = top.isObject;
+      at += 1;
+    } else {
+      valueBegins(at);
+      do at += 1;
+      while (at < text.length && !/[\s,:{}[\]"]/.test(text.charAt(at)));
+      valueEnds(at);
     }
   }
+  for (const _ of edits) found();
+  return edits.length === 0 ? text : applyEdits(text, edits);
 }
 
 function opened(isObject: boolean): Open {
-  return {
-    isObject,
-    expectsKey: isObject,
-    key: "",
-    valueStart: 0,
-    isOperation: false,
-    isAtName: false,
-    value: undefined,
-  };
+  const start = { key: "", valueStart: 0, isOperation: false, isAtName: false, value: undefined };
+  return { isObject, expectsKey: isObject, ...start };
+}
+
+/** Whether one of the names in a JSON Pointer is one of the keys. */
+function isNamedIn(pointer: string, keys: Keys): boolean {
+  return pointer
+    .split("/")
+    .some((part) => keys.has(part.replaceAll("~1", "/").replaceAll("~0", "~")));
+}
+
+function keyAt(text: string, span: Span): string {
+  try {
+    return readKey(text, span);
+  } catch {
+    return ""; // The text is not JSON: no code will parse it.
+  }
 }

@@ -149,6 +149,9 @@ function isKnown({ scan, to }: Reading): boolean {
   return scan.settled >= to;
 }
 
+/** Texts that are followed at once; the least recently used one is forgotten. */
+const TEXTS_MAX = 256;
+
 /**
  * The texts of a session as its transcript joins them: the text of a message or of a tool call is
  * every piece under its id, from any sender, with any ends and new beginnings between two pieces.
@@ -165,10 +168,6 @@ function isKnown({ scan, to }: Reading): boolean {
  * ends no CHUNKs. A text that continues too long costs at most a wrong mask at the beginning of a
  * word; a text that ends too early costs a secret.
  */
-
-/** Texts that are followed at once; the least recently used one is forgotten. */
-const TEXTS_MAX = 256;
-
 export class Texts {
   readonly #automaton: Automaton;
   readonly #found: Found;

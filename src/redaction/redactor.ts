@@ -77,9 +77,9 @@ function deltaOf(payload: string): Span | undefined {
  * Masks the strings of a JSON text, one after the other, with the keys. Each string is a text of
  * its own, except the part between a name and its value. Only characters of strings are changed. A
  * text that is not JSON may be garbled, and its JSON parser refuses it as before.
+ *
+ * `besides`: the body of a string that is left unchanged.
  */
-
-/** `besides`: the body of a string that is left unchanged. */
 function maskJson(text: string, scan: TextScan, besides?: Span): string {
   scan.restart();
   const edits: Edit[] = [];

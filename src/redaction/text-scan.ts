@@ -294,11 +294,6 @@ const NO_PART: CompiledSecret["parts"][number] = {
   dashes: 0,
 };
 
-/**
- * The units of the body of a JSON string, from its spelling. Text that is not JSON is read to its
- * end too.
- */
-
 const LETTER_U = 0x75;
 
 const SHORT: ReadonlyMap<string, number> = new Map(
@@ -315,6 +310,9 @@ const SHORT: ReadonlyMap<string, number> = new Map(
 );
 
 /**
+ * The units of the body of a JSON string, from its spelling. Text that is not JSON is read to its
+ * end too.
+ *
  * The escape whose backslash is at `at`: the unit that it stands for, and the length of its
  * spelling.
  */
@@ -327,7 +325,6 @@ function readEscape(text: string, at: number): { readonly unit: number; readonly
 }
 
 /** Puts a `*` in the place of each unit of the ranges, which are in order. */
-
 export function maskPlain(text: string, ranges: readonly Range[]): string {
   let result = "";
   let copied = 0;

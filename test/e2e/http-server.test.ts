@@ -7,7 +7,7 @@ import { SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { SessionTranscript } from "../../src/conversation/fold.ts";
+import type { Snapshot } from "../../src/conversation/fold.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { HTTP_LIMITS } from "../../src/http/plumbing/listener.ts";
 import { createHttpServer, type HttpOptions, type HttpServer } from "../../src/http/server.ts";
@@ -379,7 +379,7 @@ describe("bytes", () => {
     const chars = 20 * 1024 * 1024; // More than the kernel takes of a socket.
     const messagesText = `["${"x".repeat(chars)}"]`;
     const transcript = {
-      upToSeq: 1n,
+      seq: 1n,
       messagesText,
       stateText: undefined,
       interruptsText: "[]",
@@ -387,7 +387,7 @@ describe("bytes", () => {
     };
     const memory = new FairShare({ max: 100 * 1024 * 1024 });
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- What the route reads of it.
-    const readTranscript = async () => transcript as SessionTranscript;
+    const readTranscript = async () => transcript as Snapshot;
     const transcripts = { readTranscript };
     await using http = await startHttp({ getSession }, {}, { memory, transcripts });
     const unread = Array.from({ length: 8 }, () => {

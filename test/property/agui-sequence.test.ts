@@ -11,7 +11,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE, lookup, type CatalogueEntry } from "../../src/agui/catalogue.ts";
 import { placeOf, type EventPlace } from "../../src/agui/constructs.ts";
-import { Sequence, type SequenceRule, createSequences } from "../../src/agui/sequence.ts";
+import { Sequence, type SequenceRule, Sequences } from "../../src/agui/sequence.ts";
 import { properties } from "../support/properties.ts";
 
 interface Ids {
@@ -153,7 +153,7 @@ test("nor does it with rows stored elsewhere, among sessions that are forgotten"
       fc.array(row, { minLength: 100, maxLength: 400 }),
       fc.record({ sessionsMax: fc.nat({ max: 6 }), openIdsMax: fc.nat({ max: 20 }) }),
       (streams, rows, limits) => {
-        const sequences = createSequences(limits);
+        const sequences = new Sequences(limits);
         const stored = streams.map(() => 0);
         const rules = rows.flatMap(({ session, isElsewhere }) => {
           const index = session % streams.length;

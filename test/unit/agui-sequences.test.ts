@@ -1,12 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { lookup } from "../../src/agui/catalogue.ts";
 import { placeOf, type EventPlace, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
-import {
-  createSequences,
-  SEQUENCES_LIMITS,
-  type Sequences,
-  type SequencesLimits,
-} from "../../src/agui/sequence.ts";
+import { Sequences, SEQUENCES_LIMITS, type SequencesLimits } from "../../src/agui/sequence.ts";
 
 function place(type: string, messageId = "m"): EventPlace {
   const entry = lookup(type);
@@ -19,7 +14,7 @@ const START = place("TEXT_MESSAGE_START");
 const CONTENT = place("TEXT_MESSAGE_CONTENT");
 
 function sequences(limits: Partial<SequencesLimits> = {}): Sequences {
-  return createSequences({ ...SEQUENCES_LIMITS, ...limits });
+  return new Sequences({ ...SEQUENCES_LIMITS, ...limits });
 }
 
 /** Whether the session is known to have no message open: its next row is out of order. */
@@ -44,7 +39,7 @@ describe("a session", () => {
   });
 
   test("a merged row takes as many numbers as it stands for events", () => {
-    const all = createSequences(SEQUENCES_LIMITS);
+    const all = new Sequences();
     all.observe("a", { seq: 1n, eventCount: 1, place: RUN_STARTED });
     all.observe("a", { seq: 2n, eventCount: 1, place: START });
     expect(all.observe("a", { seq: 3n, eventCount: 5, place: CONTENT })).toBeUndefined();

@@ -161,7 +161,7 @@ describe("a caller that leaves", () => {
       expect(outcome).toMatchObject({ status: "rejected", reason: { message: "left" } });
     }
     expect(transcripts.counts().folding).toBe(0);
-    expect((await transcripts.read("s", { upToSeq: 2n })).upToSeq).toBe(2n);
+    expect((await transcripts.read("s", { upToSeq: 2n })).seq).toBe(2n);
   });
 });
 

@@ -98,14 +98,9 @@ export class Canonical {
     return this.#run;
   }
 
-  /** Whether the log ever had a message with this id, among the ids that are noted. */
-  hasHadMessage(id: string): boolean {
-    return this.#constructs.hasHadMessage(id);
-  }
-
-  /** Whether the log may have had an activity at any time, even if none is left. */
-  get hadActivities(): boolean {
-    return this.#constructs.hadActivities;
+  /** The messages and activities that the log ever had, among the ids that are noted. */
+  get owners(): Constructs["owners"] {
+    return this.#constructs.owners;
   }
 
   /** STARTs that open every open construct again, in the order of their first opening. */
@@ -220,14 +215,6 @@ export class Canonical {
   }
 }
 
-/**
- * Decides whether a stored event can keep its type, or goes out as CUSTOM. The event must have the
- * fields that the order of events depends on. Ingest checks that, but a row may be older than this
- * service, and one event without its id would end the stream of a whole session. A patch must be a
- * JSON Patch. Before 1.0.0 a patch could be any list; of such a list one client applies a part and
- * another nothing. So for all clients, and for the transcript, such a patch changes nothing.
- */
-
 const MORE: Readonly<Partial<Record<EventType, readonly string[]>>> = {
   RUN_STARTED: ["threadId", "runId"],
   RUN_FINISHED: ["threadId", "runId"],
@@ -279,6 +266,13 @@ function movesIntoItself(operations: unknown): boolean {
   });
 }
 
+/**
+ * Decides whether a stored event can keep its type, or goes out as CUSTOM. The event must have the
+ * fields that the order of events depends on. Ingest checks that, but a row may be older than this
+ * service, and one event without its id would end the stream of a whole session. A patch must be a
+ * JSON Patch. Before 1.0.0 a patch could be any list; of such a list one client applies a part and
+ * another nothing. So for all clients, and for the transcript, such a patch changes nothing.
+ */
 function isUsable({ type }: CatalogueEntry, value: JsonObject): boolean {
   if (value["type"] !== type) return false;
   if (TEXTS.get(type)?.every((field) => typeof value[field] === "string") !== true) return false;

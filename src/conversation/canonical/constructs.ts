@@ -99,12 +99,8 @@ export class Constructs {
     return this.#open.size * CONSTRUCT_BYTES + this.#owners.bytes + charBytes(chars);
   }
 
-  hasHadMessage(id: string): boolean {
-    return this.#owners.hasHadMessage(id);
-  }
-
-  get hadActivities(): boolean {
-    return this.#owners.hadActivities;
+  get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities"> {
+    return this.#owners;
   }
 
   /** Forgets every open construct. */

@@ -89,13 +89,6 @@ export function isOpenKind(kind: ConstructKind | undefined): kind is OpenKind {
   return kind !== undefined && Object.hasOwn(KINDS, kind);
 }
 
-/**
- * The events that a CHUNK stands for: a START when the chunk begins something, and a fragment. As
- * in @ag-ui/client 1.0.0, fields that the START cannot carry go on the fragment, and metadata goes
- * on both, so that it arrives when only one of the two events exists. Unlike there, each event
- * keeps the chunk's timestamp.
- */
-
 /** Chunk fields that only a START has, by kind; other kinds have no chunks. */
 const OPENING_FIELDS: Readonly<Partial<Record<OpenKind, readonly string[]>>> = {
   text: ["role", "name"],
@@ -104,6 +97,12 @@ const OPENING_FIELDS: Readonly<Partial<Record<OpenKind, readonly string[]>>> = {
 
 const OF_BOTH = ["timestamp", "metadata", "subagentRunId"] as const;
 
+/**
+ * The events that a CHUNK stands for: a START when the chunk begins something, and a fragment. As
+ * in @ag-ui/client 1.0.0, fields that the START cannot carry go on the fragment, and metadata goes
+ * on both, so that it arrives when only one of the two events exists. Unlike there, each event
+ * keeps the chunk's timestamp.
+ */
 export function startOfChunk(kind: OpenKind, id: string, chunk: JsonObject): JsonObject {
   const { start, idField, started } = KINDS[kind];
   const opening = OPENING_FIELDS[kind] ?? [];

@@ -43,37 +43,25 @@ interface Inner {
   readonly resume: Schemas;
 }
 
-const BY_GENERATION: ReadonlyMap<Generation, ReadonlyMap<string, Schemas>> = new Map(
-  (["1.0.0", "common"] as const).map((generation) => [generation, schemasOf(generation)]),
-);
-
-const INNER: ReadonlyMap<Generation, Inner> = new Map(
-  (["1.0.0", "common"] as const).map((generation) => [generation, innerOf(generation)]),
-);
+const BY_TYPE = { "1.0.0": byType("1.0.0"), common: byType("common") };
+const INNER = { "1.0.0": innerOf("1.0.0"), common: innerOf("common") };
 
 /** The schemas of an event; none: the generation does not have the type. */
 export function eventSchemas(generation: Generation, type: string): Schemas {
-  return BY_GENERATION.get(generation)?.get(type) ?? OF_NOTHING;
+  return BY_TYPE[generation].get(type) ?? OF_NOTHING;
 }
 
 export function innerSchemas(generation: Generation): Inner {
-  const inner = INNER.get(generation);
-  if (inner === undefined) throw new TypeError(`no schemas for ${generation}`);
-  return inner;
+  return INNER[generation];
 }
 
-function schemasOf(generation: Generation): ReadonlyMap<string, Schemas> {
+function byType(generation: Generation): ReadonlyMap<string, Schemas> {
   const types = [...CURRENT.keys()].filter(
     (type) => generation === "1.0.0" || !NOT_COMMON.has(type),
   );
-  return new Map(
-    types.map((type) => [
-      type,
-      SOURCES[generation]
-        .map((schemas) => schemas.get(type))
-        .filter((schema) => schema !== undefined),
-    ]),
-  );
+  const schemasOf = (type: string): Schemas =>
+    SOURCES[generation].flatMap((schemas) => schemas.get(type) ?? []);
+  return new Map(types.map((type) => [type, schemasOf(type)]));
 }
 
 function innerOf(generation: Generation): Inner {

@@ -95,8 +95,6 @@ function narrowedOutcome(generation: Generation, outcome: JsonObject): JsonObjec
   return withField(outcome, "interrupts", kept);
 }
 
-/** Narrows messages to the forms that a generation of clients accepts, one by one. */
-
 /** Returns the same list when it needs no change. */
 function narrowedMessages(generation: Generation, messages: unknown): unknown {
   if (!Array.isArray(messages)) return messages;
@@ -205,9 +203,11 @@ function withoutMessages(event: JsonObject): JsonObject {
   return Array.isArray(messages) ? { ...event, messages: [] } : event;
 }
 
-/** Removes optional values from an object that keep schemas from accepting it. */
-
-/** Returns the same object when it has no fault; undefined: no removal helps. */
+/**
+ * Removes optional values from an object that keep schemas from accepting it.
+ *
+ * Returns the same object when it has no fault; undefined: no removal helps.
+ */
 function withoutFaults(schemas: readonly z.ZodObject[], value: JsonObject): JsonObject | undefined {
   if (schemas.length === 0) return undefined;
   let rest = value;

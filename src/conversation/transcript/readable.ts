@@ -169,7 +169,6 @@ function indented(text: string): string {
  * results are fenced, with more backticks than they contain. HTML is shown and not rendered,
  * because an open comment or tag would swallow the following text in any context.
  */
-
 export function transcriptMarkdown(messages: readonly JsonObject[]): string {
   return readable(messages)
     .flatMap(({ who, of, pieces }) => [

@@ -53,7 +53,6 @@ export class Metadata {
 }
 
 /** Messages that arrive as text: START, CONTENT and END, of an answer and of reasoning alike. */
-
 export function startText(reduction: Reduction, event: JsonObject): void {
   const { role = "assistant", name } = event;
   const named = name === undefined ? {} : { name };
@@ -269,7 +268,6 @@ function replaced(message: Message, event: JsonObject): Message {
  * activities, unless it has activities or states which types of them it owns. The cost grows with
  * the number of messages, which is mostly the snapshot's own text.
  */
-
 export function applySnapshot(list: MessageList, event: JsonObject): void {
   const { messages } = event;
   if (!Array.isArray(messages)) return;

@@ -185,14 +185,6 @@ function applyToMessages(reduction: Reduction, event: JsonObject): void {
   }
 }
 
-/**
- * The interrupts that the agent waits for. As for the AG-UI clients, every RUN_FINISHED sets them
- * again: an interrupt outcome sets its own interrupts, any other outcome sets none, and a failed
- * run leaves them. Unlike for the clients, an interrupt that a later run answers
- * (`RUN_STARTED.input.resume`) is not pending from there on. Clients know of an answer because they
- * gave it; a reader of the log alone would ask again.
- */
-
 type Interrupts = readonly JsonObject[];
 
 function afterRunStarted(pending: Interrupts, { input }: JsonObject): Interrupts {
@@ -201,6 +193,13 @@ function afterRunStarted(pending: Interrupts, { input }: JsonObject): Interrupts
   return pending.filter(({ id }) => !answered.has(id));
 }
 
+/**
+ * The interrupts that the agent waits for. As for the AG-UI clients, every RUN_FINISHED sets them
+ * again: an interrupt outcome sets its own interrupts, any other outcome sets none, and a failed
+ * run leaves them. Unlike for the clients, an interrupt that a later run answers
+ * (`RUN_STARTED.input.resume`) is not pending from there on. Clients know of an answer because they
+ * gave it; a reader of the log alone would ask again.
+ */
 function afterRunFinished({ outcome }: JsonObject): Interrupts {
   return interruptsOf(outcome).map((interrupt) => {
     const { subagentRunId, ...rest } = interrupt;

@@ -20,12 +20,12 @@ interface Copy {
 
 export function copyOf(value: unknown): Copy {
   const tally = { bytes: 0, depth: 0 };
-  return { value: copied(value, { tally, level: 1 }), ...tally };
+  return { value: copied(value, tally), ...tally };
 }
 
 export function weightOf(value: unknown): Omit<Copy, "value"> {
   const tally = { bytes: 0, depth: 0 };
-  weigh(value, { tally, level: 1 });
+  weigh(value, tally);
   return tally;
 }
 
@@ -73,48 +73,41 @@ const FIELD_BYTES = 40;
 const TEXT_BYTES = 24;
 const NUMBER_BYTES = 8;
 
-interface Walk {
-  readonly tally: { bytes: number; depth: number };
-  readonly level: number;
+interface Tally {
+  bytes: number;
+  depth: number;
 }
 
-function copied(value: unknown, { tally, level }: Walk): unknown {
+function copied(value: unknown, tally: Tally, level = 1): unknown {
   if (!isContainer(value)) {
     tally.bytes += leafBytes(value);
     return value;
   }
   tally.bytes += containerBytes(value);
   tally.depth = Math.max(tally.depth, level);
-  const below = { tally, level: level + 1 };
-  if (Array.isArray(value)) {
-    return value.map((item) => copied(item, below));
-  }
+  if (Array.isArray(value)) return value.map((item) => copied(item, tally, level + 1));
   const copy: Record<string, unknown> = {};
   for (const [key, item] of Object.entries(value)) {
     tally.bytes += entryBytes(key);
-    setOwn(copy, key, copied(item, below));
+    setOwn(copy, key, copied(item, tally, level + 1));
   }
   return copy;
 }
 
-function weigh(value: unknown, { tally, level }: Walk): void {
+function weigh(value: unknown, tally: Tally, level = 1): void {
   if (!isContainer(value)) {
     tally.bytes += leafBytes(value);
     return;
   }
   tally.bytes += containerBytes(value);
   tally.depth = Math.max(tally.depth, level);
-  const below = { tally, level: level + 1 };
-  if (Array.isArray(value)) {
-    for (const item of value) weigh(item, below);
-    return;
-  }
-  for (const [key, item] of Object.entries(value)) {
-    // JSON leaves this value out, so it does not count.
-    if (item === undefined) continue;
-    tally.bytes += entryBytes(key);
-    weigh(item, below);
-  }
+  if (Array.isArray(value)) for (const item of value) weigh(item, tally, level + 1);
+  else
+    for (const [key, item] of Object.entries(value)) {
+      if (item === undefined) continue; // JSON leaves this value out, so it does not count.
+      tally.bytes += entryBytes(key);
+      weigh(item, tally, level + 1);
+    }
 }
 
 function isContainer(

@@ -169,19 +169,6 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/**
- * Idempotency keys of derived messages: `{runId}:{message type}:{construct id}:{n}`, where n
- * counts, from 1, the messages of that run, type and construct. The keys depend only on the events.
- * So a restarted runner that replays its run pushes each message under the same key, and the
- * service keeps one.
- *
- *   longer than a key may be, or holding     `sha256:` and the digest of the whole
- *   what a proto string cannot
- *   a message outside of every run           `:{type}:{id}:{n}:{digest of the payload}`: there is
- *                                            nothing that tells two runs apart, and what both number
- *                                            alike but say differently must not be one message
- */
-
 /** The contract's limit of an idempotency key. */
 const KEY_BYTES_MAX = 128;
 /**
@@ -197,6 +184,18 @@ interface Message {
   readonly payload: string;
 }
 
+/**
+ * Idempotency keys of derived messages: `{runId}:{message type}:{construct id}:{n}`, where n
+ * counts, from 1, the messages of that run, type and construct. The keys depend only on the events.
+ * So a restarted runner that replays its run pushes each message under the same key, and the
+ * service keeps one.
+ *
+ *   longer than a key may be, or holding     `sha256:` and the digest of the whole
+ *   what a proto string cannot
+ *   a message outside of every run           `:{type}:{id}:{n}:{digest of the payload}`: there is
+ *                                            nothing that tells two runs apart, and what both number
+ *                                            alike but say differently must not be one message
+ */
 class MessageKeys {
   readonly #counts = new Map<string, number>();
   #runId: string | undefined;
