@@ -26,10 +26,9 @@ import {
   violationsOf,
 } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { toRawEvents, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { microsOf } from "../contract/times.ts";
-import { toRawEvents } from "../contract/expanded.ts";
 
 const PAGE_ROWS_DEFAULT = 100;
 const PAGE_ROWS_MAX = 1_000;

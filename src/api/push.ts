@@ -39,8 +39,7 @@ import type { CallContext, Handlers } from "../contract/context.ts";
 import { newEventRow, rowId } from "./new-row.ts";
 import type { OpenGroups } from "./push-stream/open-groups.ts";
 import type { OrderObserver } from "./order.ts";
-import { toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
-import { senderText } from "../contract/sender.ts";
+import { senderText, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { microsOf } from "../contract/times.ts";
 

@@ -15,7 +15,7 @@
 import assert from "node:assert/strict";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import type { EventRow } from "../store/rows.ts";
-import { toRawEvents } from "../contract/expanded.ts";
+import { toRawEvents } from "../contract/rows-to-wire.ts";
 
 export interface SharedEventsLimits {
   /** The limit for one row's events; a larger row is not shared. */

@@ -34,8 +34,12 @@ import {
 } from "../store/rows.ts";
 import { checkEventTypeFilter, checkText, violationsOf } from "../contract/checks.ts";
 import type { CallContext, Handlers } from "../contract/context.ts";
-import { toRawEvents } from "../contract/expanded.ts";
-import { heldBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import {
+  heldBytesOf,
+  toRawEvents,
+  toSessionEvent,
+  toSessionMessage,
+} from "../contract/rows-to-wire.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { SHARED_EVENTS_LIMITS, SharedEvents } from "./shared-events.ts";
 import { create } from "@bufbuild/protobuf";

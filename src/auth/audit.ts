@@ -1,5 +1,5 @@
 import type { Clock } from "../base/clock.ts";
-import { LineBudget, LINES_PER_KIND_MAX } from "../observability/line-budget.ts";
+import { LineBudget, LINES_PER_KIND_MAX } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Action } from "./actions.ts";

@@ -5,12 +5,16 @@
  * 2.17; the equality is pinned by test/unit/rows-to-wire.test.ts). Fields without a value are there
  * as `undefined`, so that all messages of a type share one shape.
  */
-import { fromBinary } from "@bufbuild/protobuf";
+import { fromBinary, fromJsonString, toJsonString } from "@bufbuild/protobuf";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
 import { FragmentsSchema, type SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import {
+  type Sender,
+  SenderSchema,
+  type SessionMessage,
+} from "../../gen/ambient/v1/messages_pb.ts";
+import { expand } from "../compressor/expand.ts";
 import type { EventRow, MessageRow } from "../store/rows.ts";
-import { senderOf } from "./sender.ts";
 import { timestampOf } from "./times.ts";
 
 /** The memory of a row beside its payload: the objects, the ids. */
@@ -54,4 +58,52 @@ export function toSessionEvent(row: EventRow, deduplicated = false): SessionEven
     runId: row.runId,
     watchState: WatchState.UNSPECIFIED,
   };
+}
+
+/**
+ * Raw events as messages of the contract: the events of a merged row with a number above `afterSeq`,
+ * in order, made on demand, each under its own number. They carry the row's id, stand for one event
+ * each, and have no index and no completed_at. A row without an index is one message, the row
+ * itself.
+ */
+export function* toRawEvents(
+  row: EventRow,
+  afterSeq: bigint,
+): Generator<SessionEvent, void, undefined> {
+  if (row.fragments === undefined) {
+    if (row.seq > afterSeq) yield toSessionEvent(row);
+    return;
+  }
+  const { id, sessionId, runId } = row;
+  let micros = row.createdAtMicros;
+  let createdAt = timestampOf(micros);
+  for (const { seq, eventType, payload, createdAtMicros } of expand(row, afterSeq)) {
+    if (createdAtMicros !== micros) createdAt = timestampOf(createdAtMicros);
+    micros = createdAtMicros;
+    yield {
+      $typeName: "ambient.v1.SessionEvent",
+      id,
+      sessionId,
+      seq,
+      eventType,
+      payload,
+      createdAt,
+      completedAt: undefined,
+      eventCount: 1,
+      fragments: undefined,
+      deduplicated: false,
+      runId,
+      watchState: WatchState.UNSPECIFIED,
+    };
+  }
+}
+
+/** The sender of a message as the store keeps it: JSON text in the spelling of ProtoJSON. */
+export function senderText(sender: Sender): string {
+  return toJsonString(SenderSchema, sender);
+}
+
+export function senderOf(text: string): Sender {
+  // A newer version of the service may have stored a field that this one does not know.
+  return fromJsonString(SenderSchema, text, { ignoreUnknownFields: true });
 }

@@ -1,18 +1,9 @@
-import { Counter, Gauge, type Registry } from "prom-client";
-import type { Clock } from "../base/clock.ts";
-
 /**
  * Metrics of the distance between use and limits, for callers and sessions; docs/limits.md lists
  * all of them.
  */
-export interface LimitMetrics {
-  /** For limits of single callers and sessions, and for limits without a gauge of their own. */
-  readonly limitUse: LimitUse;
-  /** Callers and sessions whose pushes of the last second are remembered. */
-  readonly rateBuckets: Gauge<"of">;
-  /** Pauses in reading a push stream because its caller or session was above its rate. */
-  readonly pushStreamPauses: Counter;
-}
+import type { Clock } from "../base/clock.ts";
+import type { Instruments } from "./instruments.ts";
 
 const USED_LIMITS = [
   "principal_messages_per_second",
@@ -84,78 +75,53 @@ export class LimitUse {
   }
 }
 
-export function limitInstruments(registers: Registry[], clock: Clock): LimitMetrics {
+export type LimitMetrics = ReturnType<typeof limitInstruments>;
+
+export function limitInstruments(make: Instruments, clock: Clock) {
   const limitUse = new LimitUse(clock);
-  // The constructor registers the gauge, and a scrape reads it.
-  void new Gauge({
-    name: "session_ledger_limit_used_ratio",
-    help: "Highest share of a limit that a caller or session used in the last one to two minutes; above 1 is a debt of push streams.",
-    labelNames: ["limit"],
-    registers,
-    collect() {
-      for (const limit of USED_LIMITS) this.set({ limit }, limitUse.highest(limit));
+  make.gauge(
+    "limit_used_ratio",
+    "Highest share of a limit that a caller or session used in the last one to two minutes; above 1 is a debt of push streams.",
+    ["limit"],
+    (gauge) => {
+      for (const limit of USED_LIMITS) gauge.set({ limit }, limitUse.highest(limit));
     },
-  });
-  sharedInstruments(limitUse.shared, registers);
+  );
+  sharedInstruments(limitUse.shared, make);
   return {
+    /** For limits of single callers and sessions, and for limits without a gauge of their own. */
     limitUse,
-    rateBuckets: new Gauge({
-      name: "session_ledger_rate_buckets",
-      help: "Remembered callers and sessions.",
-      labelNames: ["of"],
-      registers,
-    }),
-    pushStreamPauses: new Counter({
-      name: "session_ledger_push_stream_pauses_total",
-      help: "Pauses of push streams above the rate of their caller or session.",
-      registers,
-    }),
+    rateBuckets: make.gauge("rate_buckets", "Remembered callers and sessions.", ["of"]),
+    pushStreamPauses: make.counter(
+      "push_stream_pauses_total",
+      "Pauses of push streams above the rate of their caller or session.",
+    ),
   };
 }
 
-function sharedInstruments(
-  shared: ReadonlyMap<SharedLimit, SharedPool>,
-  registers: Registry[],
-): void {
-  const labelNames = ["limit"] as const;
+function sharedInstruments(shared: ReadonlyMap<SharedLimit, SharedPool>, make: Instruments): void {
   const gauge = (name: string, help: string, of: (pool: SharedPool) => number): unknown =>
-    new Gauge({
-      name,
-      help,
-      labelNames,
-      registers,
-      collect() {
-        for (const [limit, pool] of shared) this.set({ limit }, of(pool));
-      },
+    make.gauge(name, help, ["limit"], (one) => {
+      for (const [limit, pool] of shared) one.set({ limit }, of(pool));
     });
   const counter = (name: string, help: string, of: (pool: SharedPool) => number): unknown =>
-    new Counter({
-      name,
-      help,
-      labelNames,
-      registers,
-      collect() {
-        this.reset();
-        for (const [limit, pool] of shared) this.inc({ limit }, of(pool));
-      },
+    make.counter(name, help, ["limit"], (one) => {
+      one.reset();
+      for (const [limit, pool] of shared) one.inc({ limit }, of(pool));
     });
   gauge(
-    "session_ledger_shared_limit_held",
+    "shared_limit_held",
     "Used part of the shared limits, by limit (bytes, watches, push_streams, exports, replays).",
     ({ held }) => held,
   );
-  gauge(
-    "session_ledger_shared_limit_callers",
-    "Callers that use a shared limit.",
-    ({ callers }) => callers,
-  );
+  gauge("shared_limit_callers", "Callers that use a shared limit.", ({ callers }) => callers);
   counter(
-    "session_ledger_shared_limit_ended_total",
+    "shared_limit_ended_total",
     "Calls ended for the sake of another caller, or because their caller did not read.",
     ({ ended }) => ended,
   );
   counter(
-    "session_ledger_shared_limit_refused_total",
+    "shared_limit_refused_total",
     "Calls refused because their caller uses the most of a shared limit.",
     ({ refused }) => refused,
   );

@@ -15,7 +15,7 @@ import {
 import type { Server } from "@grpc/grpc-js";
 import type { CallerMemory } from "../auth/caller-memory.ts";
 import type { FairShare } from "../base/fair-share.ts";
-import type { TransportMetrics } from "../observability/transport-metrics.ts";
+import type { TransportMetrics } from "../observability/metrics.ts";
 import { Arriving } from "./incoming.ts";
 import { type Arrived, type Encoding, type RequestParts, Unpacking } from "./requests.ts";
 

@@ -2,7 +2,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import type { Clock } from "../base/clock.ts";
 import type { Log } from "../observability/log.ts";
-import type { TransportMetrics } from "../observability/transport-metrics.ts";
+import type { TransportMetrics } from "../observability/metrics.ts";
 import {
   close,
   countConnections,

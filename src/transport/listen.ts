@@ -4,7 +4,7 @@ import type { Server as TlsServer, TlsOptions } from "node:tls";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
-import type { ServerName, TransportMetrics } from "../observability/transport-metrics.ts";
+import type { ServerName, TransportMetrics } from "../observability/metrics.ts";
 import type { TlsMaterial } from "./tls-material.ts";
 
 export interface ListenOptions {

@@ -4,7 +4,7 @@ import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
-import type { TransportMetrics } from "../observability/transport-metrics.ts";
+import type { TransportMetrics } from "../observability/metrics.ts";
 import { FILE_POLL_MS, readSettingFile, settingRefused, WatchedFiles } from "./watched-files.ts";
 
 /** The files of TLS, in PEM. */

@@ -7,8 +7,12 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { FragmentsSchema, SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { SenderSchema, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
-import { toSessionEvent, toSessionMessage } from "../../src/contract/rows-to-wire.ts";
-import { senderOf, senderText } from "../../src/contract/sender.ts";
+import {
+  senderOf,
+  senderText,
+  toSessionEvent,
+  toSessionMessage,
+} from "../../src/contract/rows-to-wire.ts";
 import { timestampOf } from "../../src/contract/times.ts";
 import type { EventRow, MessageRow } from "../../src/store/rows.ts";
 import { properties } from "../support/properties.ts";

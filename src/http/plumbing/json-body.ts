@@ -3,7 +3,7 @@ import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { serverBusy } from "../../auth/caller-memory.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
-import { repeatedKey } from "../../contract/repeated-key.ts";
+import { repeatedKey } from "../../contract/checks.ts";
 import { servedRequestOf } from "./call-context.ts";
 import { notJsonType } from "./problem.ts";
 

@@ -15,7 +15,7 @@ import { Server as TlsServer } from "node:tls";
 import type { Clock } from "../../base/clock.ts";
 import type { ServiceError } from "../../base/errors.ts";
 import type { Log } from "../../observability/log.ts";
-import type { TransportMetrics } from "../../observability/transport-metrics.ts";
+import type { TransportMetrics } from "../../observability/metrics.ts";
 import {
   close,
   countConnections,
