@@ -45,12 +45,13 @@ export async function bundle(folder: string): Promise<void> {
 
 async function isCurrent(folder: string): Promise<boolean> {
   try {
+    await stat(join(folder, "main.js"));
     const known: unknown = JSON.parse(await readFile(join(folder, SOURCES), "utf8"));
     if (typeof known !== "object" || known === null) return false;
     const seen = await stampsOf(Object.keys(known));
     return Object.entries(known).every(([path, stamp]) => seen[path] === stamp);
   } catch {
-    return false; // There is no bundle yet, or a source is gone.
+    return false; // There is no bundle, or a source is gone.
   }
 }
 
