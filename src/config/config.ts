@@ -1,6 +1,6 @@
 import type { Address } from "../base/address.ts";
 import { addressText, isLoopback, type Setting } from "./setting.ts";
-import { redactionProblems } from "../redaction/configured.ts";
+import { redactionProblems } from "../redaction/redactor.ts";
 import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./table.ts";
 
 export { addressText };

@@ -1,7 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { redactionOptions, redactionProblems } from "../../src/redaction/configured.ts";
+import {
+  redactionOptions,
+  redactionProblems,
+  createRedactor,
+} from "../../src/redaction/redactor.ts";
 import { BUILT_IN } from "../../src/redaction/patterns.ts";
-import { createRedactor } from "../../src/redaction/redactor.ts";
 import { loadConfig } from "../../src/config/config.ts";
 
 function problemsOf(settings: {
