@@ -53,7 +53,7 @@ const subagent = (type: string, id: string, fields: JsonObject = {}): JsonObject
   ...fields,
 });
 
-test("an event in order is the very bytes", () => {
+test("an event that is in order keeps its exact bytes", () => {
   const payload = '{ "type":"TEXT_MESSAGE_START", "messageId":"m","n":1.50 }';
   const canonical = new Canonical("S");
   for (const event of log([BEGIN])) canonical.next(event);
@@ -63,8 +63,8 @@ test("an event in order is the very bytes", () => {
   ]);
 });
 
-describe("what is translated", () => {
-  test("THINKING_* becomes REASONING_*, by ids of session and number", () => {
+describe("translation", () => {
+  test("turns THINKING_* into REASONING_*, with ids made of the session and the number", () => {
     expect(
       inRun(
         { type: "THINKING_START", title: "Planning", timestamp: 7 },
@@ -83,7 +83,7 @@ describe("what is translated", () => {
     ]);
   });
 
-  test("THINKING out of order is mended: one at a time, and a text begins by itself", () => {
+  test("repairs THINKING events that are out of order", () => {
     expect(
       inRun(
         { type: "THINKING_END" },
@@ -106,7 +106,7 @@ describe("what is translated", () => {
     ]);
   });
 
-  test("chunks become START, CONTENT and END", () => {
+  test("turns chunks into START, CONTENT and END", () => {
     expect(
       inRun(
         text("CHUNK", { role: "user", name: "N", delta: "a", timestamp: 1, extra: true }),
@@ -130,7 +130,7 @@ describe("what is translated", () => {
     ]);
   });
 
-  test("a chunk that goes on with nothing, and says too little, loses nothing", () => {
+  test("loses nothing of chunks that carry on without an id or start without a name", () => {
     expect(
       inRun(
         { type: "TEXT_MESSAGE_CHUNK", delta: "a" },
@@ -147,7 +147,7 @@ describe("what is translated", () => {
     ]);
   });
 
-  test("what no client knows goes as CUSTOM: META, what is not conformant, what lacks its id", () => {
+  test("sends META, nonconformant events and events without an id as CUSTOM", () => {
     const canonical = new Canonical("S");
     const foreign = { type: "USAGE", tokens: 1, timestamp: 5 };
     const next = (value: JsonObject, conformant: boolean) => {
@@ -175,14 +175,14 @@ describe("what is translated", () => {
   });
 });
 
-describe("what is mended", () => {
-  test("a second START ends the first, and an END of what is not open goes", () => {
+describe("repair", () => {
+  test("ends a construct at its second START, and drops an END without a START", () => {
     expect(inRun(text("START"), text("START", { timestamp: 2 }), text("END"), text("END"))).toEqual(
       [text("START"), text("END", { timestamp: 2 }), text("START", { timestamp: 2 }), text("END")],
     );
   });
 
-  test("a fragment of what is not open opens it; a tool call by the name it had", () => {
+  test("opens a construct at its fragment; a tool call opens again under its earlier name", () => {
     expect(
       inRun(
         text("CONTENT", { delta: "a", timestamp: 9 }),
@@ -200,7 +200,7 @@ describe("what is mended", () => {
     ]);
   });
 
-  test("RUN_FINISHED ends what is open first, the newest of it before the others", () => {
+  test("ends all open constructs before RUN_FINISHED, the newest first", () => {
     const step = { type: "STEP_STARTED", stepName: "plan", subagentRunId: "s" };
     const outcome = { type: "interrupt", interrupts: [{ id: "i", reason: "ask" }] };
     const opened = [subagent("STARTED", "s"), step, text("START", { subagentRunId: "s" })];
@@ -222,7 +222,7 @@ describe("what is mended", () => {
     ]);
   });
 
-  test("a subagent starts once in a run; once more is told as CUSTOM", () => {
+  test("sends the second SUBAGENT_STARTED of one subagent in a run as CUSTOM", () => {
     const again = subagent("STARTED", "s");
     expect(inRun(again, again, subagent("FINISHED", "s"), again)).toEqual([
       again,
@@ -235,7 +235,7 @@ describe("what is mended", () => {
     ]);
   });
 
-  test("an event may not say that another's construct is its own", () => {
+  test("drops the subagent id of an event for a construct with another owner", () => {
     const ofS = { subagentRunId: "s" };
     expect(
       inRun(
@@ -256,11 +256,11 @@ describe("what is mended", () => {
 });
 
 /** One client was there from the beginning, another has joined: they may know other owners. */
-describe("where a client could know another owner, nobody is told one", () => {
+describe("the owner is left out where two clients could know different owners", () => {
   const ofS = { subagentRunId: "s" };
   const last = (events: readonly JsonObject[]): unknown => folded(events).out.at(-1)?.value;
 
-  test("a message of a subagent's that goes on in a later run, and does not say so", () => {
+  test("for a subagent's message that starts again in a later run without its owner", () => {
     const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
     const content = text("CONTENT", { delta: "a", ...ofS });
     const untagged = text("CONTENT", { delta: "a" });
@@ -268,7 +268,7 @@ describe("where a client could know another owner, nobody is told one", () => {
     expect(last([...earlier, BEGIN, text("START", ofS), content])).toEqual(content);
   });
 
-  test("a message of one that the input of a later run gives to another", () => {
+  test("for a message that the input of a later run gives to another owner", () => {
     const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
     const messages = [{ id: "m", role: "assistant", content: "", subagentRunId: "t" }];
     const input = { threadId: "t", runId: "r2", messages, tools: [], context: [] };
@@ -276,7 +276,7 @@ describe("where a client could know another owner, nobody is told one", () => {
     expect(last([...earlier, { ...BEGIN, input }, start])).toEqual(text("START"));
   });
 
-  test("a call that goes into a message of its own, by the name of one that is there", () => {
+  test("for a tool call that shares its id with an existing message", () => {
     const start = call("START", { toolCallName: "f", ...ofS });
     const message = { type: "TEXT_MESSAGE_START", messageId: "c" };
     const { canonical } = folded([BEGIN, message, start]);
@@ -284,21 +284,21 @@ describe("where a client could know another owner, nobody is told one", () => {
     expect(folded([BEGIN, start]).canonical.openings()).toEqual([start]);
   });
 
-  test("a call of the agent's that starts once more, in a message of a subagent's", () => {
+  test("for a second START of the agent's tool call inside a subagent's message", () => {
     const start = call("START", { toolCallName: "f" });
     const again = call("START", { toolCallName: "f", parentMessageId: "m" });
     expect(last([BEGIN, text("START", ofS), start, call("END"), again])).toEqual(start);
     expect(last([BEGIN, text("START"), start, call("END"), again])).toEqual(again);
   });
 
-  test("what a call inherits, where its message was told in an earlier run", () => {
+  test("for the arguments of a call whose message began in an earlier run", () => {
     const earlier = [BEGIN, text("START", ofS), text("END", ofS), FINISH];
     const start = call("START", { toolCallName: "f", parentMessageId: "m" });
     const args = call("ARGS", { delta: "{", ...ofS });
     expect(last([...earlier, BEGIN, start, args])).toEqual(call("ARGS", { delta: "{" }));
   });
 
-  test("reasoning of a subagent's, when the message in it does not say so", () => {
+  test("for a subagent's reasoning when the message inside it names no owner", () => {
     const span = { type: "REASONING_START", messageId: "g" };
     const start = { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning" };
     const { canonical } = folded([BEGIN, { ...span, ...ofS }, start]);
@@ -306,7 +306,7 @@ describe("where a client could know another owner, nobody is told one", () => {
   });
 
   // Bug: a client that joined was told the owner from before the snapshot, and refused the event.
-  test("a message that a snapshot removes, and that is created again in the same run", () => {
+  test("for a message that a snapshot removed and that starts again in the same run", () => {
     const earlier = [BEGIN, text("START", ofS), text("END", ofS)];
     const away = [...earlier, { type: "MESSAGES_SNAPSHOT", messages: [] }];
     const content = text("CONTENT", { delta: "a", ...ofS });
@@ -318,13 +318,13 @@ describe("where a client could know another owner, nobody is told one", () => {
   });
 
   // Bug: a client that joined took the reasoning for the agent's, and refused its END.
-  test("reasoning of a subagent's that starts once more, and does not say so", () => {
+  test("for a subagent's reasoning that starts a second time without its owner", () => {
     const span = { type: "REASONING_START", messageId: "g" };
     const { canonical } = folded([BEGIN, { ...span, ...ofS }, span]);
     expect(canonical.openings()).toEqual([{ ...span, ...ofS }]);
   });
 
-  test("reasoning that had no message, when a later run gives its id to one", () => {
+  test("for reasoning without a message, when a later run uses its id for one", () => {
     const start = { type: "REASONING_MESSAGE_START", messageId: "g", role: "reasoning", ...ofS };
     const span = { type: "REASONING_START", messageId: "g" };
     expect(last([BEGIN, span, start])).toEqual({ ...start, subagentRunId: undefined });
@@ -333,7 +333,7 @@ describe("where a client could know another owner, nobody is told one", () => {
 });
 
 describe("runs", () => {
-  test("what lies outside of them is mended, and no client is sent it", () => {
+  test("events outside of runs are repaired, and no client gets them", () => {
     const { out } = folded([
       text("CONTENT", { delta: "a" }),
       FINISH,
@@ -351,7 +351,7 @@ describe("runs", () => {
     ]);
   });
 
-  test("what was opened outside is opened again inside", () => {
+  test("a construct that opened outside of a run opens again inside the run", () => {
     expect(
       folded([text("START"), BEGIN, text("CONTENT", { delta: "a" })]).out.map(({ value }) => value),
     ).toEqual([
@@ -362,7 +362,7 @@ describe("runs", () => {
     ]);
   });
 
-  test("one that was abandoned ends when another begins", () => {
+  test("a run without an end is ended with an error when another run begins", () => {
     const again = { ...BEGIN, runId: "r2", timestamp: 4 };
     const { out, canonical } = folded([BEGIN, text("START"), again]);
     expect(out.slice(2).map(({ value }) => value)).toEqual([
@@ -378,7 +378,7 @@ describe("runs", () => {
     expect(canonical.run).toMatchObject({ runId: "r2", startedSeq: 3n, status: "running" });
   });
 
-  test("RUN_ERROR may come at any time, once", () => {
+  test("RUN_ERROR is allowed at any time, but only once in a row", () => {
     const failed = { type: "RUN_ERROR", message: "no" };
     const { out, canonical } = folded([
       failed,
@@ -400,7 +400,7 @@ describe("runs", () => {
     expect(canonical.run).toMatchObject({ status: "error", end: failed });
   });
 
-  test("the newest is known, without the messages that are in the transcript", () => {
+  test("the newest run is known, without the messages that the transcript already has", () => {
     const input = { threadId: "t", runId: "r1", messages: [{ id: "u" }], tools: [], context: [] };
     const { canonical } = folded([{ ...BEGIN, input }]);
     expect(canonical.run).toEqual({
@@ -418,7 +418,7 @@ describe("runs", () => {
 });
 
 describe("openings", () => {
-  test("are the STARTs of what is open, in order, without what they did to the message", () => {
+  test("list the STARTs of all open constructs in order, without their effect on messages", () => {
     const { canonical } = folded([
       BEGIN,
       subagent("STARTED", "s"),
@@ -466,7 +466,7 @@ describe("openings", () => {
   );
 
   test.each(["0.0.59", "1.0.0"] as const)(
-    "of messages that are gone leave none in %s",
+    "leave no message that a snapshot removed in %s",
     async (version) => {
       const gone = { type: "TEXT_MESSAGE_START", messageId: "gone" };
       const { before, after } = placeOpenings([...OPEN, gone], SNAPSHOT);
@@ -486,14 +486,14 @@ describe("openings", () => {
     },
   );
 
-  test("call a tool by the name that it has by now", () => {
+  test("use the current name of a tool call", () => {
     const { after } = placeOpenings([call("START", { toolCallName: "old" })], SNAPSHOT);
     expect(after).toEqual([call("START", { toolCallName: "f" })]);
   });
 });
 
 describe("bounds", () => {
-  test("above the limit of open ones the oldest is ended, and opened again when it continues", () => {
+  test("above the limit of open constructs the oldest ends, and opens again at its next event", () => {
     const started = Array.from({ length: OPEN_IDS_MAX + 1 }, (_, n) =>
       text("START", { messageId: `${n}` }),
     );
@@ -511,13 +511,13 @@ describe("bounds", () => {
     ]);
   });
 
-  test("above the limit of characters too, except a single one that has them all", () => {
+  test("above the limit of characters the oldest ends, but one construct may exceed it alone", () => {
     const long = "x".repeat(OPEN_CHARS_MAX);
     const { canonical } = folded([BEGIN, text("START"), text("START", { messageId: long })]);
     expect(canonical.openings().map(({ messageId }) => messageId)).toEqual([long]);
   });
 
-  test("above the limit of ids, a new one belongs to the agent", () => {
+  test("above the limit of ids a new construct belongs to the agent", () => {
     const own = (id: string): JsonObject => text("START", { messageId: id, subagentRunId: "s" });
     const events = Array.from({ length: OWNED_IDS_MAX }, (_, n) => [
       own(`${n}`),

@@ -22,7 +22,7 @@ function typesOf(version: ProtocolVersion): readonly string[] {
 }
 
 describe("catalogue", () => {
-  test("is the union of the versions in use, and META", () => {
+  test("is the union of the versions in use, plus META", () => {
     expect(CATALOGUE).toHaveLength(37);
     expect(new Set(CATALOGUE.map(({ type }) => type)).size).toBe(37);
     expect(VERSIONS.map((version) => typesOf(version).length)).toEqual([33, 36, 31]);
@@ -34,7 +34,7 @@ describe("catalogue", () => {
     expect(typesOf("1.0.0").toSorted()).toEqual(published.toSorted());
   });
 
-  test("what merges is what carries a fragment", () => {
+  test("merges exactly the types that carry a fragment", () => {
     expect(CATALOGUE.filter(({ type }) => isCompressible(type)).map(({ type }) => type)).toEqual([
       "TEXT_MESSAGE_CONTENT",
       "TEXT_MESSAGE_CHUNK",
@@ -48,14 +48,14 @@ describe("catalogue", () => {
       expect(fragmentField).toBe(role === "fragment" ? "delta" : undefined);
   });
 
-  test("a type outside of it is not found, nor is what every object has", () => {
+  test("does not find unknown types or the properties of every object", () => {
     for (const type of ["USAGE_METADATA", "", "text_message_start", "constructor", "__proto__"]) {
       expect(lookup(type)).toBeUndefined();
       expect(isCompressible(type)).toBe(false);
     }
   });
 
-  test("a type's id and fragment are fields of its schema", () => {
+  test("names ids and fragments that are fields of the type's schema", () => {
     for (const { type, idField } of CATALOGUE) {
       const fields = [...(fieldsOfType(type)?.bySnakeName.values() ?? [])];
       expect({ type, hasId: idField === undefined || fields.includes(idField) }).toEqual({
@@ -84,7 +84,7 @@ function documentedLines(): readonly string[] {
   return [...lines].map(([head, types]) => `${head}: ${types.join(", ")}`);
 }
 
-test("docs/ag-ui.md has the catalogue as its list", () => {
+test("docs/ag-ui.md lists the whole catalogue", () => {
   const text = readFileSync(new URL("../../docs/ag-ui.md", import.meta.url), "utf8");
   for (const line of documentedLines()) expect(text).toContain(`${line}\n`);
   const section = text.slice(text.indexOf("## Accepted"), text.indexOf("## Normalised"));

@@ -62,7 +62,7 @@ function outOfOrder(streams: readonly Stream[]): Readonly<Record<string, number>
 describe("hand-written streams", () => {
   const streams = ownStreams();
 
-  test("hold every type", () => {
+  test("have every type", () => {
     const types = new Set(streams.flatMap(({ events }) => events.map((event) => event.eventType)));
     expect([...types].toSorted()).toEqual(CATALOGUE.map(({ type }) => type as string).toSorted());
   });
@@ -74,7 +74,7 @@ describe("hand-written streams", () => {
     expect(scenario === "python-runner" ? unchanged : normalised).toBe(0);
   });
 
-  test("are in order, but for the one that is meant not to be", () => {
+  test("are in order, except for the stream with intended errors", () => {
     const failing = streams.filter(({ scenario }) => scenario === "error-and-retry");
     expect(outOfOrder(streams)).toEqual(outOfOrder(failing));
     expect(outOfOrder(failing)).toEqual({
@@ -87,7 +87,7 @@ describe("hand-written streams", () => {
 const recorded = recordedStreams();
 
 describe.skipIf(recorded === undefined)("recorded streams", () => {
-  test("only what no version accepts is refused", () => {
+  test("are refused only where no version of AG-UI accepts the event", () => {
     const events = (recorded ?? []).flatMap((stream) => stream.events);
     expect(tally(events)).toEqual({
       unchanged: 5_070,
@@ -99,7 +99,7 @@ describe.skipIf(recorded === undefined)("recorded streams", () => {
     });
   });
 
-  test("some are out of order", () => {
+  test("have a known number of events out of order", () => {
     // Four agents finish a run twice; LangGraph's says more than once that a step ends and begins.
     expect(outOfOrder(recorded ?? [])).toEqual({
       "STEP_STARTED: start_twice": 34,

@@ -130,26 +130,26 @@ describe("VALIDATION, event by event", () => {
     lenient: takes("lenient", event),
   });
 
-  test.each(titled(ACCEPTED))("every mode takes %s", (_, event) => {
+  test.each(titled(ACCEPTED))("every mode accepts %s", (_, event) => {
     const all = { current: true, exact: true, strict: true, lenient: true };
     expect(verdicts(event)).toEqual(all);
   });
 
-  test.each(titled(WIDER))("exact alone refuses %s", (_, event) => {
+  test.each(titled(WIDER))("only exact refuses %s", (_, event) => {
     const wide = { current: false, exact: false, strict: true, lenient: true };
     expect(verdicts(event)).toEqual(wide);
   });
 
-  test.each(titled(REFUSED))("no mode takes for AG-UI %s", (_, event) => {
+  test.each(titled(REFUSED))("no mode accepts as AG-UI %s", (_, event) => {
     const none = { current: false, exact: false, strict: false, lenient: false };
     expect(verdicts(event)).toEqual(none);
   });
 
-  test.each(titled(CORRECTED))("every mode corrects, and takes %s", (_, event) => {
+  test.each(titled(CORRECTED))("every mode corrects and accepts %s", (_, event) => {
     expect(verdicts(event)).toMatchObject({ exact: true, strict: true, lenient: true });
   });
 
-  test("exact refuses the draft META, and says of an earlier type that 1.0 does not have it", () => {
+  test("exact refuses META and the earlier types, and says that AG-UI 1.0 does not have them", () => {
     const refusal = (event: JsonObject) => {
       const raw = { eventType: "", payload: JSON.stringify(event), createdAtMicros: 0n };
       return rawEventRows(raw, "exact");
@@ -161,7 +161,7 @@ describe("VALIDATION, event by event", () => {
     expect(refusal({ type: "THINKING_END" })).toMatchObject(description("THINKING_END"));
   });
 
-  test("the name that a field had is told, so that it can be counted", () => {
+  test("the original name of a renamed field is reported for counting", () => {
     const renamed = (event: JsonObject) => {
       const raw = { eventType: "", payload: JSON.stringify(event), createdAtMicros: 0n };
       const rows = rawEventRows(raw, "strict");

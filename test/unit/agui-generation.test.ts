@@ -20,7 +20,7 @@ test.each([
   ["1.7", "1.0.0"],
   ["12.0", "1.0.0"],
   ["1.0.0", "1.0.0"],
-])("a client that says %s is served %s", (version, generation) => {
+])("a client with version %s gets the generation %s", (version, generation) => {
   expect(generationOf(version)).toBe(generation);
 });
 
@@ -128,14 +128,17 @@ const TABLE: Readonly<
   ],
 };
 
-test.each(Object.entries(TABLE))("%s", (_, [value, current, common]) => {
-  const expected = (event: JsonObject | undefined): readonly unknown[] =>
-    event === undefined ? [] : [event];
-  expect(served("1.0.0", value)).toEqual(expected(current));
-  expect(served("common", value)).toEqual(expected(common));
-});
+test.each(Object.entries(TABLE))(
+  "both generations get the form that they accept: %s",
+  (_, [value, current, common]) => {
+    const expected = (event: JsonObject | undefined): readonly unknown[] =>
+      event === undefined ? [] : [event];
+    expect(served("1.0.0", value)).toEqual(expected(current));
+    expect(served("common", value)).toEqual(expected(common));
+  },
+);
 
-describe("messages are narrowed one by one", () => {
+describe("each message of a snapshot is narrowed", () => {
   const image = { type: "image", source: { type: "url", value: "u", mimeType: "image/png" } };
   const binary = { type: "binary", mimeType: "image/png", url: "u" };
   const file = { type: "document", source: { type: "file", value: "f" } };
@@ -153,7 +156,7 @@ describe("messages are narrowed one by one", () => {
     messages: of,
   });
 
-  test("media", () => {
+  test("by the media that the generation knows", () => {
     expect(messages("1.0.0", user(binary))).toEqual(snapshot(user(image)));
     expect(messages("1.0.0", user(binary, image))).toEqual(snapshot(user(image)));
     expect(messages("1.0.0", user({ type: "binary", mimeType: "a/b", id: "only" }))).toEqual(
@@ -166,7 +169,7 @@ describe("messages are narrowed one by one", () => {
     );
   });
 
-  test("a tool's message in parts", () => {
+  test("by writing a tool's message in parts as text", () => {
     const tool = {
       id: "t",
       role: "tool",
@@ -179,7 +182,7 @@ describe("messages are narrowed one by one", () => {
     );
   });
 
-  test("what is optional and wrong goes, and a message that cannot be helped", () => {
+  test("by dropping optional fields that are wrong and messages that are invalid", () => {
     const good = { id: "a", role: "assistant", content: "hi" };
     expect(
       messages(

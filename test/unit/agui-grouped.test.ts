@@ -41,8 +41,8 @@ function descriptions(sent: EventPush): readonly string[] {
   return result.ok ? [] : result.violations.map(({ description }) => description);
 }
 
-describe("rows", () => {
-  test("a whole message is START, CONTENT and END", () => {
+describe("the rows of a group", () => {
+  test("are START, CONTENT and END for a whole message", () => {
     const common = { conformant: true, mark: undefined, place: expect.anything() };
     expect(rows(push(GROUP, { eventCount: 4 }))).toEqual([
       {
@@ -73,7 +73,7 @@ describe("rows", () => {
     ]);
   });
 
-  test("times that were not sent", () => {
+  test("use the known times where others are absent", () => {
     const times = (more: Partial<EventPush>): readonly (readonly [bigint, bigint | undefined])[] =>
       rows(push(GROUP, more)).map((row) => [row.createdAtMicros, row.completedAtMicros]);
     expect(times({ createdAtMicros: undefined })).toEqual([
@@ -88,7 +88,7 @@ describe("rows", () => {
     ]);
   });
 
-  test("a tool call has ARGS, and its START keeps what is not an id", () => {
+  test("have ARGS for a tool call, and its START keeps all fields but the id", () => {
     const text =
       '{"tool_call_id": "c", "tool_call_name": "f", "parent_message_id": "m", "big": 1.0, "accumulated_content": "{\\"a\\": \\u00e9", "fragment_count": 1}';
     expect(
@@ -99,7 +99,7 @@ describe("rows", () => {
     ]);
   });
 
-  test("a reasoning message of the Claude adapter, inside a subagent", () => {
+  test("stand for a reasoning message of the Claude adapter inside a subagent", () => {
     const group = {
       message_id: "g",
       role: "assistant",
@@ -123,7 +123,7 @@ describe("rows", () => {
     ]);
   });
 
-  test("reasoning of the Claude runner, which knows no id: each row has an empty one", () => {
+  test("have an empty id each for the Claude runner, which sends no id for reasoning", () => {
     const id = { message_id: null };
     const group = { ...id, role: "assistant", fragment_count: 1, accumulated_content: "hm" };
     const end_event = { type: "REASONING_MESSAGE_END", ...id, timestamp: null };
@@ -140,36 +140,36 @@ describe("rows", () => {
     ["ended without a fragment", { fragment_count: 0, end_event: END }, ["START", "END"]],
     ["interrupted", { fragment_count: 1, accumulated_content: "a" }, ["START", "CONTENT"]],
     [
-      "nulls and an empty text are as nothing",
+      "without fragments, with nulls and an empty text",
       { fragment_count: 0, accumulated_content: "", end_event: null },
       ["START"],
     ],
-  ])("%s", (_, fields, expected) => {
+  ])("are right for a group that is: %s", (_, fields, expected) => {
     const eventCount = 1 + fields.fragment_count + (expected.includes("END") ? 1 : 0);
     const stored = rows(push({ ...START, ...fields }, { eventCount }));
     expect(stored.map(({ eventType }) => eventType.replace("TEXT_MESSAGE_", ""))).toEqual(expected);
   });
 
-  test("fragments that were all empty are an empty delta", () => {
+  test("have an empty delta for fragments without text", () => {
     for (const accumulated of [{}, { accumulated_content: null }, { accumulated_content: "" }]) {
       const [, content] = rows(push({ ...START, ...accumulated, fragment_count: 2 }));
       expect(content?.payload).toContain('"delta":""');
     }
   });
 
-  test("an END that belongs to another message stays so: order is observed, never enforced", () => {
+  test("keep an END with the id of another message: order is not enforced", () => {
     const end_event = { ...END, message_id: "m-2" };
     expect(rows(push({ ...GROUP, end_event })).at(-1)?.payload).toContain('"messageId":"m-2"');
   });
 
-  test("the key is what says it: other types and spellings are ordinary events", () => {
+  test("come only from the key fragment_count on a START type", () => {
     expect(rows(push({ messageId: "m", accumulated_content: "x" }))).toHaveLength(1);
     expect(rows(push({ messageId: "m", fragmentCount: 2 }))).toHaveLength(1);
     const end = push({ messageId: "m", fragment_count: 2 }, { eventType: "TEXT_MESSAGE_END" });
     expect(rows(end)).toHaveLength(1);
   });
 
-  test("in lenient mode each row is judged for itself", () => {
+  test("are judged one by one in lenient mode", () => {
     const { message_id: _, ...start } = START;
     const stored = rows(
       push({ ...start, accumulated_content: "a", fragment_count: 1, end_event: END }),
@@ -183,7 +183,7 @@ describe("rows", () => {
   });
 });
 
-describe("refused", () => {
+describe("a group is refused", () => {
   test.each([
     [{ fragment_count: -1 }, "payload.fragment_count must be an integer from 0 to 999998"],
     [{ fragment_count: 1.5 }, "payload.fragment_count must be an integer from 0 to 999998"],
@@ -206,13 +206,13 @@ describe("refused", () => {
     ],
     [{ message_id: null, end_event: null }, "payload.messageId must be a string, but is null"],
     [{ message_id: "a", messageId: "b" }, "payload.messageId and payload.message_id are two"],
-  ])("%o", (fields, description) => {
+  ])("with the fields %o", (fields, description) => {
     const found = descriptions(push({ ...GROUP, ...fields }));
     expect(found).toHaveLength(1);
     expect(found[0]).toContain(description);
   });
 
-  test("an END with a key twice", () => {
+  test("with a key twice in its END", () => {
     const text =
       '{"message_id":"m","fragment_count":0,"end_event":{"message_id":"m","message_id":"n"}}';
     expect(descriptions(push(text))).toEqual([
@@ -220,19 +220,19 @@ describe("refused", () => {
     ]);
   });
 
-  test.each([1, 3, 5, -4])("event_count %i for four events", (eventCount) => {
+  test.each([1, 3, 5, -4])("with event_count %i for four events", (eventCount) => {
     expect(descriptions(push(GROUP, { eventCount }))).toEqual([
       `event_count must be 4, the events of the group, or left out, but is ${eventCount}`,
     ]);
   });
 
-  test("a fragment index: the runner has thrown the fragments away", () => {
+  test("with a fragment index, as its fragments are no longer known", () => {
     expect(descriptions(push(GROUP, { hasFragments: true }))).toEqual([
       "fragments must be absent in a group",
     ]);
   });
 
-  test("the form of the group in lenient mode too", () => {
+  test("in lenient mode as well when its form is wrong", () => {
     const sent = push({ ...GROUP, fragment_count: -1 });
     expect(eventRows(sent, { mode: "lenient", nowMicros: NOW_MICROS }).ok).toBe(false);
   });

@@ -210,8 +210,8 @@ const state = (snapshot: unknown) => ({ type: "STATE_SNAPSHOT", snapshot });
 const OWNS = { "@ag-ui/client": { authoritativeActivityTypes: null } };
 const interrupted = { type: "interrupt", interrupts: [{ id: "i1", reason: "ask" }] };
 
-describe("a run that is open", () => {
-  test("is joined in the middle of a message, and followed to its end", async () => {
+describe("an open run", () => {
+  test("is joined in the middle of a message and followed to its end", async () => {
     const { stored, push, open, live } = joining();
     const before = [started("r1", { input: inputOf("r1") })];
     stored(...before, state({ a: 1 }), start("m1"), content("m1", "Hel"));
@@ -244,7 +244,7 @@ describe("a run that is open", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("does not bring back a message that a snapshot left out while it was open", async () => {
+  test("does not show an open message again that a snapshot removed", async () => {
     const { stored, push, open } = joining();
     stored(started(), start("m1"), content("m1", "gone"), start("m2"));
     stored({
@@ -265,7 +265,7 @@ describe("a run that is open", () => {
     expect(answer.shown.messages).toHaveLength(1);
   });
 
-  test("a call that is opened before the snapshot does not hold the place of a message of its id", async () => {
+  test("keeps the messages in place when a tool call opened before the snapshot has the id of one", async () => {
     const { stored, push, open } = joining();
     const call = { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "f" };
     const messages = [
@@ -281,7 +281,7 @@ describe("a run that is open", () => {
     expect(answer.shown.messages).toEqual(messages);
   });
 
-  test("reasoning that is opened before the snapshot does not outlive it", async () => {
+  test("drops reasoning that opened before the snapshot when the snapshot does not have it", async () => {
     const { stored, push, open } = joining();
     const thought = { type: "REASONING_MESSAGE_START", messageId: "t", role: "reasoning" };
     const other = { id: "t", role: "assistant", content: "not reasoning" };
@@ -294,7 +294,7 @@ describe("a run that is open", () => {
     expect(answer.shown.messages).toEqual([]);
   });
 
-  test("no row is lost or doubled between the beginning of the watch and the fold", async () => {
+  test("loses and repeats no row between the start of the watch and the fold", async () => {
     const { stored, push, open, table } = joining();
     stored(started(), ...said("m1", "one"));
     table.fast = false;
@@ -314,7 +314,7 @@ describe("a run that is open", () => {
     expect(answer.shown).toMatchObject({ messages: texts });
   });
 
-  test("a run that ends while the client joins has its end", async () => {
+  test("is sent with its end when it ends while the client joins", async () => {
     const { stored, push, open, table } = joining();
     stored(started(), start("m1"));
     table.fast = false;
@@ -329,7 +329,7 @@ describe("a run that is open", () => {
     expect(answer.ended).toBeNull();
   });
 
-  test("one that another run replaces goes on with that one", async () => {
+  test("is followed by the run that replaces it", async () => {
     const { stored, push, open } = joining();
     stored(started("r1"), start("m1"));
     const answer = open();
@@ -343,7 +343,7 @@ describe("a run that is open", () => {
 });
 
 describe("a run that has ended", () => {
-  test("comes with its end, and the answer ends", async () => {
+  test("is sent with its end, and then the answer ends", async () => {
     const { stored, open, live } = joining();
     stored(started("r1"), ...said("m1", "old"), finished("r1"));
     stored(started("r2"), ...said("m2", "new"), finished("r2", { result: 7 }));
@@ -358,7 +358,7 @@ describe("a run that has ended", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("with an error comes with that, and nothing is opened again", async () => {
+  test("is sent with its error, and opens nothing again", async () => {
     const { stored, open } = joining();
     stored(started(), start("m1"), content("m1", "half"), failed);
     const answer = open();
@@ -367,7 +367,7 @@ describe("a run that has ended", () => {
     expect(answer.ended).toBeNull();
   });
 
-  test("one that failed before it began is told as it is", async () => {
+  test("is sent as its RUN_ERROR alone when it failed before it began", async () => {
     const { stored, push, open } = joining();
     stored(failed);
     const [answer, following] = [open(), open({ follow: true })];
@@ -378,7 +378,7 @@ describe("a run that has ended", () => {
     expect(following.types).toEqual(["RUN_ERROR", "RUN_STARTED", "MESSAGES_SNAPSHOT"]);
   });
 
-  test("one that fails before it began, while the client waits, ends the answer", async () => {
+  test("ends the answer of a waiting client when it fails before it began", async () => {
     const { push, open } = joining();
     const answer = open();
     await quiet();
@@ -387,7 +387,7 @@ describe("a run that has ended", () => {
     expect([answer.events, answer.ended]).toEqual([[failed], null]);
   });
 
-  test("what it waits for is pending, and what was answered is not", async () => {
+  test("shows pending interrupts, but no answered ones", async () => {
     const { stored, open } = joining();
     stored(started("r1"), finished("r1", { outcome: interrupted }));
     const asking = open();
@@ -403,7 +403,7 @@ describe("a run that has ended", () => {
     }
   });
 
-  test("further runs come with follow, and what was between them with the next", async () => {
+  test("is followed by further runs with follow; rows between runs come with the next run", async () => {
     const { stored, push, open } = joining();
     stored(started("r1"), ...said("m1", "one"), finished("r1"));
     const answer = open({ follow: true });
@@ -434,7 +434,7 @@ describe("a run that has ended", () => {
 });
 
 describe("a session without a run", () => {
-  test("is waited for, also when there is no such session", async () => {
+  test("keeps a client waiting, also when the session does not exist", async () => {
     const { push, open } = joining();
     const answer = open();
     await quiet();
@@ -450,7 +450,7 @@ describe("a session without a run", () => {
 
   // Regression: it was waited for without an end, so that a mistyped id hung a client forever.
   test.each(["snapshot", "events"] as const)(
-    "that is not there ends the answer with an error after RUN_WAIT: %s",
+    "ends the answer with an error after RUN_WAIT when it does not exist: %s",
     async (replay) => {
       const { push, open, time, timers, live } = joining();
       const [answer, following] = [open({ replay }), open({ replay, follow: true })];
@@ -473,7 +473,7 @@ describe("a session without a run", () => {
   );
 
   test.each(["snapshot", "events"] as const)(
-    "that is there ends the answer after RUN_WAIT, however much comes outside of runs: %s",
+    "ends the answer after RUN_WAIT when only events outside of runs arrive: %s",
     async (replay) => {
       const { stored, push, open, time, timers } = joining();
       stored(...said("m0", "early"));
@@ -493,7 +493,7 @@ describe("a session without a run", () => {
     },
   );
 
-  test("that gets its first run in time has the time of a run from then on", async () => {
+  test("gets the time limit of a run once its first run begins", async () => {
     const { push, open, time, timers } = joining({ options: { runWaitMs: 3_600_000 } });
     const answer = open();
     await quiet();
@@ -507,7 +507,7 @@ describe("a session without a run", () => {
     expect(answer.events.at(-1)).toMatchObject({ code: "STALLED" });
   });
 
-  test("what a client kept of another session goes with the first run", async () => {
+  test("replaces the client's messages of another session at its first run", async () => {
     const { push, open } = joining();
     const kept = keptOf([{ id: "x", role: "assistant" }], { field: "messages" });
     const answer = open({ messages: kept });
@@ -519,7 +519,7 @@ describe("a session without a run", () => {
     expect(reduced(answer.events, transcript).messages).toMatchObject([{ content: "new" }]);
   });
 
-  test("what was there before the first run comes with it", async () => {
+  test("sends its earlier events with its first run", async () => {
     const { stored, push, open } = joining();
     stored(...said("m0", "early"), state({ a: 1 }));
     const answer = open();
@@ -533,7 +533,7 @@ describe("a session without a run", () => {
   });
 
   test.each(["snapshot", "events"] as const)(
-    "ends at once for who does not wait: %s",
+    "ends the answer at once for a client that does not wait: %s",
     async (replay) => {
       const { stored, open } = joining();
       const unknown = open({ waits: false, replay });
@@ -546,7 +546,7 @@ describe("a session without a run", () => {
     },
   );
 
-  test("that is not there is NOT_FOUND with the strict policy, and one that is deleted always", async () => {
+  test("is NOT_FOUND under the strict policy, and always when it is deleted", async () => {
     const { table, stored, open, live, transcripts } = joining({
       options: { sessionPolicy: "strict" },
     });
@@ -565,17 +565,17 @@ describe("a session without a run", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("with an id that no session can have is refused", async () => {
+  test("is refused when its id is not a valid one", async () => {
     const answer = joining().open({ sessionId: "a/b" });
     await quiet();
     expect(answer.ended).toMatchObject({ code: "invalid_argument" });
   });
 });
 
-describe("a run that has stalled", () => {
+describe("a stalled run", () => {
   const seconds = (count: number): bigint => BigInt(count) * 1_000_000n;
 
-  test("is told so after its snapshot, and the answer ends", async () => {
+  test("is reported as stalled after its snapshot, and the answer ends", async () => {
     const { stored, open, time, live, timers } = joining();
     stored(started(), start("m1"));
     time.micros += seconds(600);
@@ -595,7 +595,7 @@ describe("a run that has stalled", () => {
     expect(timers.pending).toEqual([]);
   });
 
-  test("is not yet one a moment before, and is one when nothing has happened by then", async () => {
+  test("is reported at the limit and not before", async () => {
     const { stored, open, time, timers } = joining();
     stored(started());
     time.micros += seconds(599);
@@ -610,7 +610,7 @@ describe("a run that has stalled", () => {
     expect(answer.ended).toBeNull();
   });
 
-  test("every row puts it off, without a timer of its own", async () => {
+  test("is put off by every row, with one timer for all of them", async () => {
     const { stored, push, open, time, timers } = joining();
     stored(started());
     const answer = open();
@@ -632,7 +632,7 @@ describe("a run that has stalled", () => {
     expect(timers.pending).toEqual([]);
   });
 
-  test("a client that stands still is not told of silence that it has not heard", async () => {
+  test("is not reported to a slow reader that has rows left to read", async () => {
     const { stored, push, open, time, timers } = joining();
     stored(started());
     const answer = open();
@@ -649,7 +649,7 @@ describe("a run that has stalled", () => {
     expect(answer.ended).toBeUndefined();
   });
 
-  test("silence of a database that cannot be read says nothing", async () => {
+  test("is not reported while the database cannot be read", async () => {
     const { stored, open, time, timers, table, live, ...parts } = joining();
     stored(started());
     const answer = open();
@@ -668,7 +668,7 @@ describe("a run that has stalled", () => {
   });
 
   test.each(["snapshot", "events"] as const)(
-    "an outage is no silence of the run, which has its time from then on: %s",
+    "is measured from the end of an outage: %s",
     async (replay) => {
       const { stored, open, time, timers, table, live, liveTimers } = joining();
       stored(started());
@@ -697,7 +697,7 @@ describe("a run that has stalled", () => {
     },
   );
 
-  test("between runs nothing stalls", async () => {
+  test("is never reported between runs", async () => {
     const { stored, open, time, timers } = joining();
     stored(started(), finished());
     time.micros += seconds(9_000);
@@ -707,7 +707,7 @@ describe("a run that has stalled", () => {
     expect(answer.ended).toBeUndefined();
   });
 
-  test("times that are ahead of ours are now", async () => {
+  test("is measured from now when its times are in the future", async () => {
     const { stored, open, timers, time } = joining();
     time.micros += seconds(3_600);
     stored(started());
@@ -717,7 +717,7 @@ describe("a run that has stalled", () => {
     expect(timers.pending.map(({ delayMs }) => delayMs)).toEqual([STALE_MS]);
   });
 
-  test("waits that are longer than a timer's are cut", async () => {
+  test("waits no longer than the longest timer", async () => {
     const { stored, open, timers } = joining({ options: { runStaleAfterMs: 2_592_000_000 } });
     stored(started());
     open();
@@ -738,7 +738,7 @@ describe("a replay", () => {
     end("m2"),
   ];
 
-  test("has every event from the beginning, goes on live and ends with the run", async () => {
+  test("sends every event from the beginning, continues live and ends with the run", async () => {
     const { stored, push, open, live } = joining({ limits: { pageRowsMax: 3 } });
     stored(...log);
     const answer = open({ replay: "events" });
@@ -754,7 +754,7 @@ describe("a replay", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("of runs that have ended ends where the log does, or stays with follow", async () => {
+  test("of ended runs ends with the log, or continues with follow", async () => {
     const { stored, push, open } = joining();
     stored(...log, finished("r2"), ...said("m4", "after"));
     const [answer, following] = [
@@ -772,7 +772,7 @@ describe("a replay", () => {
     });
   });
 
-  test("takes merged rows apart", async () => {
+  test("expands merged rows", async () => {
     const { open, table } = joining();
     for (const { eventType, payload, eventCount, fragments: index } of mergeFragments(
       log.map((event) => ({ eventType: event.type, payload: JSON.stringify(event) })),
@@ -787,7 +787,7 @@ describe("a replay", () => {
   });
 
   // A regression: what is withheld comes to no sender, and a million of it held up everybody else.
-  test("gives the others their turn while nothing is sent", async () => {
+  test("lets other work run while it sends nothing", async () => {
     const { open, table } = joining();
     const eventCount = 300_000;
     const lengths = [...Array.from({ length: eventCount - 1 }, () => 1), 3];
@@ -805,7 +805,7 @@ describe("a replay", () => {
     expect(others).toBeGreaterThan(10);
   });
 
-  test("again doubles nothing in a client that kept what it had", async () => {
+  test("repeats nothing in a client that kept its messages", async () => {
     const { stored, open } = joining();
     const thought = (text: string) => [
       { type: "REASONING_START", messageId: "t" },
@@ -831,7 +831,7 @@ describe("a replay", () => {
     expect(reduced(again.events, transcript)).toEqual(once);
   });
 
-  test("sets an activity again whose first snapshot replaces none, and only with the first snapshot", async () => {
+  test("replaces an activity at its first snapshot, and only there", async () => {
     const { stored, open } = joining();
     const activity = { messageId: "a", activityType: "plan" };
     const first = { type: "ACTIVITY_SNAPSHOT", ...activity, content: { n: 1 }, replace: false };
@@ -847,7 +847,7 @@ describe("a replay", () => {
     expect(answer.shown.messages).toMatchObject([{ id: "a", content: { n: 2 } }]);
   });
 
-  test("keeps the recorded pace, but for long waits, and only up to where the log was", async () => {
+  test("keeps the recorded pace up to the old end of the log, and shortens long waits", async () => {
     const { table, push, open, time, timers } = joining();
     const at = [0, 100, 100, 50, 400, 60_000_000, 60_000_100];
     for (const ms of at) add(table, ms === 0 ? started() : custom(ms), micros(ms));
@@ -872,7 +872,7 @@ describe("a replay", () => {
     expect(timers.pending).toEqual([]);
   });
 
-  test("that waits ends at once when the client leaves", async () => {
+  test("ends at once when the client leaves during a wait", async () => {
     const { table, open, timers, live } = joining();
     add(table, started(), micros(0));
     add(table, custom(1), micros(5_000));
@@ -895,7 +895,7 @@ describe("a replay", () => {
     expect(answer.ended).toBeNull();
   });
 
-  test("replays have a limit, and one that leaves makes room", async () => {
+  test("is refused above the limit, until another replay ends", async () => {
     const { stored, open } = joining({ options: { replaysMax: 1 } });
     stored(...log);
     const request = { replay: "events", speed: 1 } as const;
@@ -918,7 +918,7 @@ describe("a replay", () => {
     }
   });
 
-  test("a caller that has all replays gives one up to another caller", async () => {
+  test("of a caller that has all of them gives way to one of another caller", async () => {
     const { stored, open, metrics } = joining({ options: { replaysMax: 3 } });
     stored(...log);
     const greedy = [callOf("greedy"), callOf("greedy"), callOf("greedy")];
@@ -941,7 +941,7 @@ describe("a replay", () => {
   });
 
   // Regression: eight viewers that had long been live kept everybody else from replays.
-  test("a viewer that is live holds no slot, and goes on with every event of a row", async () => {
+  test("that is live holds no slot, and still sends every event of a row", async () => {
     const { stored, push, open, table, live } = joining({ options: { replaysMax: 1 } });
     stored(...log);
     const request = { replay: "events", follow: true } as const;
@@ -976,7 +976,7 @@ describe("a replay", () => {
   });
 
   // Bug: each held the whole session, however large, and nobody counted.
-  test("that comes to hold too much is given up", async () => {
+  test("is ended when it holds too many bytes", async () => {
     const { stored, push, open } = joining({ options: { replayBytesMax: 2_000 } });
     stored(started("r1"), ...said("m1", "short"));
     const live = open({ replay: "events" });
@@ -989,7 +989,7 @@ describe("a replay", () => {
   });
 });
 
-describe("a snapshot that is more than a frame may be", () => {
+describe("a snapshot above the size of a frame", () => {
   const options = { snapshotLengthMax: 200 };
   const long = "x".repeat(150);
 
@@ -1008,7 +1008,7 @@ describe("a snapshot that is more than a frame may be", () => {
     expect(reduced(answer.events, again)).toEqual(answer.shown);
   });
 
-  test("also when the state is, and when it becomes so while the client is there", async () => {
+  test("is replaced because of its state as well, also for a client that is already connected", async () => {
     const { stored, push, open } = joining({ options });
     stored(started("r1"), finished("r1"));
     const answer = open({ follow: true });
@@ -1030,8 +1030,8 @@ describe("a snapshot that is more than a frame may be", () => {
   });
 });
 
-describe("an answer that is ended", () => {
-  test("says what for, when it was not the client", async () => {
+describe("an ended answer", () => {
+  test("gives the reason, unless the client has left", async () => {
     const { stored, open, live } = joining();
     stored(started());
     const [stopped, left] = [open(), open()];
@@ -1049,7 +1049,7 @@ describe("an answer that is ended", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("because the log could not be read refuses, and leaves nothing behind", async () => {
+  test("is refused when the log cannot be read, and leaves no watcher behind", async () => {
     const { stored, open, table, live } = joining();
     stored(started());
     table.fast = false;
@@ -1063,7 +1063,7 @@ describe("an answer that is ended", () => {
   });
 });
 
-test("a client says which generation it is, and is sent what that takes", async () => {
+test("a client gets the events of the generation that it names", async () => {
   const { stored, open } = joining();
   stored(started(), { type: "SUBAGENT_STARTED", subagentRunId: "a", name: "helper" }, finished());
   const [newer, older] = [
@@ -1080,7 +1080,7 @@ describe.each(ownStreams())("$scenario", ({ events }) => {
   const values = events.map(({ payload }) => parseObject(payload));
 
   test.each(["1.0", undefined])(
-    "joined at every event, by a client of %s, ends as one that was there",
+    "a client of %s that joins at any event ends like one that was connected throughout",
     async (protocolVersion) => {
       const witness = joining();
       const whole = witness.open({ protocolVersion, follow: true });

@@ -15,21 +15,21 @@ test.each([
   ["nothing", [], ["a", "b"], false],
   ["the beginning", ["a", "b"], ["a", "b", "c"], false],
   ["all", ["a", "b"], ["a", "b"], false],
-  ["what is gone", ["x", "y"], ["a", "b"], false],
-  ["the beginning, and between it what is gone", ["a", "x", "b"], ["a", "b", "c"], false],
+  ["messages that are gone", ["x", "y"], ["a", "b"], false],
+  ["the beginning, with gone messages in between", ["a", "x", "b"], ["a", "b", "c"], false],
   ["another order", ["b", "a"], ["a", "b"], true],
-  ["what others came in front of", ["b"], ["a", "b"], true],
-  ["what others came between", ["a", "c"], ["a", "b", "c"], true],
-])("a client that has %s", (_, has, log, expected) => {
+  ["messages behind new ones", ["b"], ["a", "b"], true],
+  ["messages with new ones in between", ["a", "c"], ["a", "b", "c"], true],
+])("the order of a client's messages is checked when it has %s", (_, has, log, expected) => {
   expect(reorders(kept(...has), log)).toBe(expected);
 });
 
-test("what a client sends that is no message counts for nothing", () => {
+test("entries of a client that are not messages are ignored", () => {
   const messages = [null, 1, "a", {}, [], { id: 7 }, { id: "x".repeat(1_025) }, { id: "a" }];
   expect(keptOf(messages, FIELD)).toEqual(kept("a"));
 });
 
-test("of a message, only what is looked at is kept", () => {
+test("only the used fields of a message are kept", () => {
   const content = "x".repeat(100_000);
   const messages = [
     { id: "u", role: "user", content },
@@ -50,7 +50,7 @@ test("of a message, only what is looked at is kept", () => {
 test.each([
   ["many messages", { length: 20_001 }, 1],
   ["long ids", { length: 1_025 }, 1_024],
-])("more than a client may have is refused: %s", (_, list, idChars) => {
+])("a client with too much is refused: %s", (_, list, idChars) => {
   const messages = Array.from(list, () => ({ id: "i".repeat(idChars) }));
   const refused = expect.objectContaining({ violations: [expect.objectContaining(FIELD)] });
   expect(() => keptOf(messages, FIELD)).toThrow(ServiceError);

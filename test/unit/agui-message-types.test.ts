@@ -14,7 +14,7 @@ test("the six types of the documents and lifecycle are messages", () => {
   for (const type of MESSAGE_TYPES) expect(checkMessageType(type)).toBeUndefined();
 });
 
-test("any other is refused with the allowed ones", () => {
+test("any other type is refused with the list of allowed ones", () => {
   for (const type of ["User", "tool", "RUN_STARTED", "user ", "toString"])
     expect(checkMessageType(type)).toEqual({
       field: "event_type",

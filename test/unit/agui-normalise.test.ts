@@ -14,7 +14,7 @@ function normalised(type: EventType, text: string): string {
   return result.payload.text;
 }
 
-describe("top level", () => {
+describe("top level of a payload", () => {
   test.each<[string, EventType, string, string]>([
     [
       "snake_case becomes camelCase, and the rest keeps its bytes",
@@ -23,13 +23,13 @@ describe("top level", () => {
       '{ "type":"TOOL_CALL_START" , "toolCallId" : "\\u0063", "toolCallName":"n","extra_key":1.0 }',
     ],
     [
-      "a result of a tool call is its content",
+      "the result of a tool call becomes its content",
       "TOOL_CALL_RESULT",
       '{"type":"TOOL_CALL_RESULT","message_id":"m","toolCallId":"c", "result" : "found"}',
       '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c", "content" : "found"}',
     ],
     [
-      "a result that is no text is content as its JSON",
+      "a result that is not text becomes content as JSON",
       "TOOL_CALL_RESULT",
       '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","result":{"n": 1.0}}',
       '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"{\\"n\\": 1.0}"}',
@@ -41,13 +41,13 @@ describe("top level", () => {
       '{"type":"TOOL_CALL_RESULT","messageId":"m","toolCallId":"c","content":"a","result":"b"}',
     ],
     [
-      "the error of a run that failed is its message",
+      "the error of a failed run becomes its message",
       "RUN_ERROR",
       '{"error":"broke","code":"E"}',
       '{"type":"RUN_ERROR","message":"broke","code":"E"}',
     ],
     [
-      "an error that is null says nothing",
+      "an error that is null is not moved",
       "RUN_ERROR",
       '{"type":"RUN_ERROR","error":null}',
       '{"type":"RUN_ERROR","error":null}',
@@ -59,7 +59,7 @@ describe("top level", () => {
       '{"type":"STEP_STARTED","stepName":"a"}',
     ],
     [
-      "null optional fields go, in the middle and at the end",
+      "optional fields that are null are dropped anywhere",
       "TEXT_MESSAGE_START",
       '{"raw_event":null,"type":"TEXT_MESSAGE_START", "timestamp" : null , "messageId":"m","name":null,"role":null}',
       '{"type":"TEXT_MESSAGE_START", "messageId":"m"}',
@@ -71,13 +71,13 @@ describe("top level", () => {
       '{"type":"CUSTOM","name":"n","value":null,"unknown":null}',
     ],
     [
-      "all fields may go, and the type is added",
+      "all fields may be dropped, and the type is added",
       "THINKING_START",
       '{"title":null , "metadata":null}',
       '{"type":"THINKING_START"}',
     ],
     [
-      "a required field that is null stays, for the violation",
+      "a required field that is null stays, and is refused later",
       "STEP_STARTED",
       '{"type":"STEP_STARTED","step_name":null}',
       '{"type":"STEP_STARTED","stepName":null}',
@@ -89,25 +89,25 @@ describe("top level", () => {
       '{"type":"THINKING_END","timestamp": 1770389237124 }',
     ],
     [
-      "a fraction below zero is rounded to no negative zero",
+      "a fraction below zero is rounded to zero without a sign",
       "THINKING_END",
       '{"type":"THINKING_END","timestamp":-0.2}',
       '{"type":"THINKING_END","timestamp":0}',
     ],
     [
-      "what is beyond all fractions stays",
+      "an infinite timestamp stays",
       "THINKING_END",
       '{"type":"THINKING_END","timestamp":1e999}',
       '{"type":"THINKING_END","timestamp":1e999}',
     ],
     [
-      "of a type that 1.0.0 has no more, too",
+      "fields of a type that 1.0.0 has dropped are normalised too",
       "THINKING_TEXT_MESSAGE_CONTENT",
       '{"type":"THINKING_TEXT_MESSAGE_CONTENT","raw_event":null,"metadata":null,"delta":"x"}',
       '{"type":"THINKING_TEXT_MESSAGE_CONTENT","delta":"x"}',
     ],
     [
-      "an object inside may lose all its fields",
+      "an inner object may lose all its fields",
       "RUN_ERROR",
       '{"type":"RUN_ERROR","message":"","usage":[ { "input_tokens":null , "model":null } ]}',
       '{"type":"RUN_ERROR","message":"","usage":[ {  } ]}',
@@ -119,13 +119,13 @@ describe("top level", () => {
       '{"type":"THINKING_END","timestamp":1.0e3}',
     ],
     [
-      "REASONING_MESSAGE_START of the Claude adapter",
+      "REASONING_MESSAGE_START of the Claude adapter gets the role reasoning",
       "REASONING_MESSAGE_START",
       '{"type":"REASONING_MESSAGE_START","message_id":"m","role":"assistant"}',
       '{"type":"REASONING_MESSAGE_START","messageId":"m","role":"reasoning"}',
     ],
     [
-      "assistant is a role elsewhere",
+      "the role assistant stays in other types",
       "TEXT_MESSAGE_START",
       '{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}',
       '{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}',
@@ -151,7 +151,7 @@ describe("top level", () => {
       }
   });
 
-  test("the very payload comes back when there is nothing to change", () => {
+  test("a payload without changes is returned as the same object", () => {
     const read = readPayload('{"type":"STEP_STARTED","stepName":"a","x":null}');
     if (!read.ok) throw new Error("not read");
     const result = normalise("STEP_STARTED", read.payload);
@@ -169,7 +169,7 @@ describe("a required message id that is null", () => {
     "REASONING_MESSAGE_END",
   ] as const satisfies readonly EventType[];
 
-  test.each(REASONING)("of %s is empty", (type) => {
+  test.each(REASONING)("in %s becomes an empty string", (type) => {
     const empty = `{"type":"${type}", "messageId" : "", "delta":""}`;
     expect(normalised(type, `{"type":"${type}", "message_id" : null, "delta":""}`)).toBe(empty);
     expect(normalised(type, `{"type":"${type}", "messageId" : null, "delta":""}`)).toBe(empty);
@@ -186,12 +186,12 @@ describe("a required message id that is null", () => {
     ['"messageId":"null"', '"messageId":"null"'],
     ['"messageId":0,"delta":null', '"messageId":0,"delta":null'],
     ['"delta":"x"', '"delta":"x"'],
-  ])("in %s is %s", (members, expected) => {
+  ])("with %s becomes %s", (members, expected) => {
     const event = (inside: string): string => `{"type":"REASONING_MESSAGE_CONTENT",${inside}}`;
     expect(normalised("REASONING_MESSAGE_CONTENT", event(members))).toBe(event(expected));
   });
 
-  test("stays in every other type, and in every other field", () => {
+  test("stays in every other type and in every other field", () => {
     for (const { type, idField } of CATALOGUE) {
       const optional = fieldsOfType(type)?.droppable ?? new Set();
       const fields = [...(fieldsOfType(type)?.bySnakeName.values() ?? [])].filter(
@@ -213,11 +213,11 @@ describe("a required message id that is null", () => {
   }
 });
 
-describe("both spellings", () => {
+describe("both spellings of a field", () => {
   const both = (members: string): string =>
     normalised("TEXT_MESSAGE_CHUNK", `{"type":"TEXT_MESSAGE_CHUNK",${members}}`);
 
-  test("of one value are one", () => {
+  test("become one when their values are equal", () => {
     const one = '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m"}';
     expect(both('"message_id":"m","messageId":"m"')).toBe(one);
     expect(both('"messageId":"m","message_id":"\\u006d"')).toBe(one);
@@ -226,14 +226,14 @@ describe("both spellings", () => {
     );
   });
 
-  test("of which one is null are the other", () => {
+  test("become the other one when one is null", () => {
     const one = '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m"}';
     expect(both('"messageId":"m","message_id":null')).toBe(one);
     expect(both('"messageId":null,"message_id":"m"')).toBe(one);
     expect(both('"messageId":null,"message_id":null')).toBe('{"type":"TEXT_MESSAGE_CHUNK"}');
   });
 
-  test("of two values are refused", () => {
+  test("are refused when their values differ", () => {
     const refusal =
       "payload.messageId and payload.message_id are two spellings of one field, but differ";
     expect(both('"messageId":"m","message_id":"n"')).toBe(refusal);
@@ -245,8 +245,8 @@ describe("both spellings", () => {
   });
 });
 
-describe("inside", () => {
-  test("messages of a snapshot, with their tool calls", () => {
+describe("inner objects", () => {
+  test("are normalised in the messages of a snapshot and their tool calls", () => {
     const messages = [
       { id: "u", role: "user", content: [{ type: "text", mime_type: null }], name: null },
       {
@@ -287,7 +287,7 @@ describe("inside", () => {
     });
   });
 
-  test("the run's input, its outcome, and what it used", () => {
+  test("are normalised in a run's input, its outcome and its usage", () => {
     const input = {
       thread_id: "t",
       run_id: "r",
@@ -330,12 +330,12 @@ describe("inside", () => {
     ["TEXT_MESSAGE_END", '"messageId":"","metadata":{"message_id":null}'],
     ["TOOL_CALL_ARGS", '"toolCallId":"","delta":"{\\"message_id\\":null}"'],
     ["RUN_FINISHED", '"threadId":"","runId":"","result":{"run_id":null}'],
-  ])("of %s, what belongs to users is not looked into", (type, members) => {
+  ])("are left as they are in user data of %s", (type, members) => {
     const text = `{"type":"${type}",${members}}`;
     expect(normalised(type, text)).toBe(text);
   });
 
-  test("two spellings that differ are named by their place", () => {
+  test("are named by their path when two spellings differ", () => {
     const call = '{"encryptedValue":"a","encrypted_value":"b"}';
     const text = `{"messages":[{"id":"","role":"assistant","tool_calls":[${call}]}]}`;
     expect(normalised("MESSAGES_SNAPSHOT", text)).toBe(
@@ -343,13 +343,13 @@ describe("inside", () => {
     );
   });
 
-  test("many that differ are told a limited number of times", () => {
+  test("are reported a limited number of times when their spellings differ", () => {
     const message = '{"id":"","role":"tool","toolCallId":"a","tool_call_id":"b"}';
     const text = `{"messages":[${Array<string>(1_000).fill(message).join(",")}]}`;
     expect(normalised("MESSAGES_SNAPSHOT", text).split("; ")).toHaveLength(VIOLATIONS_MAX);
   });
 
-  test("an object with a key twice, or of an unknown variant, is left alone", () => {
+  test("stay as they are when a key is there twice or the variant is unknown", () => {
     for (const message of [
       '{"id":"a","role":"tool","tool_call_id":"b","tool_call_id":"c"}',
       '{"id":"a","role":"robot","tool_call_id":"b"}',

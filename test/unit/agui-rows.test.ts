@@ -36,13 +36,13 @@ function violations(sent: EventPush, mode: ValidationMode = "strict"): readonly 
 const CONTENT = { type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "x" };
 
 describe("event_type", () => {
-  test("is required, and that is all that is said without it", () => {
+  test("is required, and its absence is the only violation reported", () => {
     expect(violations(push("", "not JSON", { eventCount: -1 }))).toEqual([
       { field: "event_type", description: "event_type is required" },
     ]);
   });
 
-  test("equals the payload's type, which is added when absent", () => {
+  test("equals the payload's type, which is added where it is absent", () => {
     expect(violations(push("TEXT_MESSAGE_END", CONTENT))).toEqual([
       {
         field: "payload.type",
@@ -56,7 +56,7 @@ describe("event_type", () => {
     expect(rowOf(push("THINKING_END", "{ }")).payload).toBe('{"type":"THINKING_END" }');
   });
 
-  test("outside the catalogue is refused in strict mode, by a short name", () => {
+  test("is refused in strict mode outside of the catalogue, and quoted in short form", () => {
     const said = "event_type must be an AG-UI event type, but is USAGE_METADATA; the types are ";
     expect(violations(push("USAGE_METADATA", {}))).toEqual([
       { field: "event_type", description: expect.stringContaining(said) },
@@ -69,7 +69,7 @@ describe("event_type", () => {
 });
 
 test.each(["text_message_start", "textMessageStart", "TextMessageStart", "text-message.start"])(
-  "regression: %s got no suggestion",
+  "regression: %s gets a suggestion",
   (given) => {
     expect(violations(push(given, {}))).toEqual([
       {
@@ -80,7 +80,7 @@ test.each(["text_message_start", "textMessageStart", "TextMessageStart", "text-m
   },
 );
 
-test("regression: an unknown event type got no list of the types", () => {
+test("regression: an unknown event type gets the list of types", () => {
   const [violation] = violations(push("USAGE_METADATA", {}));
   expect(violation?.description).toContain("TEXT_MESSAGE_{START,CONTENT,END,CHUNK}, TOOL_CALL_{");
   expect(violation?.description).toMatch(/RAW, CUSTOM$/);
@@ -105,7 +105,7 @@ describe("event_count", () => {
     ]);
   });
 
-  test("above 1 is for fragments only, in both modes", () => {
+  test("is above 1 only for fragments, in both modes", () => {
     const end = push("TEXT_MESSAGE_END", { messageId: "m" }, { eventCount: 2 });
     expect(violations(end)[0]?.field).toBe("event_count");
     expect(violations({ ...end, eventType: "FOREIGN" }, "lenient")[0]?.field).toBe("event_count");
@@ -144,7 +144,7 @@ describe("times", () => {
 
 describe("marks", () => {
   test.each(["strict", "lenient"] as const)(
-    "a run id of more than 128 bytes, which every row of the run would have, is refused in %s mode",
+    "a run id of more than 128 bytes is refused in %s mode, as every row of the run repeats it",
     (mode) => {
       const started = (runId: string) => push("RUN_STARTED", { threadId: "t", runId });
       const violation = {
@@ -158,7 +158,7 @@ describe("marks", () => {
     },
   );
 
-  test("a run id is made text that PostgreSQL can hold", () => {
+  test("a run id becomes text that PostgreSQL can hold", () => {
     const { mark } = rowOf(push("RUN_STARTED", { threadId: "t", runId: "a\0b\ud800" }));
     expect(mark).toEqual({ kind: "open", runId: "a\ufffdb\ufffd" });
   });
@@ -179,7 +179,7 @@ describe("marks", () => {
     expect(rowOf(push("TEXT_MESSAGE_CONTENT", CONTENT)).mark).toBeUndefined();
   });
 
-  test("a row says what its place among the others depends on", () => {
+  test("a row has the fields that decide its place in the order", () => {
     expect(rowOf(push("TOOL_CALL_CHUNK", { tool_call_id: "c" })).place).toEqual({
       type: "TOOL_CALL_CHUNK",
       key: "c",
@@ -197,7 +197,7 @@ describe("marks", () => {
     });
   });
 
-  test("what is not conformant changes nothing", () => {
+  test("a nonconformant event changes nothing", () => {
     for (const [type, payload] of [
       ["RUN_STARTED", {}],
       ["RUN_FINISHED", { runId: "r" }],
@@ -221,7 +221,7 @@ describe("lenient mode", () => {
     expect(violations(push(type, payload))).not.toEqual([]);
   });
 
-  test("normalises what it understands", () => {
+  test("normalises the types that it knows", () => {
     expect(rowOf(push("STEP_STARTED", { step_name: "a" }), "lenient")).toMatchObject({
       payload: '{"type":"STEP_STARTED","stepName":"a"}',
       conformant: true,
@@ -229,18 +229,18 @@ describe("lenient mode", () => {
   });
 
   test.each(["usage", "1ST", "_A", "A-B", `A${"B".repeat(64)}`, "Ä"])(
-    "a type like %s is refused",
+    "refuses a type like %s",
     (type) => {
       expect(violations(push(type, {}), "lenient")[0]?.field).toBe("event_type");
     },
   );
 
-  test("a type of 64 characters is stored", () => {
+  test("stores a type of 64 characters", () => {
     expect(rowOf(push(`A${"_".repeat(63)}`, {}), "lenient").conformant).toBe(false);
   });
 
   test.each(["", "[]", "1", '{"a":1,"a":1}', `{"a":${"[".repeat(64)}${"]".repeat(64)}}`])(
-    "the payload %s is refused as in strict mode",
+    "refuses the payload %s, as strict mode does",
     (payload) => {
       expect(violations(push("FOREIGN", payload), "lenient")).toHaveLength(1);
     },
@@ -249,7 +249,7 @@ describe("lenient mode", () => {
 
 describe("META", () => {
   test.each(["strict", "lenient"] as const)(
-    "is accepted in %s mode, but is of no version",
+    "is accepted in %s mode, but belongs to no version",
     (mode) => {
       const sent = push("META", { meta_type: "thumbs_up", payload: { message_id: "m" } });
       expect(rowOf(sent, mode)).toMatchObject({
@@ -260,7 +260,7 @@ describe("META", () => {
     },
   );
 
-  test("has a metaType", () => {
+  test("requires a metaType", () => {
     expect(violations(push("META", { payload: [] })).map(({ description }) => description)).toEqual(
       [
         "payload.metaType must be a string, but is absent",

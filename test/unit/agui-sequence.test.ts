@@ -77,40 +77,40 @@ function fromStart(...words: readonly string[]): readonly string[] {
 
 describe("runs", () => {
   test.each<[string, readonly string[], readonly string[]]>([
-    ["one after the other", ["RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED"], []],
-    ["again after an error", ["RUN_STARTED", "RUN_ERROR", "RUN_STARTED", "RUN_FINISHED"], []],
-    ["an error at any time", ["RUN_ERROR", "RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"], []],
+    ["may follow each other", ["RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED"], []],
+    ["may follow an error", ["RUN_STARTED", "RUN_ERROR", "RUN_STARTED", "RUN_FINISHED"], []],
+    ["allow an error at any time", ["RUN_ERROR", "RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"], []],
     [
-      "nothing before the first",
+      "allow nothing before the first",
       ["CUSTOM", "RUN_FINISHED", "TEXT_MESSAGE_START a", "RUN_STARTED"],
       ["0 outside_run", "1 outside_run", "2 outside_run"],
     ],
     [
-      "nothing between them",
+      "allow nothing between two runs",
       ["RUN_STARTED", "RUN_FINISHED", "CUSTOM", "STATE_SNAPSHOT", "RUN_FINISHED", "RUN_STARTED"],
       ["2 after_run_end", "3 after_run_end", "4 after_run_end"],
     ],
     [
-      "nothing after an error, nor another error",
+      "allow nothing after an error, nor another error",
       ["RUN_STARTED", "RUN_ERROR", "CUSTOM", "RUN_ERROR", "RUN_FINISHED", "RUN_STARTED", "CUSTOM"],
       ["2 after_run_end", "3 after_run_end", "4 after_run_end"],
     ],
     [
-      "one in another takes its place",
+      "replace an open run",
       ["RUN_STARTED", "STEP_STARTED a", "RUN_STARTED", "STEP_FINISHED a", "RUN_FINISHED"],
       ["2 run_already_open", "3 end_without_start"],
     ],
     [
-      "what an earlier one left open is not open",
+      "leave nothing open for a later run",
       ["RUN_STARTED", "STEP_STARTED a", "RUN_ERROR", "RUN_STARTED", "STEP_FINISHED a"],
       ["4 end_without_start"],
     ],
-    ["META and foreign types at any time", ["META", "FOREIGN", "RUN_STARTED", "META"], []],
+    ["allow META and foreign types at any time", ["META", "FOREIGN", "RUN_STARTED", "META"], []],
   ])("%s", (_, words, expected) => {
     expect(fromStart(...words)).toEqual(expected);
   });
 
-  test("a session that is met midway: nothing is counted until one begins or ends", () => {
+  test("a session first seen midway counts nothing until a run begins or ends", () => {
     const midway = (...words: readonly string[]): readonly string[] =>
       broken(new Sequence("unknown"), words.map(eventOf));
     const content = "TEXT_MESSAGE_CONTENT a";
@@ -152,7 +152,7 @@ describe("constructs", () => {
       ]);
   });
 
-  test("of two kinds may have one id", () => {
+  test("of two kinds may share an id", () => {
     expect(
       inRun(
         "REASONING_START a",
@@ -171,7 +171,7 @@ describe("constructs", () => {
     ).toEqual(["6 fragment_without_start"]);
   });
 
-  test("may start again when they have ended, but for a subagent", () => {
+  test("may start again after their end, except for subagents", () => {
     const twice = (start: string, end: string): readonly string[] =>
       inRun(`${start} a`, `${end} a`, `${start} a`, `${end} a`, "RUN_FINISHED");
     expect(twice("TEXT_MESSAGE_START", "TEXT_MESSAGE_END")).toEqual([]);
@@ -179,7 +179,7 @@ describe("constructs", () => {
     expect(twice("SUBAGENT_STARTED", "SUBAGENT_ERROR")).toEqual(["2 start_twice"]);
   });
 
-  test("a step is of who has started it", () => {
+  test("are steps of the subagent that started them", () => {
     expect(
       inRun(
         "STEP_STARTED tools",
@@ -195,7 +195,7 @@ describe("constructs", () => {
     ).toEqual(["3 end_without_start", "5 end_without_start"]);
   });
 
-  test("thinking has no ids, and its messages are in it", () => {
+  test("have no ids in thinking, where messages must be inside", () => {
     const message = ["THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_END"];
     expect(inRun("THINKING_START", ...message, ...message, "THINKING_END")).toEqual([]);
     expect(inRun("THINKING_START", "THINKING_TEXT_MESSAGE_START", "RUN_FINISHED")).toEqual([]);
@@ -207,7 +207,7 @@ describe("constructs", () => {
     expect(inRun("THINKING_TEXT_MESSAGE_CONTENT")).toEqual(["0 fragment_without_start"]);
   });
 
-  test("what stands for itself is in order in every run", () => {
+  test("are not needed by single events, which are in order in every run", () => {
     const whole = ["TOOL_CALL_RESULT a", "REASONING_ENCRYPTED_VALUE", "MESSAGES_SNAPSHOT", "RAW"];
     expect(inRun(...whole, "ACTIVITY_SNAPSHOT a", "STATE_SNAPSHOT", "CUSTOM")).toEqual([]);
   });
@@ -215,10 +215,10 @@ describe("constructs", () => {
 
 describe("chunks", () => {
   test.each<[string, readonly string[], readonly string[]]>([
-    ["start and end what they are of", ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_CHUNK"], []],
-    ["end where another begins", ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_CHUNK b"], []],
+    ["start and end their construct", ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_CHUNK"], []],
+    ["end where another construct begins", ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_CHUNK b"], []],
     [
-      "go on after what does not concern them",
+      "continue after unrelated events",
       [
         "REASONING_MESSAGE_CHUNK a",
         "RAW",
@@ -233,12 +233,12 @@ describe("chunks", () => {
       [],
     ],
     [
-      "go on when the subagent that they are of is announced",
+      "continue when their subagent starts",
       ["TEXT_MESSAGE_CHUNK a @s", "SUBAGENT_STARTED s", "TEXT_MESSAGE_CHUNK @s"],
       [],
     ],
     [
-      "of a subagent end with it",
+      "end with their subagent",
       [
         "SUBAGENT_STARTED s",
         "TEXT_MESSAGE_CHUNK a @s",
@@ -248,12 +248,12 @@ describe("chunks", () => {
       ["3 fragment_without_start"],
     ],
     [
-      "go on with something",
+      "need an open construct or an id",
       ["TEXT_MESSAGE_CHUNK", "TEXT_MESSAGE_CHUNK a", "CUSTOM", "TEXT_MESSAGE_CHUNK"],
       ["0 fragment_without_start", "3 fragment_without_start"],
     ],
     [
-      "go on with their kind",
+      "continue only a construct of their own kind",
       ["TEXT_MESSAGE_CHUNK a", "REASONING_MESSAGE_CHUNK", "TEXT_MESSAGE_CHUNK"],
       ["1 fragment_without_start", "2 fragment_without_start"],
     ],
@@ -263,17 +263,17 @@ describe("chunks", () => {
       ["0 fragment_without_start", "3 fragment_without_start"],
     ],
     [
-      "are no fragments of what a START has started",
+      "do not continue a construct that began with a START",
       ["TEXT_MESSAGE_START a", "TEXT_MESSAGE_CHUNK a"],
       ["1 start_twice"],
     ],
     [
-      "have no END",
+      "are not ended by an END",
       ["TEXT_MESSAGE_CHUNK a", "TEXT_MESSAGE_END a", "TEXT_MESSAGE_CHUNK a", "RUN_FINISHED"],
       ["1 end_without_start"],
     ],
     [
-      "of two subagents do not disturb one another",
+      "of two subagents are independent",
       [
         "TEXT_MESSAGE_CHUNK a @s",
         "TEXT_MESSAGE_CHUNK b @t",
@@ -288,22 +288,22 @@ describe("chunks", () => {
       ["8 fragment_without_start"],
     ],
     [
-      "of one of two subagents say of which",
+      "need a subagent id while two subagents have open chunks",
       ["TEXT_MESSAGE_CHUNK a @s", "TEXT_MESSAGE_CHUNK b @t", "TEXT_MESSAGE_CHUNK"],
       ["2 fragment_without_start"],
     ],
     [
-      "end with all others at a snapshot",
+      "all end at a snapshot",
       ["TEXT_MESSAGE_CHUNK a @s", "MESSAGES_SNAPSHOT", "TEXT_MESSAGE_CHUNK @s"],
       ["2 fragment_without_start"],
     ],
     [
-      "that have got an END of another's end twice",
+      "end twice after an END without the subagent id",
       ["TEXT_MESSAGE_CHUNK a @s", "TEXT_MESSAGE_END a", "TEXT_MESSAGE_CHUNK @s", "CUSTOM @s"],
       ["2 fragment_without_start", "3 end_without_start"],
     ],
     [
-      "that have got an END of another's end twice where others begin",
+      "end twice after such an END when new chunks begin",
       ["TEXT_MESSAGE_CHUNK a @s", "TEXT_MESSAGE_END a", "TEXT_MESSAGE_CHUNK b @s", "CUSTOM @s"],
       ["2 end_without_start"],
     ],
@@ -311,15 +311,15 @@ describe("chunks", () => {
     expect(inRun(...words)).toEqual(expected);
   });
 
-  test("and what they are of has ended when the run has", () => {
+  test("end their constructs with the run", () => {
     expect(inRun("TEXT_MESSAGE_CHUNK a", "TOOL_CALL_CHUNK b @s named", "RUN_FINISHED")).toEqual([]);
   });
 });
 
-describe("what is noted is limited", () => {
+describe("the noted state has a limit", () => {
   const many = Array.from({ length: OPEN_IDS_MAX }, (_, index) => `TEXT_MESSAGE_START ${index}`);
 
-  test("in ids: what is open beyond them is not known, and so not counted", () => {
+  test("of ids, and constructs beyond it are neither known nor counted", () => {
     const sequence = new Sequence("before");
     const next = (...words: readonly string[]): readonly string[] =>
       broken(sequence, words.map(eventOf));
@@ -342,7 +342,7 @@ describe("what is noted is limited", () => {
   test.each([
     ["an id", ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]],
     ["an id of chunks", ["TEXT_MESSAGE_CHUNK", "TEXT_MESSAGE_CHUNK"]],
-  ])("in the length of %s", (_, types) => {
+  ])("for the length of %s", (_, types) => {
     const long = "x".repeat(KEY_CHARS_MAX + 1);
     expect(inRun(...types.map((type) => `${type} ${long}`), "RUN_FINISHED")).toEqual([]);
     expect(inRun(`${types[0]} ${long}`, "TOOL_CALL_END a")).toEqual([]);
@@ -350,7 +350,7 @@ describe("what is noted is limited", () => {
     expect(inRun(`${types[0]} ${fits}`, "TOOL_CALL_END a")).toEqual(["1 end_without_start"]);
   });
 
-  test("in the length of a subagent's id, which its chunks go by", () => {
+  test("for the length of a subagent's id, which identifies its chunks", () => {
     const long = `@${"x".repeat(KEY_CHARS_MAX + 1)}`;
     const chunks = [`TEXT_MESSAGE_CHUNK a ${long}`, `TEXT_MESSAGE_CHUNK ${long}`];
     expect(inRun(...chunks, "RUN_FINISHED")).toEqual([]);
@@ -359,7 +359,7 @@ describe("what is noted is limited", () => {
   });
 });
 
-test("docs/ag-ui.md says of each rule what breaks it", () => {
+test("docs/ag-ui.md describes every rule", () => {
   const text = readFileSync(new URL("../../docs/ag-ui.md", import.meta.url), "utf8");
   const order = text.slice(text.indexOf("## Order"));
   const documented = [...order.matchAll(/^\| .+ \| `([a-z_]+)` \|$/gm)].map(([, rule]) => rule);

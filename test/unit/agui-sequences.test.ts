@@ -29,7 +29,7 @@ function openRun(all: Sequences, sessionId: string): void {
 }
 
 describe("a session", () => {
-  test("is known from its first event on", () => {
+  test("is known from its first event", () => {
     const all = sequences();
     expect(all.observe("a", { seq: 1n, eventCount: 1, place: CONTENT })).toBe("outside_run");
     expect(all.observe("a", { seq: 2n, eventCount: 1, place: RUN_STARTED })).toBeUndefined();
@@ -38,7 +38,7 @@ describe("a session", () => {
     );
   });
 
-  test("a merged row takes as many numbers as it stands for events", () => {
+  test("moves on by as many numbers as a merged row has events", () => {
     const all = new Sequences();
     all.observe("a", { seq: 1n, eventCount: 1, place: RUN_STARTED });
     all.observe("a", { seq: 2n, eventCount: 1, place: START });
@@ -46,7 +46,7 @@ describe("a session", () => {
     expect(all.observe("a", { seq: 8n, eventCount: 1, place: START })).toBe("start_twice");
   });
 
-  test("that is met midway is known when a run begins", () => {
+  test("is known after a run begins when it was first seen midway", () => {
     const all = sequences();
     expect(all.observe("a", { seq: 41n, eventCount: 1, place: CONTENT })).toBeUndefined();
     expect(all.observe("a", { seq: 42n, eventCount: 1, place: RUN_STARTED })).toBeUndefined();
@@ -59,7 +59,7 @@ describe("a session", () => {
     ["left out", 4n],
     ["twice", 2n],
     ["out of order", 1n],
-  ])("is read again where a number is %s: another replica may know why", (_, seq) => {
+  ])("becomes unknown when a number is %s, as another replica may have seen more", (_, seq) => {
     const all = sequences();
     openRun(all, "a");
     all.observe("a", { seq: 2n, eventCount: 1, place: START });
@@ -69,14 +69,14 @@ describe("a session", () => {
     expect(isKnown(all, "a", seq + 3n)).toBe(true);
   });
 
-  test("counts a row without a place as a number, and as nothing else", () => {
+  test("counts a row without a place as a number only", () => {
     const all = sequences();
     openRun(all, "a");
     expect(all.observe("a", { seq: 2n, eventCount: 1, place: undefined })).toBeUndefined();
     expect(isKnown(all, "a", 3n)).toBe(true);
   });
 
-  test("has nothing to do with another", () => {
+  test("is independent of other sessions", () => {
     const all = sequences();
     openRun(all, "a");
     openRun(all, "b");
@@ -87,7 +87,7 @@ describe("a session", () => {
 });
 
 describe("limits", () => {
-  test("of sessions: those last heard of are kept", () => {
+  test("keep the sessions that were used last", () => {
     const all = sequences({ sessionsMax: 4 });
     const seqs = new Map<string, bigint>();
     const hear = (sessionId: string): boolean => {
@@ -104,7 +104,7 @@ describe("limits", () => {
     expect(hear("b")).toBe(false);
   });
 
-  test("of sessions: half of them at least are known at any time, and all of them at most", () => {
+  test("keep at least half of the allowed sessions, and never more than all", () => {
     const all = sequences({ sessionsMax: 100 });
     for (let session = 0; session < 1_000; session += 1) openRun(all, `${session}`);
     const known = Array.from({ length: 1_000 }, (_, index) => isKnown(all, `${999 - index}`, 2n));
@@ -112,7 +112,7 @@ describe("limits", () => {
     expect(known.filter(Boolean).length).toBeLessThanOrEqual(100);
   });
 
-  test("of open ids, over all sessions", () => {
+  test("bound the open ids over all sessions", () => {
     const all = sequences({ openIdsMax: 20 });
     for (const session of ["a", "b", "c", "d"]) {
       openRun(all, session);
@@ -128,7 +128,7 @@ describe("limits", () => {
     expect(isKnown(all, "a", 11n)).toBe(false);
   });
 
-  test("of open ids: those of a session that is heard of again count again", () => {
+  test("count the open ids of a session again when it is used again", () => {
     const all = sequences({ openIdsMax: 20 });
     const open = (session: string, { ids, from }: { ids: bigint; from: bigint }): void => {
       for (let id = from; id < from + ids; id += 1n)
@@ -149,7 +149,7 @@ describe("limits", () => {
     expect(isKnown(all, "a", 12n)).toBe(true);
   });
 
-  test("of open ids: ids of a session that is read again are not open", () => {
+  test("do not count the open ids of a session that became unknown", () => {
     const all = sequences({ openIdsMax: 20 });
     openRun(all, "quiet");
     for (let time = 1n; time < 60n; time += 1n) {
@@ -159,7 +159,7 @@ describe("limits", () => {
     expect(isKnown(all, "quiet", 2n)).toBe(true);
   });
 
-  test("of open ids: what has ended is not open", () => {
+  test("do not count ended constructs", () => {
     const all = sequences({ openIdsMax: 20 });
     openRun(all, "quiet");
     openRun(all, "busy");
@@ -170,7 +170,7 @@ describe("limits", () => {
     expect(isKnown(all, "quiet", 2n)).toBe(true);
   });
 
-  test("one session that has all it may have open does not make the others be forgotten", () => {
+  test("leave room for others beside one session with all its ids open", () => {
     expect(SEQUENCES_LIMITS.openIdsMax).toBeGreaterThanOrEqual(4 * OPEN_IDS_MAX);
     expect(SEQUENCES_LIMITS.sessionsMax).toBeGreaterThanOrEqual(2);
   });

@@ -3,7 +3,7 @@ import { JSON_DEPTH_MAX, readPayload } from "../../src/agui/payload.ts";
 import { elementSpans, memberSpans, outline } from "../../src/agui/spans.ts";
 
 describe("spans", () => {
-  test("members keep their place, whatever stands around them", () => {
+  test("of members are found among any whitespace and punctuation", () => {
     const text = '\n{ "a" : [1, {"b":"}"}] ,\t"\\u0062\\"" :"\\\\" , "c":-1.0e+5 }\r\n';
     const members = memberSpans(text).map(({ key, keySpan, valueSpan }) => [
       key,
@@ -17,13 +17,13 @@ describe("spans", () => {
     ]);
   });
 
-  test("an empty object has no members, an empty array no elements", () => {
+  test("of empty objects and arrays are none", () => {
     expect(memberSpans(" { } ")).toEqual([]);
     expect(elementSpans(" [ ] ")).toEqual([]);
     expect(outline("{}")).toEqual({ depth: 1, commas: 0 });
   });
 
-  test("elements keep their place", () => {
+  test("of elements are found among any whitespace and punctuation", () => {
     const text = 'x[ 1 ,"a,]", {"b":[2]},[[]] ]';
     const elements = elementSpans(text, 1).map(({ start, end }) => text.slice(start, end));
     expect(elements).toEqual(["1", '"a,]"', '{"b":[2]}', "[[]]"]);
@@ -48,16 +48,16 @@ describe("payload", () => {
     expect(read.ok ? "" : read.violation.description).toContain(description);
   });
 
-  test("nothing of the payload is in the message", () => {
+  test("is not quoted in the error message", () => {
     const read = readPayload('{"secret":');
     expect(JSON.stringify(read)).not.toContain("secret");
   });
 
-  test("a key twice further in is the producer's own business", () => {
+  test("may have a key twice below the top level", () => {
     expect(readPayload('{"value":{"a":1,"a":2}}').ok).toBe(true);
   });
 
-  test(`at most ${JSON_DEPTH_MAX} levels`, () => {
+  test(`has at most ${JSON_DEPTH_MAX} levels`, () => {
     const nested = (levels: number): string =>
       `{"a":${"[".repeat(levels - 1)}${"]".repeat(levels - 1)}}`;
     expect(readPayload(nested(JSON_DEPTH_MAX)).ok).toBe(true);

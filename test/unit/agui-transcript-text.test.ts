@@ -29,7 +29,7 @@ const CONVERSATION: readonly JsonObject[] = [
   { id: "b", role: "assistant", content: "# A cat\n\nIt is `a` *cat*." },
 ];
 
-test("as text", () => {
+test("a transcript is shown as plain text", () => {
   expect(transcriptText(CONVERSATION)).toBe(`User (Ada):
     What is this?
 
@@ -63,7 +63,7 @@ Assistant:
 `);
 });
 
-test("as Markdown", () => {
+test("a transcript is shown as Markdown", () => {
   expect(transcriptMarkdown(CONVERSATION)).toBe(`## User (\`Ada\`)
 
 > What is this?
@@ -109,12 +109,12 @@ A cat.
 `);
 });
 
-test("nothing is an empty text", () => {
+test("an empty transcript is an empty text", () => {
   expect(transcriptText([])).toBe("");
   expect(transcriptMarkdown([])).toBe("");
 });
 
-test("a name with backticks is one code span", () => {
+test("a name with backticks becomes one code span", () => {
   const heading = (name: string): string =>
     transcriptMarkdown([{ role: "user", name, content: "x" }]);
   expect(heading("a`b``c\n## d")).toContain("## User (``` a`b``c ## d ```)\n");
@@ -122,7 +122,7 @@ test("a name with backticks is one code span", () => {
   expect(heading("x".repeat(300))).toContain(`(\`${"x".repeat(200)}…\`)`);
 });
 
-describe("nobody speaks for another", () => {
+describe("content cannot pass for another message", () => {
   const evil = fc
     .array(
       fc.oneof(
@@ -150,7 +150,7 @@ describe("nobody speaks for another", () => {
     { maxLength: 4 },
   );
 
-  test("in a text, where a line begins with a role or is indented", () => {
+  test("in plain text, where lines are indented or begin with a role", () => {
     fc.assert(
       fc.property(messages, (all) => {
         const text = transcriptText(all);
@@ -163,7 +163,7 @@ describe("nobody speaks for another", () => {
     );
   });
 
-  test("in Markdown, where all their text is quoted, fenced or a code span", () => {
+  test("in Markdown, where content is quoted, fenced or in a code span", () => {
     fc.assert(
       fc.property(messages, (all) => {
         const markdown = transcriptMarkdown(all);
@@ -178,7 +178,7 @@ describe("nobody speaks for another", () => {
     );
   });
 
-  test("HTML is shown in a quote, and left alone in the code that it quotes", () => {
+  test("in HTML, which is escaped in a quote and left alone in quoted code", () => {
     const say = (content: string): string => transcriptMarkdown([{ role: "user", content }]);
     expect(say("a < b <b> \\<!-- x")).toBe("## User\n\n> a < b &lt;b> \\&lt;!-- x\n");
     expect(say("```html\n<b>\n```\n<b>")).toBe("## User\n\n> ```html\n> <b>\n> ```\n> &lt;b>\n");

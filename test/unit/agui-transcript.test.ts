@@ -19,7 +19,7 @@ function snapshot(state: unknown): JsonObject {
 }
 
 describe("messages", () => {
-  test("text, tool calls and results stand in the order of a conversation", () => {
+  test("have texts, tool calls and results in the order of a conversation", () => {
     const transcript = after(
       { type: "TEXT_MESSAGE_START", messageId: "m1", role: "assistant" },
       { type: "TEXT_MESSAGE_CONTENT", messageId: "m1", delta: "Let me " },
@@ -48,7 +48,7 @@ describe("messages", () => {
     ]);
   });
 
-  test("results of many calls keep their order, and so do those after a snapshot", () => {
+  test("keep the order of many results, also after a snapshot", () => {
     const calls = Array.from({ length: 50 }, (_, index) => `c${index}`);
     const start = { type: "TOOL_CALL_START", toolCallName: "f", parentMessageId: "m" };
     const events = calls.map((toolCallId) => ({ ...start, toolCallId }));
@@ -72,21 +72,30 @@ describe("messages", () => {
   });
 
   test.each([
-    ["nothing of an event", {}],
-    ["a type nobody knows", { type: "__proto__" }],
-    ["a chunk, which others expand", { type: "TEXT_MESSAGE_CHUNK", messageId: "m", delta: "x" }],
+    ["an empty event", {}],
+    ["an unknown type", { type: "__proto__" }],
+    [
+      "a chunk, which is expanded elsewhere",
+      { type: "TEXT_MESSAGE_CHUNK", messageId: "m", delta: "x" },
+    ],
     ["a text without its id", { type: "TEXT_MESSAGE_START", messageId: 7 }],
-    ["a fragment of no text", { type: "TEXT_MESSAGE_CONTENT", messageId: "known", delta: 7 }],
-    ["a fragment of nothing", { type: "TEXT_MESSAGE_CONTENT", messageId: "unknown", delta: "x" }],
-    ["arguments of nothing", { type: "TOOL_CALL_ARGS", toolCallId: "unknown", delta: "x" }],
-    ["an end of nothing", { type: "TOOL_CALL_END", toolCallId: "unknown", metadata: {} }],
-    ["a snapshot of no list", { type: "MESSAGES_SNAPSHOT", messages: "none" }],
-    ["metadata that is none", { type: "TEXT_MESSAGE_END", messageId: "known", metadata: "x" }],
+    ["a fragment that is not text", { type: "TEXT_MESSAGE_CONTENT", messageId: "known", delta: 7 }],
+    [
+      "a fragment of an unknown message",
+      { type: "TEXT_MESSAGE_CONTENT", messageId: "unknown", delta: "x" },
+    ],
+    ["arguments of an unknown call", { type: "TOOL_CALL_ARGS", toolCallId: "unknown", delta: "x" }],
+    ["an end of an unknown call", { type: "TOOL_CALL_END", toolCallId: "unknown", metadata: {} }],
+    ["a snapshot without a list", { type: "MESSAGES_SNAPSHOT", messages: "none" }],
+    [
+      "metadata that is not an object",
+      { type: "TEXT_MESSAGE_END", messageId: "known", metadata: "x" },
+    ],
     ["a run with no messages", { type: "RUN_STARTED", input: { messages: 7, resume: {} } }],
-    ["a patch that is none", { type: "STATE_DELTA", delta: { op: "add" } }],
+    ["a patch that is not a list", { type: "STATE_DELTA", delta: { op: "add" } }],
     ["an activity's delta alone", { type: "ACTIVITY_DELTA", messageId: "unknown", patch: [] }],
-    ["no state at all", { type: "STATE_SNAPSHOT" }],
-  ])("%s changes nothing", (_, event) => {
+    ["a state snapshot without a state", { type: "STATE_SNAPSHOT" }],
+  ])("stay unchanged by %s", (_, event) => {
     const transcript = after({ type: "TEXT_MESSAGE_START", messageId: "known" });
     transcript.apply(event);
     expect(transcript.messages()).toEqual([{ id: "known", role: "assistant", content: "" }]);
@@ -94,7 +103,7 @@ describe("messages", () => {
     expect(transcript.interrupts()).toEqual([]);
   });
 
-  test("a snapshot of odd messages is taken as far as it goes", () => {
+  test("are taken from a snapshot as far as they are valid", () => {
     const messages = [
       null,
       7,
@@ -112,7 +121,7 @@ describe("messages", () => {
     ]);
   });
 
-  test("what was made text of does not change with what comes later", () => {
+  test("do not change texts that were made earlier", () => {
     const transcript = after(
       { type: "TEXT_MESSAGE_START", messageId: "m" },
       snapshot({ count: 0 }),
@@ -126,7 +135,7 @@ describe("messages", () => {
 });
 
 describe("state", () => {
-  test("there is none before an event sets it, and null is one", () => {
+  test("is absent until an event sets it, and may be null", () => {
     expect(after().state).toBeUndefined();
     expect(after(delta({ op: "remove", path: "/a" })).state).toBeUndefined();
     expect(after(delta({ op: "add", path: "/a", value: 1 })).state).toEqual({ a: 1 });
@@ -135,7 +144,7 @@ describe("state", () => {
     expect(after(snapshot(0), { type: "STATE_SNAPSHOT" }).state).toBe(0);
   });
 
-  test("a patch that fails at its end leaves nothing behind", () => {
+  test("is unchanged by a patch that fails at its end", () => {
     const first = { list: [1, 2, 3], a: { b: 1 }, c: 1 };
     const transcript = after(
       snapshot(first),
@@ -151,7 +160,7 @@ describe("state", () => {
     expect(transcript.state).toEqual(first);
   });
 
-  test("keys that lead to a prototype are refused, and are values as keys of values", () => {
+  test("refuses patch paths through a prototype, and keeps such keys in values", () => {
     const value = JSON.parse('{"__proto__":{"polluted":true}}');
     const transcript = after(
       snapshot(JSON.parse('{"__proto__":{"own":1},"a":{},"toString":{"own":1}}')),
@@ -178,7 +187,7 @@ describe("state", () => {
     expect(Object.keys(method?.value)).toEqual([]);
   });
 
-  test("nor is what looks like a way to a prototype changed, where it is the state's own", () => {
+  test("refuses such paths also where the state has these keys itself", () => {
     const own = { constructor: { prototype: {} }, prototype: {} };
     const transcript = after(
       snapshot(own),
@@ -188,7 +197,7 @@ describe("state", () => {
     expect(transcript.state).toEqual({ ...own, prototype: { a: 1 } });
   });
 
-  test("a copy that doubles it ends it, and a snapshot brings it back", () => {
+  test("is given up when copies make it too large, until the next snapshot", () => {
     const double = delta(
       { op: "copy", from: "", path: "/a" },
       { op: "copy", from: "/a", path: "/b" },
@@ -204,7 +213,7 @@ describe("state", () => {
     expect(transcript.isStateTooLarge).toBe(false);
   });
 
-  test("so do patches that copy and throw away, over the session", () => {
+  test("is given up when patches copy and remove too much over the session", () => {
     const limits = { patchedBytesMax: 10_000, patchCostBytesMax: 10_000 };
     const transcript = new Transcript(limits);
     transcript.apply(snapshot({ text: "x".repeat(1_000) }));
@@ -227,7 +236,7 @@ describe("state", () => {
       ],
     ],
     ["looks at", [{ op: "test", path: "/wide", value: {} }]],
-  ])("a patch that %s much is paid from the same allowance", (_, operations) => {
+  ])("is given up when a patch %s too much, from the same allowance", (_, operations) => {
     const transcript = new Transcript({ patchedBytesMax: 1_000_000, patchCostBytesMax: 1_000_000 });
     const wide = Object.fromEntries(Array.from({ length: 1_000 }, (__, key) => [key, 0]));
     transcript.apply(snapshot({ list: Array.from({ length: 1_000 }, () => 0), wide }));
@@ -240,7 +249,7 @@ describe("state", () => {
     expect(times).toBeLessThan(10_000);
   });
 
-  test("it does not grow past what JSON.stringify can follow", () => {
+  test("is given up before it is too deep for JSON.stringify", () => {
     const nest = delta(
       { op: "add", path: "/outer", value: {} },
       { op: "move", from: "/inner", path: "/outer/inner" },
@@ -254,13 +263,13 @@ describe("state", () => {
     expect(transcript.isStateTooLarge).toBe(true);
   });
 
-  test("a value moved into itself is refused", () => {
+  test("refuses to move a value into itself", () => {
     const transcript = after(snapshot({ a: 1 }), delta({ op: "move", from: "", path: "/b" }));
     expect(transcript.state).toEqual({ a: 1 });
   });
 });
 
-test("an activity that patches make too large keeps what it had", () => {
+test("an activity keeps its content when a patch would make it too large", () => {
   const transcript = new Transcript({ patchedBytesMax: 1_000, patchCostBytesMax: 10_000 });
   const activity = { messageId: "a", activityType: "PLAN" };
   transcript.apply({ type: "ACTIVITY_SNAPSHOT", ...activity, content: { step: 1 } });
@@ -296,7 +305,7 @@ describe("interrupts", () => {
       .interrupts()
       .map(({ id }) => id);
 
-  test("are pending until a later run answers them, or ends with something else", () => {
+  test("are pending until a later run answers them or ends without them", () => {
     expect(pendingAfter(asks("i", "j"))).toEqual(["i", "j"]);
     expect(pendingAfter(asks("i", "j"), answers("i"))).toEqual(["j"]);
     expect(pendingAfter(asks("i"), { type: "RUN_STARTED" })).toEqual(["i"]);
@@ -306,7 +315,7 @@ describe("interrupts", () => {
     expect(pendingAfter(asks("i"), answers("i"), asks("i"))).toEqual(["i"]);
   });
 
-  test("that were answered are not replayed", () => {
+  test("are not replayed once they are answered", () => {
     const pending = after(asks("j")).interrupts();
     expect(withoutAnswered(asks("i", "j"), pending)).toEqual(asks("j"));
     const whole = asks("j");
@@ -321,7 +330,7 @@ describe("interrupts", () => {
   });
 });
 
-test("no event but a snapshot looks through the messages that are there", () => {
+test("only a snapshot walks through the existing messages", () => {
   const looks = vi.spyOn(MessageList.prototype, "entries");
   const transcript = after(
     { type: "RUN_STARTED", input: { messages: [{ id: "u", role: "user", content: "" }] } },

@@ -26,7 +26,7 @@ function snapshot(message: object): object {
 const RUN = { threadId: "t", runId: "r" };
 const INPUT = { ...RUN, messages: [], tools: [], context: [] };
 
-test("1.0.0 has the schemas of its types, and the earlier ones or the draft of all", () => {
+test("version 1.0.0 has the schemas of its types, the earlier versions and the draft those of all types", () => {
   const current = CATALOGUE.filter(({ lastVersion }) => lastVersion === "1.0.0");
   expect([...CURRENT.keys()].toSorted()).toEqual(typesOf(current));
   expect([...EARLIER.keys()].toSorted()).toEqual(typesOf(CATALOGUE));
@@ -206,7 +206,7 @@ describe("refused", () => {
     expect(descriptions(type, fields)).toEqual(expected);
   });
 
-  test("what only 1.0.0 minds is not named beside what every version minds", () => {
+  test("only with the faults of every version, when there are any", () => {
     expect(descriptions("CUSTOM", {})).toEqual(["payload.name must be a string, but is absent"]);
     // Each of these is fine in one version, and no version takes both.
     expect(
@@ -218,22 +218,22 @@ describe("refused", () => {
     ).toEqual(["payload.usage[0].inputTokens must be at least 0, but is -1"]);
   });
 
-  test("a limited number of times", () => {
+  test("with a limited number of violations", () => {
     const messages = Array.from({ length: 1_000 }, () => ({}));
     expect(descriptions("MESSAGES_SNAPSHOT", { messages })).toHaveLength(VIOLATIONS_MAX);
   });
 
-  describe("in a list of thousands", () => {
+  describe("within a list of thousands", () => {
     const good = (at: number) => ({ id: `m${at}`, role: "user", content: "hi" });
     const list = (wrong: readonly number[]) =>
       Array.from({ length: 3_500 }, (_, at) => (wrong.includes(at) ? { id: 1 } : good(at)));
 
-    test("nothing is wrong where nothing is", () => {
+    test("never, when every entry is valid", () => {
       expect(descriptions("MESSAGES_SNAPSHOT", { messages: list([]) })).toEqual([]);
     });
 
     test.each([0, 999, 1_000, 1_001, 2_000, 3_499])(
-      "what is wrong is told where it is: %i",
+      "with the path of the invalid entry: %i",
       (at) => {
         const [first, ...more] = descriptions("MESSAGES_SNAPSHOT", { messages: list([at]) });
         expect(first).toContain(`payload.messages[${at}]`);
@@ -246,7 +246,7 @@ describe("refused", () => {
     );
 
     // A megabyte of `{}` took a second, in which nobody else was served.
-    test("what comes after the first part that is wrong is not looked at", () => {
+    test("without reading the entries after the first invalid slice", () => {
       let looks = 0;
       const messages = Array.from({ length: 100_000 }, () => ({
         get role() {
@@ -260,7 +260,7 @@ describe("refused", () => {
   });
 
   // A megabyte of wrong messages kept the event loop for 2.7 s, most of it for what nobody was told.
-  test("without a look at more issues than are told", () => {
+  test("without reading more issues than are reported", () => {
     const issues = Array.from({ length: 2_000 }, (_, at) => ({
       code: "invalid_type" as const,
       expected: "string" as const,
@@ -280,7 +280,7 @@ describe("refused", () => {
     expect(fieldsAtFault(watched).size).toBeLessThan(watched.length);
   });
 
-  test("without repeating what the payload says", () => {
+  test("without quoting the payload", () => {
     const told = JSON.stringify(
       validate("TEXT_MESSAGE_START", { type: "x", messageId: ["secret"], role: "secret" }),
     );

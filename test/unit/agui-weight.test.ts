@@ -9,20 +9,20 @@ const [weights] = await once(new Worker(script), "message");
 const { items, pieces, openings }: Weights = weights;
 
 test.each(Object.entries(items))(
-  "an item of a long list weighs about what it takes: %s",
+  "the estimate for an item of a long list is close to its size: %s",
   (_, { estimated, taken }) => {
     expect(estimated / taken).toBeGreaterThan(0.55);
     expect(estimated / taken).toBeLessThan(4);
   },
 );
 
-test("a transcript in which much was said in little pieces weighs what the pieces take", () => {
+test("the estimate for a transcript of many small pieces is close to their size", () => {
   expect(pieces.estimated / pieces.taken).toBeGreaterThan(0.8);
   expect(pieces.afterRead).toBeLessThan(600_000);
 });
 
 test.each(Object.entries(openings))(
-  "what is open, and whose it is, does not grow with long texts: %s",
+  "open constructs and owners do not grow with long texts: %s",
   (_, { estimated, taken }) => {
     expect(taken).toBeLessThan(10_000_000);
     expect(estimated).toBeLessThan(10_000_000);

@@ -23,7 +23,7 @@ describe("an announcement", () => {
     expect(encodeAnnouncement({ from: "me", sessions: "any" })).toBe("1 me *");
   });
 
-  test("that would be too long says that anything may have happened", () => {
+  test("names no sessions when it would be too long", () => {
     const fill = (ids: number) =>
       new Map(Array.from({ length: ids }, (_, at) => [String(at).padStart(122, "x"), head()]));
     // "1 me", and 127 bytes an entry: 62 are 7,878 bytes.
@@ -38,7 +38,7 @@ describe("an announcement", () => {
   });
 
   test.each(["", "a b", "a/b", "ü", "\u{1F600}", "a\0"])(
-    "does not name a session that is called %j",
+    "cannot name the session %j, and names none instead",
     (sessionId) => {
       const sessions = new Map([[sessionId, head({ eventSeq: 1n })]]);
       expect(encodeAnnouncement({ from: "me", sessions })).toBe("1 me *");
@@ -46,13 +46,13 @@ describe("an announcement", () => {
   );
 });
 
-describe("what cannot be read", () => {
+describe("an unreadable announcement", () => {
   test.each([
     ["nothing", ""],
     ["a later form", "2 you s/1/2"],
     ["something else", '{"hello":"world"}'],
     ["an endless text", `1 you ${"s/1/2 ".repeat(10_000)}`],
-  ])("is from nobody, and says that anything may have happened: %s", (_, text) => {
+  ])("has no sender and may concern any session: %s", (_, text) => {
     expect(decodeAnnouncement(text)).toEqual({ from: "", sessions: "any" });
   });
 
@@ -64,7 +64,7 @@ describe("what cannot be read", () => {
     ["too few numbers", "1 you s/1"],
     ["two spaces", "1 you  s/1/2"],
     ["a text that was cut off", "1 you s/1/"],
-  ])("in an entry leaves the rest in doubt: %s", (_, text) => {
+  ])("may concern any session when one entry is unreadable: %s", (_, text) => {
     expect(decodeAnnouncement(text)).toEqual({ from: "you", sessions: "any" });
   });
 });

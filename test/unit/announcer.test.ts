@@ -48,7 +48,7 @@ class Telling {
 }
 
 describe("an announcer", () => {
-  test("tells the first news at once, and what follows together, once the interval is over", async () => {
+  test("sends the first news at once, and later news together after the interval", async () => {
     const telling = new Telling();
     telling.commit("s");
     expect(telling.texts).toEqual(["1 me s/0/1"]);
@@ -73,7 +73,7 @@ describe("an announcer", () => {
     expect(telling.texts).toEqual(["1 me s/0/11"]);
   });
 
-  test("tells how far a session has got, even when an older row is told of again", async () => {
+  test("names the highest number of a session, even when an older row comes later", async () => {
     const telling = new Telling();
     telling.commit("other");
     const rows = [1, 2, 3].map(() => telling.table.event("s"));
@@ -83,7 +83,7 @@ describe("an announcer", () => {
     expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
   });
 
-  test("tells of a deletion, with what was committed before it", async () => {
+  test("announces a deletion with the commits before it", async () => {
     const telling = new Telling();
     telling.commit("s");
     telling.commit("s");
@@ -94,13 +94,13 @@ describe("an announcer", () => {
     expect(telling.texts.slice(1)).toEqual(["1 me s/0/2/d t/0/0/d"]);
   });
 
-  test("says nothing of nothing", () => {
+  test("sends nothing for an empty commit", () => {
     const telling = new Telling();
     telling.announcer.committed([]);
     expect([telling.texts, telling.timers.pending]).toEqual([[], []]);
   });
 
-  test("has one text on its way, however long that takes", async () => {
+  test("sends one text at a time, however long that takes", async () => {
     const telling = new Telling();
     const way = Promise.withResolvers<void>();
     telling.carrier = () => way.promise;
@@ -114,7 +114,7 @@ describe("an announcer", () => {
     expect(telling.texts.slice(1)).toEqual(["1 me s/0/3"]);
   });
 
-  test("collects a bounded number of sessions, and then says that anything may have happened", async () => {
+  test("collects a limited number of sessions, and above it sends one text for all", async () => {
     const telling = new Telling();
     telling.commit("s");
     const ids = Array.from({ length: ANNOUNCED_SESSIONS_MAX + 1 }, (_, at) => `t${at}`);
@@ -128,8 +128,8 @@ describe("an announcer", () => {
   });
 });
 
-describe("a carrier that does not take it", () => {
-  test("is tried again, ever later, with a text for all that was not told; one line says so", async () => {
+describe("a carrier that fails", () => {
+  test("is tried again with growing pauses and a text for all sessions; one log line says so", async () => {
     const telling = new Telling();
     telling.carrier = () => Promise.reject(new Error("down"));
     const delays: number[] = [];
@@ -155,7 +155,7 @@ describe("a carrier that does not take it", () => {
     expect(telling.logged).toEqual(["wake_ups_not_sent", "wake_ups_sent_again"]);
   });
 
-  test("is not noticed by a commit", async () => {
+  test("does not fail the commit", async () => {
     const telling = new Telling();
     telling.carrier = () => Promise.reject(new Error("down"));
     expect(() => telling.commit("s")).not.toThrow();
@@ -163,8 +163,8 @@ describe("a carrier that does not take it", () => {
   });
 });
 
-describe("stop", () => {
-  test("still tells what was collected, and then nothing more", async () => {
+describe("a stop", () => {
+  test("sends the collected news, and then nothing more", async () => {
     const telling = new Telling();
     telling.commit("s");
     telling.commit("s");
@@ -176,7 +176,7 @@ describe("stop", () => {
     expect(telling.timers.pending).toEqual([]);
   });
 
-  test("does not wait for a carrier that takes nothing", async () => {
+  test("does not wait for a carrier that hangs", async () => {
     const telling = new Telling();
     telling.carrier = () => new Promise(() => undefined);
     telling.commit("s");

@@ -21,12 +21,12 @@ import { HTTP_OPTIONS, httpParts } from "../support/http-fixture.ts";
 
 const ACTIONS = Object.keys(ALLOWED);
 
-test("every RPC of the contract has its action, and there is no other", () => {
+test("every RPC of the contract has an action, and no other method has one", () => {
   const methods = SessionService.methods.map(({ name }) => name);
   expect(Object.keys(METHOD_ACTIONS).toSorted()).toEqual(methods.toSorted());
 });
 
-test("every route that is served has its action, and there is no other", async () => {
+test("every served route has an action, and no other route has one", async () => {
   const seen = new Set<string>();
   const parts = httpParts();
   const app = createApp(
@@ -50,7 +50,7 @@ test("every route that is served has its action, and there is no other", async (
 });
 
 describe("roles", () => {
-  test("every action is some method's or route's, and has a reach", () => {
+  test("every action belongs to a method or a route, and has a reach", () => {
     const served = new Set([...Object.values(METHOD_ACTIONS), ...Object.values(ROUTE_ACTIONS)]);
     const byType = MESSAGE_TYPES.map(pushActionOf);
     const used = new Set<string>([...served, ...byType]);
@@ -60,13 +60,13 @@ describe("roles", () => {
     expect(Object.keys(REACH).toSorted()).toEqual(ACTIONS.toSorted());
   });
 
-  test("an admin may do everything, and deletes, erases and issues alone", () => {
+  test("an admin may do everything, and only an admin deletes, erases and issues tokens", () => {
     for (const roles of Object.values(ALLOWED)) expect(roles).toContain("admin");
     const alone = ACTIONS.filter((action) => ALLOWED[known(action)].length === 1);
     expect(alone.toSorted()).toEqual(["session.delete", "session.erase", "token.issue"]);
   });
 
-  test("a caller that speaks for the user does not speak for the agent", () => {
+  test("no role but admin may push messages of the user and of the agent", () => {
     expect(MESSAGE_TYPES.filter((type) => pushActionOf(type) === "message.push.user")).toEqual([
       "user",
     ]);
@@ -80,11 +80,11 @@ describe("roles", () => {
     }
   });
 
-  test("the envelope of CopilotKit asks for no more than what may be in it", () => {
+  test("reading the envelope of CopilotKit needs the same role as reading a session", () => {
     expect(ALLOWED["contract.read"]).toEqual(ALLOWED["session.read"]);
   });
 
-  test("docs/security.md shows this table", () => {
+  test("docs/security.md shows the table of roles", () => {
     const text = readFileSync("docs/security.md", "utf8");
     const rows = ACTIONS.map((action) => {
       const marks = ROLES.map((role) => (ALLOWED[known(action)].includes(role) ? "yes" : ""));

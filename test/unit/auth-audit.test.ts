@@ -23,7 +23,7 @@ const act = {
   sessionId: "s1",
 } as const;
 
-test("a denial names who, what, where and why, and is counted", async () => {
+test("a denial is counted, and its record has the actor, the action, the session and the reason", async () => {
   const { audit, records, metrics } = fixture();
   audit.denied(act, "scope");
   expect(records).toMatchObject([
@@ -43,7 +43,7 @@ test("a denial names who, what, where and why, and is counted", async () => {
   );
 });
 
-test("an act that was done is told, whatever else is going on", () => {
+test("a completed act is recorded even during a flood of denials", () => {
   const { audit, records } = fixture();
   for (let n = 0; n < 1_000; n += 1) audit.denied(act, "role");
   audit.done({ ...act, action: "session.erase" }, { rows: 3 });
@@ -72,7 +72,7 @@ test("LOG_LEVEL=silent keeps no audit record", () => {
   expect(records).toEqual([]);
 });
 
-test("a flood leaves twenty lines a second, says how many were left out, and counts them all", async () => {
+test("a flood of denials leaves twenty lines a second and one line with the number left out; all are counted", async () => {
   vi.useFakeTimers();
   const { audit, records, metrics, clock } = fixture();
   for (let n = 0; n < 500; n += 1) audit.unauthenticated("signature");
@@ -91,7 +91,7 @@ test("a flood leaves twenty lines a second, says how many were left out, and cou
   );
 });
 
-test("a flood of bad tokens hides no denial of known callers", () => {
+test("a flood of bad tokens hides no denial of an authenticated caller", () => {
   const { audit, records } = fixture();
   for (let n = 0; n < 500; n += 1) audit.unauthenticated("form");
   audit.denied(act, "role");

@@ -14,7 +14,7 @@ const OPTIONS = {
   }),
 };
 
-describe("authorization", () => {
+describe("the authorization header", () => {
   test.each<[string, readonly string[], string]>([
     ["is required", [], "missing"],
     ["is not empty", [""], "missing"],
@@ -22,22 +22,34 @@ describe("authorization", () => {
     ["has a scheme", [TOKEN], "missing"],
     ["has a token", ["Bearer "], "missing"],
     ["has one token", [`Bearer ${TOKEN} ${TOKEN}`], "missing"],
-    ["is not two in one value", [`Bearer ${TOKEN}, Bearer ${TOKEN}`], "missing"],
-    ["is not two that differ", [`Bearer ${TOKEN}`, `Bearer ${TOKEN}-2`], "differing"],
-    ["is not two that differ in spelling", [`Bearer ${TOKEN}`, `bearer ${TOKEN}`], "differing"],
-    ["is not three of which one differs", [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`, "x"], "differing"],
+    ["is not two tokens in one value", [`Bearer ${TOKEN}, Bearer ${TOKEN}`], "missing"],
+    ["is not two values that differ", [`Bearer ${TOKEN}`, `Bearer ${TOKEN}-2`], "differing"],
+    [
+      "is not two values that differ in spelling",
+      [`Bearer ${TOKEN}`, `bearer ${TOKEN}`],
+      "differing",
+    ],
+    [
+      "is not three values with one that differs",
+      [`Bearer ${TOKEN}`, `Bearer ${TOKEN}`, "x"],
+      "differing",
+    ],
     ["is not too long", [`Bearer ${"x".repeat(8_192)}`], "form"],
     ["is printable ASCII", [`Bearer ${TOKEN}\u00e9`], "missing"],
-    ["is a token of a known caller", [`Bearer ${TOKEN}-3`], "unknown"],
-    ["is whole if it is signed", ["Bearer a.b.c"], "header"],
-    ["is an issuer's only where there is one", ["Bearer eyJhbGciOiJSUzI1NiJ9.e30.AAAA"], "unknown"],
+    ["has a known token", [`Bearer ${TOKEN}-3`], "unknown"],
+    ["has all parts of a signed token", ["Bearer a.b.c"], "header"],
+    [
+      "has an issuer's token only where an issuer is configured",
+      ["Bearer eyJhbGciOiJSUzI1NiJ9.e30.AAAA"],
+      "unknown",
+    ],
   ])("%s", async (_what, values, expected) => {
     await using auth = await startAuth({ options: OPTIONS });
     const ask = async (): Promise<unknown> => auth.authenticator.authenticate(values);
     expect(await refusalOf(ask)).toBe(expected);
   });
 
-  test("says what the caller can mend, and nothing else", async () => {
+  test("is refused with the fault that the caller can repair, and nothing else", async () => {
     await using auth = await startAuth({ options: OPTIONS });
     const said = (values: readonly string[]): unknown => {
       try {
@@ -69,7 +81,7 @@ describe("authorization", () => {
     expect(auth.authenticator.authenticate(values)).toMatchObject({ id: "ci", kind: "static" });
   });
 
-  test("is ignored where no token is configured", async () => {
+  test("is ignored when no tokens are configured", async () => {
     await using auth = await startAuth();
     expect(auth.authenticator.asks).toBe(false);
     for (const values of [[], ["Bearer x", "Basic y"], ["x".repeat(10_000)]]) {
@@ -78,7 +90,7 @@ describe("authorization", () => {
     expect(auth.authenticator.refusalOf(ANONYMOUS)).toBeUndefined();
   });
 
-  test("of nobody is nobody's, also when a stream says it was anonymous", async () => {
+  test("is required of a stream whose principal no token stands for", async () => {
     await using auth = await startAuth({ options: OPTIONS });
     expect(auth.authenticator.refusalOf(ANONYMOUS)?.code).toBe("unauthenticated");
     const principal = await auth.ask(TOKEN);
@@ -87,7 +99,7 @@ describe("authorization", () => {
   });
 });
 
-test("what came of it is counted and audited, and no part of a token is in either", async () => {
+test("the result is counted and audited, without any part of a token", async () => {
   await using auth = await startAuth({ options: OPTIONS });
   await auth.ask(TOKEN);
   await auth.refusalOf("wrong-horse-battery");
@@ -106,7 +118,7 @@ test("what came of it is counted and audited, and no part of a token is in eithe
   expect(text + JSON.stringify(auth.records)).not.toContain("horse");
 });
 
-test("a signed token is verified once, and at once from then on", async () => {
+test("a signed token is verified once, and accepted at once from then on", async () => {
   await using auth = await startAuth({ options: OPTIONS });
   const { token } = await auth.authenticator.sessionTokens.issue({
     sessionId: "s1",
@@ -123,7 +135,7 @@ test("a signed token is verified once, and at once from then on", async () => {
   expect(text).toContain('session_ledger_token_checks_total{result="known"} 100');
 });
 
-test("a bad token that comes a thousand times is verified once", async () => {
+test("a bad token that is sent a thousand times is verified once", async () => {
   const clock = handClock();
   await using auth = await startAuth({ options: OPTIONS, clock });
   const { token } = await auth.authenticator.sessionTokens.issue({

@@ -63,7 +63,7 @@ function fixture(limits?: { readonly ownersMax: number }): Fixture {
 }
 
 describe("roles", () => {
-  test.each(ROLES)("%s may do what the table says, and nothing else", async (role) => {
+  test.each(ROLES)("%s may do exactly what the table allows", async (role) => {
     const { ask, denied } = fixture();
     for (const action of ACTIONS) {
       const expected = ALLOWED[action].includes(role) ? "OK" : "PERMISSION_DENIED";
@@ -74,7 +74,7 @@ describe("roles", () => {
     expect(denied).toHaveLength(ACTIONS.length - may.length);
   });
 
-  test("roles add up; without one nothing is allowed", async () => {
+  test("roles add up, and a caller without a role may do nothing", async () => {
     const { ask } = fixture();
     const both = principal({ roles: ["viewer", "runner"] });
     expect(await ask(both, "event.push", "mine")).toBe("OK");
@@ -84,7 +84,7 @@ describe("roles", () => {
     }
   });
 
-  test("the refusal of a role is the same for a session of others, and for none", async () => {
+  test("the refusal of a role is the same for own, foreign and unknown sessions", async () => {
     const { authorizer, asked } = fixture();
     const viewer = principal({ roles: ["viewer"], projectId: "p1" });
     const messages = ["mine", "theirs", "unknown"].map((sessionId) => {
@@ -105,15 +105,18 @@ describe("the scope of a project", () => {
   const admin = principal({ projectId: "p1" });
   const onSessions = ACTIONS.filter((action) => REACH[action] === "session");
 
-  test.each(onSessions)("%s: its own sessions, and the rest is not there", async (action) => {
-    const { ask } = fixture();
-    expect(await ask(admin, action, "mine")).toBe("OK");
-    for (const sessionId of ["theirs", "nobodys", "unknown"]) {
-      expect(await ask(admin, action, sessionId)).toBe("SESSION_NOT_FOUND");
-    }
-  });
+  test.each(onSessions)(
+    "%s is allowed in own sessions, and other sessions do not exist",
+    async (action) => {
+      const { ask } = fixture();
+      expect(await ask(admin, action, "mine")).toBe("OK");
+      for (const sessionId of ["theirs", "nobodys", "unknown"]) {
+        expect(await ask(admin, action, sessionId)).toBe("SESSION_NOT_FOUND");
+      }
+    },
+  );
 
-  test("a session of others and one that never was are refused in the same words", async () => {
+  test("foreign and unknown sessions are refused in the same words", async () => {
     const { authorizer } = fixture();
     const error = async (sessionId: string): Promise<unknown> => {
       try {
@@ -128,7 +131,7 @@ describe("the scope of a project", () => {
     expect(await error("theirs")).toMatchObject({ code: "not_found" });
   });
 
-  test("a session that its owners use is looked up for others all the same: time tells nothing", async () => {
+  test("a foreign session is looked up even if its owner is cached, so that time reveals nothing", async () => {
     const { ask, asked } = fixture();
     await ask(principal({ projectId: "p2" }), "session.read", "theirs");
     await ask(principal({ projectId: "p2" }), "session.read", "theirs");
@@ -139,7 +142,7 @@ describe("the scope of a project", () => {
     expect(asked).toEqual(["theirs", "theirs", "theirs", "unknown"]);
   });
 
-  test("what is known is at once, and the longest unused is forgotten first", async () => {
+  test("a cached owner is used at once, and the least recently used one is dropped first", async () => {
     const { authorizer, ask, asked } = fixture({ ownersMax: 2 });
     const other = principal({ projectId: "p2" });
     await ask(admin, "session.read", "mine");
@@ -151,7 +154,7 @@ describe("the scope of a project", () => {
     expect(asked).toEqual(["mine", "alsoMine", "theirs", "alsoMine"]);
   });
 
-  test("it makes and lists sessions; which, is not asked here", async () => {
+  test("creating and listing sessions needs no lookup", async () => {
     const { ask, asked } = fixture();
     expect(await ask(admin, "session.create")).toBe("OK");
     expect(await ask(admin, "session.list")).toBe("OK");
@@ -162,7 +165,7 @@ describe("the scope of a project", () => {
 describe("the scope of a session", () => {
   const runner = principal({ kind: "session", roles: ["runner", "editor"], sessionId: "mine" });
 
-  test("that one and no other, without looking anything up", async () => {
+  test("allows that session and no other, without a lookup", async () => {
     const { authorizer, ask, asked } = fixture();
     expect(authorizer.authorize(runner, "event.push", "mine")).toBeUndefined();
     for (const sessionId of ["alsoMine", "unknown"]) {
@@ -171,26 +174,26 @@ describe("the scope of a session", () => {
     expect(asked).toEqual([]);
   });
 
-  test("it makes no session", async () => {
+  test("does not allow creating sessions", async () => {
     const { ask, denied } = fixture();
     expect(await ask(runner, "session.create")).toBe("PERMISSION_DENIED");
     expect(denied).toMatchObject([{ action: "session.create", reason: "scope" }]);
   });
 
-  test("with a project too, both have to be right", async () => {
+  test("with a project as well, both must match", async () => {
     const { ask } = fixture();
     const both = principal({ sessionId: "theirs", projectId: "p1" });
     expect(await ask(both, "session.read", "theirs")).toBe("SESSION_NOT_FOUND");
   });
 });
 
-test("for the unscoped, nothing is looked up and nothing waited for", () => {
+test("a caller without a scope needs no lookup and no wait", () => {
   const { authorizer, asked } = fixture();
   expect(authorizer.authorize(ANONYMOUS, "session.erase", "unknown")).toBeUndefined();
   expect(asked).toEqual([]);
 });
 
-test("every denial is audited: who, what, where, why", async () => {
+test("every denial is audited with its actor, action, session and reason", async () => {
   const { ask, denied } = fixture();
   const viewer = principal({ roles: ["viewer"], projectId: "p1" });
   await ask(viewer, "event.push", "mine");
@@ -201,7 +204,7 @@ test("every denial is audited: who, what, where, why", async () => {
   ]);
 });
 
-test("when nobody can say whose it is, nobody is let in", async () => {
+test("a call is refused when the owner cannot be looked up", async () => {
   const failure = new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down");
   const audit: Audit = {
     denied: () => undefined,

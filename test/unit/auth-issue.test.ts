@@ -75,7 +75,7 @@ async function violationsOf(answer: Promise<unknown>): Promise<readonly string[]
 }
 
 describe("IssueSessionToken", () => {
-  test("is for an hour and a runner unless it is said otherwise", async () => {
+  test("issues for one hour and the role runner by default", async () => {
     const { ask, issued } = fixture();
     expect(await ask({})).toMatchObject({
       token: "secret",
@@ -88,49 +88,49 @@ describe("IssueSessionToken", () => {
     ]);
   });
 
-  test("an hour is no more than the longest that is allowed", async () => {
+  test("issues for the maximum life when that is below one hour", async () => {
     const { ask, issued } = fixture(60_000);
     await ask({});
     expect(issued).toMatchObject([{ ttlMs: 60_000 }]);
   });
 
-  test.each(["admin", "Runner", "nobody"])("the role %s is refused", async (role) => {
+  test.each(["admin", "Runner", "nobody"])("refuses the role %s", async (role) => {
     const { ask, issued } = fixture();
     expect(await violationsOf(ask({ role }))).toEqual(["role"]);
     expect(issued).toEqual([]);
   });
 
   test.each([
-    ["nothing", {}],
-    ["less than nothing", { seconds: -1n }],
-    ["nanoseconds less than nothing", { nanos: -1 }],
+    ["zero", {}],
+    ["negative seconds", { seconds: -1n }],
+    ["negative nanoseconds", { nanos: -1 }],
     ["a nanosecond over the longest", { seconds: 86_400n, nanos: 1_000_000 }],
-    ["all the seconds there are", { seconds: 2n ** 63n - 1n }],
-  ])("a life of %s is refused", async (_what, ttl) => {
+    ["the largest number of seconds", { seconds: 2n ** 63n - 1n }],
+  ])("refuses a life of %s", async (_what, ttl) => {
     const { ask } = fixture();
     expect(await violationsOf(ask({ ttl }))).toEqual(["ttl"]);
   });
 
-  test("the longest life is allowed, and the shortest", async () => {
+  test("allows the longest and the shortest life", async () => {
     const { ask, issued } = fixture();
     await ask({ ttl: { seconds: 86_400n } });
     await ask({ ttl: { nanos: 1 } });
     expect(issued.map(({ ttlMs }) => ttlMs)).toEqual([24 * HOUR_MS, 0.000_001]);
   });
 
-  test("everything that is wrong is told at once", async () => {
+  test("reports all faults at once", async () => {
     const { ask } = fixture();
     const answer = ask({ sessionId: "", role: "admin", ttl: {} });
     expect(await violationsOf(answer)).toEqual(["session_id", "role", "ttl"]);
   });
 
-  test("without the session there is no token", async () => {
+  test("issues no token for an unknown session", async () => {
     const { ask, issued, done } = fixture();
     await expect(ask({ sessionId: "s2" })).rejects.toMatchObject({ reason: "SESSION_NOT_FOUND" });
     expect([issued, done]).toEqual([[], []]);
   });
 
-  test("is audited by the token's id, and never by the token", async () => {
+  test("audits the token's id, and never the token", async () => {
     const { ask, done } = fixture();
     await ask({});
     expect(done).toEqual([

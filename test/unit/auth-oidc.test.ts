@@ -38,18 +38,21 @@ afterAll(async () => {
 const text = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
 const CLAIMS = { iss: ISSUER, aud: AUDIENCE, sub: "ada", exp: NOW_S + 300, roles: ["admin"] };
 
-test.each(["one", "ec", "ed", "ps"])("a token signed with the key %s is somebody", async (kid) => {
-  expect(await auth.ask(await issuer.token({}, { kid }))).toEqual({
-    id: "ada",
-    kind: "oidc",
-    roles: ["editor"],
-    projectId: undefined,
-    sessionId: undefined,
-    expiresAtMs: (NOW_S + 300 + 30) * 1_000,
-  });
-});
+test.each(["one", "ec", "ed", "ps"])(
+  "a token signed with the key %s authenticates its subject",
+  async (kid) => {
+    expect(await auth.ask(await issuer.token({}, { kid }))).toEqual({
+      id: "ada",
+      kind: "oidc",
+      roles: ["editor"],
+      projectId: undefined,
+      sessionId: undefined,
+      expiresAtMs: (NOW_S + 300 + 30) * 1_000,
+    });
+  },
+);
 
-describe("what is wrong with a token", () => {
+describe("a token is refused for", () => {
   test.each<[string, Readonly<Record<string, unknown>>, string]>([
     ["another issuer", { iss: `${ISSUER}/` }, "issuer"],
     ["the issuer of session tokens", { iss: "session-ledger" }, "issuer"],
@@ -77,11 +80,11 @@ describe("what is wrong with a token", () => {
     ["the clocks are 30 s apart at the beginning", { nbf: NOW_S + 30 }],
     ["one audience of several is ours", { aud: ["account", AUDIENCE] }],
     ["it was issued in what is the future here", { iat: NOW_S + 1_000 }],
-  ])("not that %s", async (_what, claims) => {
+  ])("the exception that %s", async (_what, claims) => {
     expect(await auth.ask(await issuer.token(claims))).toMatchObject({ id: "ada" });
   });
 
-  test("no signature: alg none, in any spelling", async () => {
+  test("the algorithm none, in any spelling", async () => {
     for (const alg of ["none", "None", "NONE"]) {
       const unsigned = `${text({ alg, kid: "one" })}.${text(CLAIMS)}.`;
       expect(await auth.refusalOf(unsigned)).toBe("unknown");
@@ -89,7 +92,7 @@ describe("what is wrong with a token", () => {
     }
   });
 
-  test("a shared secret that is the public key", async () => {
+  test("an HMAC whose secret is the public key", async () => {
     for (const kid of ["ec", "one", undefined]) {
       const signed = `${text({ alg: "HS256", typ: "JWT", kid })}.${text(CLAIMS)}`;
       for (const secret of [publicPem, publicPem.trim(), issuer.jwks]) {
@@ -99,20 +102,20 @@ describe("what is wrong with a token", () => {
     }
   });
 
-  test("an algorithm that is not allowed, with the right key", async () => {
+  test("an algorithm that is not allowed, even with the right key", async () => {
     await using strict = await startAuth({ options: { ...OPTIONS, oidcAlgorithms: ["ES256"] } });
     expect(await strict.refusalOf(await issuer.token())).toBe("algorithm");
     expect(await strict.ask(await issuer.token({}, { kid: "ec" }))).toMatchObject({ id: "ada" });
   });
 
-  test("another's key under a name of ours, and a name that nobody has", async () => {
+  test("a foreign key under a known key id, and an unknown key id", async () => {
     const forger = await TestIssuer.create("one", "RS256");
     expect(await auth.refusalOf(await forger.token())).toBe("signature");
     await forger.addKey("nobody", "RS256");
     expect(await auth.refusalOf(await forger.token({}, { kid: "nobody" }))).toBe("unknown_key");
   });
 
-  test("a key of its own in the header", async () => {
+  test("a key in its own header", async () => {
     const { publicKey, privateKey } = generateKeyPairSync("ed25519");
     const { sign } = await import("node:crypto");
     const jwk = publicKey.export({ format: "jwk" });
@@ -121,13 +124,13 @@ describe("what is wrong with a token", () => {
     expect(await auth.refusalOf(`${signed}.${signature}`)).toBe("signature");
   });
 
-  test("a header that must be understood and is not", async () => {
+  test("a critical header that is not understood", async () => {
     const [, payload = ""] = (await issuer.token()).split(".");
     const header = text({ alg: "RS256", kid: "one", crit: ["exp"], exp: 1 });
     expect(await auth.refusalOf(`${header}.${payload}.AAAA`)).toBe("header");
   });
 
-  test("any changed character of header or payload, and a cut signature", async () => {
+  test("a changed header or payload, and a cut signature", async () => {
     const [header = "", payload = "", signature = ""] = (await issuer.token()).split(".");
     const admin = text({ ...CLAIMS });
     expect(await auth.refusalOf(`${header}.${admin}.${signature}`)).toBe("signature");
@@ -138,7 +141,7 @@ describe("what is wrong with a token", () => {
     expect(await auth.refusalOf(`${other}.${payload}.${signature}`)).toBe("signature");
   });
 
-  test("the payload is no JSON, or no object, or its end is never", async () => {
+  test("a payload that is not JSON, is not an object or never expires", async () => {
     const { CompactSign, generateKeyPair, exportJWK } = await import("jose");
     const { publicKey, privateKey } = await generateKeyPair("ES256");
     writeFileSync(
@@ -157,7 +160,7 @@ describe("what is wrong with a token", () => {
     }
   });
 
-  test("is told in one text, but that it expired; nothing of a token is logged", async () => {
+  test("all faults with one text, except expiry, and nothing of it is logged", async () => {
     const said = async (token: string): Promise<string> => {
       try {
         await auth.ask(token);
@@ -178,7 +181,7 @@ describe("what is wrong with a token", () => {
   });
 });
 
-describe("roles and project", () => {
+describe("roles and projects of a token", () => {
   test.each<[string, unknown, readonly string[]]>([
     ["a list", ["viewer", "runner"], ["viewer", "runner"]],
     ["words in one text", "openid runner profile", ["runner"]],
@@ -191,7 +194,7 @@ describe("roles and project", () => {
     expect((await auth.ask(await issuer.token({ roles }))).roles).toEqual(expected);
   });
 
-  test("are found in objects by a path with dots, and under names that have dots", async () => {
+  test("are found by a path with dots, and under names that have dots", async () => {
     const claims = {
       realm_access: { roles: ["viewer"] },
       "https://ledger.example/roles": ["runner"],
@@ -215,7 +218,7 @@ describe("roles and project", () => {
   });
 });
 
-describe("the file of keys", () => {
+describe("the key file", () => {
   test.each([
     ["not JSON", "{", "expected JSON"],
     ["no set", "{}", "expected {"],
@@ -232,7 +235,7 @@ describe("the file of keys", () => {
     await expect(started).rejects.toThrow(`OIDC_JWKS_FILE: ${expected}`);
   });
 
-  test("changes: a new key is taken, and one that is gone takes its tokens and streams along", async () => {
+  test("is read again when it changes: new keys are accepted, and removed keys end their tokens and streams", async () => {
     const own = join(folder, "changing.json");
     const changing = await TestIssuer.create("old");
     writeFileSync(own, changing.jwks);
@@ -254,7 +257,7 @@ describe("the file of keys", () => {
     expect(await fixture.refusalOf(fresh)).toBe("none");
   });
 
-  test("with several keys, a token has to say which; with one it need not", async () => {
+  test("requires a key id in the token when it has several keys", async () => {
     const own = join(folder, "unnamed.json");
     const unnamed = await TestIssuer.create("one");
     writeFileSync(own, unnamed.jwks);

@@ -28,7 +28,7 @@ async function issue(auth: AuthFixture, given: { readonly ttlMs?: number } = {})
 }
 
 describe("a session token", () => {
-  test("is for one session and one role, and ends when it said it would", async () => {
+  test("is valid for one session, one role and its stated time", async () => {
     await using auth = await start();
     const { sessionTokens } = auth.authenticator;
     const issued = await sessionTokens.issue({ sessionId: "s1", role: "viewer", ttlMs: 90_000 });
@@ -50,7 +50,7 @@ describe("a session token", () => {
     expect(auth.authenticator.refusalOf(principal)?.message).toBe("the bearer token has expired");
   });
 
-  test("says what it is, and what it is for", async () => {
+  test("has the type, issuer, subject and times that are documented", async () => {
     await using auth = await start();
     const issued = await auth.authenticator.sessionTokens.issue({
       sessionId: "s1",
@@ -79,7 +79,7 @@ describe("a session token", () => {
     expect(await theirs.refusalOf(await issue(ours))).toBe("unknown_key");
   });
 
-  test("cannot be made of another key, nor be anything but what it is", async () => {
+  test("is refused with another key, claim, role or issuer", async () => {
     const keys = keyStore();
     await using auth = await start({ keys });
     const own = await issue(auth);
@@ -114,7 +114,7 @@ describe("a session token", () => {
     expect(await auth.refusalOf(await make({}, { typ: "JWT" }))).toBe("unknown");
   });
 
-  test("never decides its own algorithm", async () => {
+  test("is refused when its header names another algorithm", async () => {
     await using auth = await start();
     const { kid } = decodeProtectedHeader(await issue(auth));
     const header = (alg: string): string =>
@@ -125,7 +125,7 @@ describe("a session token", () => {
     }
   });
 
-  test("is ignored, and none of the keys read, where nobody is asked", async () => {
+  test("is ignored, and no key is read, when the service requires no tokens", async () => {
     const keys = keyStore();
     await using auth = await startAuth({ keys });
     expect(keys.reads).toBe(0);
@@ -133,8 +133,8 @@ describe("a session token", () => {
   });
 });
 
-describe("the keys", () => {
-  test("are made with the first token, and shared: each instance takes the other's tokens", async () => {
+describe("the signing keys", () => {
+  test("are created with the first token and shared by all instances", async () => {
     const keys = keyStore();
     await using one = await start({ keys });
     await using other = await start({ keys });
@@ -147,7 +147,7 @@ describe("the keys", () => {
     expect(keys.rows).toHaveLength(1);
   });
 
-  test("are kept over a restart", async () => {
+  test("are kept after a restart", async () => {
     const keys = keyStore();
     const before = await start({ keys });
     const token = await issue(before);
@@ -156,7 +156,7 @@ describe("the keys", () => {
     expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
   });
 
-  test("rotate by age; the old one verifies as long as a token of its may live, and is deleted then", async () => {
+  test("rotate by age; an old key verifies until its last token expires, and is then deleted", async () => {
     const keys = keyStore();
     const clock = handClock();
     const options = { sessionTokenTtlMaxMs: 4 * HOUR_MS, sessionTokenRotateAfterMs: 2 * HOUR_MS };
@@ -184,7 +184,7 @@ describe("the keys", () => {
     expect(keys.rows.map(({ id }) => id)).not.toContain(kidOf(first));
   });
 
-  test("regression: a forged token made other instances refuse the first tokens of a new key", async () => {
+  test("regression: other instances accept the first tokens of a new key despite forged tokens", async () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     try {
       const keys = keyStore();
@@ -213,7 +213,7 @@ describe("the keys", () => {
     }
   });
 
-  test("are renewed while nobody asks for a token, so that an old one does not stay in force", async () => {
+  test("rotate while no token is requested, so that an old key does not stay valid", async () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     try {
       const keys = keyStore();
@@ -234,7 +234,7 @@ describe("the keys", () => {
     }
   });
 
-  test("of a clock that was years ahead are not signed with, do not stop rotation, and are deleted", async () => {
+  test("with a time far in the future do not sign, do not stop rotation, and are deleted", async () => {
     // The bug: the key of the future was the newest, never old enough to be followed by another.
     const keys = keyStore();
     const clock = handClock();
@@ -274,14 +274,14 @@ describe("the keys", () => {
     expect(keys.rows).toHaveLength(2);
   });
 
-  test("are one, however many ask for the first token at once", async () => {
+  test("are created once for many first tokens at the same time", async () => {
     const keys = keyStore();
     await using auth = await start({ keys });
     await Promise.all(Array.from({ length: 20 }, () => issue(auth)));
     expect(keys.rows).toHaveLength(1);
   });
 
-  test("that are unknown are looked up at most once a second", async () => {
+  test("are looked up at most once a second when a token's key is unknown", async () => {
     const keys = keyStore();
     await using auth = await start({ keys });
     await using theirs = await start();
@@ -293,7 +293,7 @@ describe("the keys", () => {
     expect(keys.reads).toBe(before + 1);
   });
 
-  test("that were deleted are refused after the next look-up, and their streams end", async () => {
+  test("are refused after they were deleted and read again, and their streams end", async () => {
     const keys = keyStore();
     await using auth = await start({ keys });
     const token = await issue(auth);
@@ -306,7 +306,7 @@ describe("the keys", () => {
     expect(auth.authenticator.refusalOf(principal)?.code).toBe("unauthenticated");
   });
 
-  test("that cannot be read are no reason to do without the others", async () => {
+  test("that cannot be parsed are skipped and logged", async () => {
     const keys = keyStore();
     await using auth = await start({ keys });
     const token = await issue(auth);
@@ -329,7 +329,7 @@ describe("the keys", () => {
     expect(JSON.stringify(after.records)).not.toContain("AAAA");
   });
 
-  test("that cannot be read from the database are told of as that, not as a bad token", async () => {
+  test("that cannot be read from the database give DATABASE_UNAVAILABLE, not a bad token", async () => {
     const keys = keyStore();
     await using theirs = await start();
     await using auth = await start({ keys });

@@ -28,8 +28,8 @@ function problemOf(text: string): string {
   return "none";
 }
 
-describe("the form", () => {
-  test("a token, or its digest; roles; a project or none", () => {
+describe("the form of a list of tokens", () => {
+  test("has a token or its digest, roles, and an optional project", () => {
     const digest = digestOf(SECRET);
     expect(
       parseStaticTokens(
@@ -84,13 +84,13 @@ describe("the form", () => {
       "tokens[1].roles[1]: expected one of admin, editor, viewer, runner",
     ],
     [
-      "an empty project, which might mean all or none",
+      "an empty project, which could mean all or none",
       json(entry({ project: "" })),
       "tokens[0].project: expected",
     ],
     ["a project with U+0000", json(entry({ project: "a\0" })), "tokens[0].project: expected"],
     [
-      "a member that is misspelled, which would widen the scope",
+      "a misspelled member, which would widen the scope",
       json(entry({ projects: "p" })),
       "tokens[0]: expected an object of id, token or tokenSha256, roles, project, and nothing else",
     ],
@@ -110,7 +110,7 @@ describe("the form", () => {
     expect(problem).not.toMatch(/horse|corr|batt/);
   });
 
-  test("a token of 16 characters will do; every problem is told, up to a limit", () => {
+  test("allows a token of 16 characters, and a limited number of faults is reported", () => {
     expect(problemOf(json(entry({ token: "x".repeat(16) })))).toBe("none");
     const many = problemOf(json(...Array.from({ length: 30 }, (_, n) => entry({ id: `i ${n}` }))));
     expect(many).toContain("tokens[0].id");
@@ -120,7 +120,7 @@ describe("the form", () => {
 });
 
 describe("a token of the environment", () => {
-  test("is a known caller; another token is unknown", async () => {
+  test("authenticates its caller, and any other token is unknown", async () => {
     await using auth = await startAuth({ options: { authTokens: json(entry({ project: "p" })) } });
     expect(await auth.ask(SECRET)).toEqual({
       id: "ci",
@@ -135,19 +135,19 @@ describe("a token of the environment", () => {
     }
   });
 
-  test("is known at once, without a promise", async () => {
+  test("is checked without a promise", async () => {
     await using auth = await startAuth({ options: { authTokens: json(entry()) } });
     const answer = auth.authenticator.authenticate([`Bearer ${SECRET}`]);
     expect(answer).not.toBeInstanceOf(Promise);
   });
 
-  test("that is wrong keeps the service from starting", async () => {
+  test("keeps the service from starting when its list is wrong", async () => {
     const started = startAuth({ options: { authTokens: json(entry({ roles: ["root"] })) } });
     await expect(started).rejects.toThrow("AUTH_TOKENS: tokens[0].roles[0]: expected one of");
   });
 });
 
-test("a list without tokens is told of: nobody can come in", async () => {
+test("an empty list of tokens is logged as a warning, as no caller has access", async () => {
   await using auth = await startAuth({ options: { authTokens: json() } });
   expect(auth.records).toContainEqual(
     expect.objectContaining({ level: "warn", msg: expect.stringContaining("nobody can come in") }),
@@ -185,7 +185,7 @@ describe("a file of tokens", () => {
     await expect(startWith(path)).rejects.toThrow(expected);
   });
 
-  test("is read again when it changes: who is gone is refused, and so are the streams", async () => {
+  test("is read again when it changes: removed tokens are refused, and their streams end", async () => {
     const path = newPath();
     writeFileSync(path, json(entry(), entry({ id: "ops", token: OTHER })));
     await using auth = await startWith(path);
@@ -199,7 +199,7 @@ describe("a file of tokens", () => {
     expect(auth.authenticator.refusalOf(ops)).toBeUndefined();
   });
 
-  test("ends the streams of a token that means something else, or whose secret was changed", async () => {
+  test("ends the streams of a token with changed roles or a changed secret", async () => {
     const path = newPath();
     writeFileSync(path, json(entry({ roles: ["admin"] }), entry({ id: "ops", token: OTHER })));
     await using auth = await startWith(path);
@@ -213,7 +213,7 @@ describe("a file of tokens", () => {
     expect(await auth.ask(SECRET)).toMatchObject({ roles: ["viewer"] });
   });
 
-  test("that is wrong, half written or gone changes nothing, and is told and counted", async () => {
+  test("changes nothing when it is wrong, cut or missing, and this is logged and counted", async () => {
     const path = newPath();
     writeFileSync(path, json(entry()));
     await using auth = await startWith(path);
@@ -241,7 +241,7 @@ describe("a file of tokens", () => {
     await eventually(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "new" }));
   });
 
-  test("may be changed as Kubernetes does it, by a link two steps above", async () => {
+  test("may be replaced the way Kubernetes does it, by a link two levels above", async () => {
     const [one, two, current] = ["..one", "..two", "..data"].map((name) =>
       join(newPath(), "..", name),
     );
@@ -264,7 +264,7 @@ describe("a file of tokens", () => {
     await eventually(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "two" }));
   });
 
-  test("and the environment share no id and no token", async () => {
+  test("shares no id and no token with the environment", async () => {
     const path = newPath();
     writeFileSync(path, json(entry({ token: OTHER })));
     const started = startWith(path, json(entry()));

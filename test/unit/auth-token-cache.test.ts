@@ -28,8 +28,8 @@ function small(limits: Partial<typeof TOKEN_CACHE_LIMITS> = {}): TokenCache {
   return new TokenCache({ ...TOKEN_CACHE_LIMITS, ...limits });
 }
 
-describe("what is known", () => {
-  test("is found until it expires, to the millisecond; then it is refused as expired", async () => {
+describe("a verified token", () => {
+  test("is cached until it expires, to the millisecond, and is then refused as expired", async () => {
     const cache = small();
     const one = known();
     await cache.check("a", now, async () => one);
@@ -39,7 +39,7 @@ describe("what is known", () => {
     expect(cache.find("a", { nowMs: 2_000, tickMs: 0 })).toBeUndefined();
   });
 
-  test("is not known any more when its key is gone", async () => {
+  test("is dropped when its key is gone", async () => {
     const cache = small();
     const trusted = new Set<object>();
     await cache.check("a", now, async () => known({ trusted }));
@@ -48,7 +48,7 @@ describe("what is known", () => {
     expect(cache.find("a", NOW)).toBeUndefined();
   });
 
-  test("is bounded: the longest unused goes first", async () => {
+  test("is dropped first when it is the least recently used", async () => {
     const cache = small({ knownMax: 2 });
     await cache.check("a", now, async () => known());
     await cache.check("b", now, async () => known());
@@ -62,10 +62,10 @@ describe("what is known", () => {
   });
 });
 
-describe("what was refused", () => {
+describe("a refused token", () => {
   const refusing = (refusal: Refusal) => () => Promise.reject(new RefusedToken(refusal));
 
-  test("is refused again without a look, for ten seconds", async () => {
+  test("is refused again for ten seconds without a check", async () => {
     const cache = small();
     await expect(cache.check("a", now, refusing("signature"))).rejects.toThrow("not accepted");
     expect(() => cache.find("a", { nowMs: 0, tickMs: 9_999 })).toThrow("not accepted");
@@ -73,7 +73,7 @@ describe("what was refused", () => {
   });
 
   test.each(["unknown_key", "not_yet_valid"] as const)(
-    "may be right later: %s",
+    "is checked again when it may become valid: %s",
     async (refusal) => {
       const cache = small();
       await expect(cache.check("a", now, refusing(refusal))).rejects.toThrow("not accepted");
@@ -81,14 +81,14 @@ describe("what was refused", () => {
     },
   );
 
-  test("is not what nobody could tell", async () => {
+  test("is not cached when the check itself failed", async () => {
     const cache = small();
     const failure = new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "down");
     await expect(cache.check("a", now, () => Promise.reject(failure))).rejects.toBe(failure);
     expect(cache.find("a", NOW)).toBeUndefined();
   });
 
-  test("is bounded, and pushes out nothing that is known", async () => {
+  test("is cached up to a limit, and displaces no verified token", async () => {
     const cache = small({ refusedMax: 10, knownMax: 1 });
     await cache.check("good", now, async () => known());
     for (let n = 0; n < 100; n += 1) {
@@ -101,7 +101,7 @@ describe("what was refused", () => {
 });
 
 describe("checks", () => {
-  test("of one token happen once for all that wait", async () => {
+  test("of one token are shared by all callers that wait for it", async () => {
     const cache = small();
     let checks = 0;
     const answer = Promise.withResolvers<Known>();
@@ -115,7 +115,7 @@ describe("checks", () => {
     expect(checks).toBe(1);
   });
 
-  test("have a limit; above it they wait in order, and then they are refused with a delay", async () => {
+  test("are limited: further checks wait in order, and above that limit are refused as busy", async () => {
     const cache = small({ checksMax: 2, waitingMax: 3 });
     const begun: string[] = [];
     const answers = new Map<string, (one: Known) => void>();

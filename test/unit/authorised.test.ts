@@ -64,7 +64,7 @@ const pushing = (sessionId: string, eventType = "assistant") =>
   create(PushSessionMessageRequestSchema, { sessionId, eventType, payload: "hi" });
 
 describe("a call", () => {
-  test("that is allowed at once reaches its handler in the same turn", () => {
+  test("reaches its handler in the same turn when it is allowed at once", () => {
     let reached = false;
     const { methods } = behindThe(() => undefined, {
       pushSessionMessage: () => {
@@ -76,7 +76,7 @@ describe("a call", () => {
     expect(reached).toBe(true);
   });
 
-  test("that has to be looked up reaches it after, and one that is refused never", async () => {
+  test("reaches its handler after the lookup, and never when it is refused", async () => {
     const reached: string[] = [];
     const { promise: known, resolve } = Promise.withResolvers<void>();
     const { methods } = behindThe(
@@ -100,7 +100,7 @@ describe("a call", () => {
     expect(reached).toEqual(["own"]);
   });
 
-  test("is another one by what is pushed: a user's message or an agent's", async () => {
+  test("has another action for a user's message than for an agent's", async () => {
     const refuse = (): never => {
       throw sessionNotFound("s1");
     };
@@ -114,7 +114,7 @@ describe("a call", () => {
     expect(asked).toEqual(["message.push.user s1", other, other, other]);
   });
 
-  test("with an id that no session has is checked against the roles, and left to the handler", () => {
+  test("with an invalid session id is checked against the roles, and left to the handler", () => {
     const { methods, asked } = behindThe(() => undefined, {
       pushSessionMessage: () => new Promise(() => undefined),
     });
@@ -124,7 +124,7 @@ describe("a call", () => {
     expect(new Set(asked)).toEqual(new Set(["message.push.other -"]));
   });
 
-  test("that streams is not begun before it is allowed", async () => {
+  test("that streams begins only after it is allowed", async () => {
     let begun = 0;
     const allowed = Promise.withResolvers<void>();
     const { methods } = behindThe(() => allowed.promise, {
@@ -174,24 +174,27 @@ describe("a call", () => {
   });
 });
 
-describe("a session that is made", () => {
-  test.each([undefined, "", "alpha"])("by a project's caller may name %j", (projectId) => {
-    let made = false;
-    const { methods } = behindThe(() => undefined, {
-      createSession: () => {
-        made = true;
-        return new Promise(() => undefined);
-      },
-    });
-    const request = create(CreateSessionRequestSchema, {
-      name: "n",
-      ...(projectId === undefined ? {} : { projectId }),
-    });
-    void methods.createSession(request, contextOf(SCOPED));
-    expect(made).toBe(true);
-  });
+describe("a created session", () => {
+  test.each([undefined, "", "alpha"])(
+    "may name the project %j when its caller has a project",
+    (projectId) => {
+      let made = false;
+      const { methods } = behindThe(() => undefined, {
+        createSession: () => {
+          made = true;
+          return new Promise(() => undefined);
+        },
+      });
+      const request = create(CreateSessionRequestSchema, {
+        name: "n",
+        ...(projectId === undefined ? {} : { projectId }),
+      });
+      void methods.createSession(request, contextOf(SCOPED));
+      expect(made).toBe(true);
+    },
+  );
 
-  test("may not name another project, which is audited", () => {
+  test("may not name another project, and the attempt is audited", () => {
     const { methods, denied } = behindThe(() => undefined, {});
     const request = create(CreateSessionRequestSchema, { name: "n", projectId: "beta" });
     expect(() => methods.createSession(request, contextOf(SCOPED))).toThrow(
@@ -231,26 +234,26 @@ describe("a push stream", () => {
     return { events, behind, talk: methods.pushSessionEvents(caller) };
   }
 
-  test("of a caller who sees everything has nothing in front of it", () => {
+  test("of an unscoped caller has no check in front of it", () => {
     const { talk, behind } = begun(ANONYMOUS, () => undefined);
     expect(talk).toBe(behind);
   });
 
-  test("does not exist for a caller that may not push at all", () => {
+  test("is refused at once for a caller that may not push", () => {
     const refuse = (): never => {
       throw new ServiceError("permission_denied", "PERMISSION_DENIED", "no");
     };
     expect(() => begun(SCOPED, refuse)).toThrow("no");
   });
 
-  test("to a session that is known goes on at once", () => {
+  test("to a known session continues at once", () => {
     const { talk, events } = begun(SCOPED, () => undefined);
     expect(talk.heard(open("s1"))).toBe(true);
     expect(talk.heard(flush)).toBe(false);
     expect(events).toEqual(["heard open", "heard flush"]);
   });
 
-  test("to one that has to be looked up goes on when it is known", async () => {
+  test("to an unknown session continues after the lookup", async () => {
     const looked = Promise.withResolvers<void>();
     const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
     expect(talk.heard(open("s1"))).toBe(false);
@@ -264,7 +267,7 @@ describe("a push stream", () => {
     expect(events.at(-1)).toBe("heard flush");
   });
 
-  test.each(["at once", "later"])("to a foreign session ends unopened, %s", async (when) => {
+  test.each(["at once", "later"])("to a foreign session ends before it opens, %s", async (when) => {
     const { talk, events } = begun(SCOPED, (id) => {
       if (id === undefined) return;
       if (when === "at once") throw sessionNotFound(id);
@@ -275,7 +278,7 @@ describe("a push stream", () => {
     expect(events).toEqual(["over SESSION_NOT_FOUND", "end SESSION_NOT_FOUND"]);
   });
 
-  test("whose caller leaves while it is looked up is not opened", async () => {
+  test("is not opened when its caller leaves during the lookup", async () => {
     const looked = Promise.withResolvers<void>();
     const { talk, events } = begun(SCOPED, (id) => (id === undefined ? undefined : looked.promise));
     talk.heard(open("s1"));
@@ -285,7 +288,7 @@ describe("a push stream", () => {
     expect(events).toEqual(["over CANCELLED"]);
   });
 
-  test("that does not begin with a session is told so by the stream itself", () => {
+  test("without a session in its first frame is left to the handler", () => {
     const { talk, events } = begun(SCOPED, () => undefined);
     talk.heard(flush);
     expect(events).toEqual(["heard flush"]);

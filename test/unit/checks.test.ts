@@ -1,16 +1,19 @@
 import { describe, expect, test } from "vitest";
 import { checkText } from "../../src/contract/checks.ts";
 
-describe("text", () => {
+describe("a text", () => {
   test.each(["", "plain", "\u{1f600}", "\\ud800", "\u2028\ufffd"])(
-    "%j is stored as it is",
+    "of %j is stored as it is",
     (text) => {
       expect(checkText("payload", text)).toBeUndefined();
     },
   );
 
   // Bug: JSON can write half of a pair, and it came back from PostgreSQL as a defect of ours (500).
-  test.each(["\ud800", "a\udc00b", "\udc00\ud800", "a\0b"])("%j is refused by name", (text) => {
-    expect(checkText("payload", text)).toMatchObject({ field: "payload" });
-  });
+  test.each(["\ud800", "a\udc00b", "\udc00\ud800", "a\0b"])(
+    "of %j is refused, with the name of its field",
+    (text) => {
+      expect(checkText("payload", text)).toMatchObject({ field: "payload" });
+    },
+  );
 });

@@ -6,22 +6,22 @@ function lineOf(text: string | Uint8Array, number = 2): Line {
   return { number, bytes: Buffer.from(text), endByte: 0 };
 }
 
-describe("a line is", () => {
+describe("a line", () => {
   test.each([
     '{"type":"RUN_STARTED"}',
     ' {"delta" : "\\u0000 \\ud800 é", "type":"X" , "n": 1.0e2 }\t',
     '{"type":"X","type":"Y"}', // Twice the same key is for the service to refuse.
-  ])("an event with its very bytes as payload: %s", (text) => {
+  ])("is an event whose payload has the same bytes: %s", (text) => {
     expect(eventLine(lineOf(text))).toMatchObject({ kind: "event", payload: text });
   });
 
-  test("an event of the type it names", () => {
+  test("is an event of its own type", () => {
     expect(eventLine(lineOf('{"a":{"type":"no"},"type":"CUSTOM"}'))).toMatchObject({
       eventType: "CUSTOM",
     });
   });
 
-  test.each(["", "  ", "\t \r"])("empty: %j", (text) => {
+  test.each(["", "  ", "\t \r"])("is empty: %j", (text) => {
     expect(eventLine(lineOf(text))).toEqual({ kind: "empty" });
   });
 
@@ -36,25 +36,25 @@ describe("a line is", () => {
     ["{}", "NO_TYPE"],
     ['{"type":7}', "NO_TYPE"],
     ['{"type":""}', "NO_TYPE"],
-  ])("refused: %j, %s", (text, reason) => {
+  ])("is refused: %j, %s", (text, reason) => {
     expect(eventLine(lineOf(text))).toMatchObject({ kind: "refused", reason });
   });
 
-  test("refused when it is not UTF-8, instead of stored with U+FFFD in it", () => {
+  test("is refused when it is not UTF-8, instead of stored with U+FFFD", () => {
     const broken = Buffer.from('{"type":"X","delta":"é"}').subarray(0, 22);
     const bytes = Buffer.concat([broken, Buffer.from('"}')]);
     expect(bytes.toString()).toContain("\uFFFD");
     expect(eventLine(lineOf(bytes))).toMatchObject({ kind: "refused", reason: "NOT_UTF8" });
   });
 
-  test("refused when it was too long to be held", () => {
+  test("is refused when it is too long to hold", () => {
     expect(eventLine({ number: 1, bytes: undefined, endByte: 0 })).toMatchObject({
       kind: "refused",
       reason: "LINE_TOO_LONG",
     });
   });
 
-  test("free of a byte order mark on the first line only", () => {
+  test("loses its byte order mark only when it is the first", () => {
     const text = '{"type":"X"}';
     expect(eventLine(lineOf(`\uFEFF${text}`, 1))).toMatchObject({ kind: "event", payload: text });
     expect(eventLine(lineOf(`\uFEFF${text}`, 2))).toMatchObject({ reason: "NOT_JSON" });
@@ -67,24 +67,24 @@ describe("the keys of an input", () => {
     return texts.map((text, index) => keys.next(lineOf(text, index + 1)));
   }
 
-  test("are the same when it is sent again, and go on when it has grown", () => {
+  test("are the same when the input is sent again, also when it has grown", () => {
     const keys = keysOf(["a", "b", "b"]);
     expect(keysOf(["a", "b", "b", "c"]).slice(0, 3)).toEqual(keys);
     expect(new Set(keys).size).toBe(3);
   });
 
-  test("differ from the first line on that differs, so that equal lines of two runs are two events", () => {
+  test("differ after the first line that differs, so that equal lines of two runs are two events", () => {
     const [first, second] = [keysOf(["run 1", "step"]), keysOf(["run 2", "step"])];
     expect(first[1]).not.toBe(second[1]);
     expect(keysOf(["ab", "c"])[1]).not.toBe(keysOf(["a", "bc"])[1]);
   });
 
-  test("are the prefix and the line's number when there is one, whatever the lines say", () => {
+  test("are the prefix and the line number when a prefix is given", () => {
     expect(keysOf(["a", "b"], "import-7")).toEqual(["import-7:1", "import-7:2"]);
     expect(keysOf(["x", "y"], "import-7")).toEqual(["import-7:1", "import-7:2"]);
   });
 
-  test("fit the 128 bytes of the contract", () => {
+  test("fit into the 128 bytes of the contract", () => {
     const number = Number.MAX_SAFE_INTEGER;
     expect(new LineKeys(undefined).next(lineOf("x", number)).length).toBeLessThanOrEqual(128);
   });

@@ -20,15 +20,15 @@ async function printAll(output: Writable, stop = signal): Promise<number> {
   return 100;
 }
 
-test("a reader that is gone ends the printing, and is no failure", async () => {
+test("a closed pipe ends the printing without a failure", async () => {
   expect(await printAll(failing("EPIPE"))).toBeLessThan(3);
 });
 
-test("a disk that is full is a failure", async () => {
+test("a full disk is a failure", async () => {
   await expect(printAll(failing("ENOSPC"))).rejects.toThrow("ENOSPC");
 });
 
-test("lines wait for a reader that is slow, and stop waiting when the user has enough", async () => {
+test("lines wait for a slow reader, and stop waiting when the user aborts", async () => {
   const taken: (() => void)[] = [];
   const slow = new Writable({
     highWaterMark: 1,
@@ -48,7 +48,7 @@ test("lines wait for a reader that is slow, and stop waiting when the user has e
   expect(await second).toBe(true);
 });
 
-test("text of a session cannot write to the terminal", () => {
+test("text of a session cannot control the terminal", () => {
   expect(visible("plain é 😀 text")).toBe("plain é 😀 text");
   expect(visible("\u001b[31m\r\n\u009b2J\u007f\u202e\u2066\u2028")).toBe(
     "\\u001b[31m\\u000d\\u000a\\u009b2J\\u007f\\u202e\\u2066\\u2028",

@@ -49,7 +49,7 @@ async function run(argv: readonly string[], setup: Setup = {}) {
 }
 
 describe("help", () => {
-  test("has the table of the configuration and the exit codes", async () => {
+  test("shows the table of the configuration and the exit codes", async () => {
     const { exitCode, stdout } = await run(["--help"]);
     expect(exitCode).toBe(0);
     expect(stdout).toContain(configHelp());
@@ -57,7 +57,7 @@ describe("help", () => {
   });
 
   test.each(["push", "tail", "export", "sessions", "erase", "retention", "import", "migrate"])(
-    "of %s has the exit codes",
+    "of %s shows the exit codes",
     async (command) => {
       const { exitCode, stdout } = await run([command, "--help"]);
       expect(exitCode).toBe(0);
@@ -66,7 +66,7 @@ describe("help", () => {
   );
 });
 
-describe("a start", () => {
+describe("the start of the service", () => {
   const started = { grpc: "127.0.0.1:9000", http: "127.0.0.1:8000", ops: "127.0.0.1:8083" };
   function lines(environment: Environment): readonly string[] {
     const loaded = loadConfig(environment);
@@ -74,7 +74,7 @@ describe("a start", () => {
     return startedLines({ ...started, data: "/srv/.data (new)" }, loaded.config);
   }
 
-  test("regression: 73 lines were printed, 52 of them settings that nobody had set", () => {
+  test("regression: prints five lines, and no settings with their defaults", () => {
     expect(lines({})).toEqual([
       "gRPC      127.0.0.1:9000",
       "HTTP      http://127.0.0.1:8000",
@@ -84,12 +84,12 @@ describe("a start", () => {
     ]);
   });
 
-  test("names the settings that differ, without a password", () => {
+  test("prints the settings that differ, without a password", () => {
     const said = lines({ LOG_LEVEL: "debug", DATABASE_URL: "postgres://me:hunter2@db/ledger" });
     expect(said.at(-1)).toBe("settings  DATABASE_URL=postgres://db/ledger LOG_LEVEL=debug");
   });
 
-  test("that fails is told as the log is: in JSON, and at a terminal as a line", async () => {
+  test("prints its failure as JSON, and on a terminal as a line", async () => {
     const environment = { LOG_LEVEL: "loud" };
     const { exitCode, stderr } = await run(["serve"], { environment });
     expect(exitCode).toBe(2);
@@ -103,7 +103,7 @@ describe("a start", () => {
   });
 });
 
-test("a reader that is gone is no failure", async () => {
+test("a closed pipe is not a failure", async () => {
   const gone = new Writable({
     write: (_chunk, _encoding, done) => done(Object.assign(new Error("EPIPE"), { code: "EPIPE" })),
   });
@@ -112,7 +112,7 @@ test("a reader that is gone is no failure", async () => {
   expect(exitCode).toBe(0);
 });
 
-describe("a wrong call is exit code 2, and nothing is done", () => {
+describe("a wrong command line does nothing and ends with exit code 2", () => {
   test.each([
     ["no such command", ["start"], "unknown command 'start'"],
     ["an unknown option", ["serve", "--port", "1"], "unknown option '--port'"],
@@ -134,14 +134,14 @@ describe("a wrong call is exit code 2, and nothing is done", () => {
     ["an address without a port", ["sessions", "--address", "localhost"], "--address"],
     ["a file that is not there", ["push", "-s", "a", "-f", "/no/such/file"], "/no/such/file"],
     ["a file that is a directory", ["push", "-s", "a", "-f", "/"], "directory"],
-  ])("%s", async (_, argv, message) => {
+  ])("for %s", async (_, argv, message) => {
     const { exitCode, stdout, stderr } = await run(argv);
     expect(exitCode).toBe(2);
     expect(stderr).toContain(message);
     expect(stdout).toBe("");
   });
 
-  test("every problem of the environment", async () => {
+  test("for every problem of the environment", async () => {
     const environment = { GRPC_ADDRESS: "0.0.0.0:9000", LOG_LEVEL: "loud" };
     const { exitCode, stderr } = await run(["serve"], { environment });
     expect(exitCode).toBe(2);
@@ -149,7 +149,7 @@ describe("a wrong call is exit code 2, and nothing is done", () => {
     expect(stderr).toContain("; GRPC_ADDRESS: expected a loopback address");
   });
 
-  test("the address of a client", async () => {
+  test("for a wrong address of a client", async () => {
     const environment = { SESSION_LEDGER_ADDRESS: "nowhere" };
     const { exitCode, stderr } = await run(["sessions"], { environment });
     expect(exitCode).toBe(2);
@@ -158,7 +158,7 @@ describe("a wrong call is exit code 2, and nothing is done", () => {
 });
 
 describe("serve", () => {
-  test.each([[["serve"]], [[]]])("is what %j starts, with the configuration", async (argv) => {
+  test.each([[["serve"]], [[]]])("starts for %j with the configuration", async (argv) => {
     const seen: Config[] = [];
     const { exitCode } = await run(argv, {
       environment: { WATCHERS_MAX: "700" },
@@ -171,7 +171,7 @@ describe("serve", () => {
     expect(seen).toMatchObject([{ watchersMax: 700 }]);
   });
 
-  test("tells of a variable that is probably misspelt, and starts", async () => {
+  test("warns about a variable that is probably misspelled, and starts", async () => {
     const { exitCode, stderr } = await run([], {
       environment: { LOG_LEVLE: "debug" },
       serve: () => Promise.resolve(0),
@@ -185,7 +185,7 @@ describe("serve", () => {
     [new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "no database"), 3],
     [new ServiceError("invalid_argument", "INVALID_REQUEST", "AUTH_TOKENS: expected JSON"), 2],
     [new TypeError("a defect", { cause: new Error("what is behind it") }), 5],
-  ])("that fails with %s ends with %i", async (failure, code) => {
+  ])("ends after %s with exit code %i", async (failure, code) => {
     const { exitCode, stderr } = await run([], { serve: () => Promise.reject(failure) });
     expect(exitCode).toBe(code);
     expect(stderr).toContain(failure.message);
@@ -220,7 +220,7 @@ describe("migrate", () => {
 
   // Bug: without a terminal nothing was asked, so `migrate down </dev/null` dropped every table.
   test.each([true, false])(
-    "migrate down without --yes drops nothing, on a terminal (%s) or not",
+    "down without --yes drops nothing, on a terminal (%s) or not",
     async (isTerminal) => {
       const refused = await run(["migrate", "down"], { isTerminal });
       expect(refused.exitCode).toBe(2);
@@ -255,7 +255,7 @@ describe("retention", () => {
     retention: () => Promise.resolve({ ...summary, ...given }),
   });
 
-  test("says what went, to a person and to a program", async () => {
+  test("reports the erased rows to a person and to a program", async () => {
     const args = ["retention", "--older-than", "30d"];
     expect((await run(args, erasing())).stdout).toBe(
       "erased 5 events and 2 messages (70 payload bytes) of 1 of 3 sessions\n",
@@ -271,7 +271,7 @@ describe("retention", () => {
     });
   });
 
-  test("sessions that others held are left: exit code 1", async () => {
+  test("leaves locked sessions, and ends with exit code 1", async () => {
     const args = ["retention", "--older-than", "30d"];
     const { exitCode, stderr } = await run(args, erasing({ sessionsBusy: 2 }));
     expect(exitCode).toBe(1);
@@ -282,7 +282,7 @@ describe("retention", () => {
     ["30d", 30 * 86_400_000],
     ["720h", 720 * 3_600_000],
     ["90m", 90 * 60_000],
-  ])("%s", async (age, afterMs) => {
+  ])("accepts the age %s", async (age, afterMs) => {
     let asked = 0;
     const retention: CliIo["retention"] = (options) => {
       asked = options.afterMs;
@@ -292,12 +292,12 @@ describe("retention", () => {
     expect(asked).toBe(afterMs);
   });
 
-  test.each(["", "0d", "30", "30s", "-1d", "4000d", "1.5d"])("not %j", async (age) => {
+  test.each(["", "0d", "30", "30s", "-1d", "4000d", "1.5d"])("refuses the age %j", async (age) => {
     expect((await run(["retention", `--older-than=${age}`])).exitCode).toBe(2);
   });
 });
 
-test("erase asks to be told twice, and import does not repeat a URL that is none", async () => {
+test("erase requires a confirmation, and import does not repeat an invalid URL", async () => {
   const erased = await run(["erase", "s"]);
   expect(erased).toMatchObject({ exitCode: 2, stdout: "" });
   expect(erased.stderr).toContain("--yes");
@@ -306,7 +306,7 @@ test("erase asks to be told twice, and import does not repeat a URL that is none
   expect(imported.stderr).not.toContain("secret");
 });
 
-test("a refused configuration comes with the name that was misspelt", async () => {
+test("a refused configuration suggests the name of a misspelled variable", async () => {
   const environment = { GRPC_ADDRESS: "0.0.0.0:9000", AUTH_TOKEN_FILE: "/tokens.json" };
   const { exitCode, stderr } = await run(["serve"], { environment });
   expect(exitCode).toBe(2);

@@ -23,7 +23,7 @@ test.each([
   [new RpcFailure("FAILED_PRECONDITION", "another writer took over"), "end", "end"],
   [new RpcFailure("PERMISSION_DENIED", "no"), "end", "end"],
   [new RpcFailure("INTERNAL", "internal error"), "end", "end"],
-])("%s: with keys %s, without %s", (failure, withKeys, withoutKeys) => {
+])("after %s the push with keys does: %s, without: %s", (failure, withKeys, withoutKeys) => {
   const next = (keys: boolean): string =>
     mayRepeat(failure, { keys }) ? "again" : isFaultOfLine(failure) ? "next" : "end";
   expect([next(true), next(false)]).toEqual([withKeys, withoutKeys]);

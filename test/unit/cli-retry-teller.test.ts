@@ -10,7 +10,7 @@ function teller() {
   return { lines, clock, tellRetry };
 }
 
-test("each line of a limited push fails again, and is reported once in ten seconds", () => {
+test("repeated limits of a push are reported once in ten seconds", () => {
   const { lines, clock, tellRetry } = teller();
   const limited = new RpcFailure("RESOURCE_EXHAUSTED", "too fast", {
     reason: "RATE_LIMITED",
@@ -23,13 +23,13 @@ test("each line of a limited push fails again, and is reported once in ten secon
   expect(lines.at(-1)).toBe("ledger:9000: UNAVAILABLE: gone; trying again for 60 s");
 });
 
-test("a row of failures is told of at its first", () => {
+test("a row of failures is reported once, at the first", () => {
   const { lines, tellRetry } = teller();
   for (const count of [1, 2, 3]) tellRetry(new RpcFailure("UNAVAILABLE", "gone"), count);
   expect(lines).toHaveLength(1);
 });
 
-test("a token that was withdrawn is tried once more, and not for a minute", () => {
+test("a withdrawn token is reported as tried once more, without a duration", () => {
   const { lines, tellRetry } = teller();
   tellRetry(new RpcFailure("UNAUTHENTICATED", "no", { reason: "UNAUTHENTICATED" }), 1);
   expect(lines).toEqual(["ledger:9000: UNAUTHENTICATED: no; trying once more"]);

@@ -18,7 +18,7 @@ function block(pattern: RegExp): string {
   return text;
 }
 
-test("the example prints what the page says", async () => {
+test("the example prints the output on the page", async () => {
   const entry = pathToFileURL(join(ROOT, "src/compressor/index.ts")).href;
   const code = block(/```ts\n(.*?)```/s).replace("session-ledger/compressor", entry);
   const { stdout } = await run(process.execPath, [
@@ -29,7 +29,7 @@ test("the example prints what the page says", async () => {
   expect(stdout).toBe(block(/prints\n\n```\n(.*?)```/s));
 });
 
-test("the limits are the defaults", () => {
+test("the limits on the page are the defaults", () => {
   const said = [...PAGE.matchAll(/\| `(\w+(?:Max|Ms))` \| (\d+)/g)].map(([, name, value]) => [
     name,
     Number(value),
@@ -37,7 +37,7 @@ test("the limits are the defaults", () => {
   expect(Object.fromEntries(said)).toEqual(COMPRESSOR_LIMITS);
 });
 
-test("every test that the page names is there", () => {
+test("every test named on the page exists", () => {
   const invariants = PAGE.slice(PAGE.indexOf("## Invariants"));
   const matches = (pattern: RegExp): readonly string[] =>
     [...invariants.matchAll(pattern)].map(([, found]) => found ?? "");

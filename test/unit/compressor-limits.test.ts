@@ -13,7 +13,7 @@ import { countsOf, eventOf, said } from "../support/said.ts";
 describe("the limit of text", () => {
   const { textBytesMax } = COMPRESSOR_LIMITS;
 
-  test("is 10 KiB exactly", () => {
+  test("is exactly 10 KiB", () => {
     expect(textBytesMax).toBe(10_240);
     const long = said("m", "x".repeat(textBytesMax - 1));
     expect(countsOf([long, said("m", "y")])).toEqual([2]);
@@ -23,7 +23,7 @@ describe("the limit of text", () => {
     expect(countsOf([long, said("m", "y"), said("m", "y"), said("m", "y")])).toEqual([2, 2]);
   });
 
-  test("makes a fragment that is larger a row of its own", () => {
+  test("gives a larger fragment a row of its own", () => {
     const order = [said("m", "a"), said("m", "x".repeat(textBytesMax + 1)), said("m", "b")];
     expect(countsOf(order)).toEqual([1, 1, 1]);
     expect(countsOf([said("m", "x".repeat(textBytesMax)), said("m", "")])).toEqual([2]);
@@ -33,7 +33,7 @@ describe("the limit of text", () => {
     expect(compressor.dueAtMs).toBeUndefined();
   });
 
-  test("counts UTF-8 bytes of what the text says, however it is spelled", () => {
+  test("counts the UTF-8 bytes of the decoded text, in any spelling", () => {
     const spelled = (delta: string): string => `{"type":"TOOL_CALL_ARGS","delta":"${delta}"}`;
     const limits = { textBytesMax: 12 };
     const two = (first: string, second: string) =>
@@ -69,7 +69,7 @@ describe("the limit of text", () => {
 describe("the age of a group", () => {
   const fragment = eventOf(said("m", "a"));
 
-  test("ends it exactly at its limit, counted from its first fragment", () => {
+  test("ends the group exactly at the limit, counted from its first fragment", () => {
     const compressor = new Compressor({ maxAgeMs: 250 });
     expect(compressor.dueAtMs).toBeUndefined();
     expect(compressor.push(fragment, 1_000)).toEqual([]);
@@ -83,7 +83,7 @@ describe("the age of a group", () => {
     expect(compressor.flush()).toBeUndefined();
   });
 
-  test("ends it before an event of its own row, which then comes after it", () => {
+  test("ends the group before an event with its own row, which follows it", () => {
     const compressor = new Compressor({ maxAgeMs: 250 });
     compressor.push(fragment, 0);
     const rows = compressor.push(eventOf({ type: "TEXT_MESSAGE_END", messageId: "m" }), 250);
@@ -94,7 +94,7 @@ describe("the age of a group", () => {
     expect(compressor.dueAtMs).toBeUndefined();
   });
 
-  test("may be none at all, or have no end", () => {
+  test("may be zero or infinite", () => {
     expect(countsOf([said("m", "a"), said("m", "b")], { maxAgeMs: 0 })).toEqual([1, 1]);
     const patient = new Compressor({ maxAgeMs: Number.POSITIVE_INFINITY });
     patient.push(fragment, 0);
@@ -102,8 +102,8 @@ describe("the age of a group", () => {
   });
 });
 
-describe("what else ends a group", () => {
-  test("a limit of events, at once", () => {
+describe("a group also ends", () => {
+  test("at the maximum number of events", () => {
     const compressor = new Compressor({ eventsMax: 3 });
     const fragment = eventOf(said("m", "a"));
     const counts = Array.from({ length: 7 }, () =>
@@ -113,7 +113,7 @@ describe("what else ends a group", () => {
     expect(countsOf([said("m", "a"), said("m", "b")], { eventsMax: 1 })).toEqual([1, 1]);
   });
 
-  test("never more than the service accepts", () => {
+  test("at the number of events that the service accepts", () => {
     expect(COMPRESSOR_LIMITS.eventsMax).toBeLessThanOrEqual(EVENT_COUNT_MAX);
     const compressor = new Compressor({ eventsMax: EVENT_COUNT_MAX });
     const empty = { eventType: "TEXT_MESSAGE_CHUNK", payload: "{}", createdAtMicros: 0n };
@@ -123,7 +123,7 @@ describe("what else ends a group", () => {
     expect(counts).toEqual([EVENT_COUNT_MAX]);
   });
 
-  test("bytes of its payload, as it is spelled", () => {
+  test("at the maximum bytes of its payload, in the given spelling", () => {
     const spelled = (delta: string): string =>
       `{"type":"TOOL_CALL_ARGS","x":"é","delta":"${delta}"}`;
     const payloadBytesMax = Buffer.byteLength(spelled("")) + 8;
@@ -143,7 +143,7 @@ describe("what else ends a group", () => {
     expect(countsOf(noText, { payloadBytesMax: 28 })).toEqual([1, 1]);
   });
 
-  test("bytes that it would expand to", () => {
+  test("at the maximum bytes of its expanded events", () => {
     const KIB = 1_024;
     const frameBytes = Buffer.byteLength(JSON.stringify(said("m", "", { rawEvent: "€" })));
     /** So many events of one payload, with so many bytes beside its text. */
@@ -160,7 +160,7 @@ describe("what else ends a group", () => {
     expect(many(65_536, KIB + 1)).toEqual({ counts: [65_472, 64], violations: [] });
   });
 
-  test("a payload that expands to too much when it is there twice", () => {
+  test("before a second payload that would expand beyond the maximum", () => {
     const event = eventOf(said("m", "a", { rawEvent: "x".repeat(EXPANDED_BYTES_MAX / 2) }));
     const rows = compressAll([event, event], { payloadBytesMax: EXPANDED_BYTES_MAX });
     expect(rows.map(({ eventCount }) => eventCount)).toEqual([1, 1]);
@@ -176,6 +176,6 @@ test.each([
   { eventsMax: 0 },
   { eventsMax: EVENT_COUNT_MAX + 1 },
   { eventsMax: Number.NaN },
-])("%o is no limit", (limits) => {
+])("%o is refused as a limit", (limits) => {
   expect(() => new Compressor(limits)).toThrow(RangeError);
 });

@@ -16,7 +16,7 @@ const ended = (messageId: string): Fields => ({ type: "TEXT_MESSAGE_END", messag
 const runStarted = (runId: string): Fields => ({ type: "RUN_STARTED", threadId: "t", runId });
 
 describe("a row", () => {
-  test("is the first event with the deltas of all, and what takes them apart", () => {
+  test("has the first event with the deltas of all, and the index that splits them again", () => {
     const first = eventOf(said("m", "Hello", { timestamp: 17 }), 5n);
     const last = eventOf(said("m", ", 😀", { timestamp: 20 }), 9n);
     expect(compressAll([first, last])).toEqual([
@@ -33,7 +33,7 @@ describe("a row", () => {
     ]);
   });
 
-  test("of a single event is the event, complete when it was created", () => {
+  test("of a single event is that event, with its creation as its completion", () => {
     const alone = eventOf(said("m", "Hello"));
     expect(compressAll([alone])).toEqual([
       {
@@ -47,7 +47,7 @@ describe("a row", () => {
     ]);
   });
 
-  test("is complete at the latest of its times, as clocks step back", () => {
+  test("completes at the latest of its times, also when a clock steps back", () => {
     const times = [7n, 9n, 3n].map((micros) => eventOf(said("m", "a"), micros));
     expect(compressAll(times)).toMatchObject([{ createdAtMicros: 7n, completedAtMicros: 9n }]);
     const back = [7n, 3n].map((micros) => eventOf(said("m", "a"), micros));
@@ -55,13 +55,13 @@ describe("a row", () => {
   });
 });
 
-describe("cases that broke others", () => {
-  test("m1, m2, m1 interleaved keep their order", () => {
+describe("cases that are often wrong", () => {
+  test("interleaved messages keep their order", () => {
     const order = [said("m1", "a"), said("m2", "b"), said("m1", "c"), said("m1", "d")];
     expect(countsOf(order)).toEqual([1, 1, 2]);
   });
 
-  test("tool calls whose ARGS alternate", () => {
+  test("tool calls with alternating ARGS are not merged", () => {
     const calls = ["c1", "c2", "c1", "c2"].map((id, at) => called(id, `{"${at}`));
     expect(countsOf(calls)).toEqual([1, 1, 1, 1]);
   });
@@ -69,12 +69,12 @@ describe("cases that broke others", () => {
   test.each([
     { type: "RAW", event: { delta: "x" } },
     { type: "CUSTOM", name: "c", value: 1 },
-  ])("$type between deltas", (between) => {
+  ])("$type between deltas starts a new row", (between) => {
     const order = [said("m", "a"), said("m", "b"), between, said("m", "c"), said("m", "d")];
     expect(countsOf(order)).toEqual([2, 1, 2]);
   });
 
-  test("CHUNK with inherited id merges with those that inherit it too", () => {
+  test("a CHUNK without an id merges only with other chunks without one", () => {
     const chunk = (more: Fields): Fields => ({ type: "TEXT_MESSAGE_CHUNK", ...more });
     const order = [
       chunk({ messageId: "m", role: "assistant", delta: "a" }),
@@ -85,16 +85,16 @@ describe("cases that broke others", () => {
     expect(countsOf(order)).toEqual([1, 2, 1]);
   });
 
-  test("START of the same id again", () => {
+  test("a second START of the same id starts a new row", () => {
     const order = [started("m"), said("m", "a"), started("m"), said("m", "b"), said("m", "c")];
     expect(countsOf(order)).toEqual([1, 1, 1, 2]);
   });
 
-  test("ARGS without START", () => {
+  test("ARGS without a START are merged", () => {
     expect(countsOf([called("lost", ""), called("lost", "{}")])).toEqual([2]);
   });
 
-  test("RUN_ERROR with blocks open, then a new run with the same ids", () => {
+  test("RUN_ERROR with open messages separates them from a new run with the same ids", () => {
     const attempt = (runId: string): readonly Fields[] => [
       runStarted(runId),
       started("m"),
@@ -105,7 +105,7 @@ describe("cases that broke others", () => {
     expect(countsOf(order)).toEqual([1, 1, 2, 1, 1, 1, 2]);
   });
 
-  test("surrogate pair split, in either spelling of its halves", () => {
+  test("a split surrogate pair is joined, in either spelling of its halves", () => {
     const spelled = (half: string): string =>
       `{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"${half}"}`;
     const split = [String.raw`a\ud83d`, String.raw`\uDE00`, String.raw`\uD83D`, "b", "😀"];
@@ -127,7 +127,7 @@ describe("cases that broke others", () => {
     );
   });
 
-  test('null delta never becomes "null"', () => {
+  test('a null delta never becomes "null"', () => {
     const rows = rowsOf([said("m", "a"), said("m", null), said("m", null), said("m", "b")]);
     expect(rows.map(({ eventCount }) => eventCount)).toEqual([1, 1, 1, 1]);
     const absent = rowsOf([said("m", undefined), said("m", undefined), said("m", "")]);
@@ -145,7 +145,7 @@ describe("cases that broke others", () => {
     expect(row?.payload).toContain(String.raw`" \n\ta"`);
   });
 
-  test("metadata that differs", () => {
+  test("different metadata starts a new row", () => {
     const order = [1, 1, 2, 2].map((n) => said("m", "a", { metadata: { n } }));
     expect(countsOf(order)).toEqual([2, 2]);
   });
@@ -155,7 +155,7 @@ describe("cases that broke others", () => {
     { type: "STATE_SNAPSHOT", snapshot: {} },
     { type: "STATE_DELTA", delta: [] },
     { type: "ACTIVITY_SNAPSHOT", messageId: "m", activityType: "P", content: {} },
-  ])("$type in the middle of a message", (snapshot) => {
+  ])("$type in the middle of a message starts a new row", (snapshot) => {
     const order = [said("m", "a"), said("m", "b"), snapshot, snapshot, said("m", "c")];
     expect(countsOf(order)).toEqual([2, 1, 1, 1]);
   });
@@ -166,7 +166,7 @@ describe("cases that broke others", () => {
   });
 });
 
-describe("merges only what is the same bytes", () => {
+describe("fragments merge only with the same bytes", () => {
   const fragment = (members: string): string => `{"type":"TEXT_MESSAGE_CONTENT",${members}}`;
 
   test.each([
@@ -185,13 +185,13 @@ describe("merges only what is the same bytes", () => {
     ["a time or none", '"delta":"a","timestamp":1', '"delta":"a"'],
     ["snake_case", '"messageId":"m","delta":"a"', '"message_id":"m","delta":"a"'],
     ["what follows", '"delta":"a"', '"delta":"a","delta2":"a"'],
-  ])("not %s", (_, one, other) => {
+  ])("and not with a difference in %s", (_, one, other) => {
     expect(countsOf([one, other, one].map(fragment))).toEqual([1, 1, 1]);
     expect(countsOf([one, one].map(fragment))).toEqual([2]);
   });
 
   test.each(["1.0", "1e5", "1.5", "-0", "01", '"1"', "null", "{}", "+1", "1".repeat(33)])(
-    "not a timestamp that is spelled %s",
+    "and not with a timestamp spelled %s",
     (timestamp) => {
       const spelled = fragment(`"timestamp":${timestamp},"delta":"a"`);
       expect(countsOf([spelled, spelled])).toEqual([1, 1]);
@@ -201,17 +201,17 @@ describe("merges only what is the same bytes", () => {
   );
 
   test.each(['"delta":"a","delta":"b"', '"timestamp":1,"delta":"a","timestamp":1', '"x":1,"x":1'])(
-    "not a key twice: %s",
+    "and not with a key twice: %s",
     (members) => {
       expect(countsOf([members, members].map(fragment))).toEqual([1, 1]);
     },
   );
 
-  test.each(["null", "1", "[]", "{}", "true"])("not a delta that is %s", (delta) => {
+  test.each(["null", "1", "[]", "{}", "true"])("and not with a delta of %s", (delta) => {
     expect(countsOf([delta, delta].map((value) => fragment(`"delta":${value}`)))).toEqual([1, 1]);
   });
 
-  test("not what only begins like a fragment", () => {
+  test("and not with a text that only begins like a fragment", () => {
     const whole = fragment('"delta":"a"');
     const cut = whole.slice(0, -2); // No closing quote.
     const texts = [`${cut}\n"}`, `${cut}\\x"}`, `${cut}\\u00g0"}`, `${cut}\\u12"}`];
@@ -219,7 +219,7 @@ describe("merges only what is the same bytes", () => {
       expect(countsOf([whole, whole, broken, whole])).toEqual([2, 1, 1]);
   });
 
-  test("but any spelling of the same, with `delta` and `timestamp` inside of others left alone", () => {
+  test("in any spelling of JSON, and inner `delta` and `timestamp` members stay as they are", () => {
     const spelled = (delta: string, timestamp: number): string =>
       `{ "type": "TEXT_MESSAGE_CONTENT" ,\n"rawEvent":{"delta":"x","timestamp":1.0}, "timestamp" :${timestamp}\t,"delta": "${delta}" , "x":[1e5, 1.0, 9007199254740993] }`;
     const [row, ...others] = rowsOf([spelled("\\u0061", 5), spelled("\\/", -7), spelled("b", 0)]);
@@ -228,7 +228,7 @@ describe("merges only what is the same bytes", () => {
     expect(row?.fragments?.timestampDeltasMs).toEqual([-12n, 7n]);
   });
 
-  test("but timestamps beyond what a number holds, as far apart as the index can say", () => {
+  test("with timestamps of any size, as far apart as the index allows", () => {
     const at = (timestamp: bigint): string => fragment(`"delta":"a","timestamp":${timestamp}`);
     const large = [2n ** 53n + 1n, 2n ** 53n + 2n, -(10n ** 31n), 10n ** 15n].map(at);
     expect(countsOf(large)).toEqual([2, 1, 1]);
@@ -246,13 +246,13 @@ describe("merges only what is the same bytes", () => {
     expect(countsOf([at(-1n), at(far - 1n), at(-1n)])).toEqual([1, 2]);
   });
 
-  test("but not what its caller keeps apart", () => {
+  test("unless the caller keeps an event separate", () => {
     const apart = { ...eventOf(said("m", "a")), merges: false };
     const rows = compressAll([eventOf(said("m", "a")), apart, apart, eventOf(said("m", "b"))]);
     expect(rows.map(({ eventCount }) => eventCount)).toEqual([1, 1, 1, 1]);
   });
 
-  test("of one type, and of those that are fragments", () => {
+  test("and only within one fragment type", () => {
     const types = [
       "TEXT_MESSAGE_CONTENT",
       "TEXT_MESSAGE_CHUNK",
@@ -278,7 +278,7 @@ describe("merges only what is the same bytes", () => {
 });
 
 test.each(["", "{", "null", '"text"', "[]", '{"delta":"a"', "\ud83d", "[".repeat(1_000_000)])(
-  "text that is no JSON object is a row of its own, as it came (%#)",
+  "text that is not a JSON object is stored unchanged in its own row (%#)",
   (payload) => {
     const broken = { eventType: "TEXT_MESSAGE_CONTENT", payload, createdAtMicros: 0n };
     const whole = eventOf(said("m", "a"));

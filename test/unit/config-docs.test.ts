@@ -42,7 +42,7 @@ test("the generated tables are up to date", async () => {
   expect(readFileSync(PATH, "utf8")).toBe(updated);
 });
 
-test("metrics and settings that the text names exist", async () => {
+test("metrics and settings named in the text exist", async () => {
   const document = readFileSync(PATH, "utf8");
   const metrics = await createMetrics().text();
   const named = document.match(/session_ledger_[a-z_]+/g) ?? [];

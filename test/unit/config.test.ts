@@ -223,13 +223,13 @@ const LIMITS = Object.entries(SERVICE_SETTINGS).flatMap(([key, { name, expected 
   return min === undefined || max === undefined ? [] : [{ key, name, min, max }];
 });
 
-test("every variable is tested", () => {
+test("every setting has a test", () => {
   const tested = [...Object.keys(EXAMPLES), ...LIMITS.map(({ name }) => name)];
   const settings = Object.values(SERVICE_SETTINGS).map(({ name }) => name);
   expect(tested.toSorted()).toEqual(settings.toSorted());
 });
 
-test("with nothing set the service is for this machine only, with its own database", () => {
+test("the defaults allow only this machine and use an own database", () => {
   expect(valuesOf({})).toMatchObject({
     grpcAddress: { host: "127.0.0.1", port: 9_000 },
     httpAddress: { host: "127.0.0.1", port: 8_000 },
@@ -245,7 +245,7 @@ test("with nothing set the service is for this machine only, with its own databa
   });
 });
 
-test("every default is a value that its variable takes", () => {
+test("every default is a valid value of its setting", () => {
   const settings = [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
   const broken = settings.filter(
     ({ fallback, parse }) => fallback !== undefined && parse(fallback) === undefined,
@@ -258,20 +258,20 @@ describe.each(Object.entries(SERVICE_SETTINGS).filter(([, { name }]) => name in 
   (key, { name, expected, secret }) => {
     const { good = [], bad = [], beside = {} } = EXAMPLES[name] ?? {};
 
-    test.each(good)("takes %s", (text, value) => {
+    test.each(good)("accepts %s", (text, value) => {
       expect(new Map(Object.entries(valuesOf({ ...beside, [name]: text }))).get(key)).toEqual(
         value,
       );
     });
 
-    test.each(bad)("does not take %s", (text) => {
+    test.each(bad)("refuses %s", (text) => {
       const [problem, ...others] = problemsOf({ ...beside, [name]: text });
       expect(problem).toContain(`${name}: expected ${expected}; got `);
       expect(problem?.includes(text)).toBe(!secret);
       expect(others).toEqual([]);
     });
 
-    test("is its default when empty", () => {
+    test("has its default when it is empty", () => {
       expect(valuesOf({ [name]: "" })).toEqual(valuesOf({}));
     });
   },
@@ -319,7 +319,7 @@ function borderOf(name: string, text: string): Environment {
   return name === "PAYLOAD_BYTES_MAX" && text !== "1024" ? { BATCH_BYTES_MAX: "67108864" } : {};
 }
 
-test.each(RELATIONS)("$high holds $times times $low", ({ low, high, times }) => {
+test.each(RELATIONS)("$high is at least $times times $low", ({ low, high, times }) => {
   const defaults = valuesOf({});
   const bound = Math.floor(defaults[high] / times);
   const atBound = { [SERVICE_SETTINGS[low].name]: String(bound) };
@@ -331,15 +331,15 @@ test.each(RELATIONS)("$high holds $times times $low", ({ low, high, times }) => 
   expect(problemsOf(above)).toContainEqual(problem);
 });
 
-test("a limit that cannot be read is reported once, and not by its relations too", () => {
+test("an invalid limit is reported once, and not for its relations as well", () => {
   expect(problemsOf({ QUEUE_ROWS_MAX: "few", BATCH_ROWS_MAX: "10000" })).toHaveLength(1);
 });
 
-describe("beyond loopback", () => {
+describe("an address beyond loopback", () => {
   const both = { ALLOW_INSECURE_TRANSPORT: "true", ALLOW_ANONYMOUS: "true" };
 
   test.each(["0.0.0.0:9000", "[::]:9000", "10.0.0.1:9000", "ledger:9000", "localhost.evil:9000"])(
-    "%s needs both switches, for gRPC and for HTTP",
+    "of %s needs both switches, for gRPC and for HTTP",
     (address) => {
       for (const name of ["GRPC_ADDRESS", "HTTP_ADDRESS"]) {
         const [problem, ...others] = problemsOf({ [name]: address });
@@ -354,7 +354,7 @@ describe("beyond loopback", () => {
     },
   );
 
-  test("one switch does not stand for the other", () => {
+  test("needs each switch for itself", () => {
     const [noTokens] = problemsOf({ GRPC_ADDRESS: "0.0.0.0:9000", ALLOW_INSECURE_TRANSPORT: "1" });
     expect(noTokens).toContain("ALLOW_ANONYMOUS=true");
     expect(noTokens).not.toContain("ALLOW_INSECURE_TRANSPORT");
@@ -363,7 +363,7 @@ describe("beyond loopback", () => {
     expect(noTls).not.toContain("ALLOW_ANONYMOUS");
   });
 
-  test("TLS stands for the one, tokens for the other", () => {
+  test("needs no switch for transport with TLS, and none for anonymity with tokens", () => {
     const GRPC_ADDRESS = "0.0.0.0:9000";
     const tls = { TLS_CERT_FILE: "c.pem", TLS_KEY_FILE: "k.pem" };
     const tokens = { AUTH_TOKENS_FILE: "tokens.json" };
@@ -372,14 +372,14 @@ describe("beyond loopback", () => {
     expect(problemsOf({ GRPC_ADDRESS, ...tokens })).toEqual([expect.stringContaining("INSECURE")]);
   });
 
-  test("reflection is off unless it is asked for", () => {
+  test("has no reflection by default", () => {
     const exposed = { GRPC_ADDRESS: "0.0.0.0:9000", ...both };
     expect(valuesOf(exposed).grpcReflection).toBe(false);
     expect(valuesOf({ ...exposed, GRPC_REFLECTION: "on" }).grpcReflection).toBe(true);
   });
 });
 
-test("all problems come at once, each with its variable and what was expected", () => {
+test("all problems are reported at once, with their settings and the expected values", () => {
   const problems = problemsOf({
     GRPC_ADDRESS: "0.0.0.0:9000",
     OPS_ADDRESS: "nowhere",
@@ -398,7 +398,7 @@ test("all problems come at once, each with its variable and what was expected", 
   ]);
 });
 
-test("a password is never shown", () => {
+test("a password is never printed", () => {
   const secret = "hunter2";
   const good = valuesOf({ DATABASE_URL: `postgres://me:${secret}@db/ledger?password=${secret}` });
   expect(JSON.stringify(configForLog(good))).not.toContain(secret);
@@ -416,7 +416,7 @@ test("a password is never shown", () => {
   expect(problemsOf({ NATS_URL: `http://me:${secret}@nats` }).join()).not.toContain(secret);
 });
 
-test("settings that mean nothing alone name what they need", () => {
+test("a setting that needs another one names it", () => {
   expect(problemsOf({ TLS_CERT_FILE: "c.pem" })).toEqual([
     "TLS_KEY_FILE: expected with TLS_CERT_FILE; it is not set",
   ]);
@@ -431,7 +431,7 @@ test("settings that mean nothing alone name what they need", () => {
   ]);
 });
 
-test("wake-ups by NATS need to know where it is", () => {
+test("wake-ups by NATS require its URL", () => {
   expect(problemsOf({ WAKE_UPS: "nats" })).toEqual([
     expect.stringMatching(/^NATS_URL: expected .* because WAKE_UPS is nats; it is not set$/),
   ]);
@@ -439,7 +439,7 @@ test("wake-ups by NATS need to know where it is", () => {
   expect(problemsOf({ WAKE_UPS: "nats", NATS_URL: "nats://127.0.0.1:4222" })).toEqual([]);
 });
 
-test("a slip of the keyboard is pointed out, and other people's variables are not", () => {
+test("a misspelled setting is reported, and unrelated variables are not", () => {
   const loaded = loadConfig({
     GRPC_ADRESS: "127.0.0.1:1", // One letter missing.
     GRPCC_ADDRESS: "127.0.0.1:1", // One too many.
@@ -461,7 +461,7 @@ test("a slip of the keyboard is pointed out, and other people's variables are no
   });
 });
 
-test("the commands of a client read their own setting only", () => {
+test("the client commands read only their own setting", () => {
   const environment = { SESSION_LEDGER_ADDRESS: "ledger.example:9000", GRPC_ADDRESS: "broken" };
   expect(loadClientConfig(environment)).toMatchObject({
     config: { address: { host: "ledger.example", port: 9_000 } },

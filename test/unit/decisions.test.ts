@@ -17,7 +17,7 @@ function listed(name: string): string {
 }
 
 /** With UPDATE_DOCS=1 this writes the list; without it, it holds the document against the records. */
-test("the index lists every record, and numbers are given once", () => {
+test("the index lists every record, and each number is used once", () => {
   const index = text("README.md");
   const list = records.toSorted().map(listed).join("\n");
   const updated = index.replace(/(## By number\n\n)[^]*$/, (_, head: string) => `${head}${list}\n`);
@@ -30,17 +30,17 @@ test("the index lists every record, and numbers are given once", () => {
 describe.each(["README.md", ...records])("%s", (name) => {
   const page = text(name);
 
-  test("its links lead somewhere", () => {
+  test("links only to existing files", () => {
     const links = [...page.matchAll(/\]\(([\w./-]+)(?:#[\w-]+)?\)/g)].map(([, path = ""]) => path);
     expect(links.filter((path) => !existsSync(`${FOLDER}/${path}`))).toEqual([]);
   });
 
-  test("the tests that it names are there", () => {
+  test("names only existing tests", () => {
     const named = page.match(/(?<=`)test\/[\w/.-]+\.ts(?=`)/g) ?? [];
     expect(named.filter((path) => !existsSync(`${ROOT}/${path}`))).toEqual([]);
   });
 
-  test.skipIf(name === "README.md")("it has what a record has", () => {
+  test.skipIf(name === "README.md")("has all parts of a record", () => {
     expect(page).toMatch(new RegExp(`^# ${name.slice(0, 3)} `));
     for (const part of ["Context", "Decision", "Consequences"]) {
       expect(page).toContain(`**${part}.**`);

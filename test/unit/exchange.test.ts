@@ -102,8 +102,8 @@ class Exchanging {
   }
 }
 
-describe("an announcement that is heard", () => {
-  test("of another instance is a hint for each session", async () => {
+describe("a received announcement", () => {
+  test("of another instance is a hint for each of its sessions", async () => {
     const exchanging = await started();
     const { carrier, heard } = exchanging;
     carrier.line.hear("1 you s/1/2 t/0/5/d");
@@ -111,7 +111,7 @@ describe("an announcement that is heard", () => {
     await exchanging.stop();
   });
 
-  test("of this instance is none", async () => {
+  test("of this instance is ignored", async () => {
     const exchanging = await started();
     const me = await exchanging.name();
     exchanging.carrier.line.hear(`1 ${me} s/1/2`);
@@ -123,7 +123,7 @@ describe("an announcement that is heard", () => {
     await exchanging.stop();
   });
 
-  test("and cannot be read, or is a `*`, has all watched sessions looked up, once an interval", async () => {
+  test("that is unreadable or a `*` causes one lookup of all watched sessions an interval", async () => {
     const exchanging = await started();
     const { carrier, heard } = exchanging;
     for (const text of ["1 you *", "what?", "2 you s", ""]) carrier.line.hear(text);
@@ -137,8 +137,8 @@ describe("an announcement that is heard", () => {
   });
 });
 
-describe("a line that is lost", () => {
-  test("is told and logged once an outage, and opened again, ever later", async () => {
+describe("a lost line", () => {
+  test("is reported once an outage and opened again with growing pauses", async () => {
     const exchanging = await started();
     const { carrier, heard, logged } = exchanging;
     carrier.failure = new Error("down");
@@ -163,7 +163,7 @@ describe("a line that is lost", () => {
     await exchanging.stop();
   });
 
-  test("is tried again at once only when it had held for a while", async () => {
+  test("is opened again at once only after it was open for a while", async () => {
     const exchanging = await started();
     const { carrier, timers } = exchanging;
     const delays: number[] = [];
@@ -181,8 +181,8 @@ describe("a line that is lost", () => {
   });
 });
 
-describe("start", () => {
-  test("does not fail without a line, and goes on trying", async () => {
+describe("a start", () => {
+  test("succeeds without a line, and keeps trying", async () => {
     const exchanging = new Exchanging();
     exchanging.carrier.failure = new Error("down");
     await exchanging.exchange.start();
@@ -194,8 +194,8 @@ describe("start", () => {
   });
 });
 
-describe("stop", () => {
-  test("while a line is being opened closes that line, and says nothing of it", async () => {
+describe("a stop", () => {
+  test("closes a line that is being opened, and reports nothing about it", async () => {
     const exchanging = new Exchanging();
     const opening = Promise.withResolvers<void>();
     exchanging.carrier.slow = opening.promise;
@@ -208,7 +208,7 @@ describe("stop", () => {
     expect(exchanging.heard).toEqual([]);
   });
 
-  test("while it waits for the next try ends the waiting", async () => {
+  test("ends the wait for the next try", async () => {
     const exchanging = new Exchanging();
     exchanging.carrier.failure = new Error("down");
     await exchanging.exchange.start();
@@ -217,7 +217,7 @@ describe("stop", () => {
     expect(exchanging.carrier.tries).toBe(1);
   });
 
-  test("ends what is heard", async () => {
+  test("ends the receiving of announcements", async () => {
     const exchanging = await started();
     const { carrier, heard } = exchanging;
     await exchanging.stop();
@@ -226,7 +226,7 @@ describe("stop", () => {
   });
 });
 
-test("without a carrier nothing is done, and nothing costs anything", async () => {
+test("an exchange without a carrier does nothing", async () => {
   const log = createLogTo({ write: () => undefined }, "silent");
   const timers = new ManualTimers();
   const wakeUps: WakeUps = {

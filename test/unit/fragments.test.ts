@@ -31,9 +31,9 @@ describe("lengths", () => {
     ["add up to the delta", row({ delta: "Hello" }, 3), index([3, 1, 4])],
     ["count UTF-16 units, and may cut a pair", row({ delta: "😀é" }, 3), index([2, 2, 2])],
     ["count what escapes stand for", row('{"delta":"\\ud83d\\u0000\\n\\""}', 2), index([3, 3])],
-    ["of empty fragments are 1", row({ delta: "" }, 2), index([1, 1])],
-    ["of fragments without a delta are 0", row({}, 2), index([0, 0])],
-    ["of a row of one event", row({ delta: "a" }, 1), index([2])],
+    ["are 1 for empty fragments", row({ delta: "" }, 2), index([1, 1])],
+    ["are 0 for fragments without a delta", row({}, 2), index([0, 0])],
+    ["may be given for a row of one event", row({ delta: "a" }, 1), index([2])],
   ])("%s", (_, merged, fragments) => {
     expect(checkFragments(merged, fragments)).toEqual([]);
   });
@@ -79,14 +79,14 @@ describe("timestamps", () => {
     expect(checkFragments(merged, index(Array<number>(eventCount).fill(0), deltas))).toEqual([]);
   });
 
-  test("are one less than the events", () => {
+  test("are one fewer than the events", () => {
     const field = "fragments.timestamp_deltas_ms must be empty, or 1 numbers, but is 2";
     expect(descriptions(row({ timestamp: 1 }, 2), index([0, 0], [1n, 1n]))).toEqual([field]);
     expect(descriptions(row({ timestamp: 1 }, 1), index([0], [1n]))).toHaveLength(1);
   });
 
   test.each(["1.0", "1e5", "1.5", "-0", '"1"', "null"])(
-    "cannot be told of a payload whose timestamp is %s",
+    "are refused for a payload with the timestamp %s",
     (timestamp) => {
       const merged = row(`{"timestamp":${timestamp}}`, 2);
       expect(descriptions(merged, index([0, 0], [1n]))).toEqual([
@@ -95,14 +95,14 @@ describe("timestamps", () => {
     },
   );
 
-  test("nor of a payload without one", () => {
+  test("are refused for a payload without a timestamp", () => {
     expect(descriptions(row({ rawEvent: { timestamp: 1 } }, 2), index([0, 0], [1n]))).toHaveLength(
       1,
     );
   });
 });
 
-describe("size", () => {
+describe("the expanded size", () => {
   /** A row whose payload has `bytes` bytes beside its delta. */
   function sized(bytes: number, eventCount: number, delta = ""): MergedRow {
     const empty = '{"delta":"","pad":""}';
@@ -111,7 +111,7 @@ describe("size", () => {
   const KIB = 1_024;
   const lengths = Array<number>(64 * KIB).fill(1);
 
-  test("at most 64 MiB when expanded, the delta aside", () => {
+  test("is at most 64 MiB, without the delta", () => {
     expect(checkFragments(sized(KIB, 64 * KIB), index(lengths))).toEqual([]);
     expect(checkFragments(sized(KIB, 64 * KIB, "é\\n"), index([3, ...lengths.slice(1)]))).toEqual(
       [],
@@ -125,7 +125,7 @@ describe("size", () => {
     ]);
   });
 
-  test("counted in UTF-8", () => {
+  test("is counted in UTF-8", () => {
     const pad = (text: string): MergedRow => row({ pad: text.repeat(256) }, 64 * KIB);
     const none = index(Array<number>(64 * KIB).fill(0));
     const over = (text: string): string => checkFragments(pad(text), none)[0]?.description ?? "";
@@ -137,7 +137,7 @@ describe("size", () => {
   });
 });
 
-test("only rows of a type that merges have an index, and all faults are told", () => {
+test("an index is allowed only for types that merge, and all faults are reported", () => {
   expect(checkFragments(row({ delta: [] }, 1, "STATE_DELTA"), index([0]))).toEqual([
     {
       field: "fragments",

@@ -61,7 +61,7 @@ const KINDS: readonly Step[] = [
   { kind: "event" },
 ];
 
-test("what agrees has no problem, whatever was retried, refused or lost", async () => {
+test("a consistent history has no problem, with retries, refusals and losses", async () => {
   const { history, rows, pushes, witness } = await written(KINDS);
   const [again] = pushes;
   const [row] = rows;
@@ -77,7 +77,7 @@ test("what agrees has no problem, whatever was retried, refused or lost", async 
   expect(problemsOf(history, witness)).toEqual([]);
 });
 
-test("what others write into a session that is shared is not looked at, and still counted", async () => {
+test("other writers of a shared session are counted, but not checked", async () => {
   const { history, rows, witness } = await written(KINDS);
   const last = rows.findLast(({ stream }) => stream === "events");
   if (last === undefined) throw new Error("nothing was written");
@@ -89,28 +89,28 @@ test("what others write into a session that is shared is not looked at, and stil
   expect(problemsOf(history, uncounted, { shared })).toHaveLength(1);
 });
 
-describe("names", () => {
-  test("an acknowledged push that is not there", async () => {
+describe("the checker reports", () => {
+  test("an acknowledged push that is missing", async () => {
     const { history, rows } = await written([{}, {}]);
     expect(problemsOf(history, holding(rows.slice(0, 1)))).toEqual([
       "mark-2. (s events): acknowledged, and not there",
     ]);
   });
 
-  test("one that is there twice", async () => {
+  test("a push that is stored twice", async () => {
     const { history, rows } = await written([{}]);
     const twice = rows.flatMap((row) => [row, { ...row, seq: 2n, id: "other" }]);
     expect(problemsOf(history, holding(twice))).toEqual(["mark-1. (s events): 2 rows, and not 1"]);
   });
 
-  test("a grouped one that is there by half", async () => {
+  test("a grouped push that is stored in part", async () => {
     const { history, rows } = await written([{ kind: "grouped" }]);
     expect(problemsOf(history, holding(rows.slice(0, 2)))).toEqual([
       "mark-1. (s events): 2 rows, and not 3",
     ]);
   });
 
-  test("a refused one that is there", async () => {
+  test("a refused push that is stored", async () => {
     const { history, rows, pushes } = await written([{}]);
     const push = pushes[0];
     if (push === undefined) throw new Error("nothing was written");
@@ -132,14 +132,14 @@ describe("names", () => {
     ]);
   });
 
-  test("a push of which every answer says that it was there before", async () => {
+  test("a push that was never answered as new", async () => {
     const { history, pushes, witness } = await written([{}]);
     for (const { answer } of pushes[0]?.attempts ?? [])
       Object.assign(answer, { deduplicated: true });
     expect(problemsOf(history, witness)).toEqual(["mark-1. (s events): never answered as new"]);
   });
 
-  test("a row that nobody sent", async () => {
+  test("a row without a push", async () => {
     const { history, rows } = await written([{}]);
     const foreign = rows.map((row) => ({ ...row, payload: "{}", seq: 2n }));
     expect(problemsOf(history, holding([...rows, ...foreign]))).toEqual([
@@ -147,7 +147,7 @@ describe("names", () => {
     ]);
   });
 
-  test("a hole in the numbers, and a counter that is elsewhere", async () => {
+  test("a gap in the numbers, and a wrong counter", async () => {
     const { history, rows } = await written([{}, {}]);
     const shifted = rows.map((row) => (row.seq === 2n ? { ...row, seq: 3n } : row));
     const problems = problemsOf(history, {
@@ -165,7 +165,7 @@ describe("names", () => {
     expect(problemsOf(history, witness)).toEqual(['s events 1: in run "", not "mark-1."']);
   });
 
-  test("a push that came later and has the lower number", async () => {
+  test("a later push with a lower number", async () => {
     const { history, rows, pushes } = await written([{}, {}]);
     const [first, second] = rows;
     if (first === undefined || second === undefined) throw new Error("nothing was written");
@@ -187,14 +187,14 @@ describe("names", () => {
   test.each([
     ["one stream", "event"],
     ["both streams", "message"],
-  ] as const)("a writer that was replaced, in %s", async (_, kind) => {
+  ] as const)("a replaced writer that still stores rows, in %s", async (_, kind) => {
     const { history, witness } = await written([{ epoch: 2n }, { kind, epoch: 1n }]);
     expect(problemsOf(history, witness)).toEqual([
       expect.stringContaining("of epoch 1, behind a higher one"),
     ]);
   });
 
-  test("a reader that saw a hole, a double, or another row", async () => {
+  test("a reader that saw a gap, a repetition or another row", async () => {
     const { history, rows, witness } = await written([{}, {}, {}]);
     const reader = history.reader("watch", { stream: "events", sessionId: "s" });
     const [first, , third] = rows;
@@ -218,7 +218,7 @@ describe("names", () => {
     ]);
   });
 
-  test("a read that did not find what was acknowledged before", async () => {
+  test("a read that missed an earlier acknowledged row", async () => {
     const { history, witness } = await written([{}]);
     const reader = history.reader("poll", { stream: "events", sessionId: "s" });
     reader.ends.push({ began: history.now(), upTo: 0n });
@@ -228,7 +228,7 @@ describe("names", () => {
   });
 });
 
-describe("rows that a promoted standby did not have", () => {
+describe("rows that a promoted standby does not have", () => {
   async function halfLost() {
     const { history, rows } = await written([{}, {}, {}]);
     const kept = rows.slice(0, 2);
@@ -236,7 +236,7 @@ describe("rows that a promoted standby did not have", () => {
     return { history, rows, lost, witness: holding(kept) };
   }
 
-  test("may be acknowledged and not there, and no others may", async () => {
+  test("may be acknowledged and missing, but no other rows may", async () => {
     const { history, lost, rows, witness } = await halfLost();
     expect(problemsOf(history, witness)).toHaveLength(1);
     expect(problemsOf(history, witness, { lost })).toEqual([]);
@@ -246,7 +246,7 @@ describe("rows that a promoted standby did not have", () => {
     ]);
   });
 
-  test("may have been seen by a reader that was told, and by no other", async () => {
+  test("may have been seen by a reader that was informed, and by no other", async () => {
     const { history, lost, rows, witness } = await halfLost();
     const reader = history.reader("watch", { stream: "events", sessionId: "s" });
     for (const row of rows) reader.saw(row);

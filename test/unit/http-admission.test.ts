@@ -37,7 +37,7 @@ const forbidden = (): never => {
 };
 
 describe("a request", () => {
-  test("without a known caller is 401, whatever else is wrong with it", async () => {
+  test("without a valid token is 401, also when other things are wrong with it", async () => {
     const ask = await serving(asking(unknown));
     for (const path of [SESSIONS, `${SESSIONS}?nonsense=1`, `${SESSIONS}/a%20b`, "/openapi.json"]) {
       const answer = await ask(path);
@@ -48,7 +48,7 @@ describe("a request", () => {
     expect((await ask(`${SESSIONS}/s1/messages`, wrong)).status).toBe(401);
   });
 
-  test("of whom nobody can tell now is 503, not 401", async () => {
+  test("is 503 and not 401 when its token cannot be checked now", async () => {
     const reason = "DATABASE_UNAVAILABLE";
     const later = new ServiceError("unavailable", reason, "ask again", { retryAfterMs: 1_000 });
     const ask = await serving(asking(() => Promise.reject(later)));
@@ -57,7 +57,7 @@ describe("a request", () => {
     expect(answer.headers.get("retry-after")).toBe("1");
   });
 
-  test("that its caller may not make is 403, whatever else is wrong with it", async () => {
+  test("is 403 without the permission, also when other things are wrong with it", async () => {
     const ask = await serving({ ...asking(() => CI), authorizer: { authorize: forbidden } });
     for (const path of [SESSIONS, `${SESSIONS}?nonsense=1`, `${SESSIONS}/a%20b`, "/openapi.json"]) {
       expect((await ask(path)).status, `of ${path}`).toBe(403);
@@ -65,7 +65,7 @@ describe("a request", () => {
     expect((await ask(`${SESSIONS}/s1`, { method: "HEAD" })).status).toBe(403);
   });
 
-  test("of a caller who had to be looked up reaches its handler with that caller", async () => {
+  test("reaches its handler with its caller after a look-up", async () => {
     const made: Principal[] = [];
     const ask = await serving({
       ...asking(() => Promise.resolve(CI)),
@@ -97,7 +97,7 @@ describe("a request", () => {
     expect(asked).toEqual(["ci session.delete s1", "ci session.read -", "ci contract.read -"]);
   });
 
-  test("to push a message is checked against the roles alone, before its type is known", async () => {
+  test("to push a message is checked against the roles alone before its type is known", async () => {
     const asked: unknown[] = [];
     const ask = await serving({
       ...asking(() => ({ ...CI, roles: ["editor"] })),
@@ -112,7 +112,7 @@ describe("a request", () => {
     expect(asked).toEqual([["message.push.user", undefined]]);
   });
 
-  test("to push a message is refused before its body is read, when the caller may push none", async () => {
+  test("to push a message is refused before its body is read when the caller may push none", async () => {
     const ask = await serving({ ...asking(() => CI), authorizer: { authorize: forbidden } });
     const headers = { "content-type": "application/json" };
     const init = { method: "POST", headers, body: "{ not even JSON" };
@@ -120,7 +120,7 @@ describe("a request", () => {
     expect((await ask("/copilotkit/agent/a/run", { ...init, body: "{}" })).status).toBe(409);
   });
 
-  test("of which only the message tells what it is goes to its handler", async () => {
+  test("to push a message reaches its handler, which knows the type", async () => {
     const ask = await serving({
       ...asking(() => CI),
       handlers: {
@@ -135,13 +135,13 @@ describe("a request", () => {
     expect((await ask(`${SESSIONS}/s1/messages`, init)).status).toBe(404);
   });
 
-  test("for what is not there is told so, and no token is asked for", async () => {
+  test("for an unknown route is 404 or 405 without a token", async () => {
     const ask = await serving(asking(unknown));
     expect((await ask("/nothing")).status).toBe(404);
     expect((await ask(SESSIONS, { method: "PUT" })).status).toBe(405);
   });
 
-  test("has all its tokens looked at, of which Node keeps the first", async () => {
+  test("is checked with all its authorization headers, not only the first", async () => {
     const given: (readonly string[])[] = [];
     const server = createHttpServer(
       httpParts(
@@ -168,7 +168,7 @@ describe("a request", () => {
 });
 
 describe("a service without tokens", () => {
-  test("verifies no token, and every caller is anonymous", async () => {
+  test("accepts every request as anonymous", async () => {
     const made: Principal[] = [];
     const ask = await serving({
       authenticator: { asks: false, authenticate: unknown, refusalOf: unknown },
@@ -185,7 +185,7 @@ describe("a service without tokens", () => {
   });
 });
 
-test("a route that the table does not have is not served", () => {
+test("a route that is missing in the table is not served", () => {
   const admission = createAdmission(httpParts());
   expect(() => admission.expect("GET", `${SESSIONS}/:id`)).not.toThrow();
   expect(() => admission.expect("HEAD", `${SESSIONS}/:id`)).not.toThrow();

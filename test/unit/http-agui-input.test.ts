@@ -97,7 +97,7 @@ function bodyFor(path: string, input: object): string {
   return JSON.stringify(path === ENVELOPE ? { method: "agent/connect", body } : body);
 }
 
-test.each([AGUI, CONNECT, ENVELOPE])("%s is given what is looked at", async (path) => {
+test.each([AGUI, CONNECT, ENVELOPE])("%s keeps only the used fields of a body", async (path) => {
   const { asked, all, post } = await serving();
   const content = "x, {[".repeat(400_000);
   const messages = [{ id: "u", role: "user", content }, { id: "r", role: "reasoning" }, {}, 7];
@@ -117,7 +117,7 @@ test.each([
   [AGUI, "messages"],
   [CONNECT, "messages"],
   [ENVELOPE, "body.messages"],
-])("%s refuses more messages than are looked at", async (path, field) => {
+])("%s refuses too many messages", async (path, field) => {
   const { asked, all, post } = await serving();
   const messages = Array.from({ length: 20_001 }, () => ({}));
   expect(await problem(post(path, bodyFor(path, { messages })).answer)).toMatchObject({
@@ -132,7 +132,7 @@ test.each([
   ["objects", `{"messages":[${"{},".repeat(500_000)}{}]}`],
   ["lists", `{"state":${"[".repeat(1_000_001)}${"]".repeat(1_000_001)}}`],
   ["members", `{"state":{${Array.from({ length: 1_000_001 }, (_, at) => `"${at}":0`).join(",")}}}`],
-])("a body of little but %s is refused before it is parsed", async (_, body) => {
+])("a body with too many %s is refused before it is parsed", async (_, body) => {
   const { post } = await serving();
   expect(await problem(post(AGUI, body).answer)).toMatchObject({
     status: 400,
@@ -140,7 +140,7 @@ test.each([
   });
 });
 
-test("structure inside of texts is text, whatever is escaped in it", async () => {
+test("structure inside of strings is not counted, with any escapes", async () => {
   const { post } = await serving({ marksMax: 6 });
   const content = '{[,"\\'.repeat(100);
   const body = JSON.stringify({ threadId: "s", messages: [{ id: "a", content }] });
@@ -152,7 +152,7 @@ test.each([
   ["threadId", AGUI],
   ["protocolVersion", AGUI],
   ["body.runId", ENVELOPE],
-])("%s is no way to have a long text held", async (field, path) => {
+])("%s is refused when it is too long", async (field, path) => {
   const { post } = await serving();
   const name = field.replace("body.", "");
   const body = bodyFor(path, { [name]: "t".repeat(1_025) });
@@ -162,7 +162,7 @@ test.each([
   });
 });
 
-test("an input that is too large is refused, also when it does not say its length", async () => {
+test("an input that is too large is refused, with or without a Content-Length", async () => {
   const { post } = await serving({ bytesMax: 100_000 });
   const body = bodyFor(AGUI, { state: "s".repeat(100_000) });
   const refused = { status: 413, reason: "REQUEST_TOO_LARGE" };
@@ -173,7 +173,7 @@ test("an input that is too large is refused, also when it does not say its lengt
   expect(await problem(answer)).toMatchObject(refused);
 });
 
-test("inputs that are on their way are in one memory, and one that has no room is told so", async () => {
+test("inputs in transfer share one memory, and one without room is refused as busy", async () => {
   const { all, post } = await serving({ memoryMax: 400_000 });
   const part = "s".repeat(120_000);
   const first = post(AGUI, undefined, { "content-length": 200_000 });
@@ -197,7 +197,7 @@ test("inputs that are on their way are in one memory, and one that has no room i
   await expect.poll(() => all.held, WITHIN).toBeLessThan(before);
 });
 
-test("what answers keep of their inputs is in the same memory, until they end", async () => {
+test("the kept inputs of open answers count in the same memory until the answers end", async () => {
   const { over, all, post } = await serving();
   const messages = Array.from({ length: 1_000 }, (_, at) => ({ id: `message-${at}` }));
   expect((await post(AGUI, bodyFor(AGUI, { messages })).answer).statusCode).toBe(200);
@@ -206,7 +206,7 @@ test("what answers keep of their inputs is in the same memory, until they end", 
   await expect.poll(() => all.held, WITHIN).toBe(0);
 });
 
-test("a body that comes a byte at a time is read as one", async () => {
+test("a body that arrives byte by byte is read correctly", async () => {
   const { asked, post } = await serving();
   const { request, answer } = post(AGUI, undefined);
   const body = bodyFor(AGUI, { messages: [{ id: "ü" }] });

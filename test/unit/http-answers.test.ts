@@ -14,10 +14,10 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 
 const HUGE = 9_007_199_254_740_993n; // 2^53 + 1: a double has no such number.
 
-describe("items", () => {
+describe("an item of an answer", () => {
   const createdAt = { seconds: 1_700_000_000n, nanos: 1_999 };
 
-  test("a message", () => {
+  test("is a message", () => {
     const message = create(SessionMessageSchema, {
       id: "i",
       sessionId: "s",
@@ -38,7 +38,7 @@ describe("items", () => {
     });
   });
 
-  test("an event, with what only some have", () => {
+  test("is an event, with its optional fields", () => {
     const event = create(SessionEventSchema, {
       id: "i",
       sessionId: "s",
@@ -67,7 +67,7 @@ describe("items", () => {
     });
   });
 
-  test("a number that a double cannot hold goes out with all its digits", () => {
+  test("has a number above 2^53 with all its digits", () => {
     expect(messageItem(create(SessionMessageSchema, { seq: HUGE, createdAt }))).toContain(
       '"seq":9007199254740993,',
     );
@@ -81,13 +81,13 @@ describe("items", () => {
     [-1n, 999_999_999, "1969-12-31T23:59:59.999999Z"],
     [-62_135_596_800n, 0, "0001-01-01T00:00:00.000000Z"],
     [253_402_300_799n, 999_999_999, "9999-12-31T23:59:59.999999Z"],
-  ])("the time of %i s and %i ns", (seconds, nanos, text) => {
+  ])("has the time of %i s and %i ns", (seconds, nanos, text) => {
     expect(rfc3339Of({ $typeName: "google.protobuf.Timestamp", seconds, nanos })).toBe(text);
   });
 });
 
 describe("open requests", () => {
-  test("a stop ends streams with its reason, and waits for the others", async () => {
+  test("are ended by a stop when they stream, and awaited otherwise", async () => {
     const open = new OpenRequests();
     const [unary, stream] = [0, 1].map(() => new ServedRequest(() => open.stopping));
     if (unary === undefined || stream === undefined) throw new Error("two were made");
@@ -111,14 +111,14 @@ describe("open requests", () => {
     expect(order).toEqual(["left", "closed"]);
   });
 
-  test("no stream begins while it stops", async () => {
+  test("do not become streams during a stop", async () => {
     const open = new OpenRequests();
     const request = new ServedRequest(() => open.stopping);
     await open.close();
     expect(() => request.becomeStream()).toThrow("shutting down");
   });
 
-  test("a signal that was asked for before, and one that is asked for after the caller left", () => {
+  test("have an aborted signal after the caller left, also when it is asked for later", () => {
     const [early, late] = [0, 1].map(() => new ServedRequest(() => undefined));
     const signal = early?.signal;
     for (const request of [early, late]) request?.closed(true);
@@ -127,7 +127,7 @@ describe("open requests", () => {
     expect(late?.hasEnded).toBe(true);
   });
 
-  test("what has its answer was not left", () => {
+  test("are not aborted once they have their answer", () => {
     const request = new ServedRequest(() => undefined);
     request.closed(false);
     expect({ hasEnded: request.hasEnded, aborted: request.signal.aborted }).toEqual({
@@ -137,7 +137,7 @@ describe("open requests", () => {
   });
 });
 
-describe("records", () => {
+describe("the record of a request", () => {
   const END: RequestEnd = {
     method: "GET",
     route: "/a/:id",
@@ -160,7 +160,7 @@ describe("records", () => {
 
   const refused = (error: ServiceError) => ({ ...END, status: 400, error });
 
-  test("one record a request", () => {
+  test("is written once", () => {
     const { lines, records } = recording();
     records.ended(END);
     expect(lines).toEqual([
@@ -177,7 +177,7 @@ describe("records", () => {
     ]);
   });
 
-  test("with CALL_LOG=failures what went well is for debugging, but streams are told", () => {
+  test("is for debugging after a success with CALL_LOG=failures, except for streams", () => {
     const { lines, records } = recording("failures");
     records.ended(END);
     records.ended({ ...END, isStream: true, wasLeft: true });
@@ -190,7 +190,7 @@ describe("records", () => {
     expect(JSON.stringify(lines)).not.toContain("secret");
   });
 
-  test("the level says whose fault it is", () => {
+  test("has a level by the side at fault", () => {
     const { lines, records } = recording();
     records.ended(refused(ServiceError.from(new Error("why"))));
     records.ended(refused(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "m")));
@@ -200,13 +200,13 @@ describe("records", () => {
     expect(lines[0]).toMatchObject({ err: { message: "why" } });
   });
 
-  test("what a caller wrote in place of a session id is cut", () => {
+  test("cuts a long text in place of a session id", () => {
     const { lines, records } = recording();
     records.ended({ ...END, sessionId: "x".repeat(10_000) });
     expect(lines[0]?.["sessionId"]).toHaveLength(128);
   });
 
-  test("regression: a refusal did not say which field it is about; it says so, and no value", () => {
+  test("regression: names the field of a refusal, and no value", () => {
     const { lines, records } = recording();
     const violation = { field: "page_size", description: "secret" };
     records.ended(refused(invalidArgument([{ field: "", description: "" }, violation])));
@@ -216,7 +216,7 @@ describe("records", () => {
     expect(JSON.stringify(lines)).not.toContain("secret");
   });
 
-  test("metrics count by route, method and status, and bytes that were no request", async () => {
+  test("counts in metrics by route, method and status, also for bytes that are not a request", async () => {
     const { metrics, records } = recording();
     records.ended(END);
     records.ended(refused(new ServiceError("not_found", "SESSION_NOT_FOUND", "m")));

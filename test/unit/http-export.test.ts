@@ -28,7 +28,7 @@ async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {
 
 describe("an export", () => {
   // A regression: 64 exports of one caller that did not read kept all others out.
-  test("of a caller that has 64 of them gives way to one of another caller", async () => {
+  test("of a caller with 64 exports gives way to one of another caller", async () => {
     const { table, exportEvents } = exporting();
     table.event("s");
     table.event("s");
@@ -40,7 +40,7 @@ describe("an export", () => {
     expect(ended.map(({ signal }) => signal.reason)).toMatchObject([{ reason: "SERVER_BUSY" }]);
   });
 
-  test("is what was there when it began, page after page", async () => {
+  test("has the rows that existed at its start, page after page", async () => {
     const { table, exportEvents } = exporting();
     for (let at = 0; at < 1_200; at += 1) table.event("s");
     const rows = exportEvents("s", context);
@@ -51,7 +51,7 @@ describe("an export", () => {
     expect(table.pagesRead).toBe(3);
   });
 
-  test("reads nothing before it is asked for, and lets go when it is left", async () => {
+  test("reads nothing before the first request, and stops when its caller leaves", async () => {
     const { table, exportMessages } = exporting();
     for (let at = 0; at < 1_200; at += 1) table.message("s");
     const messages = exportMessages("s", context);
@@ -61,7 +61,7 @@ describe("an export", () => {
     expect(table.pagesRead).toBe(1);
   });
 
-  test("may miss what was erased before it, and nothing else", async () => {
+  test("may lack rows that were erased before its start, and breaks off for later ones", async () => {
     const { table, exportEvents } = exporting();
     for (let at = 0; at < 1_200; at += 1) table.event("s");
     table.erase("s", 10n);
@@ -81,7 +81,7 @@ describe("an export", () => {
     expect(await seqsOf(exportEvents("s", context))).toEqual([]);
   });
 
-  test("of a session that is deleted breaks off", async () => {
+  test("breaks off when its session is deleted", async () => {
     const { table, exportEvents } = exporting();
     for (let at = 0; at < 1_200; at += 1) table.event("s");
     const rows = exportEvents("s", context);
@@ -90,7 +90,7 @@ describe("an export", () => {
     await expect(seqsOf(rows)).rejects.toMatchObject({ reason: "SESSION_DELETED" });
   });
 
-  test("ends with its caller", async () => {
+  test("ends when its caller leaves", async () => {
     const { table, exportEvents } = exporting();
     for (let at = 0; at < 1_200; at += 1) table.event("s");
     const controller = new AbortController();
@@ -101,7 +101,7 @@ describe("an export", () => {
     await expect(rows.next()).rejects.toThrow("left");
   });
 
-  test("is refused above the limit of exports", async () => {
+  test("is refused while 64 others are open", async () => {
     const { table, exportEvents } = exporting();
     table.event("s");
     table.event("s");
@@ -139,6 +139,6 @@ test.each([
   ["gzip;q=2", false],
   ["gzip;q=x", false],
   ["gzip;q=0.5;level=9", true],
-])("Accept-Encoding: %s takes gzip: %s", (header, expected) => {
+])("Accept-Encoding: %s allows gzip: %s", (header, expected) => {
   expect(acceptsGzip(header)).toBe(expected);
 });

@@ -75,13 +75,13 @@ const operationOf = ({ method, url }: Registered) =>
   document.paths[pathOf(url)]?.[method.toLowerCase()];
 
 describe("the OpenAPI document", () => {
-  test("is a valid one of version 3.1", async () => {
+  test("is valid in version 3.1", async () => {
     const validator = new Validator();
     expect(await validator.validate(JSON.parse(text))).toEqual({ valid: true });
     expect(validator.version).toBe("3.1");
   });
 
-  test("has every route, and nothing that is no route", () => {
+  test("has exactly the routes that are served", () => {
     expect(registered.length).toBeGreaterThan(8);
     expect(
       operations()
@@ -90,7 +90,7 @@ describe("the OpenAPI document", () => {
     ).toEqual(registered.map(({ method, url }) => `${method} ${pathOf(url)}`).toSorted());
   });
 
-  test("has every parameter of a route, and no other; a path's are required, a query's are not", () => {
+  test("has exactly the parameters of each route; those in a path are required, the others are not", () => {
     let found = 0;
     for (const route of registered) {
       const operation = operationOf(route);
@@ -124,7 +124,7 @@ describe("the OpenAPI document", () => {
     expect(silent).toEqual([]);
   });
 
-  test("regression: says what a page holds when nobody says", () => {
+  test("regression: states the default size of a page", () => {
     const parameters = operations().flatMap(({ name, operation }) =>
       operation.parameters.map((parameter) => ({ name, parameter })),
     );
@@ -135,7 +135,7 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("regression: says which ids a session may have, and of which types a message is", () => {
+  test("regression: describes the form of session ids and the types of messages", () => {
     const form = { pattern: "^[A-Za-z0-9._:-]{1,128}$", minLength: 1, maxLength: 128 };
     const paths = operations().filter(({ name }) => name.includes("/sessions/{id}"));
     expect(paths.length).toBeGreaterThan(5);
@@ -153,7 +153,7 @@ describe("the OpenAPI document", () => {
     });
   });
 
-  test("regression: names the types of messages and events, in filters and in items", () => {
+  test("regression: lists the types of messages and events, in filters and in items", () => {
     const { components } = JSON.parse(text);
     const { Message: message, Event: event } = components.schemas;
     expect(message.properties.event_type.enum).toContain("tool_use");
@@ -166,7 +166,7 @@ describe("the OpenAPI document", () => {
     expect(filter?.schema["items"]).toMatchObject({ type: "string", anyOf: expected });
   });
 
-  test("regression: no parameter is read-only, and a stream's cursor is a header of both", () => {
+  test("regression: has no read-only parameter, and both streams have the header last-event-id", () => {
     expect(text).not.toContain("readOnly");
     for (const path of ["messages", "events"]) {
       const { parameters } = document.paths[`/api/ambient/v1/sessions/{id}/${path}`]?.["get"] ?? {};
@@ -175,17 +175,17 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("regression: says where it is served", () => {
+  test("regression: states its server", () => {
     expect(JSON.parse(text)).toHaveProperty("servers", [{ url: "/" }]);
   });
 
-  test("names each operation once", () => {
+  test("gives each operation its own id", () => {
     const ids = operations().map(({ operation }) => operation.operationId);
     expect(ids).toEqual([...new Set(ids)]);
     expect(ids).not.toContain("");
   });
 
-  test("says what is refused, and how", () => {
+  test("describes the refusals of each operation", () => {
     for (const { name, operation } of operations()) {
       if (name === "GET /openapi.json") continue;
       const { "4XX": theirs, "5XX": ours } = operation.responses;
@@ -194,7 +194,7 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("says that a token is required, and for every route the answer to a wrong one", () => {
+  test("describes bearer tokens, and the answers 401 and 403 of each operation", () => {
     expect(document).toMatchObject({
       components: { securitySchemes: { bearer: { type: "http", scheme: "bearer" } } },
       security: [{ bearer: [] }, {}],
@@ -207,7 +207,7 @@ describe("the OpenAPI document", () => {
     }
   });
 
-  test("refers to nothing that is not there", () => {
+  test("refers only to existing schemas, and to all of them", () => {
     const references = [...text.matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)];
     expect(references.length).toBeGreaterThan(0);
     const { components } = z

@@ -9,7 +9,7 @@ import {
   statusOf,
 } from "../../src/http/plumbing/problem.ts";
 
-test("a problem says what the error says", () => {
+test("a problem has the status, detail and reason of its error", () => {
   const error = new ServiceError("not_found", "SESSION_NOT_FOUND", "session s does not exist");
   expect(problemOf(error)).toEqual({
     type: "about:blank",
@@ -21,7 +21,7 @@ test("a problem says what the error says", () => {
   });
 });
 
-test("of a defect nothing is told", () => {
+test("the problem of a defect has no detail", () => {
   const error = ServiceError.from(new Error("secret"));
   const problem = problemOf(error);
   expect(problem).toMatchObject({ status: 500, reason: "INTERNAL", detail: undefined });
@@ -49,19 +49,19 @@ test.each<[ErrorCode, number]>([
   expect(statusOf(new ServiceError(code, "INTERNAL", "m"))).toBe(status);
 });
 
-describe("what has a status of its own", () => {
-  test.each(["PAYLOAD_TOO_LARGE", "REQUEST_TOO_LARGE"] as const)("%s is 413", (reason) => {
+describe("an own status", () => {
+  test.each(["PAYLOAD_TOO_LARGE", "REQUEST_TOO_LARGE"] as const)("belongs to %s: 413", (reason) => {
     expect(statusOf(new ServiceError("overloaded", reason, "m"))).toBe(413);
   });
 
-  test("a refusal that only HTTP knows", () => {
+  test("belongs to a refusal that only HTTP has", () => {
     const error = new HttpRefusal(405, "m", { headers: { allow: "GET" } });
     expect(problemOf(error)).toMatchObject({ status: 405, title: "Method Not Allowed" });
     expect(problemHeaders(error)).toEqual({ allow: "GET" });
   });
 });
 
-test("violations name parameters as HTTP has them, with what follows the name", () => {
+test("violations use the parameter names of HTTP, and keep the rest of the path", () => {
   const error = invalidArgument([
     { field: "session_id", description: "session_id is required" },
     { field: "event_types[3]", description: "event_types[3] must be an event type" },
@@ -78,12 +78,12 @@ test("violations name parameters as HTTP has them, with what follows the name", 
   expect(problemOf(error, { session_id: "threadId" }).detail).toBe("threadId is required");
 });
 
-test("a name that is a property of every object is no name of ours", () => {
+test("a field named like a property of every object is not renamed", () => {
   const error = invalidArgument([{ field: "constructor", description: "constructor is odd" }]);
   expect(problemOf(error).detail).toBe("constructor is odd");
 });
 
-test("violations are bounded", () => {
+test("a problem has a limited number of violations", () => {
   const many = Array.from({ length: 100 }, (_, n) => ({ field: `f${n}`, description: "d" }));
   expect(problemOf(invalidArgument(many)).violations).toHaveLength(16);
 });
@@ -96,7 +96,7 @@ test("Retry-After is in whole seconds, rounded up", () => {
   expect(after(1_001)).toEqual({ "retry-after": "2" });
 });
 
-test("what is too large for the service is not asked for again, and not what the caller sent", () => {
+test("a transcript that is too large has the status 422, and no Retry-After", () => {
   const error = new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", "m");
   expect(statusOf(error)).toBe(422);
   expect(problemHeaders(error)).toEqual({});

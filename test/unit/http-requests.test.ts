@@ -21,7 +21,7 @@ import {
   timeParameter,
 } from "../../src/http/parameters.ts";
 
-describe("Accept asks for a stream of events", () => {
+describe("an Accept header", () => {
   test.each([
     "text/event-stream",
     "text/event-stream; charset=utf-8",
@@ -32,7 +32,7 @@ describe("Accept asks for a stream of events", () => {
     "application/json;q=0.5, text/event-stream",
     "application/json;q=0, text/event-stream;q=0.1",
     "text/html, text/event-stream",
-  ])("%s", (accept) => expect(wantsEventStream(accept)).toBe(true));
+  ])("asks for a stream of events: %s", (accept) => expect(wantsEventStream(accept)).toBe(true));
 
   test.each([
     undefined,
@@ -47,10 +47,10 @@ describe("Accept asks for a stream of events", () => {
     "text/event-stream;q=2",
     "text/event-stream;q=",
     "text/event-streams",
-  ])("but not %s", (accept) => expect(wantsEventStream(accept)).toBe(false));
+  ])("does not ask for a stream: %s", (accept) => expect(wantsEventStream(accept)).toBe(false));
 });
 
-describe("Host", () => {
+describe("the Host header", () => {
   function request(host: string | undefined, httpVersion = "1.1"): IncomingMessage {
     const message = new IncomingMessage(new Socket());
     message.httpVersion = httpVersion;
@@ -69,7 +69,7 @@ describe("Host", () => {
     "127.1.2.3:8000",
     "[::1]",
     "[::1]:8000",
-  ])("%s is this machine", (host) => expect(check(host)).toBeUndefined());
+  ])("%s names this machine", (host) => expect(check(host)).toBeUndefined());
 
   test.each([
     "example.com",
@@ -81,16 +81,16 @@ describe("Host", () => {
     "0.0.0.0",
     "127.0.0.1@example.com",
     "localhost:8000:1",
-  ])("%s is not", (host) => expect(check(host)?.status).toBe(421));
+  ])("%s names another machine and is refused", (host) => expect(check(host)?.status).toBe(421));
 
-  test("HTTP/1.1 requires one, HTTP/1.0 does not", () => {
+  test("is required in HTTP/1.1, and not in HTTP/1.0", () => {
     expect(check(undefined)?.status).toBe(400);
     expect(check("")?.status).toBe(400);
     expect(check(undefined, "1.0")).toBeUndefined();
     expect(check("example.com", "1.0")?.status).toBe(421);
   });
 
-  test("an address that is listened on is loopback or not", () => {
+  test("is checked by whether the name is a loopback address", () => {
     expect(["127.0.0.1", "[::1]", "::1", "localhost"].map(isLoopbackName)).not.toContain(false);
     expect(["0.0.0.0", "[::]", "example.com", ""].map(isLoopbackName)).not.toContain(true);
   });
@@ -110,18 +110,18 @@ describe("paths", () => {
     ["/a/1", "GET"],
     ["/a/1/b.c", "GET"],
     ["/files/x/y", "POST"],
-  ])("%s is served to %s", (url, allow) => {
+  ])("%s is served, with the methods %s", (url, allow) => {
     const error = routes.refusalOf("DELETE", url);
     expect(error).toMatchObject({ status: 405, headers: { allow } });
   });
 
-  test.each(["/", "/A", "/a/", "/a/1/bxc", "/a/1/2", "/b/a", ""])("%s is not there", (url) => {
+  test.each(["/", "/A", "/a/", "/a/1/bxc", "/a/1/2", "/b/a", ""])("%s does not exist", (url) => {
     expect(routes.refusalOf("DELETE", url)).toMatchObject({ status: 404 });
   });
 });
 
 describe("the query", () => {
-  test("names and values are decoded, repeated ones are arrays", () => {
+  test("has decoded names and values, and repeated values as an array", () => {
     expect({ ...parseQuery("a=1&b=x%20y+z&a=2&c&%C3%A9=%3D&&d=e=f") }).toEqual({
       a: ["1", "2"],
       b: "x y z",
@@ -131,7 +131,7 @@ describe("the query", () => {
     });
   });
 
-  test("no name finds what every object has", () => {
+  test("takes names of properties of every object as plain names", () => {
     expect({ ...parseQuery("constructor=1&toString=2") }).toEqual({
       constructor: "1",
       toString: "2",
@@ -144,23 +144,23 @@ describe("the query", () => {
     ["/a?y=1&x=%zz", "x"],
     ["/a?x=%C3", "x"],
     ["/a?%FF=1", "%FF"],
-  ])("%s is refused, naming %s", (url, field) => {
+  ])("of %s is refused because of %s", (url, field) => {
     expect(checkQuery(url)).toMatchObject({ code: "invalid_argument", violations: [{ field }] });
   });
 
-  test("what is encoded as it should be passes", () => {
+  test("is accepted when it is encoded correctly", () => {
     expect(checkQuery("/a")).toBeUndefined();
     expect(checkQuery("/a?")).toBeUndefined();
     expect(checkQuery("/a?x=%F0%9F%98%80+1&x=2")).toBeUndefined();
   });
 
-  test("the number of parameters is bounded", () => {
+  test("has a limited number of parameters", () => {
     expect(checkQuery(`/a?${"x&".repeat(255)}x`)).toBeUndefined();
     expect(checkQuery(`/a?${"x&".repeat(256)}x`)).toMatchObject({ code: "invalid_argument" });
   });
 });
 
-describe("bodies", () => {
+describe("a body", () => {
   function read(bytes: Buffer | string, contentType = "application/json"): unknown {
     try {
       return parse({ headers: { "content-type": contentType } }, Buffer.from(bytes));
@@ -169,7 +169,7 @@ describe("bodies", () => {
     }
   }
 
-  test("JSON is read, and no bytes are no body", () => {
+  test("is read as JSON, and is undefined when it is empty", () => {
     expect(read('{"a":[1,"é"]}')).toEqual({ a: [1, "é"] });
     expect(read("")).toBeUndefined();
   });
@@ -185,7 +185,7 @@ describe("bodies", () => {
     ["1 2", "at character 3 (line 1, column 3)"],
     [`["${"x".repeat(1_000)}", nul]`, "at character 1009 (line 1, column 1009)"],
     [Buffer.from([0x22, 0xff, 0x22]), "it is not UTF-8"],
-  ])("%j is refused: %s", (bytes, where) => {
+  ])("of %j is refused: %s", (bytes, where) => {
     const error = read(bytes);
     if (!(error instanceof ServiceError)) throw new Error("it was read");
     expect(error).toMatchObject({
@@ -194,17 +194,18 @@ describe("bodies", () => {
     });
   });
 
-  test("what is in a broken body is not repeated", () => {
+  test("is not quoted in the error when it is broken", () => {
     expect(String(read('{"secret": tru'))).not.toContain("secret");
     expect(String(read('{"a": "secret" "b"}'))).not.toContain("secret");
   });
 
-  test.each(["utf-8", "UTF-8", '"utf-8"', "utf8", "utf-8; x=y"])("charset=%s is read", (charset) =>
-    expect(read("{}", `application/json; charset=${charset}`)).toEqual({}),
+  test.each(["utf-8", "UTF-8", '"utf-8"', "utf8", "utf-8; x=y"])(
+    "with charset=%s is read",
+    (charset) => expect(read("{}", `application/json; charset=${charset}`)).toEqual({}),
   );
 
   test.each(["latin1", "ISO-8859-1", "utf-16", '"utf-16"', ""])(
-    "regression: charset=%s was read as if it were utf-8",
+    "regression: with charset=%s is refused",
     (charset) => {
       const error = read("{}", `application/json;charset=${charset}`);
       expect(error).toMatchObject({ status: 415, violations: [{ field: "Content-Type" }] });
@@ -215,38 +216,38 @@ describe("bodies", () => {
     ['{"payload":"a","payload":"b"}', "payload"],
     ['{"payload":"a","x":{"y":1,"y":2},"pay\\u006coad":"b"}', "payload"],
     ['{ "a" : "\\"a" , "b" : [ "a" , {} ] , "a" : null }', "a"],
-  ])("regression: of %s the last was taken", (body, field) => {
+  ])("regression: of %s is refused because of its repeated key %s", (body, field) => {
     expect(read(body)).toMatchObject({ code: "invalid_argument", violations: [{ field }] });
   });
 
-  test("a key may be in two objects, or among the values", () => {
+  test("may have the same key in two objects, or as a value", () => {
     const body = { a: "a", b: { a: 1 }, c: [{ a: 1 }, { a: 1 }], d: '"a":1' };
     expect(read(JSON.stringify(body))).toEqual(body);
     expect(read('["a","a"]')).toEqual(["a", "a"]);
     expect(read('{"__proto__":1,"a":2}')).toEqual(JSON.parse('{"__proto__":1,"a":2}'));
   });
 
-  test("of many keys the one that is twice is not looked for", () => {
+  test("with many keys is refused for a repeated one, without its name", () => {
     const keys = Array.from({ length: 1_000 }, (_, n) => `"k${n}":${n}`).join();
     expect(Object.keys(Object(read(`{${keys}}`)))).toHaveLength(1_000);
     expect(read(`{${keys},"k0":0}`)).toMatchObject({ violations: [{ field: "" }] });
   });
 
-  test("a packed body is refused", () => {
+  test("is refused when it is compressed", () => {
     expect(checkContentCoding(undefined)).toBeUndefined();
     expect(checkContentCoding("Identity")).toBeUndefined();
     expect(checkContentCoding("gzip")).toMatchObject({ status: 415 });
   });
 });
 
-describe("parameters", () => {
+describe("a parameter", () => {
   const seq = seqParameter("");
   const count = countParameter("", { fallback: 100, max: 1_000 });
   const flag = flagParameter("");
   const list = listParameter("");
   const time = timeParameter("");
 
-  test("numbers of events, to the largest there is", () => {
+  test("may be a number of an event, up to the largest", () => {
     expect(seq.parse(undefined)).toBeUndefined();
     expect(seq.parse("0")).toBe(0n);
     expect(seq.parse("9223372036854775807")).toBe(9_223_372_036_854_775_807n);
@@ -255,7 +256,7 @@ describe("parameters", () => {
     }
   });
 
-  test("counts, with a default", () => {
+  test("may be a count with a default", () => {
     expect(count.parse(undefined)).toBe(100);
     expect(count.parse("1")).toBe(1);
     expect(count.parse("1000")).toBe(1_000);
@@ -264,7 +265,7 @@ describe("parameters", () => {
     }
   });
 
-  test("flags are true or false", () => {
+  test("may be a flag, true or false", () => {
     expect([undefined, "true", "false"].map((text) => flag.parse(text))).toEqual([
       false,
       true,
@@ -275,7 +276,7 @@ describe("parameters", () => {
     }
   });
 
-  test("one or many", () => {
+  test("may be given once or many times", () => {
     expect(list.parse(undefined)).toEqual([]);
     expect(list.parse("a")).toEqual(["a"]);
     expect(list.parse(["a", "b"])).toEqual(["a", "b"]);
@@ -291,7 +292,7 @@ describe("parameters", () => {
     ["2024-02-29T00:00:00Z", 1_709_164_800_000_000n],
     ["0001-01-01T00:00:00Z", -62_135_596_800_000_000n],
     ["9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999n],
-  ])("the time %s", (text, micros) => expect(time.parse(text)).toBe(micros));
+  ])("may be the time %s", (text, micros) => expect(time.parse(text)).toBe(micros));
 
   test.each([
     "",
@@ -307,7 +308,7 @@ describe("parameters", () => {
     "9999-12-31T23:59:59-01:00",
     "1970-01-01T00:00:00.Z",
     "1700000000",
-  ])("no time: %s", (text) => expect(time.safeParse(text).success).toBe(false));
+  ])("may not be the time %s", (text) => expect(time.safeParse(text).success).toBe(false));
 
   test.each([
     ["1970-01-01T00:00:00 00:00", /^must be a time like .*; a \+ in a URL is written as %2B$/],
@@ -316,7 +317,7 @@ describe("parameters", () => {
     ["1970-01-01t00:00:00.123", /^must have a zone, /],
     ["1970-01-01 00:00:00Z", /^must be a time like .* 9999$/],
     ["now", /^must be a time like .* 9999$/],
-  ])("regression: of the time %j nobody was told what is missing", (text, description) => {
+  ])("regression: with the time %j is refused with the missing part", (text, description) => {
     expect(time.safeParse(text).error?.issues[0]?.message).toMatch(description);
   });
 });

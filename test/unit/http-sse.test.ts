@@ -134,7 +134,7 @@ function all(values: ReturnType<typeof agui1.parseSSEStream>): Promise<readonly 
 }
 
 describe("frames", () => {
-  test("come out of a parser as they went in, whatever is in them and however they are cut", async () => {
+  test("are read back by a parser as written, with any content and cut anywhere", async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(anyFrame, { maxLength: 6 }),
@@ -147,7 +147,7 @@ describe("frames", () => {
     );
   });
 
-  test("are cut at LF LF by every reader, and have no CR", () => {
+  test("are separated by an empty line, and contain no CR", () => {
     fc.assert(
       fc.property(fc.array(anyFrame), (frames) => {
         const stream = written(frames);
@@ -161,21 +161,18 @@ describe("frames", () => {
   test.each([
     ["0.0.59", readBy0],
     ["1.0.0", readBy1],
-  ])(
-    "AG-UI's client %s reads an event that has line breaks between its tokens",
-    async (_, readBy) => {
-      const event = { type: "CUSTOM", name: "n\n\n\r", value: { a: [1, "data: x\n\nid: 7"] } };
-      const json = JSON.stringify(event, undefined, 2);
-      const frames = ["\n", "\r\n", "\r\r", "\n\n"].flatMap((lineBreak): SseFrame[] => [
-        { id: "1", data: json.replaceAll("\n", lineBreak) },
-        { comment: "ping" },
-        { id: "2" },
-      ]);
-      expect(await readBy(written(frames))).toEqual([event, event, event, event]);
-    },
-  );
+  ])("are read by AG-UI's client %s with line breaks between JSON tokens", async (_, readBy) => {
+    const event = { type: "CUSTOM", name: "n\n\n\r", value: { a: [1, "data: x\n\nid: 7"] } };
+    const json = JSON.stringify(event, undefined, 2);
+    const frames = ["\n", "\r\n", "\r\r", "\n\n"].flatMap((lineBreak): SseFrame[] => [
+      { id: "1", data: json.replaceAll("\n", lineBreak) },
+      { comment: "ping" },
+      { id: "2" },
+    ]);
+    expect(await readBy(written(frames))).toEqual([event, event, event, event]);
+  });
 
-  test("an id or a name of two lines is a defect", () => {
+  test("with an id or a name of two lines are a defect", () => {
     for (const wrong of ["1\n", "1\r2", "\0"]) {
       expect(() => frameParts({ id: wrong, data: "" })).toThrow(TypeError);
       expect(() => frameParts({ id: wrong })).toThrow(TypeError);
@@ -213,7 +210,7 @@ async function waitingStream(options: Parameters<typeof streaming>[1] = {}, fram
 describe("a stream", () => {
   afterEach(() => void vi.useRealTimers());
 
-  test("has its headers and first frame at once, and is counted while it is open", async () => {
+  test("sends its headers and first frame at once, and is counted while it is open", async () => {
     const { get, source, openStreams, controller } = await waitingStream();
     const answer = await answerTo(get());
     const received = new Received(answer);
@@ -234,7 +231,7 @@ describe("a stream", () => {
     expect(await openStreams()).toBe(0);
   });
 
-  test("that is refused before its first frame is an error answer", async () => {
+  test("is an error answer when it is refused before its first frame", async () => {
     const refusal = new ServiceError("not_found", "SESSION_NOT_FOUND", "no such session");
     const { get, openStreams, log } = await streaming(new Source(() => Promise.reject(refusal)));
     const answer = await answerTo(get());
@@ -245,7 +242,7 @@ describe("a stream", () => {
     expect(log).toEqual([]);
   });
 
-  test("ends when its source does", async () => {
+  test("ends with its source", async () => {
     const { get, openStreams } = await streaming(new Source((at) => (at < 3 ? ROW : undefined)));
     const body = await text(await answerTo(get()));
     expect(body.replace(OPENING, "")).toBe(ROW_TEXT.repeat(3));
@@ -253,7 +250,7 @@ describe("a stream", () => {
   });
 
   // A regression: three hundred clients of one large snapshot that did not read held two copies each.
-  test("writes the bytes that it is given, and no copy of them", async () => {
+  test("writes the given bytes without a copy", async () => {
     const data = Buffer.alloc(1_000_000, "a");
     const { connect, source } = await waitingStream({}, { id: "7", data });
     const client = connect();
@@ -267,7 +264,7 @@ describe("a stream", () => {
     expect(received.text.replaceAll(/[^ab]/g, "")).toContain("b".repeat(data.length));
   });
 
-  test("that stands still with a large frame is cut off for newer ones, and a small one is not", async () => {
+  test("that hangs with a large frame is ended in favour of newer ones, and one with a small frame is not", async () => {
     const unsent = new UnsentFrames();
     const memoryOfAll = new FairShare({ max: 1_500_000 });
     const callers = new CallerMemory(memoryOfAll, { asks: false });
@@ -294,7 +291,7 @@ describe("a stream", () => {
     small.controller.abort();
   });
 
-  test("whose caller keeps up gives the others their turn", async () => {
+  test("lets other work run while its caller keeps up", async () => {
     let others = 0;
     const count = (): void => void setImmediate(() => ((others += 1), others < 3 && count()));
     const frames = 2_000_000;
@@ -306,7 +303,7 @@ describe("a stream", () => {
     expect(source.pulled).toBeLessThan(frames);
   });
 
-  test("of a caller that does not read holds up its source, and goes on when it reads", async () => {
+  test("stops its source while the caller does not read, and continues afterwards", async () => {
     vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
     const frames = 2_000;
     const data = "x".repeat(1_000);
@@ -326,7 +323,7 @@ describe("a stream", () => {
     expect(source.left).toBe(true);
   });
 
-  test("whose caller leaves gives its source up, also while it waits for room", async () => {
+  test("releases its source when the caller leaves, also while it waits for room", async () => {
     const source = new Source(() => ({ data: "x".repeat(10_000) }));
     const { get, openStreams, log } = await streaming(source);
     const request = get();
@@ -338,7 +335,7 @@ describe("a stream", () => {
     expect(log).toEqual([]);
   });
 
-  test("that fails later says so in its last event, and ends as streams do", async () => {
+  test("reports a later failure in its last event, and then ends", async () => {
     const deleted = new ServiceError("not_found", "SESSION_DELETED", "session s was deleted");
     const source = new Source((at) => (at === 0 ? ROW : Promise.reject(deleted)));
     const { get, log } = await streaming(source);
@@ -353,7 +350,7 @@ describe("a stream", () => {
     expect(log).toEqual([]);
   });
 
-  test("that fails by a defect says nothing about it, but the log does", async () => {
+  test("hides the cause of a defect from the caller, and logs it", async () => {
     const source = new Source((at) => (at === 0 ? ROW : Promise.reject(new Error("secret"))));
     const { get, log } = await streaming(source);
     const body = await text(await answerTo(get()));
@@ -362,7 +359,7 @@ describe("a stream", () => {
     expect(log.join()).toContain("secret");
   });
 
-  test("tells an error as its route wants it told", async () => {
+  test("reports an error in the form of its route", async () => {
     const source = new Source((at) => (at === 0 ? ROW : Promise.reject(new Error("x"))));
     const failure = ({ reason }: ServiceError): SseFrame => ({ comment: `ended ${reason}` });
     const { get } = await streaming(source, { failure });
@@ -374,7 +371,7 @@ describe("a stream", () => {
     retryAfterMs: 1_500,
   });
 
-  test("is ended by a stop of the service, with the connection", async () => {
+  test("is ended by a stop of the service, with its connection", async () => {
     const { connect, controller, source } = await waitingStream();
     const socket = connect();
     const received = new Received(socket);
@@ -388,7 +385,7 @@ describe("a stream", () => {
     await expect.poll(() => source.left, WITHIN).toBe(true);
   });
 
-  test("whose caller does not read cannot hold up a stop", async () => {
+  test("cannot delay a stop when its caller does not read", async () => {
     const source = new Source(() => ({ data: "x".repeat(10_000) }));
     const { connect, controller, openStreams } = await streaming(source);
     const socket = connect();
@@ -402,7 +399,7 @@ describe("a stream", () => {
     expect(received.text.endsWith("0\r\n\r\n")).toBe(false); // Cut off, and to be seen as such.
   });
 
-  test("says that it lives when it was silent for so long, counted from what it said last", async () => {
+  test("sends a heartbeat after a silence, measured from its last frame", async () => {
     vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
     const more = [0, 1].map(() => Promise.withResolvers<SseFrame>());
     const source = new Source((at) =>
@@ -425,7 +422,7 @@ describe("a stream", () => {
     await shows(`${ROW_TEXT.repeat(3)}${": ping\n\n".repeat(3)}`);
   });
 
-  test("is only its headers to HEAD, and its source is given up", async () => {
+  test("has only headers for HEAD, and releases its source", async () => {
     const { get, source, openStreams } = await waitingStream();
     const answer = await answerTo(get("HEAD"));
     expect(answer.headers["content-type"]).toBe("text/event-stream; charset=utf-8");
@@ -435,7 +432,7 @@ describe("a stream", () => {
     await expect.poll(openStreams, WITHIN).toBe(0);
   });
 
-  test("goes to HTTP/1.0 without chunks, up to the end of the connection", async () => {
+  test("is sent without chunks to HTTP/1.0, until the connection ends", async () => {
     const { app, connect } = await streaming(new Source((at) => (at < 2 ? ROW : undefined)));
     const socket = connect();
     socket.write("GET /stream/1 HTTP/1.0\r\n\r\n");

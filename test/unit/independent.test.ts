@@ -36,7 +36,7 @@ test.each([
     pushes: [range(2n, 1n, 1n), unary({ epoch: 1n }), unary({ epoch: 3n })],
     admitted: true,
   },
-])("$title: $admitted", ({ pushes, admitted }) => {
+])("pushes may share a batch with $title: $admitted", ({ pushes, admitted }) => {
   const independent = new Independent();
   expect(pushes.every((push) => independent.admit(push))).toBe(admitted);
 });

@@ -5,7 +5,7 @@ import { newPush, newRow } from "../support/ledger.ts";
 
 // Bug, found by the faults harness: the failure was taken for the batch's, and when it was one of those
 // that are tried again (PostgreSQL had been killed), the push without a key was stored a second time.
-test("what was new is answered, and only the repetition goes again", async () => {
+test("a failed lookup of a repetition does not affect the new pushes of its batch", async () => {
   const fresh = newPush("s", { rows: [newRow()] });
   const repeated = newPush("s", { key: "k" });
   const settled = await commitBatch(
@@ -24,13 +24,13 @@ test("what was new is answered, and only the repetition goes again", async () =>
 });
 
 test.each([
-  ["a database that is away is asked again", { code: "ECONNREFUSED" }, { kind: "busy" }],
+  ["is repeated while the database is unreachable", { code: "ECONNREFUSED" }, { kind: "busy" }],
   [
-    "a defect is told, not met again and again",
+    "is refused as a defect, and not repeated",
     {},
     { kind: "refused", error: { reason: "INTERNAL" } },
   ],
-])("of the look-up: %s", async (_, failure, expected) => {
+])("a failed lookup %s", async (_, failure, expected) => {
   const writer = {
     append: () => Promise.resolve([{ kind: "deduplicated", seq: 4n } as const]),
     readKept: () => Promise.reject(Object.assign(new Error("failed"), failure)),
@@ -41,7 +41,7 @@ test.each([
 
 // Bug, found by the faults harness: a push was judged by the old server, its row was looked up on the
 // promoted one, which had lost it, and the caller was told that the row was erased.
-test("a repeated push whose row is gone at the look-up goes again", async () => {
+test("a repeated push is tried again when its row is missing at the lookup", async () => {
   const writer = {
     append: () => Promise.resolve([{ kind: "deduplicated", seq: 4n } as const]),
     readKept: () => Promise.resolve([undefined]),

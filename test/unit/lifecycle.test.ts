@@ -24,13 +24,13 @@ function recorder(): {
 }
 
 describe("startAll", () => {
-  test("starts in order, each when the one before is ready", async () => {
+  test("starts the units in order, each after the previous one is ready", async () => {
     const { calls, unit } = recorder();
     await startAll([unit("a"), unit("b")]);
     expect(calls).toEqual(["start a", "start a done", "start b", "start b done"]);
   });
 
-  test("stops what it started, last first and the failed one too, when a start fails", async () => {
+  test("stops all started units, last first and the failed one too, when a start fails", async () => {
     const { calls, unit } = recorder();
     const failure = new Error("no port");
     const units = [unit("a"), unit("b", { start: failure }), unit("c")];
@@ -50,7 +50,7 @@ describe("startAll", () => {
     stop: () => Promise.resolve(void calls.push("stop hanging")),
   });
 
-  test("leaves a step that hangs when its signal comes, and stops the units before it", async () => {
+  test("abandons a hanging step at its signal, and stops the units before it", async () => {
     const { calls, unit } = recorder();
     const abort = new AbortController();
     const units = [unit("a"), hanging(calls), unit("c")];
@@ -61,14 +61,14 @@ describe("startAll", () => {
     expect(calls.slice(-2)).toEqual(["stop a", "stop a done"]);
   });
 
-  test("leaves a step that hangs when its time is over", async () => {
+  test("abandons a hanging step at its time limit", async () => {
     const { calls, unit } = recorder();
     const started = startAll([unit("a"), hanging(calls)], { stepMsMax: 5 });
     await expect(started).rejects.toThrow("a step of the start is not done after 0.005 s");
     expect(calls.slice(-3)).toEqual(["stop hanging", "stop a", "stop a done"]);
   });
 
-  test("rejects with the start's error, whatever goes wrong in cleaning up", async () => {
+  test("rejects with the error of the start, also when the cleanup fails", async () => {
     const { calls, unit } = recorder();
     const failure = new Error("no port");
     const units = [unit("a", { stop: new Error("stuck") }), unit("b", { start: failure })];
@@ -78,7 +78,7 @@ describe("startAll", () => {
 });
 
 describe("together", () => {
-  test("starts in order, and stops all at once", async () => {
+  test("starts the units in order, and stops all at once", async () => {
     const { calls, unit } = recorder();
     const both = together([unit("a"), unit("b")]);
     await both.start();
@@ -95,7 +95,7 @@ describe("together", () => {
     ]);
   });
 
-  test("stops all even when one fails, and says so", async () => {
+  test("stops all units when one fails, and reports the failure", async () => {
     const { calls, unit } = recorder();
     const failure = new Error("stuck");
     await expect(together([unit("a", { stop: failure }), unit("b")]).stop()).rejects.toBe(failure);
@@ -104,13 +104,13 @@ describe("together", () => {
 });
 
 describe("stopAll", () => {
-  test("stops in reverse order, each when the one after it is gone", async () => {
+  test("stops the units in reverse order, each after the next one has ended", async () => {
     const { calls, unit } = recorder();
     await stopAll([unit("a"), unit("b")]);
     expect(calls).toEqual(["stop b", "stop b done", "stop a", "stop a done"]);
   });
 
-  test("stops every one even when some fail, and rejects with the first failure", async () => {
+  test("stops every unit when some fail, and rejects with the first failure", async () => {
     const { calls, unit } = recorder();
     const first = new Error("c is stuck");
     const units = [

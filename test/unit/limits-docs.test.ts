@@ -12,11 +12,15 @@ const COLUMNS = ["limit", "setting", "default", "over it", "metric"];
 
 /** The test at the border of each limit of the page: the limit, the file below test/, a title in it. */
 const TESTS: readonly (readonly [limit: string, file: string, title: string])[] = [
-  ["messages a second of one caller", "unit/rate-limits", "five are taken, the sixth is told when"],
+  [
+    "messages a second of one caller",
+    "unit/rate-limits",
+    "accepts five pushes and refuses the sixth with the time to wait",
+  ],
   [
     "payload bytes a second of one caller",
     "unit/rate-limits",
-    "five are taken, the sixth is told when",
+    "accepts five pushes and refuses the sixth with the time to wait",
   ],
   [
     "messages a second into one session",
@@ -53,9 +57,13 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "uncommitted payload bytes of a push stream",
     "unit/push-stream",
-    "the bytes that are not committed: the group is closed, and the caller waits",
+    "close the group at the maximum of uncommitted bytes, and pause the caller",
   ],
-  ["uncommitted events of a push stream", "unit/push-stream", "events that are not committed"],
+  [
+    "uncommitted events of a push stream",
+    "unit/push-stream",
+    "pause the caller at the maximum of uncommitted events",
+  ],
   [
     "events of a frame",
     "unit/push-stream-numbers",
@@ -64,7 +72,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "watches of an instance",
     "unit/live-watch",
-    "watchers of a session and of the service have a limit; one that leaves makes room",
+    "bound the watchers of a session and of the service, and a leaving one makes room",
   ],
   [
     "watches of a session on an instance",
@@ -77,14 +85,14 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "a page of sessions above 3 MiB comes without $left",
   ],
   ["rows of a page", "e2e/bad-input-lists", "a page of more than 1,000"],
-  ["exports of an instance under way", "unit/http-export", "is refused above the limit of exports"],
+  ["exports of an instance under way", "unit/http-export", "is refused while 64 others are open"],
   [
     "replays under way: AG-UI answers with `replay=events`, or without a snapshot that fits a frame, until they are live",
     "unit/agui-join",
-    "replays have a limit, and one that leaves makes room",
+    "is refused above the limit, until another replay ends",
   ],
   ["bytes of a payload", "e2e/bad-input", "a payload of one byte more than the limit"],
-  ["JSON levels of a payload", "unit/agui-spans", "at most ${JSON_DEPTH_MAX} levels"],
+  ["JSON levels of a payload", "unit/agui-spans", "has at most ${JSON_DEPTH_MAX} levels"],
   [
     "bytes of an idempotency key, of a run id (`runId` of RUN_STARTED)",
     "unit/agui-rows",
@@ -100,11 +108,11 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "e2e/limits",
     "bytes: up to the last one",
   ],
-  ["rows of a commit", "unit/push-queue", "a batch ends at its rows"],
+  ["rows of a commit", "unit/push-queue", "ends at its maximum of rows"],
   [
     "payload bytes of a commit",
     "unit/push-queue",
-    "a batch ends at its bytes, and always has one push",
+    "ends at its maximum of bytes, and always has one push",
   ],
   [
     "free bytes on the disk of the embedded PostgreSQL",
@@ -119,7 +127,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "payload bytes, and 256 a row, that wait for a commit",
     "unit/push-queue",
-    "up to its bytes the queue takes a push, and not one more",
+    "refuses a push above its maximum of bytes",
   ],
   [
     "newest rows of a watched session",
@@ -134,17 +142,17 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "payload bytes of all watched sessions",
     "unit/live-watch",
-    "all windows together: the one that was appended to the longest ago is emptied",
+    "bound the bytes of all windows, and empty the window with the oldest last row",
   ],
   [
     "estimated bytes of kept transcripts",
     "unit/transcripts",
-    "is bounded by bytes: the session asked for the longest ago goes first",
+    "are limited in bytes, and the least recently used session is dropped first",
   ],
   [
     "remembered rates of callers, and of sessions",
     "unit/rate-limits",
-    "a flood of session ids does not wash away what a busy session, or a caller, owes",
+    "is bounded under a flood of session ids, which does not erase existing debts",
   ],
 ];
 
@@ -177,13 +185,13 @@ const limits = tables
     return [...before, limit];
   }, []);
 
-test("each table has the same columns", () => {
+test("all tables have the same columns", () => {
   const heads = tables.map(cellsOf).filter(([first]) => first === "limit");
   expect(heads.length).toBeGreaterThan(0);
   for (const head of heads) expect(head).toEqual(COLUMNS);
 });
 
-test("settings exist and have the default that is said", () => {
+test("named settings exist and have the stated default", () => {
   const defaults = new Map(
     Object.values(SERVICE_SETTINGS).map(({ name, fallback }): [string, string | undefined] => [
       name,
@@ -196,21 +204,21 @@ test("settings exist and have the default that is said", () => {
   expect(wrong).toEqual([]);
 });
 
-test("the fixed limits of a row are those of the code", () => {
+test("the fixed limits of a row are the ones in the code", () => {
   expect(PAGE).toContain(`at most ${EVENT_COUNT_MAX} events`);
   expect(PAGE).toContain(`at most ${EXPANDED_BYTES_MAX} bytes`);
   const depth = limits.find(({ what }) => what === "JSON levels of a payload");
   expect(depth?.fallback).toBe(`${JSON_DEPTH_MAX}`);
 });
 
-test("no setting that is a limit is missing", () => {
+test("every setting that is a limit is listed", () => {
   const named = new Set(limits.map(({ setting }) => setting));
   const all = Object.values(SERVICE_SETTINGS).map(({ name }) => name);
   const wanted = all.filter((name) => /_PER_SECOND$|_MAX$/.test(name) && !/TTL/.test(name));
   expect(wanted.filter((name) => !named.has(name))).toEqual([]);
 });
 
-test("each has a metric, and it exists", async () => {
+test("every limit has an existing metric", async () => {
   const text = await createMetrics().text();
   for (const { what, metrics } of limits) {
     const missing = metrics.filter((name) => !text.includes(`# HELP ${name} `));
@@ -220,7 +228,7 @@ test("each has a metric, and it exists", async () => {
   expect(without.map(({ what }) => what)).toEqual([]);
 });
 
-test("each has a test at its border, by its file and title", () => {
+test("every limit has a test at its border, by file and title", () => {
   expect(limits.map(({ what }) => what)).toEqual(TESTS.map(([limit]) => limit));
   const wrong = TESTS.map(([, file, title]) => ({ file: `test/${file}.test.ts`, title })).filter(
     ({ file, title }) => !existsSync(file) || !readFileSync(file, "utf8").includes(title),

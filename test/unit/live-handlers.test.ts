@@ -88,20 +88,20 @@ class Call<M extends SessionEvent | SessionMessage> {
   }
 }
 
-describe("what a watch refuses", () => {
+describe("a refused watch", () => {
   test.each([
     [{}, "session_id is required"],
     [{ sessionId: "a/b" }, /session_id must be/],
     [{ sessionId: "s", eventTypes: ["RUN_STARTED", "lower"] }, /event_types\[1\]/],
     [{ sessionId: "s", runId: "a\0" }, /run_id/],
-  ])("%j is INVALID_ARGUMENT", async (init, message) => {
+  ])("is INVALID_ARGUMENT for %j", async (init, message) => {
     const call = serving().events(init);
     await settled();
     expect(call.ended).toMatchObject({ code: "invalid_argument", reason: "INVALID_REQUEST" });
     expect(String(call.ended)).toMatch(message);
   });
 
-  test("a cursor above the head is OUT_OF_RANGE and names the head", async () => {
+  test("is OUT_OF_RANGE for a cursor above the head, and names the head", async () => {
     const { table, events, live } = serving();
     table.event("s", { eventCount: 7 });
     const call = events({ sessionId: "s", afterSeq: 8n });
@@ -111,7 +111,7 @@ describe("what a watch refuses", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("a cursor that another replica gave out is not above the head, though it is above ours", async () => {
+  test("is not caused by a cursor from another replica that is only above our head", async () => {
     const { table, events, live } = serving();
     const first = events({ sessionId: "s" });
     await settled();
@@ -125,7 +125,7 @@ describe("what a watch refuses", () => {
     expect([first.seqs, second.seqs]).toEqual([[1n, 2n, 3n], [3n]]);
   });
 
-  test("a deleted session is NOT_FOUND, whatever the policy", async () => {
+  test("is NOT_FOUND for a deleted session under any policy", async () => {
     const { table, messages } = serving();
     table.deleted.add("s");
     const call = messages({ sessionId: "s" });
@@ -134,8 +134,8 @@ describe("what a watch refuses", () => {
   });
 });
 
-describe("a session that is not there", () => {
-  test("is NOT_FOUND at once with the strict policy", async () => {
+describe("an unknown session", () => {
+  test("is NOT_FOUND at once under the strict policy", async () => {
     const { messages, live } = serving("strict");
     const call = messages({ sessionId: "s" });
     await settled();
@@ -143,7 +143,7 @@ describe("a session that is not there", () => {
     expect(live.counts()).toMatchObject({ watchers: 0, sessions: 0 });
   });
 
-  test("is waited for with the automatic one, and delivers what comes", async () => {
+  test("is watched under the automatic policy, and delivers its first rows", async () => {
     const { table, messages, live } = serving();
     const call = messages({ sessionId: "s", stateFrames: true });
     await settled();
@@ -153,14 +153,14 @@ describe("a session that is not there", () => {
     expect(call.story).toEqual(["LIVE 0", "1"]);
   });
 
-  test("ends at once as a snapshot", async () => {
+  test("ends a snapshot at once", async () => {
     const call = serving().events({ sessionId: "s", snapshotOnly: true });
     await settled();
     expect([call.got, call.ended]).toEqual([[], null]);
   });
 });
 
-describe("where a watch begins", () => {
+describe("the start of a watch", () => {
   // Rows: 1, then 2 to 4 merged, then 5.
   const cursors: readonly (readonly [bigint, readonly bigint[]])[] = [
     [-3n, [1n, 2n, 5n]],
@@ -171,7 +171,7 @@ describe("where a watch begins", () => {
     [4n, [5n]],
     [5n, []],
   ];
-  test.each(cursors)("after %d", async (afterSeq, expected) => {
+  test.each(cursors)("is after the cursor %d", async (afterSeq, expected) => {
     const { table, events } = serving();
     table.event("s");
     table.event("s", { eventCount: 3 });
@@ -181,7 +181,7 @@ describe("where a watch begins", () => {
     expect(call.seqs).toEqual(expected);
   });
 
-  test("the table is asked only for cursors between rows of merged streams", async () => {
+  test("needs the table only for a cursor between rows of a merged stream", async () => {
     const { table, events, reader } = serving();
     table.event("s", { eventCount: 3 });
     table.event("s");
@@ -195,7 +195,7 @@ describe("where a watch begins", () => {
 });
 
 describe("a snapshot", () => {
-  test("ends with OK at the head of the time of the call, whatever comes meanwhile", async () => {
+  test("ends with OK at the head of its start, also when more rows are committed", async () => {
     const { table, events, live } = serving("auto", { pageRowsMax: 2 });
     for (let count = 0; count < 5; count += 1) table.event("s");
     table.fast = false;
@@ -213,7 +213,7 @@ describe("a snapshot", () => {
 });
 
 describe("filters", () => {
-  test("by type and by run, in the past and live", async () => {
+  test("select by type and by run, for past and live rows", async () => {
     const { table, events, live } = serving();
     const push = () => [
       table.event("s", { eventType: "RUN_STARTED", runId: "r1" }),
@@ -233,7 +233,7 @@ describe("filters", () => {
     expect(byBoth.seqs).toEqual([2n, 9n]);
   });
 
-  test("do not hold the cursor back: frames say how far the service has looked", async () => {
+  test("do not hold the cursor back: state frames show the examined number", async () => {
     const { table, events, live } = serving("auto", { pageRowsMax: 2 });
     for (const eventType of ["A", "B", "B", "B", "A"]) table.event("s", { eventType });
     const call = events({ sessionId: "s", eventTypes: ["A"], stateFrames: true });
@@ -251,7 +251,7 @@ describe("filters", () => {
     ]);
   });
 
-  test("without state frames nothing but rows comes", async () => {
+  test("add no frames when state frames are off", async () => {
     const { table, events } = serving();
     table.event("s", { eventType: "B" });
     const call = events({ sessionId: "s", eventTypes: ["A"] });
@@ -260,8 +260,8 @@ describe("filters", () => {
   });
 });
 
-describe("what comes", () => {
-  test("a frame is no row: its id is empty", async () => {
+describe("a delivered message", () => {
+  test("has an empty id when it is a frame", async () => {
     const call = serving().messages({ sessionId: "s", stateFrames: true });
     await settled();
     expect(call.got).toMatchObject([
@@ -269,7 +269,7 @@ describe("what comes", () => {
     ]);
   });
 
-  test("a row of the window is one and the same message for all its watchers", async () => {
+  test("is one shared object for all watchers of the window", async () => {
     const { table, events, live } = serving();
     const calls = [1, 2, 3].map(() => events({ sessionId: "s" }));
     await settled();
@@ -280,7 +280,7 @@ describe("what comes", () => {
     for (const other of others) expect(other).toBe(first);
   });
 
-  test("a watch whose caller has left just ends; one that is ended says what for", async () => {
+  test("is followed by the reason when the watch is ended, and by none when the caller left", async () => {
     const { messages, live } = serving();
     const [left, ended] = [messages({ sessionId: "s" }), messages({ sessionId: "s" })];
     await settled();

@@ -24,7 +24,7 @@ async function watched(count: number) {
   return { ...world, follower };
 }
 
-test("a poll that finds a head below the one that was seen ends the watches of the session", async () => {
+test("a poll that finds a lower head ends the watches of the session", async () => {
   const { live, table, follower } = await watched(5);
   goBack(table, 2);
   live.missed();
@@ -33,7 +33,7 @@ test("a poll that finds a head below the one that was seen ends the watches of t
   expect(live.counts()).toMatchObject({ watchers: 0, windowBytes: 0 });
 });
 
-test("a poll that finds nothing of a watched session any more ends its watches", async () => {
+test("a poll that no longer finds a watched session ends its watches", async () => {
   const { live, table, follower } = await watched(2);
   table.lose(2);
   table.known.clear();
@@ -42,7 +42,7 @@ test("a poll that finds nothing of a watched session any more ends its watches",
   expect(follower.ended).toMatchObject(LOST);
 });
 
-test("a commit with a number that was seen, of another row, is delivered to nobody who saw the number", async () => {
+test("a commit that reuses a number ends the watches that have seen the number", async () => {
   const { live, table, follower } = await watched(5);
   live.committed(goBack(table, 2, ["n4", "n5", "n6", "n7"]));
   await settled();
@@ -53,7 +53,7 @@ test("a commit with a number that was seen, of another row, is delivered to nobo
   expect(later.seqs).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 7n]);
 });
 
-test("a commit whose rows a page has brought before its answer ends no watch", async () => {
+test("a commit whose rows were already read as a page ends no watch", async () => {
   const { live, table, follower } = await watched(3);
   const row = table.event("s");
   live.hinted("s", table.head("s"));
@@ -67,7 +67,7 @@ test("a commit whose rows a page has brought before its answer ends no watch", a
   expect(follower.seqs).toEqual([1n, 2n, 3n, 4n, 5n]);
 });
 
-test("another server that has taken the lost numbers for other rows ends the watches that saw them", async () => {
+test("a new server with other rows under lost numbers ends the watches that have seen them", async () => {
   const { live, table, follower } = await watched(5);
   goBack(table, 2, ["n4", "n5", "n6"]);
   live.otherServer();
@@ -77,7 +77,7 @@ test("another server that has taken the lost numbers for other rows ends the wat
   expect(follower.seqs).toEqual([1n, 2n, 3n, 4n, 5n]);
 });
 
-test("another server that has lost nothing ends no watch, also of rows that were erased meanwhile", async () => {
+test("a new server without losses ends no watch, also after rows were erased", async () => {
   const { live, table, follower } = await watched(5);
   table.rows.splice(4, 1);
   table.event("s", { seq: 6n });
@@ -89,7 +89,7 @@ test("another server that has lost nothing ends no watch, also of rows that were
   expect(follower.seqs).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 7n]);
 });
 
-test("a watch that begins while rows are looked up for those before it is not ended with them", async () => {
+test("a watch that begins during the lookup of seen rows is not ended by it", async () => {
   const { live, table, follower } = await watched(5);
   goBack(table, 2, ["n4", "n5", "n6"]);
   live.otherServer();
@@ -100,7 +100,7 @@ test("a watch that begins while rows are looked up for those before it is not en
   expect(later.seqs).toEqual([1n, 2n, 3n, 4n, 5n, 6n]);
 });
 
-test("nothing is delivered while the rows that were seen cannot be looked up, and goes on when they can", async () => {
+test("delivery pauses while seen rows cannot be looked up, and continues afterwards", async () => {
   const { live, table, timers, follower } = await watched(3);
   table.failure = new Error("the database is away");
   live.otherServer();

@@ -11,7 +11,7 @@ import { describeUnitContract } from "../support/unit-contract.ts";
 const seqs = (from: number, to: number): bigint[] =>
   Array.from({ length: to - from + 1 }, (_, index) => BigInt(from + index));
 
-describe("a row that is committed here", () => {
+describe("a row committed on this instance", () => {
   test("reaches waiting watchers without a read of the table", async () => {
     const { live, table } = watching();
     const followers = [1, 2, 3].map(() => new Follower(live, { sessionId: "s" }));
@@ -22,7 +22,7 @@ describe("a row that is committed here", () => {
     expect(table.pagesRead).toBe(0);
   });
 
-  test("is not lost when it comes between the question for the head and its answer", async () => {
+  test("is not lost when it is committed during the read of the head", async () => {
     const { live, table } = watching();
     table.fast = false;
     const follower = new Follower(live, { sessionId: "s" });
@@ -33,7 +33,7 @@ describe("a row that is committed here", () => {
     expect(follower.seqs).toEqual([1n]);
   });
 
-  test("brings those before it that were committed elsewhere, by one read for all", async () => {
+  test("brings earlier rows of other instances with one read for all watchers", async () => {
     const { live, table } = watching();
     const followers = Array.from({ length: 50 }, () => new Follower(live, { sessionId: "s" }));
     await settled();
@@ -45,7 +45,7 @@ describe("a row that is committed here", () => {
     expect(table.pagesRead).toBe(1);
   });
 
-  test("goes to its own stream and session only", async () => {
+  test("reaches only the watchers of its stream and session", async () => {
     const { live, table } = watching();
     const messages = new Follower(live, { sessionId: "s", stream: "messages" });
     const events = new Follower(live, { sessionId: "s" });
@@ -56,7 +56,7 @@ describe("a row that is committed here", () => {
     expect([messages.seqs, events.seqs, other.seqs]).toEqual([[1n], [1n, 2n], []]);
   });
 
-  test("is measured from its publication to the watcher that waited", async () => {
+  test("is timed from its publication to the waiting watcher", async () => {
     const { live, table, metrics } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -69,8 +69,8 @@ describe("a row that is committed here", () => {
   });
 });
 
-describe("reading the table", () => {
-  test("a watcher that begins behind reads pages, and goes live with what comes", async () => {
+describe("reads of the table", () => {
+  test("happen page by page for a watcher that begins behind, until it is live", async () => {
     const { live, table } = watching({ pageRowsMax: 4 });
     for (let count = 0; count < 10; count += 1) table.event("s");
     const follower = new Follower(live, { sessionId: "s" });
@@ -82,7 +82,7 @@ describe("reading the table", () => {
     expect(table.pagesRead).toBe(3);
   });
 
-  test("one that stands still costs no read, and makes nobody else read", async () => {
+  test("are not needed for a paused watcher, and it causes none for others", async () => {
     const { live, table } = watching({ windowRowsMax: 2, pageRowsMax: 2 });
     const still = new Follower(live, { sessionId: "s" });
     const quick = new Follower(live, { sessionId: "s" });
@@ -101,7 +101,7 @@ describe("reading the table", () => {
     expect(table.pagesRead).toBe(3); // 2 to 3, 4 to 5, 6 to 7; the window holds 8 and 9.
   });
 
-  test("a hint that nobody waits for is not read", async () => {
+  test("do not happen for a hint while no watcher waits", async () => {
     const { live, table } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -117,7 +117,7 @@ describe("reading the table", () => {
     expect(follower.seqs).toEqual([1n, 2n]);
   });
 
-  test("pages are read a few at a time, and a watcher that leaves gives up its turn", async () => {
+  test("run a few at a time, and a watcher that leaves gives up its turn", async () => {
     const { live, table } = watching({ pageReadsMax: 2 });
     table.event("s");
     table.fast = false;
@@ -135,7 +135,7 @@ describe("reading the table", () => {
     expect(followers[2]?.ended).toBeNull();
   });
 
-  test("rows that were erased behind a slow watcher are passed over, without spinning", async () => {
+  test("skip erased rows of a slow watcher without spinning", async () => {
     const { live, table } = watching({ windowRowsMax: 1, pageRowsMax: 1 });
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -151,7 +151,7 @@ describe("reading the table", () => {
     expect(table.pagesRead).toBe(1);
   });
 
-  test("a false hint is asked for once, and then waits for the next", async () => {
+  test("happen once for a false hint", async () => {
     const { live, table } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -163,7 +163,7 @@ describe("reading the table", () => {
     expect(follower.seqs).toEqual([1n]);
   });
 
-  test("watches that begin together share their questions for heads", async () => {
+  test("of heads are shared by watches that begin together", async () => {
     const { live, table } = watching();
     table.fast = false;
     const followers = Array.from(
@@ -180,7 +180,7 @@ describe("reading the table", () => {
 });
 
 describe("the poll", () => {
-  test("brings what another replica has committed, in one query for all", async () => {
+  test("brings the rows of other replicas with one query for all", async () => {
     const { live, table, timers } = watching({ headPollIntervalMs: 777 });
     const one = new Follower(live, { sessionId: "s" });
     const two = new Follower(live, { sessionId: "t", stream: "messages" });
@@ -194,7 +194,7 @@ describe("the poll", () => {
     expect([one.seqs, two.seqs, table.headsRead]).toEqual([[1n], [1n], 1]);
   });
 
-  test("runs only while something is watched", async () => {
+  test("runs only while a session is watched", async () => {
     const { live, table, timers } = watching();
     expect(timers.pending).toHaveLength(0);
     const follower = new Follower(live, { sessionId: "s" });
@@ -207,7 +207,7 @@ describe("the poll", () => {
     expect([table.headsRead, timers.pending.length]).toEqual([0, 0]);
   });
 
-  test("does not wait for its time when hints may have been missed", async () => {
+  test("runs at once when hints may have been missed", async () => {
     const { live, table } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -217,7 +217,7 @@ describe("the poll", () => {
     expect(follower.seqs).toEqual([1n]);
   });
 
-  test("a poll that may have looked too early is made again", async () => {
+  test("runs again when it may have read too early", async () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -235,7 +235,7 @@ describe("the poll", () => {
 });
 
 describe("a hint", () => {
-  test("that comes between the question for the head and its answer is not lost", async () => {
+  test("is not lost when it arrives during the read of the head", async () => {
     const { live, table } = watching();
     table.fast = false;
     const follower = new Follower(live, { sessionId: "s" });
@@ -247,7 +247,7 @@ describe("a hint", () => {
     expect(follower.seqs).toEqual([1n]);
   });
 
-  test("that is false opens no window, so nobody takes rows for erased that are to come", async () => {
+  test("opens no window when it is false, so that later rows are not taken for erased ones", async () => {
     const { live, table } = watching();
     table.event("s");
     table.fast = false;
@@ -262,7 +262,7 @@ describe("a hint", () => {
     expect(follower.seqs).toEqual([1n, 2n, 3n]);
   });
 
-  test("of one stream says nothing of the other, and makes no window begin at nought", async () => {
+  test("of one stream does not affect the other, and opens no window at zero", async () => {
     const { live, table } = watching({ pageRowsMax: 2 });
     for (let count = 0; count < 9; count += 1) table.message("s");
     table.fast = false;
@@ -276,7 +276,7 @@ describe("a hint", () => {
     expect([follower.seqs, table.pagesRead]).toEqual([[10n], 0]);
   });
 
-  test("of a session that nobody watches is not looked up", async () => {
+  test("of an unwatched session causes no lookup", async () => {
     const { live, table } = watching();
     const other = new Follower(live, { sessionId: "t" });
     await settled();
@@ -287,8 +287,8 @@ describe("a hint", () => {
   });
 });
 
-describe("hints that do not come", () => {
-  test("are told to every watch, and the sessions are looked up at once", async () => {
+describe("lost hints", () => {
+  test("degrade every watch, and cause a lookup of all sessions at once", async () => {
     const { live, table } = watching();
     const followers = ["s", "t"].map((sessionId) => new Follower(live, { sessionId }));
     await settled();
@@ -305,7 +305,7 @@ describe("hints that do not come", () => {
     expect(standings).toEqual([["live", "degraded"], ["live", "degraded"], ["degraded"]]);
   });
 
-  test("and come again: a watch is live when what was missed has been looked up", async () => {
+  test("that return make a watch live after the lookup of missed rows", async () => {
     const { live, table } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -327,7 +327,7 @@ describe("hints that do not come", () => {
     ]);
   });
 
-  test("are not made up for by a poll that began before they came again, nor by one that failed", async () => {
+  test("are not compensated by a poll that began earlier or failed", async () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -347,7 +347,7 @@ describe("hints that do not come", () => {
     expect(now()).toBe("live");
   });
 
-  test("and come again while nobody watches need no making up for", async () => {
+  test("that return without watchers cause no lookup", async () => {
     const { live, table } = watching();
     live.lost();
     live.regained();
@@ -357,7 +357,7 @@ describe("hints that do not come", () => {
     expect(table.headsRead).toBe(1); // Its own question.
   });
 
-  test("are no loss where nobody said that there are any", async () => {
+  test("cannot return when none were lost", async () => {
     const { live } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -367,8 +367,8 @@ describe("hints that do not come", () => {
   });
 });
 
-describe("a session that is deleted", () => {
-  test("ends its watches, the waiting and the slow ones, and no others", async () => {
+describe("a deleted session", () => {
+  test("ends its waiting and slow watches, and no others", async () => {
     const { live, table } = watching();
     const waiting = new Follower(live, { sessionId: "s" });
     const still = new Follower(live, { sessionId: "s", stream: "messages" });
@@ -389,7 +389,7 @@ describe("a session that is deleted", () => {
     expect(live.counts()).toMatchObject({ watchers: 1, sessions: 1 });
   });
 
-  test("by another replica is noticed by the poll", async () => {
+  test("on another replica is found by the poll", async () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -399,7 +399,7 @@ describe("a session that is deleted", () => {
     expect(follower.ended).toMatchObject({ reason: "SESSION_DELETED" });
   });
 
-  test("by another replica is looked up when it is said, and not believed", async () => {
+  test("on another replica is checked in the table when it is announced", async () => {
     const { live, table } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -413,7 +413,7 @@ describe("a session that is deleted", () => {
     expect(follower.ended).toMatchObject({ reason: "SESSION_DELETED" });
   });
 
-  test("takes no new watch, nor one that has just begun", async () => {
+  test("accepts no new watch, not even one that is just beginning", async () => {
     const { live, table } = watching();
     table.deleted.add("s");
     const late = new Follower(live, { sessionId: "s" });
@@ -429,8 +429,8 @@ describe("a session that is deleted", () => {
   });
 });
 
-describe("a database that is down", () => {
-  test("ends no watch: reads are tried again, ever later, and the watch says that it is late", async () => {
+describe("an unavailable database", () => {
+  test("ends no watch: reads are repeated with growing pauses, and the watch is degraded", async () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -459,7 +459,7 @@ describe("a database that is down", () => {
     ]);
   });
 
-  test("a watcher that is reading pages tries again too, and says so", async () => {
+  test("delays a watcher that reads pages, and it shows as degraded", async () => {
     const { live, table, timers } = watching({ pageRowsMax: 1 });
     table.event("s");
     table.event("s");
@@ -481,7 +481,7 @@ describe("a database that is down", () => {
     ]);
   });
 
-  test("a poll that fails makes every watch say that it is late, until one succeeds", async () => {
+  test("degrades every watch after a failed poll, until a poll succeeds", async () => {
     const { live, table, timers } = watching();
     const followers = ["s", "t"].map((sessionId) => new Follower(live, { sessionId }));
     await settled();
@@ -499,7 +499,7 @@ describe("a database that is down", () => {
     }
   });
 
-  test("once it is back, a watch that begins is not late", async () => {
+  test("does not degrade a watch that begins after it has recovered", async () => {
     const { live, table, timers } = watching();
     const first = new Follower(live, { sessionId: "s" });
     await settled();
@@ -513,7 +513,7 @@ describe("a database that is down", () => {
     expect(first.standings.map(({ standing }) => standing)).toEqual(["live", "degraded", "live"]);
   });
 
-  test("what a commit here has brought meanwhile is not read, and the failure is forgotten", async () => {
+  test("needs no read for rows that a local commit brought, and its failure is forgotten", async () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -531,7 +531,7 @@ describe("a database that is down", () => {
     expect(timers.pending.at(-1)?.delayMs).toBeLessThan(50); // As after a first failure.
   });
 
-  test("that does not answer is one that is down: nothing waits for it for ever", async () => {
+  test("counts as down when it does not answer, and no read waits for it for ever", async () => {
     const { live, table, timers } = watching({ readLimitMs: 9_999, pageReadsMax: 1 });
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -554,7 +554,7 @@ describe("a database that is down", () => {
     expect(follower.standings.at(-1)).toMatchObject({ standing: "live" });
   });
 
-  test("refuses a watch that begins", async () => {
+  test("refuses a new watch", async () => {
     const { live, table } = watching();
     table.failure = new Error("down");
     const follower = new Follower(live, { sessionId: "s" });
@@ -565,7 +565,7 @@ describe("a database that is down", () => {
 });
 
 describe("limits", () => {
-  test("watchers of a session and of the service have a limit; one that leaves makes room", async () => {
+  test("bound the watchers of a session and of the service, and a leaving one makes room", async () => {
     const { live } = watching({ watchersPerSessionMax: 2, watchersMax: 3 });
     const [first] = [
       new Follower(live, { sessionId: "s" }),
@@ -586,7 +586,7 @@ describe("limits", () => {
     expect(live.counts()).toMatchObject({ watchers: 3, sessions: 2 });
   });
 
-  test("all windows together: the one that was appended to the longest ago is emptied", async () => {
+  test("bound the bytes of all windows, and empty the window with the oldest last row", async () => {
     const { live, table } = watching({ windowBytesMax: 4_300, windowsBytesMax: 8_500 });
     const followers = ["s", "t", "u"].map((sessionId) => new Follower(live, { sessionId }));
     await settled();
@@ -607,7 +607,7 @@ describe("limits", () => {
     expect([inWindow.seqs, emptied.seqs]).toEqual([[2n], [2n]]);
   });
 
-  test("a window goes when its last watcher does, and so does what it waited for", async () => {
+  test("leave no window and no waiting read after the last watcher", async () => {
     const { live, table, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -624,8 +624,8 @@ describe("limits", () => {
   });
 });
 
-describe("stop", () => {
-  test("ends every watch with UNAVAILABLE, and takes no new one", async () => {
+describe("a stop", () => {
+  test("ends every watch with UNAVAILABLE, and refuses new ones", async () => {
     const { live, timers } = watching();
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
@@ -638,7 +638,7 @@ describe("stop", () => {
     expect(timers.pending).toEqual([]);
   });
 
-  test("waits for the reads that run, and begins none", async () => {
+  test("waits for running reads, and begins none", async () => {
     const { live, table } = watching({ pageReadsMax: 1 });
     table.event("s");
     table.fast = false;

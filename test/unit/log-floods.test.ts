@@ -72,9 +72,9 @@ const END: RequestEnd = {
 };
 
 describe.each(Object.entries(PROTOCOLS))(
-  "regression: %s wrote a line for each refusal",
+  "regression: %s limits the lines for refusals",
   (_, of) => {
-    test("twenty a second of a kind are written, and one line says how many were not", async () => {
+    test("to twenty a second of a kind, and one line with the number left out", async () => {
       const { lines, fail, msg, where, clock, metrics } = of("failures");
       for (let n = 0; n < FLOOD; n += 1) fail(NOT_FOUND);
       expect(lines).toHaveLength(20);
@@ -94,7 +94,7 @@ describe.each(Object.entries(PROTOCOLS))(
       expect(await metrics.text()).toContain(`refused_total{reason="SESSION_NOT_FOUND"} 2001`);
     });
 
-    test("one kind hides no other, nor what callers do what the service does", () => {
+    test("for each kind apart, and for callers apart from the service", () => {
       const { lines, fail } = of("failures");
       const reasons = (reason: string): number =>
         lines.filter((line) => line["reason"] === reason).length;
@@ -112,14 +112,14 @@ describe.each(Object.entries(PROTOCOLS))(
       expect(told.map((line) => line["lines"])).toContain(FLOOD - 20);
     });
 
-    test("a defect is written always", () => {
+    test("but writes every defect", () => {
       const { lines, fail } = of("failures");
       for (let n = 0; n < FLOOD; n += 1) fail(NOT_FOUND);
       for (let n = 0; n < 200; n += 1) fail(DEFECT);
       expect(lines.filter(({ level }) => level === "error")).toHaveLength(200);
     });
 
-    test("with CALL_LOG=all every one is written, as was asked for", () => {
+    test("but writes every one with CALL_LOG=all", () => {
       const { lines, fail } = of("all");
       for (let n = 0; n < 100; n += 1) fail(NOT_FOUND);
       expect(lines).toHaveLength(100);
@@ -127,8 +127,8 @@ describe.each(Object.entries(PROTOCOLS))(
   },
 );
 
-describe("regression: streams that ended well wrote 1,400 lines a second", () => {
-  test("gRPC: of a method twenty a second are written", () => {
+describe("regression: streams that end well have limited log lines", () => {
+  test("of twenty a second for a method of gRPC", () => {
     const parts = recording();
     const all = new CallRecords(parts, "call", "failures");
     const { watchSessionEvents } = SessionService.method;
@@ -140,7 +140,7 @@ describe("regression: streams that ended well wrote 1,400 lines a second", () =>
     expect(parts.lines.at(-1)).toMatchObject({ of: { "WatchSessionEvents OK": FLOOD - 20 } });
   });
 
-  test("HTTP: of a route twenty a second are written", () => {
+  test("of twenty a second for a route of HTTP", () => {
     const parts = recording();
     const records = new RequestRecords(parts, { logRequests: "failures" });
     const end = { ...END, status: 200, isStream: true, error: undefined };
@@ -151,8 +151,8 @@ describe("regression: streams that ended well wrote 1,400 lines a second", () =>
   });
 });
 
-describe("regression: what fits no route, and bytes that are no request, wrote a line each", () => {
-  test("they are for debugging, and counted", async () => {
+describe("regression: requests without a route, and bytes that are not a request, have no log line", () => {
+  test("at the level info, and are counted", async () => {
     const parts = recording();
     const records = new RequestRecords(parts, { logRequests: "failures" });
     for (let n = 0; n < 100; n += 1) {

@@ -26,13 +26,13 @@ describe("a log record", () => {
     });
   });
 
-  test("below the level there is none", () => {
+  test("is not written below the log level", () => {
     const { log, lines } = newLog();
     log.debug("quiet");
     expect(lines).toEqual([]);
   });
 
-  test("an error has its type, message, code, frames and causes", () => {
+  test("has the type, message, code, stack and causes of an error", () => {
     const cause = Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" });
     const { err } = recordOf((log) => log.error({ err: new TypeError("broken", { cause }) }, "x"));
     expect(err).toMatchObject({
@@ -43,7 +43,7 @@ describe("a log record", () => {
     });
   });
 
-  test("what a database driver adds to its errors is not logged: it holds payloads", () => {
+  test("does not have the details of a database driver's error, as they hold payloads", () => {
     const driver = Object.assign(new Error("duplicate key"), {
       code: "23505",
       detail: "Key (payload)=(secret) already exists.",
@@ -61,41 +61,38 @@ describe("a log record", () => {
     });
   });
 
-  test("a chain of causes ends, also one that bites its tail", () => {
+  test("has a limited chain of causes, also when it is circular", () => {
     const error = new Error("round");
     error.cause = error;
     const { err } = recordOf((log) => log.error({ err: error }, "x"));
     expect(JSON.stringify(err).match(/"round"/g)).toHaveLength(5);
   });
 
-  test("what is thrown and is no error is named by its type only", () => {
+  test("has only the type of a thrown value that is not an error", () => {
     const { err } = recordOf((log) => log.error({ err: "secret" }, "x"));
     expect(err).toEqual({ message: "thrown: string" });
   });
 
-  test("a very long message is cut", () => {
+  test("has a limited length of message", () => {
     const { err } = recordOf((log) => log.error({ err: new Error("m".repeat(50_000)) }, "x"));
     expect(err).toMatchObject({ message: "m".repeat(1_000) });
   });
 });
 
 /** sonic-boom in its other mode never ended here, and a stop of the service hung at its last line. */
-test.each([true, false])(
-  "a reader that has gone does not hold the exit up, pretty: %s",
-  async (pretty) => {
-    const module = new URL("../../src/observability/log.ts", import.meta.url).href;
-    const script = `
+test.each([true, false])("a closed reader does not delay the exit, pretty: %s", async (pretty) => {
+  const module = new URL("../../src/observability/log.ts", import.meta.url).href;
+  const script = `
     import { createLog } from ${JSON.stringify(module)};
     const log = createLog({ level: "info", pretty: ${pretty}, to: "stdout" });
     for (let n = 0; n < 20_000; n += 1) log.info({ n }, "event");
     process.exit(7);
   `;
-    const child = spawn(process.execPath, ["--input-type=module", "--eval", script], {
-      stdio: ["ignore", "pipe", "ignore"],
-    });
-    const ended = once(child, "close");
-    await once(child.stdout, "data");
-    child.stdout.destroy();
-    expect((await ended)[0]).toBe(7);
-  },
-);
+  const child = spawn(process.execPath, ["--input-type=module", "--eval", script], {
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  const ended = once(child, "close");
+  await once(child.stdout, "data");
+  child.stdout.destroy();
+  expect((await ended)[0]).toBe(7);
+});

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 describe("metrics", () => {
-  test("the service's own names; a new one is added here and in docs/operations.md", async () => {
+  test("have the listed names, and a new name is added here and in docs/operations.md", async () => {
     const text = await createMetrics().text();
     const names = [...text.matchAll(/^# TYPE session_ledger_(\S+)/gm)].map(
       (match) => match[1] ?? "",
@@ -68,14 +68,14 @@ describe("metrics", () => {
     ]);
   });
 
-  test("Node's own metrics had our prefix, which no dashboard for Node.js knows", async () => {
+  test("regression: have no prefix for Node's own metrics, which dashboards expect without one", async () => {
     const text = await createMetrics().text();
     expect(text).toMatch(/^process_resident_memory_bytes \d/m);
     expect(text).toMatch(/^nodejs_eventloop_lag_p99_seconds \d/m);
     expect(text).not.toMatch(/session_ledger_(?:process|nodejs)_/);
   });
 
-  test("the version is a label", async () => {
+  test("have the version as a label", async () => {
     const { version } = z
       .object({ version: z.string() })
       .parse(JSON.parse(readFileSync("package.json", "utf8")));
@@ -83,7 +83,7 @@ describe("metrics", () => {
     expect(await createMetrics().text()).toContain(line);
   });
 
-  test("calls are counted by method and code, and timed by method in seconds", async () => {
+  test("count calls by method and code, and time them by method in seconds", async () => {
     const metrics = createMetrics();
     const push = metrics.callsOf("PushSessionEvent");
     push.ended("OK", 3);
@@ -105,7 +105,7 @@ describe("metrics", () => {
     }
   });
 
-  test("two services in one process do not share numbers", async () => {
+  test("are separate for two services in one process", async () => {
     const [one, other] = [createMetrics(), createMetrics()];
     one.queueRows.set(7);
     expect(await one.text()).toContain("session_ledger_queue_rows 7");

@@ -38,7 +38,7 @@ async function pushesOf(principal: Principal): Promise<readonly Push[]> {
   return pushes;
 }
 
-test("a push belongs to its caller, and is the same content from every caller", async () => {
+test("a push carries its caller, and its digest does not depend on the caller", async () => {
   const [named, unnamed] = await Promise.all([pushesOf(RUNNER), pushesOf(ANONYMOUS)]);
   expect(named.map(({ actor }) => actor)).toEqual(["static:runner-7", "static:runner-7"]);
   expect(unnamed.map(({ actor }) => actor)).toEqual([undefined, undefined]);
@@ -46,7 +46,7 @@ test("a push belongs to its caller, and is the same content from every caller", 
   expect(named[0]?.digest).toBeDefined();
 });
 
-test("regression: a person whose `sub` is the id of a static token wrote in its name", () => {
+test("regression: a person whose `sub` is the id of a static token is another actor", () => {
   const of = (kind: Principal["kind"], id: string): Principal => ({ ...ANONYMOUS, kind, id });
   expect(actorOf(of("static", "ops"))).toBe("static:ops");
   expect(actorOf(of("oidc", "ops"))).toBe("oidc:ops");
@@ -56,7 +56,7 @@ test("regression: a person whose `sub` is the id of a static token wrote in its 
   expect(actorOf(ANONYMOUS)).toBeUndefined();
 });
 
-test("the maker of a session is named as clients know their users: by the id alone", () => {
+test("the creator of a session is named by its id alone, as clients know users", () => {
   expect(userIdOf({ ...ANONYMOUS, kind: "oidc", id: "f81d4fae" })).toBe("f81d4fae");
   expect(userIdOf(ANONYMOUS)).toBeUndefined();
 });

@@ -13,7 +13,7 @@ function queueOf(items: readonly Omit<Waiting, "push">[]): PushQueue<Waiting> {
 }
 
 describe("a batch", () => {
-  test("a batch ends at its rows", () => {
+  test("ends at its maximum of rows", () => {
     const queue = queueOf(Array.from({ length: 5 }, () => ({ rows: 2, bytes: 10 })));
     const limits = { rowsMax: 6, bytesMax: 1_000 };
     expect(queue.take(limits).map(({ rows }) => rows)).toEqual([2, 2, 2]);
@@ -21,7 +21,7 @@ describe("a batch", () => {
     expect(queue.take(limits)).toHaveLength(2);
   });
 
-  test("a batch ends at its bytes, and always has one push", () => {
+  test("ends at its maximum of bytes, and always has one push", () => {
     const queue = queueOf([5_000, 600, 400, 1, 5_000].map((bytes) => ({ rows: 1, bytes })));
     const limits = { rowsMax: 100, bytesMax: 1_000 };
     const taken = (): readonly number[] => queue.take(limits).map(({ bytes }) => bytes);
@@ -30,7 +30,7 @@ describe("a batch", () => {
   });
 });
 
-describe("what waits for a commit", () => {
+describe("the queue of pushes", () => {
   const row = newRow({ payload: "x".repeat(744) }); // 1,000 with what is estimated around it.
 
   async function accepted(limits: { queueRowsMax: number; queueBytesMax: number }) {
@@ -58,14 +58,14 @@ describe("what waits for a commit", () => {
     return { taken: 5 - refusals.length, refusals };
   }
 
-  test("up to its bytes the queue takes a push, and not one more", async () => {
+  test("refuses a push above its maximum of bytes", async () => {
     const { taken, refusals } = await accepted({ queueRowsMax: 100, queueBytesMax: 3_000 });
     expect(taken).toBe(3);
     const refusal = { code: "overloaded", reason: "QUEUE_FULL", retryAfterMs: 250 };
     expect(refusals).toMatchObject([refusal, refusal]);
   });
 
-  test("up to its rows, too", async () => {
+  test("refuses a push above its maximum of rows", async () => {
     expect((await accepted({ queueRowsMax: 4, queueBytesMax: 1_000_000 })).taken).toBe(4);
   });
 });

@@ -14,7 +14,7 @@ interface Model {
   state: "held" | "open" | "settled" | "handed" | "committed";
 }
 
-test("numbers are handed over in one line, each once, with what was refused among them", () => {
+test("numbers are handed over once and in order, including those of refused events", () => {
   const steps = fc.array(fc.tuple(fc.constantFrom(...STEPS), fc.nat(9)));
   fc.assert(
     fc.property(steps, fc.bigInt({ min: 0n, max: 2n ** 62n }), (drawn, base) => {
@@ -89,7 +89,7 @@ test("numbers are handed over in one line, each once, with what was refused amon
   );
 });
 
-describe("how many events of a batch are known", () => {
+describe("the number of known events of a batch", () => {
   const batch = (firstClientSeq: bigint, count: number) => ({
     firstClientSeq,
     events: Array.from({ length: count }, () => ({
@@ -100,13 +100,13 @@ describe("how many events of a batch are known", () => {
   });
 
   test.each<[string, bigint, number, bigint, number]>([
-    ["none of the next", 4n, 3, 4n, 0],
-    ["some of an overlapping one", 2n, 3, 4n, 2],
-    ["all of an old one", 1n, 3, 4n, 3],
-    ["all of a much older one", 1n, 3, 2n ** 60n, 3],
-    ["none of none", 9n, 0, 4n, 0],
-    ["none of none at number 0", 0n, 0, 4n, 0],
-    ["none of the last there is", CLIENT_SEQ_MAX, 1, CLIENT_SEQ_MAX, 0],
+    ["is zero for the next batch", 4n, 3, 4n, 0],
+    ["is a part for an overlapping batch", 2n, 3, 4n, 2],
+    ["is all for an old batch", 1n, 3, 4n, 3],
+    ["is all for a much older batch", 1n, 3, 2n ** 60n, 3],
+    ["is zero for an empty batch", 9n, 0, 4n, 0],
+    ["is zero for an empty batch at number 0", 0n, 0, 4n, 0],
+    ["is zero for the last possible number", CLIENT_SEQ_MAX, 1, CLIENT_SEQ_MAX, 0],
   ])("%s", (_, first, count, next, known) => {
     expect(knownOf(batch(first, count), next)).toBe(known);
   });

@@ -169,8 +169,8 @@ function rangeOf(push: Push | undefined): readonly unknown[] {
   return [range?.firstClientSeq, range?.lastClientSeq, range?.refused, counts];
 }
 
-describe("handing over", () => {
-  test("one push is under way; what closes meanwhile goes together when it is committed", async () => {
+describe("a handover", () => {
+  test("waits for the previous commit, and then takes everything that closed meanwhile", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1)]);
     bench.batch(12, [whole(2)]);
@@ -184,7 +184,7 @@ describe("handing over", () => {
     expect(bench.said.at(-1)).toMatchObject({ value: { lastClientSeq: 16n, lastSeq: 5n } });
   });
 
-  test("a second one follows at once when there is much; then the caller waits", async () => {
+  test("overlaps with the previous one when much waits, and then the caller waits", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1)]);
     bench.batch(
@@ -203,7 +203,7 @@ describe("handing over", () => {
     expect(bench.listens).toBe(true);
   });
 
-  test("refused events alone are a push without rows", async () => {
+  test("of refused events alone is a push without rows", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [BAD, BAD]);
     expect(bench.pushes.map(rangeOf)).toEqual([[11n, 12n, 2, []]]);
@@ -211,7 +211,7 @@ describe("handing over", () => {
     expect(bench.said.at(-1)).toMatchObject({ value: { lastClientSeq: 12n, lastSeq: 0n } });
   });
 
-  test("what was refused while a group is open is not told as committed before the group is", async () => {
+  test("of a refused event waits for the open group before it", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1), ...fragments(["a"]), BAD]);
     expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]);
@@ -220,7 +220,7 @@ describe("handing over", () => {
     expect(bench.pushes.slice(1).map(rangeOf)).toEqual([[12n, 13n, 1, [1]]]);
   });
 
-  test("a unary push has everything before it handed over when it goes on itself", async () => {
+  test("of all earlier events happens before a unary push to the session", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1), ...fragments(["a", "b"])]);
     bench.groups.close("another");
@@ -230,8 +230,8 @@ describe("handing over", () => {
   });
 });
 
-describe("the end", () => {
-  test("the caller leaves: what came is handed over at once, and nothing is waited for", async () => {
+describe("the end of a stream", () => {
+  test("hands over all received events when the caller leaves, and waits for nothing", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1), ...fragments(["a", "b"])]);
     bench.call.over(new ServiceError("cancelled", "CANCELLED", "left"));
@@ -246,7 +246,7 @@ describe("the end", () => {
     expect(bench.ended).toBeUndefined();
   });
 
-  test("ingest refuses: that is the end, and nothing more is handed over", async () => {
+  test("follows a refusal of ingest, and nothing more is handed over", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1)]);
     bench.batch(12, [whole(2), ...fragments(["a"])]);
@@ -258,7 +258,7 @@ describe("the end", () => {
     expect(bench.pushes).toHaveLength(1);
   });
 
-  test("the half-close waits for every commit", async () => {
+  test("waits for every commit after a half-close", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1), ...fragments(["a"])]);
     bench.call.heardAll();
@@ -269,7 +269,7 @@ describe("the end", () => {
     expect(bench.ended).toBe("OK");
   });
 
-  test("a deletion hands over nothing: it could not be stored", async () => {
+  test("hands over nothing after a deletion", async () => {
     const bench = await Bench.opened();
     bench.batch(11, fragments(["a"]));
     bench.groups.deleted("s");
@@ -277,7 +277,7 @@ describe("the end", () => {
     expect(bench.pushes).toEqual([]);
   });
 
-  test("of two openings the table's newer one wins, whichever is answered first", async () => {
+  test("reaches the older of two streams by the order of the table, whichever opens first", async () => {
     const groups = new OpenGroups();
     const fenced: string[] = [];
     const stream = (name: string, epoch: bigint, number: bigint) => ({
@@ -309,7 +309,7 @@ describe("a slow reader", () => {
     expect(bench.said.slice(1)).toMatchObject([{ value: { lastClientSeq: 13n } }]);
   });
 
-  test("is told everything before the end, however little it has taken", async () => {
+  test("gets everything before the end, even if it has taken little", async () => {
     const bench = await Bench.opened();
     bench.bytesASend = 10;
     bench.batch(11, [whole(11)]);
@@ -324,7 +324,7 @@ describe("a slow reader", () => {
     expect(bench.ended).toBe("OK");
   });
 
-  test("is not heard while too many refusals wait for it, also in the middle of a batch", async () => {
+  test("pauses the caller while many refusals wait, also within a batch", async () => {
     const bench = await Bench.opened();
     bench.bytesASend = 200;
     bench.batch(
@@ -345,7 +345,7 @@ describe("a slow reader", () => {
 });
 
 describe("limits", () => {
-  test("the bytes that are not committed: the group is closed, and the caller waits", async () => {
+  test("close the group at the maximum of uncommitted bytes, and pause the caller", async () => {
     const bench = await Bench.opened({ pushStreamBytesMax: 1_000 });
     bench.batch(11, fragments(["x".repeat(500)]));
     expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]); // More than half of it.
@@ -355,7 +355,7 @@ describe("limits", () => {
     expect(bench.listens).toBe(true);
   });
 
-  test("events that are not committed", async () => {
+  test("pause the caller at the maximum of uncommitted events", async () => {
     const bench = await Bench.opened({ pushStreamBytesMax: 2 ** 30 });
     const events = fragments(Array.from({ length: 1_024 }, () => ""));
     const heard: boolean[] = [];
@@ -367,7 +367,7 @@ describe("limits", () => {
     expect(bench.pushes.length).toBeGreaterThan(0);
   });
 
-  test("streams, which count from their call to its end", async () => {
+  test("count streams from their call to their end", async () => {
     const handlers = createPushStreamHandlers(
       { ...partsOfNothing(), metrics: createMetrics() },
       { validation: "strict", payloadBytesMax: 1, pushStreamBytesMax: 1, pushStreamsMax: 1 },
@@ -402,8 +402,8 @@ describe("limits", () => {
   }
 });
 
-describe("a frame that takes long", () => {
-  test("is taken in turns, so that others are served between them", async () => {
+describe("a slow frame", () => {
+  test("is processed in slices, so that other work runs in between", async () => {
     const bench = await Bench.opened({ pushStreamBytesMax: 4_194_304 });
     bench.msALook = 10;
     bench.batch(
@@ -422,7 +422,7 @@ describe("a frame that takes long", () => {
     expect(bench.pushes.map(rangeOf).flatMap((range) => range[3])).toEqual([1, 1, 1]);
   });
 
-  test("is left where it is when the caller leaves between two turns", async () => {
+  test("is abandoned when the caller leaves between two slices", async () => {
     const bench = await Bench.opened({ pushStreamBytesMax: 4_194_304 });
     bench.msALook = 10;
     bench.batch(
@@ -438,7 +438,7 @@ describe("a frame that takes long", () => {
 });
 
 describe("the age of a group", () => {
-  test("one timer, set again when the group it was set for is gone", async () => {
+  test("has one timer, which is set again for the next group", async () => {
     const bench = await Bench.opened();
     bench.batch(11, fragments(["a"]));
     expect(bench.timers).toMatchObject([{ delayMs: 250 }]);
@@ -458,7 +458,7 @@ describe("the age of a group", () => {
     expect(bench.timers).toEqual([]);
   });
 
-  test("a group that is over age when the next fragment comes does not take it", async () => {
+  test("ends a group before a fragment that arrives too late", async () => {
     const bench = await Bench.opened();
     bench.batch(11, fragments(["a"]));
     bench.nowMs += 250;
@@ -468,7 +468,7 @@ describe("the age of a group", () => {
 });
 
 describe("a caller above its rate", () => {
-  test("is not read from until that is paid for; what has come is stored meanwhile", async () => {
+  test("is not read until its debt is paid, and its received events are stored meanwhile", async () => {
     const bench = await Bench.opened();
     bench.waitMs = 70;
     bench.batch(11, [whole(1), whole(2)]);
@@ -486,7 +486,7 @@ describe("a caller above its rate", () => {
     expect(bench.listens).toBe(true);
   });
 
-  test("a flush, and a frame that says nothing new, cost a message", async () => {
+  test("pays one message for a flush and for a repeated frame", async () => {
     const bench = await Bench.opened();
     bench.batch(11, [whole(1)]);
     bench.batch(11, [whole(1)]);
@@ -494,7 +494,7 @@ describe("a caller above its rate", () => {
     expect(bench.charged).toEqual([0, expect.any(Number), 0, 0]);
   });
 
-  test("waits before its stream is opened, and is forgotten when it leaves meanwhile", async () => {
+  test("waits before its stream opens, and is forgotten when it leaves meanwhile", async () => {
     const bench = new Bench();
     bench.waitMs = 30;
     bench.send({ case: "open", value: { sessionId: "s" } });
@@ -511,7 +511,7 @@ describe("a caller above its rate", () => {
     expect(other.timers).toEqual([]);
   });
 
-  test("pays for the part of a frame that was taken when the stream ends in it", async () => {
+  test("pays for the processed part of a frame when the stream ends within it", async () => {
     const bench = new Bench();
     bench.send({ case: "open", value: { sessionId: "s", stopOnRefused: true } });
     await settled();
@@ -524,7 +524,7 @@ describe("a caller above its rate", () => {
   });
 });
 
-test("what is committed is acknowledged before the stream ends, though its reader is slow", async () => {
+test("committed events are acknowledged before the stream ends, even to a slow reader", async () => {
   const bench = await Bench.opened();
   bench.bytesASend = 100;
   bench.batch(11, [whole(1)]);

@@ -59,28 +59,31 @@ class Bench implements Clock {
   }
 }
 
-describe("at the border", () => {
+describe("the border of a limit", () => {
   test.each([
     ["principalMessagesPerSecondMax", "PRINCIPAL_MESSAGES_PER_SECOND", 5, 200],
     ["sessionMessagesPerSecondMax", "SESSION_MESSAGES_PER_SECOND", 5, 200],
     ["principalBytesPerSecondMax", "PRINCIPAL_BYTES_PER_SECOND", 50, 200],
     ["sessionBytesPerSecondMax", "SESSION_BYTES_PER_SECOND", 50, 200],
-  ] as const)("%s: five are taken, the sixth is told when", (option, setting, max, waitMs) => {
-    const bench = new Bench({ [option]: max });
-    expect(bench.taken(5)).toBe(5);
-    expect(bench.take()).toBe(`${setting} ${waitMs}`);
-    bench.nowMs += waitMs - 1;
-    expect(bench.take()).toBe(`${setting} 1`);
-    bench.nowMs += 1;
-    expect(bench.take()).toBe("taken");
-    expect(bench.take()).toBe(`${setting} ${waitMs}`);
-  });
+  ] as const)(
+    "of %s accepts five pushes and refuses the sixth with the time to wait",
+    (option, setting, max, waitMs) => {
+      const bench = new Bench({ [option]: max });
+      expect(bench.taken(5)).toBe(5);
+      expect(bench.take()).toBe(`${setting} ${waitMs}`);
+      bench.nowMs += waitMs - 1;
+      expect(bench.take()).toBe(`${setting} 1`);
+      bench.nowMs += 1;
+      expect(bench.take()).toBe("taken");
+      expect(bench.take()).toBe(`${setting} ${waitMs}`);
+    },
+  );
 
-  test("0 is no limit", () => {
+  test("of 0 does not exist", () => {
     expect(new Bench({}).taken(1_000, ANN, "s1", 1_000_000)).toBe(1_000);
   });
 
-  test("what is larger than a second's worth is taken when nothing else was, and leaves a debt", () => {
+  test("is passed by a push above one second's worth only when the bucket is full, and leaves a debt", () => {
     const bench = new Bench({ sessionBytesPerSecondMax: 100 });
     expect(bench.take(ANN, "s1", 300)).toBe("taken");
     expect(bench.take(ANN, "s1", 10)).toBe("SESSION_BYTES_PER_SECOND 2100");
@@ -90,8 +93,8 @@ describe("at the border", () => {
   });
 });
 
-describe("each by itself", () => {
-  test("callers and sessions have buckets of their own; one id of two kinds is two callers", () => {
+describe("separate buckets", () => {
+  test("belong to callers and sessions, and one id of two kinds is two callers", () => {
     const bench = new Bench({ principalMessagesPerSecondMax: 2, sessionMessagesPerSecondMax: 3 });
     expect(bench.taken(9, ANN, "s1")).toBe(2);
     expect(bench.taken(9, BOB, "s1")).toBe(1); // The session's third.
@@ -99,13 +102,13 @@ describe("each by itself", () => {
     expect(bench.taken(9, { kind: "oidc", id: "ann" }, "s2")).toBe(2);
   });
 
-  test("what one of the four refuses is taken from none", () => {
+  test("are not charged for a push that one of the four refuses", () => {
     const bench = new Bench({ principalMessagesPerSecondMax: 4, sessionMessagesPerSecondMax: 2 });
     expect(bench.taken(100, ANN, "s1")).toBe(2);
     expect(bench.taken(100, ANN, "s2")).toBe(2);
   });
 
-  test("the longest wait is told", () => {
+  test("give the longest wait of all", () => {
     const bench = new Bench({ principalMessagesPerSecondMax: 10, sessionMessagesPerSecondMax: 2 });
     expect(bench.taken(10, ANN, "s1")).toBe(2);
     expect(bench.taken(10, ANN, "s2")).toBe(2);
@@ -118,21 +121,21 @@ describe("each by itself", () => {
 });
 
 describe("streams", () => {
-  test("are charged whatever there is, and wait until half is there again", () => {
+  test("are charged without a refusal, and wait until half of the bucket is full again", () => {
     const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
     const waits = Array.from({ length: 8 }, () => bench.limits.charge(ANN, "s1", 0));
     expect(waits.map(Math.round)).toEqual([0, 0, 0, 0, 0, 100, 200, 300]);
     expect(bench.taken(5)).toBe(2); // What streams leave, less their debt, is for pushes.
   });
 
-  test("the longest of the four is waited for", () => {
+  test("wait for the slowest of the four limits", () => {
     const bench = new Bench({ principalBytesPerSecondMax: 1_000, sessionBytesPerSecondMax: 500 });
     expect(bench.limits.charge(ANN, "s1", 1_000)).toBe(1_500);
   });
 });
 
 describe("the number of buckets", () => {
-  test("full ones are forgotten when others are made", async () => {
+  test("falls when full buckets are dropped", async () => {
     const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
     for (let n = 0; n < 1_000; n += 1) {
       expect(bench.take(ANN, `s${n}`)).toBe("taken");
@@ -142,7 +145,7 @@ describe("the number of buckets", () => {
     expect(Number(line?.split(" ").at(-1))).toBeLessThan(20);
   });
 
-  test("a flood of session ids does not wash away what a busy session, or a caller, owes", () => {
+  test("is bounded under a flood of session ids, which does not erase existing debts", () => {
     const bench = new Bench(
       { principalMessagesPerSecondMax: 50, sessionMessagesPerSecondMax: 2 },
       8,
@@ -158,14 +161,14 @@ describe("the number of buckets", () => {
     expect(bench.taken(3, ANN, "new")).toBe(2);
   });
 
-  test("who is refused leaves no bucket behind", async () => {
+  test("does not grow by refused pushes", async () => {
     const bench = new Bench({ principalMessagesPerSecondMax: 3, sessionMessagesPerSecondMax: 3 });
     for (let n = 0; n < 100; n += 1) bench.take(ANN, `s${n}`);
     expect(await bench.metric(/^session_ledger_rate_buckets\{of="session"\}/)).toMatch(/ 3$/);
   });
 });
 
-test("regression: of two Prometheus servers each saw half of the peaks", async () => {
+test("regression: each of two Prometheus servers sees the whole peak", async () => {
   const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
   bench.taken(4, ANN, "s1");
   bench.taken(3, ANN, "s2");

@@ -9,7 +9,7 @@ function redacting(keys: readonly string[] = ["password", "apiKey"]) {
 }
 
 describe("members by name", () => {
-  test("lose their value at any depth, in any spelling of their name; nothing else changes", () => {
+  test("lose their value at any depth and in any spelling of their name, and nothing else changes", () => {
     const { payload, found } = redacting();
     const text = (secret: string, number: string): string =>
       `{ "a":1.0,"Password" : ${secret},"b":[{"api_key":${number}, "n":1e5}],"passwords":"x","c":{"pass\\u0077ord":${secret}} }`;
@@ -18,19 +18,19 @@ describe("members by name", () => {
     expect(found).toEqual(Array.from({ length: 6 }, () => "key"));
   });
 
-  test("keep a null, which says nothing", () => {
+  test("keep a null", () => {
     const { payload } = redacting();
     const text = '{"password":null,"a":[null]}';
     expect(payload(text)).toBe(text);
   });
 
-  test("one inside another goes with it, and counts as one", () => {
+  test("inside another one disappear with it, and count once", () => {
     const { payload, found } = redacting();
     expect(payload('{"apiKey":{"password":"a","x":1},"y":2}')).toBe('{"apiKey":"***","y":2}');
     expect(found).toEqual(["key"]);
   });
 
-  test("a patch loses the value that it has for such a path", () => {
+  test("lose their value in a patch with their path", () => {
     const { payload } = redacting();
     const delta = (value: string): string =>
       `{"type":"STATE_DELTA","delta":[{"op":"add","path":"/user/api~0key","value":"x"},` +
@@ -39,7 +39,7 @@ describe("members by name", () => {
     expect(payload(delta('{"a":["b"]}'))).toBe(delta('"***"'));
   });
 
-  test("in a message that is JSON, and in none that is not", () => {
+  test("lose their value in a message of JSON, and not in other text", () => {
     const { text } = redacting();
     expect(text('{"password":"a"}')).toBe('{"password":"***"}');
     expect(text(' [{"password":"a"}]')).toBe(' [{"password":"***"}]');
@@ -56,11 +56,11 @@ describe("members by name", () => {
     '{"password":"',
     '{"\\u12":1}',
     "}]",
-  ])("text that is no JSON ends the walk: %s", (text) =>
+  ])("in text that is not JSON cause no error: %s", (text) =>
     expect(() => redacting().payload(text)).not.toThrow(),
   );
 
-  test("of any JSON, what is left says what it said", () => {
+  test("leave all other JSON values as they were", () => {
     const names = fc.constantFrom("password", "a", "api-key", "API_KEY", "b", "op", "x");
     const value = fc.letrec((tie) => ({
       any: fc.oneof(

@@ -48,7 +48,7 @@ function redacting() {
 }
 
 describe("the built-in patterns", () => {
-  test.each(SECRETS)("%s: %s…", (kind, prefix, secret) => {
+  test.each(SECRETS)("mask a secret of %s: %s…", (kind, prefix, secret) => {
     const { redactor, found } = redacting();
     const text = `The key is ${prefix}${secret}, "${prefix}${secret}" é ${prefix}`;
     const gone = prefix + stars(secret.length);
@@ -57,7 +57,7 @@ describe("the built-in patterns", () => {
     expect(maskedWhole(text, BUILT_IN)).toBe(redactor.text(text));
   });
 
-  test.each(SECRETS)("%s: %s… too short is none", (_kind, prefix, secret) => {
+  test.each(SECRETS)("do not mask a short text like one of %s: %s…", (_kind, prefix, secret) => {
     const { redactor, found } = redacting();
     const text = `The key is ${prefix}${secret.slice(0, 8)} as you know`;
     expect(redactor.text(text)).toBe(text);
@@ -70,7 +70,7 @@ describe("the built-in patterns", () => {
     'SecretAccessKey": "',
     '\\"secretAccessKey\\": \\"',
     "export AWS_SESSION_TOKEN='",
-  ])("the secret half of an AWS key is known by its name: %s", (name) => {
+  ])("mask the secret half of an AWS key after its name: %s", (name) => {
     const { redactor, found } = redacting();
     const secret = `${body(19)}/${body(19)}+`;
     expect(redactor.text(`${name}${secret}"`)).toBe(`${name}${stars(40)}"`);
@@ -78,7 +78,7 @@ describe("the built-in patterns", () => {
     expect(redactor.text(`digest: ${secret}`)).toBe(`digest: ${secret}`);
   });
 
-  test("a name and its value may be two strings of a JSON text", () => {
+  test("mask the value after its name when both are strings of JSON", () => {
     const { redactor } = redacting();
     const secret = body(40);
     const json = `{ "SecretAccessKey" : "${secret}", "n": 1.0 }`;
@@ -88,7 +88,7 @@ describe("the built-in patterns", () => {
   });
 
   test.each(["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])(
-    "a private key: %sPRIVATE KEY",
+    "mask a private key: %sPRIVATE KEY",
     (name) => {
       const { redactor, found } = redacting();
       const lines = `Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0A1B\n\n${body(64)}\n${body(20)}==\n`;
@@ -103,7 +103,7 @@ describe("the built-in patterns", () => {
     },
   );
 
-  test("a private key with its lines as escapes, in JSON and in JSON inside JSON, and without an end", () => {
+  test("mask a private key with escaped lines, in nested JSON and without an end", () => {
     const { redactor } = redacting();
     const pem = `-----BEGIN PRIVATE KEY-----\n${body(64)}\n${body(64)}\n-----END PRIVATE KEY-----\n`;
     for (const text of [pem, pem.slice(0, 120)]) {
@@ -119,7 +119,7 @@ describe("the built-in patterns", () => {
   });
 });
 
-describe("what is no secret", () => {
+describe("a text without a secret", () => {
   test.each([
     "a task-management-for-developers-of-large-systems is no key",
     "risk-0123456789abcdef0123456789abcdef and desk-aaaaaaaaaaaaaaaaaaaaaaaa",
@@ -132,47 +132,47 @@ describe("what is no secret", () => {
     "-----BEGIN CERTIFICATE-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A\n-----END CERTIFICATE-----",
     "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A\n-----END PUBLIC KEY-----",
     "😀 ünïcödé 日本語",
-  ])("%s", (text) => {
+  ])("stays as it is: %s", (text) => {
     const { redactor, found } = redacting();
     expect(redactor.text(text)).toBe(text);
     expect(redactor.payload(JSON.stringify({ text }))).toBe(JSON.stringify({ text }));
     expect(found).toEqual([]);
   });
 
-  test("a line inside JSON inside JSON begins with a word of its own", () => {
+  test("ends before a new line of nested JSON, where a secret may begin", () => {
     const { redactor } = redacting();
     const inner = JSON.stringify(`a\nsk-${body(48)}`);
     expect(redactor.text(`args: ${inner}`)).toContain(`\\nsk-${stars(48)}`);
   });
 });
 
-describe("JSON", () => {
+describe("a JSON payload", () => {
   const { redactor } = redacting();
   const key = `ghp_${body(36)}`;
   const gone = `ghp_${stars(36)}`;
 
-  test("strings at any depth and names of members; nothing else changes a byte", () => {
+  test("is masked in strings and member names at any depth, and no other byte changes", () => {
     const text = (secret: string): string =>
       ` { "a" : 1.0, "b":[1e5,"${secret}",{"${secret}":"x\\u00e9\\/"}],\n"n":12345678901234567890 }`;
     expect(redactor.payload(text(key))).toBe(text(gone));
   });
 
-  test("an escape is one character, however it is spelled", () => {
+  test("counts an escape as one character in any spelling", () => {
     const spelled = `\\u0067hp_${body(10)}\\u0041${body(25)}`;
     expect(redactor.payload(`{"a":"${spelled}"}`)).toBe(`{"a":"\\u0067hp_${stars(36)}"}`);
   });
 
-  test("a secret does not go on in the next string", () => {
+  test("ends a secret at the end of its string", () => {
     const text = JSON.stringify([key.slice(0, 20), key.slice(20)]);
     expect(redactor.payload(text)).toBe(text);
   });
 
   test.each(["{", '{"a', '"', '{"a":"\\', '{"a":"\\u12', "[1,", "", '{"a":"b\nc"}'])(
-    "text that is no JSON stays none: %j",
+    "stays as it is when it is not JSON: %j",
     (text) => expect(redactor.payload(text)).toBe(text),
   );
 
-  test("half a surrogate pair, raw or as an escape, stays what it was", () => {
+  test("keeps half a surrogate pair, raw or escaped", () => {
     for (const half of ["\\ud83d", "\ud83d", "\\ude00"]) {
       const text = `{"a":"${half}${key}${half}"}`;
       expect(redactor.payload(text)).toBe(text.replace(key, gone));
@@ -189,7 +189,7 @@ test.each([
   ["SecretAccessKey = ".repeat(2_000)],
   ["xoxb-AKIAglpat-sk-hf_npm_eyJ".repeat(2_000)],
   ["\\".repeat(30_000)],
-])("no text costs more than so many steps a character: %#", (text) => {
+])("the cost of any text is a limited number of steps a character: %#", (text) => {
   let steps = 0;
   const counted = <T extends object>(of: T): T =>
     new Proxy(of, {

@@ -19,7 +19,7 @@ function problemsOf(settings: {
 }
 
 describe("configured patterns", () => {
-  test("are masked beside the built-in ones, and counted as they are called", () => {
+  test("are masked beside the built-in ones, and counted by their own names", () => {
     const options = redactionOptions({
       redaction: "on",
       redactionPatterns: "acme=acme_[a-z0-9]{8}\n  other_1=x]y=[A-C\\]\\-=]{4}",
@@ -55,14 +55,14 @@ describe("configured patterns", () => {
     ["acme=acme_[a-z*]{8}", "a class without white space"],
     ["acme=acme_[a-z]{3}", "a least length from 4 to 1024"],
     ["acme=acme_[a-z]{1025}", "a least length from 4 to 1024"],
-  ])("%s is refused, and told why", (patterns, why) => {
+  ])("are refused with a reason: %s", (patterns, why) => {
     const problems = problemsOf({ patterns: `ok=ok__[a-z]{8} ${patterns}` });
     expect(problems).toHaveLength(1);
     expect(problems[0]).toContain(why);
     expect(problems[0]).toContain(JSON.stringify(patterns));
   });
 
-  test("there is a most of them", () => {
+  test("are limited in number", () => {
     const patterns = Array.from({ length: 101 }, (_, at) => `k=k${at}_[a-z]{8}`).join(" ");
     expect(problemsOf({ patterns })).toEqual([
       "REDACTION_PATTERNS: expected at most 100 patterns; got 101",
@@ -71,7 +71,7 @@ describe("configured patterns", () => {
 });
 
 describe("names of members", () => {
-  test("are any but those of AG-UI, of patches and of the grouped form, in any spelling", () => {
+  test("may be any except those of AG-UI, of patches and of the grouped form, in any spelling", () => {
     expect(problemsOf({ keys: "password, apiKey,pin" })).toEqual([]);
     for (const key of ["messageId", "message_id", "TYPE", "delta", "path", "accumulatedContent"])
       expect(problemsOf({ keys: `pin,${key}` })).toEqual([
@@ -79,13 +79,13 @@ describe("names of members", () => {
       ]);
   });
 
-  test("there is a most of them", () => {
+  test("are limited in number", () => {
     const keys = Array.from({ length: 101 }, (_, at) => `pin${at}`).join();
     expect(problemsOf({ keys })).toEqual(["REDACTION_KEYS: expected at most 100 names; got 101"]);
   });
 });
 
-test("what to redact without redaction is a mistake, told when the service starts", () => {
+test("redaction settings without redaction are refused at the start", () => {
   const loaded = loadConfig({ REDACTION_KEYS: "pin" });
   expect(loaded).toMatchObject({
     ok: false,
@@ -94,7 +94,7 @@ test("what to redact without redaction is a mistake, told when the service start
   expect(loadConfig({ REDACTION: "on", REDACTION_KEYS: "pin" }).ok).toBe(true);
 });
 
-test("off is nothing at all", () => {
+test("redaction that is off has no options", () => {
   const settings = { redactionPatterns: undefined, redactionKeys: undefined };
   expect(redactionOptions({ ...settings, redaction: "off" })).toBeUndefined();
 });

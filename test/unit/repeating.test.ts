@@ -20,8 +20,8 @@ class Act {
   }
 }
 
-describe("what is done again and again", () => {
-  test("does not begin again before it has ended, and a stop waits for it", async () => {
+describe("a repeated action", () => {
+  test("begins again only after it has ended, and a stop waits for it", async () => {
     const act = new Act();
     act.repeating.start(1);
     await eventually(() => expect(act.begun).toBe(1));
@@ -35,7 +35,7 @@ describe("what is done again and again", () => {
     expect([act.begun, act.ended]).toEqual([2, 2]);
   });
 
-  test("is not begun when the stop came first", async () => {
+  test("does not begin after a stop", async () => {
     const act = new Act();
     await act.repeating.stop();
     act.repeating.start(0);

@@ -11,7 +11,7 @@ describe("the headers of a call", () => {
       ["a", "b"],
     ],
     [["te", "authorization"], undefined],
-  ] as const)("authorization of %j is %j", (raw, expected) => {
+  ] as const)("have the authorization %j as %j", (raw, expected) => {
     const first = raw[0] === "authorization" ? { authorization: raw[1] } : {};
     const headers = { ...first };
     preparedHeaders(headers, raw);
@@ -23,13 +23,13 @@ describe("the headers of a call", () => {
     ["deflate", "deflate", "identity"],
     ["identity", undefined, "identity"],
     ["br", undefined, "br"],
-  ])("an encoding of %s is %s, and %s to grpc-js", (given, expected, left) => {
+  ])("with the encoding %s have %s, and %s for grpc-js", (given, expected, left) => {
     const headers = { "grpc-encoding": given };
     expect(preparedHeaders(headers, [])).toBe(expected);
     expect(headers["grpc-encoding"]).toBe(left);
   });
 
-  test("a message is packed when the frame that it stands in says so", () => {
+  test("say with the flag of the frame whether a message is compressed", () => {
     for (const flag of [0, 1]) {
       const frame = Buffer.concat([Buffer.from([flag, 0, 0, 0, 1]), Buffer.from("x")]);
       expect(isPacked(frame.subarray(5))).toBe(flag === 1);

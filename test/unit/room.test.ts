@@ -27,23 +27,23 @@ function fates(pushes: readonly Push[], held: { rows: number; bytes: number }): 
     .join("");
 }
 
-describe("room", () => {
-  test("up to the limit there is room, above it not, for rows and for bytes", () => {
+describe("room in a session", () => {
+  test("exists up to the limit and not above it, in rows and in bytes", () => {
     expect(fates([pushOf(1)], { rows: 9, bytes: 0 })).toBe("n");
     expect(fates([pushOf(1)], { rows: 10, bytes: 0 })).toBe("R");
     expect(fates([pushOf(1, 100)], { rows: 0, bytes: 900 })).toBe("n");
     expect(fates([pushOf(1, 101)], { rows: 0, bytes: 900 })).toBe("B");
   });
 
-  test("what has room but for those before it is asked again, and all behind it that has room", () => {
+  test("is checked again for a push that only its predecessors leave no room for, and for those behind it", () => {
     expect(fates([pushOf(2), pushOf(2), pushOf(1), pushOf(4)], { rows: 7, bytes: 0 })).toBe("nllR");
   });
 
-  test("a push that adds nothing has room in a session that holds too much", () => {
+  test("exists for a push without new rows, even in a session above its limit", () => {
     expect(fates([pushOf(0), pushOf(1)], { rows: 11, bytes: 0 })).toBe("lR");
   });
 
-  test("of ranges only the first is refused: the others have a gap before them", () => {
+  test("is refused only to the first of several ranges, as the others would leave a gap", () => {
     expect(fates([rangeOf(2, 1n), rangeOf(2, 3n), pushOf(1)], { rows: 9, bytes: 0 })).toBe("Rll");
     expect(fates([rangeOf(2, 1n), rangeOf(3, 3n), rangeOf(4, 6n)], { rows: 7, bytes: 0 })).toBe(
       "nll",
@@ -51,7 +51,7 @@ describe("room", () => {
   });
 });
 
-test("a push that has room only when the run ends before it is asked again, and not refused", () => {
+test("a push that fits only after the end of a run is checked again, and not refused", () => {
   const closing = newPush("s", { rows: [newRow({ payload: "", mark: { kind: "close" } })] });
   const held = { rows: 0, bytes: 850, runBytes: 100 };
   const next = pushOf(1, 100);

@@ -66,7 +66,7 @@ const eventRow: fc.Arbitrary<EventRow> = fc.record({
 });
 
 describe("rows to wire", () => {
-  test("a message row encodes as the message that create() makes of it", () => {
+  test("encode a message row like the message of create()", () => {
     fc.assert(
       fc.property(messageRow, fc.boolean(), (row, deduplicated) => {
         const expected = create(SessionMessageSchema, {
@@ -88,7 +88,7 @@ describe("rows to wire", () => {
     );
   });
 
-  test("an event row encodes as the message that create() makes of it", () => {
+  test("encode an event row like the message of create()", () => {
     fc.assert(
       fc.property(eventRow, fc.boolean(), (row, deduplicated) => {
         const expected = create(SessionEventSchema, {
@@ -116,7 +116,7 @@ describe("rows to wire", () => {
     );
   });
 
-  test("the contract's byte vector of a SessionEvent", () => {
+  test("encode a SessionEvent to the byte vector of the contract", () => {
     const row: EventRow = {
       stream: "events",
       sessionId: "s1",
@@ -136,7 +136,7 @@ describe("rows to wire", () => {
     );
   });
 
-  test("a sender comes back as it was, an empty one as an empty one", () => {
+  test("keep a sender as it was, also an empty one", () => {
     fc.assert(
       fc.property(sender, (message) => {
         expect(senderOf(senderText(message))).toEqual(message);

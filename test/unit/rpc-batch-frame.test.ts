@@ -69,7 +69,7 @@ function readAnyway(bytes: Buffer) {
 }
 
 describe("a batch of raw events", () => {
-  test("is read as the general decoder reads it", () => {
+  test("is read to the same result as by the general decoder", () => {
     fc.assert(
       fc.property(batches, (batch) => {
         const bytes = frameBytes(batch);
@@ -79,7 +79,7 @@ describe("a batch of raw events", () => {
     );
   });
 
-  test("is read here when a client encodes it the ordinary way", () => {
+  test("is read by the fast reader in the usual encoding", () => {
     const occurredAt = { seconds: 1_767_225_600n, nanos: 5_000 };
     for (const batch of [
       {},
@@ -94,7 +94,7 @@ describe("a batch of raw events", () => {
     }
   });
 
-  test("that is anything else is left to the general decoder, or read as it reads it", () => {
+  test("is left to the general decoder after changes, or read to the same result", () => {
     const change = fc.record({
       at: fc.nat(),
       kind: fc.constantFrom("flip", "cut", "insert", "double", "swap"),
@@ -120,11 +120,11 @@ describe("a batch of raw events", () => {
     ["a text that is not UTF-8", withField(Buffer.from("12020aff", "hex"))],
     ["nanoseconds above an int32", withField(Buffer.from("1a0610ffffffff0f", "hex"))],
     ["a number that a double would round", frameBytes({ firstClientSeq: 2n ** 64n - 1n })],
-  ])("%s is left alone", (_name, bytes) => {
+  ])("is left to the general decoder: %s", (_name, bytes) => {
     expect(readBatchFrame(bytes)).toBeUndefined();
   });
 
-  test("bytes that are no Buffer are left alone", () => {
+  test("is left to the general decoder when its bytes are not a Buffer", () => {
     expect(readBatchFrame(new Uint8Array(frameBytes({ events: [EVENT] })))).toBeUndefined();
   });
 });

@@ -30,8 +30,8 @@ function refusalOf(bytes: Uint8Array): ServiceError {
   throw new Error("it was decoded");
 }
 
-describe("decoding a request", () => {
-  test("the byte vectors of existing runners", () => {
+describe("a decoded request", () => {
+  test("has the fields of the byte vectors of existing runners", () => {
     const message = decoderOf(PushSessionMessageRequestSchema);
     expect(message(Buffer.from("0a0273311204757365721a026869", "hex"))).toMatchObject({
       sessionId: "s1",
@@ -48,12 +48,12 @@ describe("decoding a request", () => {
     });
   });
 
-  test("no bytes are a message of defaults", () => {
+  test("has default values for empty bytes", () => {
     expect(decode(Buffer.alloc(0))).toMatchObject({ sessionId: "", payload: "", eventCount: 0 });
   });
 
   // Two million empty events in a frame of 4 MiB took 0.7 s and 260 MiB before they were refused.
-  test("a message of more parts than any request has is not made", () => {
+  test("is refused when it has too many parts", () => {
     const decodeFrame = decoderOf(PushSessionEventsRequestSchema);
     const events = (count: number): Buffer => {
       const body = Buffer.from("1200".repeat(count), "hex");
@@ -67,7 +67,7 @@ describe("decoding a request", () => {
     }
   });
 
-  test("unknown fields are skipped and not kept", () => {
+  test("has no unknown fields", () => {
     const unknown = Buffer.from("fa3e0568656c6c6f", "hex"); // Field 1007, "hello".
     const request = decode(Buffer.concat([Buffer.from("0a027331", "hex"), unknown]));
     expect(request.sessionId).toBe("s1");
@@ -94,14 +94,14 @@ describe("decoding a request", () => {
     ["a packed list over the end of its message", "ba06030a018001"],
     ["a list of varints with eight bytes", "ba06090900000000000000ff"],
     ["text", Buffer.from('{"session_id":"s1"}').toString("hex")],
-  ])("%s is INVALID_ARGUMENT with a violation", (_, hex) => {
+  ])("is INVALID_ARGUMENT with a violation for %s", (_, hex) => {
     const error = refusalOf(Buffer.from(hex, "hex"));
     expect(error).toMatchObject({ code: "invalid_argument", reason: "INVALID_REQUEST" });
     expect(error.violations).toHaveLength(1);
     expect(error.message).toContain("ambient.v1.PushSessionEventRequest");
   });
 
-  test("whatever the bytes, it is a message or INVALID_ARGUMENT", () => {
+  test("is a message or INVALID_ARGUMENT for any bytes", () => {
     const whole = toBinary(
       PushSessionEventRequestSchema,
       create(PushSessionEventRequestSchema, {

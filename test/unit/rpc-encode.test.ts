@@ -71,9 +71,9 @@ function sampleEvent(payload: string) {
   return create(SessionEventSchema, { id: "e1", sessionId: "s1", seq: 42n, payload });
 }
 
-describe("encoding an answer", () => {
+describe("an encoded answer", () => {
   test.each([...ANSWERS].map((desc) => [desc.typeName, desc] as const))(
-    "%s has the bytes of protobuf-es",
+    "has the bytes of protobuf-es: %s",
     (_, desc) => {
       const encode = encoderOf(desc);
       fc.assert(
@@ -88,7 +88,7 @@ describe("encoding an answer", () => {
     },
   );
 
-  test("the byte vector of existing runners", () => {
+  test("has the byte vector of existing runners", () => {
     const createdAt = { seconds: 1_700_000_000n, nanos: 500_000 };
     const event = create(SessionEventSchema, {
       id: "e1",
@@ -104,7 +104,7 @@ describe("encoding an answer", () => {
     );
   });
 
-  test("a message that cannot be encoded leaves nothing behind", () => {
+  test("contains nothing of a previous message that could not be encoded", () => {
     const encode = encoderOf(SessionEventSchema);
     const broken = { ...sampleEvent("left behind?"), eventCount: 1.5 };
     expect(() => encode(broken)).toThrow("1.5");
@@ -112,14 +112,14 @@ describe("encoding an answer", () => {
     expect(encode(after)).toEqual(Buffer.from(toBinary(SessionEventSchema, after)));
   });
 
-  test("a large message and the small one after it", () => {
+  test("is correct when it is large, and so is a small one after it", () => {
     const encode = encoderOf(SessionEventSchema);
     for (const event of [sampleEvent("é".repeat(1_000_000)), sampleEvent("{}")]) {
       expect(encode(event).equals(toBinary(SessionEventSchema, event))).toBe(true);
     }
   });
 
-  test("what was encoded before is not touched by what comes after", () => {
+  test("is not changed by later ones", () => {
     const encode = encoderOf(SessionEventSchema);
     const first = encode(sampleEvent("first"));
     const copy = Buffer.from(first);
@@ -128,19 +128,19 @@ describe("encoding an answer", () => {
   });
 });
 
-describe("encoding for many streams", () => {
-  test("one object is encoded once", () => {
+describe("an answer for many streams", () => {
+  test("is encoded once for one object", () => {
     const encode = sharedEncoderOf(SessionEventSchema);
     const event = sampleEvent("{}");
     expect(encode(event)).toBe(encode(event));
   });
 
-  test("equal objects are not one object", () => {
+  test("is encoded for each of two equal objects", () => {
     const encode = sharedEncoderOf(SessionEventSchema);
     expect(encode(sampleEvent("a"))).not.toBe(encode(sampleEvent("a")));
   });
 
-  test("an object that was pushed out of the ring is encoded again, correctly", () => {
+  test("is encoded again, with equal bytes, after it has left the ring", () => {
     const encode = sharedEncoderOf(SessionEventSchema);
     const events = Array.from({ length: 200 }, (_, index) => sampleEvent(`${index}`));
     const first = events.map((event) => encode(event));
@@ -148,7 +148,7 @@ describe("encoding for many streams", () => {
     expect(second).toEqual(first);
   });
 
-  test("a oneof goes through protobuf-es", () => {
+  test("is encoded by protobuf-es when it has a oneof", () => {
     const encode = sharedEncoderOf(PushSessionEventsResponseSchema);
     const message = create(PushSessionEventsResponseSchema, {
       frame: { case: "committed", value: { lastClientSeq: 3n, lastSeq: 9n } },

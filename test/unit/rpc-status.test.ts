@@ -26,14 +26,14 @@ function detailsOf(answer: StatusObject) {
 }
 
 describe("an error as a gRPC status", () => {
-  test("every code has one of its own", () => {
+  test("has its own code for every error code", () => {
     const codes = Object.values(GRPC_STATUS);
     expect(new Set(codes).size).toBe(codes.length);
     expect(codes).not.toContain(status.OK);
     expect(codes).not.toContain(status.UNKNOWN);
   });
 
-  test("reason and domain, always; nothing else without cause", () => {
+  test("always has a reason and a domain, and nothing else without cause", () => {
     const answer = statusOf(new ServiceError("aborted", "STREAM_REPLACED", "replaced"));
     expect(answer).toMatchObject({ code: status.ABORTED, details: "replaced" });
     const details = detailsOf(answer);
@@ -43,7 +43,7 @@ describe("an error as a gRPC status", () => {
     expect(details.retry).toBeUndefined();
   });
 
-  test("violations, each with its field", () => {
+  test("has violations, each with its field", () => {
     const violations = [
       { field: "session_id", description: "session_id is required" },
       { field: "payload.delta", description: "payload.delta must be a string" },
@@ -53,7 +53,7 @@ describe("an error as a gRPC status", () => {
     expect(details.badRequest?.fieldViolations).toMatchObject(violations);
   });
 
-  test("when to come back", () => {
+  test("has the time until a retry", () => {
     const options = { retryAfterMs: 1_500 };
     const details = detailsOf(
       statusOf(new ServiceError("overloaded", "QUEUE_FULL", "full", options)),
@@ -61,13 +61,13 @@ describe("an error as a gRPC status", () => {
     expect(details.retry?.retryDelay).toMatchObject({ seconds: 1n, nanos: 500_000_000 });
   });
 
-  test("a defect tells nothing", () => {
+  test("hides the cause of a defect", () => {
     const answer = statusOf(ServiceError.from(new Error("password is hunter2")));
     expect(answer).toMatchObject({ code: status.INTERNAL, details: "internal error" });
     expect(JSON.stringify(detailsOf(answer))).not.toContain("hunter2");
   });
 
-  test("the largest error there is fits in 8 KiB of trailers", () => {
+  test("fits into 8 KiB of trailers for the largest error", () => {
     const violations = Array.from({ length: 1_000 }, (_, index) => ({
       field: `payload.${"é".repeat(10_000)}${index}`,
       description: "ü".repeat(100_000),
@@ -80,7 +80,7 @@ describe("an error as a gRPC status", () => {
     expect(trailers).toBeLessThan(8 * 1024 - 256); // The rest: grpc-status, names, content-type.
   });
 
-  test("many small violations are cut to the first ones", () => {
+  test("has the first of many small violations", () => {
     const violations = Array.from({ length: 100 }, (_, index) => ({
       field: `f${index}`,
       description: "wrong",
@@ -91,7 +91,7 @@ describe("an error as a gRPC status", () => {
     );
   });
 
-  test("half a surrogate pair does not break the status", () => {
+  test("replaces half a surrogate pair", () => {
     const answer = statusOf(
       new ServiceError("invalid_argument", "INVALID_REQUEST", `got \ud83d in ${"x".repeat(600)}`),
     );
@@ -99,11 +99,14 @@ describe("an error as a gRPC status", () => {
     expect(answer.details.startsWith("got \ufffd in x")).toBe(true);
   });
 
-  test.each([509, 510, 511, 512, 513])("a message of %d characters is cut whole", (length) => {
-    const text = `${"x".repeat(length - 2)}😀`; // Two code units, four bytes.
-    const { details } = statusOf(new ServiceError("not_found", "SESSION_NOT_FOUND", text));
-    expect(Buffer.byteLength(details)).toBeLessThanOrEqual(512);
-    expect(details.isWellFormed()).toBe(true);
-    expect(details === text || details.endsWith("x…")).toBe(true);
-  });
+  test.each([509, 510, 511, 512, 513])(
+    "cuts a message of %d characters between characters",
+    (length) => {
+      const text = `${"x".repeat(length - 2)}😀`; // Two code units, four bytes.
+      const { details } = statusOf(new ServiceError("not_found", "SESSION_NOT_FOUND", text));
+      expect(Buffer.byteLength(details)).toBeLessThanOrEqual(512);
+      expect(details.isWellFormed()).toBe(true);
+      expect(details === text || details.endsWith("x…")).toBe(true);
+    },
+  );
 });

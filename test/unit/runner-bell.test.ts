@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Bell } from "../../src/runner/writer/book.ts";
 
 describe("a bell", () => {
-  test("that was rung while nobody waited is heard by the next who does, once", async () => {
+  test("wakes the next waiter once when it rang before the wait", async () => {
     const bell = new Bell();
     bell.ring();
     bell.ring();
@@ -15,7 +15,7 @@ describe("a bell", () => {
     expect(await waiting).toBe(true);
   });
 
-  test("wakes who waits, at once or when the time is over", async () => {
+  test("wakes a waiter when it rings or the time is over", async () => {
     const bell = new Bell();
     const rung = bell.wait(2 ** 30);
     bell.ring();

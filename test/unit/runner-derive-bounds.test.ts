@@ -42,7 +42,7 @@ function bytesOf({ messages }: Run): readonly number[] {
   return messages.map(({ payload }) => Buffer.byteLength(payload));
 }
 
-describe("no payload is larger than the service takes", () => {
+describe("a payload fits the service's limit", () => {
   const payloadBytesMax = 1_000;
   const run = (): Run => new Run({ payloadBytesMax });
 
@@ -55,7 +55,7 @@ describe("no payload is larger than the service takes", () => {
       `${"€".repeat(266)}… [cut after 266 of 900 characters]`,
     ],
     ["far longer", "x".repeat(5_000), `${"x".repeat(800)}… [cut after 800 of 5000 characters]`],
-  ])("a text %s", (_, text, shown) => {
+  ])("as a text that is %s", (_, text, shown) => {
     const pieces = text.match(/.{1,7}/gu) ?? [];
     for (const deltas of [[text], pieces]) {
       const { messages } = run().text("m", ...deltas);
@@ -63,7 +63,7 @@ describe("no payload is larger than the service takes", () => {
     }
   });
 
-  test("a tool's input, which is text then", () => {
+  test("as a tool's input, which is cut to a text", () => {
     const args = JSON.stringify({ text: "\u0007".repeat(1_000) });
     const events = [
       { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "add" },
@@ -78,7 +78,7 @@ describe("no payload is larger than the service takes", () => {
     });
   });
 
-  test("a custom value, which is text then", () => {
+  test("as a custom value, which is cut to a text", () => {
     const limited = new Run({ payloadBytesMax: 20_000 });
     limited.push({ type: "CUSTOM", name: "n", value: "x".repeat(20_000) });
     expect(JSON.parse(limited.messages[0]?.payload ?? "")).toEqual({
@@ -87,13 +87,13 @@ describe("no payload is larger than the service takes", () => {
     });
   });
 
-  test("an error", () => {
+  test("as an error", () => {
     const { messages } = run().push({ type: "RUN_ERROR", message: "\0".repeat(1_000) });
     expect(messages).toHaveLength(1);
     expect(Buffer.byteLength(messages[0]?.payload ?? "")).toBeLessThanOrEqual(payloadBytesMax);
   });
 
-  test("what has an id or a name that is longer is no message", () => {
+  test("or is not derived when its id or name alone is longer", () => {
     const long = "x".repeat(1_000);
     const { messages } = run().push(
       { type: "TOOL_CALL_RESULT", toolCallId: long, content: "a" },
@@ -105,7 +105,7 @@ describe("no payload is larger than the service takes", () => {
   });
 });
 
-describe("what is open is bounded", () => {
+describe("open constructs are limited", () => {
   const opened = (count: number): readonly Event[] =>
     Array.from({ length: count }, (_, at) => ({
       type: "TEXT_MESSAGE_CONTENT",
@@ -113,7 +113,7 @@ describe("what is open is bounded", () => {
       delta: `text ${at}`,
     }));
 
-  test("in number: past 1,000 the oldest is told, and goes on as another", () => {
+  test("in number: above 1,000 the oldest becomes a message, and continues as another", () => {
     const run = new Run().push(...opened(1_000));
     expect(run.messages).toEqual([]);
     run.push(...opened(1_002).slice(1_000));
@@ -122,7 +122,7 @@ describe("what is open is bounded", () => {
     expect(run.messages.at(-1)).toMatchObject({ payload: ", the rest", key: "r:assistant:m0:2" });
   });
 
-  test("in size: past 24 Mi characters the oldest is told", () => {
+  test("in size: above 24 Mi characters the oldest becomes a message", () => {
     const run = new Run({ payloadBytesMax: 8 * 1_048_576 });
     const delta = "x".repeat(7_000_000);
     for (const messageId of ["a", "b", "c"])
@@ -132,7 +132,7 @@ describe("what is open is bounded", () => {
     expect(run.keys).toEqual(["r:assistant:a:1"]);
   });
 
-  test("a text as long as a payload, a character at a time, is one message", () => {
+  test("to no less than one text of the largest payload in single characters", () => {
     const deriver = new MessageDeriver();
     const content = '{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"x"}';
     let early = 0;
@@ -142,7 +142,7 @@ describe("what is open is bounded", () => {
     expect(message?.payload).toBe("x".repeat(1_048_576));
   });
 
-  test("in lanes: subagents past 1,000 end the runs of the others", () => {
+  test("in lanes: above 1,000 subagents the messages of the oldest end", () => {
     const run = new Run();
     for (let at = 0; at <= 1_000; at += 1) {
       const ids = { messageId: "m", subagentRunId: `s${at}` };
@@ -152,8 +152,8 @@ describe("what is open is bounded", () => {
   });
 });
 
-describe("keys", () => {
-  test("name the run, the type, the construct and how often", () => {
+describe("a key of a message", () => {
+  test("has the run, the type, the construct and its count", () => {
     const run = new Run().text("m", "a").text("n", "b").text("m", "c");
     run.push(
       { type: "TOOL_CALL_RESULT", toolCallId: "m", content: "" },
@@ -170,19 +170,19 @@ describe("keys", () => {
     ]);
   });
 
-  test("keys of another run count from 1; keys of a run that continues continue", () => {
+  test("counts from 1 in another run, and continues in the same run", () => {
     const run = new Run().text("m", "a");
     run.push(STARTED).text("m", "b");
     run.push({ ...STARTED, runId: "s" }).text("m", "c");
     expect(run.keys).toEqual(["r:assistant:m:1", "r:assistant:m:2", "s:assistant:m:1"]);
   });
 
-  test("are the same in a replay", () => {
+  test("is the same in a replay", () => {
     const events = (run: Run): Run => run.text("m", "a").text("m", "b").text("x".repeat(200), "c");
     expect(events(new Run()).messages).toEqual(events(new Run()).messages);
   });
 
-  test("over 128 bytes are a digest, each its own", () => {
+  test("is a digest above 128 bytes, different for each message", () => {
     const room = 128 - "r:assistant::1".length;
     const run = new Run().text("x".repeat(room), "a").text("x".repeat(room + 1), "b");
     run
@@ -195,13 +195,13 @@ describe("keys", () => {
     expect(new Set(run.keys).size).toBe(5);
   });
 
-  test("hold nothing that the service refuses", () => {
+  test("has no characters that the service refuses", () => {
     const run = new Run().text("a\0", "a").text("b\ud800", "b").text("b\ud801", "c");
     for (const key of run.keys) expect(key).toMatch(/^sha256:[0-9a-f]{64}$/);
     expect(new Set(run.keys).size).toBe(3);
   });
 
-  test("outside of a run say what the message says", () => {
+  test("includes the content outside of a run", () => {
     const one = new Run({}, NO_RUN).text("m", "a");
     const other = new Run({}, NO_RUN).text("m", "b");
     expect(one.keys[0]).toMatch(/^:assistant:m:1:[0-9a-f]{16}$/);
@@ -210,7 +210,7 @@ describe("keys", () => {
     expect(new Run({}, { type: "RUN_STARTED" }).text("m", "a").keys).toEqual(one.keys);
   });
 
-  test("past 10,000 of a run are still one of a kind", () => {
+  test("is unique above 10,000 messages of a run", () => {
     const run = new Run();
     const count = 10_005;
     for (let at = 0; at < count; at += 1) run.push({ type: "CUSTOM", name: `n${at}` });

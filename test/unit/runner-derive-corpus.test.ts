@@ -109,18 +109,21 @@ function derived({ events }: Stream): readonly string[] {
 // The client ends a stream with a second START; what is derived of it is in runner-derive.test.ts.
 const readable = ownStreams().filter(({ scenario }) => scenario !== "error-and-retry");
 
-test.each(readable)("of $scenario, what the client shows", async (stream) => {
-  expect(derived(stream)).toEqual(await shownBy(stream));
-});
+test.each(readable)(
+  "the messages derived from $scenario are those that the client shows",
+  async (stream) => {
+    expect(derived(stream)).toEqual(await shownBy(stream));
+  },
+);
 
 const recorded = recordedStreams()?.filter(({ events }) => events.length > 0);
 
-describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => {
-  test("derive what the client shows", { timeout: 120_000 }, async () => {
+describe.skipIf(recorded === undefined)("recorded streams, with CORPUS,", () => {
+  test("derive the messages that the client shows", { timeout: 120_000 }, async () => {
     for (const stream of recorded ?? []) expect(derived(stream)).toEqual(await shownBy(stream));
   });
 
-  test("derive the expected number of messages, each under its own key", () => {
+  test("derive a known number of messages, each with its own key", () => {
     const counts: Record<string, number> = {};
     for (const { events } of recorded ?? []) {
       const deriver = new MessageDeriver();

@@ -40,50 +40,56 @@ function call(toolCallId: string, ...deltas: readonly string[]): readonly Event[
 }
 
 describe("TEXT_MESSAGE_END", () => {
-  test("is one assistant message of all that was said", () => {
+  test("gives one assistant message with the whole text", () => {
     expect(said(...text("m", "Hel", "", "lo", " there"))).toEqual(["assistant Hello there"]);
   });
 
-  test.each(["", " ", "\n\t \u00a0\ufeff"])("is none of nothing but white space: %j", (blank) => {
-    expect(said(...text("m", blank))).toEqual([]);
-  });
+  test.each(["", " ", "\n\t \u00a0\ufeff"])(
+    "gives no message for only white space: %j",
+    (blank) => {
+      expect(said(...text("m", blank))).toEqual([]);
+    },
+  );
 
-  test("keeps white space around what was said", () => {
+  test("keeps white space around the text", () => {
     expect(said(...text("m", "\n a "))).toEqual(["assistant \n a "]);
   });
 
-  test.each(["user", "system", "developer", "tool"])("is none of role %s", (role) => {
+  test.each(["user", "system", "developer", "tool"])("gives no message for the role %s", (role) => {
     const [start, ...rest] = text("m", "mine");
     expect(said({ ...start, role }, ...rest)).toEqual([]);
   });
 
-  test.each([{}, { role: null }, { role: "assistant" }])("is one of %j", (role) => {
-    const start = { type: "TEXT_MESSAGE_START", messageId: "m", ...role };
-    expect(said(start, ...text("m", "a").slice(1))).toEqual(["assistant a"]);
-  });
+  test.each([{}, { role: null }, { role: "assistant" }])(
+    "gives a message for a START with %j",
+    (role) => {
+      const start = { type: "TEXT_MESSAGE_START", messageId: "m", ...role };
+      expect(said(start, ...text("m", "a").slice(1))).toEqual(["assistant a"]);
+    },
+  );
 
-  test("of no START is the assistant's; of nothing it is none", () => {
+  test("gives an assistant's message without a START, and none without content", () => {
     expect(said(...text("m", "a").slice(1))).toEqual(["assistant a"]);
     expect(said({ type: "TEXT_MESSAGE_END", messageId: "m" })).toEqual([]);
   });
 
-  test("comes once, whatever ends twice", () => {
+  test("gives one message when it comes twice", () => {
     expect(said(...text("m", "a"), { type: "TEXT_MESSAGE_END", messageId: "m" })).toHaveLength(1);
   });
 
-  test("a second START goes on, as clients do", () => {
+  test("continues after a second START, as clients do", () => {
     const [start, content] = text("m", "I was saying");
     expect(said(start ?? {}, content ?? {}, ...text("m", " nothing"))).toEqual([
       "assistant I was saying nothing",
     ]);
   });
 
-  test("halves of a character meet again, and half a character is U+FFFD", () => {
+  test("joins the halves of a character, and replaces a single half by U+FFFD", () => {
     expect(said(...text("m", "\ud83d", "\ude00", "!"))).toEqual(["assistant 😀!"]);
     expect(said(...text("m", "a\ud83d"))).toEqual(["assistant a\ufffd"]);
   });
 
-  test("U+0000, which no payload can hold, is U+FFFD", () => {
+  test("replaces U+0000, which no payload can hold, by U+FFFD", () => {
     expect(said(...text("m", "a\0b"))).toEqual(["assistant a\ufffdb"]);
   });
 });
@@ -106,28 +112,28 @@ describe("TOOL_CALL_END", () => {
     ["no JSON", ['{"a":1}', '{"a":2}'], { raw: '{"a":1}{"a":2}' }],
     ["cut off", ['{"a":'], { raw: '{"a":' }],
     ["space", [" "], { raw: " " }],
-  ])("arguments that are %s", (_, deltas, input) => {
+  ])("gives the input of arguments that are %s", (_, deltas, input) => {
     expect(used(...deltas)).toEqual({ ...add, input });
   });
 
-  test("no arguments, no input", () => {
+  test("gives no input without arguments", () => {
     expect(used()).toEqual(add);
     expect(used("", "")).toEqual(add);
   });
 
-  test("numbers keep the digits that the agent wrote", () => {
+  test("keeps the digits of numbers", () => {
     expect(said(...call("c", '{"id":9007199254740993,"x":1.0}'))).toEqual([
       'tool_use {"tool":"add","tool_call_id":"c","input":{"id":9007199254740993,"x":1.0}}',
     ]);
   });
 
-  test("a call whose START was lost", () => {
+  test("names the tool unknown without a START", () => {
     expect(said(...call("c", "{}").slice(1))).toEqual([
       'tool_use {"tool":"unknown","tool_call_id":"c","input":{}}',
     ]);
   });
 
-  test("a second START corrects the name and keeps the arguments, as clients do", () => {
+  test("uses the name of a second START and keeps the arguments, as clients do", () => {
     const [start, args, end] = call("c", "{}");
     const renamed = { ...start, toolCallName: "sum" };
     expect(said(start ?? {}, args ?? {}, renamed, end ?? {})).toEqual([
@@ -135,7 +141,7 @@ describe("TOOL_CALL_END", () => {
     ]);
   });
 
-  test("calls whose arguments alternate", () => {
+  test("separates calls with alternating arguments", () => {
     const first = call("c1", '{"a":', "1}");
     const second = call("c2", '{"b":', "2}");
     const mixed = first.flatMap((event, at) => [event, second[at] ?? {}]);
@@ -160,7 +166,7 @@ describe("TOOL_CALL_RESULT", () => {
       : "";
   };
 
-  test("names the call", () => {
+  test("gives a message with the id of its call", () => {
     expect(result("ok")).toEqual({ tool_call_id: "c", result: "ok" });
     expect(result("")).toEqual({ tool_call_id: "c", result: "" });
   });
@@ -175,43 +181,43 @@ describe("TOOL_CALL_RESULT", () => {
       "a\nb",
     ],
     ["a picture", [{ type: "image", source: { type: "data", value: "…" } }], "[image]"],
-    ["what is no part", ["a", {}], '"a"\n[not text]'],
-  ])("of parts: %s", (_, content, shownText) => {
+    ["invalid parts", ["a", {}], '"a"\n[not text]'],
+  ])("becomes a text from parts: %s", (_, content, shownText) => {
     expect(shown(content)).toBe(shownText);
   });
 
-  test("2,000 characters are whole, one more is cut and says so", () => {
+  test("keeps 2,000 characters, and marks the cut of a longer one", () => {
     expect(shown("x".repeat(2_000))).toBe("x".repeat(2_000));
     expect(shown("x".repeat(2_001))).toBe(
       `${"x".repeat(2_000)}… [cut after 2000 of 2001 characters]`,
     );
   });
 
-  test("is not cut in a character", () => {
+  test("is not cut within a character", () => {
     expect(shown(`${"x".repeat(1_999)}😀!`)).toBe(
       `${"x".repeat(1_999)}… [cut after 1999 of 2002 characters]`,
     );
     expect(shown(`${"x".repeat(1_998)}😀!`)).toMatch(/x😀… \[cut after 2000 /);
   });
 
-  test("half a character and U+0000 harm nothing", () => {
+  test("replaces half a character, and escapes U+0000", () => {
     expect(shown("a\ud83d\0")).toBe("a\ufffd\0");
   });
 
-  test("of agents that call it `result`", () => {
+  test("is read from the field `result` of some agents", () => {
     expect(said({ type: "TOOL_CALL_RESULT", toolCallId: "c", result: "12:00" })).toEqual([
       'tool_result {"tool_call_id":"c","result":"12:00"}',
     ]);
   });
 
-  test("of no call, or of nothing, is none", () => {
+  test("gives no message without a call or without content", () => {
     expect(said({ type: "TOOL_CALL_RESULT", content: "a" })).toEqual([]);
     expect(said({ type: "TOOL_CALL_RESULT", toolCallId: "c", content: null })).toEqual([]);
   });
 });
 
 describe("runs", () => {
-  test("start and finish, unless switched off", () => {
+  test("give lifecycle messages, unless these are off", () => {
     const lifecycle = derive([STARTED, FINISHED]).map(({ eventType, payload }) => [
       eventType,
       payload,
@@ -223,7 +229,7 @@ describe("runs", () => {
     expect(derive([STARTED, FINISHED], { lifecycle: false })).toEqual([]);
   });
 
-  test("that fail tell what was being said, then the error; a call that was being written was not made", () => {
+  test("with an error give the open text and the error, and no open call", () => {
     const [start, content] = text("m", "I was sa");
     const [callStart, args] = call("c", '{"a":');
     const error = { type: "RUN_ERROR", message: "connection lost", code: "NETWORK" };
@@ -240,11 +246,11 @@ describe("runs", () => {
     [{ error: "of two recorded agents" }, '{"error":"of two recorded agents"}'],
     [{ error: { status: 1 } }, '{"error":"{\\"status\\":1}"}'],
     [{}, '{"error":"unknown error"}'],
-  ])("that fail with %j", (fields, payload) => {
+  ])("with the error %j give its message", (fields, payload) => {
     expect(said({ type: "RUN_ERROR", ...fields })).toEqual([`error ${payload}`]);
   });
 
-  test("that fail forget all that was open", () => {
+  test("with an error leave nothing open", () => {
     const [start, content] = text("m", "a");
     const error = { type: "RUN_ERROR", message: "x" };
     expect(said(start ?? {}, content ?? {}, error, ...text("m", "b")).slice(2)).toEqual([
@@ -252,7 +258,7 @@ describe("runs", () => {
     ]);
   });
 
-  test("that another one follows tell what was being said, under their own id", () => {
+  test("replaced by another give their open text under their own id", () => {
     const [start, content] = text("m", "unfinished");
     const next = { ...STARTED, runId: "next" };
     const messages = derive([STARTED, start ?? {}, content ?? {}, next, ...text("m", "new")], {
@@ -264,7 +270,7 @@ describe("runs", () => {
     ]);
   });
 
-  test("that finish leave nothing open", () => {
+  test("with an end leave nothing open", () => {
     const [start, content] = text("m", "a");
     const [callStart, args] = call("c", "{}");
     expect(said(callStart ?? {}, start ?? {}, content ?? {}, args ?? {}, FINISHED)).toEqual([
@@ -280,13 +286,13 @@ describe("CUSTOM", () => {
     ["error", "error"],
     ["agent_error_occurred", "error"],
     ["AgentError", "error"],
-  ])("%s is %s", (name, type) => {
+  ])("%s becomes %s", (name, type) => {
     expect(said({ type: "CUSTOM", name, value: { a: [null, 1] } })).toEqual([
       `${type} {"custom_event":"${name}","value":{"a":[null,1]}}`,
     ]);
   });
 
-  test("has its value as it was written", () => {
+  test("keeps the spelling of its value", () => {
     const deriver = new MessageDeriver();
     const payload = '{"value":0,"name":"n","value": 1.50 ,"type":"CUSTOM"}';
     expect(deriver.next(payload).map((message) => message.payload)).toEqual([
@@ -311,7 +317,7 @@ test.each([
   "ACTIVITY_SNAPSHOT",
   "META",
   "NO_SUCH_TYPE",
-])("%s is no message", (type) => {
+])("an event of type %s gives no message", (type) => {
   const fields = { messageId: "m", delta: "a", name: "error", message: "a", content: "a" };
   expect(said({ type, ...fields })).toEqual([]);
 });
@@ -323,7 +329,7 @@ describe("chunks", () => {
     ...fields,
   });
 
-  test("end with an event that is not one of their chunks", () => {
+  test("end at an event that is not their own", () => {
     const end = { type: "STATE_SNAPSHOT", snapshot: {} };
     const chunks = [chunk("a", { messageId: "m" }), chunk("b"), chunk("c", { messageId: "m" })];
     expect(said(...chunks)).toEqual([]);
@@ -335,14 +341,14 @@ describe("chunks", () => {
   });
 
   test.each(["RAW", "ACTIVITY_DELTA", "REASONING_ENCRYPTED_VALUE", "SUBAGENT_STARTED"])(
-    "go on after %s",
+    "continue after %s",
     (type) => {
       const events = [chunk("a", { messageId: "m" }), { type }, chunk("b"), FINISHED];
       expect(said(...events)).toEqual(["assistant ab"]);
     },
   );
 
-  test("of a tool call, and of reasoning, which is no message", () => {
+  test("give a message for a tool call, and none for reasoning", () => {
     const args = { type: "TOOL_CALL_CHUNK", delta: "{}" };
     expect(
       said(
@@ -359,7 +365,7 @@ describe("chunks", () => {
     ]);
   });
 
-  test("of subagents go on beside each other", () => {
+  test("of several subagents are independent", () => {
     const one = { subagentRunId: "s1" };
     const two = { subagentRunId: "s2" };
     expect(
@@ -376,18 +382,18 @@ describe("chunks", () => {
     ).toEqual(["assistant bd", "assistant ace"]);
   });
 
-  test("of another's words derive nothing", () => {
+  test("of the user give no message", () => {
     expect(said(chunk("a", { messageId: "m", role: "user" }), FINISHED)).toEqual([]);
   });
 
-  test("that never say whose they are: text is told, a call nobody could answer is not", () => {
+  test("without an id give a message for text, and none for a call", () => {
     expect(said(chunk("a"), chunk("b"), FINISHED)).toEqual(["assistant ab"]);
     expect(said({ type: "TOOL_CALL_CHUNK", toolCallName: "add", delta: "{}" }, FINISHED)).toEqual(
       [],
     );
   });
 
-  test("are told when their run fails", () => {
+  test("become a message when their run fails", () => {
     const error = { type: "RUN_ERROR", message: "x" };
     expect(said(chunk("a", { messageId: "m" }), error)).toEqual([
       "assistant a",
@@ -400,7 +406,7 @@ describe("subagents", () => {
   const of = (subagentRunId: string, events: readonly Event[]): readonly Event[] =>
     events.map((event) => ({ ...event, subagentRunId }));
 
-  test("may use the ids of one another", () => {
+  test("may use the same ids", () => {
     const [one, two] = [of("s1", text("m", "a", "b")), of("s2", text("m", "c", "d"))];
     const mixed = one.flatMap((event, at) => [event, two[at] ?? {}]);
     const messages = derive([STARTED, ...mixed], { lifecycle: false });
@@ -410,7 +416,7 @@ describe("subagents", () => {
     ]);
   });
 
-  test("need not be named by what goes on, as long as one only has the id", () => {
+  test("may be left out in later events while only one has the id", () => {
     const [start, ...rest] = text("m", "a");
     const one = { ...start, subagentRunId: "s1" };
     const two = { ...start, subagentRunId: "s2" };
@@ -421,8 +427,8 @@ describe("subagents", () => {
   });
 });
 
-describe("runners in Python", () => {
-  test("spell fields in snake_case and send nulls", () => {
+describe("a runner in Python", () => {
+  test("spells fields in snake_case and sends nulls", () => {
     const nulls = { timestamp: null, raw_event: null, subagent_run_id: null };
     expect(
       derive([
@@ -443,7 +449,7 @@ describe("runners in Python", () => {
     ]);
   });
 
-  test("send a whole message as one event", () => {
+  test("sends a whole message as one event", () => {
     const start = { type: "TEXT_MESSAGE_START", message_id: "m", fragment_count: 3 };
     const end_event = { type: "TEXT_MESSAGE_END", message_id: "m" };
     expect(said({ ...start, accumulated_content: "abc", end_event })).toEqual(["assistant abc"]);
@@ -451,7 +457,7 @@ describe("runners in Python", () => {
     expect(said({ ...start, end_event })).toEqual([]);
   });
 
-  test("send one that was interrupted, and then perhaps the rest of it", () => {
+  test("sends an interrupted message, and perhaps the rest later", () => {
     const start = { type: "TEXT_MESSAGE_START", message_id: "m", fragment_count: 3 };
     const open = { ...start, accumulated_content: "abc", end_event: null };
     expect(said(open)).toEqual([]);
@@ -459,7 +465,7 @@ describe("runners in Python", () => {
     expect(said(open, ...text("m", "d").slice(1))).toEqual(["assistant abcd"]);
   });
 
-  test("send a whole tool call as one event", () => {
+  test("sends a whole tool call as one event", () => {
     const start = { type: "TOOL_CALL_START", tool_call_id: "c", tool_call_name: "add" };
     const grouped = { accumulated_content: '{"a":1}', fragment_count: 1, end_event: {} };
     expect(said({ ...start, ...grouped })).toEqual([
@@ -485,6 +491,6 @@ test.each([
   '{"type":"TOOL_CALL_RESULT","toolCallId":{},"content":"a"}',
   '{"type":"CUSTOM","name":7}',
   '{"__proto__":{"type":"RUN_ERROR"}}',
-])("no event, no message: %s", (payload) => {
+])("an invalid event gives no message: %s", (payload) => {
   expect(new MessageDeriver().next(payload)).toEqual([]);
 });

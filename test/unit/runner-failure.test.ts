@@ -15,7 +15,7 @@ function failure(fields: ReturnType<typeof statusOf>): RpcFailure {
   throw new Error("not a failure of a call");
 }
 
-test("everything that the service says of an error is there", () => {
+test("a failure has all details of the service's error", () => {
   const violations = [
     { field: "payload.delta", description: "expected a string" },
     { field: "event_count", description: "expected 1" },
@@ -33,12 +33,15 @@ test("everything that the service says of an error is there", () => {
   });
 });
 
-test.each(Object.entries(GRPC_STATUS))("%s keeps the name of its code", (_, code) => {
-  const { code: name } = failure({ code, details: "", metadata: new Metadata() });
-  expect(status[name]).toBe(code);
-});
+test.each(Object.entries(GRPC_STATUS))(
+  "a failure with %s keeps the name of its code",
+  (_, code) => {
+    const { code: name } = failure({ code, details: "", metadata: new Metadata() });
+    expect(status[name]).toBe(code);
+  },
+);
 
-test("details that are not ours leave the code to speak", () => {
+test("unreadable details leave only the code", () => {
   const metadata = new Metadata();
   metadata.set("grpc-status-details-bin", Buffer.from([0xff, 0xff, 0xff]));
   const found = failure({ code: status.NOT_FOUND, details: "", metadata });
@@ -46,7 +49,7 @@ test("details that are not ours leave the code to speak", () => {
   expect(found.reason).toBeUndefined();
 });
 
-test("a note that says nothing is not passed on", () => {
+test("an empty resolution note is removed from the message", () => {
   const said = "No connection established. Last error: EHOSTUNREACH. Resolution note: ";
   const { message } = failure({
     code: status.UNAVAILABLE,
@@ -59,12 +62,12 @@ test("a note that says nothing is not passed on", () => {
   expect(noted.message).toBe(details);
 });
 
-test("what is no status of a call is a defect and stays what it is", () => {
+test("an error that is not a status is returned as a defect", () => {
   const defect = new TypeError("a defect");
   expect(failureFrom(defect)).toBe(defect);
 });
 
-describe("a failure that passes", () => {
+describe("a temporary failure", () => {
   const full = new ServiceError("overloaded", "QUEUE_FULL", "full", { retryAfterMs: 250 });
   const large = new ServiceError("overloaded", "PAYLOAD_TOO_LARGE", "large");
   const stopping = new ServiceError("unavailable", "SHUTTING_DOWN", "stopping");
@@ -77,7 +80,7 @@ describe("a failure that passes", () => {
     [stopping, { wasRefusedForNow: false, wasLost: true }],
     [late, { wasRefusedForNow: false, wasLost: true }],
     [wrong, { wasRefusedForNow: false, wasLost: false }],
-  ])("is told from one that does not: %s", (error, expected) => {
+  ])("is distinguished from a final one: %s", (error, expected) => {
     expect(failure(statusOf(error))).toMatchObject(expected);
   });
 });

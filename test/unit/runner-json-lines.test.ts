@@ -93,7 +93,7 @@ const printed = fc
 
 const places = fc.array(fc.nat(10_000), { maxLength: 12 });
 
-test("lines are read the same wherever their bytes are cut", async () => {
+test("lines are read the same with their bytes cut anywhere", async () => {
   await fc.assert(
     fc.asyncProperty(printed, places, async ({ text, expected }, at) => {
       const bytes = Buffer.from(text);
@@ -106,7 +106,7 @@ test("lines are read the same wherever their bytes are cut", async () => {
   );
 });
 
-test("and wherever their text is cut, also in a character", async () => {
+test("lines are read the same with their text cut anywhere, also within a character", async () => {
   await fc.assert(
     fc.asyncProperty(
       printed,
@@ -137,7 +137,7 @@ test.each([
   );
 });
 
-test("what is written is read again", async () => {
+test("written values are read back", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(value), async (values) => {
       const lines = await all(toJsonLines(values.map((one) => ({ one }))));
@@ -151,7 +151,7 @@ test("what is written is read again", async () => {
 });
 
 describe("toJsonLines", () => {
-  test("gives a text as it is, on one line", async () => {
+  test("writes a text unchanged on one line", async () => {
     const texts = ['{"n":1.0,"id":9007199254740993}', '{\r\n  "a": "\\n"\n}'];
     expect(await all(toJsonLines(texts))).toEqual([
       '{"n":1.0,"id":9007199254740993}\n',
@@ -159,12 +159,12 @@ describe("toJsonLines", () => {
     ]);
   });
 
-  test("refuses what JSON has no text for", async () => {
+  test("refuses a value without a JSON text", async () => {
     await expect(all(toJsonLines([undefined]))).rejects.toThrow(TypeError);
   });
 });
 
-describe("a line that cannot be read is an error that names it", () => {
+describe("an unreadable line is an error with its number", () => {
   test.each([
     ["NOT_JSON", ['{"a":1}\n\n{"a":\n'], 3, "line 3 is not JSON"],
     ["NOT_JSON", ["1\n", "2 3"], 2, "line 2 is not JSON"],
@@ -172,7 +172,7 @@ describe("a line that cannot be read is an error that names it", () => {
     ["NOT_JSON", ["1\n", "\uFEFF2\n"], 2, "line 2 is not JSON"],
     ["NOT_UTF8", ["1\n", Buffer.from('"é"').subarray(0, 2)], 2, "line 2 is not UTF-8"],
     ["LINE_TOO_LONG", ["1\n", '"123456789"\n', "2\n"], 2, "line 2 is longer than 10 bytes"],
-  ])("%s %j", async (reason, chunks, lineNumber, message) => {
+  ])("as %s for %j", async (reason, chunks, lineNumber, message) => {
     const { values, error } = await readToError(source(chunks), { lineBytesMax: 10 });
     expect(values).toEqual(lineNumber === 3 ? [{ a: 1 }] : [1]);
     expect(error).toBeInstanceOf(JsonLinesError);
@@ -182,11 +182,11 @@ describe("a line that cannot be read is an error that names it", () => {
   test.each([
     ["as long as allowed", '"12345678"'],
     ["as long as allowed, before CR LF", '"12345678"\r'],
-  ])("but not one that is %s", async (_, text) => {
+  ])("but a line is read when it is %s", async (_, text) => {
     expect(await read([`${text}\n2`], { lineBytesMax: 10 })).toHaveLength(2);
   });
 
-  test("before it ends, which it may never do", async () => {
+  test("before a line without an end is complete", async () => {
     let given = 0;
     let isLeft = false;
     async function* endless(): AsyncGenerator<Uint8Array> {
@@ -202,7 +202,7 @@ describe("a line that cannot be read is an error that names it", () => {
   });
 });
 
-test("a line that comes byte by byte takes about its own size", async () => {
+test("a line that arrives byte by byte needs about its own size in memory", async () => {
   const bytes = 262_144;
   setFlagsFromString("--expose-gc");
   const collectGarbage: unknown = runInNewContext("gc");
@@ -227,11 +227,11 @@ test("a line that comes byte by byte takes about its own size", async () => {
   expect((most - before) / bytes).toBeLessThan(8);
 });
 
-describe("sources", () => {
+describe("a source", () => {
   const values = async (chunks: AsyncIterable<Chunk>): Promise<readonly unknown[]> =>
     (await all(fromJsonLines(chunks))).map((one) => one.value);
 
-  test("may be a web stream, a response's body, a Node stream", async () => {
+  test("may be a web stream, a response's body or a Node stream", async () => {
     const web = new ReadableStream<Uint8Array>({
       start(controller) {
         controller.enqueue(Buffer.from("1\n2"));
@@ -244,7 +244,7 @@ describe("sources", () => {
     expect(await values(Readable.from([Buffer.from("1\n2")]))).toEqual([1, 2]);
   });
 
-  test("are released when the reader stops", async () => {
+  test("is closed when the reader stops", async () => {
     const stream = new PassThrough();
     stream.write("1\n2\n");
     for await (const one of fromJsonLines(stream)) {

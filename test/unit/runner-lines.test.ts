@@ -33,7 +33,7 @@ const line = fc.string({
 });
 const ended = fc.tuple(line, fc.constantFrom("\n", "\r\n"));
 
-test("lines are the same wherever the chunks are cut", async () => {
+test("lines are the same with chunks cut anywhere", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(ended, { maxLength: 6 }),
@@ -64,7 +64,7 @@ test.each([
   ["as long as allowed, with CR LF", `${"x".repeat(BYTES_MAX)}\r`, true],
   ["one byte longer", "x".repeat(BYTES_MAX + 1), false],
   ["one byte longer, with CR LF", `${"x".repeat(BYTES_MAX + 1)}\r`, false],
-])("a line %s", async (_, text, isKept) => {
+])("a line is kept by its length: %s", async (_, text, isKept) => {
   const [first, second] = await linesOf([Buffer.from(`${text}\nnext\n`)]);
   expect(first?.bytes !== undefined).toBe(isKept);
   expect(second?.bytes?.toString()).toBe("next");

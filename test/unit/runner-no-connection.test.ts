@@ -60,11 +60,11 @@ test.each([
     "Failed to connect (2026-11-22T08:24:05.486Z)",
     "the service closed the connection at once: it may expect TLS, or another certificate of the client (Failed to connect); check the SESSION_LEDGER_TLS settings",
   ],
-])("%s", (original, line) => {
+])("the cause of a failed connection is explained: %s", (original, line) => {
   expect(said(`No connection established. Last error: ${original}. Resolution note: `)).toBe(line);
 });
 
-test("what needs no other words is left as it is", () => {
+test("other failures keep their message", () => {
   const refused = "No connection established. Last error: Error: connect EHOSTUNREACH 127.0.0.1:1";
   expect(said(`${refused}. Resolution note: `)).toBe(`UNAVAILABLE: ${refused}`);
   // A service's own words are not looked at, whatever is in them.

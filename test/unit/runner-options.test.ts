@@ -47,7 +47,7 @@ function refused(call: () => unknown): Error {
   throw new Error("it was taken");
 }
 
-describe("a writer", () => {
+describe("a session writer", () => {
   const make = untyped(createSessionWriter);
 
   const cases: Cases = [
@@ -75,13 +75,13 @@ describe("a writer", () => {
     ["callTimeoutMs", { ...BASE, callTimeoutMs: "1" }],
   ];
 
-  test.each(cases)("names the option that makes no sense: %s", (name, options) => {
+  test.each(cases)("names an invalid option: %s", (name, options) => {
     const { message } = refused(() => make(options));
     expect(message).toContain(name);
     expect(message).not.toContain("SECRET");
   });
 
-  test("knows the address of its service by any of its spellings", async () => {
+  test("accepts a host name, an IPv6 address and a domain", async () => {
     for (const address of ["localhost:9000", "[::1]:9000", "ledger.example:1"]) {
       const writer = createSessionWriter({ ...BASE, address, token: "t\n" });
       expect(await writer.close()).toMatchObject({ complete: true });
@@ -89,7 +89,7 @@ describe("a writer", () => {
   });
 });
 
-describe("a reader", () => {
+describe("a session reader", () => {
   const read = untyped(readSession);
 
   const cases: Cases = [
@@ -103,31 +103,28 @@ describe("a reader", () => {
     ["retryForMs", { ...BASE, retryForMs: Number.NaN }],
   ];
 
-  test.each(cases)(
-    "names the option that makes no sense, before it is read from: %s",
-    (name, options) => {
-      expect(refused(() => read(options)).message).toContain(name);
-    },
-  );
+  test.each(cases)("names an invalid option before it is read: %s", (name, options) => {
+    expect(refused(() => read(options)).message).toContain(name);
+  });
 });
 
 test.each(OF_ALL.filter(([, options]) => typeof options !== "object" || options === null))(
-  "a client is told of %s",
+  "a client names an invalid option: %s",
   (name, options) => {
     expect(refused(() => untyped(createLedgerClient)(options)).message).toContain(name);
   },
 );
 
-describe("a token", () => {
+describe("the token of a client", () => {
   const limits = { deadlineMs: 1_000 };
 
-  test("is sent without the white space around it", async () => {
+  test("is sent without surrounding white space", async () => {
     const given = await metadataOf(() => " SECRET\r\n", limits);
     expect(given.get("authorization")).toEqual(["Bearer SECRET"]);
   });
 
   test.each(["SECRET\nX", "SECR\u00c9T", "", undefined])(
-    "that no header can hold is not quoted: %j",
+    "is not quoted when no header can hold it: %j",
     async (token) => {
       const source = untyped(() => token);
       const asked = Promise.resolve(Reflect.apply(metadataOf, undefined, [source, limits]));
@@ -138,7 +135,7 @@ describe("a token", () => {
   );
 });
 
-describe("a message", () => {
+describe("a message of a writer", () => {
   const of = untyped(messageOf);
 
   test.each([
@@ -152,11 +149,11 @@ describe("a message", () => {
     ["sender", { type: "user", payload: "x", sender: "u1" }],
     ["sender.id", { type: "user", payload: "x", sender: { id: 5 } }],
     ["sender.isBot", { type: "user", payload: "x", sender: { isBot: "yes" } }],
-  ])("that could not be encoded is refused: %s", (why, message) => {
+  ])("is refused when it cannot be encoded: %s", (why, message) => {
     expect(refused(() => of(message)).message).toContain(why);
   });
 
-  test("without a key, or with an empty one, gets one", () => {
+  test("gets a key when its key is absent or empty", () => {
     for (const key of [undefined, ""]) {
       expect(of({ type: "user", payload: "x", key })).toMatchObject({
         key: expect.stringMatching(/^[0-9a-f-]{36}$/),

@@ -34,7 +34,7 @@ async function take<T>(rows: AsyncGenerator<T>, count: number): Promise<readonly
   return taken;
 }
 
-test("each row once, in order, whenever connections end", async () => {
+test("a watch gives each row once and in order, whenever connections end", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 12 }),
@@ -68,7 +68,7 @@ test("each row once, in order, whenever connections end", async () => {
   );
 });
 
-test("a token that ends is replaced: the watch is opened again, and ends when that is refused too", async () => {
+test("a watch opens again when its token expires, and ends when the next one is refused too", async () => {
   const refused = new RpcFailure("UNAUTHENTICATED", "the bearer token is not accepted");
   let opened = 0;
   async function* open(cursor: bigint, onAttached: () => void): AsyncGenerator<Row> {
@@ -90,14 +90,14 @@ test("a token that ends is replaced: the watch is opened again, and ends when th
   await expect(take(more, 1)).rejects.toBe(refused);
 });
 
-describe("a watch gives up", () => {
+describe("a watch ends", () => {
   async function* broken(failure: RpcFailure): AsyncGenerator<Row, void, undefined> {
     yield* [];
     throw failure;
   }
 
   test.each(["NOT_FOUND", "OUT_OF_RANGE", "INVALID_ARGUMENT", "PERMISSION_DENIED"] as const)(
-    "at once on %s, which waiting does not change",
+    "at once on %s, which a wait does not change",
     async (code) => {
       const failure = new RpcFailure(code, "no");
       const rows = resume<Row>(
@@ -136,11 +136,11 @@ describe("a watch gives up", () => {
     return opened;
   }
 
-  test("when the service takes it and drops it again and again", async () => {
+  test("when the service accepts and drops it again and again", async () => {
     expect(await connectionsIn(0)).toBeLessThan(10);
   });
 
-  test("not because it was cut now and then in a long life without a row", async () => {
+  test("but not after rare cuts in a long life without rows", async () => {
     expect(await connectionsIn(60_000)).toBe(100);
   });
 });

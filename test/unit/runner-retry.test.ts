@@ -28,8 +28,8 @@ function failing(failures: readonly unknown[]): () => Promise<string> {
   return () => (left.length > 0 ? Promise.reject(left.shift()) : Promise.resolve("done"));
 }
 
-describe("retrying", () => {
-  test("goes on until the call succeeds, with pauses that double up to a limit", async () => {
+describe("a retry", () => {
+  test("repeats the call until it succeeds, with pauses that double up to a limit", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000, random: 1 });
     const attempt = failing(Array.from({ length: 8 }, () => lost));
     expect(await retrying(attempt, () => true, retry)).toBe("done");
@@ -42,39 +42,39 @@ describe("retrying", () => {
     expect(pauses).toEqual([50, 100]);
   });
 
-  test("never comes back sooner than the service asked", async () => {
+  test("waits at least as long as the service asked", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000 });
     await retrying(failing([full]), () => true, retry);
     expect(pauses).toEqual([9_000]);
   });
 
-  test("ends with the last failure when its time is over: the last pause ends with it", async () => {
+  test("ends with the last failure at its time limit, and cuts the last pause", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 1_000, random: 1 });
     const attempt = failing(Array.from({ length: 99 }, () => lost));
     await expect(retrying(attempt, () => true, retry)).rejects.toBe(lost);
     expect(pauses).toEqual([100, 200, 400, 300]);
   });
 
-  test("waits for nothing that does not pass", async () => {
+  test("does not wait for a permanent failure", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000 });
     const options = { ...retry, passes: (failure: RpcFailure) => failure !== lost };
     await expect(retrying(failing([full, lost]), () => true, options)).rejects.toBe(lost);
     expect(pauses).toEqual([9_000]);
   });
 
-  test("does not wait for a service that asks for more time than there is", async () => {
+  test("does not wait when the service asks for more than the remaining time", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 1_000 });
     await expect(retrying(failing([full, full]), () => true, retry)).rejects.toBe(full);
     expect(pauses).toEqual([]);
   });
 
-  test("tries once when there is no time", async () => {
+  test("makes one attempt without time", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 0 });
     await expect(retrying(failing([lost]), () => true, retry)).rejects.toBe(lost);
     expect(pauses).toEqual([]);
   });
 
-  test("does not repeat what must not be repeated, and no defect", async () => {
+  test("does not repeat an unrepeatable call, nor a defect", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000 });
     const mayRepeat = (failure: RpcFailure): boolean => failure !== wrong;
     await expect(retrying(failing([wrong]), mayRepeat, retry)).rejects.toBe(wrong);
@@ -83,7 +83,7 @@ describe("retrying", () => {
     expect(pauses).toEqual([]);
   });
 
-  test("stops waiting when the signal aborts; the failure counts", async () => {
+  test("stops its wait when the signal aborts, and ends with the failure", async () => {
     const ending = new AbortController();
     const attempt = retrying(failing([full]), () => true, {
       retryForMs: 60_000,

@@ -39,7 +39,7 @@ function push(lane: Lane, count: number, payload = '{"type":"RAW"}'): void {
 }
 
 describe("a spool's file", () => {
-  test("what waits is there for the next process, and gone when nothing waits", async () => {
+  test("has the waiting records for the next process, and is removed when nothing waits", async () => {
     const before = await opened("again");
     before.live.epoch = 4n;
     push(before.live, 3);
@@ -56,7 +56,7 @@ describe("a spool's file", () => {
     expect(existsSync(`${after.file}.lock`)).toBe(false);
   });
 
-  test("the epoch is written before the writer may continue", async () => {
+  test("has the epoch before any record is sent under it", async () => {
     const { file, live, log } = await opened("epoch");
     push(live, 500, "x".repeat(1_000));
     log.changed();
@@ -67,7 +67,7 @@ describe("a spool's file", () => {
     await log.close();
   });
 
-  test("a file that grows is written again with the waiting records only", async () => {
+  test("is rewritten with the waiting records when it grows", async () => {
     const { file, live, log } = await opened("compact");
     for (let round = 0; round < 60; round += 1) {
       push(live, 50, "y".repeat(2_000));
@@ -84,7 +84,7 @@ describe("a spool's file", () => {
     await again.log.close();
   });
 
-  test("of another writer is refused, and left alone", async () => {
+  test("is refused and left alone while another writer has it", async () => {
     const first = await opened("locked");
     await expect(opened("locked")).rejects.toThrow("in use");
     push(first.live, 1);
@@ -94,7 +94,7 @@ describe("a spool's file", () => {
     await rm(`${first.file}.lock`);
   });
 
-  test("of a dead process is taken over, also when its id is in use again", async () => {
+  test("is taken over from a dead process, also when its id is used again", async () => {
     for (const owner of [
       { pid: process.pid, started: "1" },
       { pid: process.ppid, started: "1" },
@@ -107,7 +107,7 @@ describe("a spool's file", () => {
     }
   });
 
-  test("of another session, or of another kind, is refused and not touched", async () => {
+  test("is refused and not touched when it belongs to another session or is not a spool", async () => {
     const { live, log } = await opened("other");
     push(live, 1);
     await log.close();
@@ -120,7 +120,7 @@ describe("a spool's file", () => {
   });
 
   // It was read by readline, whose RangeError at 512 MiB nobody could catch: it ended the agent's process.
-  test("that has a line without end is refused, after as much of it as a record may have", async () => {
+  test("is refused for a line without an end, after reading one record's size of it", async () => {
     const { live, log } = await opened("endless");
     push(live, 1);
     await log.close();
@@ -128,7 +128,7 @@ describe("a spool's file", () => {
     await expect(opened("endless")).rejects.toThrow("is not a spool: line");
   });
 
-  test("that is a device, a folder or a link is refused, and still there", async () => {
+  test("is refused and kept when it is a device, a folder or a link", async () => {
     const target = join(folder, "target");
     await writeFile(target, "");
     await symlink(target, join(folder, "link"));
@@ -144,12 +144,12 @@ describe("a spool's file", () => {
     server.close();
   });
 
-  test("that cannot be made is told", async () => {
+  test("is named in the error when it cannot be created", async () => {
     const file = join(folder, "no", "such", "folder");
     await expect(opened(join("no", "such", "folder"))).rejects.toThrow(file);
   });
 
-  test("that cannot be written any more is told once, and nobody waits for it", async () => {
+  test("is reported once when it can no longer be written, and no call waits for it", async () => {
     const { live, log } = await opened("full");
     // A new file cannot be made where the old one is, as when a disk is full.
     await chmod(folder, 0o500);

@@ -62,8 +62,8 @@ function recordsOf({ events, messages }: Lane): readonly (readonly unknown[])[] 
   return [list(events), list(messages)];
 }
 
-describe("a spool's file", () => {
-  test("gives back what was written, lane by lane", () => {
+describe("the text of a spool's file", () => {
+  test("gives back the written records of each lane", () => {
     const [first, second] = read(fileOf([lane(1), lane(2)]));
     for (const found of [first, second]) {
       expect(found && recordsOf(found)).toEqual([EVENTS, MESSAGES]);
@@ -72,7 +72,7 @@ describe("a spool's file", () => {
     expect(second).toMatchObject({ generation: 2, start: "start-2" });
   });
 
-  test("knows the epoch that was proposed, which one of before did not say", () => {
+  test("has the proposed epoch, which earlier versions did not write", () => {
     const proposed = newLane("start-1", {
       generation: 1,
       proposed: 9n,
@@ -87,7 +87,7 @@ describe("a spool's file", () => {
     ]);
   });
 
-  test("that was cut off anywhere says what stands before the cut", () => {
+  test("gives the records before a cut at any byte", () => {
     const whole = fileOf([lane(1), lane(2)]);
     const header = headerLine("s1").length;
     for (let end = header; end <= whole.length; end += 1) {
@@ -99,7 +99,7 @@ describe("a spool's file", () => {
     }
   });
 
-  test("leaves out what is settled, and what stands before a hole", () => {
+  test("leaves out settled records, and records before a gap", () => {
     const one = lane(1);
     const [first, second, third] = EVENTS;
     if (first === undefined || second === undefined || third === undefined) throw new Error();
@@ -113,14 +113,14 @@ describe("a spool's file", () => {
     expect(found?.refusals).toBe(3n);
   });
 
-  test("takes a record that stands there twice once", () => {
+  test("gives a repeated record once", () => {
     const [first] = EVENTS;
     if (first === undefined) throw new Error();
     const [found] = read(fileOf([lane(1)]) + eventLine(lane(1), 1n, first));
     expect(found && recordsOf(found)).toEqual([EVENTS, MESSAGES]);
   });
 
-  test("is not read as another session's, nor when it is none", () => {
+  test("is refused for another session, or when it is not a spool", () => {
     expect(() => read(fileOf([]), "s2")).toThrow("another session");
     expect(() => read("hello\n")).toThrow("not a spool");
   });

@@ -74,7 +74,7 @@ function take(model: Model, count: number, fate: "committed" | "refused" | "drop
   if (fate === "dropped") model.lostLater += taken;
 }
 
-test("counts are exact, the bound holds, and what was accepted stays", () => {
+test("counts are exact, the limit holds, and accepted records stay", () => {
   fc.assert(
     fc.property(steps, (sequence) => {
       const spool = new Spool({ bytesMax: BYTES_MAX });
@@ -148,7 +148,7 @@ function flood(spool: Spool, lane: Lane): number {
 }
 
 describe("a full spool", () => {
-  test("keeps room for the conversation whatever events do", () => {
+  test("keeps room for messages under any number of events", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
     const lane = newLane("start");
     flood(spool, lane);
@@ -157,7 +157,7 @@ describe("a full spool", () => {
     expect(spool.messages.dropped).toBe(0);
   });
 
-  test("drops until there is room to speak of, and then says what is missing, once", () => {
+  test("drops records until enough room is free, and then reports the missing ones once", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
     const lane = newLane("start");
     const accepted = flood(spool, lane);
@@ -172,7 +172,7 @@ describe("a full spool", () => {
     expect(spool.offerEvent(lane, LARGE, 11n)).toBe(true);
   });
 
-  test("that gives up what was left goes on, also when nothing else waits", () => {
+  test("accepts records again after it has dropped those of an earlier process", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
     const left = newLane("left", { isLeft: true });
     flood(spool, left);
@@ -183,7 +183,7 @@ describe("a full spool", () => {
     expect(spool.offerEvent(lane, LARGE, 2n)).toBe(true);
   });
 
-  test("is told from a text that no spool of its size could hold", () => {
+  test("is different from a text that is too large for any spool of its size", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
     const [eventMax, messageMax] = [(BYTES_MAX * 7) / 8 - 128, BYTES_MAX - 128];
     for (const [kind, max] of [
@@ -198,7 +198,7 @@ describe("a full spool", () => {
     expect(spool.offerEvent(newLane("start"), "x".repeat(eventMax), 1n)).toBe(true);
   });
 
-  test("counts its own marks nowhere", () => {
+  test("does not count its own marks", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
     const lane = newLane("start");
     spool.addMark(lane, "mark", 1n);
@@ -208,7 +208,7 @@ describe("a full spool", () => {
     expect(spool.pendingBytes).toBe(0);
   });
 
-  test("takes in what a file holds, past the bound, and gives nothing new room before that is gone", () => {
+  test("takes all records of a file above the limit, and new ones only afterwards", () => {
     const left = newLane("left");
     for (let at = 0; at < 40; at += 1) {
       left.events.push({ payload: LARGE, atMicros: 1n, bytes: LARGE.length, isMark: at === 0 });
@@ -224,7 +224,7 @@ describe("a full spool", () => {
   });
 });
 
-test("a queue finds each record by its number while others leave", () => {
+test("a queue finds each record by its number while others are removed", () => {
   fc.assert(
     fc.property(
       fc.array(fc.oneof(fc.constant("push"), fc.nat(5)), { maxLength: 300 }),

@@ -29,7 +29,7 @@ const FULL = { unacknowledgedEvents: 9, unacknowledgedBytes: 1_000 };
 const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
   ["nothing to do", {}, { kind: "wait", forMs: 200 }],
   ["nothing to do for long", { sinceActiveMs: 300 }, { kind: "end" }],
-  ["nothing left of a lane that was left", { isLeft: true }, { kind: "end" }],
+  ["nothing left of a lane of an earlier process", { isLeft: true }, { kind: "end" }],
   ["an event after a pause", { unsentEvents: 1 }, { kind: "send" }],
   ["the first event of all", { unsentEvents: 1, sinceSentMs: Infinity }, { kind: "send" }],
   [
@@ -42,43 +42,43 @@ const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
     { unsentEvents: FRAME_EVENTS_MAX, sinceSentMs: 0 },
     { kind: "send" },
   ],
-  ["more while others are under way", { ...AWAITED, unsentEvents: 1 }, { kind: "send" }],
+  ["an event while others are under way", { ...AWAITED, unsentEvents: 1 }, { kind: "send" }],
   [
-    "as much under way as may be",
+    "the maximum of bytes under way",
     { ...FULL, unsentEvents: 1, sinceProgressMs: 400 },
     { kind: "wait", forMs: 600 },
   ],
   [
-    "the transport is full",
+    "a full transport",
     { ...AWAITED, unsentEvents: 1, isBlocked: true },
     { kind: "wait", forMs: 900 },
   ],
-  ["all sent, and awaited", AWAITED, { kind: "wait", forMs: 900 }],
-  ["all is sent, and a caller waits for it", { ...AWAITED, wantsFlush: true }, { kind: "flush" }],
+  ["all events sent, and not acknowledged", AWAITED, { kind: "wait", forMs: 900 }],
+  ["all events sent, and a flush wanted", { ...AWAITED, wantsFlush: true }, { kind: "flush" }],
   [
-    "a caller waits, and not all is sent",
+    "a flush wanted before all is sent",
     { ...AWAITED, wantsFlush: true, unsentEvents: 1 },
     { kind: "send" },
   ],
+  ["no acknowledgement for long", { ...AWAITED, sinceProgressMs: 1_000 }, { kind: "stalled" }],
   [
-    "nothing was acknowledged for long",
-    { ...AWAITED, sinceProgressMs: 1_000 },
-    { kind: "stalled" },
-  ],
-  [
-    "nothing was acknowledged for long, and the transport is full",
+    "no acknowledgement for long, and a full transport",
     { ...AWAITED, isBlocked: true, unsentEvents: 1, sinceProgressMs: 2_000 },
     { kind: "stalled" },
   ],
-  ["long nothing to acknowledge", { sinceProgressMs: 9_000, unsentEvents: 1 }, { kind: "send" }],
+  [
+    "a long time without anything to acknowledge",
+    { sinceProgressMs: 9_000, unsentEvents: 1 },
+    { kind: "send" },
+  ],
 ];
 
-describe("the next step", () => {
-  test.each(CASES)("%s", (_, view, step) => {
+describe("the next step of a stream", () => {
+  test.each(CASES)("is right for: %s", (_, view, step) => {
     expect(nextStep({ ...RESTING, ...view }, LIMITS)).toEqual(step);
   });
 
-  test("one event may always be under way, whatever a service allows", () => {
+  test("sends one event under any limit of the service", () => {
     const view = { ...RESTING, unsentEvents: 1, unacknowledgedBytesMax: 0 };
     expect(nextStep(view, LIMITS)).toEqual({ kind: "send" });
   });

@@ -39,11 +39,11 @@ describe("a stream that ended", () => {
     [failure("INVALID_ARGUMENT"), "ended"],
     [failure("ABORTED"), "again"],
     [failure("UNAUTHENTICATED"), "again"],
-  ])("%s: %s", (ended, fate) => {
+  ])("with %s has the fate: %s", (ended, fate) => {
     expect(fateOfStream(ended, ONCE)).toBe(fate);
   });
 
-  test("replaced under an epoch that only it was told: by itself, unless it goes on", () => {
+  test("tries again after a replacement, unless it happens too often or the epoch was given", () => {
     const replaced = failure("ABORTED", { reason: "STREAM_REPLACED" });
     expect(fateOfStream(replaced, ONCE)).toBe("again");
     expect(fateOfStream(replaced, { ...ONCE, replaced: REPLACED_MAX })).toBe("fenced");
@@ -51,7 +51,7 @@ describe("a stream that ended", () => {
   });
 });
 
-describe("a record that was not taken", () => {
+describe("a failed record", () => {
   test.each([
     [failure("UNAVAILABLE"), "again"],
     [failure("DEADLINE_EXCEEDED"), "again"],
@@ -67,16 +67,16 @@ describe("a record that was not taken", () => {
     [failure("UNIMPLEMENTED"), "ended"],
     [failure("PERMISSION_DENIED"), "ended"],
     [failure("UNAUTHENTICATED"), "again"],
-  ])("%s: %s", (refused, fate) => {
+  ])("with %s has the fate: %s", (refused, fate) => {
     expect(fateOfRecord(refused, "events")).toBe(fate);
   });
 
-  test("a message that the token may not push is one of a type; others may be", () => {
+  test("is refused alone when the token may not push messages of its type", () => {
     const denied = failure("PERMISSION_DENIED");
     expect(fateOfRecord(denied, "messages")).toBe("refused");
   });
 
-  test("the transport's own limit speaks without a reason", () => {
+  test("is refused when it is above the limit of the transport, which gives no reason", () => {
     const large = new RpcFailure(
       "RESOURCE_EXHAUSTED",
       "Received message larger than max (5000000 vs. 4194304)",
@@ -84,14 +84,14 @@ describe("a record that was not taken", () => {
     expect(fateOfRecord(large, "events")).toBe("refused");
   });
 
-  test("a session id that is not one is wrong for all", () => {
+  test("ends the writer when the session id is invalid", () => {
     const violations = [{ field: "session_id", description: "session_id is wrong" }];
     const wrong = new RpcFailure("INVALID_ARGUMENT", "session_id is wrong", { violations });
     expect(fateOfRecord(wrong, "events")).toBe("ended");
   });
 });
 
-test("a token that is refused is renewed at once, and after that with a pause", async () => {
+test("a refused token is renewed at once the first time, and after a pause later", async () => {
   const pausesMs: number[] = [];
   const wait = (pauseMs: number): Promise<void> => {
     pausesMs.push(pauseMs);

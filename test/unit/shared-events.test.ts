@@ -28,7 +28,7 @@ function sharing(limits = SHARED_EVENTS_LIMITS): SharedEvents {
 const all = (events: Iterable<unknown>) => [...events];
 const before = (row: EventRow) => row.seq - 1n;
 
-test("all watchers get the same messages of a row, from any cursor", () => {
+test("all watchers get the same messages of a row from any cursor", () => {
   const shared = sharing();
   const row = merged(4);
   const first = all(shared.of(row, 0n));
@@ -42,14 +42,14 @@ test("all watchers get the same messages of a row, from any cursor", () => {
   }
 });
 
-test("a row without an index is its own message, unless the cursor is at it or beyond", () => {
+test("a row without an index is one message, unless the cursor is at its number or above", () => {
   const shared = sharing();
   const row = table.event("s", { eventCount: 3 });
   expect(all(shared.of(row, before(row)))).toEqual([toSessionEvent(row)]);
   expect(all(shared.of(row, row.seq))).toEqual([]);
 });
 
-test("a row above its bound is made again for each watcher, and keeps no memory", () => {
+test("a row above the limit is expanded for each watcher, and not kept", () => {
   const shared = sharing({ rowBytesMax: 5_000, bytesMax: 50_000 });
   const row = merged(100);
   const [one, other] = [all(shared.of(row, 0n)), all(shared.of(row, 0n))];
@@ -59,7 +59,7 @@ test("a row above its bound is made again for each watcher, and keeps no memory"
   expect(shared.bytes).toBe(0);
 });
 
-test("what was made the longest ago goes when there is no room, and all is bounded", () => {
+test("the oldest expanded row is dropped without room, and the total is limited", () => {
   const shared = sharing({ rowBytesMax: 5_000, bytesMax: 20_000 });
   const rows = Array.from({ length: 40 }, () => merged(4, "x".repeat(500)));
   const firsts = rows.map((row) => {
@@ -77,7 +77,7 @@ test("what was made the longest ago goes when there is no room, and all is bound
   expect(again(0)).toBe(again(0));
 });
 
-test("a reader that stands still goes on where it was when what it read is displaced", () => {
+test("a paused reader continues at its place after its row was dropped", () => {
   const shared = sharing({ rowBytesMax: 5_000, bytesMax: 5_000 });
   const row = merged(8);
   const expected = all(toRawEvents(row, 0n));

@@ -7,19 +7,19 @@ function driverError(code: string, message = code): Error {
   return Object.assign(new Error(message), { code });
 }
 
-describe("a database that cannot be used is named without its password", () => {
+describe("an unusable database is named without its password", () => {
   test.each([
     ["28P01", 'password authentication failed for user "u"'],
     ["28000", 'role "u" does not exist'],
     ["3D000", 'database "ledger" does not exist'],
-  ])("%s", (code, message) => {
+  ])("with the error %s", (code, message) => {
     expect(namedError(storeError(driverError(code, message)), NAMED)).toMatchObject({
       code: "invalid_argument",
       message: `DATABASE_URL: db.internal:5432 cannot be used: PostgreSQL says ${message} (${code})`,
     });
   });
 
-  test("a certificate that is not trusted", () => {
+  test("with an untrusted certificate", () => {
     const error = driverError("SELF_SIGNED_CERT_IN_CHAIN", "self-signed certificate");
     expect(namedError(storeError(error), NAMED)).toMatchObject({
       code: "invalid_argument",
@@ -31,7 +31,7 @@ describe("a database that cannot be used is named without its password", () => {
 test.each([
   ["ECONNREFUSED", "ECONNREFUSED"],
   ["ENOTFOUND", "ENOTFOUND"],
-])("%s is told with the address", (code, said) => {
+])("an unreachable database is reported with its address: %s", (code, said) => {
   expect(namedError(storeError(driverError(code)), NAMED)).toMatchObject({
     code: "unavailable",
     reason: "DATABASE_UNAVAILABLE",
@@ -39,7 +39,7 @@ test.each([
   });
 });
 
-test("a source keeps its name when the target's is put around it, and a defect stays one", () => {
+test("an error keeps its first setting, and a defect stays a defect", () => {
   const source = namedError(storeError(driverError("ECONNREFUSED")), {
     ...NAMED,
     setting: "--from",

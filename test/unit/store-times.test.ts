@@ -5,7 +5,7 @@ import { isoOf } from "../../src/store/columns.ts";
 const MIN = -62_135_596_800_000_000n;
 const MAX = 253_402_300_799_999_999n;
 
-test("the text of a time reads back as the same microsecond, in any order of asking", () => {
+test("the text of a time reads back to the same microsecond, in any order of calls", () => {
   const seed = process.env["SEED"];
   fc.assert(
     fc.property(fc.array(fc.bigInt({ min: MIN, max: MAX })), (times) => {

@@ -62,7 +62,7 @@ function writing(names: readonly string[], changes: Partial<WriterRecord> = {}):
   };
 }
 
-test("what others push into the session is theirs, and takes numbers", () => {
+test("other pushes into the session are allowed, and take numbers", () => {
   const session = holding(["a", "theirs", "b"]);
   const writer = writing(["a", "b"], { acknowledged: [] });
   const isOthers = ({ payload }: StoredRow): boolean => payload.includes("theirs");
@@ -70,18 +70,18 @@ test("what others push into the session is theirs, and takes numbers", () => {
   expect(streamProblemsOf([writer], session)).toEqual(["seq 2: nobody sent it"]);
 });
 
-test("what agrees has no problem, in rows of any size", () => {
+test("a consistent session has no problem, in rows of any size", () => {
   for (const counts of [[1, 1, 1, 1, 1, 1], [6], [1, 4, 1]]) {
     expect(streamProblemsOf([writing(EVENTS)], holding(EVENTS, counts))).toEqual([]);
   }
 });
 
-test("the same event sent twice may be there twice", () => {
+test("an event that was sent twice may be stored twice", () => {
   const twice = ["a", "b", "a", "b"];
   expect(streamProblemsOf([writing(twice)], holding(twice))).toEqual([]);
 });
 
-test("an event that has to be refused has a number and no place", () => {
+test("an event that must be refused has a number and no row", () => {
   const writer = writing(["a", "", "b", "c"], {
     openings: [
       { lastClientSeq: 0n, refused: 0n },
@@ -97,14 +97,14 @@ test("an event that has to be refused has a number and no place", () => {
   expect(streamProblemsOf([writer], holding(["a", "b", "c"]))).toEqual([]);
 });
 
-test("of a writer that was stopped, any beginning may be there that was not acknowledged", () => {
+test("a stopped writer may have stored any number of events beyond the acknowledged ones", () => {
   for (const there of [2, 3, 6]) {
     const writer = writing(EVENTS, { isWhole: false, acknowledged: [{ clientSeq: 2n, seq: 2n }] });
     expect(streamProblemsOf([writer], holding(EVENTS.slice(0, there)))).toEqual([]);
   }
 });
 
-test("writers may follow each other, in another epoch or in the same", () => {
+test("writers may follow each other, in another epoch or in the same one", () => {
   const first = writing(["a", "b", "lost"], { isWhole: false });
   const second = writing(["c"], {
     epoch: 2n,
@@ -124,7 +124,7 @@ test("writers may follow each other, in another epoch or in the same", () => {
   expect(streamProblemsOf([told, second, third], session)).toEqual([]);
 });
 
-describe("names", () => {
+describe("the checker reports", () => {
   const problems = (
     names: readonly string[],
     changes: Partial<WriterRecord> = {},
@@ -137,7 +137,7 @@ describe("names", () => {
     expect(problems(["a", "b", "d"], { isWhole: false })).toEqual(["w: 3 is lost"]);
   });
 
-  test("a lost end", () => {
+  test("a lost last event", () => {
     expect(problems(["a", "b", "c", "d", "e"])).toEqual(["w: 6 is lost"]);
   });
 
@@ -154,7 +154,7 @@ describe("names", () => {
     ]);
   });
 
-  test("an event that nobody sent, or that says something else", () => {
+  test("an event that was not sent, or with another content", () => {
     expect(problems([...EVENTS, "x"])).toEqual(["seq 7: nobody sent it"]);
     expect(problems(["a", "b", "x", "d", "e", "f"])).toEqual([
       "seq 3: nobody sent it",
@@ -162,7 +162,7 @@ describe("names", () => {
     ]);
   });
 
-  test("an event that was acknowledged and is absent", () => {
+  test("an acknowledged event that is missing", () => {
     const changes = { isWhole: false, acknowledged: [{ clientSeq: 3n, seq: 3n }] };
     expect(problems(["a", "b"], changes)).toEqual([
       "w: 3 is lost",
@@ -175,7 +175,7 @@ describe("names", () => {
     ]);
   });
 
-  test("a wrong seq", () => {
+  test("an acknowledgement with a wrong seq", () => {
     expect(problems(EVENTS, { acknowledged: [{ clientSeq: 3n, seq: 4n }] })).toEqual([
       "w: 3 acknowledged with seq 4, and is at 3",
     ]);
@@ -184,7 +184,7 @@ describe("names", () => {
     ]);
   });
 
-  test("an acknowledgement of what was never sent, or that goes back", () => {
+  test("an acknowledgement of an event that was not sent, or one that goes back", () => {
     const acknowledged = [
       { clientSeq: 4n, seq: 4n },
       { clientSeq: 4n, seq: 4n },
@@ -199,13 +199,13 @@ describe("names", () => {
     ]);
   });
 
-  test("an event that was refused and has to be accepted, or the other way round", () => {
+  test("a refused event that must be accepted, and the reverse", () => {
     expect(problems(EVENTS, { refused: [2n] })).toEqual(["w: 2 refused, and has to be accepted"]);
     const refused = writing(["a", ""], { acknowledged: [] });
     expect(streamProblemsOf([refused], holding(["a", "b"]))).toEqual(["seq 2: nobody sent it"]);
   });
 
-  test("an event that was refused and nobody was told", () => {
+  test("a refused event without a refusal", () => {
     const writer = writing(["a", "", "b"], {
       refused: [],
       acknowledged: [{ clientSeq: 3n, seq: 2n }],
@@ -215,7 +215,7 @@ describe("names", () => {
     ]);
   });
 
-  test("an opening that counts refusals wrongly", () => {
+  test("an opening with a wrong count of refusals", () => {
     const openings = [
       { lastClientSeq: 0n, refused: 0n },
       { lastClientSeq: 4n, refused: 1n },
@@ -223,7 +223,7 @@ describe("names", () => {
     expect(problems(EVENTS, { openings })).toEqual(["w: opened at 4 with 1 refused, and not 0"]);
   });
 
-  test("rows that do not connect, and a counter that is elsewhere", () => {
+  test("rows that do not connect, and a wrong counter", () => {
     const session = holding(EVENTS, [2, 2, 2]);
     const [first, , third] = session.rows;
     if (first === undefined || third === undefined) throw new Error("there are three rows");
@@ -237,7 +237,7 @@ describe("names", () => {
     ]);
   });
 
-  test("an event of a writer behind the first of its successor", () => {
+  test("an event of a writer behind the first event of its successor", () => {
     const names = ["a", "x", "b"];
     const first = writing(["a", "b"], { isWhole: false, acknowledged: [] });
     const second = writing(["x"], { name: "v", acknowledged: [] });
@@ -247,7 +247,7 @@ describe("names", () => {
   });
 });
 
-test("names an epoch whose numbers do not begin at 1", () => {
+test("the checker reports an epoch whose numbers do not begin at 1", () => {
   const first = writing(["a", "b"]);
   const second = writing(["c", "d"], {
     epoch: 2n,
@@ -258,7 +258,7 @@ test("names an epoch whose numbers do not begin at 1", () => {
   expect(streamProblemsOf([first, second], session)).toEqual(["w: its epoch began with number 3"]);
 });
 
-describe("a pass", () => {
+describe("a pass over the events", () => {
   const session = holding(EVENTS, [1, 4, 1]);
   const passing = (changes: Partial<Pass>): readonly string[] => {
     const { expand = false, after = 0n } = changes;
@@ -275,14 +275,14 @@ describe("a pass", () => {
     return { ...first, seq, eventCount };
   };
 
-  test("from any raw event on sees what comes after it", () => {
+  test("has everything after any raw event", () => {
     for (const after of [0n, 1n, 2n, 3n, 5n, 6n]) {
       expect(passing({ expand: true, after })).toEqual([]);
     }
     for (const after of [0n, 1n, 5n, 6n]) expect(passing({ after })).toEqual([]);
   });
 
-  test("of rows, from inside a row on, sees that row again; from its first event on it does not", () => {
+  test("has the row of a cursor inside it again, but not from the number of that row", () => {
     const [, second, third] = session.rows;
     if (second === undefined || third === undefined) throw new Error("there are three rows");
     for (const after of [3n, 4n]) {
@@ -295,7 +295,7 @@ describe("a pass", () => {
     expect(passing({ after: 2n, seen: [second, third], upTo: 6n })).not.toEqual([]);
   });
 
-  test("that misses, repeats, or stops is found", () => {
+  test("is reported when it misses or repeats an event, or ends early", () => {
     const events = session.events;
     const pass = { expand: true, upTo: 6n };
     expect(passing({ ...pass, seen: events.toSpliced(2, 1) })).toContain(

@@ -10,7 +10,7 @@ import { OpenRequests } from "../../src/http/plumbing/open-requests.ts";
 import { RequestRecords } from "../../src/http/plumbing/request-records.ts";
 import { HTTP_OPTIONS, httpParts, OPEN } from "../support/http-fixture.ts";
 
-test("time that has passed is given to others, and then there is some again", async () => {
+test("a slice lets other work run after its time, and then begins again", async () => {
   const slice = new TimeSlice({ sliceMs: 50 });
   expect(slice.turn()).toBeUndefined();
   const over = new TimeSlice({ sliceMs: 0 });
@@ -20,7 +20,7 @@ test("time that has passed is given to others, and then there is some again", as
   expect(others).toBe(1);
 });
 
-test("an export whose reader keeps up gives the others their turn", async () => {
+test("an export lets other work run while its reader keeps up", async () => {
   const event = { seq: 1n, eventType: "CUSTOM", payload: "{}", createdAtMicros: 0n };
   let others = 0;
   let events = 0;

@@ -21,7 +21,7 @@ describe("times", () => {
     expect(microsOf(timestamp(seconds, nanos))).toBe(micros);
   });
 
-  test("microseconds survive the way to the wire and back, and the wire's form is the normal one", () => {
+  test("microseconds stay the same on the way to the wire and back, in the normal form of the wire", () => {
     fc.assert(
       fc.property(
         fc.bigInt({ min: -62_135_596_800_000_000n, max: 253_402_300_799_999_999n }),
@@ -35,7 +35,7 @@ describe("times", () => {
     );
   });
 
-  test("cutting never changes the order of two times", () => {
+  test("cutting to microseconds keeps the order of two times", () => {
     const any = fc.tuple(
       fc.bigInt({ min: -2n, max: 2n }),
       fc.integer({ min: 0, max: 999_999_999 }),
@@ -54,7 +54,7 @@ describe("times", () => {
     [253_402_300_800n, 0, "completed_at.seconds"],
     [0n, -1, "completed_at.nanos"],
     [0n, 1_000_000_000, "completed_at.nanos"],
-  ])("%d s %d ns is refused, naming %s", (seconds, nanos, field) => {
+  ])("%d s %d ns is refused because of %s", (seconds, nanos, field) => {
     expect(checkTimestamp("completed_at", timestamp(seconds, nanos))?.field).toBe(field);
   });
 });

@@ -62,7 +62,7 @@ describeUnitContract("TLS material", {
   },
 });
 
-describe("what cannot be used is refused at the start, by the name of its setting", () => {
+describe("an unusable file is refused at the start, with the name of its setting", () => {
   const cases: readonly (readonly [
     string,
     (files: CertificateFiles) => Promise<TlsFiles>,
@@ -113,7 +113,7 @@ describe("what cannot be used is refused at the start, by the name of its settin
       "TLS_CLIENT_CA_FILE: expected a certificate in PEM",
     ],
     [
-      "what looks like a certificate",
+      "a text that looks like a certificate",
       async (files) => {
         const text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         await writeFile(files.certFile, text);
@@ -122,7 +122,7 @@ describe("what cannot be used is refused at the start, by the name of its settin
       "TLS_CERT_FILE: expected a certificate in PEM",
     ],
   ];
-  test.each(cases)("%s", async (_, prepare, message) => {
+  test.each(cases)("for %s", async (_, prepare, message) => {
     const { unit } = material(await prepare(await newFiles()));
     await expect(unit.start()).rejects.toSatisfy(
       (error) =>
@@ -133,7 +133,7 @@ describe("what cannot be used is refused at the start, by the name of its settin
   });
 });
 
-test("an expired certificate is served, and said to be expired", async () => {
+test("an expired certificate is served, with a warning", async () => {
   const files = await certificateFiles(await authority.server(expired()), authority);
   const { unit, lines, metrics } = material(files);
   await unit.start();
@@ -146,8 +146,8 @@ test("an expired certificate is served, and said to be expired", async () => {
   await unit.stop();
 });
 
-describe("files that change", () => {
-  test("are taken, and listeners are called when the new one is in use", async () => {
+describe("changed files", () => {
+  test("are loaded, and listeners are called after that", async () => {
     const files = await newFiles();
     const { unit, metrics, heard } = material(files);
     await unit.start();
@@ -164,7 +164,7 @@ describe("files that change", () => {
     await unit.stop();
   });
 
-  test("stay as they were when the new ones are refused, until they are right", async () => {
+  test("are refused until they are complete, and the old certificate stays", async () => {
     const files = await newFiles();
     const { unit, metrics, lines, heard } = material(files);
     await unit.start();
@@ -188,7 +188,7 @@ describe("files that change", () => {
     await unit.stop();
   });
 
-  test("as Kubernetes changes them: a link to the directory is put in another's place", async () => {
+  test("are loaded when Kubernetes replaces the link to their directory", async () => {
     const root = await makeDirectory();
     const put = async (version: string, { certificate, key }: Identity): Promise<void> => {
       await mkdir(join(root, version));

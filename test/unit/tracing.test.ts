@@ -21,7 +21,7 @@ describeUnitContract<Tracing>("tracing", {
   remains: (unit) => (isRecorded(unit) ? ["it records"] : []),
 });
 
-test("what the caller chose is followed, and what is no traceparent is none", async () => {
+test("the caller's sampling decision is used, and an invalid traceparent is ignored", async () => {
   const [all, none] = [tracing(1), tracing(0)];
   await Promise.all([all.start(), none.start()]);
   const ids = `00-${"a".repeat(32)}-${"b".repeat(16)}`;
@@ -36,7 +36,7 @@ test("what the caller chose is followed, and what is no traceparent is none", as
   await Promise.all([all.stop(), none.stop()]);
 });
 
-test("spans that end while as many wait as may are dropped and counted", async () => {
+test("spans above the limit of waiting ones are dropped and counted", async () => {
   const metrics = createMetrics();
   const unit = tracing(1, metrics);
   await unit.start();

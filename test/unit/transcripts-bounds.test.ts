@@ -10,7 +10,7 @@ import { settled, type SlowTable } from "../support/slow-table.ts";
 const words = (messagesText: string): readonly unknown[] =>
   objectsOf(messagesText).map(({ content }) => content);
 
-test("counts what the values take, and not the length of their text", async () => {
+test("transcripts are counted by the memory of their values, and not by the length of their text", async () => {
   const { table, transcripts } = folding();
   say(table, "x".repeat(3_000));
   await transcripts.snapshot("s", 3n);
@@ -24,7 +24,7 @@ test("counts what the values take, and not the length of their text", async () =
   expect(transcripts.counts().bytes - bytes).toBeLessThan(7_000);
 });
 
-describe("a transcript that is too large", () => {
+describe("a transcript above the limit", () => {
   const refused = { code: "overloaded", reason: "TRANSCRIPT_TOO_LARGE", retryAfterMs: undefined };
 
   function large(rows: number) {
@@ -33,7 +33,7 @@ describe("a transcript that is too large", () => {
     return made;
   }
 
-  test("ends its fold where it is, is not kept, and costs nothing when it is asked for again", async () => {
+  test("ends its fold early, is not kept, and costs nothing on the next request", async () => {
     const { table, transcripts, metrics } = large(100);
     await expect(transcripts.read("s", { upToSeq: undefined })).rejects.toMatchObject(refused);
     expect(await metrics.text()).toContain("session_ledger_transcript_rows_total 14\n");
@@ -46,13 +46,13 @@ describe("a transcript that is too large", () => {
     expect(table.pagesRead).toBe(pagesRead);
   });
 
-  test("is refused up to a number too, and made up to one before it was", async () => {
+  test("is refused up to a later number, and served up to an earlier one", async () => {
     const { transcripts } = large(100);
     await expect(transcripts.read("s", { upToSeq: 200n })).rejects.toMatchObject(refused);
     expect((await transcripts.read("s", { upToSeq: 12n })).messages).toHaveLength(4);
   });
 
-  test("may become so: who asked before has what it was", async () => {
+  test("does not affect a snapshot from before it grew", async () => {
     const { table, transcripts } = large(4);
     const before = await transcripts.snapshot("s", 12n);
     say(table, "x".repeat(10_000));
@@ -61,7 +61,7 @@ describe("a transcript that is too large", () => {
     expect(transcripts.counts().sessions).toBe(0);
   });
 
-  test("is forgotten with the session", async () => {
+  test("is no longer remembered once its session is dropped", async () => {
     const { table, transcripts } = large(5);
     await expect(transcripts.read("s", { upToSeq: undefined })).rejects.toMatchObject(refused);
     transcripts.drop("s");
@@ -69,7 +69,7 @@ describe("a transcript that is too large", () => {
     expect((await transcripts.read("s", { upToSeq: undefined })).messages).toHaveLength(2);
   });
 
-  test("for a person to read is so before it is for a program", async () => {
+  test("is reached earlier for a readable text than for JSON", async () => {
     const { table, transcripts } = folding();
     say(table, "x".repeat(8_388_608));
     const transcript = await transcripts.read("s", { upToSeq: undefined });
@@ -77,14 +77,14 @@ describe("a transcript that is too large", () => {
     expect(() => transcript.readable("text")).toThrow(expect.objectContaining(refused));
   });
 
-  test("its JSON is a text that can be, at worst", () => {
+  test("is low enough for the longest possible string of JSON", () => {
     const charsMax = TRANSCRIPT_LIMITS.foldBytesMax / weightOf("xx").bytes + 1;
     const escaped = JSON.stringify("\u0001").length - 2;
     expect(escaped * charsMax).toBeLessThan(constants.MAX_STRING_LENGTH);
   });
 });
 
-test("large rows come one at a time, and others get time between them", async () => {
+test("large rows are folded one at a time, with time for other work in between", async () => {
   const { table, transcripts } = folding({ sliceBytesMax: 1_000 });
   for (let count = 0; count < 5; count += 1) say(table, "x".repeat(1_000));
   const begins = performance.now();
@@ -100,7 +100,7 @@ test("large rows come one at a time, and others get time between them", async ()
 });
 
 describe("a caller that leaves", () => {
-  test("the queue is not read for, and has left a place in it", async () => {
+  test("causes no read for its place in the queue, and frees that place", async () => {
     const { table, transcripts } = folding({ pageRowsMax: 1, foldsWaitingMax: 1 });
     for (const sessionId of ["a", "b", "c", "d"]) say(table, "one", sessionId);
     table.fast = false;
@@ -118,7 +118,7 @@ describe("a caller that leaves", () => {
     expect(transcripts.counts().folding).toBe(0);
   });
 
-  test("does not end what another one waits for; the last one does, between two pages", async () => {
+  test("does not end a shared fold, but the last caller does, between two pages", async () => {
     const { table, transcripts } = folding({ pageRowsMax: 1 });
     say(table, "one");
     table.fast = false;
@@ -139,7 +139,7 @@ describe("a caller that leaves", () => {
     expect(transcripts.counts().folding).toBe(0);
   });
 
-  test("leaves its read of the past, in the queue and on the way, which joins do not wait for", async () => {
+  test("ends its read of the past, waiting or running, which no join waits for", async () => {
     const { table, transcripts } = folding({ pageRowsMax: 1, longFoldsMax: 1 });
     for (const sessionId of ["s", "t"]) say(table, "one", sessionId);
     const leaving = new AbortController();
@@ -165,7 +165,7 @@ describe("a caller that leaves", () => {
   });
 });
 
-test("more than may wait are told to come again", async () => {
+test("requests above the limit of waiting ones are refused as busy", async () => {
   const { table, transcripts } = folding({
     pastWaitingMax: 2,
     shortFoldsMax: 1,

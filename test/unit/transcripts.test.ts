@@ -47,8 +47,8 @@ function shownBy({ messages, stateText, interrupts }: Snapshot) {
   return { messages, state, interrupts };
 }
 
-describe("asking", () => {
-  test("reads a session once, and then only what is new", async () => {
+describe("a request for a transcript", () => {
+  test("reads a session once, and later only its new rows", async () => {
     const { table, transcripts, asked } = folding();
     say(table, "one");
     expect(words((await read(transcripts)).messages)).toEqual(["one"]);
@@ -60,7 +60,7 @@ describe("asking", () => {
     expect(await asked()).toEqual({ miss: 1, hit: 1, advanced: 1 });
   });
 
-  test("at the same time share one read, which continues for readers that want more", async () => {
+  test("shares one fold with simultaneous ones, which continues for later numbers", async () => {
     const { table, transcripts, metrics } = folding();
     say(table, "one");
     table.fast = false;
@@ -78,7 +78,7 @@ describe("asking", () => {
     expect(await metrics.text()).toContain("session_ledger_transcript_rows_total 6");
   });
 
-  test("makes the texts once for all readers before the next row", async () => {
+  test("shares its texts with all requests before the next row", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     const [one, other] = await Promise.all([
@@ -90,7 +90,7 @@ describe("asking", () => {
     expect(one.servedAs("1.0.0")[0]).toBeInstanceOf(Uint8Array);
   });
 
-  test("what was given stays as it was when the fold goes on", async () => {
+  test("keeps its answer when the fold continues", async () => {
     const { table, transcripts } = folding();
     add(table, "s", { type: "RUN_STARTED", threadId: "t", runId: "r" });
     say(table, "one");
@@ -106,7 +106,7 @@ describe("asking", () => {
     expect(after.openings).toEqual({ before: [], after: [] });
   });
 
-  test("of a long session gives others their turn of the event loop", async () => {
+  test("lets other work run during the fold of a long session", async () => {
     const { table, transcripts } = folding({ pageRowsMax: 1_000, sliceRowsMax: 10 });
     for (let count = 0; count < 100; count += 1) say(table, "word");
     let turns = 0;
@@ -119,7 +119,7 @@ describe("asking", () => {
     expect(turns).toBeGreaterThanOrEqual(29);
   });
 
-  test("pages are read few at a time, and a short session does not wait for long ones", async () => {
+  test("reads few pages at a time, and a short session does not wait for long ones", async () => {
     const limits = { pageRowsMax: 2, longFoldsMax: 1, shortFoldsMax: 1 };
     const { table, transcripts } = folding(limits);
     for (const sessionId of ["long1", "long2"]) {
@@ -138,8 +138,8 @@ describe("asking", () => {
   });
 });
 
-describe("what fails", () => {
-  test("a read that fails leaves the fold right, and the next to ask goes on from there", async () => {
+describe("a fold", () => {
+  test("continues after a failed read, without reading its first pages again", async () => {
     const { table, transcripts } = folding({ pageRowsMax: 2 });
     for (const word of ["one", "two", "three"]) say(table, word);
     table.fast = false;
@@ -155,7 +155,7 @@ describe("what fails", () => {
     expect(table.pagesRead - pagesRead).toBe(4); // Rows 3 to 9: the first page was not read again.
   });
 
-  test("a fold that is in the middle of a row is thrown away", async () => {
+  test("is discarded after a failure within a row", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     const broken = table.event("s", { eventType: "CUSTOM", payload: "{" });
@@ -166,7 +166,7 @@ describe("what fails", () => {
     expect(words((await read(transcripts)).messages)).toEqual(["one", "two"]);
   });
 
-  test("rows that were erased are passed over", async () => {
+  test("skips erased rows", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     say(table, "two");
@@ -181,8 +181,8 @@ describe("what fails", () => {
   });
 });
 
-describe("what is kept", () => {
-  test("is bounded by bytes: the session asked for the longest ago goes first", async () => {
+describe("the kept folds", () => {
+  test("are limited in bytes, and the least recently used session is dropped first", async () => {
     const { table, transcripts, metrics, asked } = folding({ bytesMax: 110_000 });
     for (const sessionId of ["a", "b", "c"]) say(table, "x".repeat(7_000), sessionId);
     for (const sessionId of ["a", "b", "a", "c"]) await transcripts.snapshot(sessionId, 3n);
@@ -194,7 +194,7 @@ describe("what is kept", () => {
     expect(await asked()).toEqual({ miss: 4, hit: 2 });
   });
 
-  test("a session that is larger than the bound is folded, and not kept", async () => {
+  test("do not include a session above the limit, which is folded for each request", async () => {
     const { table, transcripts } = folding({ bytesMax: 30_000 });
     say(table, "x", "small");
     say(table, "x".repeat(40_000), "large");
@@ -204,7 +204,7 @@ describe("what is kept", () => {
     expect(transcripts.counts().bytes).toBeLessThan(30_000);
   });
 
-  test("one that is read is not thrown out, and its askers share it still", async () => {
+  test("include a session that is being read, and its requests still share it", async () => {
     const { table, transcripts } = folding({ bytesMax: 12_000 });
     say(table, "one", "a");
     await transcripts.snapshot("a", 3n);
@@ -222,7 +222,7 @@ describe("what is kept", () => {
     expect(table.pagesRead).toBe(pagesRead);
   });
 
-  test("a session that is deleted is not: who reads it hears so, also on the way", async () => {
+  test("do not include a deleted session, whose readers get SESSION_DELETED, also while they wait", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     await read(transcripts);
@@ -238,7 +238,7 @@ describe("what is kept", () => {
     expect(transcripts.counts()).toEqual({ sessions: 0, bytes: 0, folding: 0 });
   });
 
-  test("a deletion by another instance is seen at the next read", async () => {
+  test("do not include a session deleted elsewhere after the next request", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     await read(transcripts);
@@ -247,7 +247,7 @@ describe("what is kept", () => {
     expect(transcripts.counts().sessions).toBe(0);
   });
 
-  test("a session without events takes no place", async () => {
+  test("do not include a session without events", async () => {
     const { transcripts } = folding();
     expect((await transcripts.snapshot("nobody", 0n)).messagesText).toBe("[]");
     expect(transcripts.counts().sessions).toBe(0);
@@ -256,7 +256,7 @@ describe("what is kept", () => {
 
 describe("up_to_seq", () => {
   test.each(ownStreams().flatMap((stream) => [false, true].map((merged) => ({ stream, merged }))))(
-    "$stream.scenario, merged $merged: every number gives what it was then",
+    "gives the transcript as it was at every number: $stream.scenario, merged $merged",
     async ({ stream, merged }) => {
       const { table, transcripts } = folding({ pageRowsMax: 5, sliceRowsMax: 3 });
       addStream(table, merged ? mergeFragments(stream.events) : stream.events);
@@ -271,7 +271,7 @@ describe("up_to_seq", () => {
     },
   );
 
-  test("keeps nothing, and does not set the kept fold back", async () => {
+  test("neither keeps its fold nor sets the kept fold back", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     say(table, "two");
@@ -282,7 +282,7 @@ describe("up_to_seq", () => {
     expect((await read(transcripts)).messages).toHaveLength(2);
   });
 
-  test("above the head is refused by name", async () => {
+  test("is refused with its name above the head", async () => {
     const { table, transcripts } = folding();
     say(table, "one");
     await expect(transcripts.read("s", { upToSeq: 4n })).rejects.toMatchObject({
@@ -296,7 +296,7 @@ test.each([
   ["", "invalid_argument"],
   ["a/b", "invalid_argument"],
   ["unknown", "not_found"],
-])("session %j is %s", async (sessionId, code) => {
+])("a transcript of the session %j is %s", async (sessionId, code) => {
   const { transcripts } = folding();
   await expect(transcripts.read(sessionId, { upToSeq: undefined })).rejects.toMatchObject({ code });
 });
@@ -307,7 +307,7 @@ describeUnitContract("transcripts", {
   remains: (transcripts) => (transcripts.counts().folding === 0 ? [] : ["a fold"]),
 });
 
-test("a stop ends what is read, and waits for it", async () => {
+test("a stop ends running folds, and waits for them", async () => {
   const { table, transcripts } = folding();
   say(table, "one");
   table.fast = false;
@@ -321,7 +321,7 @@ test("a stop ends what is read, and waits for it", async () => {
   expect(await outcome).toMatchObject({ reason: "SHUTTING_DOWN" });
 });
 
-test("a stop waits for a page that is on its way, and lets nobody begin who waits for a turn", async () => {
+test("a stop waits for a page under way, and starts no waiting fold", async () => {
   const { table, transcripts } = folding({ pageRowsMax: 1, longFoldsMax: 1 });
   for (const sessionId of ["a", "b"]) say(table, "one", sessionId);
   table.fast = false;

@@ -25,7 +25,7 @@ function holding() {
   return { all, ended, hold };
 }
 
-test("bytes that many streams hold are counted once, until the last stream lets go", () => {
+test("bytes held by many streams are counted once, until the last stream releases them", () => {
   const { all, hold } = holding();
   const shared = new Uint8Array(400);
   const leave = [hold("a", shared), hold("b", shared), hold("c", new Uint8Array(300))];
@@ -39,7 +39,7 @@ test("bytes that many streams hold are counted once, until the last stream lets 
   expect(all.held).toBe(0);
 });
 
-test("a text is counted for each stream, with the bytes that Node makes of it", () => {
+test("a text is counted for each stream, in the bytes that Node needs for it", () => {
   const { all, hold } = holding();
   const texts = [hold("a", "x".repeat(100)), hold("b", "x".repeat(100))];
   expect(all.held).toBe(600);
@@ -47,7 +47,7 @@ test("a text is counted for each stream, with the bytes that Node makes of it", 
   expect(all.held).toBe(0);
 });
 
-test("without room the streams that hold as much end, and shared bytes with their last stream", () => {
+test("without room the streams with the most bytes end, and shared bytes end with their last stream", () => {
   const { all, ended, hold } = holding();
   const shared = new Uint8Array(400);
   hold("a", shared);

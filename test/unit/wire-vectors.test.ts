@@ -98,13 +98,13 @@ const VECTORS: readonly Vector[] = [
 ];
 
 describe.each(VECTORS)("$name", ({ hex, schema, message, byHand }) => {
-  test("encodes to the very bytes", () => {
+  test("encodes to the exact bytes", () => {
     expect(Buffer.from(toBinary(schema, message)).toString("hex")).toBe(hex);
     expect(encoderOf(schema)(message).toString("hex")).toBe(hex);
     expect(byHand.toString("hex")).toBe(hex);
   });
 
-  test("decodes to the very fields", () => {
+  test("decodes to the exact fields", () => {
     const bytes = Buffer.from(hex, "hex");
     expect(fromBinary(schema, bytes)).toEqual(message);
     expect(decoderOf(schema)(bytes)).toEqual(message);
@@ -112,7 +112,7 @@ describe.each(VECTORS)("$name", ({ hex, schema, message, byHand }) => {
 });
 
 describe("the old client", () => {
-  test("reads an event, negative numbers and defaults included", () => {
+  test("reads an event, with negative numbers and defaults", () => {
     expect(decodeEvent(Buffer.from(EVENT_HEX, "hex"))).toEqual(event);
     const before1970 = {
       ...event,
@@ -127,7 +127,7 @@ describe("the old client", () => {
     expect(decodeEvent(Buffer.from(bytes))).toEqual(before1970);
   });
 
-  test("skips the fields from 100 up that it does not know", () => {
+  test("skips unknown fields from number 100", () => {
     const message = create(SessionMessageSchema, {
       ...pushMessage,
       id: "m1",
