@@ -228,16 +228,19 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
     agents = await storedAs("agent", together(streams));
   });
 
-  test("are as many as are not empty", () => {
+  test("the corpus has 215 streams that are not empty", () => {
     expect(singles).toHaveLength(215);
     expect(agents).toHaveLength(26);
   });
 
-  test.each(AGUI_CLIENTS)("$name shows each as if it had been given all of it", async (client) => {
-    expect(different(await openedTwice(client, [...singles, ...agents]))).toEqual([]);
-  });
+  test.each(AGUI_CLIENTS)(
+    "$name shows each session as if the client had received every event",
+    async (client) => {
+      expect(different(await openedTwice(client, [...singles, ...agents]))).toEqual([]);
+    },
+  );
 
-  test("how many no client can be given as they are", async () => {
+  test("most streams pass the checks of a client unchanged; the others are out of order", async () => {
     const fed = AGUI_CLIENTS.map(async (client) => {
       const own = await each([...singles, ...agents], ({ events }) => oracleOf(client, events));
       return Object.fromEntries(
@@ -249,7 +252,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
     expect(await Promise.all(fed)).toEqual([verifying, verifying, { everything: 241 }]);
   });
 
-  test("some of them, joined at every event while they run, are shown whole", {
+  test("a client that joins at any event of a running session sees all of it", {
     timeout: JOINS_LIMIT_MS,
   }, async () => {
     const several = await storedAs("several", together(shortest(streams, 3)));
@@ -268,11 +271,14 @@ describe("hand-written streams", () => {
     sessions = await storedAs("own", ownStreams().map(single));
   });
 
-  test.each(AGUI_CLIENTS)("$name shows each as if it had been given all of it", async (client) => {
-    expect(different(await openedTwice(client, sessions))).toEqual([]);
-  });
+  test.each(AGUI_CLIENTS)(
+    "$name shows each session as if the client had received every event",
+    async (client) => {
+      expect(different(await openedTwice(client, sessions))).toEqual([]);
+    },
+  );
 
-  test("joined at every event while they run, they are shown whole", {
+  test("a client that joins at any event of a running session sees all of it", {
     timeout: JOINS_LIMIT_MS,
   }, async () => {
     expect(different(await joinedEverywhere(sessions, () => AGUI_CLIENTS))).toEqual([]);

@@ -219,7 +219,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
         ],
       ],
     ])(
-      "%s: shown as by a client that was given everything; twice is once",
+      "%s: a connect shows the whole conversation, and a second connect doubles nothing",
       async (_name, events) => {
         const sessionId = newSession();
         await pushAs(sessionId, events);
@@ -233,7 +233,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     );
   });
 
-  test("thinking of older runners is reasoning, with the same ids for all clients", async () => {
+  test("THINKING events of older runners are served as reasoning, with the same ids for every client", async () => {
     const sessionId = newSession();
     await push(sessionId, [run("r1"), ...thinking, ...text("m1", "so"), done("r1")]);
     const agent = opened(client, sessionId);
@@ -252,7 +252,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(JSON.stringify(warned)).not.toMatch(/title/);
   });
 
-  test("a run joined at every event, finished while the client is there", async () => {
+  test("a client that joins a run at any event sees the whole run when it finishes", async () => {
     const whole = await client.fed(texts(EVERYTHING));
     const first = EVERYTHING.findIndex(({ runId }) => runId === "r2") + 1;
     const joins = EVERYTHING.slice(first).map(async (_, index) => {
@@ -270,7 +270,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     }
   });
 
-  test("a session that is not there yet is waited for, and shown when it comes", async () => {
+  test("a connect to a session that does not exist yet waits, and shows the session when it begins", async () => {
     const sessionId = newSession();
     const agent = opened(client, sessionId);
     const answered = Promise.withResolvers<void>();
@@ -281,7 +281,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().messages).toMatchObject([{ content: "hi" }, { content: "yes" }]);
   });
 
-  test("the client's runAgent of a session that has messages and no run ends, and shows none", async () => {
+  test("runAgent of the client ends with no messages for a session without runs", async () => {
     const sessionId = newSession();
     const request = { sessionId, eventType: "user", payload: "hi" };
     await rpc.unary(SessionService.method.pushSessionMessage, request);
@@ -290,7 +290,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().messages).toEqual([]);
   });
 
-  test("the client's runAgent of a mistyped session id ends, and is told why", async () => {
+  test("runAgent of the client ends with RUN_ERROR for a mistyped session id", async () => {
     const agent = opened(client, newSession());
     const types: string[] = [];
     await agent.connect({ onEvent: (type) => types.push(type) });
@@ -312,7 +312,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     }
   });
 
-  test("a replay ends with the same messages and state, and again doubles nothing", async () => {
+  test("a replay ends with the same messages and state, and a second replay doubles nothing", async () => {
     const sessionId = newSession();
     await pushMerged(sessionId, EVERYTHING);
     const whole = await client.fed(texts(EVERYTHING));
@@ -326,7 +326,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().state).toEqual(whole.state);
   });
 
-  test("a replay at a pace works over HTTP, and takes its time", async () => {
+  test("a replay with a speed takes as long as the recorded times say", async () => {
     const sessionId = newSession();
     const events = [run("r1"), ...text("m1", "a", "b", "c"), done("r1")];
     for (const [index, event] of events.entries()) {
@@ -347,7 +347,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(tookMs).toBeLessThan(recordedMs);
   });
 
-  test("an activity that begins without replacing is not doubled by further replays", async () => {
+  test("an activity that begins with replace=false is not doubled by further replays", async () => {
     const sessionId = newSession();
     const events: readonly Event[] = [
       run("r1"),
@@ -388,20 +388,23 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
       [run("r1"), ...text("m1", "a"), ...thought("t")],
       [snapshot({ id: "t2", role: "reasoning", content: "x" }), ...text("m2", "b")],
     ],
-  ])("who comes back shows what everybody shows: %s", async (_name, before, after) => {
-    const sessionId = newSession();
-    await push(sessionId, [...before, done("r1")]);
-    const clients = ["", "?replay=events"].map((query) => opened(client, `${sessionId}${query}`));
-    for (const agent of clients) await agent.connect();
-    await push(sessionId, [run("r2"), ...after, done("r2")]);
-    const fresh = opened(client, sessionId);
-    await fresh.connect();
-    const shown = fresh.conversation();
-    for (const agent of clients) {
-      await agent.connect();
-      expect(agent.conversation()).toEqual(shown);
-    }
-  });
+  ])(
+    "a client that connects again shows the same as a new client: %s",
+    async (_name, before, after) => {
+      const sessionId = newSession();
+      await push(sessionId, [...before, done("r1")]);
+      const clients = ["", "?replay=events"].map((query) => opened(client, `${sessionId}${query}`));
+      for (const agent of clients) await agent.connect();
+      await push(sessionId, [run("r2"), ...after, done("r2")]);
+      const fresh = opened(client, sessionId);
+      await fresh.connect();
+      const shown = fresh.conversation();
+      for (const agent of clients) {
+        await agent.connect();
+        expect(agent.conversation()).toEqual(shown);
+      }
+    },
+  );
 
   test.each(["", "?replay=events"])(
     "a client that left before a tool's result shows it in front of an activity that came before: %s",
@@ -439,7 +442,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     },
   );
 
-  test("who comes back to a log whose reasoning and activities are gone shows none", async () => {
+  test("a client that connects again loses reasoning and activities that the log no longer has", async () => {
     const sessionId = newSession();
     const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
     await push(sessionId, [run("r1"), ...text("m1", "a"), activity, ...thought("t"), done("r1")]);
@@ -453,7 +456,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().messages).toEqual([{ id: "m1", role: "assistant", content: "a" }]);
   });
 
-  test("who comes back, where only an activity is gone, does not show it", async () => {
+  test("a client that connects again loses an activity that the log no longer has", async () => {
     const sessionId = newSession();
     const activity = { type: "ACTIVITY_SNAPSHOT", ...ACTIVITY, content: {} };
     await push(sessionId, [run("r1"), ...text("m1", "a"), activity, done("r1")]);
@@ -493,19 +496,22 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
       [...call("c").slice(0, 2), snapshot({ id: "m1", role: "assistant", toolCalls: [renamed] })],
       { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: "more" },
     ],
-  ])("joined when a snapshot had left out what is open: %s", async (_name, before, goesOn) => {
-    const events = [run("r1"), ...before, goesOn, done("r1")];
-    const sessionId = newSession();
-    await push(sessionId, events.slice(0, -2));
-    const agent = opened(client, sessionId);
-    const { isJoined, ended } = joined(agent);
-    await isJoined;
-    await push(sessionId, events.slice(-2));
-    await ended;
-    // Clients refuse a run that ends with something open: it is fed as a run that failed.
-    const failing = texts([...events.slice(0, -1), failed]);
-    expect(agent.conversation()).toEqual(await client.fed(failing));
-  });
+  ])(
+    "a join after a snapshot that left out an open block continues the block: %s",
+    async (_name, before, goesOn) => {
+      const events = [run("r1"), ...before, goesOn, done("r1")];
+      const sessionId = newSession();
+      await push(sessionId, events.slice(0, -2));
+      const agent = opened(client, sessionId);
+      const { isJoined, ended } = joined(agent);
+      await isJoined;
+      await push(sessionId, events.slice(-2));
+      await ended;
+      // Clients refuse a run that ends with something open: it is fed as a run that failed.
+      const failing = texts([...events.slice(0, -1), failed]);
+      expect(agent.conversation()).toEqual(await client.fed(failing));
+    },
+  );
 
   test.each(["", "?replay=events", "?follow=true"])(
     "a message that is typed into a client is refused with 409, and does not vanish from it: %s",
@@ -524,7 +530,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     },
   );
 
-  test("a client whose last message a snapshot took away meanwhile is no client that typed it", async () => {
+  test("a client whose last message was removed by a snapshot is not mistaken for one that typed it", async () => {
     const sessionId = newSession();
     await push(sessionId, [run("r1", userInput("r1", "hello"))]);
     const agent = opened(client, sessionId);
@@ -539,7 +545,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(old.conversation().messages).toEqual([other]);
   });
 
-  test("with follow it stays for further runs", async () => {
+  test("a connect with follow stays for further runs", async () => {
     const sessionId = newSession();
     await push(sessionId, [run("r1"), ...text("m1", "one"), done("r1")]);
     const agent = opened(client, `${sessionId}?follow=true`);
@@ -573,7 +579,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(last).toEqual({ n: 1 });
   });
 
-  test("a run that stalls is ended for the client, and is not in the log", async () => {
+  test("a stalled run ends for the client with RUN_ERROR, which is not stored", async () => {
     const sessionId = newSession();
     await push(sessionId, [run("r1"), ...text("m1", "and"), start("m2")]);
     const agent = opened(client, sessionId);
@@ -590,7 +596,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
   });
 });
 
-test("a stop of the service is a RUN_ERROR that says so, and a client that asks again continues", async () => {
+test("a stop of the service sends RUN_ERROR, and a client that connects again gets the rest", async () => {
   const own = await startService();
   const writer = new RpcClient(own.grpcAddress);
   const sessionId = newSession();
@@ -628,7 +634,7 @@ test("a stop of the service is a RUN_ERROR that says so, and a client that asks 
   await endService(again);
 });
 
-describe("what is refused, before the stream begins", () => {
+describe("a request that is refused before the stream begins", () => {
   const post = (path: string, body: string, headers: Record<string, string> = {}) =>
     fetch(`http://${service.httpAddress}/agui/sessions/${path}`, {
       method: "POST",
@@ -661,7 +667,7 @@ describe("what is refused, before the stream begins", () => {
     expect(await answer.json()).toMatchObject({ status, violations: [{ field }] });
   });
 
-  test("a body of another kind is 415, a deleted session 404, GET 405", async () => {
+  test("the status is 415 for another body type, 404 for a deleted session, 405 for GET", async () => {
     expect((await post("s", "{}", { "content-type": "text/plain" })).status).toBe(415);
     const sessionId = newSession();
     await push(sessionId, [run("r1")]);
@@ -671,7 +677,7 @@ describe("what is refused, before the stream begins", () => {
   });
 });
 
-test("frames are SSE with ids, nulls and unknown fields of the input are nobody's business", async () => {
+test("frames are SSE with ids, and nulls and unknown fields of the input are ignored", async () => {
   const sessionId = newSession();
   await push(sessionId, [run("r1"), ...text("m1", "one"), done("r1")]);
   const answer = await fetch(`http://${service.httpAddress}/agui/sessions/${sessionId}`, {

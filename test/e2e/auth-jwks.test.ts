@@ -105,7 +105,7 @@ describe("keys from a URL", () => {
     expect(requests).toBe(1);
   });
 
-  test("are read again when a token names one that is not there, once in the cool-down", async () => {
+  test("are read again for a token with an unknown key id, at most once in the cool-down", async () => {
     await using fixture = await start();
     await issuer.addKey("two");
     const token = await issuer.token({}, { kid: "two" });
@@ -122,7 +122,7 @@ describe("keys from a URL", () => {
     expect(requests).toBe(3);
   });
 
-  test("are read again after a time, and a removed one is refused", async () => {
+  test("are refreshed regularly, and a key that the issuer removed is no longer accepted", async () => {
     await using fixture = await start({ refreshMs: 5 });
     const token = await issuer.token();
     expect(await fixture.refusalOf(token)).toBe("none");
@@ -132,7 +132,7 @@ describe("keys from a URL", () => {
     expect(await fixture.refusalOf(await issuer.token({}, { kid: "two" }))).toBe("none");
   });
 
-  test("stay in force while the issuer is gone, for a day; then nobody can tell", async () => {
+  test("stay valid for a day while the issuer is down; then tokens get KEYS_UNAVAILABLE", async () => {
     await using fixture = await start({ retryMs: 5 });
     const token = await issuer.token({ exp: 4_000_000_000 });
     await close();
@@ -167,7 +167,7 @@ describe("keys from a URL", () => {
       (_, response) => response.end(JSON.stringify({ keys: [], x: "x".repeat(2_000_000) })),
       /at most 1048576 bytes/,
     ],
-  ])("are left as they are by %s", async (_what, bad, expected) => {
+  ])("do not change after %s", async (_what, bad, expected) => {
     await using fixture = await start();
     const token = await issuer.token();
     answer = bad;
@@ -182,7 +182,7 @@ describe("keys from a URL", () => {
   test.each<[string, RequestListener]>([
     ["says nothing", () => undefined],
     ["never ends", (_, response) => response.write('{"keys":[')],
-  ])("are not waited for when the issuer %s", async (_what, silent) => {
+  ])("do not delay the start when the issuer %s", async (_what, silent) => {
     answer = silent;
     await using fixture = await start({ fetchMs: 100 });
     expect(await fixture.refusalOf(await issuer.token())).toBe("KEYS_UNAVAILABLE");
@@ -192,7 +192,7 @@ describe("keys from a URL", () => {
   });
 });
 
-test("a service starts without its issuer, and its other tokens work", async () => {
+test("a service starts while its issuer is down, and its static tokens work", async () => {
   await close();
   const token = "correct-horse-battery";
   await using auth = await startAuth({

@@ -75,7 +75,7 @@ function recordsOf(sessionId: string, msg: "denied" | "done"): readonly unknown[
 }
 
 describe("a push with a runner's token into another session", () => {
-  test("by one call: NOT_FOUND, nothing is stored, and it is audited", async () => {
+  test("a unary push gets NOT_FOUND, stores nothing and is audited", async () => {
     const [own, other] = [await newSession(), await newSession()];
     const runner = await sessionCaller(client, root, { sessionId: own, role: "runner" });
     const message = { eventType: "assistant", payload: "hi" };
@@ -103,7 +103,7 @@ describe("a push with a runner's token into another session", () => {
     expect(await messagesOf(own)).toEqual(["hi"]);
   });
 
-  test("by a stream: the same, and the stream that is there goes on", async () => {
+  test("a push stream gets NOT_FOUND, and the open stream of that session continues", async () => {
     const [own, other] = [await newSession(), await newSession()];
     const runner = await sessionCaller(client, root, { sessionId: own, role: "runner" });
     const theirs = client.bidiStream(pushSessionEvents, as(root));
@@ -131,7 +131,7 @@ describe("a stream whose token expires", () => {
     return { sessionId, caller };
   }
 
-  test("ends with UNAUTHENTICATED over gRPC, and none begins after it", async () => {
+  test("ends with UNAUTHENTICATED over gRPC, and a new stream with that token is refused", async () => {
     const { sessionId, caller } = await expiring();
     const request = { sessionId, stateFrames: true };
     const watch = client.serverStream(watchSessionEvents, request, as(caller));
@@ -176,8 +176,8 @@ describe("a stream whose token expires", () => {
   });
 });
 
-describe("a static token that is taken away", () => {
-  test("ends the streams of its caller, and no others", async () => {
+describe("the removal of a static token", () => {
+  test("ends the streams of its caller and no others", async () => {
     const sessionId = await newSession();
     const request = { sessionId, stateFrames: true };
     const gone = client.serverStream(watchSessionMessages, request, as(leaving));
@@ -198,7 +198,7 @@ describe("a static token that is taken away", () => {
   });
 });
 
-test("a caller that has all eight replays gives one up to another caller", async () => {
+test("a caller with all eight replays loses one when another caller asks", async () => {
   const sessionId = await newSession();
   // More than the buffers of a connection take: a replay that nobody reads does not come to its end.
   const large = { type: "CUSTOM", name: "n", value: "v".repeat(1_000_000) };
@@ -227,8 +227,8 @@ test("a caller that has all eight replays gives one up to another caller", async
   for (const { body } of unread.slice(1)) await body?.cancel();
 });
 
-describe("what a token writes", () => {
-  test("a session has the project and the name of its maker", async () => {
+describe("a write with a token", () => {
+  test("a created session has the project and the name of its caller", async () => {
     for (const projectId of [undefined, "", "alpha"]) {
       const request = { name: "n", ...(projectId === undefined ? {} : { projectId }) };
       const session = await client.unary(createSession, request, as(editor));
@@ -241,7 +241,7 @@ describe("what a token writes", () => {
     });
   });
 
-  test("a list holds what is its caller's, and counts that", async () => {
+  test("a list of sessions holds and counts only sessions that the caller may read", async () => {
     const foreign = await newSession("beta");
     const own = await newSession();
     const viewer = await sessionCaller(client, root, { sessionId: own, role: "viewer" });
@@ -266,7 +266,7 @@ describe("what a token writes", () => {
     expect(await messagesOf(sessionId)).toEqual(["once"]);
   });
 
-  test("a session that is deleted is so to its own, and was never there to others", async () => {
+  test("a deleted session is SESSION_DELETED to its own callers and SESSION_NOT_FOUND to others", async () => {
     const sessionId = await newSession("beta");
     const viewer = await sessionCaller(client, root, { sessionId, role: "viewer" });
     await client.unary(deleteSession, { id: sessionId }, as(root));

@@ -117,14 +117,14 @@ async function eachAtOnce<T>(items: readonly T[], act: (item: T) => Promise<void
   await Promise.all(Array.from({ length: CALLS_AT_ONCE }, walk));
 }
 
-describe("the walk", () => {
-  test("has a request for every RPC, and every RPC has its place in the table", () => {
+describe("the table of actions", () => {
+  test("every RPC is in the table and in this test", () => {
     const names = SessionService.methods.map(({ name }) => name).toSorted();
     expect(entriesOf("rpc")).toEqual(names);
     expect(Object.keys(METHOD_ACTIONS).toSorted()).toEqual(names);
   });
 
-  test("has a request for every route, and every route has its place in the table", async () => {
+  test("every route is in the table and in this test", async () => {
     const answer = await fetch(`http://${service.httpAddress}/openapi.json`, {
       headers: bearer(root),
     });
@@ -142,7 +142,7 @@ describe("the walk", () => {
   });
 
   test.each(["rpc", "route"] as const)(
-    "as every caller, on every session, by every %s",
+    "every caller gets the documented answer of every %s on every session",
     async (of) => {
       // One call after the other and not all of a kind at once: of some, few may run at a time.
       const kinds = EVERY_CALL.filter((call) => call.of === of);
@@ -167,7 +167,7 @@ describe("the walk", () => {
     },
   );
 
-  test("shows nobody whether a session is there that is not theirs", async () => {
+  test("an answer does not reveal whether a session of another owner exists", async () => {
     const scoped = callers.filter(
       ({ projectId, sessionId }) => projectId !== undefined || sessionId !== undefined,
     );
@@ -187,8 +187,8 @@ describe("the walk", () => {
   });
 });
 
-describe("who does not say who it is", () => {
-  test("is UNAUTHENTICATED everywhere, whatever is wrong with the token", async () => {
+describe("a caller without a valid token", () => {
+  test("gets UNAUTHENTICATED from every call, whatever is wrong with the token", async () => {
     const bad = (await doors.badTokens()).map(
       ([name, token]) => [name, [`Bearer ${token}`]] as const,
     );
@@ -213,7 +213,7 @@ describe("who does not say who it is", () => {
     expect(steps.length).toBeGreaterThan(500);
   });
 
-  test("is told how to over HTTP, in a problem", async () => {
+  test("gets 401 with WWW-Authenticate and a problem document over HTTP", async () => {
     const answer = await fetch(`http://${service.httpAddress}/api/ambient/v1/sessions`);
     expect(answer.status).toBe(401);
     expect(answer.headers.get("www-authenticate")).toBe("Bearer");
@@ -221,14 +221,14 @@ describe("who does not say who it is", () => {
     expect(await answer.json()).toMatchObject({ status: 401, reason: "UNAUTHENTICATED" });
   });
 
-  test("is told nothing of a path that is not there but that", async () => {
+  test("gets a plain 404 for a path that does not exist", async () => {
     const answer = await fetch(`http://${service.httpAddress}/api/ambient/v1/secrets`);
     expect(answer.status).toBe(404);
   });
 });
 
 describe("a token", () => {
-  test("that is sent twice and is the same is one", async () => {
+  test("sent twice with the same value counts as one", async () => {
     const own = sessions.get("own") ?? "";
     const twice = [`Bearer ${root.token}`, `Bearer ${root.token}`];
     const reads = EVERY_CALL.filter(({ name }) => /^(?:GetSession|GET .*:id)$/.test(name));
@@ -240,7 +240,7 @@ describe("a token", () => {
     }
   });
 
-  test("is in no line of the log, neither good nor bad", async () => {
+  test("is in no line of the log, valid or not", async () => {
     const bad = (await doors.badTokens()).map(([, token]) => token);
     const log = service.log.join("\n");
     expect(log).toContain('"audit":true');

@@ -159,8 +159,8 @@ async function allRows(name: Stream, id: string): Promise<readonly Row[]> {
   }
 }
 
-describe("whatever comes", () => {
-  test("random bytes as body or message of every unary call", async () => {
+describe("any input", () => {
+  test("random bytes as body or message of a unary call break nothing", async () => {
     const paths = SessionService.methods
       .filter(({ methodKind, name }) => methodKind === "unary" && name !== "DeleteSession")
       .map(({ name }) => `/${SessionService.typeName}/${name}`);
@@ -188,7 +188,7 @@ describe("whatever comes", () => {
     await isWhole();
   });
 
-  test("valid requests that were damaged", async () => {
+  test("damaged copies of valid requests break nothing", async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(damagedRequest, { minLength: 1, maxLength: AT_ONCE }),
@@ -206,7 +206,7 @@ describe("whatever comes", () => {
     await isWhole();
   });
 
-  test("payloads of all sorts; what was acknowledged is there as it was answered", async () => {
+  test("rows of random payloads are stored exactly as they were acknowledged", async () => {
     const acknowledged = new Map<string, Row>();
     const bounds = properties({ runs: 150 });
     await fc.assert(

@@ -65,7 +65,7 @@ const STALE = { code: "FAILED_PRECONDITION", reason: "STALE_EPOCH", retryAfterMs
 describe.each(STREAMS)("%s: the same key", (stream) => {
   const full = FULL[stream];
 
-  test("with the same content is the first answer plus deduplicated, and no row", async () => {
+  test("with the same content gets the first answer, marked deduplicated, and stores no row", async () => {
     const sessionId = newSession();
     const keyed = { ...full, sessionId, idempotencyKey: "k" };
     const first = await push(client, stream, keyed);
@@ -78,7 +78,7 @@ describe.each(STREAMS)("%s: the same key", (stream) => {
     expect(next.seq).toBe(stream === "messages" ? 2n : 3n);
   });
 
-  test("in flight several times at once stores one row, and all get its answer", async () => {
+  test("in several calls at once stores one row, and every call gets its answer", async () => {
     const sessionId = newSession();
     const keyed = { ...full, sessionId, idempotencyKey: "k" };
     const clients = [1, 2, 3, 4].map(() => new RpcClient(service.grpcAddress));
@@ -93,16 +93,19 @@ describe.each(STREAMS)("%s: the same key", (stream) => {
     expect(await rowsOf(client, stream, sessionId)).toHaveLength(1);
   });
 
-  test.each(OTHER[stream])("with another %s is ALREADY_EXISTS, and no row", async (_, other) => {
-    const sessionId = newSession();
-    const keyed = { ...full, sessionId, idempotencyKey: "k" };
-    const first = await push(client, stream, keyed);
-    const failure = await failureOf(push(client, stream, { ...keyed, ...other }));
-    expect(failure).toMatchObject(REUSED);
-    expect(await rowsOf(client, stream, sessionId)).toEqual([first]);
-  });
+  test.each(OTHER[stream])(
+    "with another %s is ALREADY_EXISTS and stores no row",
+    async (_, other) => {
+      const sessionId = newSession();
+      const keyed = { ...full, sessionId, idempotencyKey: "k" };
+      const first = await push(client, stream, keyed);
+      const failure = await failureOf(push(client, stream, { ...keyed, ...other }));
+      expect(failure).toMatchObject(REUSED);
+      expect(await rowsOf(client, stream, sessionId)).toEqual([first]);
+    },
+  );
 
-  test("in another session, or in the other stream, is another key", async () => {
+  test("in another session or the other stream is another key", async () => {
     const keyed = { idempotencyKey: "k" };
     const sessionId = newSession();
     for (const one of STREAMS) {
@@ -112,7 +115,7 @@ describe.each(STREAMS)("%s: the same key", (stream) => {
     expect(elsewhere).toMatchObject({ seq: 1n, deduplicated: false });
   });
 
-  test("without a key nothing is deduplicated", async () => {
+  test("a push without a key is never deduplicated", async () => {
     const sessionId = newSession();
     await push(client, stream, { ...full, sessionId });
     expect(await push(client, stream, { ...full, sessionId })).toMatchObject({
@@ -122,7 +125,7 @@ describe.each(STREAMS)("%s: the same key", (stream) => {
   });
 });
 
-test("a grouped push is deduplicated as a whole: the answer is its START, and no number is taken", async () => {
+test("a repeated grouped push gets its START as the answer and takes no number", async () => {
   const sessionId = newSession();
   const group = {
     sessionId,
@@ -144,7 +147,7 @@ test("a grouped push is deduplicated as a whole: the answer is its START, and no
 });
 
 describe("an epoch", () => {
-  test("below the highest of the session is refused, in both streams, and stores nothing", async () => {
+  test("below the highest of the session is refused in both streams and stores nothing", async () => {
     const sessionId = newSession();
     const first = await push(client, "events", { sessionId, producerEpoch: 7n });
     for (const stream of STREAMS) {
@@ -162,7 +165,7 @@ describe("an epoch", () => {
     );
   });
 
-  test("absent is never fenced", async () => {
+  test("that is absent is never fenced", async () => {
     const sessionId = newSession();
     await push(client, "events", { sessionId, producerEpoch: 2n ** 63n - 1n });
     for (const stream of STREAMS) {
@@ -170,7 +173,7 @@ describe("an epoch", () => {
     }
   });
 
-  test("comes after the key: a replaced writer's retry still gets its row", async () => {
+  test("is compared after the key, so the retry of a replaced writer still gets its row", async () => {
     const sessionId = newSession();
     const mine = { sessionId, idempotencyKey: "mine", producerEpoch: 1n };
     const first = await push(client, "messages", mine);
@@ -193,7 +196,7 @@ describe("an epoch", () => {
     });
   });
 
-  test("of a refused push does not raise it", async () => {
+  test("of a refused push does not raise the epoch of the session", async () => {
     const sessionId = newSession();
     await push(client, "events", { sessionId, idempotencyKey: "k", producerEpoch: 1n });
     const reused = { sessionId, idempotencyKey: "k", producerEpoch: 9n, payload: '{"name":"o"}' };

@@ -92,7 +92,7 @@ describe("a cursor", () => {
     expect(await watched({ afterSeq: after })).toEqual(brings);
   });
 
-  test("above the head is OUT_OF_RANGE, and names the head", async () => {
+  test("above the head is OUT_OF_RANGE with the head in the message", async () => {
     const sessionId = SESSION;
     const [afterEvents, afterMessages] = [HEAD + 1n, 4n];
     const calls = [
@@ -112,7 +112,7 @@ describe("a cursor", () => {
     expect(heads).toEqual(["11", "11", "11", "3", "3"]);
   });
 
-  test("next_after_seq walks a session page by page, and takes each row once", async () => {
+  test("next_after_seq walks a session page by page and returns each row once", async () => {
     const found: bigint[] = [];
     const cursors: bigint[] = [];
     for (let afterSeq = 0n, hasMore = true; hasMore; ) {
@@ -125,7 +125,7 @@ describe("a cursor", () => {
     expect(cursors).toEqual([6n, 10n, 11n]);
   });
 
-  test("next_before_seq walks it downwards", async () => {
+  test("next_before_seq walks a session downwards", async () => {
     const found: bigint[] = [];
     const cursors: bigint[] = [];
     for (let beforeSeq = 0n, hasMore = true; hasMore; ) {
@@ -139,7 +139,7 @@ describe("a cursor", () => {
   });
 });
 
-describe("a filter never holds a cursor back", () => {
+describe("a page with a filter ends at the head:", () => {
   test.each([
     { title: "no row matches", request: { eventTypes: ["RUN_ERROR"] }, brings: [] },
     { title: "a row in the middle does", request: { eventTypes: ["RUN_STARTED"] }, brings: [7n] },
@@ -157,7 +157,7 @@ describe("a filter never holds a cursor back", () => {
     expect(await watched(request)).toEqual(brings);
   });
 
-  test("created_after is inclusive, created_before exclusive, both to the microsecond", async () => {
+  test("created_after is inclusive and created_before is exclusive, to the microsecond", async () => {
     const at = (seconds: bigint, nanos: number) => ({ seconds, nanos });
     const request = { createdAfter: at(2n, 1_999), createdBefore: at(8n, 1_999) };
     expect(seqs((await events(request)).items)).toEqual([2n, 7n]);
@@ -190,7 +190,7 @@ describe("a page", () => {
   });
 });
 
-describe("is refused with the field that is wrong:", () => {
+describe("a request is refused with the wrong field:", () => {
   test.each([
     { title: "no session", request: { sessionId: "" }, field: "session_id" },
     { title: "a session id that is none", request: { sessionId: "a/b" }, field: "session_id" },
@@ -240,17 +240,17 @@ describe("is refused with the field that is wrong:", () => {
   });
 });
 
-describe.each(STREAMS)("%s of a session that is not there", (stream) => {
+describe.each(STREAMS)("%s of a session that does not exist", (stream) => {
   const list = (sessionId: string) =>
     stream === "messages"
       ? client.unary(listSessionMessages, { sessionId })
       : client.unary(listSessionEvents, { sessionId });
-  test("unknown: a page is NOT_FOUND", async () => {
+  test("a page of an unknown session is NOT_FOUND", async () => {
     const failure = await failureOf(list("never-seen"));
     expect(failure).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" });
   });
 
-  test("deleted: pages and watches are NOT_FOUND, and one that is open ends", async () => {
+  test("a page and a watch of a deleted session are NOT_FOUND, and an open watch ends", async () => {
     const sessionId = newSession();
     await push(client, stream, { sessionId });
     const open = watch(client, stream, sessionId);

@@ -208,7 +208,7 @@ const NOT_AGUI: readonly Case[] = [
   },
 ];
 
-describe("refused in both modes", () => {
+describe("strict and lenient mode refuse", () => {
   test.each([...UNREADABLE, ...GROUPS])("$title", async (refused) => {
     for (const client of [strict, lenient]) {
       expect(await refusalOf(client, refused.push)).toEqual(expected(refused));
@@ -216,7 +216,7 @@ describe("refused in both modes", () => {
   });
 });
 
-describe("refused in strict mode, and stored by lenient mode as it came", () => {
+describe("strict mode refuses, and lenient mode stores unchanged,", () => {
   test.each(NOT_AGUI)("$title", async (refused) => {
     expect(await refusalOf(strict, refused.push)).toEqual(expected(refused));
     const sessionId = newSession();
@@ -225,7 +225,7 @@ describe("refused in strict mode, and stored by lenient mode as it came", () => 
     expect(await rowsOf(lenient, "events", sessionId)).toEqual([answer]);
   });
 
-  test("what is not AG-UI opens no run and closes none", async () => {
+  test("an event that is not AG-UI opens no run and closes none", async () => {
     const sessionId = newSession();
     const runIds: unknown[] = [];
     for (const [eventType, payload] of [
@@ -244,7 +244,7 @@ describe("refused in strict mode, and stored by lenient mode as it came", () => 
   });
 });
 
-describe("accepted in both modes", () => {
+describe("strict and lenient mode accept", () => {
   test.each([
     { title: "64 levels", push: { payload: deep(64) } },
     { title: "META, a draft", push: { eventType: "META", payload: '{"metaType":"thumbs_up"}' } },
@@ -263,7 +263,7 @@ describe("accepted in both modes", () => {
     }
   });
 
-  test("a run id as JSON escapes it, even what a database cannot hold", async () => {
+  test("a run id with JSON escapes, including characters that PostgreSQL cannot store", async () => {
     for (const [escaped, runId] of [
       [String.raw`r\"\\\u00e9\ud83d\ude00`, 'r"\\é😀'],
       [String.raw`\u0000\ud800`, "\uFFFD\uFFFD"],

@@ -37,7 +37,7 @@ const NOT_FOUND = { code: "NOT_FOUND", domain: "session-ledger" };
 const MEBIBYTE = 1_048_576;
 
 describe("CreateSession", () => {
-  test("keeps every field byte for byte, and answers what GetSession gives later", async () => {
+  test("keeps every field byte for byte, and GetSession returns the same session", async () => {
     const parentSessionId = await create();
     const fields = {
       name: "é 😀",
@@ -60,7 +60,7 @@ describe("CreateSession", () => {
     expect(await client.unary(getSession, { id })).toEqual(session);
   });
 
-  test("leaves out what was not given", async () => {
+  test("leaves absent fields unset", async () => {
     const session = await client.unary(createSession, { name: "n" });
     const { prompt, labels, phase, startTime, lastActivityAt, projectId } = session;
     const absent = { prompt, labels, phase, startTime, lastActivityAt, projectId };
@@ -97,7 +97,7 @@ describe("CreateSession", () => {
 });
 
 describe("GetSession", () => {
-  test("of a session that a push made tells of the push", async () => {
+  test("returns the time of the last push of a session that a push created", async () => {
     const id = newSession();
     const row = await push(client, "messages", { sessionId: id });
     const session = await client.unary(getSession, { id });
@@ -105,7 +105,7 @@ describe("GetSession", () => {
     expect(session.lastActivityAt?.seconds).toBeGreaterThanOrEqual(row.createdAt?.seconds ?? 0n);
   });
 
-  test("of an unknown one is NOT_FOUND, and of a wrong id INVALID_ARGUMENT", async () => {
+  test("is NOT_FOUND for an unknown id and INVALID_ARGUMENT for an invalid one", async () => {
     const unknown = await failureOf(client.unary(getSession, { id: "never-seen" }));
     expect(unknown).toMatchObject({ ...NOT_FOUND, reason: "SESSION_NOT_FOUND" });
     for (const id of ["", "a/b", ".."]) {
@@ -116,7 +116,7 @@ describe("GetSession", () => {
 });
 
 describe("ListSessions", () => {
-  test("goes through all of them, newest first, page by page", async () => {
+  test("returns all sessions, newest first, page by page", async () => {
     const ids: string[] = [];
     for (let n = 0; n < 5; n += 1) ids.unshift(await create(`page ${n}`));
     const total = await sessionCount(client);
@@ -157,7 +157,7 @@ describe("UpdateSessionStatus", () => {
     },
   );
 
-  test("leaves alone what is not given, and cuts times to microseconds", async () => {
+  test("keeps absent fields and cuts times to microseconds", async () => {
     const id = await create();
     await client.unary(updateSessionStatus, { id, phase: "Running", startTime: START });
     const session = await client.unary(updateSessionStatus, { id, completionTime: END });
@@ -170,7 +170,7 @@ describe("UpdateSessionStatus", () => {
     expect(await client.unary(getSession, { id })).toEqual(session);
   });
 
-  test("takes the first moment of the year 1, and an end at the start", async () => {
+  test("accepts the first moment of the year 1, and an end that equals the start", async () => {
     const id = await create();
     const moment = { seconds: -62_135_596_800n, nanos: 0 };
     const request = { id, startTime: moment, completionTime: moment };
@@ -211,7 +211,7 @@ describe("UpdateSessionStatus", () => {
     expect(await client.unary(getSession, { id })).toEqual(before);
   });
 
-  test("of an unknown session is NOT_FOUND, and makes none", async () => {
+  test("is NOT_FOUND for an unknown session and creates none", async () => {
     const request = { id: "never-made", phase: "Running" };
     expect(await failureOf(client.unary(updateSessionStatus, request))).toMatchObject(NOT_FOUND);
     expect(await failureOf(client.unary(getSession, request))).toMatchObject(NOT_FOUND);
@@ -219,7 +219,7 @@ describe("UpdateSessionStatus", () => {
 });
 
 describe("DeleteSession", () => {
-  test("from then on every call that names the session is NOT_FOUND, a second deletion too", async () => {
+  test("every later call with the id of a deleted session is NOT_FOUND", async () => {
     const id = newSession();
     for (const stream of STREAMS)
       await push(client, stream, { sessionId: id, idempotencyKey: "k" });
@@ -243,7 +243,7 @@ describe("DeleteSession", () => {
     expect(await sessionCount(client)).toBe(sessions - 1);
   });
 
-  test("a push that is wrong in itself is told so first", async () => {
+  test("an invalid push to a deleted session gets INVALID_ARGUMENT first", async () => {
     const id = await create();
     await client.unary(deleteSession, { id });
     const failure = await failureOf(push(client, "messages", { sessionId: id, eventType: "" }));
@@ -253,7 +253,7 @@ describe("DeleteSession", () => {
 
 describe("with SESSION_POLICY=strict", () => {
   test.each(STREAMS)(
-    "%s: a push or a watch of an unknown session is NOT_FOUND, and makes none",
+    "%s: a push or watch of an unknown session is NOT_FOUND and creates no session",
     async (stream) => {
       const sessionId = newSession();
       const sessions = await sessionCount(strict);
@@ -269,7 +269,7 @@ describe("with SESSION_POLICY=strict", () => {
     },
   );
 
-  test("a session that was created takes pushes", async () => {
+  test("a created session takes pushes", async () => {
     const sessionId = await create("strict", strict);
     for (const stream of STREAMS) {
       const row = await push(strict, stream, { sessionId });
@@ -279,7 +279,7 @@ describe("with SESSION_POLICY=strict", () => {
   });
 });
 
-describe("not served yet", () => {
+describe("an RPC that is not served yet", () => {
   test.each([
     ["UpdateSession", () => client.unary(updateSession, { id: "s" })],
     ["WatchSessions", () => client.serverStream(watchSessions, {}).next()],

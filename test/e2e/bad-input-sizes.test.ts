@@ -27,8 +27,8 @@ async function pagesOf(stream: Stream, sessionId: string): Promise<readonly numb
   }
 }
 
-describe("a page ends at 3 MiB and can be read", () => {
-  test("of payloads of a million bytes", async () => {
+describe("a page ends at 3 MiB and a client can read it", () => {
+  test("with payloads of a million bytes", async () => {
     const sessionId = newSession();
     const payload = "x".repeat(1_000_000);
     for (let n = 0; n < 7; n += 1) await push(client, "messages", { sessionId, payload });
@@ -38,7 +38,7 @@ describe("a page ends at 3 MiB and can be read", () => {
     expect(Math.max(...pages)).toBeLessThanOrEqual(4);
   });
 
-  test("of payloads that are just short of 3 MiB when the largest comes", async () => {
+  test("with payloads just short of 3 MiB before the largest one", async () => {
     const sessionId = newSession();
     const three = "x".repeat(MEBIBYTE - 1);
     for (const payload of [three, three, three, "x".repeat(MEBIBYTE)]) {
@@ -48,7 +48,7 @@ describe("a page ends at 3 MiB and can be read", () => {
     expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe(4);
   });
 
-  test("of rows whose fragments take the room, not their payloads", async () => {
+  test("with rows that have small payloads and large fragment indexes", async () => {
     const sessionId = newSession();
     const eventCount = 400_000;
     const row: PushFields = {
@@ -65,7 +65,7 @@ describe("a page ends at 3 MiB and can be read", () => {
     expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe(3);
   });
 
-  test("of messages whose senders take the room", async () => {
+  test("with messages that have large senders", async () => {
     const sessionId = newSession();
     const sender = { displayName: "x".repeat(2_000_000) };
     // A sender this large may as well be refused; what is stored must be readable.
@@ -79,7 +79,7 @@ describe("a page ends at 3 MiB and can be read", () => {
   });
 });
 
-test("the answer to the largest request that is accepted can be read, and so can its row", async () => {
+test("the answer and the row of the largest accepted request can be read", async () => {
   const sessionId = newSession();
   await push(client, "messages", { sessionId });
   const sender = { displayName: "x".repeat(4 * MEBIBYTE - 100) };
@@ -90,7 +90,7 @@ test("the answer to the largest request that is accepted can be read, and so can
   expect(pages.reduce((sum, rows) => sum + rows, 0)).toBe("seq" in answer ? 2 : 1);
 });
 
-test("a page of sessions can be read, whatever their prompts are", async () => {
+test("a page of sessions can be read with prompts of any size", async () => {
   const { createSession, listSessions } = SessionService.method;
   const prompt = "x".repeat(MEBIBYTE);
   for (let n = 0; n < 5; n += 1) await client.unary(createSession, { name: `${n}`, prompt });

@@ -73,7 +73,7 @@ function list(sessionId: string, options: CallOptions) {
 
 const UNAVAILABLE = { code: "UNAVAILABLE", domain: "session-ledger" };
 
-test("a deadline before the commit is DEADLINE_EXCEEDED, and a retry with the key tells", async () => {
+test("a deadline before the commit is DEADLINE_EXCEEDED, and a retry with the key gets the row", async () => {
   for (const stream of STREAMS) {
     const sessionId = newSession();
     const first = await push(client, stream, { sessionId });
@@ -89,7 +89,7 @@ test("a deadline before the commit is DEADLINE_EXCEEDED, and a retry with the ke
   }
 });
 
-test("a locked session does not delay another", async () => {
+test("a locked session does not hold up another session", async () => {
   const held = newSession();
   await push(client, "events", { sessionId: held });
   const done: string[] = [];
@@ -104,7 +104,7 @@ test("a locked session does not delay another", async () => {
   expect(done).toEqual(["other", "held"]);
 });
 
-test("a statement that takes too long is UNAVAILABLE, and nothing is stored", async () => {
+test("a slow statement is UNAVAILABLE and stores nothing", async () => {
   const sessionId = newSession();
   const first = await push(client, "messages", { sessionId });
   await sql.unsafe(`
@@ -119,7 +119,7 @@ test("a statement that takes too long is UNAVAILABLE, and nothing is stored", as
   expect((await push(client, "messages", { sessionId })).seq).toBe(2n);
 });
 
-test("a full queue is RESOURCE_EXHAUSTED and says when to come back; what was taken is stored", async () => {
+test("a full queue is RESOURCE_EXHAUSTED with a retry time, and every accepted push is stored", async () => {
   const sessionId = newSession();
   await push(client, "events", { sessionId });
   let settled: Promise<readonly PromiseSettledResult<Row>[]> = Promise.resolve([]);
@@ -144,10 +144,10 @@ test("a full queue is RESOURCE_EXHAUSTED and says when to come back; what was ta
   expect(rows).toHaveLength(1 + outcomes.length - refused.length);
 });
 
-describe("a database that is gone", () => {
+describe("a lost database", () => {
   const patient = { deadlineMs: 40_000 };
 
-  test("in the middle of a commit: UNAVAILABLE without a key, stored once with one", async () => {
+  test("in the middle of a commit: a push without a key is UNAVAILABLE, one with a key is stored once", async () => {
     const sessionId = newSession();
     const first = await push(client, "messages", { sessionId });
     let unkeyed: Promise<RpcFailure> | undefined;
@@ -168,7 +168,7 @@ describe("a database that is gone", () => {
     expect(rows.map(({ id }) => id).filter((id) => known.includes(id))).toEqual(known);
   });
 
-  test("is told to readers, and as soon as it is back they are served", async () => {
+  test("readers get UNAVAILABLE, and are served as soon as the database is back", async () => {
     const sessionId = newSession();
     const first = await push(client, "messages", { sessionId });
     // STATEMENT_TIMEOUT_MS and the two seconds that an answer may take above it are well below: a
@@ -189,7 +189,7 @@ describe("a database that is gone", () => {
     }
   });
 
-  test("for longer than a push is tried: UNAVAILABLE with RetryInfo; then it goes on", async () => {
+  test("pushes get UNAVAILABLE with RetryInfo after the last retry, and work once it is back", async () => {
     const sessionId = newSession();
     const first = await push(client, "messages", { sessionId });
     await way.cut();
@@ -208,7 +208,7 @@ describe("a database that is gone", () => {
   });
 });
 
-test("a defect is INTERNAL and says nothing; its detail is in the log, without the payload", async () => {
+test("a defect is INTERNAL without detail outside, and its detail in the log has no payload", async () => {
   const sessionId = newSession();
   await push(client, "messages", { sessionId });
   const payload = "not for anybody's eyes";
@@ -246,20 +246,23 @@ describe("/readyz", () => {
       "function ledger_append",
       /function ledger_append.* not exist/,
     ],
-  ])("says no and why while %s is gone, and yes when it is back", async (_, what, why) => {
-    const [kind, name] = what.split(" ");
-    await sql.unsafe(`alter ${what} rename to away`);
-    try {
-      const no = { status: 503, why: expect.stringMatching(why) };
-      await expect.poll(readyz, { timeout: 20_000 }).toEqual(no);
-    } finally {
-      await sql.unsafe(`alter ${kind} away rename to ${name}`);
-    }
-    await expect.poll(readyz, { timeout: 20_000 }).toMatchObject({ status: 200 });
-  });
+  ])(
+    "is 503 with the reason while %s is missing, and 200 when it is back",
+    async (_, what, why) => {
+      const [kind, name] = what.split(" ");
+      await sql.unsafe(`alter ${what} rename to away`);
+      try {
+        const no = { status: 503, why: expect.stringMatching(why) };
+        await expect.poll(readyz, { timeout: 20_000 }).toEqual(no);
+      } finally {
+        await sql.unsafe(`alter ${kind} away rename to ${name}`);
+      }
+      await expect.poll(readyz, { timeout: 20_000 }).toMatchObject({ status: 200 });
+    },
+  );
 
   // Bug: the same, where the database takes an empty append and no row.
-  test("says no and why when every push fails for some time, and yes after a push is stored", async () => {
+  test("is 503 with the reason while every push fails, and 200 after a push is stored", async () => {
     const sessionId = newSession();
     await sql.unsafe(`
       create function no_disk() returns trigger language plpgsql as

@@ -297,7 +297,7 @@ describe("an event is refused for", () => {
 const YEAR_1 = { seconds: -62_135_596_800n, nanos: 0 };
 const YEAR_9999 = { seconds: 253_402_300_799n, nanos: 999_999_000 };
 
-describe.each(STREAMS)("%s: at the border and accepted is", (stream) => {
+describe.each(STREAMS)("%s: the largest accepted value is", (stream) => {
   const accepted: readonly { readonly title: string; readonly push: PushFields }[] = [
     { title: "a session_id of 128 bytes", push: { sessionId: `a${"._:-Z9".repeat(21)}x` } },
     { title: "a session_id of three dots", push: { sessionId: "..." } },
@@ -321,7 +321,7 @@ describe.each(STREAMS)("%s: at the border and accepted is", (stream) => {
   });
 });
 
-describe("at the border and accepted is", () => {
+describe("the largest accepted value is", () => {
   test.each(["user", "assistant", "tool_use", "tool_result", "system", "error", "lifecycle"])(
     "the message type %s, with an empty payload",
     async (eventType) => {
@@ -369,7 +369,7 @@ describe("at the border and accepted is", () => {
     expect(await rowsOf(client, "messages", sessionId)).toEqual([message]);
   });
 
-  test("a completed_at that is before created_at by less than a microsecond", async () => {
+  test("a completed_at less than a microsecond before created_at", async () => {
     const sessionId = newSession();
     const answer = await push(client, "events", {
       sessionId,
@@ -380,7 +380,7 @@ describe("at the border and accepted is", () => {
     expect(answer).toMatchObject({ createdAt: cut, completedAt: cut });
   });
 
-  test("no created_at: it is the earlier of now and completed_at", async () => {
+  test("no created_at: the row gets the earlier of now and completed_at", async () => {
     const sessionId = newSession();
     const past = { seconds: 1_700_000_000n, nanos: 1_000 };
     const before = BigInt(Date.now()) / 1_000n;
@@ -391,7 +391,7 @@ describe("at the border and accepted is", () => {
     expect(future.createdAt?.seconds).toBeLessThanOrEqual(BigInt(Date.now()) / 1_000n);
   });
 
-  test("a row that expands to 64 MiB and no more", async () => {
+  test("a row that expands to exactly 64 MiB", async () => {
     // 128 bytes around each delta, 2^19 times; one more is over.
     const envelope = (id: string): string =>
       `{"type":"TEXT_MESSAGE_CHUNK","messageId":"${id}","delta":""}`;

@@ -55,7 +55,7 @@ function custom(value: unknown): StreamEvent {
 }
 
 describe("export", () => {
-  test("gives back every event of real streams, which push takes, as the events that they were", async () => {
+  test("returns every event of real streams byte for byte, ready for push", async () => {
     const accepted: string[] = [];
     const streams = [...ownStreams(), ...(recordedStreams() ?? []).slice(0, 20)];
     for (const { events } of streams) {
@@ -82,7 +82,7 @@ describe("export", () => {
     expect((await run(["export", "copied"])).stdout).toBe(single.stdout);
   });
 
-  test("goes over many pages, each ending inside a row", async () => {
+  test("reads many pages, each of which ends inside a row", async () => {
     const events = [custom(1), ...fragments(2_500), custom(2), ...fragments(1_234), custom(3)];
     await pushMerged(client, "pages", events);
     const { stdout, stderr, exitCode } = await run(["export", "pages"]);
@@ -95,7 +95,7 @@ describe("export", () => {
     });
   });
 
-  test("a payload with line breaks is one line of the same value", async () => {
+  test("prints a payload with line breaks as one line of the same value", async () => {
     const payload =
       '{\r\n  "type": "CUSTOM",\n\n  "name": "a\\nb\\u000d",\r  "value": [1.0,\n2]\n}';
     await pushMerged(client, "breaks", [custom(1), { eventType: "CUSTOM", payload }]);
@@ -106,7 +106,7 @@ describe("export", () => {
     expect(lines[1]).toContain("1.0");
   });
 
-  test("a row that was merged elsewhere, without an index, is one line", async () => {
+  test("prints a merged row without an index as one line", async () => {
     const [event] = fragments(1);
     const row = { ...event, sessionId: "whole", eventCount: 7 };
     await client.call(ledger.pushSessionEvent, row);
@@ -115,7 +115,7 @@ describe("export", () => {
     expect(linesOf(stdout)).toEqual([event?.payload, custom(1).payload]);
   });
 
-  test("messages are lines as tail prints them", async () => {
+  test("prints messages in the format of tail", async () => {
     for (const payload of ["hi", "two\nlines"])
       await client.call(ledger.pushSessionMessage, {
         sessionId: "messages",
@@ -128,7 +128,7 @@ describe("export", () => {
     expect((await run(["export", "messages"])).stdout).toBe("");
   });
 
-  test("of a session that is not there ends with 4, and leaves no file", async () => {
+  test("ends with 4 for an unknown session and leaves no file", async () => {
     const into = await makeDirectory();
     const { exitCode, stderr, stdout } = await run(["export", "nowhere", "-o", join(into, "a")]);
     expect({ exitCode, stdout }).toEqual({ exitCode: 4, stdout: "" });
@@ -136,14 +136,14 @@ describe("export", () => {
     expect(await readdir(into)).toEqual([]);
   });
 
-  test("ends without a word when its reader is gone", async () => {
+  test("ends silently when the reader of its output closes", async () => {
     await pushMerged(client, "pipe", fragments(20_000));
     const command = start(["export", "pipe"]);
     command.closeOutput();
     expect(await command.result).toEqual({ exitCode: 0, stderr: "" });
   });
 
-  test("interrupted while its reader stands still it ends with 130, and claims nothing", async () => {
+  test("ends with 130 on SIGINT while its reader is stuck, and reports no success", async () => {
     await pushMerged(client, "still", fragments(100));
     const { stdout, stderr, interrupt, exitCode } = exportHeld("still", service.grpcAddress);
     await stdout.first;
@@ -155,7 +155,7 @@ describe("export", () => {
 });
 
 describe("export into a file", () => {
-  test("is there when it is complete, and is not replaced without --force", async () => {
+  test("appears when it is complete, and is replaced only with --force", async () => {
     const into = await makeDirectory();
     const file = join(into, "session.jsonl");
     await pushMerged(client, "file", fragments(3));
@@ -175,7 +175,7 @@ describe("export into a file", () => {
     expect(await readdir(into)).toEqual(["session.jsonl"]);
   });
 
-  test("interrupted it ends with 130, and what was there stays as it was", async () => {
+  test("keeps the old file and ends with 130 on SIGINT", async () => {
     const into = await makeDirectory();
     const file = join(into, "session.jsonl");
     await writeFile(file, "mine");
@@ -190,7 +190,7 @@ describe("export into a file", () => {
   });
 });
 
-test("export goes through a restart of the service, and ends where the session stood when it began", async () => {
+test("export survives a restart of the service, and ends at the head that it saw at its start", async () => {
   const first = await startService();
   const pushing = createLedgerClient({ address: first.grpcAddress });
   const events = [...fragments(1_500), custom(1), ...fragments(2_500)];
@@ -222,7 +222,7 @@ function parsed(line: string): z.infer<typeof lineSchema> {
 }
 
 describe("tail", () => {
-  test("--expand prints raw events, from inside a row too", async () => {
+  test("--expand prints raw events, also from a cursor inside a row", async () => {
     const events = [custom(1), ...fragments(5), custom(2)];
     await pushMerged(client, "tail", events);
     const whole = await run(["tail", "-s", "tail", "--expand"]);
@@ -236,7 +236,7 @@ describe("tail", () => {
     expect(linesOf(two.stdout)).toEqual(payloads(events).slice(4, 6));
   });
 
-  test("-f --expand goes through a kill of the service in the middle of a row: every event once", async () => {
+  test("-f --expand survives a kill of the service inside a row and prints every event once", async () => {
     const first = await startService();
     const pushing = createLedgerClient({ address: first.grpcAddress });
     const events = [custom(1), ...fragments(20_000, { payloadBytes: 400 }), custom(2)];
@@ -263,7 +263,7 @@ describe("tail", () => {
     await endService(second ?? first);
   });
 
-  test("-f, by rows or by events, goes through a restart at the end of a merged row", async () => {
+  test("-f survives a restart at the end of a merged row, with rows and with events", async () => {
     const first = await startService();
     const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
     const rowsBefore = fragments(30);

@@ -13,7 +13,7 @@ beforeAll(async () => {
 });
 afterAll(async () => endService(service));
 
-test("health is 0 while the service lives, and 3 when it is gone", async () => {
+test("health exits with 0 while the service lives, and with 3 when it is gone", async () => {
   const env = { OPS_ADDRESS: service.opsAddress };
   expect(await runCommand(["health"], { env })).toMatchObject({ exitCode: 0, stderr: "" });
   await service.stop();

@@ -84,7 +84,7 @@ function summed(result: CommandResult) {
 }
 
 describe("push", () => {
-  test("stores each line as the very bytes it is, in order", async () => {
+  test("stores the exact bytes of each line, in order", async () => {
     const lines = [
       '{"type":"RUN_STARTED","threadId":"t","runId":"r"}',
       '{ "delta" : "é 😀 \\u0000 \\ud800" , "type":"TEXT_MESSAGE_CHUNK", "messageId" :"m"}',
@@ -97,7 +97,7 @@ describe("push", () => {
     expect(await payloadsOf("bytes")).toEqual(lines);
   });
 
-  test("run again stores nothing twice, and goes on where a file has grown", async () => {
+  test("stores nothing twice in a second run, and continues where a file has grown", async () => {
     const file = join(directory, "grown.jsonl");
     const lines = [...events(3), ...events(3)];
     await writeFile(file, `${lines.join("\n")}\n`);
@@ -114,7 +114,7 @@ describe("push", () => {
     expect(await payloadsOf("grown")).toEqual([...lines, ...events(1, "more")]);
   });
 
-  test("stores the same input again when an option says so", async () => {
+  test("stores the same input again with another key prefix or without keys", async () => {
     const input = events(2).join("\n");
     for (const args of [[], ["--key-prefix", "again"], ["--no-keys"], ["--no-keys"]]) {
       expect((await push("again", args, input)).summary).toMatchObject({ pushed: 2 });
@@ -122,7 +122,7 @@ describe("push", () => {
     expect(await payloadsOf("again")).toHaveLength(8);
   });
 
-  test("tells refused lines by number and goes on", async () => {
+  test("reports refused lines by number and continues", async () => {
     const bad = [
       '{"type":"CUSTOM"',
       '{"type":"TEXT_MESSAGE_CONTENT","messageId":"m"}',
@@ -148,7 +148,7 @@ describe("push", () => {
     expect(await payloadsOf("refused")).toEqual([first, last]);
   });
 
-  test("ends at the first refused line when an option says so", async () => {
+  test("ends at the first refused line with --stop-on-refused", async () => {
     const [first, last] = events(2);
     const { exitCode } = await push("stop", ["--stop-on-refused"], `${first}\n{}\n${last}`);
     expect(exitCode).toBe(1);
@@ -162,7 +162,7 @@ describe("push", () => {
     expect(stderr).toMatch(/line 1: INVALID_REQUEST: session_id/);
   });
 
-  test("interrupted, it can be run again as it was", async () => {
+  test("can be run again with the same arguments after SIGINT", async () => {
     const lines = events(2_000);
     const file = join(directory, "interrupted.jsonl");
     await writeFile(file, lines.join("\n"));
@@ -192,7 +192,7 @@ describe("tail", () => {
     ]);
   });
 
-  test("follows until the user has enough, which is no failure", async () => {
+  test("follows until SIGINT, and exits with 0", async () => {
     await push("follow", [], events(1).join("\n"));
     const tail = startCommand(["tail", "-s", "follow", "-f", "--format", "payload"], client());
     const seen: string[] = [];
@@ -205,7 +205,7 @@ describe("tail", () => {
     expect((await tail.result).exitCode).toBe(0);
   });
 
-  test("ends without a word when its reader is gone", async () => {
+  test("ends silently when the reader of its output closes", async () => {
     // More than a pipe holds.
     await push("pipe", [], events(20, "x".repeat(10_000)).join("\n"));
     const tail = startCommand(["tail", "-s", "pipe", "-f"], client());
@@ -214,14 +214,14 @@ describe("tail", () => {
     expect(await tail.result).toEqual({ exitCode: 0, stderr: "" });
   });
 
-  test("of a session that is not there ends with 4", async () => {
+  test("ends with 4 for an unknown session", async () => {
     const { exitCode, stderr, stdout } = await here(["tail", "-s", "nowhere"]);
     expect({ exitCode, stdout }).toEqual({ exitCode: 4, stdout: "" });
     expect(stderr).toContain("SESSION_NOT_FOUND");
   });
 });
 
-test("sessions prints a JSON line a session, newest first", async () => {
+test("sessions prints one JSON line a session, newest first", async () => {
   await push("listed-1", [], events(1).join("\n"));
   await push("listed-2", [], events(1).join("\n"));
   const { stdout, exitCode } = await run(["sessions", "-n", "2"]);
@@ -254,7 +254,7 @@ describe("without a service", () => {
   });
 });
 
-test("push and tail -f go through a kill and a restart of the service: every line once, in order", async () => {
+test("push and tail -f survive a kill and a restart of the service: every line once, in order", async () => {
   const first = await startService();
   const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
   const lines = events(400);
@@ -294,7 +294,7 @@ describe("serve and migrate", () => {
       { OIDC_JWKS_FILE: "{}", OIDC_ISSUER: "https://issuer.example", OIDC_AUDIENCE: "a" },
     ],
   ])(
-    "a bad %s ends with 2, in one line that names it, and nothing is left running",
+    "a bad %s ends with 2 and one line that names it, and no process is left",
     async (setting, given) => {
       const dataDir = await makeDirectory();
       const env: Record<string, string> = { DATA_DIR: dataDir };
@@ -314,7 +314,7 @@ describe("serve and migrate", () => {
     },
   );
 
-  test("a port that is taken ends with 4, and nothing is left running", async () => {
+  test("a port in use ends with 4, and no process is left", async () => {
     const dataDir = await makeDirectory();
     const env = { GRPC_ADDRESS: service.grpcAddress, DATA_DIR: dataDir };
     const { exitCode, stderr } = await runCommand(["serve"], { env });
@@ -323,7 +323,7 @@ describe("serve and migrate", () => {
     expect(await remainsIn(dataDir)).toEqual([]);
   });
 
-  test("a DATA_DIR that is in use ends with 4 and names its owner", async () => {
+  test("a DATA_DIR in use ends with 4 and names its owner", async () => {
     const { exitCode, stderr } = await runCommand(["migrate", "status"], {
       env: { DATA_DIR: service.dataDir },
     });
@@ -331,7 +331,7 @@ describe("serve and migrate", () => {
     expect(stderr).toContain(String(service.pid));
   });
 
-  test("migrate goes up and down, and status tells", async () => {
+  test("migrate goes up and down, and status prints the version", async () => {
     const { url } = await createDatabase();
     const env = { DATABASE_URL: url };
     const codes: (number | null)[] = [];
@@ -341,14 +341,14 @@ describe("serve and migrate", () => {
     expect(codes).toEqual([1, 0, 0, 2, 0, 1]);
   });
 
-  test("migrate works on an embedded database that no service has", async () => {
+  test("migrate works on an embedded database that no service uses", async () => {
     const dataDir = await makeDirectory();
     const env = { DATA_DIR: dataDir };
     expect(await runCommand(["migrate", "up"], { env })).toMatchObject({ exitCode: 0 });
     expect(await remainsIn(dataDir)).toEqual([]);
   });
 
-  test("embedded url prints where the running embedded database is, for any PostgreSQL client", async () => {
+  test("embedded url prints the URL of the running embedded database", async () => {
     const env = { DATA_DIR: service.dataDir };
     const { exitCode, stdout } = await runCommand(["embedded", "url"], { env });
     expect([exitCode, stdout]).toEqual([

@@ -99,7 +99,7 @@ afterAll(async () => {
 });
 
 describe.each(EXAMPLES)("$language ($folder)", (example) => {
-  test("both streams are in their tables", needs(example.tool), async (context) => {
+  test("both streams of the example are in the tables", needs(example.tool), async (context) => {
     const run = await start(example, context);
     run.say(EVENTS);
     run.hangUp();
@@ -109,7 +109,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
   });
 
   test(
-    "the Python and Go examples doubled their text when they were run twice",
+    "regression: a second run of the Python and Go examples doubled their text",
     needs(example.tool),
     async (context) => {
       const events = EVENTS.filter((_, at) => BigInt(at + 1) !== REFUSED);
@@ -131,7 +131,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     },
   );
 
-  test("without arguments it says how it is run", needs(example.tool), async (context) => {
+  test("the example prints its usage without arguments", needs(example.tool), async (context) => {
     for (const args of [[], ["127.0.0.1:1"], ["127.0.0.1:1", "s", "epoch"]]) {
       const { exitCode, stderr } = await (await start(example, context, { args })).ended;
       expect(stderr).toMatch(/^usage: \S+ ADDRESS SESSION_ID \[EPOCH\] < events\.jsonl\n$/);
@@ -140,7 +140,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
   });
 
   test(
-    "with a wrong address the Python and Go examples hung and said nothing",
+    "regression: the Python and Go examples hung silently with a wrong address",
     needs(example.tool),
     async (context) => {
       const run = await start(example, context, { address: "127.0.0.1:1" });
@@ -150,54 +150,66 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     },
   );
 
-  test("a watch is refused for the moment", needs(example.tool), async (context) => {
-    const sessionId = newSession();
-    const watch = client.serverStream(SessionService.method.watchSessionEvents, { sessionId });
-    await watch.attached;
-    const run = await start(example, context, { sessionId });
-    run.say(EVENTS);
-    run.hangUp();
-    await expect.poll(() => run.committed, POLL).toBe(BigInt(EVENTS.length));
-    expect(run.rows).toEqual([]);
-    watch.cancel();
-    expect(await run.ended).toEqual(WELL);
-    await expectOnceIn(run);
-  });
-
-  test("a session that cannot be", needs(example.tool), async (context) => {
-    const run = await start(example, context, { sessionId: "a/b" });
-    const { exitCode, stderr } = await run.ended;
-    expect(exitCode).toBe(1);
-    expect(stderr).toMatch(/invalid.?argument/i);
-    expect(stderr).toContain("session_id must be");
-  });
-
-  test("by TLS, and its token is replaced by another", needs(example.tool), async (context) => {
-    const before = doors.add(`${example.language}-before`, ["editor", "runner"]);
-    const after = doors.add(`${example.language}-after`, ["editor", "runner"]);
-    const since = reloads();
-    await doors.save();
-    await expect.poll(reloads, POLL).toBeGreaterThan(since);
-    const tokenFile = join(await makeDirectory(), "token");
-    await writeFile(tokenFile, `${before.token}\n`);
-    const env = { LEDGER_CA_FILE: caFile, LEDGER_TOKEN_FILE: tokenFile };
-    const run = await start(example, context, { address: guarded.grpcAddress, env });
-    run.say(EVENTS.slice(0, 300));
-    await expect.poll(() => run.committed, POLL).toBe(300n);
-    // A stream that lived for less than a second is not known to have had a token that was accepted.
-    await delay(1_100);
-    await writeFile(tokenFile, `${after.token}\n`);
-    doors.remove(before);
-    await doors.save();
-    await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
-    run.say(EVENTS.slice(300));
-    run.hangUp();
-    expect(await run.ended).toEqual(WELL);
-    await expectOnceIn(run);
-  });
+  test(
+    "the example watches again after a watch was refused for a moment",
+    needs(example.tool),
+    async (context) => {
+      const sessionId = newSession();
+      const watch = client.serverStream(SessionService.method.watchSessionEvents, { sessionId });
+      await watch.attached;
+      const run = await start(example, context, { sessionId });
+      run.say(EVENTS);
+      run.hangUp();
+      await expect.poll(() => run.committed, POLL).toBe(BigInt(EVENTS.length));
+      expect(run.rows).toEqual([]);
+      watch.cancel();
+      expect(await run.ended).toEqual(WELL);
+      await expectOnceIn(run);
+    },
+  );
 
   test(
-    "without a token that is accepted it ends, and says so",
+    "the example ends with an error for an invalid session id",
+    needs(example.tool),
+    async (context) => {
+      const run = await start(example, context, { sessionId: "a/b" });
+      const { exitCode, stderr } = await run.ended;
+      expect(exitCode).toBe(1);
+      expect(stderr).toMatch(/invalid.?argument/i);
+      expect(stderr).toContain("session_id must be");
+    },
+  );
+
+  test(
+    "the example works over TLS, and with a token that is replaced",
+    needs(example.tool),
+    async (context) => {
+      const before = doors.add(`${example.language}-before`, ["editor", "runner"]);
+      const after = doors.add(`${example.language}-after`, ["editor", "runner"]);
+      const since = reloads();
+      await doors.save();
+      await expect.poll(reloads, POLL).toBeGreaterThan(since);
+      const tokenFile = join(await makeDirectory(), "token");
+      await writeFile(tokenFile, `${before.token}\n`);
+      const env = { LEDGER_CA_FILE: caFile, LEDGER_TOKEN_FILE: tokenFile };
+      const run = await start(example, context, { address: guarded.grpcAddress, env });
+      run.say(EVENTS.slice(0, 300));
+      await expect.poll(() => run.committed, POLL).toBe(300n);
+      // A stream that lived for less than a second is not known to have had a token that was accepted.
+      await delay(1_100);
+      await writeFile(tokenFile, `${after.token}\n`);
+      doors.remove(before);
+      await doors.save();
+      await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
+      run.say(EVENTS.slice(300));
+      run.hangUp();
+      expect(await run.ended).toEqual(WELL);
+      await expectOnceIn(run);
+    },
+  );
+
+  test(
+    "the example without a valid token ends and says so",
     needs(example.tool),
     async (context) => {
       const tokenFile = join(await makeDirectory(), "token");
@@ -210,48 +222,56 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
     },
   );
 
-  test("answers are lost and the connection is cut", needs(example.tool), async (context) => {
-    const proxy = await startTcpProxy(hostAndPort(service.grpcAddress));
-    try {
-      const run = await start(example, context, { address: `127.0.0.1:${proxy.port}` });
-      run.say(EVENTS.slice(0, 200));
-      await expect.poll(() => run.committed, POLL).toBeGreaterThanOrEqual(REFUSED);
-      proxy.holdAnswers();
-      const heard = run.committed;
-      run.say(EVENTS.slice(200, 400));
-      await expect.poll(() => headOf(run.sessionId), POLL).toBeGreaterThan(300n);
-      proxy.cut();
-      await expect.poll(() => run.opened.length, POLL).toBe(2);
+  test(
+    "the example survives lost answers and a cut connection",
+    needs(example.tool),
+    async (context) => {
+      const proxy = await startTcpProxy(hostAndPort(service.grpcAddress));
+      try {
+        const run = await start(example, context, { address: `127.0.0.1:${proxy.port}` });
+        run.say(EVENTS.slice(0, 200));
+        await expect.poll(() => run.committed, POLL).toBeGreaterThanOrEqual(REFUSED);
+        proxy.holdAnswers();
+        const heard = run.committed;
+        run.say(EVENTS.slice(200, 400));
+        await expect.poll(() => headOf(run.sessionId), POLL).toBeGreaterThan(300n);
+        proxy.cut();
+        await expect.poll(() => run.opened.length, POLL).toBe(2);
+        run.say(EVENTS.slice(400));
+        run.hangUp();
+        expect(await run.ended).toEqual(WELL);
+        await expectOnceIn(run);
+        // It was told of more than it had heard of, and went on from there.
+        expect(run.opened[1]).toBeGreaterThan(heard + 1n);
+      } finally {
+        await proxy.stop();
+      }
+    },
+  );
+
+  test(
+    "the example survives a kill and a restart of the service",
+    needs(example.tool),
+    async (context) => {
+      const run = await start(example, context);
+      run.say(EVENTS.slice(0, 300));
+      await expect.poll(() => run.committed, POLL).toBe(300n);
+      // What it sends now reaches the service, which cannot commit it.
+      await using held = await holdSession(sql, run.sessionId);
+      run.say(EVENTS.slice(300, 400));
+      await expect.poll(() => waitingForLocks(sql), POLL).toBeGreaterThan(0);
+      await service.kill("SIGKILL");
+      await expect.poll(() => waitingForLocks(sql), POLL).toBe(0);
+      await held.release();
+
+      service = await startService({ env: { ...environment, GRPC_ADDRESS: service.grpcAddress } });
+      await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
       run.say(EVENTS.slice(400));
       run.hangUp();
       expect(await run.ended).toEqual(WELL);
       await expectOnceIn(run);
-      // It was told of more than it had heard of, and went on from there.
-      expect(run.opened[1]).toBeGreaterThan(heard + 1n);
-    } finally {
-      await proxy.stop();
-    }
-  });
-
-  test("the service is killed and started again", needs(example.tool), async (context) => {
-    const run = await start(example, context);
-    run.say(EVENTS.slice(0, 300));
-    await expect.poll(() => run.committed, POLL).toBe(300n);
-    // What it sends now reaches the service, which cannot commit it.
-    await using held = await holdSession(sql, run.sessionId);
-    run.say(EVENTS.slice(300, 400));
-    await expect.poll(() => waitingForLocks(sql), POLL).toBeGreaterThan(0);
-    await service.kill("SIGKILL");
-    await expect.poll(() => waitingForLocks(sql), POLL).toBe(0);
-    await held.release();
-
-    service = await startService({ env: { ...environment, GRPC_ADDRESS: service.grpcAddress } });
-    await expect.poll(() => run.opened, POLL).toEqual([0n, 300n]);
-    run.say(EVENTS.slice(400));
-    run.hangUp();
-    expect(await run.ended).toEqual(WELL);
-    await expectOnceIn(run);
-  });
+    },
+  );
 });
 
 /** The number of the event that is not one: its delta is missing. */

@@ -96,7 +96,7 @@ interface PageRow {
 }
 
 describe("the bundle for browsers", () => {
-  test("is made of the compressor and of the little that it knows of AG-UI", () => {
+  test("contains only the compressor and its small part of the AG-UI code", () => {
     const { text, inputs } = bundle();
     const foreign = inputs.filter((path) => !/^src\/(compressor|agui|base)\//.test(path));
     expect(foreign).toEqual([]);
@@ -106,7 +106,7 @@ describe("the bundle for browsers", () => {
   });
 
   test(
-    "compresses and expands a stream in chromium as it does here",
+    "compresses and expands a stream in chromium exactly as Node does",
     needs("chromium"),
     async () => {
       const folder = await mkdtemp(join(tmpdir(), "compressor-browser-"));

@@ -102,13 +102,13 @@ describe("64 writers on one session and on 64 sessions", () => {
     await Promise.all(reading);
   });
 
-  test("every push is there once, in order; nobody saw a hole that filled, or a double", async () => {
+  test("every push is stored once, in order, and no reader saw a gap or a duplicate", async () => {
     const witness = await readWitness(sql, history.sessionIds());
     expect(history.pushes).toHaveLength(WRITERS * PUSHES_EACH);
     expect(problemsOf(history, witness)).toEqual([]);
   });
 
-  test("the polls looked at the end of a growing stream, and not once", () => {
+  test("the readers read the end of a growing stream more than once", () => {
     const polls = history.readers.filter(({ name }) => name === "poll");
     for (const reader of polls) {
       const ends = new Set(reader.ends.map(({ upTo }) => upTo));
@@ -126,9 +126,9 @@ describe("64 writers on one session and on 64 sessions", () => {
   });
 });
 
-describe("attempts of one key in flight on both services", () => {
+describe("attempts of one key at once on both services", () => {
   test.each(PUSH_KINDS)(
-    "%s: they wait for the session, one stores, the others find it",
+    "%s: one attempt stores the row, and the others get that row",
     async (kind) => {
       const history = new History();
       const sessionId = `race-${kind}`;
@@ -156,7 +156,7 @@ describe("attempts of one key in flight on both services", () => {
   );
 });
 
-describe("pushes that one connection sends without waiting", () => {
+describe("pushes sent on one connection without waiting", () => {
   const turns = Array.from({ length: 200 }, (_, turn) => turn);
 
   /** Each carries its turn; small ones stay in order on their way to the service. */
@@ -176,13 +176,13 @@ describe("pushes that one connection sends without waiting", () => {
     return messages.map(({ payload }) => Number(payload));
   }
 
-  test("are stored in the order they came, in each of several sessions", async () => {
+  test("are stored in the order they were sent, in each of several sessions", async () => {
     const sessionIds = Array.from({ length: 8 }, (_, at) => `pipelined-${at}`);
     await Promise.all(sessionIds.map(pipeline));
     for (const sessionId of sessionIds) expect(await payloadsOf(sessionId)).toEqual(turns);
   });
 
-  test("also while another connection locks their session again and again", async () => {
+  test("are stored once, in order, while another connection locks their session again and again", async () => {
     const history = new History();
     const first = newPush(history, { sessionId: "interrupted", kind: "event", keyed: false });
     await sendAtOnce(history, first, 0);
@@ -198,8 +198,8 @@ describe("pushes that one connection sends without waiting", () => {
   });
 });
 
-describe("a writer that was replaced", () => {
-  test("stores nothing behind its successor, on whichever service, and may still ask for what it stored", async () => {
+describe("a replaced writer", () => {
+  test("stores nothing after its successor on any service, and can still look up its earlier rows", async () => {
     const history = new History();
     const sessionId = "fenced";
     const [first, second] = clients;
@@ -232,8 +232,8 @@ describe("a writer that was replaced", () => {
   });
 });
 
-describe("a session that a silent transaction holds", () => {
-  test("does not stall the others; its own pushes wait, and go on when it is released", async () => {
+describe("a session that an idle transaction locks", () => {
+  test("does not stall other sessions, and its own pushes continue after the unlock", async () => {
     const history = new History();
     const pushTo = (sessionId: string, turn: number): Promise<void> =>
       sendAtOnce(history, newPush(history, { sessionId, kind: "event", keyed: false }), turn);
@@ -257,7 +257,7 @@ describe("a session that a silent transaction holds", () => {
     expect(problemsOf(history, await readWitness(sql, history.sessionIds()))).toEqual([]);
   });
 
-  test("for longer than a push is tried: the answer says that nothing was stored, and that is true", async () => {
+  test("answers a push after the last retry that nothing was stored, and stores nothing", async () => {
     const history = new History();
     const of = { sessionId: "for-ever", kind: "event" } as const;
     const push = newPush(history, { ...of, keyed: false });

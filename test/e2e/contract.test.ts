@@ -131,7 +131,7 @@ async function eventsAfter(
 }
 
 describe("events", () => {
-  test("plain, compressed and grouped pushes of one session become the rows they stand for", async () => {
+  test("plain, compressed and grouped pushes of one session become the documented rows", async () => {
     const answers = await pushRun("mixed");
     // The answer is the row of the push; of a group, its START.
     expect(answers.map(said)).toEqual([0, 1, 4, 5, 7, 9, 10].map((index) => ROWS[index]));
@@ -141,14 +141,14 @@ describe("events", () => {
     expect(new Set(rows.map(({ id }) => id)).size).toBe(ROWS.length);
   });
 
-  test("an answer is the very row that a watch brings later", async () => {
+  test("an answer equals the row that a watch delivers later", async () => {
     const answers = await pushRun("answers");
     const rows = await eventsAfter("answers", { afterSeq: 0n, count: ROWS.length });
     const answered = new Set(answers.map(({ id }) => id));
     expect(rows.filter(({ id }) => answered.has(id))).toEqual(answers);
   });
 
-  test("times are the runner's where it sends them, and the service's elsewhere", async () => {
+  test("times come from the runner where it sends them, and from the service elsewhere", async () => {
     const before = BigInt(Date.now()) * 1_000n;
     await pushRun("times");
     const after = BigInt(Date.now() + 1) * 1_000n;
@@ -167,7 +167,7 @@ describe("events", () => {
     );
   });
 
-  test("the plain seq of any row, compressed ones too, is a cursor that repeats nothing", async () => {
+  test("the plain seq of any row, merged or not, is a cursor that repeats nothing", async () => {
     await pushRun("cursors");
     for (const [index, [seq]] of ROWS.slice(0, -1).entries()) {
       const rest = ROWS.slice(index + 1);
@@ -179,7 +179,7 @@ describe("events", () => {
     }
   });
 
-  test("fields of ours came with the rows, and the client skipped them", async () => {
+  test("the client skips our additional fields", async () => {
     await pushRun("skipped");
     await eventsAfter("skipped", { afterSeq: 0n, count: ROWS.length });
     expect([...client.skipped]).toEqual([111]); // run_id; the others are not there without a key.
@@ -189,7 +189,7 @@ describe("events", () => {
 describe("messages", () => {
   const TYPES = ["user", "assistant", "tool_use", "tool_result", "system", "error", "lifecycle"];
 
-  test("a runner that watches from the beginning receives the stored rows and its own rows", async () => {
+  test("a runner that watches from the beginning receives older rows and its own rows", async () => {
     const sessionId = "conversation";
     const start = BigInt(Date.now()) * 1_000n;
     const question = await client.pushMessage({ sessionId, eventType: "user", payload: "hi" });
@@ -207,7 +207,7 @@ describe("messages", () => {
     expect((await client.pushMessage({ sessionId, eventType: "user", payload: "" })).seq).toBe(9n);
   });
 
-  test("a watch of a session that nobody has written to waits for its first row", async () => {
+  test("a watch of an empty session waits for the first row", async () => {
     const watch = client.watchMessages({ sessionId: "later", afterSeq: 0n });
     await watch.attached;
     const pushed = await client.pushMessage({
@@ -220,7 +220,7 @@ describe("messages", () => {
     watch.cancel();
   });
 
-  test("messages and events of a session are numbered apart", async () => {
+  test("messages and events of a session have separate numbers", async () => {
     const sessionId = "apart";
     await pushRun(sessionId);
     const message = await client.pushMessage({ sessionId, eventType: "user", payload: "hi" });
@@ -234,7 +234,7 @@ describe("messages", () => {
   });
 });
 
-test("after a restart of the service the watch reopens with the highest seq it saw, and misses nothing", async () => {
+test("a watch that reopens at its highest seq after a restart of the service misses nothing", async () => {
   const sessionId = "restart";
   const push = (payload: string) => client.pushMessage({ sessionId, eventType: "user", payload });
   const first = await push("one");

@@ -117,8 +117,8 @@ async function problemOf(response: Response): Promise<z.infer<typeof problemSche
   return problemSchema.parse(await response.json());
 }
 
-describe("what a chat asks first", () => {
-  test("the core learns of the agent `default`, and that nothing but connecting is offered", async () => {
+describe("the first request of a chat", () => {
+  test("the core learns of the agent `default`, and only connecting is offered", async () => {
     vi.stubGlobal("window", {}); // Outside of a browser the core does not ask by itself.
     const runtimeUrl = `http://${service.httpAddress}/copilotkit`;
     const core = new CopilotKitCore({ runtimeUrl });
@@ -149,7 +149,7 @@ describe("what a chat asks first", () => {
     expect(agent.messages).toEqual([{ id: "m1", role: "assistant", content: "Hi" }]);
   });
 
-  test("a core that is told of one endpoint only gets all by it", async () => {
+  test("a core in single-endpoint mode gets every answer through that endpoint", async () => {
     const runtimeUrl = `http://${service.httpAddress}/copilotkit`;
     const core = new CopilotKitCore({ runtimeUrl, runtimeTransport: "single" });
     const names = { agentId: "viewer", runtimeAgentId: "default" };
@@ -160,7 +160,7 @@ describe("what a chat asks first", () => {
     expect(agent.messages).toEqual([{ id: "m1", role: "assistant", content: "Hi" }]);
   });
 
-  test("an agent of any name is the session that the thread names", async () => {
+  test("an agent of any name serves the session of the thread id", async () => {
     const sessionId = await sessionOf([started("r1"), ...said("m1", "Hi"), finished("r1")]);
     for (const runtimeAgentId of ["default", "weather", "my agent", "ä"]) {
       const chat = page({ runtimeAgentId });
@@ -172,7 +172,7 @@ describe("what a chat asks first", () => {
 });
 
 describe("a thread without a run", () => {
-  test("opens as an empty chat that waits for nothing", async () => {
+  test("opens as an empty chat that does not wait", async () => {
     const threads = [newSession(), newSession()] as const;
     await push(rpc, "messages", { sessionId: threads[1] }); // Is there, and has no events.
     for (const threadId of threads) {
@@ -183,7 +183,7 @@ describe("a thread without a run", () => {
     }
   });
 
-  test("so does one that is not there where sessions have to be made first", async () => {
+  test("opens as an empty chat for an unknown session in strict mode", async () => {
     const strict = await startService({ env: { SESSION_POLICY: "strict" } });
     try {
       const chat = page({ of: strict });
@@ -194,7 +194,7 @@ describe("a thread without a run", () => {
     }
   });
 
-  test("is shown once it has one", async () => {
+  test("is shown once it has a run", async () => {
     const chat = page();
     const threadId = newSession();
     await shownOn(chat, threadId);
@@ -204,8 +204,8 @@ describe("a thread without a run", () => {
   });
 });
 
-describe("a run that goes on", () => {
-  test("is followed to its end, and the chat is busy for so long", async () => {
+describe("a run that has not ended", () => {
+  test("is followed to its end, and the chat is busy until then", async () => {
     const [first, second, ...rest] = [started("r1"), ...said("m1", "Hel", "lo"), finished("r1")];
     if (first === undefined || second === undefined) throw new Error("there are five");
     const chat = page();
@@ -243,7 +243,7 @@ describe("a run that goes on", () => {
   });
 });
 
-describe("what it shows is what it would show of the events themselves", () => {
+describe("a chat shows the same as a client that received the events", () => {
   const state = [
     { type: "STATE_SNAPSHOT", snapshot: { count: 1, list: ["a"] } },
     { type: "STATE_DELTA", delta: [{ op: "add", path: "/list/-", value: "b" }] },
@@ -353,13 +353,13 @@ describe("what it shows is what it would show of the events themselves", () => {
     expect(chat.errors.filter((error) => !error.startsWith("agent_run_error_event"))).toEqual([]);
   });
 
-  test("what failed in the run is told to the page", async () => {
+  test("an error of the run reaches the page", async () => {
     const chat = page();
     await shownOn(chat, await sessionOf([started("r1"), { type: "RUN_ERROR", message: "lost" }]));
     expect(chat.errors).toEqual(["agent_run_error_event: lost"]);
   });
 
-  test("an interrupt that waits is told, and one that was answered is not", async () => {
+  test("a pending interrupt is shown, and an answered one is not", async () => {
     const interrupts = [{ id: "i1", reason: "confirm", message: "Sure?" }];
     const first = [started("r1"), finished("r1", { outcome: { type: "interrupt", interrupts } })];
     const threadId = await sessionOf(first);
@@ -374,8 +374,8 @@ describe("what it shows is what it would show of the events themselves", () => {
   });
 });
 
-describe("what is refused", () => {
-  test("a run: the ledger runs no agents, and says so to the page", async () => {
+describe("a request that is refused", () => {
+  test("a run is refused, because the ledger runs no agents, and the page is told so", async () => {
     const chat = page();
     await shownOn(chat, newSession());
     await chat.core.runAgent({ agent: chat.agent });
@@ -386,13 +386,16 @@ describe("what is refused", () => {
   test.each([
     ["/copilotkit/agent/default/run", {}],
     ["/copilotkit", { method: "agent/run", params: { agentId: "default" }, body: {} }],
-  ])("POST %s asks for a run: what was typed is not stored, with 409", async (path, body) => {
-    const { status, reason, detail } = await problemOf(await post(path, body));
-    expect({ status, reason }).toEqual({ status: 409, reason: "MESSAGE_NOT_STORED" });
-    expect(detail).toContain("runs no agents");
-  });
+  ])(
+    "POST %s asks for a run: it is 409, and the typed message is not stored",
+    async (path, body) => {
+      const { status, reason, detail } = await problemOf(await post(path, body));
+      expect({ status, reason }).toEqual({ status: 409, reason: "MESSAGE_NOT_STORED" });
+      expect(detail).toContain("runs no agents");
+    },
+  );
 
-  test("a message that was typed does not vanish when the chat connects again", async () => {
+  test("a typed message stays in the chat when it connects again", async () => {
     const threadId = await sessionOf([started("r1"), ...said("m1", "Hi"), finished("r1")]);
     const chat = page();
     await shownOn(chat, threadId);
@@ -435,7 +438,7 @@ describe("what is refused", () => {
     expect(violations.map((violation) => violation.field)).toEqual([field]);
   });
 
-  test("a deleted session is 404, and the page is told why", async () => {
+  test("a deleted session is 404, and the page is told the reason", async () => {
     const threadId = await sessionOf([started("r1"), finished("r1")]);
     await rpc.unary(SessionService.method.deleteSession, { id: threadId });
     const { status, reason } = await problemOf(await post(connect, { ...good, threadId }));
@@ -445,7 +448,7 @@ describe("what is refused", () => {
     expect(chat.errors.join()).toContain("deleted");
   });
 
-  test("what CopilotKit's cloud has besides is not there", async () => {
+  test("routes of CopilotKit's cloud are not served", async () => {
     const response = await fetch(
       `http://${service.httpAddress}/copilotkit/threads?agentId=default`,
     );

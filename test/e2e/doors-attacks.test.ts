@@ -81,7 +81,7 @@ test("regression: every request with a bad token was a line in the log", async (
   expect(lines.length).toBeLessThan(asked);
 });
 
-test("regression: an erasure that was cut short left no audit record, though it deleted", async () => {
+test("regression: an interrupted erasure left no audit record, though it deleted", async () => {
   const sessionId = newSession();
   for (let part = 0; part < 30; part += 1) {
     const rows = Array.from({ length: 100 }, () =>

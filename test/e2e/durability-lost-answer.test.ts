@@ -77,7 +77,7 @@ async function commitUnheard(
 }
 
 test.each(PUSH_KINDS)(
-  "%s with a key: the service finds it, and answers as if nothing had been",
+  "%s with a key: the service finds the commit and answers normally",
   async (kind) => {
     const history = new History();
     const push = history.push(plan(history, { sessionId: `keyed-${kind}`, kind, keyed: true }));
@@ -88,7 +88,7 @@ test.each(PUSH_KINDS)(
   },
 );
 
-test("without a key: the caller is told that nobody knows, and it is stored once", async () => {
+test("a push without a key gets OUTCOME_UNKNOWN and is stored once", async () => {
   const history = new History();
   for (const kind of PUSH_KINDS) {
     const push = history.push(plan(history, { sessionId: "unkeyed", kind, keyed: false }));

@@ -110,7 +110,7 @@ function shapeOf(rows: readonly Row[]): readonly unknown[] {
   ]);
 }
 
-describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, strike) => {
+describe.each(Object.entries(FAULTS))("SIGKILL of %s while all clients push", (fault, strike) => {
   const name = fault.replaceAll(" ", "-");
   const history = new History();
   let runs: readonly PushRun[];
@@ -153,7 +153,7 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
     client.close();
   });
 
-  test("the fault is felt: the service starts its server again, or the clients try again", () => {
+  test("the fault is real: the service starts its server again, or the clients retry", () => {
     const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
     const repeated = runs.filter(({ stderr }) => stderr.includes("trying again"));
     const felt = fault === "PostgreSQL" ? restarts : repeated;
@@ -168,12 +168,12 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
     expect((await metrics.text()).split("\n")).toContain(`${counter} ${restarts.length}`);
   });
 
-  test("nothing acknowledged is lost or doubled, and nobody saw a hole", async () => {
+  test("no acknowledged push is lost or doubled, and no reader saw a gap", async () => {
     const witness = await witnessIn(service.dataDir, history.sessionIds());
     expect(problemsOf(history, witness)).toEqual([]);
   });
 
-  test("the streams are what an undisturbed run makes of them", async () => {
+  test("the streams equal those of an undisturbed run", async () => {
     for (const [run, result] of runs.entries()) {
       expect(result).toMatchObject({ exitCode: 0, summary: { refused: 0 } });
       const rows = await eventRowsOf(service.grpcAddress, `${name}-run-${run}`);
@@ -181,7 +181,7 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
     }
   });
 
-  test("and all of it again, with the same keys, stores nothing", async () => {
+  test("all pushes sent again with the same keys store nothing", async () => {
     const before = await witnessIn(service.dataDir, history.sessionIds());
     const client = createLedgerClient({ address: service.grpcAddress });
     const keyed = history.pushes.filter(({ sent }) => sent.key !== undefined);
@@ -193,7 +193,7 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all push", (fault, st
   });
 });
 
-test("SIGKILL of the command line in the middle: the same command again goes on where it was", async () => {
+test("SIGKILL of the command line: the same command continues where the killed one stopped", async () => {
   const { grpcAddress } = service;
   const lines = linesOfRun(0);
   const file = join(await makeDirectory(), "events.jsonl");

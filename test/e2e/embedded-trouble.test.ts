@@ -47,7 +47,7 @@ async function readyz() {
 }
 
 // Bug: PostgreSQL ended when its log could not grow, reads ended with it, and nobody said "disk full".
-test("a disk that is nearly full ends pushes with DISK_FULL, and reads go on", async (context) => {
+test("a disk that is nearly full refuses pushes with DISK_FULL, and reads continue", async (context) => {
   if (!isMounted) context.skip("no tmpfs can be mounted");
   const sessionId = newSession();
   const first = await push(client, "messages", { sessionId });
@@ -73,7 +73,7 @@ test("a disk that is nearly full ends pushes with DISK_FULL, and reads go on", a
 });
 
 // Bug: PostgreSQL answers from memory and open files, so /readyz said yes. The last test of the file.
-test("/readyz says no and why when DATA_DIR is deleted under the service", async () => {
+test("/readyz is 503 with the reason when DATA_DIR is deleted under the service", async () => {
   await push(client, "messages", { sessionId: newSession() });
   await rm(service.dataDir, { recursive: true });
   await eventually(async () => {

@@ -49,7 +49,7 @@ const { service } = useService({
   },
 });
 
-test(`${CONNECTIONS} connections flood for ${SECONDS} s`, {
+test(`the service survives ${CONNECTIONS} connections that flood it for ${SECONDS} s`, {
   timeout: (SECONDS + 90) * 1_000,
 }, async () => {
   const client = new RpcClient(service.grpcAddress);

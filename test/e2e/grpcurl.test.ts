@@ -80,7 +80,7 @@ async function* objects(child: { readonly stdout: Readable }): AsyncGenerator {
 const rowSchema = z.object({ id: z.string(), createdAt: z.iso.datetime() });
 
 describe("reflection", () => {
-  test("grpcurl: list", needs("grpcurl"), async () => {
+  test("grpcurl: list names the services", needs("grpcurl"), async () => {
     const { stdout } = await run([service.grpcAddress, "list"]);
     expect(stdout.split("\n")).toEqual(expect.arrayContaining([SERVICE, "grpc.health.v1.Health"]));
     const methods = await run([service.grpcAddress, "list", SERVICE]);
@@ -106,7 +106,7 @@ describe("reflection", () => {
     );
   });
 
-  test("grpcurl: describe a service and a message", needs("grpcurl"), async () => {
+  test("grpcurl: describe shows a service and a message", needs("grpcurl"), async () => {
     const described = await run([service.grpcAddress, "describe", SERVICE]);
     expect(described.stdout).toMatch(
       /rpc PushSessionEvent \( \.ambient\.v1\.PushSessionEventRequest \) returns \( \.ambient\.v1\.SessionEvent \);/,
@@ -126,7 +126,7 @@ describe("reflection", () => {
 });
 
 describe("reflection of health", () => {
-  test("grpcurl: describe and call it, with nothing at hand", needs("grpcurl"), async () => {
+  test("grpcurl: describe and call work without proto files", needs("grpcurl"), async () => {
     const health = await run([service.grpcAddress, "describe", "grpc.health.v1.Health"]);
     expect(health).toMatchObject({ exitCode: 0, stderr: "" });
     expect(health.stdout).toContain("rpc Check (");
@@ -157,7 +157,7 @@ describe("rows", () => {
     expect(events).toEqual({ items: [stored], nextAfterSeq: "1", nextBeforeSeq: "1" });
   });
 
-  test("grpcurl: watch: the stored rows, then new ones", needs("grpcurl"), async () => {
+  test("grpcurl: a watch prints older rows, then new ones", needs("grpcurl"), async () => {
     const push = (payload: string) =>
       call("PushSessionMessage", { sessionId: "watched", eventType: "user", payload });
     const first = await push("one");
@@ -172,7 +172,7 @@ describe("rows", () => {
   });
 
   test(
-    "grpcurl: watch up to the head, and a bound on a watch without end",
+    "grpcurl: a watch ends at the head with snapshot_only, and -max-time bounds an endless one",
     needs("grpcurl"),
     async () => {
       const message = { sessionId: "bounded", eventType: "user", payload: "hi" };
@@ -194,7 +194,7 @@ describe("rows", () => {
   );
 });
 
-test("grpcurl: a stream of raw events, frame by frame", needs("grpcurl"), async () => {
+test("grpcurl: a stream of raw events prints frame by frame", needs("grpcurl"), async () => {
   const method = `${SERVICE}/PushSessionEvents`;
   const stream = spawn(toolPath("grpcurl"), ["-plaintext", "-d", "@", service.grpcAddress, method]);
   running.add(stream);
@@ -235,7 +235,7 @@ test("grpcurl: a stream of raw events, frame by frame", needs("grpcurl"), async 
 });
 
 describe("errors are printed with their details", () => {
-  test("grpcurl: the fields at fault", needs("grpcurl"), async () => {
+  test("grpcurl: a refusal names the wrong fields", needs("grpcurl"), async () => {
     const event = { sessionId: "s1", eventType: "TEXT_MESSAGE_CONTENT", payload: "{}" };
     const { exitCode, stderr } = await refusal("PushSessionEvent", event);
     expect(exitCode).toBe(STATUS_EXIT + 3);
@@ -257,7 +257,7 @@ describe("errors are printed with their details", () => {
   });
 
   test(
-    "grpcurl: a session that is not there, and a method that is not served",
+    "grpcurl: an unknown session and an unknown method have their own errors",
     needs("grpcurl"),
     async () => {
       const unknown = await refusal("GetSession", { id: "never-seen" });
@@ -278,7 +278,7 @@ describe("health, as grpc_health_probe asks for it", () => {
   const check = (address: string, name: string) =>
     run([...PROBE, "-max-time", "5", "-d", JSON.stringify({ service: name }), address, CHECK]);
 
-  test("grpcurl: SERVING for the server and the service", needs("grpcurl"), async () => {
+  test("grpcurl: the server and the service are SERVING", needs("grpcurl"), async () => {
     for (const name of ["", SERVICE]) {
       const { stdout, exitCode } = await check(service.grpcAddress, name);
       expect(JSON.parse(stdout)).toEqual({ status: "SERVING" });
@@ -286,13 +286,13 @@ describe("health, as grpc_health_probe asks for it", () => {
     }
   });
 
-  test("grpcurl: NOT_FOUND for a service that is not known", needs("grpcurl"), async () => {
+  test("grpcurl: an unknown service is NOT_FOUND", needs("grpcurl"), async () => {
     const { stderr, exitCode } = await check(service.grpcAddress, "no.such.Service");
     expect(stderr).toContain("Code: NotFound");
     expect(exitCode).toBe(STATUS_EXIT + 5);
   });
 
-  test("grpcurl: NOT_SERVING, then nothing, when the service stops", needs("grpcurl"), async () => {
+  test("grpcurl: a stop is NOT_SERVING, then the connection closes", needs("grpcurl"), async () => {
     stopping = await startService();
     const watch = start([...PROBE, stopping.grpcAddress, "grpc.health.v1.Health/Watch"]);
     const states = objects(watch);

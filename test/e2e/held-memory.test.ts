@@ -110,7 +110,7 @@ test.each(TAKEN)(
   },
 );
 
-test("replays that follow and are live keep no place, and another caller gets one", async () => {
+test("live replays with follow keep no place, so another caller gets one", async () => {
   await whileHeld(few, { way: "replays that follow", calls: PLACES.replays }, async () => {
     await expect.poll(() => placesTaken("replays")).toBe(0);
   });

@@ -46,14 +46,14 @@ test("messages that unpack to a thousand times their size are refused one by one
   expect(report.pushes).toBeGreaterThan(0);
 });
 
-test("headers that do not end: nobody waits longer than for the answer to a ping", async () => {
+test("connections with endless headers are closed, and other callers are served", async () => {
   const attack = "headers that do not end";
   const order = { address: service.grpcAddress, attack, lastsMs: 60_000 } as const;
   const report = await attacked(service, client, order);
   expect(report.closed).toBe(report.connections);
 });
 
-test("after all of that everything works, and nothing was a defect", async () => {
+test("the service works after all attacks, and none was logged as a defect", async () => {
   const sessionId = "after";
   const watch = client.serverStream(SessionService.method.watchSessionEvents, { sessionId });
   await watch.attached;

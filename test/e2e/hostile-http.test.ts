@@ -26,13 +26,13 @@ const BORNE: readonly AttackName[] = [
   "http: chunks that are nearly all extension",
 ];
 
-test.each(BORNE)("%s: nobody else notices", async (attack) => {
+test.each(BORNE)("%s: other callers are not affected", async (attack) => {
   const order = { address: service.httpAddress, attack, lastsMs: 3_000 };
   const report = await attacked(service, client, order);
   expect(report.pushes).toBeGreaterThan(0);
 });
 
-test("after all of that everything works, and nothing was a defect", async () => {
+test("the service works after all attacks, and none was logged as a defect", async () => {
   const answer = await fetch(`http://${service.httpAddress}/api/ambient/v1/sessions`);
   expect(answer.status).toBe(200);
   expect(service.log.filter((line) => /"level":"(error|fatal)"/.test(line))).toEqual([]);

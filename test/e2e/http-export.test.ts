@@ -60,7 +60,7 @@ async function pushMerged(sessionId: string): Promise<void> {
 }
 
 describe("an export", () => {
-  test("of events is what was pushed, one raw event a line, packed or not", async () => {
+  test("of events has one raw event a line as it was pushed, merged or not", async () => {
     const sessionId = newSession();
     await pushMerged(sessionId);
     const plain = await exported(sessionId, "", { "accept-encoding": "identity" });
@@ -85,7 +85,7 @@ describe("an export", () => {
     expect(gunzipSync(bytes.subarray(bodyAt)).toString()).toBe(text);
   });
 
-  test("of messages is what a page of them is, a message a line", async () => {
+  test("of messages has the messages of a page, one a line", async () => {
     const sessionId = newSession();
     for (const payload of ["", "a\nb", "\u2028 😀", '{"a":\r\n1}']) {
       await push(client, "messages", { sessionId, payload });
@@ -96,7 +96,7 @@ describe("an export", () => {
     expect(await (await exported(sessionId)).text()).toBe(""); // No event yet.
   });
 
-  test("keeps a stored event that has line breaks on one line, and one that cannot be taken apart whole", async () => {
+  test("keeps an event with line breaks on one line, and a row without an index whole", async () => {
     const sessionId = newSession();
     const event = { type: "CUSTOM", name: "n", value: { text: "a\n\rb", n: [1, 2] } };
     const pretty = JSON.stringify(event, undefined, 2);
@@ -114,7 +114,7 @@ describe("an export", () => {
     expect(text).not.toContain("\r");
   });
 
-  test("[curl] is a file by its name, unpacked on the way", needs("curl"), async () => {
+  test("[curl] is saved under its file name and unpacked", needs("curl"), async () => {
     const sessionId = `${newSession()}:x`;
     await push(client, "events", { sessionId });
     const args = ["-s", "--compressed", "-OJ", "-w", "%{filename_effective}"];
@@ -135,7 +135,7 @@ describe("an export", () => {
     expect(linesOf(file)).toEqual([JSON.parse(GOOD.events.payload)]);
   });
 
-  test("to HEAD is what it would be", async () => {
+  test("has the same headers for HEAD as for GET", async () => {
     const sessionId = newSession();
     await push(client, "events", { sessionId });
     const address = `http://${service.httpAddress}${pathOf(sessionId)}`;
@@ -153,7 +153,7 @@ describe("an export", () => {
   });
 });
 
-describe("an export that cannot be finished", () => {
+describe("an export that cannot finish", () => {
   const ROWS = 300;
   const payload = JSON.stringify({ type: "CUSTOM", name: "n", value: "x".repeat(100_000) });
 
@@ -178,7 +178,7 @@ describe("an export that cannot be finished", () => {
     expect(received.hasEnded).toBe(false);
   });
 
-  test("because its caller left is no error, and reads no further", async () => {
+  test("stops reading when its caller leaves, and counts no error", async () => {
     const sessionId = await largeSession();
     const socket = await ask(service.httpAddress, pathOf(sessionId));
     await once(socket, "readable");
@@ -189,7 +189,7 @@ describe("an export that cannot be finished", () => {
   });
 });
 
-describe("what is refused", () => {
+describe("a refused export", () => {
   test.each([
     ["stream=x", "stream"],
     ["stream=", "stream"],
@@ -201,7 +201,7 @@ describe("what is refused", () => {
     expect(await answer.json()).toMatchObject({ violations: [{ field }] });
   });
 
-  test("a session that is not there, is deleted, or cannot be", async () => {
+  test("of an unknown, deleted or invalid session has its own status", async () => {
     const deleted = newSession();
     await push(client, "events", { sessionId: deleted });
     await client.unary(SessionService.method.deleteSession, { id: deleted });

@@ -89,7 +89,7 @@ test.each(["messages", "events"])(
   },
 );
 
-test("one more than may watch is told to come later", async () => {
+test("a watch above the limit is 429 with Retry-After", async () => {
   const sessionId = newSession();
   const path = `${API}/sessions/${sessionId}/events`;
   const sockets = await Promise.all(
@@ -103,7 +103,7 @@ test("one more than may watch is told to come later", async () => {
   for (const socket of sockets) socket.destroy();
 });
 
-test("a session that is not there, where sessions are made before they are pushed to", async () => {
+test("a watch of an unknown session in strict mode is 404", async () => {
   const strict = await startService({ env: { SESSION_POLICY: "strict" } });
   const headers = { accept: "text/event-stream" };
   for (const stream of ["messages", "events"]) {

@@ -99,7 +99,7 @@ async function rawHttp(socket: Socket): Promise<Received> {
 }
 
 describe("messages", () => {
-  test("come to an EventSource once each and in order, through cuts, from either service", async () => {
+  test("reach an EventSource once and in order, through cuts, from either service", async () => {
     const sessionId = newSession();
     const proxy = await cuttable(here);
     const following = follow(urlOf(`127.0.0.1:${proxy.port}`, sessionId, "messages"));
@@ -115,7 +115,7 @@ describe("messages", () => {
     expect(parsedAll(following)).toEqual(await rest.json());
   });
 
-  test("begin behind after_seq; Last-Event-ID wins over it; neither is the beginning", async () => {
+  test("begin after after_seq; Last-Event-ID has precedence; the default is the beginning", async () => {
     const sessionId = newSession();
     for (let at = 1; at <= 5; at += 1) await push(client, "messages", { sessionId });
     const idsFor = async (rest: string, lastEventId?: string): Promise<readonly string[]> => {
@@ -140,7 +140,7 @@ describe("messages", () => {
 });
 
 describe("events", () => {
-  test("are as they were before compression, from now on, through cuts: nothing lost or doubled", async () => {
+  test("arrive uncompressed and live through cuts, without loss or duplicates", async () => {
     const sessionId = newSession();
     await pushRow(client, sessionId, { ...at0(RAW), eventCount: 1, fragments: undefined });
     const proxy = await cuttable(here);
@@ -159,7 +159,7 @@ describe("events", () => {
     expect(ROWS.length).toBeLessThan(RAW.length);
   });
 
-  test("a row that cannot be taken apart comes whole, once, also when the client comes back at it", async () => {
+  test("without an index arrive as a whole row, once, also after a reconnect at that row", async () => {
     const sessionId = newSession();
     const proxy = await cuttable(here);
     const following = follow(urlOf(`127.0.0.1:${proxy.port}`, sessionId, "events"));
@@ -179,7 +179,7 @@ describe("events", () => {
     expect(following.given[1]?.data).toBe(payload);
   });
 
-  test("a cursor inside a merged row brings the rest of it", async () => {
+  test("after a cursor inside a merged row are the rest of that row", async () => {
     const sessionId = newSession();
     const payload = '{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"abc"}';
     const fragments = { lengths: [2, 2, 2] };
@@ -191,7 +191,7 @@ describe("events", () => {
     expect(parsedAll(following)).toMatchObject([{ delta: "b" }, { delta: "c" }]);
   });
 
-  test("line breaks between the tokens of a stored event do not break its frame", async () => {
+  test("with line breaks between their tokens do not break the SSE frame", async () => {
     const sessionId = newSession();
     const following = follow(urlOf(here.httpAddress, sessionId, "events"));
     await following.untilOpened();
@@ -205,8 +205,8 @@ describe("events", () => {
   });
 });
 
-describe("a service that is killed", () => {
-  test("and started again costs its followers nothing", async () => {
+describe("a service that followers watch", () => {
+  test("loses no event for its followers when it is killed and started again", async () => {
     const sessionId = newSession();
     const victim = await startService({ env });
     const urls = ["messages", "events"].map((rest) => urlOf(victim.httpAddress, sessionId, rest));
@@ -234,7 +234,7 @@ describe("a service that is killed", () => {
     await again.stop();
   });
 
-  test("one that stops ends its streams, says why, and does not wait for readers that do not read", async () => {
+  test("ends its streams with a reason at a stop, and does not wait for readers that are stuck", async () => {
     const sessionId = newSession();
     const stopping = await startService({ env });
     const following = follow(urlOf(stopping.httpAddress, sessionId, "events"));
@@ -255,7 +255,7 @@ describe("a service that is killed", () => {
 });
 
 describe("a stream", () => {
-  test("says that it lives, and where it stands", async () => {
+  test("sends heartbeats and its watch state", async () => {
     const sessionId = newSession();
     await push(client, "messages", { sessionId });
     const headers = ["Accept: text/event-stream"];
@@ -275,7 +275,7 @@ describe("a stream", () => {
     ]);
   });
 
-  test("whose session is deleted ends with the reason, and its EventSource gives up", async () => {
+  test("of a deleted session ends with the reason, and its EventSource stops", async () => {
     const sessionId = newSession();
     await push(client, "messages", { sessionId });
     const following = follow(urlOf(here.httpAddress, sessionId, "messages"));
@@ -291,7 +291,7 @@ describe("a stream", () => {
   });
 
   // Regression: each reader that left counted as a call that was refused.
-  test("is released when its caller leaves, and the caller does not count as refused", async () => {
+  test("is released when its caller leaves", async () => {
     const sessionId = newSession();
     const metricsText = async () => (await fetch(`http://${there.opsAddress}/metrics`)).text();
     const openNow = async (): Promise<readonly number[]> => {
@@ -317,7 +317,7 @@ describe("a stream", () => {
     expect(await metricsText()).not.toContain('refused_total{reason="CANCELLED"}');
   });
 
-  test("of callers that do not read is held up, and not held in memory", async () => {
+  test("to a caller that does not read is paused, and not buffered in memory", async () => {
     const sessionId = newSession();
     const rows = 300;
     const value = "x".repeat(64 * 1024);
@@ -354,7 +354,7 @@ async function rssBytes({ pid }: ServiceProcess): Promise<number> {
 
 describe("curl", () => {
   test(
-    "[curl] shows a stream as it comes, whichever version it speaks",
+    "[curl] prints a stream as it arrives, over HTTP/1.1 and HTTP/2",
     needs("curl"),
     async () => {
       const sessionId = newSession();
@@ -381,7 +381,7 @@ describe("curl", () => {
     },
   );
 
-  test("[curl] HEAD is answered at once, and leaves no watch behind", needs("curl"), async () => {
+  test("[curl] HEAD is answered at once and leaves no watch open", needs("curl"), async () => {
     const url = urlOf(there.httpAddress, newSession(), "events");
     const child = spawn(toolPath("curl"), ["-sI", url], { stdio: ["ignore", "pipe", "ignore"] });
     const received = new Received(child.stdout);

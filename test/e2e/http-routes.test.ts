@@ -84,7 +84,7 @@ describe("sessions", () => {
     expect((await ask("/sessions/{id}/runs", `/sessions/${id}/runs`)).status).toBe(404);
   });
 
-  test("a page that is empty has items all the same", async () => {
+  test("an empty page has an empty list of items", async () => {
     const page = await ask(LIST, "/sessions?page=100000");
     expect(await page.json()).toMatchObject({ items: [], metadata: { size: 0 } });
   });
@@ -118,13 +118,13 @@ describe("messages", () => {
     expect(await read("?limit=1")).toEqual([message]);
   });
 
-  test("an empty type is the user's, too", async () => {
+  test("a message with an empty type is a user message", async () => {
     const at = `/sessions/${newSession()}/messages`;
     const written = await ask(PATH, at, post({ event_type: "", payload: "x" }));
     expect(await written.json()).toMatchObject({ event_type: "user" });
   });
 
-  test("a retry with the key is answered with the first message; another content is 409", async () => {
+  test("a retry with the key gets the first message, and other content is 409", async () => {
     const at = `/sessions/${newSession()}/messages`;
     const key = { "idempotency-key": "k" };
     const first = await ask(PATH, at, post({ payload: "x" }, key));
@@ -138,7 +138,7 @@ describe("messages", () => {
     expect(await problemOf(other)).toMatchObject({ reason: "KEY_REUSED" });
   });
 
-  test("the same path is a stream for a caller that asks for one, and names the header that decides", async () => {
+  test("the path is a stream for `Accept: text/event-stream`, and the answer has Vary", async () => {
     const at = `/sessions/${newSession()}/messages`;
     await ask(PATH, at, post({ payload: "x" }));
     const leaving = new AbortController();
@@ -169,7 +169,7 @@ describe("messages", () => {
   });
 });
 
-describe("the history of events", () => {
+describe("the list of events", () => {
   const PATH = "/sessions/{id}/events/history";
   const seqsOf = async (id: string, query: string) => {
     const page: unknown = await (await ask(PATH, `/sessions/${id}/events/history${query}`)).json();
@@ -177,7 +177,7 @@ describe("the history of events", () => {
     return { seqs: items.map((item: { seq: number }) => item.seq), ...rest };
   };
 
-  test("is a page with what is around it", async () => {
+  test("is a page with its cursors and total", async () => {
     const id = await sessionWithRun();
     const page: unknown = await (await ask(PATH, `/sessions/${id}/events/history?limit=3`)).json();
     expect(page).toEqual({
@@ -205,7 +205,7 @@ describe("the history of events", () => {
     expect(await seqsOf(id, "?after_seq=4")).toMatchObject({ seqs: [5, 6], has_more: false });
   });
 
-  test("expanded, it has each event as it was", async () => {
+  test("returns each raw event with expand", async () => {
     const id = await sessionWithRun();
     const page = await ask(PATH, `/sessions/${id}/events/history?expand=true&after_seq=2&limit=2`);
     expect(await page.json()).toMatchObject({
@@ -218,7 +218,7 @@ describe("the history of events", () => {
     });
   });
 
-  test("filters by type, run and time, and has no total then", async () => {
+  test("filters by type, run and time, and then has no total", async () => {
     const id = await sessionWithRun();
     const types = await seqsOf(id, "?event_type=RUN_STARTED&event_type=RUN_FINISHED");
     expect(types).toMatchObject({ seqs: [1, 6], next_after_seq: 6 });
@@ -264,7 +264,7 @@ describe("runs", () => {
 describe("the transcript", () => {
   const PATH = "/sessions/{id}/transcript";
 
-  test("is data, or to read", async () => {
+  test("has a JSON form and a text form", async () => {
     const id = await sessionWithRun();
     const data = await ask(PATH, `/sessions/${id}/transcript`);
     expect(await data.json()).toMatchObject({
@@ -284,7 +284,7 @@ describe("the transcript", () => {
     ]);
   });
 
-  test("as it was", async () => {
+  test("shows the conversation at up_to_seq", async () => {
     const id = await sessionWithRun();
     const then = await ask(PATH, `/sessions/${id}/transcript?up_to_seq=3`);
     expect(await then.json()).toMatchObject({ up_to_seq: 3, messages: [{ content: "He" }] });
@@ -344,7 +344,7 @@ const REFUSED: readonly Refused[] = [
   ["/sessions/{id}/transcript", "?format=text&format=json", "format"],
 ];
 
-describe("what is refused names what is wrong", () => {
+describe("a refusal names the wrong parameter", () => {
   let id: string;
   beforeAll(async () => {
     id = await sessionWithRun();
@@ -367,23 +367,20 @@ describe("what is refused names what is wrong", () => {
 
   const BELOW = ["", "/messages", "/events/history", "/runs", "/transcript"];
 
-  test.each(BELOW)(
-    "GET /sessions/{id}%s of an id that is none, or of no session",
-    async (below) => {
-      const at = `/sessions/{id}${below}`;
-      for (const wrong of ["a b", "é", "x".repeat(129), "%00"]) {
-        const path = `/sessions/${wrong === "%00" ? wrong : encodeURIComponent(wrong)}${below}`;
-        expect(await faultOf(await ask(at, path), "id")).toBeUndefined();
-      }
-      for (const fine of ["x".repeat(128), "never.seen:1_-"]) {
-        const missing = await ask(at, `/sessions/${fine}${below}`);
-        expect(await problemOf(missing)).toMatchObject({
-          status: 404,
-          reason: "SESSION_NOT_FOUND",
-        });
-      }
-    },
-  );
+  test.each(BELOW)("GET /sessions/{id}%s of an invalid or unknown id", async (below) => {
+    const at = `/sessions/{id}${below}`;
+    for (const wrong of ["a b", "é", "x".repeat(129), "%00"]) {
+      const path = `/sessions/${wrong === "%00" ? wrong : encodeURIComponent(wrong)}${below}`;
+      expect(await faultOf(await ask(at, path), "id")).toBeUndefined();
+    }
+    for (const fine of ["x".repeat(128), "never.seen:1_-"]) {
+      const missing = await ask(at, `/sessions/${fine}${below}`);
+      expect(await problemOf(missing)).toMatchObject({
+        status: 404,
+        reason: "SESSION_NOT_FOUND",
+      });
+    }
+  });
 
   test.each<readonly [unknown, string]>([
     [{}, "payload"],
@@ -402,21 +399,21 @@ describe("what is refused names what is wrong", () => {
     expect(await faultOf(response, field)).toBeUndefined();
   });
 
-  test("POST with a key that is too long names the header", async () => {
+  test("a POST with a key that is too long names the header", async () => {
     const key = { "idempotency-key": "k".repeat(129) };
     const path = `/sessions/${id}/messages`;
     const response = await ask("/sessions/{id}/messages", path, post({ payload: "x" }, key));
     expect(await faultOf(response, "Idempotency-Key")).toBeUndefined();
   });
 
-  test("POST with a key that is not UTF-8 names the header", async () => {
+  test("a POST with a key that is not UTF-8 names the header", async () => {
     const path = `/sessions/${id}/messages`;
     const key = { "idempotency-key": "\u00e9" }; // fetch sends one byte for it.
     const response = await ask("/sessions/{id}/messages", path, post({ payload: "x" }, key));
     expect(await faultOf(response, "Idempotency-Key")).toBeUndefined();
   });
 
-  test("nothing of all that was stored", async () => {
+  test("no refused request stored anything", async () => {
     const messages = await ask("/sessions/{id}/messages", `/sessions/${id}/messages`);
     expect(await messages.json()).toEqual([]);
   });
@@ -435,7 +432,7 @@ test("a key that is not ASCII is the same key over HTTP and over gRPC", async ()
   expect(again.headers.get("idempotent-replayed")).toBe("true");
 });
 
-test("two requests at once with one key are one message", async () => {
+test("two requests at once with one key store one message", async () => {
   const at = `/sessions/${newSession()}/messages`;
   const key = { "idempotency-key": "k" };
   const answers = await Promise.all(

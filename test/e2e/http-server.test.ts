@@ -75,7 +75,7 @@ describeUnitContract("the HTTP server", {
   },
 });
 
-test("a port that is taken is named", async () => {
+test("a port in use is named in the error", async () => {
   await using first = await startHttp();
   const { address } = first.server;
   const second = newServer({ address });
@@ -85,7 +85,7 @@ test("a port that is taken is named", async () => {
 });
 
 describe("every answer", () => {
-  test("says what it is, is not kept, and does not say what serves it", async () => {
+  test("has its content type, forbids caching and does not name the server software", async () => {
     await using http = await startHttp({ getSession });
     for (const [path, status] of [
       ["/sessions/s", 200],
@@ -104,7 +104,7 @@ describe("every answer", () => {
     }
   });
 
-  test("to HEAD is the head of the answer to GET", async () => {
+  test("to HEAD has the headers of the answer to GET", async () => {
     await using http = await startHttp({ getSession });
     const get = await http.ask("/sessions/s");
     const head = await http.ask("/sessions/s", { method: "HEAD" });
@@ -113,7 +113,7 @@ describe("every answer", () => {
     expect(await head.text()).toBe("");
   });
 
-  test("a method that is not served is told from a path that is not", async () => {
+  test("is 405 for a wrong method and 404 for an unknown path", async () => {
     await using http = await startHttp();
     for (const method of ["PUT", "OPTIONS", "PATCH", "PROPFIND"]) {
       const wrong = await http.ask("/sessions/s", { method });
@@ -125,7 +125,7 @@ describe("every answer", () => {
     }
   });
 
-  test("a defect says nothing outside, and all of it in the log", async () => {
+  test("hides a defect outside, and the log has all of it", async () => {
     await using http = await startHttp({
       getSession: () => Promise.reject(new Error("secret")),
     });
@@ -146,7 +146,7 @@ describe("every answer", () => {
     });
   });
 
-  test("Retry-After is there when a retry can help", async () => {
+  test("has Retry-After when a retry can help", async () => {
     await using http = await startHttp({
       getSession: () =>
         Promise.reject(new ServiceError("overloaded", "QUEUE_FULL", "m", { retryAfterMs: 1_500 })),
@@ -156,7 +156,7 @@ describe("every answer", () => {
     expect(response.headers.get("retry-after")).toBe("2");
   });
 
-  test("routes are counted by their pattern, and what fits none as unknown", async () => {
+  test("is counted by its route pattern, and unknown paths as unknown", async () => {
     await using http = await startHttp({ getSession });
     await http.ask("/sessions/s");
     await http.ask("/sessions/other");
@@ -172,7 +172,7 @@ describe("every answer", () => {
   });
 });
 
-describe("bodies of the AG-UI routes", () => {
+describe("a body of an AG-UI route", () => {
   const connect = "/copilotkit/agent/default/connect";
   const wrong = [null, [], "x", 1, { threadId: 7 }, { threadId: "s", messages: "x" }];
   const bodies = [
@@ -201,7 +201,7 @@ describe("bodies of the AG-UI routes", () => {
     ["/copilotkit", { method: "agent/connect", body: { threadId: "s1", runId: 1 } }, "body.runId"],
     ["/copilotkit/agent/default/stop/s1", {}, undefined],
     ["/agui/sessions/s1", { threadId: "other", messages: 1 }, "messages"],
-  ])("regression: a refused %s of %j did not say of which session", async (path, body, field) => {
+  ])("regression: the refusal of %s of %j did not name the session", async (path, body, field) => {
     await using http = await startHttp();
     await post(http, path, body);
     const record = await http.recorded("request");
@@ -213,7 +213,7 @@ describe("bodies of the AG-UI routes", () => {
 });
 
 describe("a page of another origin", () => {
-  test("cannot post without asking first, and is not allowed when it asks", async () => {
+  test("cannot post without a preflight request, which is refused", async () => {
     await using http = await startHttp({ pushSessionMessage });
     for (const type of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]) {
       const response = await http.ask("/sessions/s/messages", {
@@ -231,7 +231,7 @@ describe("a page of another origin", () => {
     expect(preflight.headers.get("access-control-allow-origin")).toBeNull();
   });
 
-  test("cannot pass for this machine by a name that was made to mean it", async () => {
+  test("cannot reach the service through a DNS name that points to this machine", async () => {
     await using http = await startHttp({ getSession });
     const ask = (host: string) =>
       rawExchange(http.server.address, `GET ${PATH} HTTP/1.1\r\n${host}Connection: close\r\n\r\n`);
@@ -240,7 +240,7 @@ describe("a page of another origin", () => {
     expect(await ask("Host: localhost:1234\r\n")).toMatch(/^HTTP\/1\.1 200 /);
   });
 
-  test("a service that other machines reach has other names", async () => {
+  test("may send any Host to a service that listens for other machines", async () => {
     await using http = await startHttp({ getSession }, { address: "0.0.0.0:0" });
     const address = http.server.address.replace("0.0.0.0", "127.0.0.1");
     const answer = await rawExchange(
@@ -263,13 +263,13 @@ test.each(["127.0.0.1:0", "0.0.0.0:0"])(
   },
 );
 
-describe("bytes", () => {
+describe("raw bytes", () => {
   const short = { ...HTTP_LIMITS, headersLimitMs: 200, requestLimitMs: 400, checkIntervalMs: 50 };
 
   // Node looks every 30 s by itself; a connection that sends nothing must not be held for so long.
   const soon = { timeout: 10_000 };
 
-  test("headers that do not end are given up with 408", soon, async () => {
+  test("endless headers are answered with 408", soon, async () => {
     await using http = await startHttp({}, { limits: short });
     const answer = await rawExchange(http.server.address, `GET ${PATH} HTTP/1.1\r\nHost: loc`);
     expect(answer).toMatch(/^HTTP\/1\.1 408 Request Timeout\r\nconnection: close\r\n/);
@@ -277,7 +277,7 @@ describe("bytes", () => {
     expect(await http.recorded("request")).toMatchObject({ status: 408, route: "unknown" });
   });
 
-  test("a body that does not come is given up with 408", soon, async () => {
+  test("a missing body is answered with 408", soon, async () => {
     await using http = await startHttp({ pushSessionMessage }, { limits: short });
     const answer = await rawExchange(
       http.server.address,
@@ -301,7 +301,7 @@ describe("bytes", () => {
     expect(pings).toBeGreaterThanOrEqual(8);
   });
 
-  test("what is no HTTP is 400, what is too long 431, what expects too much 417", async () => {
+  test("bytes that are not HTTP are 400, too long headers 431, an unknown Expect 417", async () => {
     await using http = await startHttp();
     const exchange = (bytes: string) => rawExchange(http.server.address, bytes);
     const garbage = await exchange("hello\r\n\r\n");
@@ -313,7 +313,7 @@ describe("bytes", () => {
     expect(await exchange(odd)).toMatch(/^HTTP\/1\.1 417 /);
   });
 
-  test("100-continue is what may be expected", async () => {
+  test("100-continue is the one supported Expect", async () => {
     await using http = await startHttp({ pushSessionMessage });
     const answer = await rawExchange(
       http.server.address,
@@ -322,7 +322,7 @@ describe("bytes", () => {
     expect(answer).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 201 /);
   });
 
-  test("a body longer than Content-Length says is a request too few, or garbage", async () => {
+  test("a body longer than Content-Length is never taken for a second request", async () => {
     await using http = await startHttp({ pushSessionMessage });
     const answer = await rawExchange(
       http.server.address,
@@ -332,7 +332,7 @@ describe("bytes", () => {
     expect(answer).toMatch(/HTTP\/1\.1 400 /);
   });
 
-  test("a length and chunks at the same time are refused, as smuggling is", async () => {
+  test("a length and chunks in one request are refused, against smuggling", async () => {
     await using http = await startHttp({ pushSessionMessage });
     const answer = await rawExchange(
       http.server.address,
@@ -341,7 +341,7 @@ describe("bytes", () => {
     expect(answer).toMatch(/^HTTP\/1\.1 400 /);
   });
 
-  test("a body above the limit is 413, whether it says so or not", async () => {
+  test("a body above the limit is 413, with or without a Content-Length", async () => {
     await using http = await startHttp({ pushSessionMessage });
     const post = (body: string | ReadableStream, more: object = {}) =>
       http.ask("/sessions/s/messages", {
@@ -360,7 +360,7 @@ describe("bytes", () => {
     expect((await post(untold, { duplex: "half" })).status).toBe(413);
   });
 
-  test("a client that is still sending reads why its body is refused", async () => {
+  test("a client that is still sending can read the refusal of its body", async () => {
     await using http = await startHttp();
     const socket = rawConnection(http.server.address);
     const length = 16 * 1024 * 1024;
@@ -375,7 +375,7 @@ describe("bytes", () => {
     socket.destroy();
   });
 
-  test("answers that nobody reads give way to others, and others are answered", async () => {
+  test("unread answers are dropped for other answers", async () => {
     const chars = 20 * 1024 * 1024; // More than the kernel takes of a socket.
     const messagesText = `["${"x".repeat(chars)}"]`;
     const transcript = {
@@ -403,7 +403,7 @@ describe("bytes", () => {
     await expect.poll(() => memory.held, { timeout: 10_000 }).toBeLessThan(100_000);
   });
 
-  test("bodies that do not end give way to others, and a small push is taken", async () => {
+  test("unfinished bodies are dropped for other requests, and a small push is taken", async () => {
     const memory = new FairShare({ max: 2 * 1024 * 1024 });
     const requestBytesMax = 1024 * 1024;
     await using http = await startHttp({ pushSessionMessage }, { requestBytesMax }, { memory });
@@ -423,7 +423,7 @@ describe("bytes", () => {
     await expect.poll(() => memory.held, { timeout: 10_000 }).toBeLessThan(100_000);
   });
 
-  test("a body that is not read, because its caller may not write, is not waited for", async () => {
+  test("a refused caller gets its answer before its body is read", async () => {
     const authorize = () => {
       throw new ServiceError("permission_denied", "PERMISSION_DENIED", "not with this token");
     };
@@ -447,7 +447,7 @@ describe("bytes", () => {
     first.destroy();
   });
 
-  test("garbage behind an answer that is under way does not become part of it", async () => {
+  test("bytes after a request do not enter the answer that is being written", async () => {
     const seen: { context?: CallContext } = {};
     await using http = await startHttp({ watchSessionMessages: quietWatch(seen) });
     const socket = rawConnection(http.server.address);
@@ -464,8 +464,8 @@ describe("bytes", () => {
   });
 });
 
-describe("a caller who leaves", () => {
-  test("while the body is read: 499, and no handler was asked", async () => {
+describe("a caller that leaves", () => {
+  test("a call whose body is cut off is 499, and its handler never ran", async () => {
     await using http = await startHttp();
     const socket = rawConnection(http.server.address);
     socket.write(
@@ -480,7 +480,7 @@ describe("a caller who leaves", () => {
     });
   });
 
-  test("while the handler works: the handler is told", async () => {
+  test("a cancelled call aborts the signal of its handler", async () => {
     const asked = Promise.withResolvers<CallContext>();
     await using http = await startHttp({
       getSession: async (_request, context) => {
@@ -500,8 +500,8 @@ describe("a caller who leaves", () => {
   });
 });
 
-describe("stop", () => {
-  test("lets a request finish, and closes its connection behind it", async () => {
+describe("a stop", () => {
+  test("lets a running request finish and then closes its connection", async () => {
     const asked = Promise.withResolvers<void>();
     const may = Promise.withResolvers<void>();
     const http = await startHttp({
@@ -523,7 +523,7 @@ describe("stop", () => {
     expect(await isListening(http.server.address)).toBe(false);
   });
 
-  test("ends streams at once, with their reason", async () => {
+  test("ends streams at once, with the reason", async () => {
     const seen: { context?: CallContext; isOver?: boolean } = {};
     const http = await startHttp(
       { watchSessionMessages: quietWatch(seen) },
@@ -541,7 +541,7 @@ describe("stop", () => {
     });
   });
 
-  test("answers what still comes on open connections with 503", async () => {
+  test("answers new requests on open connections with 503", async () => {
     const asked = Promise.withResolvers<void>();
     const may = Promise.withResolvers<void>();
     const http = await startHttp({
@@ -571,7 +571,7 @@ describe("stop", () => {
     for (const one of [socket, other]) one.destroy();
   });
 
-  test("cuts what takes longer than the limit, and says so", async () => {
+  test("cuts requests that outlast the limit, and logs it", async () => {
     const asked = Promise.withResolvers<CallContext>();
     const http = await startHttp(
       {
@@ -592,7 +592,7 @@ describe("stop", () => {
     });
   });
 
-  test("does not wait for connections that never asked for anything", async () => {
+  test("does not wait for idle connections", async () => {
     const http = await startHttp({}, { stopLimitMs: 60_000 });
     const quiet = rawConnection(http.server.address);
     const half = rawConnection(http.server.address);

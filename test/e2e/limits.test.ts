@@ -45,7 +45,7 @@ function post(of: UsedService, sessionId: string, payload = "hi"): Promise<Respo
 
 describe("messages a second", () => {
   test.each(STREAMS)(
-    "of unary %s: what is above is refused, told when, and not stored",
+    "a unary push of %s above the limit is refused with a retry time and not stored",
     async (stream) => {
       const sessionId = newSession();
       const beganMs = performance.now();
@@ -71,7 +71,7 @@ describe("messages a second", () => {
     },
   );
 
-  test("by HTTP it is 429, with the seconds to wait", async () => {
+  test("a refusal over HTTP is 429 with the seconds to wait", async () => {
     const sessionId = newSession();
     const answers = await Promise.all(
       Array.from({ length: 4 * MESSAGES_PER_SECOND }, () => post(service, sessionId)),
@@ -82,7 +82,7 @@ describe("messages a second", () => {
     expect(await refused?.json()).toMatchObject({ reason: "RATE_LIMITED" });
   });
 
-  test("bytes: one push that is larger than a second's worth is taken, and owes", async () => {
+  test("one push larger than the bytes of a second is stored, and later pushes wait", async () => {
     const sessionId = newSession();
     await push(client, "messages", { sessionId, payload: "x".repeat(300_000) });
     const failure = await failureOf(push(client, "messages", { sessionId, payload: "x" }));
@@ -91,7 +91,7 @@ describe("messages a second", () => {
     expect(failure.retryAfterMs).toBeGreaterThan(1_000);
   });
 
-  test("a push stream is read slower, and loses nothing", async () => {
+  test("a push stream above the limit is read slower and loses nothing", async () => {
     const sessionId = newSession();
     const before = await metric(service, "push_stream_pauses_total");
     const beganMs = performance.now();
@@ -117,7 +117,7 @@ describe("messages a second", () => {
   });
 });
 
-test("the writer of the SDK waits for the delay of the answer, and continues; nothing is lost", async () => {
+test("the writer of the SDK waits as long as the refusal says and loses nothing", async () => {
   const sessionId = newSession();
   const { writer, problems } = observedWriter({
     address: service.grpcAddress,
@@ -137,8 +137,8 @@ test("the writer of the SDK waits for the delay of the answer, and continues; no
 
 const FULL = { code: "FAILED_PRECONDITION", reason: "SESSION_FULL", retryAfterMs: undefined };
 
-describe("what a session holds", () => {
-  test("rows: the last that has room is stored, the next is not; a repeated one is answered", async () => {
+describe("the limit of a session", () => {
+  test("the last row with room is stored, the next is refused, and a repeated one is answered", async () => {
     const sessionId = newSession();
     await push(fullClient, "messages", { sessionId, idempotencyKey: "first" });
     for (let n = 1; n < ROWS_MAX; n += 1) await push(fullClient, "events", { sessionId });
@@ -157,7 +157,7 @@ describe("what a session holds", () => {
     await push(fullClient, "messages", { sessionId: newSession() });
   });
 
-  test("bytes: up to the last one", async () => {
+  test("payloads are stored up to the last byte", async () => {
     const sessionId = newSession();
     const payload = "x".repeat(BYTES_MAX - 10);
     await push(fullClient, "messages", { sessionId, payload });
@@ -172,7 +172,7 @@ describe("what a session holds", () => {
     expect(await metric(full, 'refused_total{reason="SESSION_FULL"}')).toBeGreaterThan(0);
   });
 
-  test("a push stream has what is committed acknowledged, and ends", async () => {
+  test("a push stream at the limit has its committed events acknowledged, and ends", async () => {
     const sessionId = newSession();
     const { stream } = await PushStreamClient.open(fullClient, { sessionId });
     for (let n = 1; n <= ROWS_MAX; n += 1) stream.batch(n, [whole(n)]);

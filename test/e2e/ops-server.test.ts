@@ -48,7 +48,7 @@ describeUnitContract("the ops server", {
   },
 });
 
-test("a port that is taken is named", async () => {
+test("a port in use is named in the error", async () => {
   await using first = await started();
   const second = newOps(undefined, first.ops.address);
   const message = `metrics and health (OPS_ADDRESS) cannot listen on ${first.ops.address}: the address is in use`;
@@ -56,7 +56,7 @@ test("a port that is taken is named", async () => {
 });
 
 describe("the routes", () => {
-  test("/healthz", async () => {
+  test("/healthz is 200", async () => {
     await using server = await started();
     const response = await server.get("/healthz");
     expect(response.status).toBe(200);
@@ -66,7 +66,7 @@ describe("the routes", () => {
     });
   });
 
-  test("/readyz, with a query or not, names what is not ready", async () => {
+  test("/readyz names the parts that are not ready, with or without a query", async () => {
     let notReady: readonly string[] = ["database", "live"];
     await using server = await started(async () => notReady);
     const before = await server.get("/readyz?verbose");
@@ -78,7 +78,7 @@ describe("the routes", () => {
     expect(await after.json()).toEqual({ status: "ready" });
   });
 
-  test("/readyz when the check fails, or never ends", async () => {
+  test("/readyz is 503 when the check fails or never ends", async () => {
     await using failing = await started(() => Promise.reject(new Error("secret")));
     const failed = await failing.get("/readyz");
     expect(failed.status).toBe(503);
@@ -87,7 +87,7 @@ describe("the routes", () => {
     expect((await hanging.get("/readyz")).status).toBe(503);
   });
 
-  test("/metrics in Prometheus text", async () => {
+  test("/metrics has the text format of Prometheus", async () => {
     await using server = await started();
     const response = await server.get("/metrics");
     expect(response.status).toBe(200);
@@ -97,7 +97,7 @@ describe("the routes", () => {
     expect(text).toContain("\nprocess_resident_memory_bytes");
   });
 
-  test("HEAD has the head only", async () => {
+  test("HEAD gets the headers only", async () => {
     await using server = await started();
     const response = await server.get("/healthz", "HEAD");
     expect(response.status).toBe(200);
@@ -106,7 +106,7 @@ describe("the routes", () => {
     expect(await response.text()).toBe("");
   });
 
-  test("what is not there is 404, what is not read 405", async () => {
+  test("an unknown path is 404, another method 405", async () => {
     await using server = await started();
     expect((await server.get("/")).status).toBe(404);
     expect((await server.get("/metrics/")).status).toBe(404);

@@ -10,7 +10,7 @@ async function counted(rule: string): Promise<number> {
   return Number(line?.split(" ").at(-1) ?? 0);
 }
 
-test("an event out of place is stored, and counted by the rule it breaks", async () => {
+test("an event out of order is stored, and counted under the rule that it breaks", async () => {
   const sessionId = newSession();
   const event = (payload: { readonly type: string }): Promise<unknown> =>
     push(client, "events", {

@@ -63,7 +63,7 @@ beforeAll(async () => {
   await writeFile(join(consumer, "package.json"), '{"name":"consumer","type":"module"}');
 });
 
-test("what package.json exports is there, and is published", async () => {
+test("every export of package.json exists and is published", async () => {
   const text = await readFile(join(home, "package.json"), "utf8");
   const { exports, files } = packageSchema.parse(JSON.parse(text));
   const targets = Object.values(exports).flatMap((target) =>
@@ -77,7 +77,7 @@ test("what package.json exports is there, and is published", async () => {
   }
 });
 
-test("an old Node met a SyntaxError in place of the version that is needed", async () => {
+test("regression: an old Node met a SyntaxError instead of the required version", async () => {
   const bin = join(ROOT, "bin/session-ledger.cjs");
   const old = "Object.defineProperty(process, 'versions', { value: { node: '20.20.2' } });";
   const script = `${old} require(${JSON.stringify(bin)})`;
@@ -131,7 +131,7 @@ async function writeExamples(pages: readonly string[]): Promise<readonly string[
   return names;
 }
 
-test("a consumer's code and the pages' fit the declarations, which need nothing else", async () => {
+test("code of a consumer and of the documents compiles with the declarations alone", async () => {
   const examples = await writeExamples(["reader.md", "dual-push.md"]);
   expect(examples).toHaveLength(6);
   const strict = ["--strict", "--target", "es2024", "--module", "nodenext", "--types", "node"];
@@ -143,7 +143,7 @@ test("a consumer's code and the pages' fit the declarations, which need nothing 
   expect(stdout).toBe("");
 });
 
-test("the compressor's declarations need no newer library than ES2020, and no Node", async () => {
+test("the declarations of the compressor need only the library of ES2020, and no Node", async () => {
   const main = 'import { Compressor, expand } from "session-ledger/compressor";';
   await writeFile(join(consumer, "old.ts"), `${main}\nexport const used = [Compressor, expand];`);
   const old = ["--strict", "--lib", "es2020", "--module", "nodenext", "--types", ""];
@@ -166,7 +166,7 @@ const outputSchema = z.object({
   modules: z.array(z.string()),
 });
 
-describe("a consumer's program", () => {
+describe("a program of a consumer", () => {
   let output: z.infer<typeof outputSchema>;
 
   beforeAll(async () => {
@@ -204,11 +204,11 @@ describe("a consumer's program", () => {
     expect(output.copied).toEqual(output.events);
   });
 
-  test("is told what went wrong by a typed error", () => {
+  test("gets a typed error from a failed call", () => {
     expect(output.failure).toBe("NOT_FOUND SESSION_NOT_FOUND");
   });
 
-  test("loads nothing of the server", () => {
+  test("loads no code of the server", () => {
     const packages = new Set(
       output.modules.flatMap((url) => {
         const [, path] = url.split(/.*\/node_modules\/(?!\.)/);
@@ -224,7 +224,7 @@ describe("a consumer's program", () => {
   });
 });
 
-test("the compressor loads nothing but itself", async () => {
+test("the compressor loads no other file", async () => {
   const script = [
     'import { registerHooks } from "node:module";',
     "const urls = [];",

@@ -41,7 +41,7 @@ function bytesOf(sent: RequestFrame): Buffer {
 }
 
 describe("a service with limits", () => {
-  test("does not open a stream of a session that nobody created, where it is strict", async () => {
+  test("does not open a stream of an unknown session in strict mode", async () => {
     await expect(PushStreamClient.open(client, { sessionId: newSession() })).rejects.toMatchObject({
       code: "NOT_FOUND",
       reason: "SESSION_NOT_FOUND",
@@ -52,7 +52,7 @@ describe("a service with limits", () => {
     stream.cancel();
   });
 
-  test("tells its limit of bytes, and takes more than that in one frame", async () => {
+  test("announces its limit of bytes, and accepts a larger frame", async () => {
     const sessionId = await created();
     const { stream, opened } = await PushStreamClient.open(client, { sessionId, maxAgeMs: 5_000 });
     expect(opened.maxUnacknowledgedBytes).toBe(BigInt(BYTES_MAX));
@@ -64,7 +64,7 @@ describe("a service with limits", () => {
     expect(await eventsOf(client, sessionId, { expand: true })).toHaveLength(60);
   });
 
-  test("refuses one stream more than it serves, and takes the next when one has ended", async () => {
+  test("refuses a stream above its limit, and opens the next when one has ended", async () => {
     const sessions = [await created(), await created(), await created()];
     const open: PushStreamClient[] = [];
     for (const sessionId of sessions) open.push(await openedOnce(sessionId));
@@ -80,7 +80,7 @@ describe("a service with limits", () => {
     for (const one of [...open, next]) one.cancel();
   });
 
-  test("a caller that has all push streams gives one up to another caller", async () => {
+  test("ends one stream of a caller that has them all, for another caller", async () => {
     const sessions = [await created(), await created(), await created()];
     const open: PushStreamClient[] = [];
     for (const sessionId of sessions) open.push(await openedOnce(sessionId));
@@ -105,7 +105,7 @@ describe("a service with limits", () => {
     }
   }
 
-  test("stores what a client sends that never reads, and keeps one acknowledgement for it", async () => {
+  test("stores the events of a client that never reads, and keeps one acknowledgement for it", async () => {
     const sessionId = await created();
     const connection = connect(`http://${service.grpcAddress}`);
     const stream = connection.request({
@@ -134,7 +134,7 @@ describe("a service with limits", () => {
   });
 });
 
-test("a stop commits what was received, and ends the stream with UNAVAILABLE", async () => {
+test("commits received events at a stop, and ends the stream with UNAVAILABLE", async () => {
   const before = await startService();
   const first = new RpcClient(before.grpcAddress);
   const sessionId = newSession();

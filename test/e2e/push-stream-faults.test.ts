@@ -204,7 +204,7 @@ describe(`${WRITERS} writers and ${READERS} readers`, () => {
     expect(problems).toEqual([]);
   });
 
-  test("the faults were felt, and the service said why when it was stopped", () => {
+  test("the faults are real: streams broke, and the service gave its reason at a stop", () => {
     for (const { breaks } of writers) expect(breaks.length).toBeGreaterThan(2);
     expect(countOf(writers, "SHUTTING_DOWN")).toBeGreaterThan(0);
     expect(countOf(writers, "SILENT")).toBeGreaterThan(0);
@@ -217,7 +217,7 @@ describe(`${WRITERS} writers and ${READERS} readers`, () => {
     expect(rows).toBeLessThan(events);
   });
 
-  test("no reader missed a raw event, or saw one twice", () => {
+  test("no reader missed a raw event or saw one twice", () => {
     const passes = readers.flatMap((reader) => reader.passes);
     const problems = passes.flatMap((pass) => {
       const session = stored.get(pass.sessionId);
@@ -237,7 +237,7 @@ describe(`${WRITERS} writers and ${READERS} readers`, () => {
   });
 });
 
-test("what a runner had sent when it was killed in the middle of a sentence is stored", async () => {
+test("the events that a runner sent before it was killed inside a sentence are stored", async () => {
   const script = fileURLToPath(new URL("../support/stream-runner.ts", import.meta.url));
   const [sessionId, events] = ["killed-runner", 50];
   const args = [script, service.grpcAddress, sessionId, String(events)];

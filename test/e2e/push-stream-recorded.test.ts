@@ -22,7 +22,7 @@ function isRefused(event: Event): boolean {
   return recorded !== undefined && noVersionAccepts(event);
 }
 
-test("recorded streams come back event by event, however they were cut", async () => {
+test("recorded streams return event by event for any division into frames", async () => {
   const seed = seedOfRun();
   const random = new Random(seed);
   const streams = recorded ?? ownStreams();

@@ -71,7 +71,7 @@ async function waits(statements: number): Promise<void> {
   await expect.poll(waiting, LOCKS).toBe(statements);
 }
 
-describe("writers that go from one service to the other, what they sent still on its way", () => {
+describe("writers that move between two services with events in flight", () => {
   const WRITERS = 8;
   const READERS = 6;
   let writers: readonly StreamWriter[];
@@ -128,11 +128,11 @@ describe("writers that go from one service to the other, what they sent still on
     expect(problems).toEqual([]);
   });
 
-  test("and the streams they left end when they would write behind them", () => {
+  test("end their old streams before those write again", () => {
     expect(writers.flatMap(({ left }) => left)).toContain("STREAM_REPLACED");
   });
 
-  test("no reader missed a raw event, or saw one twice", () => {
+  test("cause no reader to miss a raw event or see one twice", () => {
     const problems = readers
       .flatMap(({ passes }) => passes)
       .flatMap((pass) => {
@@ -143,7 +143,7 @@ describe("writers that go from one service to the other, what they sent still on
   });
 });
 
-test("a push of the old stream and the opening of the new one wait for the session side by side: whichever is first, it is once", async () => {
+test("an event is stored once when its old stream pushes while the new one opens", async () => {
   const writer = new StreamWriter({
     sessionId: "side-by-side",
     ways: replicas.addresses,
@@ -165,7 +165,7 @@ test("a push of the old stream and the opening of the new one wait for the sessi
   expect(await problemsAfter(writer)).toEqual([]);
 });
 
-test("a commit whose answer is lost between PostgreSQL and the service is found, and not made twice", async () => {
+test("a commit whose answer is lost between PostgreSQL and the service is not repeated", async () => {
   const { sql } = database;
   const url = new URL(database.url);
   const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
@@ -200,8 +200,8 @@ test("a commit whose answer is lost between PostgreSQL and the service is found,
   }
 });
 
-describe("a session that a silent transaction holds", () => {
-  test("its stream waits and is not broken, the others go on; then its answers come", async () => {
+describe("a session that an idle transaction locks", () => {
+  test("delays only its own stream, which then gets its answers", async () => {
     const ways = replicas.addresses.slice(0, 1);
     const [held, free] = ["held-stream", "free-stream"].map(
       (sessionId) => new StreamWriter({ sessionId, ways, random: random.fork() }),
@@ -233,7 +233,7 @@ describe("a session that a silent transaction holds", () => {
   });
 });
 
-describe("writers who fight for a session", () => {
+describe("writers that compete for a session", () => {
   const FIGHTERS = 6;
 
   /** No two say the same. */
@@ -316,7 +316,7 @@ describe("writers who fight for a session", () => {
     },
   );
 
-  test("who was away when another came with a higher epoch is refused on its return", async () => {
+  test("a writer that returns after another one opened a higher epoch is refused", async () => {
     const ways = replicas.addresses;
     const first = new Fighter("fight-return", { name: "first", epoch: 0n, ways });
     await first.writer.until(() => first.writer.progress > 10);
@@ -330,7 +330,7 @@ describe("writers who fight for a session", () => {
     await first.writer.close();
   });
 
-  test("a unary push with a higher epoch takes the session too, and its numbers begin again", async () => {
+  test("a unary push with a higher epoch takes the session and restarts the client numbers", async () => {
     const sessionId = "fight-unary";
     const [here = "", there = ""] = replicas.addresses;
     const first = new Fighter(sessionId, { name: "first", epoch: 0n, ways: [here] });

@@ -36,7 +36,7 @@ async function textsOf(sessionId: string): Promise<readonly string[]> {
 }
 
 describe("a stream of events", () => {
-  test("becomes rows; each event comes back as it was sent; acknowledged in order", async () => {
+  test("is stored as rows, returns event by event as sent, and is acknowledged in order", async () => {
     const sessionId = newSession();
     const { stream, opened } = await open({ sessionId });
     expect(opened).toMatchObject({ lastClientSeq: 0n, producerEpoch: 1n, refused: 0n });
@@ -63,7 +63,7 @@ describe("a stream of events", () => {
     expect(await textsOf(sessionId)).toEqual(events.map(({ payload }) => payload));
   });
 
-  test("one record in the log says what it was", async () => {
+  test("has one log record with its counts", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId });
     stream.batch(1, [...fragments(["a", "b"]), BAD]);
@@ -75,7 +75,7 @@ describe("a stream of events", () => {
     ]);
   });
 
-  test("a client need not wait for `opened`, nor send an event", async () => {
+  test("may start before `opened` arrives, and may be empty", async () => {
     const sessionId = newSession();
     const stream = new PushStreamClient(client);
     stream.send({ case: "open", value: { sessionId } });
@@ -89,7 +89,7 @@ describe("a stream of events", () => {
     expect(await textsOf(sessionId)).toHaveLength(1);
   });
 
-  test("a time that is sent is kept, one that is not is when it came", async () => {
+  test("keeps the times that the client sends, and sets the others at receipt", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId });
     const before = BigInt(Math.floor(Date.now() / 1_000));
@@ -102,7 +102,7 @@ describe("a stream of events", () => {
     stream.cancel();
   });
 
-  test("without compression each event is a row", async () => {
+  test("without compression has a row for each event", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, compression: Compression.OFF });
     const events = fragments(["a", "b", "c"]);
@@ -114,7 +114,7 @@ describe("a stream of events", () => {
     stream.cancel();
   });
 
-  test("the grouped form takes one number and stands for its rows", async () => {
+  test("with a grouped event takes one number for its rows", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId });
     const group = {
@@ -138,7 +138,7 @@ describe("a stream of events", () => {
     stream.cancel();
   });
 
-  test("existing spellings are stored as clients read them, in every fragment", async () => {
+  test("with older spellings is stored in the current one, in every fragment", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId });
     const python = (delta: string, timestamp: number | null): RawEventFields => ({
@@ -159,7 +159,7 @@ describe("a stream of events", () => {
     stream.cancel();
   });
 
-  test("a frame of 4 MiB, four times what may be unacknowledged, goes through", async () => {
+  test("accepts a frame of 4 MiB, four times the bytes that may be unacknowledged", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, maxAgeMs: 5_000 });
     const events = fragments(Array.from({ length: 40 }, (_, n) => `${n}`.padEnd(102_000, "x")));
@@ -169,7 +169,7 @@ describe("a stream of events", () => {
     stream.cancel();
   });
 
-  test("a watcher gets the rows as they commit, without any flush", async () => {
+  test("brings rows to a watcher as they commit, without a flush", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId });
     const watch = client.serverStream(watchSessionEvents, { sessionId, expand: true });
@@ -182,8 +182,8 @@ describe("a stream of events", () => {
   });
 });
 
-describe("a break", () => {
-  test("loses nothing and doubles nothing, whatever is sent again", async () => {
+describe("a broken stream", () => {
+  test("loses and doubles nothing, whichever events the client sends again", async () => {
     const seed = seedOfRun();
     const random = new Random(seed);
     const sessionId = newSession();
@@ -208,7 +208,7 @@ describe("a break", () => {
     expect(await textsOf(sessionId), `SEED=${seed}`).toEqual(events.map(({ payload }) => payload));
   });
 
-  test("what was received is committed though the caller left: it need not come again", async () => {
+  test("has its received events committed after the caller left", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, producerEpoch: 1n, maxAgeMs: 5_000 });
     stream.batch(1, [whole(1), ...fragments(["a", "b"]), BAD]);
@@ -223,7 +223,7 @@ describe("a break", () => {
     next.cancel();
   });
 
-  test("committed numbers are skipped, and their sender is told the last committed number", async () => {
+  test("skips committed numbers that are sent again, and tells the client its position", async () => {
     const sessionId = newSession();
     const first = await open({ sessionId, producerEpoch: 4n });
     first.stream.batch(1, [whole(1), whole(2), whole(3)]);
@@ -241,7 +241,7 @@ describe("a break", () => {
     stream.cancel();
   });
 
-  test("a new epoch begins its numbers at 1; epoch 0 is the next one", async () => {
+  test("restarts its numbers at 1 in a new epoch; epoch 0 takes the next epoch", async () => {
     const sessionId = newSession();
     const first = await open({ sessionId, producerEpoch: 7n });
     first.stream.batch(1, [whole(1), BAD]);
@@ -256,7 +256,7 @@ describe("a break", () => {
   });
 });
 
-describe("a frame that is wrong", () => {
+describe("a wrong frame", () => {
   const EPOCH_MAX = 2n ** 63n - 1n;
   const good = { sessionId: "s-wrong" };
 
@@ -282,7 +282,7 @@ describe("a frame that is wrong", () => {
       { case: "open", value: { ...good, compression: UNKNOWN } },
       "open.compression",
     ],
-  ])("first: %s", async (_, frame, field) => {
+  ])("as the first one: %s", async (_, frame, field) => {
     const stream = new PushStreamClient(client);
     if (frame !== undefined) stream.send(frame);
     const failure = await stream.failure();
@@ -291,7 +291,7 @@ describe("a frame that is wrong", () => {
     expect(stream.frames).toEqual([]);
   });
 
-  test("a stream that ends before its open", async () => {
+  test("a stream that ends before its open is refused", async () => {
     const stream = new PushStreamClient(client);
     stream.end();
     const failure = await stream.failure();
@@ -307,28 +307,34 @@ describe("a frame that is wrong", () => {
     ["a gap", batchOf(5n), "batch.first_client_seq", /at most 4, .* is 5/],
     ["the highest number", batchOf(EPOCH_MAX), "batch.first_client_seq"],
     ["a number above it", batchOf(2n ** 64n - 1n), "batch.first_client_seq"],
-  ])("later: %s; what came before is committed and acknowledged", async (_, frame, field, text) => {
-    const sessionId = newSession();
-    const { stream } = await open({ sessionId, maxAgeMs: 5_000 });
-    stream.batch(1, [whole(1), ...fragments(["a", "b"])]);
-    if (frame instanceof Uint8Array) stream.sendBytes(frame);
-    else stream.send(frame);
-    stream.batch(4, [whole("never")]);
-    const failure = await stream.failure();
-    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT" });
-    expect(failure.violations.map((violation) => violation.field)).toEqual([field]);
-    expect(failure.message).toMatch(text ?? /./);
-    expect(stream.frames.at(-1)).toMatchObject({ case: "committed", value: { lastClientSeq: 3n } });
-    expect(await textsOf(sessionId)).toHaveLength(3);
-  });
+  ])(
+    "as a later one: %s; earlier events are committed and acknowledged",
+    async (_, frame, field, text) => {
+      const sessionId = newSession();
+      const { stream } = await open({ sessionId, maxAgeMs: 5_000 });
+      stream.batch(1, [whole(1), ...fragments(["a", "b"])]);
+      if (frame instanceof Uint8Array) stream.sendBytes(frame);
+      else stream.send(frame);
+      stream.batch(4, [whole("never")]);
+      const failure = await stream.failure();
+      expect(failure).toMatchObject({ code: "INVALID_ARGUMENT" });
+      expect(failure.violations.map((violation) => violation.field)).toEqual([field]);
+      expect(failure.message).toMatch(text ?? /./);
+      expect(stream.frames.at(-1)).toMatchObject({
+        case: "committed",
+        value: { lastClientSeq: 3n },
+      });
+      expect(await textsOf(sessionId)).toHaveLength(3);
+    },
+  );
 
   function batchOf(firstClientSeq: bigint): RequestFrame {
     return { case: "batch", value: { firstClientSeq, events: [whole("never")] } };
   }
 });
 
-describe("an event that is refused", () => {
-  test("takes its number, says why as a unary push does, and ends no group", async () => {
+describe("a refused event", () => {
+  test("takes its number, has the reason of a unary push, and ends no group", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, maxAgeMs: 5_000 });
     const [first, second, third] = fragments(["a", "b", "c"]);
@@ -390,7 +396,7 @@ describe("an event that is refused", () => {
     stream.cancel();
   });
 
-  test("alone, is committed too: the next stream knows of it", async () => {
+  test("is committed even alone: the next stream knows its number", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, producerEpoch: 1n });
     stream.batch(1, [BAD, BAD]);
@@ -408,7 +414,7 @@ describe("an event that is refused", () => {
     expect(await textsOf(sessionId)).toEqual([]);
   });
 
-  test("ends the stream where that was asked for, after what came before, and is told in order", async () => {
+  test("ends the stream if the client asked for it, after the earlier events are acknowledged", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, stopOnRefused: true, maxAgeMs: 5_000 });
     stream.batch(1, [...fragments(["a", "b"]), BAD, whole("never")]);
@@ -426,8 +432,8 @@ describe("an event that is refused", () => {
   });
 });
 
-describe("a group is closed", () => {
-  test("by a flush, which is answered also when there is nothing to commit", async () => {
+describe("a group closes", () => {
+  test("at a flush, which is answered even with nothing to commit", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, maxAgeMs: 5_000 });
     stream.flush();
@@ -445,7 +451,7 @@ describe("a group is closed", () => {
     stream.cancel();
   });
 
-  test("by its age", async () => {
+  test("at its age", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, maxAgeMs: 40 });
     stream.batch(1, fragments(["a", "b"]));
@@ -456,7 +462,7 @@ describe("a group is closed", () => {
     stream.cancel();
   });
 
-  test("by a text limit", async () => {
+  test("at a text limit", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, maxTextBytes: 4 });
     stream.batch(1, fragments(["ab", "cd", "e", "😀", "f"]));
@@ -466,7 +472,7 @@ describe("a group is closed", () => {
     stream.cancel();
   });
 
-  test("by a unary push of the session, which comes behind it", async () => {
+  test("at a unary push of the session, whose row comes after the group", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, maxAgeMs: 5_000 });
     stream.batch(1, [whole(1)]);
@@ -487,7 +493,7 @@ describe("a group is closed", () => {
     ]);
   });
 
-  test("at the end of the client's side, which is OK once all is told", async () => {
+  test("at the end of the client's side, and the status OK follows the last acknowledgement", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, maxAgeMs: 5_000 });
     stream.batch(1, fragments(["a", "b"]));
@@ -497,7 +503,7 @@ describe("a group is closed", () => {
     ]);
   });
 
-  test("by bytes: a client that stops at the limit is acknowledged before the age", async () => {
+  test("at the byte limit, before its age, for a client that stops there", async () => {
     const before = await metrics();
     const { stream, opened } = await open({ sessionId: newSession(), maxAgeMs: 5_000 });
     // Little text in large payloads: the limit of the text is far.
@@ -528,7 +534,7 @@ describe("a group is closed", () => {
 });
 
 describe("two streams of a session", () => {
-  test("of one epoch: the later one wins, the other is ABORTED at once", async () => {
+  test("with one epoch: the later stream continues, and the other is ABORTED at once", async () => {
     const sessionId = newSession();
     const first = await open({ sessionId, producerEpoch: 3n });
     const second = await open({ sessionId, producerEpoch: 3n });
@@ -541,7 +547,7 @@ describe("two streams of a session", () => {
     second.stream.cancel();
   });
 
-  test("of a higher epoch: the other is FAILED_PRECONDITION; a lower one does not open", async () => {
+  test("with a higher epoch: the other is FAILED_PRECONDITION, and a lower epoch does not open", async () => {
     const sessionId = newSession();
     const first = await open({ sessionId, producerEpoch: 3n });
     const second = await open({ sessionId, producerEpoch: 4n });
@@ -553,7 +559,7 @@ describe("two streams of a session", () => {
     second.stream.cancel();
   });
 
-  test("a unary push of a higher epoch fences a stream", async () => {
+  test("with a unary push of a higher epoch: the stream is fenced", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId, producerEpoch: 3n });
     await push(client, "events", { sessionId, producerEpoch: 5n });
@@ -563,7 +569,7 @@ describe("two streams of a session", () => {
 });
 
 describe("the end of a session", () => {
-  test("a deletion ends its stream at once", async () => {
+  test("a deletion ends the stream at once", async () => {
     const sessionId = newSession();
     const { stream } = await open({ sessionId });
     stream.batch(1, [whole(1)]);
@@ -575,7 +581,7 @@ describe("the end of a session", () => {
   });
 });
 
-test("metrics count streams, events, rows and what closed the groups", async () => {
+test("metrics count streams, events, rows and the reasons that closed groups", async () => {
   const { stream } = await open({ sessionId: newSession() });
   const before = await metrics();
   stream.batch(1, [...fragments(["a", "b", "c"]), BAD, whole(1)]);

@@ -40,7 +40,7 @@ const EXAMPLES = examplesOf(README.replace(NETWORK, "")).map(({ block, command, 
   shown: { command, output: comparable(output) },
 }));
 
-test("grpcurl: its examples give what they show", needs("grpcurl"), async () => {
+test("grpcurl: the examples of the README print what it shows", needs("grpcurl"), async () => {
   const examples = EXAMPLES.filter(({ isGrpcurls }) => isGrpcurls);
   expect(examples.length).toBeGreaterThan(5);
   const folder = dirname(toolPath("grpcurl"));
@@ -48,7 +48,7 @@ test("grpcurl: its examples give what they show", needs("grpcurl"), async () => 
 });
 
 test(
-  "the examples of the command line and of HTTP (curl) give what they show",
+  "the examples of the command line and of HTTP (curl) print what the README shows",
   needs("curl"),
   async () => {
     const examples = EXAMPLES.filter(({ isGrpcurls }) => !isGrpcurls);
@@ -57,7 +57,7 @@ test(
   },
 );
 
-describe("on a network", () => {
+describe("the README on networks", () => {
   /** The settings that the last line of the block starts the service with. */
   const [block = ""] = blocksOf(NETWORK, "sh");
   const [, before = "", settings = ""] =
@@ -65,22 +65,26 @@ describe("on a network", () => {
   let home: string;
   let guarded: ServiceProcess;
 
-  test("a certificate and tokens are made, and it starts with them", needs("openssl"), async () => {
-    home = await makeDirectory();
-    const shell = { cwd: home, env: { ...process.env, HOME: home } };
-    await execute("bash", ["-c", `set -e\n${before}`], shell);
-    const { stdout } = await execute("bash", ["-c", `${settings} env -0`], shell);
-    const names = [...settings.matchAll(/([A-Z_]+)=/g)].map(([, name = ""]) => name);
-    const given = stdout.split("\0").map((line) => /^(\w+)=([^]*)$/.exec(line) ?? []);
-    const env = given.flatMap(([, name = "", value = ""]) =>
-      names.includes(name) ? [[name, value.replace(/:[89]000$/, ":0")] as const] : [],
-    );
-    expect(env).toHaveLength(5);
-    guarded = await startService({ env: Object.fromEntries(env) });
-    expect(guarded.grpcAddress).toMatch(/^0\.0\.0\.0:/);
-  });
+  test(
+    "the commands make a certificate and tokens, and the service starts with them",
+    needs("openssl"),
+    async () => {
+      home = await makeDirectory();
+      const shell = { cwd: home, env: { ...process.env, HOME: home } };
+      await execute("bash", ["-c", `set -e\n${before}`], shell);
+      const { stdout } = await execute("bash", ["-c", `${settings} env -0`], shell);
+      const names = [...settings.matchAll(/([A-Z_]+)=/g)].map(([, name = ""]) => name);
+      const given = stdout.split("\0").map((line) => /^(\w+)=([^]*)$/.exec(line) ?? []);
+      const env = given.flatMap(([, name = "", value = ""]) =>
+        names.includes(name) ? [[name, value.replace(/:[89]000$/, ":0")] as const] : [],
+      );
+      expect(env).toHaveLength(5);
+      guarded = await startService({ env: Object.fromEntries(env) });
+      expect(guarded.grpcAddress).toMatch(/^0\.0\.0\.0:/);
+    },
+  );
 
-  test("its examples give what they show (openssl)", needs("grpcurl"), async ({ skip }) => {
+  test("the examples print what it shows (openssl)", needs("grpcurl"), async ({ skip }) => {
     if (needs("openssl").skip) skip("openssl is not installed");
     const examples = examplesOf(NETWORK);
     expect(examples.length).toBeGreaterThan(2);
@@ -122,7 +126,7 @@ test("the README shows the examples as they are in their folder", () => {
   expect(blocksOf(README, "ts")).toEqual(shown);
 });
 
-test("the writer's example runs, and reads back what it wrote", async () => {
+test("the example of the writer runs and reads its events back", async () => {
   const args = ["examples/writer.ts", "readme-writer", service.grpcAddress];
   const { stdout, stderr } = await execute(process.execPath, args, { cwd: ROOT });
   expect(stderr).toBe("");
@@ -147,25 +151,29 @@ test("the writer's example runs, and reads back what it wrote", async () => {
 });
 
 // Regression: the session of the example had a run without an end, so the example hung.
-test("the AG-UI client's example ends, and shows what it says", needs("curl"), async () => {
-  const [source = ""] = blocksOf(README, "js");
-  const [, shown = ""] = /\/\/ (\[.*\])$/m.exec(source) ?? [];
-  const script = source.replaceAll(HTTP_ADDRESS, service.httpAddress);
-  const args = ["--input-type=module", "-e", script]; // So that it finds the packages of ROOT.
-  const { stdout } = await execute(process.execPath, args, { cwd: ROOT });
-  expect(stdout.trim()).toBe(shown);
-});
+test(
+  "the example of an AG-UI client ends and prints what the README shows",
+  needs("curl"),
+  async () => {
+    const [source = ""] = blocksOf(README, "js");
+    const [, shown = ""] = /\/\/ (\[.*\])$/m.exec(source) ?? [];
+    const script = source.replaceAll(HTTP_ADDRESS, service.httpAddress);
+    const args = ["--input-type=module", "-e", script]; // So that it finds the packages of ROOT.
+    const { stdout } = await execute(process.execPath, args, { cwd: ROOT });
+    expect(stdout.trim()).toBe(shown);
+  },
+);
 
-describe("the runner", () => {
+describe("the example of a runner", () => {
   const RUNNER = "examples/runner.ts";
 
-  test("is short enough to be read in the README", () => {
+  test("fits the README", () => {
     const source = readFileSync(join(ROOT, RUNNER), "utf8");
     const code = source.split("\n").filter((line) => !/^\s*(?:\/\/.*)?$/.test(line));
     expect(code.length).toBeLessThanOrEqual(25);
   });
 
-  test("answers each message once, also when it was killed in between", async () => {
+  test("answers each message once, also after it was killed", async () => {
     const sessionId = "readme-runner";
     const answers = watch(client, "messages", sessionId);
     const say = async (payload: string) => {
@@ -195,7 +203,7 @@ describe("the runner", () => {
     expect(await rowsOf(client, "events", sessionId)).toHaveLength(15);
   });
 
-  test("grpcurl: what the README says to it is answered", needs("grpcurl"), async () => {
+  test("grpcurl: the runner answers the push of the README", needs("grpcurl"), async () => {
     const runner = startRunner("talk");
     const block = blocksOf(README, "sh").find((text) => text.includes("--session talk")) ?? "";
     const [said = ""] = /^grpcurl (?:.*\\\n)*.*\n/.exec(block) ?? [];
@@ -205,7 +213,7 @@ describe("the runner", () => {
     await runner.end();
   });
 
-  test("the runner's example ended when the service restarted", async () => {
+  test("regression: the runner ended when the service restarted", async () => {
     const sessionId = "readme-restart";
     await push(client, "messages", { sessionId, payload: "before" });
     const runner = startRunner(sessionId);

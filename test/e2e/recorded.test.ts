@@ -113,7 +113,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
     process.stdout.write(`${figuresTable(figuresOf(results))}\n`);
   });
 
-  test("refused is only what no version of the protocol accepts, and all of that", () => {
+  test("an event is refused only if no version of the protocol accepts it", () => {
     const refused = results.flatMap(refusedOf);
     expect(refused.filter((event) => !noVersionAccepts(event))).toEqual([]);
     expect(results.flatMap(acceptedOf).filter(noVersionAccepts)).toEqual([]);
@@ -122,7 +122,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
     expect(stored + refused.length).toBe(events);
   });
 
-  test("the command says how many lines it stored, and ends with 1 where one was refused", () => {
+  test("push reports the number of stored lines, and ends with 1 after a refusal", () => {
     for (const { run, rows, stream } of results) {
       const { summary, refusedLines, exitCode } = run;
       const pushed = stream.events.length - refusedLines.length;
@@ -132,23 +132,23 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
     }
   });
 
-  test("what was accepted comes back equal as JSON", () => {
+  test("accepted events return with equal JSON", () => {
     const { sent, read } = typeAndValue(results);
     expect(read).toEqual(sent);
   });
 
-  test("and as the very bytes, where the protocol has no other spelling", () => {
+  test("accepted events return byte for byte if the protocol has one spelling", () => {
     const { sent, read } = unchangedTexts(results);
     expect(read).toEqual(sent);
     expect(sent.length).toBeGreaterThan(0);
   });
 
-  test("in order, one number each, in the run that the rows before opened", () => {
+  test("accepted events have one number each, in order, and the run that is open", () => {
     expect(results.flatMap(({ rows }) => streamProblems(rows))).toEqual([]);
     expect(results.flatMap(({ rows }) => rows).every((row) => row.eventCount === 1)).toBe(true);
   });
 
-  test("and once more as a process of its own: every line is known, and nothing is stored", async () => {
+  test("a second push in another process stores nothing", async () => {
     const some = results.find(({ rows }) => rows.length >= 50);
     if (some === undefined) throw new Error("no stream is that long");
     const { sessionId, stream, rows } = some;
@@ -160,7 +160,7 @@ describe.skipIf(recorded === undefined)("recorded streams, given CORPUS", () => 
   });
 });
 
-test("hand-written streams are accepted whole, and come back in the spelling of the protocol", async () => {
+test("hand-written streams are all accepted, and return in the spelling of the protocol", async () => {
   const results = await allThroughLedger("own", ownStreams());
   expect(results.flatMap(refusedOf)).toEqual([]);
   const values = typeAndValue(results);

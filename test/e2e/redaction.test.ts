@@ -72,7 +72,7 @@ describe("a push stream", () => {
     ["rows of merged fragments", Compression.ON],
     ["a row for each fragment", Compression.OFF],
   ])(
-    "with %s: a secret over two deltas is stored masked, and no watcher sees a half",
+    "with %s stores a secret over two deltas masked, and no watcher sees a half",
     async (_name, compression) => {
       const sessionId = newSession();
       const { masked, pieces } = secret({ parts: 2 });
@@ -111,7 +111,7 @@ describe("a push stream", () => {
     },
   );
 
-  test("that breaks off between the halves: a flush, an age, a unary push", async () => {
+  test("with a secret cut by a flush, an age and a unary push stores it masked", async () => {
     const sessionId = newSession();
     const { stream } = await PushStreamClient.open(client, { sessionId, maxAgeMs: 20 });
     const { whole, pieces } = secret({ parts: 4 });
@@ -133,7 +133,7 @@ describe("a push stream", () => {
     expect(deltas.join("")).toBe(`ghp_${"*".repeat(36)} and on`);
   });
 
-  test("goes on where the client has to stop and come back, on this instance", async () => {
+  test("masks a secret whose parts come before and after a reconnect to this instance", async () => {
     const sessionId = newSession();
     const { whole, pieces } = secret({ parts: 2 });
     const { stream, opened } = await PushStreamClient.open(client, { sessionId });
@@ -150,7 +150,7 @@ describe("a push stream", () => {
     expect(deltas.join("")).toBe(`ghp_${"*".repeat(36)}, it says`);
   });
 
-  test("so does a CHUNK that does not say whose text it goes on with", async () => {
+  test("masks a CHUNK without a message id as part of the open text", async () => {
     const sessionId = newSession();
     const { pieces } = secret({ parts: 2 });
     const chunk = (delta: string, messageId?: string) => ({
@@ -184,7 +184,7 @@ describe("a push stream", () => {
     ["a START", text, [start], text],
     ["another run", text, [{ ...run, type: "RUN_FINISHED" }, run], text],
     ["the other kind of message", { ...text, type: "REASONING_MESSAGE_CONTENT" }, [], text],
-  ])("leaves nothing for the transcript to join: over %s", async (_over, one, between, other) => {
+  ])("leaves no secret in the transcript: over %s", async (_over, one, between, other) => {
     const sessionId = newSession();
     const { whole } = secret();
     const { stream } = await PushStreamClient.open(client, { sessionId });
@@ -205,7 +205,7 @@ describe("a push stream", () => {
     expect(transcript).toContain(`ghp_${"*".repeat(36)}`);
   });
 
-  test("masks what is said beside the text, in a frame that it knows and in one that it does not", async () => {
+  test("masks text in other fields, of known and unknown frames", async () => {
     const sessionId = newSession();
     const { stream } = await PushStreamClient.open(client, { sessionId });
     const { whole, masked } = secret();
@@ -241,7 +241,7 @@ describe("a push stream", () => {
 });
 
 describe("a unary push", () => {
-  test("of an event: its strings, and a row that a runner has merged, which still expands", async () => {
+  test("of an event is masked in all its strings, and a merged row still expands", async () => {
     const sessionId = newSession();
     const { whole, masked } = secret();
     const text = `say ${whole} twice: ${whole}`;
@@ -261,7 +261,7 @@ describe("a unary push", () => {
     expect(deltas.join("")).toBe(`say ${masked} twice: ${masked}`);
   });
 
-  test("in the grouped form", async () => {
+  test("of a grouped event is masked", async () => {
     const sessionId = newSession();
     const { whole, masked } = secret();
     const payload = JSON.stringify({
@@ -276,7 +276,7 @@ describe("a unary push", () => {
     expect(JSON.stringify(rows.map(({ payload: text }) => text))).toContain(`it is ${masked}`);
   });
 
-  test("of a message, plain and JSON, and of its sender; a retry is the same push", async () => {
+  test("of a message is masked, plain and JSON, with its sender; a retry is the same push", async () => {
     const sessionId = newSession();
     const { whole, masked } = secret();
     const acme = `acme_${randomBytes(6).toString("hex")}`;
@@ -300,7 +300,7 @@ describe("a unary push", () => {
     never.push("9876543210");
   });
 
-  test("of a run whose name is a secret: its row too", async () => {
+  test("of a run with a secret as its id is masked, also in the row of the run", async () => {
     const sessionId = newSession();
     const { whole, masked } = secret();
     const payload = JSON.stringify({ type: "RUN_STARTED", threadId: "t", runId: whole });
@@ -310,7 +310,7 @@ describe("a unary push", () => {
   });
 });
 
-test("a session's own texts", async () => {
+test("the texts of a session are masked", async () => {
   const { whole, masked } = secret();
   const { metadata } = await client.unary(createSession, {
     name: `for ${whole}`,
@@ -328,7 +328,7 @@ test("a session's own texts", async () => {
   expect(session.llmModel).toBeUndefined();
 });
 
-test("what is refused says nothing of it either", async () => {
+test("a refusal repeats no secret", async () => {
   const { whole } = secret();
   const payload = JSON.stringify({ type: "TEXT_MESSAGE_START", messageId: 1, role: whole });
   const failure = await push(client, "events", {
@@ -340,7 +340,7 @@ test("what is refused says nothing of it either", async () => {
   expect(failure).not.toContain(whole.slice(4));
 });
 
-describe("in the end", () => {
+describe("after all tests", () => {
   test("no column of any table has a secret or a part of one", async () => {
     const { sql } = shared;
     const tables = await sql<{ name: string }[]>`
@@ -362,12 +362,12 @@ describe("in the end", () => {
     expect(rows).toBeGreaterThan(20);
   });
 
-  test("no line of the log has", () => {
+  test("no line of the log has a secret", () => {
     expect(service.log.length).toBeGreaterThan(10);
     expect(service.log.filter((line) => never.some((part) => line.includes(part)))).toEqual([]);
   });
 
-  test("it was counted by kind", async () => {
+  test("the metric counts the secrets by kind", async () => {
     const answer = await fetch(`http://${service.opsAddress}/metrics`);
     const metrics = await answer.text();
     const count = (kind: string): number =>

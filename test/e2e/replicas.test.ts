@@ -82,17 +82,17 @@ async function eachConnected(replicas: Replicas, connected: number): Promise<voi
   }
 }
 
-describe("200 watchers over two services, each push to the other one than the last", () => {
-  test("woken by NOTIFY alone", { timeout: TIMEOUT_MS }, async () => {
+describe("200 watchers over two services, with pushes to either", () => {
+  test("receive every row by NOTIFY alone", { timeout: TIMEOUT_MS }, async () => {
     const env = { WAKE_UPS: "postgres", ...POLL_FAR };
     expect(await problemsUnder({ env, check: eachReceived })).toEqual([]);
   });
 
-  test("by the poll alone", { timeout: TIMEOUT_MS }, async () => {
+  test("receive every row by the poll alone", { timeout: TIMEOUT_MS }, async () => {
     expect(await problemsUnder({ env: { WAKE_UPS: "poll", ...POLL_NEAR } })).toEqual([]);
   });
 
-  test("while every NOTIFY hangs", { timeout: TIMEOUT_MS }, async () => {
+  test("receive every row while every NOTIFY hangs", { timeout: TIMEOUT_MS }, async () => {
     const { sql } = database;
     const env = { WAKE_UPS: "postgres", ...POLL_NEAR, STATEMENT_TIMEOUT_MS: "1000" };
     try {
@@ -102,7 +102,9 @@ describe("200 watchers over two services, each push to the other one than the la
     }
   });
 
-  test("with LISTEN in a black hole, and back", { timeout: TIMEOUT_MS }, async () => {
+  test("receive every row with LISTEN in a black hole, and after it", {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const url = new URL(database.server.url);
     const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
     url.port = String(proxy.port);
@@ -120,7 +122,9 @@ describe("200 watchers over two services, each push to the other one than the la
     }
   });
 
-  test("while PostgreSQL is killed and comes back", { timeout: TIMEOUT_MS }, async () => {
+  test("receive every row while PostgreSQL is killed and returns", {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const env = { WAKE_UPS: "postgres", ...POLL_NEAR };
     const strike = async (): Promise<void> => {
       endProcess(await runningPostmaster(database.dataDir));
@@ -130,14 +134,14 @@ describe("200 watchers over two services, each push to the other one than the la
     expect(await problemsUnder({ env, strike, check })).toEqual([]);
   });
 
-  test("while one is killed, and its watchers go to the other", {
+  test("receive every row while one service is killed and its watchers reconnect to the other", {
     timeout: TIMEOUT_MS,
   }, async () => {
     const env = { WAKE_UPS: "postgres", ...POLL_NEAR };
     expect(await problemsUnder({ env, strike: (replicas) => replicas.replace(1) })).toEqual([]);
   });
 
-  test("woken by NATS alone (nats-server)", {
+  test("receive every row by NATS alone (nats-server)", {
     timeout: TIMEOUT_MS,
     ...needs("nats-server"),
   }, async () => {

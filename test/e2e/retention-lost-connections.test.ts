@@ -68,7 +68,7 @@ async function metric(name: string): Promise<number> {
 
 // Bug: a batch was a transaction of three statements by the driver's `begin`. One that lost its
 // connection between two of them ended the process: an uncaught TypeError of postgres.js 3.4.9.
-test("erasing sessions: each call is answered or goes again, and nothing is left of them", async () => {
+test("an erasure is answered or repeated after a lost connection, and leaves nothing", async () => {
   const ids = ["erased-0", "erased-1", "erased-2"];
   for (const sessionId of ids) {
     const rows = Array.from({ length: ROWS }, (_, at) => custom(at, 0));
@@ -102,7 +102,7 @@ test("erasing sessions: each call is answered or goes again, and nothing is left
   }
 }, 60_000);
 
-test("retention: a pass that fails of it is made again, and the counts are exact", async () => {
+test("a failed pass of retention is repeated, and its counts are exact", async () => {
   const over = new AbortController();
   const ending = endBatches(shared.sql, { endedMax: Infinity, until: over.signal });
   const hasFailed = async () => (await metric("session_ledger_retention_failures_total")) > 0;

@@ -102,7 +102,7 @@ async function joined(service: ServiceProcess, sessionId: string): Promise<strin
   return response.text();
 }
 
-describe("a reader of a session whose first run was erased begins at the first row that remains", () => {
+describe("a session without its oldest runs begins at its first row:", () => {
   let sessionId: string;
   let told: readonly CommandResult[];
   beforeAll(async () => {
@@ -113,7 +113,7 @@ describe("a reader of a session whose first run was erased begins at the first r
     ];
   });
 
-  test("a dry run says what the real one then does", () => {
+  test("a dry run prints what the real one then does", () => {
     const counts = { sessions: 1, sessionsErased: 1, sessionsBusy: 0, messages: 1, events: 5 };
     const summaries = told.map(({ stdout }): unknown => JSON.parse(stdout));
     expect(summaries).toMatchObject([
@@ -140,7 +140,7 @@ describe("a reader of a session whose first run was erased begins at the first r
     expect(await watched(other, { sessionId, afterSeq, expand: true })).toEqual(KEPT_RAW);
   });
 
-  test("pages downwards end there", async () => {
+  test("pages downwards end at the first row", async () => {
     const { items, hasMore } = await rpc.unary(method.listSessionEvents, {
       sessionId,
       descending: true,
@@ -149,12 +149,12 @@ describe("a reader of a session whose first run was erased begins at the first r
     expect(hasMore).toBe(false);
   });
 
-  test("messages", async () => {
+  test("messages begin at the first row", async () => {
     const { items } = await rpc.unary(method.listSessionMessages, { sessionId });
     expect(items).toMatchObject([{ seq: 2n, payload: "r2" }]);
   });
 
-  test("runs, also behind a number that is gone", async () => {
+  test("runs begin at the first row, also with a cursor before it", async () => {
     for (const query of ["", "?after_seq=3"]) {
       const page: unknown = await (await get(`${sessionId}/runs${query}`)).json();
       expect(page).toMatchObject({
@@ -164,7 +164,7 @@ describe("a reader of a session whose first run was erased begins at the first r
     }
   });
 
-  test("the transcript, now and up to a number", async () => {
+  test("the transcript begins there, now and up to a number", async () => {
     for (const query of ["", "?up_to_seq=14"]) {
       const transcript: unknown = await (await get(`${sessionId}/transcript${query}`)).json();
       expect(transcript).toMatchObject({
@@ -177,7 +177,7 @@ describe("a reader of a session whose first run was erased begins at the first r
     });
   });
 
-  test("the export and the command line", async () => {
+  test("the export and the command line begin there", async () => {
     const lines = (await (await get(`${sessionId}/export`)).text()).trimEnd().split("\n");
     expect(lines).toHaveLength(7);
     expect(lines[0]).toContain('"r2"');
@@ -189,7 +189,7 @@ describe("a reader of a session whose first run was erased begins at the first r
     expect(exported.stdout.trimEnd().split("\n")).toHaveLength(7);
   });
 
-  test("an AG-UI client, and one that has it replayed", async () => {
+  test("an AG-UI client begins there, with and without replay", async () => {
     const answer = await joined(services[0], sessionId);
     expect(answer).toContain("said in r2, in parts");
     expect(answer).toContain("RUN_FINISHED");
@@ -197,7 +197,7 @@ describe("a reader of a session whose first run was erased begins at the first r
   });
 });
 
-test("a session that lost everything: pages, watches and joins of nothing, and then of what comes", async () => {
+test("a session without rows gives empty pages, watches and joins, and then new rows", async () => {
   const sessionId = newSession();
   await pushRun(sessionId, "r1");
   await age(sessionId);
@@ -211,7 +211,7 @@ test("a session that lost everything: pages, watches and joins of nothing, and t
   expect(await watched(rpc, { sessionId, afterSeq: 3n })).toEqual(KEPT);
 });
 
-test("a service that erases by itself gives nothing of it from memory, and its watchers go on", async () => {
+test("a service that erases rows serves none of them from memory, and its watches continue", async () => {
   const env = { DATABASE_URL: shared.url };
   const own = { RETENTION_AFTER: "720h", RETENTION_INTERVAL: "1s" };
   const service = await startService({ env: { ...env, ...own } });
@@ -244,7 +244,7 @@ test("a service that erases by itself gives nothing of it from memory, and its w
 });
 
 describe("the command", () => {
-  test("works on an embedded database while no service has it, and is refused while one does", async () => {
+  test("works on an embedded database while no service runs on it, and is refused otherwise", async () => {
     const dataDir = await makeDirectory();
     const service = await startService({ dataDir });
     const env = { DATA_DIR: dataDir };
@@ -259,7 +259,7 @@ describe("the command", () => {
     });
   });
 
-  test("says so when there is no such session, and when there is nothing to go by", async () => {
+  test("ends with an error for an unknown session, and without any rule", async () => {
     expect(await retention("--session", "nobody")).toMatchObject({ exitCode: 4, stdout: "" });
     const env = { DATABASE_URL: shared.url };
     expect((await runCommand(["retention"], { env })).exitCode).toBe(2);
@@ -268,8 +268,8 @@ describe("the command", () => {
   });
 });
 
-describe("erasing a session", () => {
-  test("watchers are told on both services, and no call finds the session any more", async () => {
+describe("an erasure of a session", () => {
+  test("ends its watches on both services, and leaves nothing to read", async () => {
     const sessionId = await aged();
     for (const service of services)
       expect(await joined(service, sessionId)).toContain("said in r1");
@@ -313,7 +313,7 @@ describe("erasing a session", () => {
     expect(again.stderr).toContain("SESSION_NOT_FOUND");
   });
 
-  test("a deleted one is erased all the same", async () => {
+  test("also works for a deleted session", async () => {
     const sessionId = await aged();
     await rpc.unary(method.deleteSession, { id: sessionId });
     const counts = await rpc.unary(method.eraseSession, { id: sessionId });

@@ -50,8 +50,8 @@ function unauthenticated(message: string): ServiceError {
 
 const good = { metadata: { authorization: "Bearer good" } };
 
-describe.each([false, true])("a caller, with an answer that is late: %s", (isLate) => {
-  test("is known to the handler, of every kind of call", async () => {
+describe.each([false, true])("a caller with a slow authentication: %s", (isLate) => {
+  test("is known to the handler, for every kind of call", async () => {
     const seen: Principal[] = [];
     await using rpc = await startRpc(
       {
@@ -78,7 +78,7 @@ describe.each([false, true])("a caller, with an answer that is late: %s", (isLat
     expect(seen).toEqual([RUNNER, RUNNER, RUNNER]);
   });
 
-  test("who is not known does not reach a handler, nor learns what there is", async () => {
+  test("without valid authentication reaches no handler and learns nothing", async () => {
     const gate = new Gate({ isLate });
     await using rpc = await startRpc(
       {
@@ -107,7 +107,7 @@ describe.each([false, true])("a caller, with an answer that is late: %s", (isLat
   });
 });
 
-describe("authorization that comes twice", () => {
+describe("two authorization values", () => {
   const cases = [
     ["the same", ["Bearer good", "Bearer good"], ["Bearer good"], "OK"],
     ["differing", ["Bearer good", "Bearer bad"], ["Bearer good", "Bearer bad"], "UNAUTHENTICATED"],
@@ -142,7 +142,7 @@ describe("authorization that comes twice", () => {
   });
 });
 
-test("health and reflection need no token", async () => {
+test("health and reflection need no authentication", async () => {
   const gate = new Gate();
   await using rpc = await startRpc({}, {}, { authenticator: gate });
   const HealthClient = makeClientConstructor(healthService, "Health");
@@ -155,7 +155,7 @@ test("health and reflection need no token", async () => {
   expect(gate.asked).toEqual([]);
 });
 
-test("streams end when their token does, and others go on", async () => {
+test("the streams of an expired token end, and others continue", async () => {
   const over = Promise.withResolvers<ServiceError>();
   const ended = Promise.withResolvers<unknown>();
   const gate = new Gate();

@@ -58,7 +58,7 @@ describeUnitContract("the gRPC server", {
   broken: { create: () => newServer("192.0.2.1:1"), failure: /cannot listen on 192\.0\.2\.1:1/ },
 });
 
-test("a port that is taken is named", async () => {
+test("a port in use is named in the error", async () => {
   await using first = await startRpc({});
   await expect(newServer(first.server.address).start()).rejects.toMatchObject({
     name: "ServiceError",
@@ -66,11 +66,11 @@ test("a port that is taken is named", async () => {
   });
 });
 
-test("an address that is not ours is named", async () => {
+test("an address of another machine is named in the error", async () => {
   await expect(newServer("192.0.2.1:9000").start()).rejects.toThrow("192.0.2.1:9000");
 });
 
-test("IPv6 loopback", async () => {
+test("the server listens on IPv6 loopback", async () => {
   await using rpc = await startRpc(
     { getSession: async () => create(SessionSchema, { name: "six" }) },
     { address: "[::1]:0" },
@@ -95,7 +95,7 @@ describe("health", () => {
     };
   }
 
-  test("Check: SERVING as a whole and by name, NOT_FOUND for another name", async () => {
+  test("Check is SERVING for the server and the service, and NOT_FOUND for another name", async () => {
     await using rpc = await startRpc({});
     const { client, check } = healthOf(rpc.server.address);
     expect(await check("")).toEqual({ status: "SERVING" });
@@ -108,7 +108,7 @@ describe("health", () => {
     client.close();
   });
 
-  test("Watch: each change, NOT_SERVING when the server stops, and then the end", async () => {
+  test("Watch sends each change, NOT_SERVING at a stop, and then ends", async () => {
     await using rpc = await startRpc({});
     const { client } = healthOf(rpc.server.address);
     const statuses: unknown[] = [];
@@ -129,7 +129,7 @@ describe("health", () => {
     client.close();
   });
 
-  test("List: the server and its service", async () => {
+  test("List has the server and its service", async () => {
     await using rpc = await startRpc({});
     const { client } = healthOf(rpc.server.address);
     const answer = await new Promise((resolve) => {
@@ -205,7 +205,7 @@ describe.each(["v1", "v1alpha"])("reflection %s", (version) => {
     for (const file of files) expect(names).toEqual(expect.arrayContaining(file.dependency));
   });
 
-  test("the description is that of the contract: all methods, and what is optional", async () => {
+  test("describes all methods of the contract, and the optional fields", async () => {
     await using rpc = await startRpc({});
     const files = inside(await ask(rpc.server.address, 4, SERVICE), 4, 1).map((bytes) =>
       fromBinary(FileDescriptorProtoSchema, bytes),
@@ -219,7 +219,7 @@ describe.each(["v1", "v1alpha"])("reflection %s", (version) => {
   });
 });
 
-test("without reflection there is none", async () => {
+test("is not served when it is switched off", async () => {
   await using rpc = await startRpc({}, { reflection: false });
   const path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
   const call = rpc.client.unaryBytes(path, Buffer.alloc(0));
@@ -229,7 +229,7 @@ test("without reflection there is none", async () => {
 describe("a stop", () => {
   const eventOf = (seq: bigint) => create(SessionEventSchema, { sessionId: "s1", seq });
 
-  test("ends watches at once, lets calls under way finish, and turns new ones away", async () => {
+  test("ends watches at once, lets running calls finish, and refuses new calls", async () => {
     const order: string[] = [];
     const entered = Promise.withResolvers<void>();
     const mayAnswer = Promise.withResolvers<void>();
@@ -269,7 +269,7 @@ describe("a stop", () => {
     expect(records.map((record) => record["code"])).toEqual(["UNAVAILABLE", "OK"]);
   });
 
-  test("turns a call away whose request comes when the stop has begun", async () => {
+  test("refuses a call whose request arrives after the stop began", async () => {
     await using rpc = await startRpc({
       getSession: async () => create(SessionSchema),
       deleteSession: () => Promise.reject(new Error("the handler must not see it")),
@@ -295,7 +295,7 @@ describe("a stop", () => {
     expect(rpc.records.map((record) => record["reason"])).toContain("SHUTTING_DOWN");
   });
 
-  test("tells a handler that waits for the requests of a stream", async () => {
+  test("calls the handler that waits for requests of a stream", async () => {
     const cleaned = Promise.withResolvers<void>();
     await using rpc = await startRpc({
       pushSessionEvents: () => conversation({ over: () => cleaned.resolve() }),
@@ -318,7 +318,7 @@ describe("a stop", () => {
     await stopped;
   });
 
-  test("a watcher that does not read is cut at the limit, its handler ends before", async () => {
+  test("cuts a watcher that does not read at the limit, after its handler ended", async () => {
     const cleaned = Promise.withResolvers<void>();
     await using rpc = await startRpc(
       {
@@ -339,7 +339,7 @@ describe("a stop", () => {
     expect(await isListening(rpc.server.address)).toBe(false);
   });
 
-  test("a handler that goes on is cut at the limit: its signal says so, and the log", async () => {
+  test("aborts the signal of a handler at the limit, and logs it", async () => {
     const aborted = Promise.withResolvers<unknown>();
     await using rpc = await startRpc(
       {
@@ -359,7 +359,7 @@ describe("a stop", () => {
     expect(await rpc.recorded("handlers still run after stop")).toMatchObject({ handlers: 1 });
   });
 
-  test("idle connections do not hold it up", async () => {
+  test("does not wait for idle connections", async () => {
     await using rpc = await startRpc({ getSession: async () => create(SessionSchema) });
     const clients = Array.from({ length: 5 }, () => new RpcClient(rpc.server.address));
     await Promise.all(clients.map((client) => client.unary(getSession, {})));
@@ -369,7 +369,7 @@ describe("a stop", () => {
   });
 });
 
-test("a peer that does not answer pings is dead, and its watch ends", async () => {
+test("a peer without ping answers is disconnected, and its watch ends", async () => {
   const watched = Promise.withResolvers<void>();
   const cleaned = Promise.withResolvers<void>();
   await using rpc = await startRpc(
@@ -390,7 +390,7 @@ test("a peer that does not answer pings is dead, and its watch ends", async () =
   expect(await rpc.recorded("call")).toMatchObject({ code: "CANCELLED" });
 });
 
-test("one value of authorization, or two that are the same, are no matter", async () => {
+test("one value of authorization, or two equal ones, are accepted", async () => {
   const watched = Promise.withResolvers<void>();
   await using rpc = await startRpc({
     async *watchSessionEvents() {

@@ -108,7 +108,7 @@ async function heldBytes(rpc: RpcFixture, isRight: (bytes: number) => boolean): 
 }
 
 describe("unary requests", () => {
-  test("that are half there are counted, and those of the largest caller give way", async () => {
+  test("that have half arrived are counted, and those of the largest caller are refused first", async () => {
     await using rpc = await startRpc(echo, { limits: LIMITS, ...SLOW_TICK });
     const session = sessionTo(rpc);
     const whole = frame(pushBytes("x".repeat(3 * MIB)));
@@ -139,7 +139,7 @@ describe("unary requests", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("are held until they are answered, even when their caller has left", async () => {
+  test("are counted until they are answered, even after their caller left", async () => {
     const may = Promise.withResolvers<void>();
     const all = Promise.withResolvers<void>();
     let entered = 0;
@@ -181,7 +181,7 @@ describe("unary requests", () => {
     return raw;
   }
 
-  test("in small pieces are counted as what they take, which is more than they say", async () => {
+  test("in small pieces are counted with the memory of each piece", async () => {
     await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
     using _ = await inPieces(rpc, 80);
     await heldBytes(rpc, (bytes) => bytes > 60_000 + 700 * 256);
@@ -199,7 +199,7 @@ describe("unary requests", () => {
     await rpc.client.unary(getSession, {}); // Another one is as it was.
   });
 
-  test("that are packed are counted as what they become, and unpacked two at a time", async () => {
+  test("that are compressed are counted by unpacked size, and unpacked two at a time", async () => {
     await using rpc = await startRpc(echo, { limits: LIMITS, ...TICK });
     const session = sessionTo(rpc);
     const packed = frame(gzipSync(pushBytes("x".repeat(3 * MIB))), true);
@@ -215,7 +215,7 @@ describe("unary requests", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("that are packed and some that are not, in one call's encoding", async () => {
+  test("may be compressed or plain within the encoding of one call", async () => {
     await using rpc = await startRpc(echo);
     for (const isPacked of [true, false]) {
       const bytes = pushBytes("é");
@@ -225,7 +225,7 @@ describe("unary requests", () => {
     }
   });
 
-  test("that do not end are DEADLINE_EXCEEDED after a while", async () => {
+  test("without an end are DEADLINE_EXCEEDED after a time limit", async () => {
     await using rpc = await startRpc(echo, TICK);
     const session = sessionTo(rpc);
     const nothing = begin(session, "PushSessionEvent");
@@ -242,7 +242,7 @@ describe("unary requests", () => {
 });
 
 describe("requests of a stream", () => {
-  test("of many streams together have the room of all, and each of them is read", async () => {
+  test("share the limit of all callers, and every stream is read", async () => {
     let mostBytes = 0;
     let heard = 0;
     const open = new Set<Caller<unknown>>();
@@ -284,7 +284,7 @@ describe("requests of a stream", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("that a handler keeps are counted, until it says that it does not", async () => {
+  test("are counted while the handler keeps them", async () => {
     let kept = 0;
     const heard = Promise.withResolvers<void>();
     await using rpc = await startRpc(
@@ -317,7 +317,7 @@ describe("requests of a stream", () => {
     expect(kept).toBe(5 * MIB); // It did not have to say so.
   });
 
-  test("a handler that does not listen holds one message and a window of its caller", async () => {
+  test("are held back, one message and one window, while the handler does not read", async () => {
     const heard = Promise.withResolvers<void>();
     await using rpc = await startRpc(
       {
@@ -340,7 +340,7 @@ describe("requests of a stream", () => {
     expect(await gauge(rpc, "received_bytes")).toBeLessThan(MIB + 4 * 65_536);
   });
 
-  test("packed ones are unpacked one after the other", async () => {
+  test("that are compressed are unpacked one after the other", async () => {
     const lengths: number[] = [];
     await using rpc = await startRpc(
       {
@@ -368,7 +368,7 @@ describe("requests of a stream", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("one that is half there for too long ends the stream", async () => {
+  test("end the stream when half a request waits too long for its rest", async () => {
     const over = Promise.withResolvers<unknown>();
     await using rpc = await startRpc(
       { pushSessionEvents: () => conversation({ over: over.resolve }) },
@@ -382,7 +382,7 @@ describe("requests of a stream", () => {
   });
 });
 
-describe("answers that are not read", () => {
+describe("unread answers", () => {
   /** A caller that takes nothing: its window is closed. */
   function deaf(rpc: RpcFixture): ClientHttp2Session {
     const session = connect(`http://${rpc.server.address}`, { settings: { initialWindowSize: 0 } });
@@ -391,7 +391,7 @@ describe("answers that are not read", () => {
     return session;
   }
 
-  test("to single requests are counted, and the oldest of a caller end for its newer ones", async () => {
+  test("to unary calls are counted, and the oldest ones of a caller end for its newer ones", async () => {
     const name = "n".repeat(MIB);
     await using rpc = await startRpc(
       { ...echo, getSession: async () => create(SessionSchema, { name }) },
@@ -412,7 +412,7 @@ describe("answers that are not read", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("of streams are counted, and end for other callers, or after a while", async () => {
+  test("of streams are counted, and end for other callers or after a time limit", async () => {
     const payload = "p".repeat(MIB);
     await using rpc = await startRpc(
       {
@@ -435,7 +435,7 @@ describe("answers that are not read", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("do not stay for ever: the call ends when nothing of it is taken", async () => {
+  test("end their call when the caller takes nothing for the time limit", async () => {
     const payload = "p".repeat(MIB);
     await using rpc = await startRpc(
       {
@@ -455,10 +455,10 @@ describe("answers that are not read", () => {
   });
 });
 
-describe("calls that are not of the service", () => {
+describe("calls outside of the service", () => {
   const HEALTH = "/grpc.health.v1.Health/Check";
 
-  test("may not send much, nor take long", async () => {
+  test("may send few bytes, and have a time limit", async () => {
     await using rpc = await startRpc({}, TICK);
     const large = begin(sessionTo(rpc), HEALTH);
     large.write(frame(Buffer.alloc(MIB)));
@@ -472,7 +472,7 @@ describe("calls that are not of the service", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("a conversation with reflection ends, though its client does not", async () => {
+  test("a reflection stream ends although its client does not end it", async () => {
     await using rpc = await startRpc({}, TICK);
     const path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     const stream = begin(sessionTo(rpc), path);
@@ -481,7 +481,7 @@ describe("calls that are not of the service", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  test("one connection has a few, and nothing of their requests is held", async () => {
+  test("are few per connection, and their requests are not kept", async () => {
     await using rpc = await startRpc({}, TICK);
     const session = sessionTo(rpc);
     const watches = Array.from({ length: 17 }, () =>
@@ -498,7 +498,7 @@ describe("calls that are not of the service", () => {
     expect(await endOf(next)).toMatchObject({ status: "0" });
   });
 
-  test("of methods that are not there do not stay open for their bodies", async () => {
+  test("to unknown methods do not wait for their bodies", async () => {
     await using rpc = await startRpc({}, TICK);
     const stream = begin(sessionTo(rpc), `${SERVICE}/Nothing`);
     stream.write(Buffer.alloc(100));
@@ -517,7 +517,7 @@ test("connections above the limit are closed", async () => {
   await rpc.client.unary(getSession, {});
 });
 
-test("calls above the limit of a connection wait with their caller", async () => {
+test("calls above the limit of a connection wait at their caller", async () => {
   await using rpc = await startRpc(echo, { limits: { ...LIMITS, callsPerConnectionMax: 2 } });
   const session = sessionTo(rpc);
   const [settings] = await once(session, "remoteSettings");

@@ -49,13 +49,13 @@ function pushBytes(payload: string): Uint8Array {
 }
 
 describe("a unary call", () => {
-  test("brings the handler's answer", async () => {
+  test("returns the answer of the handler", async () => {
     await using rpc = await startRpc(echo);
     const answer = await rpc.client.unary(pushSessionEvent, { sessionId: "s1", payload: "é😀" });
     expect(answer).toMatchObject({ id: "e1", sessionId: "s1", seq: 1n, payload: "é😀" });
   });
 
-  test("the method and the session are in its record, the payload is not", async () => {
+  test("has a log record with method and session, and without payload", async () => {
     await using rpc = await startRpc(echo);
     await rpc.client.unary(pushSessionEvent, { sessionId: "s1", payload: "not for the log" });
     const record = await rpc.recorded("call");
@@ -74,7 +74,7 @@ describe("a unary call", () => {
     );
   });
 
-  test("with logCalls failures, OK is for debug and a refusal is not", async () => {
+  test("is logged at debug if it succeeded and logCalls is failures, and a refusal at info", async () => {
     await using rpc = await startRpc(echo, { logCalls: "failures" });
     await rpc.client.unary(pushSessionEvent, {});
     await expect(rpc.client.unary(getSession, { id: "s1" })).rejects.toMatchObject({
@@ -111,7 +111,7 @@ describe("a refusal", () => {
     expect(line.exec(await rpc.metrics.text())?.[0] ?? "").toBe(refusals);
   });
 
-  test("names the fields, or when to come back", async () => {
+  test("names the wrong fields, or the time to retry", async () => {
     const violations = [{ field: "id", description: "id is required" }];
     await using rpc = await startRpc({
       getSession: async () => {
@@ -127,7 +127,7 @@ describe("a refusal", () => {
     expect(await rpc.recorded("call")).toMatchObject({ reason: "INVALID_REQUEST" });
   });
 
-  test("a defect is INTERNAL without detail outside, and all of it in the log", async () => {
+  test("a defect is INTERNAL without detail outside, and the log has all of it", async () => {
     await using rpc = await startRpc({
       getSession: async () => {
         throw new TypeError("secret detail", { cause: new Error("deeper secret") });
@@ -147,7 +147,7 @@ describe("a refusal", () => {
     });
   });
 
-  test("a handler that throws at once, and one that answers nonsense, are defects", async () => {
+  test("a handler that throws synchronously or answers nonsense is a defect", async () => {
     await using rpc = await startRpc({
       getSession: () => {
         throw new Error("not even a promise");
@@ -160,7 +160,7 @@ describe("a refusal", () => {
     await expect(push).rejects.toMatchObject({ code: "INTERNAL", message: "internal error" });
   });
 
-  test("a method without a handler is UNIMPLEMENTED, and so is one that is not in the contract", async () => {
+  test("a method without a handler and an unknown method are UNIMPLEMENTED", async () => {
     await using rpc = await startRpc({});
     await expect(rpc.client.unary(issueSessionToken, {})).rejects.toMatchObject({
       code: "UNIMPLEMENTED",
@@ -175,7 +175,7 @@ describe("a refusal", () => {
   });
 });
 
-describe("a request that is broken", () => {
+describe("a broken request", () => {
   const untouched: SessionHandlers = {
     pushSessionEvent: () => Promise.reject(new Error("the handler must not see it")),
   };
@@ -225,7 +225,7 @@ describe("a request that is broken", () => {
     expect(rpc.records.filter((record) => record.level === "error")).toEqual([]);
   });
 
-  test("whole gzip and deflate frames are read", async () => {
+  test("compressed frames of gzip and deflate are read whole", async () => {
     await using rpc = await startRpc(echo);
     for (const [encoding, bytes] of [
       ["gzip", zipped],
@@ -238,7 +238,7 @@ describe("a request that is broken", () => {
     }
   });
 
-  test("4 MiB are read, one byte more is RESOURCE_EXHAUSTED", async () => {
+  test("a request of 4 MiB is read, and one byte more is RESOURCE_EXHAUSTED", async () => {
     await using rpc = await startRpc(echo);
     const filler = REQUEST_BYTES_MAX - pushBytes("").length - 5;
     const largest = pushBytes("x".repeat(filler));
@@ -264,7 +264,7 @@ describe("a request that is broken", () => {
 });
 
 describe("a call that ends before its handler", () => {
-  test("at its deadline: DEADLINE_EXCEEDED, and the signal tells the handler", async () => {
+  test("at its deadline is DEADLINE_EXCEEDED, and aborts the signal of the handler", async () => {
     const aborted = Promise.withResolvers<unknown>();
     await using rpc = await startRpc(
       {
@@ -289,7 +289,7 @@ describe("a call that ends before its handler", () => {
     });
   });
 
-  test("when the caller leaves: the signal tells, and what the handler then says is dropped", async () => {
+  test("by its caller aborts the signal, and the answer of the handler is dropped", async () => {
     const entered = Promise.withResolvers<void>();
     await using rpc = await startRpc({
       getSession: async (_, { signal }) => {
@@ -307,7 +307,7 @@ describe("a call that ends before its handler", () => {
     expect(rpc.records.filter((record) => record.msg === "call")).toHaveLength(1);
   });
 
-  test("a signal that is asked for after the end is aborted already", async () => {
+  test("gives an aborted signal to a handler that asks for it later", async () => {
     const entered = Promise.withResolvers<void>();
     const left = Promise.withResolvers<void>();
     const seen = Promise.withResolvers<AbortSignal>();
@@ -329,7 +329,7 @@ describe("a call that ends before its handler", () => {
     expect(await seen.promise).toMatchObject({ aborted: true, reason: { code: "cancelled" } });
   });
 
-  test("a defect after the end is still in the log", async () => {
+  test("still logs a defect of the handler", async () => {
     const entered = Promise.withResolvers<void>();
     await using rpc = await startRpc({
       getSession: async (_, { signal }) => {

@@ -27,7 +27,7 @@ async function seqsOf(events: AsyncIterable<SessionEvent>): Promise<bigint[]> {
 }
 
 describe("a server stream", () => {
-  test("sends its headers before there is anything to send", async () => {
+  test("sends its headers before the first message", async () => {
     const closed = Promise.withResolvers<void>();
     await using rpc = await startRpc({
       async *watchSessionEvents(_, { signal }) {
@@ -42,7 +42,7 @@ describe("a server stream", () => {
     await closed.promise;
   });
 
-  test("brings all messages, in order, and then OK", async () => {
+  test("delivers all messages in order, and then OK", async () => {
     await using rpc = await startRpc({
       async *watchSessionEvents({ afterSeq }) {
         for (let seq = afterSeq + 1n; seq <= 3_000n; seq += 1n) yield eventOf(seq);
@@ -53,7 +53,7 @@ describe("a server stream", () => {
     expect(await rpc.recorded("call")).toMatchObject({ code: "OK", method: "WatchSessionEvents" });
   });
 
-  test("brings what came before an error, and then the error", async () => {
+  test("delivers the messages before an error, and then the error", async () => {
     await using rpc = await startRpc({
       async *watchSessionEvents() {
         yield eventOf(1n);
@@ -70,7 +70,7 @@ describe("a server stream", () => {
     });
   });
 
-  test("one object for many watchers, each gets it whole", async () => {
+  test("delivers one shared object whole to many watchers", async () => {
     const events = Array.from({ length: 100 }, (_, index) =>
       eventOf(BigInt(index), "x".repeat(99)),
     );
@@ -87,7 +87,7 @@ describe("a server stream", () => {
     }
   });
 
-  test("when the watcher leaves, the handler's finally runs", async () => {
+  test("runs the finally of the handler when the watcher leaves", async () => {
     const cleaned = Promise.withResolvers<unknown>();
     await using rpc = await startRpc({
       async *watchSessionEvents(_, { signal }) {
@@ -108,7 +108,7 @@ describe("a server stream", () => {
     expect(await rpc.recorded("call")).toMatchObject({ code: "CANCELLED", sessionId: "s1" });
   });
 
-  test("a slow reader holds its handler back; when it leaves, finally runs", async () => {
+  test("pauses its handler for a slow reader, and runs its finally when the reader leaves", async () => {
     const payload = "x".repeat(1_024);
     let yielded = 0;
     const cleaned = Promise.withResolvers<void>();
@@ -148,7 +148,7 @@ describe("a server stream", () => {
     session.destroy();
   });
 
-  test("a slow reader that reads on gets everything", async () => {
+  test("delivers everything to a slow reader that continues", async () => {
     await using rpc = await startRpc({
       async *watchSessionEvents() {
         for (let seq = 1n; seq <= 500n; seq += 1n) yield eventOf(seq, "x".repeat(2_000));
@@ -164,7 +164,7 @@ describe("a server stream", () => {
     expect(seqs.at(-1)).toBe(500n);
   });
 
-  test("a message larger than what may wait goes out", async () => {
+  test("sends a message larger than the buffer limit", async () => {
     const payload = "x".repeat(UNSENT_BYTES_MAX * 5);
     await using rpc = await startRpc({
       async *watchSessionEvents() {
@@ -178,7 +178,7 @@ describe("a server stream", () => {
     expect((await watch.next()).done).toBe(true);
   });
 
-  test("a defect in a stream is INTERNAL", async () => {
+  test("with a defect is INTERNAL", async () => {
     await using rpc = await startRpc({
       async *watchSessionEvents() {
         yield eventOf(1n);
@@ -195,13 +195,13 @@ describe("a server stream", () => {
   });
 });
 
-describe("a stream both ways", () => {
+describe("a bidirectional stream", () => {
   const committed = (lastClientSeq: bigint) =>
     create(PushSessionEventsResponseSchema, {
       frame: { case: "committed", value: { lastClientSeq } },
     });
 
-  test("answers as the requests come, and ends after them", async () => {
+  test("answers as the requests arrive, and ends after them", async () => {
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
         conversation({
@@ -224,7 +224,7 @@ describe("a stream both ways", () => {
     expect(await rpc.recorded("call")).toMatchObject({ code: "OK", sessionId: "s1", events: 7 });
   });
 
-  test("a request that is broken is misheard, with INVALID_ARGUMENT; none comes after it", async () => {
+  test("with a broken request calls misheard with INVALID_ARGUMENT, and reads no further", async () => {
     const seen: unknown[] = [];
     await using rpc = await startRpc({
       pushSessionEvents: (caller) =>
@@ -248,7 +248,7 @@ describe("a stream both ways", () => {
     expect(seen).toEqual(["flush"]);
   });
 
-  test("requests wait with the caller until the handler listens on", async () => {
+  test("keeps requests at the caller until the handler listens again", async () => {
     let heard = 0;
     const second = Promise.withResolvers<() => void>();
     await using rpc = await startRpc({
@@ -279,7 +279,7 @@ describe("a stream both ways", () => {
     expect((await call.next()).done).toBe(true);
   });
 
-  test("many small requests that waited do not exhaust the stack", async () => {
+  test("with many small waiting requests does not exhaust the stack", async () => {
     let heard = 0;
     const first = Promise.withResolvers<() => void>();
     await using rpc = await startRpc({
@@ -329,7 +329,7 @@ describe("a stream both ways", () => {
     expect(told).toBe(0); // It knows.
   });
 
-  test("when the caller leaves, the handler is told, once, and not that all was sent", async () => {
+  test("calls over once, and not heardAll, when the caller leaves", async () => {
     const over: unknown[] = [];
     const told = Promise.withResolvers<void>();
     await using rpc = await startRpc({
@@ -356,7 +356,7 @@ describe("a stream both ways", () => {
     expect(rpc.records.filter((record) => record.level === "error")).toEqual([]);
   });
 
-  test("a handler that throws is a defect: INTERNAL, and its signal aborts", async () => {
+  test("is INTERNAL when its handler throws, and the handler learns that the call is over", async () => {
     const told = Promise.withResolvers<string>();
     await using rpc = await startRpc({
       pushSessionEvents: () =>
@@ -377,7 +377,7 @@ describe("a stream both ways", () => {
     expect(await rpc.recorded("call")).toMatchObject({ err: { message: "secret" } });
   });
 
-  test("a call that its handler refuses from the start gets that status", async () => {
+  test("gets the status of a handler that refuses it at once", async () => {
     await using rpc = await startRpc({
       pushSessionEvents: () => {
         throw new ServiceError("overloaded", "TOO_MANY_STREAMS", "too many");
@@ -387,7 +387,7 @@ describe("a stream both ways", () => {
     await expect(rpc.client.bidiStream(pushSessionEvents).next()).rejects.toMatchObject(refused);
   });
 
-  test("a handler knows what a slow reader has not taken, and is told when it has", async () => {
+  test("tells its handler when a slow reader has unread messages, and when they are read", async () => {
     const taken = Promise.withResolvers<void>();
     let unsentAtOnce = 0;
     await using rpc = await startRpc({

@@ -77,7 +77,7 @@ function derived({ events }: Stream): readonly string[] {
 const scenarios = ["text-and-tools", "chunks", "python-runner"];
 
 test.each(ownStreams().filter(({ scenario }) => scenarios.includes(scenario)))(
-  "$scenario: each message once, wherever its runner was killed",
+  "$scenario: each message is stored once, wherever its runner was killed",
   async (stream) => {
     const sessionId = `killed-${stream.scenario}`;
     const places = [3, Math.floor(stream.events.length / 2), stream.events.length - 2];

@@ -98,7 +98,7 @@ describe("the command line", () => {
     SESSION_LEDGER_TOKEN_FILE: await tokenFile(token),
   });
 
-  test("does all it does by TLS, with a token from a file, and says nothing more", async () => {
+  test("works over TLS with a token from a file, and prints nothing else", async () => {
     const env = await environment(admin.token);
     const sessionId = newSession();
     const lines = eventsOfRun(1, 5);
@@ -137,7 +137,7 @@ describe("the command line", () => {
     expect(Math.abs(Date.parse(expiresAt) - Date.now() - 300_000)).toBeLessThan(60_000);
   });
 
-  test("ends with 4 and one line where the token is wrong, or may not", async () => {
+  test("ends with 4 and one line for a wrong token or a missing permission", async () => {
     const sessionId = await made();
     const { SESSION_LEDGER_TOKEN_FILE: _, ...without } = await environment("");
     const refused = async (args: readonly string[], env: Readonly<Record<string, string>>) => {
@@ -165,7 +165,7 @@ describe("the command line", () => {
     expect(other).toMatch(/^session-ledger: SESSION_NOT_FOUND: [^\n]*\n$/);
   });
 
-  test("ends with 3 and one line where there is no connection by TLS", async () => {
+  test("ends with 3 and one line without a TLS connection", async () => {
     const trusted = await environment(admin.token);
     const { SESSION_LEDGER_TLS_CA_FILE: _, ...without } = trusted;
     const other = await certificateFiles(await stranger.server(), stranger);
@@ -184,14 +184,14 @@ describe("the command line", () => {
     expect(await ended(without)).toContain("closed the connection at once: it may expect TLS");
   });
 
-  test("trusts whom the system trusts", async () => {
+  test("trusts the authorities of the system", async () => {
     const { SESSION_LEDGER_TLS_CA_FILE: _, ...without } = await environment(admin.token);
     const env = { ...without, SESSION_LEDGER_TLS: "on", SSL_CERT_FILE: files.caFile };
     const listed = await runCommand(["sessions", "--json"], { env });
     expect(listed).toMatchObject({ exitCode: 0, stderr: "" });
   });
 
-  test("follows through a token that is replaced in its file", async () => {
+  test("keeps following while its token is replaced in the file", async () => {
     const sessionId = await made();
     const [first, second] = [doors.add("first", ["viewer"]), doors.add("second", ["viewer"])];
     await doors.save();
@@ -248,7 +248,7 @@ describe("a session writer", () => {
     return observedWriter({ ...way(), ...options });
   }
 
-  test("with the token that `session-ledger token` gave", async () => {
+  test("works with a token from `session-ledger token`", async () => {
     const sessionId = await made();
     const env = {
       SESSION_LEDGER_ADDRESS: service.grpcAddress,
@@ -264,7 +264,7 @@ describe("a session writer", () => {
     expect(await payloads(sessionId, "messages")).toEqual(messagesOfRun(1, 40));
   });
 
-  test("loses and doubles nothing while its tokens end, one after the other", async () => {
+  test("loses and doubles nothing while its tokens expire one after the other", async () => {
     const sessionId = await made();
     const issued: string[] = [];
     let held = { token: "", untilMs: 0 };
@@ -299,7 +299,7 @@ describe("a session writer", () => {
       expect(one).toMatchObject({ kind: "unreachable", reason: "UNAUTHENTICATED" });
   });
 
-  test("whose token is withdrawn waits for one that is accepted, and then goes on", async () => {
+  test("waits after its token is withdrawn, and continues with a new one", async () => {
     const sessionId = await made();
     const [before, after] = [doors.add("before", ["runner"]), doors.add("after", ["runner"])];
     await doors.save();
@@ -326,7 +326,7 @@ describe("a session writer", () => {
     expect(new Set(problems.map(({ kind }) => kind))).toEqual(new Set(["unreachable"]));
   });
 
-  test("with the token of another session ends", async () => {
+  test("ends with the token of another session", async () => {
     const { token } = await client.call(ledger.issueSessionToken, { sessionId: await made() });
     const sessionId = await made();
     const { writer, problem } = writing({ sessionId, token });
@@ -339,7 +339,7 @@ describe("a session writer", () => {
     expect(await payloads(sessionId, "events")).toEqual([]);
   });
 
-  test("of a runner cannot speak for the user, and goes on", async () => {
+  test("of a runner cannot push user messages, and continues with the rest", async () => {
     const sessionId = await made();
     const { token } = await client.call(ledger.issueSessionToken, { sessionId });
     const { writer, problems } = writing({ sessionId, token });
@@ -352,7 +352,7 @@ describe("a session writer", () => {
     expect(await payloads(sessionId, "messages")).toEqual(messagesOfRun(1, 3));
   });
 
-  test("that trusts another authority says so, and waits", async () => {
+  test("with the wrong authority reports it and waits", async () => {
     const tls = { ca: stranger.certificate };
     const { writer, problem } = writing({ sessionId: await made(), token: admin.token, tls });
     writer.event(eventsOfRun(1, 1)[0] ?? "");
@@ -364,7 +364,7 @@ describe("a session writer", () => {
   });
 });
 
-describe("a service that asks for certificates", () => {
+describe("a service that requires client certificates", () => {
   let mutual: ServiceProcess;
   beforeAll(async () => {
     mutual = await startService({
@@ -378,7 +378,7 @@ describe("a service that asks for certificates", () => {
   });
   afterAll(() => endService(mutual));
 
-  test("has the writer with one, and its token", async () => {
+  test("accepts a writer with a certificate and a token", async () => {
     const { certificate: cert, key } = await authority.client("runner");
     const tls = { ca: authority.certificate, cert, key };
     const address = mutual.grpcAddress;
@@ -387,7 +387,7 @@ describe("a service that asks for certificates", () => {
     expect(await writer.close({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
   });
 
-  test("has the command line with one; the others are told what they lack", async () => {
+  test("accepts the command line with a certificate, and others get the reason", async () => {
     const env = {
       SESSION_LEDGER_ADDRESS: mutual.grpcAddress,
       SESSION_LEDGER_TOKEN: admin.token,

@@ -58,7 +58,7 @@ function failureOf(reading: Promise<unknown>): Promise<unknown> {
 }
 
 describe("items", () => {
-  test("of events are rows, or the events they stand for", async () => {
+  test("of events are rows, or raw events with expand", async () => {
     const sessionId = "rows";
     const events = fragments(5);
     await pushMerged(client, sessionId, events.slice(0, 4));
@@ -103,7 +103,7 @@ describe("items", () => {
     );
   });
 
-  test("are printed as the command line prints them", async () => {
+  test("are equal to the lines of the command line", async () => {
     await pushCustom("printed", 1);
     const [item] = await all(readSession({ address, sessionId: "printed" }));
     expect(JSON.parse(JSON.stringify(item))).toMatchObject({
@@ -114,7 +114,7 @@ describe("items", () => {
     });
   });
 
-  test("of messages say who wrote them", async () => {
+  test("of messages have their sender", async () => {
     await client.call(ledger.pushSessionMessage, {
       sessionId: "said",
       eventType: "user",
@@ -140,7 +140,7 @@ describe("items", () => {
 });
 
 describe("reading", () => {
-  test("goes on behind `after`, which may be inside a row", async () => {
+  test("continues after `after`, also inside a row", async () => {
     const sessionId = "cursors";
     await pushMerged(client, sessionId, fragments(6), { eventsMax: 3 });
     expect(await seqs(readSession({ address, sessionId, after: 3n }))).toEqual([4n]);
@@ -155,7 +155,7 @@ describe("reading", () => {
     expect(await seqs(raw)).toEqual([3n, 4n, 5n, 6n]);
   });
 
-  test("ends where the session stood when it began, however fast it grows", async () => {
+  test("ends at the head that it saw at its start, however fast the session grows", async () => {
     const sessionId = "growing";
     const rows = 1_001; // One more than a page holds, so that a page is asked for that has more by then.
     await pushCustom(sessionId, rows);
@@ -168,7 +168,7 @@ describe("reading", () => {
     expect(read).toHaveLength(rows);
   });
 
-  test("waits with `follow` for what comes, also of a session that is not there yet", async () => {
+  test("waits with `follow` for new rows, also of a session that does not exist yet", async () => {
     const sessionId = "later";
     const reading = readSession({ address, sessionId, follow: true, expand: true });
     const first = reading.next();
@@ -182,7 +182,7 @@ describe("reading", () => {
     await reading.return();
   });
 
-  test("of messages follows too", async () => {
+  test("follows messages too", async () => {
     const reading = readSession({ address, sessionId: "chat", stream: "messages", follow: true });
     const first = reading.next();
     await client.call(ledger.pushSessionMessage, {
@@ -194,7 +194,7 @@ describe("reading", () => {
     await reading.return();
   });
 
-  test("that is left closes its connection", async () => {
+  test("closes its connection when the loop ends", async () => {
     await pushCustom("left", 3);
     const sockets = new Set<Socket>();
     const counted = createServer((socket) => {
@@ -218,7 +218,7 @@ describe("reading", () => {
   });
 });
 
-test("a connection that is lost again and again costs no event and doubles none", async () => {
+test("survives a connection that is lost again and again, without loss or duplicates", async () => {
   const sessionId = "torn";
   const proxy = await startTcpProxy(hostAndPort(address));
   const total = 60n;
@@ -245,7 +245,7 @@ test("a connection that is lost again and again costs no event and doubles none"
   await proxy.stop();
 });
 
-test("a call with a key, and with time to repeat it, is stored once although its answer was lost", async () => {
+test("a call with a key and time to repeat stores once although its answer was lost", async () => {
   const proxy = await startTcpProxy(hostAndPort(address));
   const torn = createLedgerClient({ address: `127.0.0.1:${proxy.port}` });
   const retries: string[] = [];
@@ -267,7 +267,7 @@ test("a call with a key, and with time to repeat it, is stored once although its
   await proxy.stop();
 });
 
-describe("what it cannot go on from is a typed error", () => {
+describe("a final failure is a typed error:", () => {
   test.each([false, true])("a cursor above the head (follow: %s)", async (follow) => {
     await pushCustom("short", 1);
     const reading = all(readSession({ address, sessionId: "short", after: 9n, follow }));
@@ -278,18 +278,18 @@ describe("what it cannot go on from is a typed error", () => {
     });
   });
 
-  test("a session that is not there", async () => {
+  test("an unknown session", async () => {
     const failure = await failureOf(all(readSession({ address, sessionId: "nowhere" })));
     expect(failure).toBeInstanceOf(RpcFailure);
     expect(failure).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_NOT_FOUND" });
   });
 
-  test("a name that no session has", async () => {
+  test("an invalid session id", async () => {
     const failure = await failureOf(all(readSession({ address, sessionId: "a b" })));
     expect(failure).toMatchObject({ code: "INVALID_ARGUMENT" });
   });
 
-  test("a session that is deleted while it is followed", async () => {
+  test("a session that is deleted during the follow", async () => {
     await pushCustom("gone", 1);
     const reading = readSession({ address, sessionId: "gone", follow: true });
     await reading.next();
@@ -298,7 +298,7 @@ describe("what it cannot go on from is a typed error", () => {
     expect(await next).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_DELETED" });
   });
 
-  test.each([false, true])("nobody there (follow: %s)", async (follow) => {
+  test.each([false, true])("no service at the address (follow: %s)", async (follow) => {
     const server = createServer().listen(0, "127.0.0.1");
     await once(server, "listening");
     const bound = server.address();
@@ -308,7 +308,7 @@ describe("what it cannot go on from is a typed error", () => {
     expect(await failureOf(all(readSession(options)))).toMatchObject({ code: "UNAVAILABLE" });
   });
 
-  test("aborted: before it began, while it waits, between two items, between two attempts", async () => {
+  test("an abort before the start, in a wait, between two items, between two attempts", async () => {
     await pushCustom("aborted", 2);
     const reason = new Error("enough");
     const cancelled = { name: "RpcFailure", code: "CANCELLED", cause: reason };
@@ -342,29 +342,32 @@ describe("what it cannot go on from is a typed error", () => {
   });
 });
 
-test.each(ownStreams())("$scenario: read, printed, and written again", async (stream) => {
-  const { scenario, events } = stream;
-  const [one, two] = [`one-${scenario}`, `two-${scenario}`];
-  const writer = createSessionWriter({ address, sessionId: one });
-  for (const { payload } of events) writer.event(payload);
-  expect(await writer.close()).toMatchObject({ complete: true });
+test.each(ownStreams())(
+  "$scenario: a session is equal after it was read, printed and written again",
+  async (stream) => {
+    const { scenario, events } = stream;
+    const [one, two] = [`one-${scenario}`, `two-${scenario}`];
+    const writer = createSessionWriter({ address, sessionId: one });
+    for (const { payload } of events) writer.event(payload);
+    expect(await writer.close()).toMatchObject({ complete: true });
 
-  const lines = await all(toJsonLines(readSession({ address, sessionId: one, expand: true })));
-  const copy = createSessionWriter({ address, sessionId: two });
-  async function* bytes(): AsyncGenerator<Uint8Array> {
-    const whole = Buffer.from(lines.join(""));
-    for (let at = 0; at < whole.length; at += 7) yield whole.subarray(at, at + 7);
-  }
-  for await (const { text } of fromJsonLines(bytes())) copy.event(text);
-  expect(await copy.close()).toMatchObject({ complete: true });
+    const lines = await all(toJsonLines(readSession({ address, sessionId: one, expand: true })));
+    const copy = createSessionWriter({ address, sessionId: two });
+    async function* bytes(): AsyncGenerator<Uint8Array> {
+      const whole = Buffer.from(lines.join(""));
+      for (let at = 0; at < whole.length; at += 7) yield whole.subarray(at, at + 7);
+    }
+    for await (const { text } of fromJsonLines(bytes())) copy.event(text);
+    expect(await copy.close()).toMatchObject({ complete: true });
 
-  expect(lines).toHaveLength(events.length);
-  const again = toJsonLines(readSession({ address, sessionId: two, expand: true }));
-  expect(await all(again)).toEqual(lines);
-  const said = async (sessionId: string): Promise<readonly string[]> => {
-    const messages = await all(readSession({ address, sessionId, stream: "messages" }));
-    return messages.map(({ eventType, payload }) => `${eventType} ${payload}`);
-  };
-  expect(await said(two)).toEqual(await said(one));
-  expect((await said(one)).length).toBeGreaterThan(2);
-});
+    expect(lines).toHaveLength(events.length);
+    const again = toJsonLines(readSession({ address, sessionId: two, expand: true }));
+    expect(await all(again)).toEqual(lines);
+    const said = async (sessionId: string): Promise<readonly string[]> => {
+      const messages = await all(readSession({ address, sessionId, stream: "messages" }));
+      return messages.map(({ eventType, payload }) => `${eventType} ${payload}`);
+    };
+    expect(await said(two)).toEqual(await said(one));
+    expect((await said(one)).length).toBeGreaterThan(2);
+  },
+);

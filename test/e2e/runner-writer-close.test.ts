@@ -19,7 +19,7 @@ async function started(options: StubOptions = {}): Promise<StubLedger> {
 
 const RUN = eventsOfRun(1, 10);
 
-test("a close with something left cuts its stream, and says what it leaves behind", async () => {
+test("a close with unsent records cuts its stream and reports them", async () => {
   const stub = await started({ acknowledges: () => false });
   const spool = { file: join(await makeDirectory(), "spool") };
   for (const [options, kept] of [
@@ -41,7 +41,7 @@ test("a close with something left cuts its stream, and says what it leaves behin
   }
 });
 
-test("a closed writer that is used again says so once, and counts", async () => {
+test("a closed writer that is used again reports it once and counts the records", async () => {
   const stub = await started();
   const { writer, problems } = observedWriter({ address: stub.address, sessionId: "s1" });
   writer.event(RUN[0] ?? "");
@@ -58,7 +58,7 @@ test("a closed writer that is used again says so once, and counts", async () => 
 
 describe("a timeout", () => {
   test.each([Number.POSITIVE_INFINITY, 2 ** 31, 2 ** 53, Number.NaN])(
-    "of %s is a long one, and nothing is lost by it",
+    "of %s is a very long one, and nothing is lost",
     async (timeoutMs) => {
       const stub = await started();
       const { writer } = observedWriter({ address: stub.address, sessionId: "s1" });
@@ -70,7 +70,7 @@ describe("a timeout", () => {
     },
   );
 
-  test.each([-1, Number.NEGATIVE_INFINITY, 0])("of %s is none", async (timeoutMs) => {
+  test.each([-1, Number.NEGATIVE_INFINITY, 0])("of %s is no wait", async (timeoutMs) => {
     const stub = await started({ acknowledges: () => false });
     const { writer } = observedWriter({ address: stub.address, sessionId: "s1" });
     writer.event(RUN[0] ?? "");
@@ -78,7 +78,7 @@ describe("a timeout", () => {
     expect(await writer.close({ timeoutMs })).toMatchObject({ complete: false, events: 1 });
   });
 
-  test("that is no number, in options that are none, is the one that there is", async () => {
+  test("that is invalid is replaced by the default", async () => {
     const stub = await started();
     const { writer } = observedWriter({ address: stub.address, sessionId: "s1" });
     writer.event(RUN[0] ?? "");

@@ -75,46 +75,51 @@ describe("a file", () => {
   test.each([
     ["while the service is there", true],
     ["while the service is not there", false],
-  ])("SIGKILL of the runner %s: the next one sends the rest, once", async (_, isThere) => {
-    const sessionId = `killed-${isThere}`;
-    const file = join(await makeDirectory(), "spool");
-    const way = await breakableWay(hostAndPort(service.grpcAddress));
-    if (!isThere) await way.cut();
-    const options = { address: addressOf(way), sessionId, file };
-    const killed = startRunner({ ...options, firstRun: 1, runs: 1_000 });
-    // What stands in the file when it is killed is what must not be lost.
-    await killed.untilRun(30);
-    await expect.poll(() => existsSync(file) && readFileSync(file, "utf8").length).not.toBe(0);
-    const written = isThere ? 0 : await lastRunIn(file, 10);
-    await killed.kill();
-    await way.mend();
-    const next = startRunner({ ...options, firstRun: 5_001, runs: 3 });
-    await next.ended;
-    expect(closedSchema.parse(next.said.at(-1)).closed).toEqual({ complete: true, kept: false });
-    expect(existsSync(file)).toBe(false);
+  ])(
+    "after a SIGKILL of the runner %s lets the next one send the rest, once",
+    async (_, isThere) => {
+      const sessionId = `killed-${isThere}`;
+      const file = join(await makeDirectory(), "spool");
+      const way = await breakableWay(hostAndPort(service.grpcAddress));
+      if (!isThere) await way.cut();
+      const options = { address: addressOf(way), sessionId, file };
+      const killed = startRunner({ ...options, firstRun: 1, runs: 1_000 });
+      // What stands in the file when it is killed is what must not be lost.
+      await killed.untilRun(30);
+      await expect.poll(() => existsSync(file) && readFileSync(file, "utf8").length).not.toBe(0);
+      const written = isThere ? 0 : await lastRunIn(file, 10);
+      await killed.kill();
+      await way.mend();
+      const next = startRunner({ ...options, firstRun: 5_001, runs: 3 });
+      await next.ended;
+      expect(closedSchema.parse(next.said.at(-1)).closed).toEqual({ complete: true, kept: false });
+      expect(existsSync(file)).toBe(false);
 
-    const stored = await events(sessionId);
-    const after = [5_001, 5_002, 5_003].flatMap((run) => eventsOfRun(run, 20));
-    const before = stored.slice(0, stored.length - after.length);
-    expect(stored.slice(before.length)).toEqual(after);
-    const all = Array.from({ length: 1_000 }, (_one, at) => eventsOfRun(at + 1, 20)).flat();
-    expect(before).toEqual(all.slice(0, before.length));
-    expect(before.length).toBeGreaterThanOrEqual(written * 24);
+      const stored = await events(sessionId);
+      const after = [5_001, 5_002, 5_003].flatMap((run) => eventsOfRun(run, 20));
+      const before = stored.slice(0, stored.length - after.length);
+      expect(stored.slice(before.length)).toEqual(after);
+      const all = Array.from({ length: 1_000 }, (_one, at) => eventsOfRun(at + 1, 20)).flat();
+      expect(before).toEqual(all.slice(0, before.length));
+      expect(before.length).toBeGreaterThanOrEqual(written * 24);
 
-    const conversation = await messages(sessionId);
-    const wholeRuns = Math.floor(before.length / 24);
-    const told = Array.from({ length: wholeRuns }, (_one, at) => messagesOfRun(at + 1, 20)).flat();
-    expect(conversation.slice(0, told.length)).toEqual(told);
-    const openRun = messagesOfRun(wholeRuns + 1, 20);
-    const rest = conversation.slice(told.length, conversation.length - 9);
-    expect(openRun.slice(0, rest.length)).toEqual(rest);
-    expect(conversation.slice(-9)).toEqual(
-      [5_001, 5_002, 5_003].flatMap((run) => messagesOfRun(run, 20)),
-    );
-    await way.cut();
-  });
+      const conversation = await messages(sessionId);
+      const wholeRuns = Math.floor(before.length / 24);
+      const told = Array.from({ length: wholeRuns }, (_one, at) =>
+        messagesOfRun(at + 1, 20),
+      ).flat();
+      expect(conversation.slice(0, told.length)).toEqual(told);
+      const openRun = messagesOfRun(wholeRuns + 1, 20);
+      const rest = conversation.slice(told.length, conversation.length - 9);
+      expect(openRun.slice(0, rest.length)).toEqual(rest);
+      expect(conversation.slice(-9)).toEqual(
+        [5_001, 5_002, 5_003].flatMap((run) => messagesOfRun(run, 20)),
+      );
+      await way.cut();
+    },
+  );
 
-  test("what was left is lost, and counted, when another writer has taken over since", async () => {
+  test("with records of a writer that was replaced meanwhile reports them as lost", async () => {
     const sessionId = "left-and-fenced";
     const file = join(await makeDirectory(), "spool");
     const way = await breakableWay(hostAndPort(service.grpcAddress));
@@ -144,7 +149,7 @@ describe("a file", () => {
     await way.cut();
   });
 
-  test("what was left by a writer that reached nobody is lost when another has taken over since", async () => {
+  test("with records of a writer that never connected reports them as lost after a replacement", async () => {
     const sessionId = "left-unopened";
     const file = join(await makeDirectory(), "spool");
     const way = await breakableWay(hostAndPort(service.grpcAddress));

@@ -36,7 +36,7 @@ function messagesOf(stub: StubLedger) {
 const RUN = eventsOfRun(1, 40);
 
 describe("a token", () => {
-  test("that is refused is asked for again, on the stream and on calls", async () => {
+  test("that is refused is fetched again, for the stream and for calls", async () => {
     const stub = await started({ token: () => "new" });
     const given: string[] = [];
     const { writer, problems } = observed(stub, {
@@ -59,7 +59,7 @@ describe("a token", () => {
     ]);
   });
 
-  test("that expires in the middle is replaced without a word", async () => {
+  test("that expires during a stream is replaced silently", async () => {
     let valid = "first";
     const stub = await started({ token: () => valid });
     const { writer, problems } = observed(stub, { token: () => valid });
@@ -72,14 +72,14 @@ describe("a token", () => {
     expect(problems).toEqual([]);
   });
 
-  test("that never comes does not hold up the end", async () => {
+  test("that never arrives does not delay the close", async () => {
     const stub = await started();
     const { writer } = observed(stub, { token: () => new Promise(() => undefined) });
     writer.event({ type: "CUSTOM", name: "n", value: 1 });
     expect(await writer.close({ timeoutMs: 10 })).toMatchObject({ complete: false, events: 1 });
   });
 
-  test("whose source fails is waited for", async () => {
+  test("whose source fails is requested again", async () => {
     const stub = await started();
     let asked = 0;
     const { writer, problem } = observed(stub, {
@@ -99,7 +99,7 @@ describe("a token", () => {
 });
 
 describe("a stream", () => {
-  test("that acknowledges nothing is left, and what was sent on it is sent again", async () => {
+  test("without acknowledgements is left, and its records are sent again", async () => {
     let acknowledges = false;
     const stub = await started({ acknowledges: () => acknowledges });
     const { writer, problem } = observed(stub, { progressTimeoutMs: 50 });
@@ -111,7 +111,7 @@ describe("a stream", () => {
     expect(new Set(stub.events.map(({ epoch }) => epoch))).toEqual(new Set([writer.stats.epoch]));
   });
 
-  test("that breaks again and again loses nothing and doubles nothing", async () => {
+  test("that breaks again and again loses and doubles nothing", async () => {
     const stub = await started({ refuses: (payload) => (payload.includes("7 ") ? 3 : undefined) });
     const { writer, problems } = observed(stub, { wait: () => Promise.resolve() });
     const sent: string[] = [];
@@ -140,7 +140,7 @@ describe("a stream", () => {
     expect(stub.opened).toBeGreaterThan(10);
   });
 
-  test("that breaks before it says what it refused: the next one says how many it were", async () => {
+  test("that breaks before its refusals arrive: the next one reports their number", async () => {
     let answers = false;
     const refuses = (payload: string) =>
       payload.includes("7 ") ? status.INVALID_ARGUMENT : undefined;
@@ -156,7 +156,7 @@ describe("a stream", () => {
     expect(stub.events).toHaveLength(40);
   });
 
-  test("that was left by a process is asked what it has, before the rest is sent", async () => {
+  test("left by a process is asked for its position before the rest is sent", async () => {
     let answers = false;
     const stub = await started({ answers: () => answers });
     const file = join(await makeDirectory(), "spool");
@@ -178,7 +178,7 @@ describe("a stream", () => {
     expect(after).toBeGreaterThan(before ?? after ?? 0n);
   });
 
-  test("that is fenced ends the writer: it says so once, and counts what comes", async () => {
+  test("that is fenced ends the writer, which reports it once and counts later records", async () => {
     const stub = await started({ acknowledges: () => false });
     const { writer, problems, problem } = observed(stub, { messages: "manual" });
     for (const payload of RUN) writer.event(payload);
@@ -202,7 +202,7 @@ describe("a stream", () => {
     expect(stub.opened).toBe(1);
   });
 
-  test("of a session that is gone ends the writer too", async () => {
+  test("of a deleted session ends the writer too", async () => {
     const stub = await started({ acknowledges: () => false });
     const { writer, problem } = observed(stub, { messages: "manual" });
     writer.event(RUN[0] ?? "");
@@ -212,7 +212,7 @@ describe("a stream", () => {
     expect((await writer.close()).stats.state).toBe("refused");
   });
 
-  test("on which nothing happens is ended, and opened again under the same epoch", async () => {
+  test("that is silent is ended, and opened again under the same epoch", async () => {
     const stub = await started();
     const { writer } = observed(stub, { idleTimeoutMs: 30, messages: "manual" });
     writer.event(RUN[0] ?? "");
@@ -226,7 +226,7 @@ describe("a stream", () => {
     ]);
   });
 
-  test("of a service that was restored from a backup goes on from where that stands", async () => {
+  test("of a service restored from a backup continues from the position of the backup", async () => {
     const stub = await started();
     const { writer } = observed(stub, { messages: "manual" });
     for (const payload of RUN) writer.event(payload);
@@ -241,7 +241,7 @@ describe("a stream", () => {
     ]);
   });
 
-  test("that acknowledges what it was not sent is left; nothing passes for stored", async () => {
+  test("that acknowledges unsent records is left, and nothing counts as stored", async () => {
     let isWrong = true;
     const stub = await started({ overstatesBy: () => (isWrong ? 1_000n : 0n) });
     const { writer, problem } = observed(stub, { messages: "manual" });
@@ -253,7 +253,7 @@ describe("a stream", () => {
     expect(stub.events.map(({ payload }) => payload)).toEqual(RUN);
   });
 
-  test("under whose epoch another has written meanwhile is fenced: its events are not ours", async () => {
+  test("is fenced when another writer used its epoch meanwhile", async () => {
     const stub = await started();
     const { writer, problem } = observed(stub, { messages: "manual", epoch: 7n });
     writer.event(RUN[0] ?? "");
@@ -267,7 +267,7 @@ describe("a stream", () => {
     expect((await writer.close()).stats.events).toMatchObject({ committed: 1, dropped: 1 });
   });
 
-  test("that is opened before it is answered asks for the same epoch: it cannot be its own successor", async () => {
+  test("that gets no `opened` is opened again with the same epoch", async () => {
     let opens = false;
     const stub = await started({ opens: () => opens });
     const { writer, problem } = observed(stub, { messages: "manual", openTimeoutMs: 50 });
@@ -280,7 +280,7 @@ describe("a stream", () => {
     expect(stub.events.map(({ payload }) => payload)).toEqual(RUN);
   });
 
-  test("of a chosen epoch survives an Open of its own that comes late, and no other", async () => {
+  test("of a chosen epoch survives its own late Open, and no other one", async () => {
     let opens = false;
     const stub = await started({ opens: () => opens, acknowledges: () => false });
     const { writer, problem } = observed(stub, {
@@ -305,7 +305,7 @@ describe("a stream", () => {
     await writer.close();
   });
 
-  test("of a session that has seen a higher epoch gets the one after that", async () => {
+  test("of a session with a higher epoch gets the one after that", async () => {
     const stub = await started();
     const highest = 2n ** 63n - 10n;
     const first = observed(stub, { messages: "manual", epoch: highest });
@@ -317,7 +317,7 @@ describe("a stream", () => {
     expect(problems).toEqual([]);
   });
 
-  test("under an epoch that was used before goes on with its numbers", async () => {
+  test("of an epoch that was used before continues its numbers", async () => {
     const stub = await started();
     for (const run of [1, 2]) {
       const { writer } = observed(stub, { epoch: 7n, messages: "manual" });
@@ -331,7 +331,7 @@ describe("a stream", () => {
 });
 
 describe("messages", () => {
-  test("given by hand go out in order, each with a key, under the epoch of the stream", async () => {
+  test("pushed by hand arrive in order, each with a key, under the epoch of the stream", async () => {
     const stub = await started();
     const { writer } = observed(stub, { messages: "manual" });
     const sentAt = new Date(1_700_000_000_123);
@@ -352,7 +352,7 @@ describe("messages", () => {
     expect(second).toMatchObject({ payload: '{"text":"hello"}', idempotencyKey: "mine" });
   });
 
-  test("that are refused do not hold up the next, and those that fail are sent again with their key", async () => {
+  test("that are refused do not delay the next, and failed ones are sent again with their key", async () => {
     let failures = 2;
     const stub = await started({
       failsPush: (bytes) => {
@@ -368,7 +368,7 @@ describe("messages", () => {
     expect(messagesOf(stub).map(({ payload }) => payload)).toEqual(["one", "two"]);
   });
 
-  test("are one of a text, and a text that breaks off is a run that failed", async () => {
+  test("are one for each text, and a broken text is a failed run", async () => {
     const stub = await started();
     const { writer } = observed(stub);
     await writer.text(pieces(["Hello", "", " world"]), { runId: "r1", messageId: "m1" });
@@ -401,7 +401,7 @@ async function* pieces(texts: readonly string[], error?: Error): AsyncGenerator<
   if (error !== undefined) throw error;
 }
 
-test("a flush is complete when what was given before it is, whatever comes after", async () => {
+test("a flush is complete when the records before it are, whatever comes later", async () => {
   const stub = await started();
   const { writer } = observed(stub);
   for (const payload of RUN) writer.event(payload);
@@ -419,8 +419,8 @@ test("a flush is complete when what was given before it is, whatever comes after
   expect(await writer.close()).toMatchObject({ complete: true });
 });
 
-describe("whatever it is given", () => {
-  test("a call does not throw, and what cannot be sent is counted", async () => {
+describe("any input", () => {
+  test("a call never throws, and records that cannot be sent are counted", async () => {
     const stub = await started();
     const { writer, problems } = observed(stub, { messages: "manual" });
     const circular: Record<string, unknown> = { type: "CUSTOM" };
@@ -453,7 +453,7 @@ describe("whatever it is given", () => {
     expect(stub.events[0]?.payload).toBe('{"type":"RAW","event":"\\ud800"}');
   });
 
-  test("an event is what it was when it was given", async () => {
+  test("an event is copied when it is given", async () => {
     const stub = await started();
     const { writer } = observed(stub);
     const event = { type: "CUSTOM", name: "n", value: "before" };
@@ -463,7 +463,7 @@ describe("whatever it is given", () => {
     expect(stub.events[0]?.payload).toContain("before");
   });
 
-  test("a problem that nobody wants to hear of disturbs nothing", async () => {
+  test("a throwing listener for problems disturbs nothing", async () => {
     const stub = await started();
     const writer = createSessionWriter({
       address: stub.address,
@@ -477,7 +477,7 @@ describe("whatever it is given", () => {
     expect((await writer.close()).stats.events).toMatchObject({ committed: 1, refused: 1 });
   });
 
-  test("an event that the spool could never hold is refused, and the next ones are not", async () => {
+  test("an event larger than the spool is refused, and the next ones are not", async () => {
     const stub = await started();
     const { writer, problems } = observed(stub, { spool: { bytesMax: 1 << 20 } });
     writer.event({ type: "CUSTOM", name: "n", value: "x".repeat(1_000_000) });
@@ -498,7 +498,7 @@ describe("whatever it is given", () => {
     expect(messagesOf(stub)[0]).toMatchObject({ eventType: "system" });
   });
 
-  test("a message that could not be encoded is refused, and does not hold up the next", async () => {
+  test("a message that cannot be encoded is refused and does not delay the next", async () => {
     const stub = await started();
     const { writer } = observed(stub, { messages: "manual" });
     calling(writer, "message");
@@ -510,7 +510,7 @@ describe("whatever it is given", () => {
     expect(messagesOf(stub)[0]?.idempotencyKey).toMatch(/^[0-9a-f-]{36}$/);
   });
 
-  test("each record given is counted once: committed, refused, dropped or pending", async () => {
+  test("each record is counted once: committed, refused, dropped or pending", async () => {
     let answers = true;
     const stub = await started({
       answers: () => answers,

@@ -36,8 +36,8 @@ function observed(stub: StubLedger, options: Partial<SessionWriterOptions> = {})
 
 const RUN = eventsOfRun(1, 40);
 
-describe("a server that knows upstream's calls and fields only", () => {
-  test("is given rows that it understands, and nothing is lost", async () => {
+describe("a server with only upstream's calls and fields", () => {
+  test("receives rows that it understands, and no record is lost", async () => {
     const stub = await started({ streams: false });
     const { writer, problems } = observed(stub);
     for (const payload of RUN) writer.event(payload);
@@ -75,7 +75,7 @@ describe("a server that knows upstream's calls and fields only", () => {
     }
   });
 
-  test("is asked for a stream once, and not again after that", async () => {
+  test("is asked for a stream once and not again", async () => {
     const stub = await started({ streams: false });
     const { writer } = observed(stub);
     for (const run of [1, 2, 3]) {
@@ -90,7 +90,7 @@ describe("a server that knows upstream's calls and fields only", () => {
     expect(new Set(keys).size).toBe(15);
   });
 
-  test("that refuses a merged row is asked about each of its events", async () => {
+  test("that refuses a merged row receives each of its events", async () => {
     const stub = await started({
       streams: false,
       failsPush: (bytes) =>
@@ -104,7 +104,7 @@ describe("a server that knows upstream's calls and fields only", () => {
     expect(stub.pushedEvents).toHaveLength(13);
   });
 
-  test("gets a row whose answer was lost again as it was, also of the next process", async () => {
+  test("receives a row with a lost answer again unchanged, also from the next process", async () => {
     let isLost = true;
     const failsPush = (): Failure | undefined =>
       isLost ? { code: status.UNAVAILABLE, isStored: true } : undefined;
@@ -127,7 +127,7 @@ describe("a server that knows upstream's calls and fields only", () => {
     expect(counts).toEqual([10, 30, 1, 1]);
   });
 
-  test("is not fallen back to when the caller wants a stream", async () => {
+  test("is an error for a caller that requires a stream", async () => {
     const stub = await started({ streams: false });
     const { writer, problem } = observed(stub, { transport: "stream" });
     writer.event({ type: "CUSTOM", name: "n", value: 1 });

@@ -65,7 +65,7 @@ async function say(
   }
 }
 
-test("a service that is killed, down for a while and started again has everything once", async () => {
+test("a service that is killed, down for a while and started again has every record once", async () => {
   const sessionId = "down";
   const { writer, problems, problem } = observedWriter({ address: service.grpcAddress, sessionId });
   const expected = runsOf(60, 40);
@@ -85,7 +85,7 @@ test("a service that is killed, down for a while and started again has everythin
   expect(new Set(problems.map(({ kind }) => kind))).toEqual(new Set(["unreachable"]));
 });
 
-test("a way that is cut again and again", async () => {
+test("a connection that is cut again and again loses and doubles nothing", async () => {
   const sessionId = "cut";
   const way = await breakableWay(hostAndPort(service.grpcAddress));
   const { writer } = observedWriter({ address: addressOf(way), sessionId });
@@ -129,7 +129,7 @@ test.each(["derive", "manual"] as const)(
   },
 );
 
-test("a service that stands still for a while is waited for", async () => {
+test("a service that is suspended for a while is waited for", async () => {
   const sessionId = "slow";
   const { writer, problems } = observedWriter({ address: service.grpcAddress, sessionId });
   const expected = runsOf(30, 40);
@@ -143,14 +143,14 @@ test("a service that stands still for a while is waited for", async () => {
   expect(problems).toEqual([]);
 });
 
-describe("a spool that is full", () => {
+describe("a full spool", () => {
   const gapSchema = z.object({
     type: z.literal("CUSTOM"),
     name: z.literal("session_ledger.dropped"),
     value: z.object({ events: z.number(), messages: z.number(), since: z.iso.datetime() }),
   });
 
-  test("what is missing is counted to the record, and the stream says so where it is missing", async () => {
+  test("counts every dropped record, and marks the gap in the stream", async () => {
     const sessionId = "full";
     const way = await breakableWay(hostAndPort(service.grpcAddress));
     const { writer, problems } = observedWriter({
@@ -202,7 +202,7 @@ describe("a spool that is full", () => {
     );
   });
 
-  test("nothing is lost within the bound", async () => {
+  test("loses nothing within its limit", async () => {
     const sessionId = "within";
     const way = await breakableWay(hostAndPort(service.grpcAddress));
     await way.cut();
@@ -222,7 +222,7 @@ describe("a spool that is full", () => {
   });
 });
 
-test("a writer whose successor has begun is fenced, and says what it lost", async () => {
+test("a writer whose successor has begun is fenced and reports its lost records", async () => {
   const sessionId = "fenced";
   const [first, second] = [1, 2].map(() =>
     observedWriter({ address: service.grpcAddress, sessionId }),
@@ -245,7 +245,7 @@ test("a writer whose successor has begun is fenced, and says what it lost", asyn
   expect(await messages(sessionId)).toEqual([1, 2, 5].flatMap((run) => messagesOfRun(run, 10)));
 });
 
-test("an ordinary close is no failure in the service's metrics", async () => {
+test("a normal close is no failure in the metrics of the service", async () => {
   const ended = async (code: string): Promise<number> => {
     const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
     const line = new RegExp(
@@ -295,7 +295,7 @@ test("the example of docs/runner.md runs", async () => {
   ]);
 });
 
-test("a process that has closed its writer ends by itself, and one that forgot to as well", async () => {
+test("a process ends by itself with a closed writer, and with one that was never closed", async () => {
   const address = service.grpcAddress;
   const writer = fileURLToPath(new URL("../../src/runner/writer/writer.ts", import.meta.url));
   const script = (end: string): string => `

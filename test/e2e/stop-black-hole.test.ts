@@ -27,7 +27,7 @@ afterAll(async () => {
   await cleanUp();
 });
 
-test("ends all the same, with pushes and watches under way", async () => {
+test("a stop ends within its limit with pushes and watches in a database black hole", async () => {
   const url = new URL(database.url);
   url.port = String(proxy.port);
   const env = {

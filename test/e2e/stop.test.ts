@@ -146,38 +146,38 @@ describe("SIGTERM with pushes in flight and watches open", () => {
     health.close();
   });
 
-  test("health says NOT_SERVING, and its watch ends", () => {
+  test("health is NOT_SERVING, and its watch ends", () => {
     expect(statuses[0]).toBe("SERVING");
     expect(statuses.at(-1)).toBe("NOT_SERVING");
     expect(healthEnded).toMatchObject({ code: 14 });
   });
 
-  test("watches end with UNAVAILABLE, so that their clients come back", () => {
+  test("watches end with UNAVAILABLE", () => {
     const shutDown = { code: "UNAVAILABLE", reason: "SHUTTING_DOWN" };
     expect(watchesEnded).toMatchObject(watchesEnded.map(() => shutDown));
   });
 
-  test("every push is answered: acknowledged, or UNAVAILABLE", () => {
+  test("every push is acknowledged or UNAVAILABLE", () => {
     const answers = history.pushes.flatMap(({ attempts }) => attempts.map(({ answer }) => answer));
     const others = answers.filter((answer) => answer.kind !== "acknowledged");
     expect(others).toHaveLength(WRITERS);
     for (const { reason } of others) expect(["SHUTTING_DOWN", "UNAVAILABLE"]).toContain(reason);
   });
 
-  test("the process ends with 0, within its limit, and leaves nothing running", async () => {
+  test("the process ends with 0, within its limit, and leaves no other process", async () => {
     expect(exitCode).toBe(0);
     expect(tookMs).toBeLessThan(STOP_LIMIT_MS);
     expect(await remainsIn(dataDir)).toEqual([]);
   });
 
-  test("what was acknowledged is there after the next start", async () => {
+  test("every acknowledged push exists after the next start", async () => {
     const next = await serve();
     const witness = await witnessIn(next.dataDir, history.sessionIds());
     expect(problemsOf(history, witness)).toEqual([]);
   });
 });
 
-test("a push that waits for a session does not hold a stop beyond its limit", async () => {
+test("a push that waits for a locked session does not delay a stop beyond its limit", async () => {
   const service = await serve({ STOP_LIMIT_MS: "1000" });
   const client = createLedgerClient({ address: service.grpcAddress });
   const { push } = await stuckPush(service, client);
@@ -189,7 +189,7 @@ test("a push that waits for a session does not hold a stop beyond its limit", as
   client.close();
 });
 
-describe("what is left by", () => {
+describe("the embedded database after", () => {
   async function endedBySecondSignal(): Promise<void> {
     const service = await serve();
     const client = createLedgerClient({ address: service.grpcAddress });
@@ -214,7 +214,7 @@ describe("what is left by", () => {
   test.each([
     ["a second signal, which ends the process at once with 130,", endedBySecondSignal],
     ["a SIGKILL", endedByKill],
-  ])("%s is put in order by the next start", async (_, end) => {
+  ])("%s is recovered by the next start", async (_, end) => {
     await end();
     const leftover = await runningPostmaster(dataDir);
     const next = await serve();
@@ -228,7 +228,7 @@ describe("what is left by", () => {
 });
 
 describe("SIGTERM during the start", () => {
-  test("in the middle of making the database ends with 0, and the next start makes it", async () => {
+  test("during initdb ends with 0, and the next start creates the database", async () => {
     const fresh = await makeDirectory();
     const command = startCommand(["serve"], { DATA_DIR: fresh });
     await expect
@@ -244,7 +244,7 @@ describe("SIGTERM during the start", () => {
     ["while PostgreSQL starts", "embedded_postgres_log"],
     ["while the schema is made", "embedded_postgres_started"],
     ["while it begins to serve", "schema is up to date"],
-  ])("%s ends with 0 and leaves nothing running", async (_, moment) => {
+  ])("%s ends with 0 and leaves no process", async (_, moment) => {
     const command = startCommand(["serve"], { DATA_DIR: dataDir });
     let isMoment = false;
     for await (const line of command.stdout) {
@@ -258,7 +258,7 @@ describe("SIGTERM during the start", () => {
   });
 });
 
-test("SIGTERM while the database does not answer ends a start at once, with 0", async () => {
+test("ends a start at once with 0 while the database does not answer", async () => {
   const silent = createServer().listen(0, "127.0.0.1");
   onTestFinished(() => void silent.close());
   await once(silent, "listening");
@@ -271,7 +271,7 @@ test("SIGTERM while the database does not answer ends a start at once, with 0", 
   socket.destroy();
 });
 
-test("SIGTERM to `npm start` ends the service too", async () => {
+test("ends the service under `npm start` too", async () => {
   const addresses = { GRPC_ADDRESS: "127.0.0.1:0", HTTP_ADDRESS: "127.0.0.1:0" };
   const env = { ...process.env, ...addresses, OPS_ADDRESS: "127.0.0.1:0", DATA_DIR: dataDir };
   const npm = spawn("npm", ["start"], { cwd: ROOT, env, stdio: ["ignore", "pipe", "inherit"] });
@@ -288,7 +288,7 @@ test("SIGTERM to `npm start` ends the service too", async () => {
   await expect.poll(() => remainsIn(dataDir), { timeout: 20_000 }).toEqual([]);
 });
 
-describe("a start that is refused", () => {
+describe("a refused start", () => {
   test.skipIf(process.platform !== "linux")(
     "on a DATA_DIR where no directory can be made says so, and does not try for ever",
     async () => {
@@ -299,7 +299,7 @@ describe("a start that is refused", () => {
     20_000,
   );
 
-  test("on the DATA_DIR of another names that one, which goes on", async () => {
+  test("on the DATA_DIR of another service names that one, which continues", async () => {
     const service = await serve();
     const refused = await runCommand(["serve"], { env: { DATA_DIR: dataDir } });
     expect(refused.exitCode).toBe(4);

@@ -101,7 +101,7 @@ function messageOf(payload: string) {
   return { sessionId: "tls", eventType: "user", payload };
 }
 
-describe("with a certificate", () => {
+describe("a service with a certificate", () => {
   let files: CertificateFiles;
   let service: ServiceProcess;
   beforeAll(async () => {
@@ -109,7 +109,7 @@ describe("with a certificate", () => {
     service = await serving(files);
   });
 
-  test("both servers are reached by TLS", async () => {
+  test("answers over TLS on both servers", async () => {
     const client = clientOf(service);
     const pushed = await client.unary(pushSessionMessage, messageOf("hello"));
     expect(pushed).toMatchObject({ payload: "hello" });
@@ -119,7 +119,7 @@ describe("with a certificate", () => {
     client.close();
   });
 
-  test("and in no other way", async () => {
+  test("does not answer without TLS", async () => {
     const plain = new RpcClient(service.grpcAddress);
     const call = plain.unary(listSessions, {}, { deadlineMs: 30_000 });
     await expect(call).rejects.toMatchObject({ code: "UNAVAILABLE" });
@@ -142,7 +142,7 @@ describe("with a certificate", () => {
     expect(service.log.filter((line) => line.includes('"level":"error"'))).toEqual([]);
   });
 
-  test("not by who trusts another authority, nor by an old TLS, nor without HTTP/2", async () => {
+  test("does not answer with an unknown authority, an old TLS version, or without HTTP/2", async () => {
     const client = clientOf(service, undefined, stranger);
     const call = client.unary(listSessions, {}, { deadlineMs: 30_000 });
     await expect(call).rejects.toMatchObject({ code: "UNAVAILABLE" });
@@ -168,7 +168,7 @@ describe("with a certificate", () => {
     await once(socket.resume(), "close"); // It has no ALPN, so nobody said that it is HTTP/2.
   });
 
-  test("a new certificate is shown to new connections, and those that are there stay", async () => {
+  test("shows a new certificate to new connections, and keeps open ones", async () => {
     const [client, other] = [clientOf(service), clientOf(service)];
     const watch = client.serverStream(watchSessionMessages, { sessionId: "reloaded" });
     await watch.attached;
@@ -204,14 +204,14 @@ describe("with a certificate", () => {
   });
 });
 
-describe("with an authority for clients", () => {
+describe("a service with an authority for clients", () => {
   let service: ServiceProcess;
   beforeAll(async () => {
     const files = await certificateFiles(await authority.server(), authority);
     service = await serving(files, { TLS_CLIENT_CA_FILE: files.caFile });
   });
 
-  test("its certificates are let in", async () => {
+  test("accepts its certificates", async () => {
     const identity = await authority.client("runner");
     const client = clientOf(service, identity);
     await client.unary(pushSessionMessage, messageOf("mutual"));
@@ -219,7 +219,7 @@ describe("with an authority for clients", () => {
     client.close();
   });
 
-  test("others, and who has none, are not", async () => {
+  test("refuses other certificates, and clients without one", async () => {
     for (const identity of [undefined, await stranger.client("runner")]) {
       const client = clientOf(service, identity);
       const call = client.unary(listSessions, {}, { deadlineMs: 30_000 });
@@ -230,7 +230,7 @@ describe("with an authority for clients", () => {
   });
 });
 
-describe("authorization that comes twice, as runners send it", () => {
+describe("authorization sent twice, as runners do", () => {
   test.each(["with TLS", "without"])("%s", async (way) => {
     const doors = await Doors.make();
     const admin = doors.add("admin", ["admin"]);
@@ -275,7 +275,7 @@ describe("authorization that comes twice, as runners send it", () => {
 });
 
 describe("a start", () => {
-  test("is refused without the files, or when they do not fit, by the name of the setting", async () => {
+  test("is refused without the files or with files that do not fit, with the name of the setting", async () => {
     const files = await certificateFiles(await authority.server(), authority);
     const missing = { ...files, certFile: `${files.certFile}.not` };
     await expect(serving(missing)).rejects.toThrow(/TLS_CERT_FILE/);
@@ -287,7 +287,7 @@ describe("a start", () => {
     await expect(startService({ env })).rejects.toThrow(/TLS_CERT_FILE/);
   });
 
-  test("on another address needs TLS, or the switch", async () => {
+  test("on another address needs TLS or the setting that allows plain text", async () => {
     const open = { GRPC_ADDRESS: "0.0.0.0:0", HTTP_ADDRESS: "0.0.0.0:0", ALLOW_ANONYMOUS: "true" };
     await expect(startService({ env: open })).rejects.toThrow(/ALLOW_INSECURE_TRANSPORT/);
     const files = await certificateFiles(await authority.server(), authority);
@@ -295,7 +295,7 @@ describe("a start", () => {
     expect(service.grpcAddress).toMatch(/^0\.0\.0\.0:/);
   });
 
-  test("with a certificate that is over is possible, and said", async () => {
+  test("with an expired certificate succeeds with a warning", async () => {
     const files = await certificateFiles(await authority.server(expired()), authority);
     const service = await serving(files);
     await logged(service, "the TLS certificate is not valid now");

@@ -94,7 +94,7 @@ async function metricOf(service: ServiceProcess, name: string): Promise<number> 
   );
 }
 
-describe("a collector that answers", () => {
+describe("a collector that works", () => {
   const collector = new TraceCollector();
   let endpoint: string;
   let service: ServiceProcess;
@@ -115,7 +115,7 @@ describe("a collector that answers", () => {
     return collector.of(traceId);
   }
 
-  test("a push: the call in the caller's trace, with its wait and its commit", async () => {
+  test("gets a span of a push in the caller's trace, with its wait and commit", async () => {
     const sessionId = newSession();
     const trace = newTrace();
     const payload = `{"type":"CUSTOM","name":"n","value":"${SECRET}"}`;
@@ -152,7 +152,7 @@ describe("a collector that answers", () => {
     expect(loadedBy(service).length).toBeGreaterThan(0);
   });
 
-  test("a push that is refused tells why, and is no failure of ours", async () => {
+  test("gets the reason of a refused push, which is not an error of the service", async () => {
     const trace = newTrace();
     const payload = `{"type":"CUSTOM","value":"${SECRET}"}`;
     const pushed = push(clientOf(service), "events", { sessionId: "s", payload }, trace);
@@ -166,7 +166,7 @@ describe("a collector that answers", () => {
     expect(collector.bodies.filter((body) => body.includes(SECRET))).toEqual([]);
   });
 
-  test("a watch: attached, caught up, live; its end is the span's", async () => {
+  test("gets a span of a watch with attached, caught up, live and its end", async () => {
     const client = clientOf(service);
     const sessionId = newSession();
     await push(client, "messages", { sessionId });
@@ -187,7 +187,7 @@ describe("a collector that answers", () => {
     });
   });
 
-  test("a push stream: one span, with what it counted", async () => {
+  test("gets one span of a push stream with its counts", async () => {
     const sessionId = newSession();
     const trace = newTrace();
     const { pushSessionEvents } = SessionService.method;
@@ -207,7 +207,7 @@ describe("a collector that answers", () => {
     });
   });
 
-  test("HTTP: a push by its route, and a stream with the moments of its watch", async () => {
+  test("gets an HTTP push by its route, and an SSE stream with the moments of its watch", async () => {
     const sessionId = newSession();
     const trace = newTrace();
     const url = `http://${service.httpAddress}/api/ambient/v1/sessions/${sessionId}`;
@@ -240,7 +240,7 @@ describe("a collector that answers", () => {
     expect(collector.bodies.filter((body) => body.includes(SECRET))).toEqual([]);
   });
 
-  test("who begins a trace decides whether it is recorded; what is no trace begins one", async () => {
+  test("follows the sampling decision of the caller, and an invalid trace starts a new one", async () => {
     const env = { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_TRACES_SAMPLER_ARG: "0" };
     const client = clientOf(await serve(env));
     const [asked, declined] = [newTrace("01"), newTrace("00")];
@@ -254,7 +254,7 @@ describe("a collector that answers", () => {
     expect(collector.spans.length).toBe(before + 3);
   });
 
-  test("a stop sends what is left", async () => {
+  test("gets the last spans at a stop", async () => {
     const other = await serve({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint });
     const trace = newTrace();
     await push(clientOf(other), "messages", { sessionId: newSession() }, trace);
@@ -263,7 +263,7 @@ describe("a collector that answers", () => {
   });
 });
 
-test("without the setting nothing of it is loaded", async () => {
+test("costs nothing without the setting: no tracing code is loaded", async () => {
   const service = await serve({});
   await push(clientOf(service), "messages", { sessionId: newSession() }, newTrace());
   expect(loadedBy(service)).toEqual([]);
@@ -286,7 +286,7 @@ describe("a collector that fails", () => {
     );
   }
 
-  test("gone: pushes go on, it is said once, and a stop ends", async () => {
+  test("that is down delays no push and no stop, and is logged once", async () => {
     const nobody = createServer().listen({ host: "127.0.0.1", port: 0 });
     await once(nobody, "listening");
     const address = nobody.address();
@@ -303,7 +303,7 @@ describe("a collector that fails", () => {
 
   // That spans over the bound are dropped is shown by test/unit/tracing.test.ts: whether the bound is
   // reached here depends on how fast the machine is.
-  test("stuck: pushes go on, its spans are counted as lost, and a stop ends", async () => {
+  test("that hangs delays no push and no stop, and its lost spans are counted", async () => {
     const collector = new TraceCollector();
     collector.isStuck = true;
     onTestFinished(() => collector.stop());

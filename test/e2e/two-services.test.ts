@@ -78,7 +78,7 @@ describe("services that start at once on an empty database", () => {
     expect(rows).toHaveLength(applied.length);
   });
 
-  test("all serve: one session, whichever is asked", async () => {
+  test("all serve the same sessions", async () => {
     for (const [at, client] of clients.entries()) {
       await expect(push(client, "shared")).resolves.toMatchObject({ seq: BigInt(at + 1) });
     }
@@ -89,7 +89,7 @@ describe("services that start at once on an empty database", () => {
   });
 });
 
-test("a watch hears of what another service commits, and of a deletion there", async () => {
+test("a watch receives the commits and the deletion of another service", async () => {
   const [here, there] = clients;
   await push(there, "deleted");
   const seqs: bigint[] = [];
@@ -106,7 +106,7 @@ test("a watch hears of what another service commits, and of a deletion there", a
   await expect(push(here, "deleted")).rejects.toMatchObject({ reason: "SESSION_DELETED" });
 });
 
-test("a service does not start on a schema that is newer than it knows, and touches nothing", async () => {
+test("a service refuses to start on a newer schema, and changes nothing", async () => {
   const url = new URL(database.url);
   url.pathname = "/newer";
   await sql`create database newer`;

@@ -82,19 +82,19 @@ async function hearEachOther(pair: Pair, sessionId: string): Promise<void> {
   expect(await watch.ended).toMatchObject({ code: "NOT_FOUND", reason: "SESSION_DELETED" });
 }
 
-test("by NOTIFY, without any setting: rows and deletions of the other come at once", async () => {
+test("NOTIFY without any setting brings rows and deletions of the other service at once", async () => {
   await using pair = await Pair.started({});
   await hearEachOther(pair, "by-notify");
   expect(await pair.metric(1, "wake_ups_connected")).toContain('{adapter="postgres"} 1');
 });
 
-test("by the poll alone they come as well, only later", async () => {
+test("the poll alone brings them later", async () => {
   await using pair = await Pair.started({ WAKE_UPS: "poll", HEAD_POLL_INTERVAL_MS: "200" });
   await hearEachOther(pair, "by-poll");
   expect(await pair.metric(1, "wake_ups_connected{")).toBeUndefined();
 });
 
-describe.skipIf(needs("nats-server").skip)("by NATS (nats-server)", () => {
+describe.skipIf(needs("nats-server").skip)("NATS (nats-server)", () => {
   let nats: NatsServer;
 
   beforeAll(async () => {
@@ -103,13 +103,13 @@ describe.skipIf(needs("nats-server").skip)("by NATS (nats-server)", () => {
 
   afterAll(() => nats.stop());
 
-  test("rows and deletions of the other come at once", async () => {
+  test("brings rows and deletions of the other service at once", async () => {
     await using pair = await Pair.started({ WAKE_UPS: "nats", NATS_URL: nats.url });
     await hearEachOther(pair, "by-nats");
     expect(await pair.metric(1, "wake_ups_connected")).toContain('{adapter="nats"} 1');
   });
 
-  test("that is not there: the services start, are ready, and the poll does the work", async () => {
+  test("that is down delays no start: the services are ready, and the poll brings the rows", async () => {
     const { url } = await stoppedNatsServer();
     const env = { WAKE_UPS: "nats", NATS_URL: url, HEAD_POLL_INTERVAL_MS: "200" };
     await using pair = await Pair.started(env);

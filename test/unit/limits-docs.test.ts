@@ -25,34 +25,38 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "messages a second into one session",
     "e2e/limits",
-    "what is above is refused, told when, and not stored",
+    "above the limit is refused with a retry time and not stored",
   ],
   [
     "payload bytes a second into one session",
     "e2e/limits",
-    "one push that is larger than a second's worth is taken, and owes",
+    "one push larger than the bytes of a second is stored, and later pushes wait",
   ],
   ["gRPC connections", "e2e/rpc-requests", "connections above the limit are closed"],
   [
     "calls of a connection",
     "e2e/rpc-requests",
-    "calls above the limit of a connection wait with their caller",
+    "calls above the limit of a connection wait at their caller",
   ],
   [
     "bytes held for callers",
     "e2e/rpc-requests",
-    "that are half there are counted, and those of the largest caller give way",
+    "that have half arrived are counted, and those of the largest caller are refused first",
   ],
   [
     "seconds without a sent byte of an answer",
     "e2e/rpc-requests",
-    "do not stay for ever: the call ends when nothing of it is taken",
+    "end their call when the caller takes nothing for the time limit",
   ],
-  ["bytes of a request", "e2e/rpc-server", "4 MiB are read, one byte more is RESOURCE_EXHAUSTED"],
+  [
+    "bytes of a request",
+    "e2e/rpc-server",
+    "a request of 4 MiB is read, and one byte more is RESOURCE_EXHAUSTED",
+  ],
   [
     "push streams of an instance",
     "e2e/push-stream-ends",
-    "refuses one stream more than it serves, and takes the next when one has ended",
+    "refuses a stream above its limit, and opens the next when one has ended",
   ],
   [
     "uncommitted payload bytes of a push stream",
@@ -77,7 +81,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "watches of a session on an instance",
     "e2e/http-live-refused",
-    "one more than may watch is told to come later",
+    "a watch above the limit is 429 with Retry-After",
   ],
   [
     "sessions of a page",
@@ -101,12 +105,12 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "rows of a session, messages and events together",
     "e2e/limits",
-    "rows: the last that has room is stored, the next is not; a repeated one is answered",
+    "the last row with room is stored, the next is refused, and a repeated one is answered",
   ],
   [
     "bytes of a session: payloads, senders, run ids, fragment indexes",
     "e2e/limits",
-    "bytes: up to the last one",
+    "payloads are stored up to the last byte",
   ],
   ["rows of a commit", "unit/push-queue", "ends at its maximum of rows"],
   [
@@ -117,7 +121,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "free bytes on the disk of the embedded PostgreSQL",
     "e2e/embedded-trouble",
-    "a disk that is nearly full ends pushes with DISK_FULL, and reads go on",
+    "a disk that is nearly full refuses pushes with DISK_FULL, and reads continue",
   ],
   [
     "rows that wait for a commit",
