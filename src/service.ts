@@ -309,8 +309,6 @@ function liveLimits(config: Config): LiveLimits {
     ...LIVE_LIMITS,
     watchersMax: config.watchersMax,
     watchersPerSessionMax: config.watchersPerSessionMax,
-    windowRowsMax: config.windowRowsMax,
-    windowBytesMax: config.windowBytesMax,
     headPollIntervalMs: config.headPollIntervalMs,
     // Longer than the store's own deadline for an answer.
     readLimitMs: config.statementTimeoutMs + 5_000,

@@ -68,6 +68,8 @@ export interface AuthenticatorParts {
 }
 
 /** The options from the configuration. */
+const DAY_MS = 86_400_000;
+
 export interface AuthOptions {
   readonly authTokens: string | undefined;
   readonly authTokensFile: string | undefined;
@@ -79,7 +81,8 @@ export interface AuthOptions {
   readonly oidcRolesClaim: string;
   readonly oidcProjectClaim: string;
   readonly sessionTokenTtlMaxMs: number;
-  readonly sessionTokenRotateAfterMs: number;
+  /** A key that has signed session tokens for this time is replaced; a day without it. */
+  readonly sessionTokenRotateAfterMs?: number;
 }
 
 export function createAuthenticator(
@@ -93,7 +96,7 @@ export function createAuthenticator(
     { ...parts, store: parts.keys },
     {
       ttlMaxMs: options.sessionTokenTtlMaxMs,
-      rotateAfterMs: options.sessionTokenRotateAfterMs,
+      rotateAfterMs: options.sessionTokenRotateAfterMs ?? DAY_MS,
       readMs: asks ? SESSION_KEYS_READ_MS : undefined,
     },
   );

@@ -82,7 +82,7 @@ export const KEY_AHEAD_MS = 2 * SESSION_KEYS_READ_MS + MARGIN_MS;
 /** The limit of keys in one read, which is never reached because of the next constant. */
 const KEYS_MAX = 2_000;
 /**
- * For any value of SESSION_TOKEN_ROTATE_AFTER, a token's longest life has at most this number of
+ * For any time between two keys, a token's longest life has at most this number of
  * rotations.
  */
 const ROTATIONS_KEPT_MAX = 500;

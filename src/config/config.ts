@@ -1,7 +1,8 @@
+/** Reads the settings of the environment, checks them together, and shows them. */
 import type { Address } from "../base/address.ts";
-import { addressText, isLoopback, type Setting } from "./setting.ts";
 import { redactionProblems } from "../redaction/redactor.ts";
-import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "./table.ts";
+import { addressText, isLoopback, type Setting } from "./kinds.ts";
+import { CLIENT_SETTINGS, RELATIONS, REMOVED_SETTINGS, SERVICE_SETTINGS } from "./table.ts";
 
 export { addressText };
 export type { Address };
@@ -13,11 +14,11 @@ type Settings = Readonly<Record<string, Setting<unknown>>>;
 type Values<S extends Settings> = {
   readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never;
 };
+type Key = keyof typeof SERVICE_SETTINGS;
+type ServiceValues = Values<typeof SERVICE_SETTINGS>;
 
 /** The checked configuration. Limits have their unit at the end of their name. */
-export type Config = Omit<Values<typeof SERVICE_SETTINGS>, "grpcReflection"> & {
-  readonly grpcReflection: boolean;
-};
+export type Config = Omit<ServiceValues, "grpcReflection"> & ReturnType<typeof derived>;
 
 /** The configuration of commands that call a running service. */
 export type ClientConfig = Values<typeof CLIENT_SETTINGS>;
@@ -26,11 +27,11 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 export type Loaded<C> =
   | { readonly ok: true; readonly config: C; readonly warnings: readonly string[] }
-  /** All problems, and not only the first: each names its variable and the expected value. */
   | {
       readonly ok: false;
+      /** All problems, and not only the first: each names its variable and the expected value. */
       readonly problems: readonly string[];
-      /** Misspelt names, which are a common cause of problems. */
+      /** Misspelt and removed names, which are a common cause of problems. */
       readonly warnings: readonly string[];
     };
 
@@ -40,16 +41,12 @@ export function loadConfig(environment: Environment = process.env): Loaded<Confi
     ...problems,
     ...exposureProblems(values),
     ...relationProblems(values, refused),
-    ...wakeUpProblems(values, refused),
-    ...doorProblems(values, refused),
+    ...missingProblems(values, refused),
     ...redactionProblems(values),
   ];
-  const warnings = misspellings(environment);
+  const warnings = [...misspellings(environment), ...removals(environment)];
   if (all.length > 0) return { ok: false, problems: all, warnings };
-  const reflection = values.grpcReflection;
-  const grpcReflection =
-    reflection === "auto" ? isLoopback(values.grpcAddress) : reflection === "on";
-  return { ok: true, config: { ...values, grpcReflection }, warnings };
+  return { ok: true, config: { ...values, ...derived(values) }, warnings };
 }
 
 export function loadClientConfig(environment: Environment = process.env): Loaded<ClientConfig> {
@@ -59,86 +56,18 @@ export function loadClientConfig(environment: Environment = process.env): Loaded
     : { ok: true, config: values, warnings: [] };
 }
 
-/**
- * The part of the configuration for the log: the database, and the settings that differ from their
- * defaults. No password.
- */
-export function configForLog(config: Config): Readonly<Record<string, string | number | boolean>> {
-  const { databaseUrl, listenDatabaseUrl, natsUrl, authTokens, ...rest } = config;
-  const shown = differing(rest);
+/** Values that follow from settings. Each share is the ratio of two former defaults. */
+function derived(values: ServiceValues) {
+  const { grpcReflection: reflection, retentionAfterMs = 0 } = values;
   return {
-    databaseUrl: databaseUrl === undefined ? "embedded" : withoutSecrets(databaseUrl),
-    ...(listenDatabaseUrl === undefined
-      ? {}
-      : { listenDatabaseUrl: withoutSecrets(listenDatabaseUrl) }),
-    ...(natsUrl === undefined ? {} : { natsUrl: withoutSecrets(natsUrl) }),
-    ...(authTokens === undefined ? {} : { authTokens: "set" }),
-    ...Object.fromEntries(shown),
-  };
-}
-
-function differing(values: Partial<Config>): readonly (readonly [string, Shown])[] {
-  const defaults = loadConfig({});
-  const usual = new Map(defaults.ok ? Object.entries(defaults.config) : []);
-  return Object.entries(values).flatMap(([key, value]) => {
-    if (value === undefined) return [];
-    const shown = shownAs(value);
-    const fallback = usual.get(key);
-    return fallback !== undefined && shownAs(fallback) === shown ? [] : [[key, shown] as const];
-  });
-}
-
-/** The variables that differ from their default: `LOG_LEVEL=debug`. No password. */
-export function settingsThatDiffer(config: Config): readonly string[] {
-  const { databaseUrl, ...shown } = configForLog(config);
-  const named = Object.entries(SERVICE_SETTINGS).flatMap(([key, { name }]) =>
-    shown[key] === undefined ? [] : [`${name}=${shown[key]}`],
-  );
-  return databaseUrl === "embedded" ? named : [`DATABASE_URL=${databaseUrl}`, ...named];
-}
-
-/** The requirements for callers. */
-export function whoMayConnect(config: Config): string {
-  if (asksForTokens(config)) return "callers with a token";
-  const isLocal = isLoopback(config.grpcAddress) && isLoopback(config.httpAddress);
-  return isLocal
-    ? "everybody on this machine, without a token"
-    : "everybody who reaches it, without a token";
-}
-
-type Shown = string | number | boolean;
-
-function shownAs(value: Shown | Address | readonly string[]): Shown {
-  if (typeof value !== "object") return value;
-  return "host" in value ? addressText(value) : value.join(",");
-}
-
-/** The table for `--help`. */
-export function configHelp(): string {
-  return rows()
-    .map(({ name, fallback, expected, meaning }) =>
-      [`  ${name}  (${fallback})`, `      ${meaning}`, `      Expects ${expected}.`].join("\n"),
-    )
-    .join("\n");
-}
-
-/** The table for docs/operations.md; `--help` also says what each setting expects. */
-export function configMarkdown(): string {
-  const lines = rows().map(
-    ({ name, fallback, meaning }) =>
-      `| \`${name}\` | ${fallback === NOT_SET ? "" : `\`${fallback}\``} | ${meaning} |`,
-  );
-  return ["| variable | default | what it does |", "| --- | --- | --- |", ...lines].join("\n");
-}
-
-const NOT_SET = "not set";
-
-function rows() {
-  return settings().map(({ fallback = NOT_SET, ...rest }) => ({ fallback, ...rest }));
-}
-
-function settings(): readonly Setting<unknown>[] {
-  return [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
+    grpcReflection: reflection === "auto" ? isLoopback(values.grpcAddress) : reflection === "on",
+    batchRowsMax: Math.max(1, Math.floor(values.queueRowsMax / 32)),
+    batchBytesMax: Math.floor(values.queueBytesMax / 8),
+    pushStreamBytesMax: Math.floor(values.queueBytesMax / 64),
+    lockTimeoutMs: Math.floor(values.statementTimeoutMs / 10),
+    // Rows stay for at most 1 % longer than RETENTION_AFTER, or an hour.
+    retentionIntervalMs: Math.min(Math.max(retentionAfterMs / 100, 1_000), 3_600_000),
+  } as const;
 }
 
 /** The values are complete even with problems: an invalid value is replaced by its default. */
@@ -153,32 +82,31 @@ function readAll<S extends Settings>(
   const problems: string[] = [];
   const values: Record<string, unknown> = {};
   const refused = new Set<keyof S>();
-  for (const [key, setting] of Object.entries(table)) {
-    const { name, fallback = "" } = setting;
+  for (const [key, { name, fallback = "", expected, parse, publicPart }] of Object.entries(table)) {
     // An empty variable counts as unset: compose files and charts write it for "nothing".
     const text = environment[name] || fallback;
-    const parsed = text === "" ? undefined : setting.parse(text);
-    values[key] = (parsed ?? (fallback === "" ? undefined : setting.parse(fallback)))?.value;
-    if (parsed !== undefined || text === "") continue;
-    problems.push(problem(setting, text));
+    values[key] = text === "" ? undefined : parse(text);
+    if (text === "" || values[key] !== undefined) continue;
     refused.add(key);
+    if (fallback !== "") values[key] = parse(fallback);
+    const got =
+      publicPart === undefined
+        ? JSON.stringify(text)
+        : "something else (not shown, it may hold a password)";
+    problems.push(`${name}: expected ${expected}; got ${got}`);
   }
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- Made key by key from that table; a test parses every default.
   return { values: values as Values<S>, problems, refused };
-}
-
-function problem({ name, expected, secret }: Setting<unknown>, text: string): string {
-  const got = secret ? "something else (not shown, it may hold a password)" : JSON.stringify(text);
-  return `${name}: expected ${expected}; got ${got}`;
 }
 
 /**
  * Other machines may reach sessions only with TLS and with tokens, unless each requirement was
  * waived separately.
  */
-function exposureProblems(values: Values<typeof SERVICE_SETTINGS>): readonly string[] {
+function exposureProblems(values: ServiceValues): readonly string[] {
+  const servesTls = values.tlsCertFile !== undefined && values.tlsKeyFile !== undefined;
   const missing = [
-    servesTls(values) || values.allowInsecureTransport
+    servesTls || values.allowInsecureTransport
       ? undefined
       : "TLS (TLS_CERT_FILE, TLS_KEY_FILE) or ALLOW_INSECURE_TRANSPORT=true",
     asksForTokens(values) || values.allowAnonymous
@@ -195,18 +123,25 @@ function exposureProblems(values: Values<typeof SERVICE_SETTINGS>): readonly str
     );
 }
 
-type Doors = Pick<
-  Values<typeof SERVICE_SETTINGS>,
-  "tlsCertFile" | "tlsKeyFile" | "authTokens" | "authTokensFile" | "oidcIssuer"
->;
-
-function servesTls({ tlsCertFile, tlsKeyFile }: Doors): boolean {
-  return tlsCertFile !== undefined && tlsKeyFile !== undefined;
+/** Without any configured token every caller is an admin. */
+function asksForTokens({
+  authTokens,
+  authTokensFile,
+  oidcIssuer,
+}: Pick<ServiceValues, "authTokens" | "authTokensFile" | "oidcIssuer">): boolean {
+  return authTokens !== undefined || authTokensFile !== undefined || oidcIssuer !== undefined;
 }
 
-/** Without any configured token every caller is an admin. */
-function asksForTokens({ authTokens, authTokensFile, oidcIssuer }: Doors): boolean {
-  return authTokens !== undefined || authTokensFile !== undefined || oidcIssuer !== undefined;
+function relationProblems(values: ServiceValues, refused: ReadonlySet<Key>): readonly string[] {
+  return RELATIONS.filter(({ low, high }) => !refused.has(low) && !refused.has(high))
+    .filter(({ low, high, times }) => values[low] * times > values[high])
+    .map(({ low, high, times, why }) => {
+      const bound = `${times === 1 ? "" : `${times} times `}${SERVICE_SETTINGS[low].name}`;
+      return (
+        `${SERVICE_SETTINGS[high].name}: expected at least ${bound} (${values[low] * times}), ` +
+        `because ${why}; got ${values[high]}`
+      );
+    });
 }
 
 /** Settings that have no effect alone. */
@@ -220,46 +155,22 @@ const NEEDS: readonly (readonly [Key, readonly Key[]])[] = [
   ["oidcJwksUrl", ["oidcIssuer"]],
   ["oidcJwksFile", ["oidcIssuer"]],
 ];
-type Key = keyof typeof SERVICE_SETTINGS;
 
-function doorProblems(
-  values: Values<typeof SERVICE_SETTINGS>,
-  refused: ReadonlySet<Key>,
-): readonly string[] {
+function missingProblems(values: ServiceValues, refused: ReadonlySet<Key>): readonly string[] {
   const isGiven = (key: Key): boolean => values[key] !== undefined || refused.has(key);
-  const alone = NEEDS.filter(([key, others]) => isGiven(key) && !others.some(isGiven)).map(
+  const problems = NEEDS.filter(([key, others]) => isGiven(key) && !others.some(isGiven)).map(
     ([key, others]) => {
       const names = others.map((other) => SERVICE_SETTINGS[other].name).join(" or ");
       return `${names}: expected with ${SERVICE_SETTINGS[key].name}; it is not set`;
     },
   );
-  const both = isGiven("oidcJwksUrl") && isGiven("oidcJwksFile");
-  return both ? [...alone, "OIDC_JWKS_FILE: expected without OIDC_JWKS_URL; both are set"] : alone;
-}
-
-function relationProblems(
-  values: Values<typeof SERVICE_SETTINGS>,
-  refused: ReadonlySet<keyof typeof SERVICE_SETTINGS>,
-): readonly string[] {
-  return RELATIONS.filter(({ low, high }) => !refused.has(low) && !refused.has(high))
-    .filter(({ low, high, times }) => values[low] * times > values[high])
-    .map(({ low, high, times, why }) => {
-      const bound = `${times === 1 ? "" : `${times} times `}${SERVICE_SETTINGS[low].name}`;
-      return (
-        `${SERVICE_SETTINGS[high].name}: expected at least ${bound} (${values[low] * times}), ` +
-        `because ${why}; got ${values[high]}`
-      );
-    });
-}
-
-/** The settings that one choice of wake-ups needs, and the other does not use. */
-function wakeUpProblems(
-  { wakeUps, natsUrl }: Values<typeof SERVICE_SETTINGS>,
-  refused: ReadonlySet<keyof typeof SERVICE_SETTINGS>,
-): readonly string[] {
-  if (wakeUps !== "nats" || natsUrl !== undefined || refused.has("natsUrl")) return [];
-  const { name, expected } = SERVICE_SETTINGS.natsUrl;
-  return [`${name}: expected ${expected}, because WAKE_UPS is nats; it is not set`];
+  if (isGiven("oidcJwksUrl") && isGiven("oidcJwksFile"))
+    problems.push("OIDC_JWKS_FILE: expected without OIDC_JWKS_URL; both are set");
+  if (values.wakeUps === "nats" && !isGiven("natsUrl")) {
+    const { name, expected } = SERVICE_SETTINGS.natsUrl;
+    problems.push(`${name}: expected ${expected}, because WAKE_UPS is nats; it is not set`);
+  }
+  return problems;
 }
 
 /** A variable that differs from one of ours by one typing mistake was probably meant for us. */
@@ -268,9 +179,10 @@ function misspellings(environment: Environment): readonly string[] {
   return Object.keys(environment)
     .filter((given) => !names.includes(given))
     .flatMap((given) =>
-      names.filter((name) => isOneSlipApart(given, name)).map((name) => [given, name]),
-    )
-    .map(([given, name]) => `${given} is no setting; did you mean ${name}?`);
+      names
+        .filter((name) => isOneSlipApart(given, name))
+        .map((name) => `${given} is no setting; did you mean ${name}?`),
+    );
 }
 
 /** One letter too many, too few or wrong, or two neighbours swapped. */
@@ -290,7 +202,72 @@ function isOneSlipApart(left: string, right: string): boolean {
   );
 }
 
-function withoutSecrets(url: string): string {
-  const { protocol, host, pathname } = new URL(url);
-  return `${protocol}//${host}${pathname}`;
+function removals(environment: Environment): readonly string[] {
+  return Object.entries(REMOVED_SETTINGS)
+    .filter(([name]) => environment[name])
+    .map(([name, value]) => `${name} is no setting any more and has no effect; it is ${value}`);
+}
+
+/**
+ * The part of the configuration for the log: the database, and the settings that differ from their
+ * defaults. No password.
+ */
+export function configForLog(config: Config): Readonly<Record<string, Shown>> {
+  const defaults = loadConfig({});
+  const entries = Object.entries(SERVICE_SETTINGS).flatMap(([name, { publicPart }]) => {
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- The table has these keys.
+    const key = name as Key;
+    const value = shownAs(config[key]);
+    if (value === undefined || (defaults.ok && shownAs(defaults.config[key]) === value)) return [];
+    return [[key, publicPart === undefined ? value : publicPart(String(value))] as const];
+  });
+  return { databaseUrl: "embedded", ...Object.fromEntries(entries) };
+}
+
+type Shown = string | number | boolean;
+
+function shownAs(value: Config[Key]): Shown | undefined {
+  if (typeof value !== "object") return value;
+  return "host" in value ? addressText(value) : value.join(",");
+}
+
+/** The variables that differ from their default: `LOG_LEVEL=debug`. No password. */
+export function settingsThatDiffer(config: Config): readonly string[] {
+  const shown = configForLog(config);
+  return Object.entries(SERVICE_SETTINGS).flatMap(([key, { name }]) =>
+    shown[key] === undefined || shown[key] === "embedded" ? [] : [`${name}=${shown[key]}`],
+  );
+}
+
+/** The requirements for callers. */
+export function whoMayConnect(config: Config): string {
+  if (asksForTokens(config)) return "callers with a token";
+  const isLocal = isLoopback(config.grpcAddress) && isLoopback(config.httpAddress);
+  return isLocal
+    ? "everybody on this machine, without a token"
+    : "everybody who reaches it, without a token";
+}
+
+/** The table for `--help`. */
+export function configHelp(): string {
+  return settings()
+    .map(({ name, fallback = NOT_SET, expected, meaning }) =>
+      [`  ${name}  (${fallback})`, `      ${meaning}`, `      Expects ${expected}.`].join("\n"),
+    )
+    .join("\n");
+}
+
+/** The table for docs/operations.md; `--help` also says what each setting expects. */
+export function configMarkdown(): string {
+  const lines = settings().map(({ name, fallback, meaning }) => {
+    const shown = fallback === undefined ? "" : `\`${fallback}\``;
+    return `| \`${name}\` | ${shown} | ${meaning} |`;
+  });
+  return ["| variable | default | what it does |", "| --- | --- | --- |", ...lines].join("\n");
+}
+
+const NOT_SET = "not set";
+
+function settings(): readonly Setting<unknown>[] {
+  return [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
 }

@@ -1,296 +1,276 @@
 import {
-  address,
+  ADDRESS,
   amount,
   choice,
-  directory,
+  DIRECTORY,
   duration,
-  flag,
-  natsSubject,
-  natsUrl,
-  postgresUrl,
-  remoteAddress,
-  schemaName,
+  FILE,
+  FLAG,
+  list,
+  NATS_SUBJECT,
+  NATS_URL,
+  optional,
+  POSTGRES_URL,
+  RATIO,
+  REMOTE_ADDRESS,
+  SCHEMA_NAME,
+  secretText,
+  setting,
   type Setting,
-} from "./setting.ts";
-import { CLIENT_DOOR_SETTINGS, DOOR_SETTINGS } from "./doors.ts";
+  TEXT,
+  textOf,
+  WEB_URL,
+} from "./kinds.ts";
 
-/** The settings of the service; config.ts makes a `Config` of them. */
+const TERABYTE = 1_000_000_000_000;
+
+/** The settings of the service, one row each; config.ts makes a `Config` of them. */
 export const SERVICE_SETTINGS = {
-  grpcAddress: address({
-    name: "GRPC_ADDRESS",
-    fallback: "127.0.0.1:9000",
-    meaning:
-      "Where gRPC is served. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
-  }),
-  httpAddress: address({
-    name: "HTTP_ADDRESS",
-    fallback: "127.0.0.1:8000",
-    meaning:
-      "Where REST, SSE, AG-UI and CopilotKit clients are served. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
-  }),
-  opsAddress: address({
-    name: "OPS_ADDRESS",
-    fallback: "127.0.0.1:8083",
-    meaning:
-      "Where /healthz, /readyz and /metrics are served. They show no session data, so any address will do.",
-  }),
-  allowInsecureTransport: flag({
-    name: "ALLOW_INSECURE_TRANSPORT",
-    fallback: false,
-    meaning: "Serve without TLS beyond loopback. Programs on the way can read and change sessions.",
-  }),
-  allowAnonymous: flag({
-    name: "ALLOW_ANONYMOUS",
-    fallback: false,
-    meaning:
-      "Serve without tokens beyond loopback. Every caller that reaches the port may do everything.",
-  }),
-  databaseUrl: postgresUrl({
-    name: "DATABASE_URL",
-    meaning: "The PostgreSQL to use. Without it the service runs an embedded one in DATA_DIR.",
-  }),
-  databaseSchema: schemaName({
-    name: "DATABASE_SCHEMA",
-    meaning:
-      "The schema of the tables, made when missing. Without it, the one that the role finds first, which is public.",
-  }),
-  dataDir: directory({
-    name: "DATA_DIR",
-    fallback: ".data",
-    meaning: "Where the embedded PostgreSQL keeps its files. Not used with DATABASE_URL.",
-  }),
-  diskReserveBytes: amount({
-    name: "DISK_RESERVE_BYTES",
-    fallback: 536_870_912,
-    min: 0,
-    max: 100_000_000_000_000,
-    meaning:
-      "Free space of the embedded PostgreSQL's disk below which pushes are UNAVAILABLE (DISK_FULL), and reads go on. Not used with DATABASE_URL.",
-  }),
-  wakeUps: choice({
-    name: "WAKE_UPS",
-    fallback: "postgres",
-    among: ["postgres", "nats", "poll"],
-    meaning:
-      "How instances tell each other of commits: NOTIFY, a NATS server, or not at all. Whatever it is, HEAD_POLL_INTERVAL_MS finds what was not told.",
-  }),
-  listenDatabaseUrl: postgresUrl({
-    name: "LISTEN_DATABASE_URL",
-    meaning:
-      "A direct way to the same database for LISTEN, where DATABASE_URL goes through a pooler that cannot carry it. Without it, DATABASE_URL.",
-  }),
-  natsUrl: natsUrl({
-    name: "NATS_URL",
-    meaning: "The NATS server to use with WAKE_UPS=nats.",
-  }),
-  natsSubject: natsSubject({
-    name: "NATS_SUBJECT",
-    fallback: "session-ledger.commits",
-    meaning:
-      "The subject of wake-ups with WAKE_UPS=nats. Instances on different databases need different ones.",
-  }),
-  runStaleAfterMs: duration({
-    name: "RUN_STALE_AFTER",
-    fallback: "10m",
-    minMs: 1_000,
-    maxMs: 720 * 3_600_000,
-    meaning:
-      "A run without an end in which nothing has happened for so long is called stalled, and AG-UI clients that follow it are let go.",
-  }),
-  runWaitMs: duration({
-    name: "RUN_WAIT",
-    fallback: "30s",
-    minMs: 100,
-    maxMs: 24 * 3_600_000,
-    meaning:
-      "The longest time that an AG-UI client waits for the first run of a session. Then its answer ends. Clients with follow=true wait on.",
-  }),
-  sessionPolicy: choice({
-    name: "SESSION_POLICY",
-    fallback: "auto",
-    among: ["auto", "strict"],
-    meaning: "auto: a push creates the session it names. strict: an unknown session is NOT_FOUND.",
-  }),
-  validation: choice({
-    name: "VALIDATION",
-    fallback: "strict",
-    among: ["strict", "lenient", "exact"],
-    meaning:
-      "strict: an event that no version of AG-UI accepts is refused. lenient: any JSON object is stored, and marked. exact: an event that AG-UI 1.0 does not accept is refused.",
-  }),
-  grpcReflection: choice({
-    name: "GRPC_REFLECTION",
-    fallback: "auto",
-    among: ["auto", "on", "off"],
-    meaning:
-      "Whether gRPC clients can ask for the contract. auto: on when GRPC_ADDRESS is loopback.",
-  }),
-  logLevel: choice({
-    name: "LOG_LEVEL",
-    fallback: "info",
-    among: ["debug", "info", "warn", "error", "silent"],
-    meaning:
-      "The least important log lines that are written. Audit records are always written, but for silent.",
-  }),
-  callLog: choice({
-    name: "CALL_LOG",
-    fallback: "failures",
-    among: ["all", "failures"],
-    meaning:
-      "Which gRPC calls and HTTP requests get a log line: all, or those that failed, and streams.",
-  }),
-  payloadBytesMax: amount({
-    name: "PAYLOAD_BYTES_MAX",
-    fallback: 1_048_576,
-    min: 1_024,
+  grpcAddress: setting("GRPC_ADDRESS", ADDRESS, "127.0.0.1:9000").means(
+    "The address of gRPC. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
+  ),
+  httpAddress: setting("HTTP_ADDRESS", ADDRESS, "127.0.0.1:8000").means(
+    "The address for REST, SSE, AG-UI and CopilotKit clients. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
+  ),
+  opsAddress: setting("OPS_ADDRESS", ADDRESS, "127.0.0.1:8083").means(
+    "The address of /healthz, /readyz and /metrics. They show no session data, so any address is allowed.",
+  ),
+  allowInsecureTransport: setting("ALLOW_INSECURE_TRANSPORT", FLAG, "false").means(
+    "Serve without TLS beyond loopback. Machines on the network path can read and change sessions.",
+  ),
+  allowAnonymous: setting("ALLOW_ANONYMOUS", FLAG, "false").means(
+    "Serve without tokens beyond loopback. Every caller that reaches the port has all rights.",
+  ),
+  databaseUrl: optional("DATABASE_URL", POSTGRES_URL).means(
+    "The PostgreSQL to use. Without it the service runs an embedded one in DATA_DIR. Parameters in the URL, like `?lock_timeout=2s`, are settings of the connections.",
+  ),
+  databaseSchema: optional("DATABASE_SCHEMA", SCHEMA_NAME).means(
+    "The schema of the tables, created when missing. Without it, the first schema in the role's search path, usually public.",
+  ),
+  dataDir: setting("DATA_DIR", DIRECTORY, ".data").means(
+    "The files of the embedded PostgreSQL. Not used with DATABASE_URL.",
+  ),
+  diskReserveBytes: setting("DISK_RESERVE_BYTES", amount(0, 100 * TERABYTE), "536870912").means(
+    "With less free space on the disk of the embedded PostgreSQL, pushes are UNAVAILABLE (DISK_FULL), and reads continue. Not used with DATABASE_URL.",
+  ),
+  wakeUps: setting("WAKE_UPS", choice("postgres", "nats", "poll"), "postgres").means(
+    "How instances tell each other of commits: NOTIFY, a NATS server, or not at all. In every case HEAD_POLL_INTERVAL_MS finds commits without a wake-up.",
+  ),
+  listenDatabaseUrl: optional("LISTEN_DATABASE_URL", POSTGRES_URL).means(
+    "A direct connection to the same database for LISTEN, if DATABASE_URL goes through a pooler that does not carry it. Without it, DATABASE_URL.",
+  ),
+  natsUrl: optional("NATS_URL", NATS_URL).means("The NATS server for WAKE_UPS=nats."),
+  natsSubject: setting("NATS_SUBJECT", NATS_SUBJECT, "session-ledger.commits").means(
+    "The subject of wake-ups with WAKE_UPS=nats. Instances on different databases need different subjects.",
+  ),
+  runStaleAfterMs: setting("RUN_STALE_AFTER", duration("1s", "720h"), "10m").means(
+    "A run without an end and without new rows for this time is stalled, and the answers of AG-UI clients that follow it end.",
+  ),
+  runWaitMs: setting("RUN_WAIT", duration("100ms", "24h"), "30s").means(
+    "The longest time that an AG-UI client waits for the first run of a session. Then its answer ends. Clients with follow=true continue to wait.",
+  ),
+  sessionPolicy: setting("SESSION_POLICY", choice("auto", "strict"), "auto").means(
+    "auto: a push creates the session that it names. strict: an unknown session is NOT_FOUND.",
+  ),
+  validation: setting("VALIDATION", choice("strict", "lenient", "exact"), "strict").means(
+    "strict: an event that no version of AG-UI accepts is refused. lenient: any JSON object is stored, and marked. exact: an event that AG-UI 1.0 does not accept is refused.",
+  ),
+  grpcReflection: setting("GRPC_REFLECTION", choice("auto", "on", "off"), "auto").means(
+    "Whether gRPC clients can ask for the contract. auto: on when GRPC_ADDRESS is loopback.",
+  ),
+  logLevel: setting("LOG_LEVEL", choice("debug", "info", "warn", "error", "silent"), "info").means(
+    "The lowest level of written log lines. Audit records are written at every level but silent.",
+  ),
+  callLog: setting("CALL_LOG", choice("all", "failures"), "failures").means(
+    "The gRPC calls and HTTP requests that get a log line: all, or failed calls and streams.",
+  ),
+  payloadBytesMax: setting(
+    "PAYLOAD_BYTES_MAX",
     // A row has to fit the 4 MiB that gRPC clients accept by default, and a page ends at 3 MiB.
-    max: 3_145_728,
-    meaning: "Largest payload of one row. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing stored.",
-  }),
-  requestBytesMax: amount({
-    name: "REQUEST_BYTES_MAX",
-    fallback: 4_194_304,
-    min: 65_536,
-    max: 67_108_864,
-    meaning: "Largest request. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
-  }),
-  batchRowsMax: amount({
-    name: "BATCH_ROWS_MAX",
-    fallback: 512,
-    min: 1,
-    max: 10_000,
-    meaning: "Rows that one commit takes; a full batch closes.",
-  }),
-  batchBytesMax: amount({
-    name: "BATCH_BYTES_MAX",
-    fallback: 8_388_608,
-    min: 65_536,
-    max: 67_108_864,
-    meaning: "Payload bytes that one commit takes; a full batch closes.",
-  }),
-  queueRowsMax: amount({
-    name: "QUEUE_ROWS_MAX",
-    fallback: 16_384,
-    min: 2,
-    max: 1_000_000,
-    meaning: "Rows that wait for a commit. Above it pushes are RESOURCE_EXHAUSTED (QUEUE_FULL).",
-  }),
-  queueBytesMax: amount({
-    name: "QUEUE_BYTES_MAX",
-    fallback: 67_108_864,
-    min: 131_072,
-    max: 4_294_967_296,
-    meaning: "Payload bytes that wait for a commit. Above it: RESOURCE_EXHAUSTED (QUEUE_FULL).",
-  }),
-  pushStreamsMax: amount({
-    name: "PUSH_STREAMS_MAX",
-    fallback: 1_000,
-    min: 1,
-    max: 100_000,
-    meaning:
-      "PushSessionEvents calls that one instance serves. Above it: RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).",
-  }),
-  pushStreamBytesMax: amount({
-    name: "PUSH_STREAM_BYTES_MAX",
-    fallback: 1_048_576,
-    min: 1_024,
-    max: 67_108_864,
-    meaning:
-      "Payload bytes of one push stream that are not committed. Above it the service stops reading the stream.",
-  }),
-  databaseConnections: amount({
-    name: "DATABASE_CONNECTIONS",
-    fallback: 10,
-    min: 3,
-    max: 200,
-    meaning: "Connections to the database that one instance of the service takes at most.",
-  }),
-  statementTimeoutMs: amount({
-    name: "STATEMENT_TIMEOUT_MS",
-    fallback: 5_000,
-    min: 100,
-    max: 600_000,
-    meaning:
-      "A statement that runs longer is cancelled, and its callers get UNAVAILABLE. A commit of several sessions is tried again, each session by itself.",
-  }),
-  lockTimeoutMs: amount({
-    name: "LOCK_TIMEOUT_MS",
-    fallback: 500,
-    min: 10,
-    max: 60_000,
-    meaning:
-      "How long a commit waits for a session that somebody else has locked before it goes on without it.",
-  }),
-  watchersMax: amount({
-    name: "WATCHERS_MAX",
-    fallback: 4_096,
-    min: 1,
-    max: 100_000,
-    meaning: "Watches that one instance serves. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
-  }),
-  watchersPerSessionMax: amount({
-    name: "WATCHERS_PER_SESSION_MAX",
-    fallback: 512,
-    min: 1,
-    max: 100_000,
-    meaning: "Watches of one session on one instance. Above it: RESOURCE_EXHAUSTED.",
-  }),
-  windowRowsMax: amount({
-    name: "WINDOW_ROWS_MAX",
-    fallback: 512,
-    min: 1,
-    max: 100_000,
-    meaning: "Newest rows of a watched session that are held in memory.",
-  }),
-  windowBytesMax: amount({
-    name: "WINDOW_BYTES_MAX",
-    fallback: 1_048_576,
-    min: 1_024,
-    max: 67_108_864,
-    meaning: "Payload bytes of a watched session that are held in memory.",
-  }),
-  headPollIntervalMs: amount({
-    name: "HEAD_POLL_INTERVAL_MS",
-    fallback: 1_000,
-    min: 50,
-    max: 60_000,
-    meaning:
-      "How often the watched sessions are looked up: the latest a row of another instance comes.",
-  }),
-  sseHeartbeatMs: amount({
-    name: "SSE_HEARTBEAT_MS",
-    fallback: 15_000,
-    min: 100,
-    max: 600_000,
-    meaning: "How often an SSE stream says that it lives; proxies cut what is silent.",
-  }),
-  transcriptsBytesMax: amount({
-    name: "TRANSCRIPTS_BYTES_MAX",
-    fallback: 67_108_864,
-    min: 1_048_576,
-    max: 68_719_476_736,
-    meaning:
-      "Estimated memory of the transcripts that are kept. The one asked for the longest ago goes first.",
-  }),
-  stopLimitMs: amount({
-    name: "STOP_LIMIT_MS",
-    fallback: 10_000,
-    min: 100,
-    max: 600_000,
-    meaning: "How long a stop waits for calls that are under way before it cuts them off.",
-  }),
-  ...DOOR_SETTINGS,
+    amount(1_024, 3_145_728),
+    "1048576",
+  ).means("Largest payload of one row. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing stored."),
+  requestBytesMax: setting("REQUEST_BYTES_MAX", amount(65_536, 67_108_864), "4194304").means(
+    "Largest request. Above it: RESOURCE_EXHAUSTED (HTTP 413), nothing read.",
+  ),
+  queueRowsMax: setting("QUEUE_ROWS_MAX", amount(2, 1_000_000), "16384").means(
+    "Rows that wait for a commit. Above it pushes are RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes up to a 32nd of it.",
+  ),
+  queueBytesMax: setting("QUEUE_BYTES_MAX", amount(131_072, 4_294_967_296), "67108864").means(
+    "Payload bytes that wait for a commit. Above it: RESOURCE_EXHAUSTED (QUEUE_FULL). One commit takes up to an eighth of it. With a 64th of it uncommitted, a push stream is not read further.",
+  ),
+  pushStreamsMax: setting("PUSH_STREAMS_MAX", amount(1, 100_000), "1000").means(
+    "PushSessionEvents calls of one instance. Above it: RESOURCE_EXHAUSTED (TOO_MANY_STREAMS).",
+  ),
+  databaseConnections: setting("DATABASE_CONNECTIONS", amount(3, 200), "10").means(
+    "Connections of one instance to the database.",
+  ),
+  statementTimeoutMs: setting("STATEMENT_TIMEOUT_MS", amount(100, 600_000), "5000").means(
+    "A statement that runs longer is cancelled, and its callers get UNAVAILABLE. A commit of several sessions is tried again, each session by itself. A commit waits a tenth of this time for a session that another transaction has locked, and then continues without it.",
+  ),
+  watchersMax: setting("WATCHERS_MAX", amount(1, 100_000), "4096").means(
+    "Watches of one instance. Above it: RESOURCE_EXHAUSTED (TOO_MANY_WATCHERS).",
+  ),
+  watchersPerSessionMax: setting("WATCHERS_PER_SESSION_MAX", amount(1, 100_000), "512").means(
+    "Watches of one session on one instance. Above it: RESOURCE_EXHAUSTED.",
+  ),
+  headPollIntervalMs: setting("HEAD_POLL_INTERVAL_MS", amount(50, 60_000), "1000").means(
+    "The interval at which watched sessions are read without a wake-up: the longest delay of a row from another instance.",
+  ),
+  sseHeartbeatMs: setting("SSE_HEARTBEAT_MS", amount(100, 600_000), "15000").means(
+    "The interval of comments on an idle SSE stream, because proxies cut silent connections.",
+  ),
+  transcriptsBytesMax: setting(
+    "TRANSCRIPTS_BYTES_MAX",
+    amount(1_048_576, 68_719_476_736),
+    "67108864",
+  ).means(
+    "Estimated memory of the cached transcripts. Above it the transcript with the oldest request is dropped.",
+  ),
+  stopLimitMs: setting("STOP_LIMIT_MS", amount(100, 600_000), "10000").means(
+    "How long a stop waits for running calls before it cuts them off.",
+  ),
+  tlsCertFile: optional("TLS_CERT_FILE", FILE).means(
+    "Certificate and intermediates for gRPC and HTTP, PEM. With TLS_KEY_FILE both are served with TLS. Read again when it changes; connections stay.",
+  ),
+  tlsKeyFile: optional("TLS_KEY_FILE", FILE).means(
+    "Private key of TLS_CERT_FILE, PEM, without password.",
+  ),
+  tlsClientCaFile: optional("TLS_CLIENT_CA_FILE", FILE).means(
+    "Authorities of the certificates that clients must show (mTLS), PEM. A certificate admits a connection; the rights of a caller come from its token.",
+  ),
+  authTokens: optional(
+    "AUTH_TOKENS",
+    secretText(
+      'JSON like {"tokens":[{"id":"…","token":"…","roles":["runner"],"project":"…"}]}, as in AUTH_TOKENS_FILE',
+    ),
+  ).means("Static tokens, in the form of the file."),
+  authTokensFile: optional("AUTH_TOKENS_FILE", FILE).means(
+    "Static tokens, JSON. Read again when it changes; streams of a removed token end. docs/security.md has the form.",
+  ),
+  oidcIssuer: optional("OIDC_ISSUER", WEB_URL).means(
+    "Accept JWTs of this issuer (`iss`). Needs OIDC_AUDIENCE, and OIDC_JWKS_URL or OIDC_JWKS_FILE.",
+  ),
+  oidcAudience: optional("OIDC_AUDIENCE", TEXT).means(
+    "The value that `aud` of a JWT must be, or contain.",
+  ),
+  oidcJwksUrl: optional("OIDC_JWKS_URL", WEB_URL).means("The URL of the issuer's keys."),
+  oidcJwksFile: optional("OIDC_JWKS_FILE", FILE).means(
+    "The issuer's keys as a file, in place of OIDC_JWKS_URL. Read again when it changes.",
+  ),
+  oidcAlgorithms: setting(
+    "OIDC_ALGORITHMS",
+    list("RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA"),
+    "RS256,PS256,ES256,EdDSA",
+  ).means("Accepted signature algorithms. `none` and shared secrets are never accepted."),
+  oidcRolesClaim: setting("OIDC_ROLES_CLAIM", TEXT, "roles").means(
+    "The claim with the roles: a list, or words in one text. A dot goes into an object.",
+  ),
+  oidcProjectClaim: setting("OIDC_PROJECT_CLAIM", TEXT, "project").means(
+    "The claim that names the one project whose sessions the caller sees.",
+  ),
+  sessionTokenTtlMaxMs: setting("SESSION_TOKEN_TTL_MAX", duration("1m", "720h"), "24h").means(
+    "Longest life of a session token that the service issues.",
+  ),
+  redaction: setting("REDACTION", choice("off", "on"), "off").means(
+    "on: provider keys, tokens and private keys in payloads are masked before anything is stored or sent.",
+  ),
+  redactionPatterns: optional(
+    "REDACTION_PATTERNS",
+    textOf("kind=prefix[characters]{least} pairs, separated by white space"),
+  ).means("Further secrets to mask, like `acme=acme_[A-Za-z0-9]{20}`."),
+  redactionKeys: optional("REDACTION_KEYS", textOf("names, separated by commas")).means(
+    "Members of JSON payloads, at any depth, whose values are masked, like `password`.",
+  ),
+  retentionAfterMs: optional("RETENTION_AFTER", duration("1m", "87600h")).means(
+    "Ended runs older than this are erased from the beginning of their sessions: once an hour, or more often for less than 100 hours. Not set: nothing is erased.",
+  ),
+  otlpEndpoint: optional("OTEL_EXPORTER_OTLP_ENDPOINT", WEB_URL).means(
+    "The receiver of OpenTelemetry traces (OTLP over HTTP). Not set: no traces.",
+  ),
+  otelServiceName: setting("OTEL_SERVICE_NAME", TEXT, "session-ledger").means(
+    "The name of the service in its traces.",
+  ),
+  otelSampleRatio: setting("OTEL_TRACES_SAMPLER_ARG", RATIO, "1").means(
+    "Share of kept traces among those that begin here. The choice of a caller is followed.",
+  ),
+  connectionsMax: setting("GRPC_CONNECTIONS_MAX", amount(1, 100_000), "4096").means(
+    "Open gRPC connections. Above it new ones are closed at once.",
+  ),
+  receivedBytesMax: setting(
+    "RECEIVED_BYTES_MAX",
+    amount(8_388_608, 68_719_476_736),
+    "268435456",
+  ).means(
+    "Memory for the bytes that are held for all callers: unanswered requests, unread answers. A held byte counts as 1.5. Above it the caller that holds the most gives way (SERVER_BUSY).",
+  ),
+  principalMessagesPerSecondMax: setting(
+    "PRINCIPAL_MESSAGES_PER_SECOND",
+    amount(0, 100_000_000),
+    "50000",
+  ).means(
+    "Pushes, and frames of push streams, of one caller; 0: no limit. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",
+  ),
+  principalBytesPerSecondMax: setting(
+    "PRINCIPAL_BYTES_PER_SECOND",
+    amount(0, TERABYTE),
+    "134217728",
+  ).means("Payload bytes pushed by one caller; 0: no limit. Above it as with messages."),
+  sessionMessagesPerSecondMax: setting(
+    "SESSION_MESSAGES_PER_SECOND",
+    amount(0, 100_000_000),
+    "20000",
+  ).means(
+    "Pushes, and frames of push streams, into one session; 0: no limit. Above it as with callers.",
+  ),
+  sessionBytesPerSecondMax: setting(
+    "SESSION_BYTES_PER_SECOND",
+    amount(0, TERABYTE),
+    "67108864",
+  ).means("Payload bytes pushed into one session; 0: no limit. Above it as with callers."),
+  sessionRowsMax: setting("SESSION_ROWS_MAX", amount(1, TERABYTE), "2000000").means(
+    "Rows of one session, messages and events. Above it: FAILED_PRECONDITION (SESSION_FULL).",
+  ),
+  sessionBytesMax: setting("SESSION_BYTES_MAX", amount(1_024, 100 * TERABYTE), "4294967296").means(
+    "Bytes of one session: payloads, senders, run ids, fragment indexes. Above it: FAILED_PRECONDITION (SESSION_FULL).",
+  ),
 } as const;
 
 /** The settings of commands that call a running service. */
 export const CLIENT_SETTINGS = {
-  address: remoteAddress({
-    name: "SESSION_LEDGER_ADDRESS",
-    fallback: "127.0.0.1:9000",
-    meaning: "The service that `push`, `tail`, `export` and `sessions` speak to; `--address` wins.",
-  }),
-  ...CLIENT_DOOR_SETTINGS,
+  address: setting("SESSION_LEDGER_ADDRESS", REMOTE_ADDRESS, "127.0.0.1:9000").means(
+    "The service that the commands call; `--address` wins.",
+  ),
+  token: optional("SESSION_LEDGER_TOKEN", secretText("a token of printable ASCII")).means(
+    "The bearer token that is sent with each call.",
+  ),
+  tokenFile: optional("SESSION_LEDGER_TOKEN_FILE", FILE).means(
+    "A file with the token, read before each call, so that the token can be renewed.",
+  ),
+  tls: setting("SESSION_LEDGER_TLS", choice("off", "on"), "off").means(
+    "on: TLS, with the authorities of the system or those of SESSION_LEDGER_TLS_CA_FILE.",
+  ),
+  tlsCaFile: optional("SESSION_LEDGER_TLS_CA_FILE", FILE).means(
+    "Authorities to trust, PEM. Turns TLS on.",
+  ),
+  tlsClientCertFile: optional("SESSION_LEDGER_TLS_CERT_FILE", FILE).means(
+    "The client's own certificate (mTLS), PEM. Needs SESSION_LEDGER_TLS_KEY_FILE.",
+  ),
+  tlsClientKeyFile: optional("SESSION_LEDGER_TLS_KEY_FILE", FILE).means("Its private key, PEM."),
 } as const;
+
+/** Settings of earlier versions, and the values that replace them. */
+export const REMOVED_SETTINGS: Readonly<Record<string, string>> = {
+  BATCH_ROWS_MAX: "a 32nd of QUEUE_ROWS_MAX",
+  BATCH_BYTES_MAX: "an eighth of QUEUE_BYTES_MAX",
+  PUSH_STREAM_BYTES_MAX: "a 64th of QUEUE_BYTES_MAX",
+  LOCK_TIMEOUT_MS: "a tenth of STATEMENT_TIMEOUT_MS, or lock_timeout in DATABASE_URL",
+  WINDOW_ROWS_MAX: "512",
+  WINDOW_BYTES_MAX: "1048576",
+  CALLS_PER_CONNECTION_MAX: "1000",
+  SESSION_TOKEN_ROTATE_AFTER: "24h",
+  RETENTION_INTERVAL: "a hundredth of RETENTION_AFTER, at most an hour",
+};
 
 type Limit = {
   [K in keyof typeof SERVICE_SETTINGS]: (typeof SERVICE_SETTINGS)[K] extends Setting<infer T>
@@ -307,42 +287,18 @@ export const RELATIONS: readonly {
   readonly times: number;
   readonly why: string;
 }[] = [
+  { low: "payloadBytesMax", high: "requestBytesMax", times: 1, why: "a request carries a payload" },
   {
     low: "payloadBytesMax",
-    high: "requestBytesMax",
-    times: 1,
-    why: "a request carries a payload",
-  },
-  { low: "payloadBytesMax", high: "batchBytesMax", times: 1, why: "a batch carries a row" },
-  {
-    low: "batchRowsMax",
-    high: "queueRowsMax",
-    times: 2,
-    why: "one batch is in flight while the next fills",
-  },
-  {
-    low: "batchBytesMax",
     high: "queueBytesMax",
     times: 2,
-    why: "one batch is in flight while the next fills",
-  },
-  {
-    low: "pushStreamBytesMax",
-    high: "queueBytesMax",
-    times: 2,
-    why: "what one stream has under way must leave room in the queue",
+    why: "one row is in flight while the next one waits",
   },
   {
     low: "requestBytesMax",
     high: "receivedBytesMax",
     times: 2,
     why: "one large request must not be all that is received",
-  },
-  {
-    low: "lockTimeoutMs",
-    high: "statementTimeoutMs",
-    times: 2,
-    why: "a locked session must be told from a stuck database",
   },
   {
     low: "watchersPerSessionMax",

@@ -61,7 +61,7 @@ export interface RpcServerOptions {
   /** The time that calls in progress may take to finish when the server stops. */
   readonly stopLimitMs: number;
   readonly keepalive?: Keepalive;
-  readonly limits?: RpcLimits;
+  readonly limits?: Partial<RpcLimits>;
   /** The interval of the checks for late calls and ended tokens. */
   readonly tickMs?: number;
 }
@@ -125,7 +125,8 @@ class GrpcServer implements RpcServer {
     { authenticator: callers, tls, memory, ...deps }: RpcServerDeps,
     options: RpcServerOptions,
   ) {
-    const { requestBytesMax = REQUEST_BYTES_MAX, limits = LIMITS } = options;
+    const { requestBytesMax = REQUEST_BYTES_MAX } = options;
+    const limits: RpcLimits = { ...LIMITS, ...options.limits };
     this.#log = deps.log;
     this.#callers = callers;
     this.#options = options;

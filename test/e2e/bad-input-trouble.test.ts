@@ -33,9 +33,7 @@ beforeAll(async () => {
   service = await startService({
     env: {
       DATABASE_URL: url.href,
-      LOCK_TIMEOUT_MS: "100",
       STATEMENT_TIMEOUT_MS: "1000",
-      BATCH_ROWS_MAX: "2",
       QUEUE_ROWS_MAX: String(QUEUE_ROWS_MAX),
     },
   });

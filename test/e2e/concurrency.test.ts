@@ -27,12 +27,13 @@ let sql: postgres.Sql;
 
 beforeAll(async () => {
   database = await openDatabase();
+  const url = new URL(database.url);
+  // So long that whoever waits for a lock stands out.
+  url.searchParams.set("lock_timeout", String(LOCK_TIMEOUT_MS));
   const env = {
-    DATABASE_URL: database.url,
+    DATABASE_URL: url.href,
     // Small batches, so that there are many: two under way at once, pushes of a session in several.
-    BATCH_ROWS_MAX: "32",
-    // So long that whoever waits for a lock stands out.
-    LOCK_TIMEOUT_MS: String(LOCK_TIMEOUT_MS),
+    QUEUE_ROWS_MAX: String(32 * 32),
     // The poll is how a watch hears of what the other service commits.
     HEAD_POLL_INTERVAL_MS: "100",
   };

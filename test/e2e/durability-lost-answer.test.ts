@@ -31,7 +31,8 @@ beforeAll(async () => {
   proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
   url.port = String(proxy.port);
   // Long enough to keep the answers back while a push waits.
-  const env = { DATABASE_URL: url.href, LOCK_TIMEOUT_MS: "2500" };
+  url.searchParams.set("lock_timeout", "2500");
+  const env = { DATABASE_URL: url.href };
   service = await startService({ env });
   client = createLedgerClient({ address: service.grpcAddress });
 });

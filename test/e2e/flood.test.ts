@@ -44,7 +44,6 @@ const { service } = useService({
     }),
     RECEIVED_BYTES_MAX: String(RECEIVED_MIB * MIB),
     QUEUE_BYTES_MAX: String(QUEUED_MIB * MIB),
-    BATCH_BYTES_MAX: String(2 * MIB),
     PRINCIPAL_BYTES_PER_SECOND: String(8 * MIB),
   },
 });

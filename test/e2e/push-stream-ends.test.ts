@@ -26,7 +26,7 @@ const { service, client } = useService({
   env: {
     SESSION_POLICY: "strict",
     PUSH_STREAMS_MAX: String(STREAMS_MAX),
-    PUSH_STREAM_BYTES_MAX: String(BYTES_MAX),
+    QUEUE_BYTES_MAX: String(64 * BYTES_MAX),
   },
 });
 

@@ -43,7 +43,7 @@ beforeAll(async () => {
   database = await openDatabase();
   replicas = await Replicas.start({
     DATABASE_URL: database.url,
-    LOCK_TIMEOUT_MS: String(LOCK_TIMEOUT_MS),
+    STATEMENT_TIMEOUT_MS: String(10 * LOCK_TIMEOUT_MS),
     HEAD_POLL_INTERVAL_MS: "200",
   });
 });
@@ -171,7 +171,8 @@ test("a commit whose answer is lost between PostgreSQL and the service is not re
   const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
   url.port = String(proxy.port);
   // Long enough to keep the answers back while a push waits.
-  const env = { DATABASE_URL: url.href, LOCK_TIMEOUT_MS: "2500" };
+  url.searchParams.set("lock_timeout", "2500");
+  const env = { DATABASE_URL: url.href };
   const service = await startService({ env });
   try {
     const ways = [service.grpcAddress];

@@ -24,7 +24,7 @@ beforeAll(async () => {
   shared = await openDatabase();
   const { url } = shared;
   service = await startService({
-    env: { DATABASE_URL: url, RETENTION_AFTER: "720h", RETENTION_INTERVAL: "1s" },
+    env: { DATABASE_URL: url, RETENTION_AFTER: "3m" },
   });
   rpc = new RpcClient(service.grpcAddress);
   // Under another name: it is not among those that are ended.

@@ -30,10 +30,10 @@ afterAll(async () => {
 test("a stop ends within its limit with pushes and watches in a database black hole", async () => {
   const url = new URL(database.url);
   url.port = String(proxy.port);
+  url.searchParams.set("lock_timeout", "2500");
   const env = {
     DATABASE_URL: url.href,
     STOP_LIMIT_MS: String(STOP_LIMIT_MS),
-    LOCK_TIMEOUT_MS: "2500",
   };
   const service = await startService({ env });
   const client = createLedgerClient({ address: service.grpcAddress });

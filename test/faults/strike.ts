@@ -32,7 +32,7 @@ const BODY_BYTES = 4_194_303;
 const BODIES_LIMIT_MS = 30_000;
 /** While one holds a session the other waits for it, so that it comes between two statements of a batch. */
 const BRIM_LOCKERS = 2;
-/** Shorter and longer than the service's default of LOCK_TIMEOUT_MS, which is 500. */
+/** Shorter and longer than the 500 ms that a commit of the service waits for a lock. */
 const BRIM_SHORT_MS_MAX = 200;
 const BRIM_LONG_MS = 700;
 const BRIM_PAUSE_MS = 100;

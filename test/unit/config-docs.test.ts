@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { exitMarkdown } from "../../src/cli/exit.ts";
 import { configMarkdown } from "../../src/config/config.ts";
-import { SERVICE_SETTINGS } from "../../src/config/table.ts";
+import { REMOVED_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 const PATH = fileURLToPath(new URL("../../docs/operations.md", import.meta.url));
@@ -42,12 +42,21 @@ test("the generated tables are up to date", async () => {
   expect(readFileSync(PATH, "utf8")).toBe(updated);
 });
 
+test("every removed setting is named once", () => {
+  const document = readFileSync(PATH, "utf8");
+  for (const name of Object.keys(REMOVED_SETTINGS))
+    expect(document.split(`\`${name}\``)).toHaveLength(2);
+});
+
 test("metrics and settings named in the text exist", async () => {
   const document = readFileSync(PATH, "utf8");
   const metrics = await createMetrics().text();
   const named = document.match(/session_ledger_[a-z_]+/g) ?? [];
   expect(named.filter((name) => !metrics.includes(`# HELP ${name} `))).toEqual([]);
-  const settings = new Set<string>(Object.values(SERVICE_SETTINGS).map(({ name }) => name));
+  const settings = new Set<string>([
+    ...Object.values(SERVICE_SETTINGS).map(({ name }) => name),
+    ...Object.keys(REMOVED_SETTINGS),
+  ]);
   const limits = document.match(/\b[A-Z_]+_(?:MAX|MS|ADDRESS|DIR|URL|CONNECTIONS)\b/g) ?? [];
   const others = limits.filter((name) => !settings.has(name));
   expect(new Set(others)).toEqual(new Set(["SESSION_LEDGER_ADDRESS"]));
