@@ -12,21 +12,20 @@ import { randomUUID } from "node:crypto";
 import {
   chmod,
   cp,
-  lstat,
   mkdir,
   readFile,
   readdir,
   rename,
   rm,
+  stat,
   symlink,
   writeFile,
 } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { z } from "zod";
-import type { EmbeddedLog } from "./embedded-log.ts";
-import { type Account, runProgram } from "./program.ts";
-import { hasCode, refusal } from "./refusal.ts";
+import { type Account, hasCode, refusal, runProgram } from "./process.ts";
+import type { EmbeddedLog } from "./server.ts";
 
 export interface Binaries {
   /** Holds bin, lib and share. */
@@ -50,8 +49,6 @@ interface PlaceOfUse {
 const COPY_PREFIX = "session-ledger-postgresql-";
 
 const HALF_MADE_PREFIX = `${COPY_PREFIX}new-`;
-
-const PROBE_MS_MAX = 10_000;
 
 /** The platforms of the package without Windows, which lacks the signals that stop a server. */
 const PLATFORMS: readonly string[] = [
@@ -113,7 +110,7 @@ async function probe(
   account: Account | undefined,
 ): Promise<string | undefined> {
   const path = programPath(binaries, "postgres");
-  const outcome = await runProgram(path, ["--version"], { account, timeoutMs: PROBE_MS_MAX });
+  const outcome = await runProgram(path, ["--version"], { account });
   if (hasCode(outcome.spawnError, "EACCES") && account !== undefined) return undefined;
   const version = /\d+(?:\.\d+)?/.exec(outcome.output)?.[0];
   if (outcome.code === 0 && version !== undefined) return version;
@@ -158,10 +155,11 @@ async function copyBinaries(
 /** Files installed under a strict umask are readable only by their owner. */
 async function openToAll(directory: string): Promise<void> {
   await chmod(directory, 0o755);
-  for (const name of await readdir(directory, { recursive: true })) {
-    const path = join(directory, name);
-    const { mode, isLink } = await modeOf(path);
-    if (!isLink) await chmod(path, (mode & 0o111) === 0 ? 0o644 : 0o755);
+  for (const entry of await readdir(directory, { recursive: true, withFileTypes: true })) {
+    if (entry.isSymbolicLink()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const { mode } = await stat(path);
+    await chmod(path, (mode & 0o111) === 0 ? 0o644 : 0o755);
   }
 }
 
@@ -179,7 +177,7 @@ export async function withNamelessUser<T>(
   work: (binaries: UsableBinaries) => Promise<T>,
 ): Promise<T> {
   const uid = String(process.getuid?.());
-  const { code } = await runProgram("id", ["-un"], { account: undefined, timeoutMs: PROBE_MS_MAX });
+  const { code } = await runProgram("id", ["-un"]);
   if (code === 0 || uid === "0" || process.platform !== "linux") return work(found);
   const directory = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
   try {
@@ -196,9 +194,4 @@ export async function withNamelessUser<T>(
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
-}
-
-async function modeOf(path: string): Promise<{ mode: number; isLink: boolean }> {
-  const stats = await lstat(path);
-  return { mode: stats.mode, isLink: stats.isSymbolicLink() };
 }

@@ -13,11 +13,9 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { lchown, mkdir, open, readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type UsableBinaries, programPath, withNamelessUser } from "./binaries.ts";
-import type { EmbeddedLimits } from "./limits.ts";
 import type { Place } from "./place.ts";
-import { readPidFile } from "./pid-file.ts";
-import { type Account, runProgram } from "./program.ts";
-import { hasCode, refusal } from "./refusal.ts";
+import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
+import { readyPort } from "./server.ts";
 
 export interface Cluster {
   /** The directory that PostgreSQL calls PGDATA. */
@@ -32,9 +30,11 @@ export const DATABASE = "postgres";
 /** Directories with this prefix are deleted, so no other program may use it. */
 const DRAFT_PREFIX = "session-ledger-initdb-";
 
-export interface ClusterOptions {
+/** For initdb, which syncs a new cluster of about 40 MB. */
+const INIT_MS_MAX = 60_000;
+
+interface ClusterOptions {
   readonly binaries: UsableBinaries;
-  readonly limits: EmbeddedLimits;
   readonly signal: AbortSignal;
 }
 
@@ -46,11 +46,19 @@ export function pgDataOf(place: Place): string {
 export async function openCluster(place: Place, options: ClusterOptions): Promise<Cluster> {
   const directory = place.clusterDir;
   const pgData = pgDataOf(place);
-  await removeDrafts(place.home);
-  const found = await readOptional(join(pgData, "PG_VERSION"));
+  for (const name of await readdir(place.home)) {
+    if (name.startsWith(DRAFT_PREFIX)) await removeDraft(join(place.home, name));
+  }
+  const found = await readFile(join(pgData, "PG_VERSION"), "utf8").catch(unlessMissing);
   if (found === undefined) await makeCluster(place, options);
-  else requireVersion(directory, { found: found.trim(), wanted: options.binaries.majorVersion });
-  const password = await readOptional(join(directory, "password"));
+  else if (found.trim() !== options.binaries.majorVersion) {
+    throw refusal(
+      `the database in ${directory} was made by PostgreSQL ${found.trim()}, and this session-ledger ` +
+        `brings PostgreSQL ${options.binaries.majorVersion}, which cannot read it: start the ` +
+        "session-ledger that made it, save the database with pg_dump, and restore it into a new DATA_DIR",
+    );
+  }
+  const password = await readFile(join(directory, "password"), "utf8").catch(unlessMissing);
   if (password !== undefined) return { pgData, password: password.trim() };
   throw refusal(
     `${join(directory, "password")} is missing: bring it back from a backup; the database beside it ` +
@@ -61,30 +69,18 @@ export async function openCluster(place: Place, options: ClusterOptions): Promis
 /** The URL of the server that another process runs in that DATA_DIR. */
 export async function runningUrl(dataDir: string): Promise<string> {
   const directory = join(dataDir, "postgres");
-  const [, , , port, , , , state] = (await readPidFile(join(directory, "data"))) ?? [];
-  if (state?.trim() !== "ready") {
+  const port = await readyPort(join(directory, "data"));
+  if (port === undefined) {
     throw refusal(
       `no embedded PostgreSQL runs in ${directory}: start the service with that DATA_DIR`,
     );
   }
   const password = (await readFile(join(directory, "password"), "utf8")).trim();
-  return connectionUrl({ password, port: Number(port) });
+  return connectionUrl({ password, port });
 }
 
 export function connectionUrl(to: { readonly password: string; readonly port: number }): string {
   return `postgres://${ROLE}:${to.password}@127.0.0.1:${to.port}/${DATABASE}`;
-}
-
-function requireVersion(
-  directory: string,
-  major: { readonly found: string; readonly wanted: string },
-): void {
-  if (major.found === major.wanted) return;
-  throw refusal(
-    `the database in ${directory} was made by PostgreSQL ${major.found}, and this session-ledger ` +
-      `brings PostgreSQL ${major.wanted}, which cannot read it: start the session-ledger that made it, ` +
-      "save the database with pg_dump, and restore it into a new DATA_DIR",
-  );
 }
 
 async function makeCluster(place: Place, options: ClusterOptions): Promise<void> {
@@ -109,7 +105,7 @@ async function makeCluster(place: Place, options: ClusterOptions): Promise<void>
 async function fillDraft(
   draft: string,
   account: Account | undefined,
-  { binaries, limits, signal }: ClusterOptions,
+  { binaries, signal }: ClusterOptions,
 ): Promise<void> {
   await mkdir(draft, { mode: 0o700 });
   const passwordFile = join(draft, "password");
@@ -131,12 +127,8 @@ async function fillDraft(
     "--builtin-locale=C.UTF-8",
     "--data-checksums",
   ];
-  const timeoutMs = limits.initMs;
-  const outcome = await runProgram(programPath(binaries, "initdb"), args, {
-    account,
-    timeoutMs,
-    signal,
-  });
+  const run = { account, timeoutMs: INIT_MS_MAX, signal };
+  const outcome = await runProgram(programPath(binaries, "initdb"), args, run);
   signal.throwIfAborted();
   if (outcome.code === 0) return;
   const said = outcome.spawnError?.message ?? outcome.output.trim();
@@ -157,12 +149,6 @@ async function giveTo(account: Account, paths: readonly string[]): Promise<void>
   }
 }
 
-async function removeDrafts(home: string): Promise<void> {
-  for (const name of await readdir(home)) {
-    if (name.startsWith(DRAFT_PREFIX)) await removeDraft(join(home, name));
-  }
-}
-
 /**
  * Best effort: the initdb of a killed service may still write there, and the next start tries
  * again.
@@ -177,14 +163,5 @@ async function syncDirectory(path: string): Promise<void> {
     await directory.sync();
   } finally {
     await directory.close();
-  }
-}
-
-async function readOptional(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (error) {
-    if (hasCode(error, "ENOENT")) return undefined;
-    throw error;
   }
 }

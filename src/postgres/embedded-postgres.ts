@@ -17,17 +17,36 @@
  */
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
-import { type Clock, systemClock } from "../base/clock.ts";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Backoff, backoffMs } from "../base/backoff.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/unit.ts";
 import { type Binaries, findBinaries, programPath, usableBinaries } from "./binaries.ts";
 import { connectionUrl, openCluster, pgDataOf } from "./cluster.ts";
-import type { EmbeddedLog } from "./embedded-log.ts";
 import { clearLeftover } from "./leftover.ts";
-import { EMBEDDED_LIMITS, type EmbeddedLimits } from "./limits.ts";
 import { lockDataDir } from "./lock.ts";
 import { type Place, choosePlace, linkCluster, openDataDir } from "./place.ts";
-import { keepRunning, launchOnFreePort } from "./supervise.ts";
+import { refusal } from "./process.ts";
+import {
+  type EmbeddedLog,
+  FAST_STOP_MS_MAX,
+  launch,
+  LaunchError,
+  type LaunchFailure,
+  type LaunchOptions,
+  randomPort,
+  type Server,
+  START_MS_MAX,
+} from "./server.ts";
+
+/**
+ * The interval at which an owner marks its lock, for starts that cannot see its process; lock.ts.
+ */
+const HEARTBEAT_MS = 2_000;
+/** The delay before a failed start is tried again. */
+const RESTART: Backoff = { minMs: 100, maxMs: 2_000 };
+/** Starts on ports that other programs have. */
+const PORTS_TRIED_MAX = 10;
 
 export interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
@@ -44,18 +63,14 @@ export interface EmbeddedOptions {
   readonly log: EmbeddedLog;
   /** Called each time a server that ended on its own is up again. */
   readonly restarted?: () => void;
-  readonly clock?: Clock;
-  readonly limits?: Partial<EmbeddedLimits>;
+  readonly fastStopMs?: number;
   /** As root: the user that runs the server; created when it does not exist. */
   readonly userName?: string;
   /** As root: the place of clusters whose DATA_DIR that user cannot enter. */
   readonly systemDir?: string;
 }
 
-type Context = Required<Omit<EmbeddedOptions, "limits">> & {
-  readonly limits: EmbeddedLimits;
-  readonly signal: AbortSignal;
-};
+type Context = Required<EmbeddedOptions> & { readonly signal: AbortSignal };
 
 interface Ready {
   readonly url: string;
@@ -127,9 +142,9 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
  * released.
  */
 async function live(context: Context, ready: (server: Ready) => void): Promise<void> {
-  const beganMs = context.clock.monotonicMs();
+  const beganMs = performance.now();
   const found = await findBinaries();
-  const dataDir = await openDataDir(context.dataDir, context);
+  const dataDir = await openDataDir(context.dataDir, context.signal);
   await whileLocked(dataDir, context, async () => {
     const place = await choosePlace(dataDir, context);
     const run = (): Promise<void> =>
@@ -139,17 +154,16 @@ async function live(context: Context, ready: (server: Ready) => void): Promise<v
     // may write in the home. For other users only the cluster is writable, and the cluster exists,
     // or there would be no link.
     const guarded = place.account === undefined ? place.clusterDir : place.home;
-    return whileLocked(await openDataDir(guarded, context), context, run);
+    return whileLocked(await openDataDir(guarded, context.signal), context, run);
   });
 }
 
 async function whileLocked(
   directory: string,
-  { clock, log, signal, limits }: Context,
+  { log, signal }: Context,
   run: () => Promise<void>,
 ): Promise<void> {
-  const { heartbeatMs } = limits;
-  const lock = await lockDataDir(directory, { clock, log, signal, heartbeatMs });
+  const lock = await lockDataDir(directory, { log, signal, heartbeatMs: HEARTBEAT_MS });
   try {
     await run();
   } finally {
@@ -161,34 +175,96 @@ async function runCluster(
   context: Context & { readonly place: Place; readonly found: Binaries; readonly beganMs: number },
   ready: (server: Ready) => void,
 ): Promise<void> {
-  const { dataDir, place, log, limits, clock, signal } = context;
-  await clearLeftover(pgDataOf(place), { log, limits });
+  const { dataDir, place, log, signal, fastStopMs, restarted } = context;
+  await clearLeftover(pgDataOf(place), context);
   signal.throwIfAborted();
   const binaries = await usableBinaries(context.found, { ...place, log });
-  const { password, pgData } = await openCluster(place, { binaries, limits, signal });
+  const { password, pgData } = await openCluster(place, { binaries, signal });
   await linkCluster(dataDir, place);
   const postgresPath = programPath(binaries, "postgres");
-  const options = { postgresPath, pgData, account: place.account, log, limits, signal };
-  const { server, port } = await launchOnFreePort(options);
+  const options = { postgresPath, pgData, account: place.account, log, fastStopMs, signal };
+  const { server, port } = await launchOnRandomPort(options);
   const { version } = binaries;
-  const tookMs = Math.round(clock.monotonicMs() - context.beganMs);
+  const tookMs = Math.round(performance.now() - context.beganMs);
   const { clusterDir } = place;
   log.info(
     { dataDir, clusterDir, port, version, pid: server.pid, tookMs },
     "embedded_postgres_started",
   );
   ready({ url: connectionUrl({ password, port }), pgData });
-  await keepRunning(server, { ...options, port, restarted: context.restarted });
+  await keepRunning(server, { ...options, port, restarted });
+}
+
+async function launchOnRandomPort(
+  options: Omit<LaunchOptions, "port">,
+): Promise<{ readonly server: Server; readonly port: number }> {
+  const limit = AbortSignal.timeout(START_MS_MAX);
+  for (let tries = 1; ; tries += 1) {
+    const port = randomPort();
+    try {
+      return { port, server: await launch({ ...options, port }) };
+    } catch (error) {
+      if (!(error instanceof LaunchError)) throw error;
+      const mayTryAgain: Readonly<Record<LaunchFailure, boolean>> = {
+        port_taken: tries < PORTS_TRIED_MAX,
+        memory_in_use: !limit.aborted,
+        other: false,
+      };
+      if (!mayTryAgain[error.failure]) throw refusal(error.message, error);
+      options.log.warn({ failure: error.failure }, "embedded_postgres_start_tried_again");
+      await pause(tries, options.signal);
+    }
+  }
+}
+
+/** Runs until the signal; then stops the server, and only then resolves. */
+async function keepRunning(
+  first: Server,
+  options: LaunchOptions & { readonly restarted: () => void },
+): Promise<void> {
+  const { log, signal, port, restarted } = options;
+  const { promise: aborted, resolve } = Promise.withResolvers<"aborted">();
+  signal.addEventListener("abort", () => resolve("aborted"), { once: true });
+  if (signal.aborted) resolve("aborted");
+
+  for (let server = first; ; ) {
+    const exit = await Promise.race([aborted, server.exited]);
+    if (signal.aborted) {
+      log.info({ signal: await server.stop() }, "embedded_postgres_stopped");
+      return;
+    }
+    log.warn({ pid: server.pid, exit }, "embedded_postgres_died");
+    server = await relaunch(options);
+    log.warn({ pid: server.pid, port }, "embedded_postgres_restarted");
+    restarted();
+  }
+}
+
+/** Rejects only when the unit is stopped meanwhile. */
+async function relaunch(options: LaunchOptions): Promise<Server> {
+  for (let tries = 1; ; tries += 1) {
+    await pause(tries, options.signal);
+    try {
+      await clearLeftover(options.pgData, options);
+      return await launch(options);
+    } catch (error) {
+      options.signal.throwIfAborted();
+      options.log.warn({ err: error }, "embedded_postgres_restart_failed");
+    }
+  }
+}
+
+async function pause(tries: number, signal: AbortSignal): Promise<void> {
+  await sleep(backoffMs(RESTART, tries, Math.random()), undefined, { signal });
 }
 
 function contextOf(options: EmbeddedOptions, signal: AbortSignal): Context {
   return {
-    clock: systemClock,
     restarted: () => undefined,
+    fastStopMs: FAST_STOP_MS_MAX,
     userName: "postgres",
     systemDir: "/var/lib/session-ledger",
     ...options,
-    limits: { ...EMBEDDED_LIMITS, ...options.limits },
     signal,
   };
 }

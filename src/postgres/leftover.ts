@@ -14,20 +14,18 @@
  * still write. So only the pid in the file is replaced, by our own: CreateLockFile (miscinit.c)
  * takes the pid of its parent for stale, and still checks the memory.
  */
-import { basename } from "node:path";
+import { randomUUID } from "node:crypto";
+import { lchown, rename, rm, stat, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { EmbeddedLog } from "./embedded-log.ts";
-import type { EmbeddedLimits } from "./limits.ts";
-import { readPidFile, removePidFile, replacePid } from "./pid-file.ts";
-import { argumentsOf } from "./process-identity.ts";
-import { hasCode } from "./refusal.ts";
-import { type Postmaster, shutDown } from "./shutdown.ts";
+import { argumentsOf, hasCode } from "./process.ts";
+import { type EmbeddedLog, PID_FILE, type Postmaster, readPidFile, shutDown } from "./server.ts";
 
 const POLL_MS = 20;
 
 export async function clearLeftover(
   pgData: string,
-  options: { readonly log: EmbeddedLog; readonly limits: EmbeddedLimits },
+  options: { readonly log: EmbeddedLog; readonly fastStopMs: number },
 ): Promise<void> {
   const lines = await readPidFile(pgData);
   if (lines === undefined) return;
@@ -35,17 +33,17 @@ export async function clearLeftover(
   const pid = Math.abs(Number.parseInt(lines[0] ?? "", 10));
   if (!(pid > 0)) {
     // The file was cut off during a write: it names no shared memory either.
-    await removePidFile(pgData);
+    await rm(join(pgData, PID_FILE), { force: true });
     return;
   }
   if (await isServerOf(pid, pgData)) {
-    const signal = await shutDown(strangerOf(pid, pgData), options.limits);
+    const signal = await shutDown(strangerOf(pid, pgData), options.fastStopMs);
     options.log.warn({ pid, signal }, "embedded_postgres_leftover_stopped");
     // The file is gone with its server, unless the server was killed.
     return clearLeftover(pgData, options);
   }
   if (pid === process.pid) return;
-  await replacePid(pgData, { lines, pid: process.pid });
+  await replacePid(pgData, lines);
   options.log.info({ pid }, "embedded_postgres_stale_pid_replaced");
 }
 
@@ -74,4 +72,14 @@ function strangerOf(pid: number, pgData: string): Postmaster {
       return false;
     },
   };
+}
+
+/** By rename, so that a kill leaves one complete file or the other. */
+async function replacePid(pgData: string, lines: readonly string[]): Promise<void> {
+  const path = join(pgData, PID_FILE);
+  const draft = `${path}.${randomUUID()}`;
+  const { uid, gid } = await stat(path);
+  await writeFile(draft, [process.pid, ...lines.slice(1)].join("\n"), { flag: "wx", mode: 0o600 });
+  await lchown(draft, uid, gid);
+  await rename(draft, path);
 }

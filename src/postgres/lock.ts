@@ -24,20 +24,17 @@
  */
 import { randomUUID } from "node:crypto";
 import { link, readFile, readdir, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
-import type { Clock } from "../base/clock.ts";
-import type { EmbeddedLog } from "./embedded-log.ts";
-import { isRunning, thisProcess } from "./process-identity.ts";
-import { hasCode, refusal } from "./refusal.ts";
+import { hasCode, isRunning, refusal, thisProcess, unlessMissing } from "./process.ts";
+import type { EmbeddedLog } from "./server.ts";
 
 export interface DataDirLock {
   release(): Promise<void>;
 }
 
 export interface LockOptions {
-  readonly clock: Clock;
   readonly log: EmbeddedLog;
   readonly heartbeatMs: number;
   readonly signal: AbortSignal;
@@ -61,18 +58,19 @@ const ROUNDS_MAX = 10;
 const LOCK_PREFIX = "session-ledger.lock.";
 
 export async function lockDataDir(dataDir: string, options: LockOptions): Promise<DataDirLock> {
-  const startedAt = new Date(Number(options.clock.nowMicros() / 1000n)).toISOString();
-  const self: Owner = { ...(await thisProcess()), startedAt };
+  const self: Owner = { ...(await thisProcess()), startedAt: new Date().toISOString() };
   for (let round = 0; round < ROUNDS_MAX; round += 1) {
-    const highest = await highestLock(dataDir);
+    const highest = Math.max(0, ...(await lockNumbers(dataDir)));
     await refuseIfOwned(dataDir, { path: lockPath(dataDir, highest), self, ...options });
-    const mine = highest + 1;
-    if (!(await createLock(dataDir, { number: mine, self }))) continue;
-    if ((await highestLock(dataDir)) === mine) {
-      await removeLocksBelow(dataDir, mine);
-      return hold(lockPath(dataDir, mine), options.heartbeatMs);
+    const path = lockPath(dataDir, highest + 1);
+    if (!(await createLock(path, self))) continue;
+    const numbers = await lockNumbers(dataDir);
+    if (Math.max(...numbers) === highest + 1) {
+      const lower = numbers.filter((number) => number <= highest);
+      for (const number of lower) await rm(lockPath(dataDir, number), { force: true });
+      return hold(path, options.heartbeatMs);
     }
-    await rm(lockPath(dataDir, mine), { force: true });
+    await rm(path, { force: true });
   }
   throw refusal(`DATA_DIR ${dataDir} is being taken by other session-ledger processes`);
 }
@@ -87,52 +85,38 @@ function hold(path: string, heartbeatMs: number): DataDirLock {
   return {
     release: async () => {
       clearInterval(timer);
-      await truncate(path).catch((error: unknown) => {
-        // DATA_DIR was deleted meanwhile: nothing to give back.
-        if (!hasCode(error, "ENOENT")) throw error;
-      });
+      await truncate(path).catch(unlessMissing); // DATA_DIR may be deleted by now.
     },
   };
 }
 
-async function refuseIfOwned(
-  dataDir: string,
-  lock: LockOptions & { readonly path: string; readonly self: Owner },
-): Promise<void> {
+type Found = LockOptions & { readonly path: string; readonly self: Owner };
+
+async function refuseIfOwned(dataDir: string, lock: Found): Promise<void> {
   const owner = await readOwner(lock.path);
   if (owner === undefined) return;
-  const alive = owner.scope === lock.self.scope ? await isRunning(owner) : await beats(owner, lock);
-  if (!alive) return;
-  const elsewhere = owner.scope === lock.self.scope ? "" : " of another container or host";
+  const isHere = owner.scope === lock.self.scope;
+  if (!(isHere ? await isRunning(owner) : await beats(owner, lock))) return;
   throw refusal(
-    `DATA_DIR ${dataDir} is in use by session-ledger process ${owner.pid}${elsewhere}, ` +
-      `started ${owner.startedAt}: stop it, or give this one a DATA_DIR of its own`,
+    `DATA_DIR ${dataDir} is in use by session-ledger process ${owner.pid}` +
+      `${isHere ? "" : " of another container or host"}, started ${owner.startedAt}: ` +
+      "stop it, or give this one a DATA_DIR of its own",
   );
 }
 
-async function beats(
-  owner: Owner,
-  lock: LockOptions & { readonly path: string },
-): Promise<boolean> {
-  lock.log.info({ pid: owner.pid, startedAt: owner.startedAt }, "data_dir_owner_watched");
-  const before = await touchedAt(lock.path);
+async function beats({ pid, startedAt }: Owner, lock: Found): Promise<boolean> {
+  lock.log.info({ pid, startedAt }, "data_dir_owner_watched");
+  const touchedAt = async (): Promise<bigint | undefined> =>
+    (await stat(lock.path, { bigint: true }).catch(unlessMissing))?.mtimeNs;
+  const before = await touchedAt();
   for (let beat = 0; beat < BEATS_MISSED_MAX; beat += 1) {
     await sleep(lock.heartbeatMs, undefined, { signal: lock.signal });
-    const now = await touchedAt(lock.path);
+    const now = await touchedAt();
     // Another start took over meanwhile; the next look finds its owner.
     if (now === undefined) return false;
     if (now !== before) return true;
   }
   return false;
-}
-
-async function touchedAt(path: string): Promise<bigint | undefined> {
-  try {
-    return (await stat(path, { bigint: true })).mtimeNs;
-  } catch (error) {
-    if (hasCode(error, "ENOENT")) return undefined;
-    throw error;
-  }
 }
 
 /** Undefined for a lock that was given back, and for a lock without a readable owner. */
@@ -145,14 +129,11 @@ async function readOwner(path: string): Promise<Owner | undefined> {
   }
 }
 
-async function createLock(
-  dataDir: string,
-  lock: { readonly number: number; readonly self: Owner },
-): Promise<boolean> {
-  const draft = join(dataDir, `${LOCK_PREFIX}draft-${randomUUID()}`);
-  await writeFile(draft, JSON.stringify(lock.self), { flag: "wx", mode: 0o644 });
+async function createLock(path: string, self: Owner): Promise<boolean> {
+  const draft = join(dirname(path), `${LOCK_PREFIX}draft-${randomUUID()}`);
+  await writeFile(draft, JSON.stringify(self), { flag: "wx", mode: 0o644 });
   try {
-    await link(draft, lockPath(dataDir, lock.number));
+    await link(draft, path);
     return true;
   } catch (error) {
     if (hasCode(error, "EEXIST")) return false;
@@ -162,24 +143,11 @@ async function createLock(
   }
 }
 
-/** 0 when there is no lock yet. */
-async function highestLock(dataDir: string): Promise<number> {
-  return Math.max(0, ...(await lockNumbers(dataDir)));
-}
-
-async function removeLocksBelow(dataDir: string, mine: number): Promise<void> {
-  for (const number of await lockNumbers(dataDir)) {
-    if (number < mine) await rm(lockPath(dataDir, number), { force: true });
-  }
-}
-
 async function lockNumbers(dataDir: string): Promise<readonly number[]> {
-  const names = await readdir(dataDir);
-  return names
-    .filter((name) => name.startsWith(LOCK_PREFIX))
-    .map((name) => name.slice(LOCK_PREFIX.length))
-    .filter((number) => /^\d+$/.test(number))
-    .map(Number);
+  return (await readdir(dataDir)).flatMap((name) => {
+    const [, number] = /^session-ledger\.lock\.(\d+)$/.exec(name) ?? [];
+    return number === undefined ? [] : [Number(number)];
+  });
 }
 
 function lockPath(dataDir: string, number: number): string {

@@ -17,13 +17,10 @@
  */
 import { createHash } from "node:crypto";
 import { access, chmod, constants, lstat, mkdir, realpath, stat, symlink } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join } from "node:path";
 import { within } from "../base/timers.ts";
-import { accountNamed, canEnter, isRoot, ownerOf } from "./account.ts";
-import type { EmbeddedLog } from "./embedded-log.ts";
-import type { EmbeddedLimits } from "./limits.ts";
-import type { Account } from "./program.ts";
-import { hasCode, refusal } from "./refusal.ts";
+import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
+import type { EmbeddedLog } from "./server.ts";
 
 export interface Place {
   readonly home: string;
@@ -35,49 +32,28 @@ export interface Place {
 
 const CLUSTER_NAME = "postgres";
 
+/** For an answer from the file system of DATA_DIR: a mount can hang. */
+const DATA_DIR_MS_MAX = 20_000;
+
 /**
  * Creates DATA_DIR when it does not exist; returns its real path, so that two spellings are one
  * directory.
  */
-export async function openDataDir(
-  dataDir: string,
-  { limits, signal }: { readonly limits: EmbeddedLimits; readonly signal: AbortSignal },
-): Promise<string> {
-  const message = `its file system did not answer in ${limits.dataDirMs / 1_000} s`;
+export async function openDataDir(dataDir: string, signal: AbortSignal): Promise<string> {
+  const message = `its file system did not answer in ${DATA_DIR_MS_MAX / 1_000} s`;
   const late = (): Promise<string> => Promise.reject(new Error(message));
+  const opened = async (): Promise<string> => {
+    await mkdir(dataDir, { recursive: true });
+    await access(dataDir, constants.W_OK | constants.X_OK);
+    return realpath(dataDir);
+  };
   try {
-    return await within(madeDirectory(dataDir), { limitMs: limits.dataDirMs, late, signal });
+    return await within(opened(), { limitMs: DATA_DIR_MS_MAX, late, signal });
   } catch (error) {
     signal.throwIfAborted();
     const reason = error instanceof Error ? error.message : String(error);
     throw refusal(`DATA_DIR ${dataDir} cannot be written: ${reason}`, error);
   }
-}
-
-async function madeDirectory(path: string): Promise<string> {
-  await makeDirectory(resolve(path));
-  await access(path, constants.W_OK | constants.X_OK);
-  return realpath(path);
-}
-
-/**
- * With the directories above it. Node's recursive mkdir never ends in procfs, which reports ENOENT
- * in existing directories.
- */
-async function makeDirectory(path: string): Promise<void> {
-  if (await isDirectory(path)) return;
-  const above = dirname(path);
-  if (above !== path) await makeDirectory(above);
-  try {
-    await mkdir(path);
-  } catch (error) {
-    if (!(await isDirectory(path))) throw error; // Another start may have made it meanwhile.
-  }
-}
-
-async function isDirectory(path: string): Promise<boolean> {
-  const found = await stat(path).catch(() => undefined);
-  return found?.isDirectory() ?? false;
 }
 
 export async function choosePlace(
@@ -142,12 +118,7 @@ async function placeOf(clusterDir: string): Promise<Place> {
 
 /** The real path of an existing cluster, also through a link. */
 async function existingCluster(path: string): Promise<string | undefined> {
-  try {
-    await lstat(path);
-  } catch (error) {
-    if (hasCode(error, "ENOENT")) return undefined;
-    throw error;
-  }
+  if ((await lstat(path).catch(unlessMissing)) === undefined) return undefined;
   try {
     return await realpath(path);
   } catch (error) {
@@ -160,6 +131,70 @@ async function existingCluster(path: string): Promise<string | undefined> {
 }
 
 async function makeOpenDir(path: string): Promise<void> {
-  await makeDirectory(path);
+  await mkdir(path, { recursive: true });
   await chmod(path, 0o755); // Independent of the umask: the account passes through to its cluster.
+}
+
+/**
+ * The commands that make a user without login on the systems we know; the first that works is
+ * enough.
+ */
+const WAYS_TO_ADD_USER = [
+  ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/bin/false"],
+  ["adduser", "--system", "--group", "--no-create-home", "--quiet"], // Debian without `passwd`.
+  ["adduser", "-S", "-D", "-H", "-s", "/bin/false"], // BusyBox.
+] as const;
+
+export function isRoot(): boolean {
+  return process.getuid?.() === 0;
+}
+
+/** The user of that name; created when it does not exist. */
+export async function accountNamed(name: string): Promise<Account> {
+  const known = await lookUp(name);
+  if (known !== undefined) return known;
+  const failures: string[] = [];
+  for (const [command, ...args] of WAYS_TO_ADD_USER) {
+    const outcome = await runProgram(command, [...args, name]);
+    const made = await lookUp(name); // Also finds a user that another service made in the meantime.
+    if (made !== undefined) return made;
+    failures.push(
+      `${command}: ${outcome.spawnError?.message ?? outcome.output.trim().split("\n")[0]}`,
+    );
+  }
+  throw refusal(
+    `PostgreSQL does not run as root, and the user "${name}" to run it as could not be made ` +
+      `(${failures.join("; ")}): make that user, start the service as another user, or set DATABASE_URL`,
+  );
+}
+
+/**
+ * The owner of a directory: the maker of a cluster keeps running it, also when the service is root
+ * now.
+ */
+export async function ownerOf(path: string): Promise<Account> {
+  const { uid, gid } = await stat(path);
+  const { code, output } = await runProgram("id", ["-un", String(uid)]);
+  return { uid, gid, name: code === 0 ? output.trim() : String(uid) };
+}
+
+/** Tested as that user, because modes alone do not decide: there are ACLs and mounts. */
+export async function canEnter(account: Account, directory: string): Promise<boolean> {
+  const args = ["-c", 'test -x "$1"', "sh", directory];
+  const outcome = await runProgram("/bin/sh", args, { account });
+  if (outcome.spawnError !== undefined) {
+    throw refusal(
+      `this process is root but may not run a program as user ${account.name} ` +
+        `(${outcome.spawnError.message}): start the service as another user, or set DATABASE_URL`,
+      outcome.spawnError,
+    );
+  }
+  return outcome.code === 0;
+}
+
+async function lookUp(name: string): Promise<Account | undefined> {
+  const uid = await runProgram("id", ["-u", name]);
+  const gid = await runProgram("id", ["-g", name]);
+  if (uid.code !== 0 || gid.code !== 0) return undefined;
+  return { uid: Number(uid.output), gid: Number(gid.output), name };
 }

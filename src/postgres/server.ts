@@ -1,14 +1,92 @@
+/** One run of the server: its settings, its start, its log, and its stop. */
 import { type ChildProcess, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { isDoneWithin } from "../base/timers.ts";
-import type { EmbeddedLog } from "./embedded-log.ts";
-import type { EmbeddedLimits } from "./limits.ts";
-import { serverState } from "./pid-file.ts";
-import { type Account, spawnAs } from "./program.ts";
-import { serverArguments } from "./settings.ts";
-import { type Postmaster, shutDown } from "./shutdown.ts";
+import { type Account, spawnAs, unlessMissing } from "./process.ts";
+
+/** The methods of a logger that this folder needs; pino has this shape. */
+export interface EmbeddedLog {
+  info(fields: object, event: string): void;
+  warn(fields: object, event: string): void;
+}
+
+/** From spawn to "ready": includes the replay of at most max_wal_size after a crash. */
+export const START_MS_MAX = 300_000;
+/**
+ * A fast stop rolls open transactions back and writes a checkpoint; after this time an immediate
+ * stop follows.
+ */
+export const FAST_STOP_MS_MAX = 10_000;
+/**
+ * An immediate stop writes nothing; the next start replays the log instead. No row is lost. The
+ * limit is above the 5 s after which a postmaster kills a backend that ignores it.
+ */
+const IMMEDIATE_STOP_MS_MAX = 6_000;
+/** After SIGKILL, until the kernel has removed the process. */
+const KILL_MS_MAX = 5_000;
+
+/**
+ * The settings of the embedded server. They are arguments, which win over postgresql.conf and over
+ * ALTER SYSTEM. So the guarantees (an acknowledged row is on disk; only this machine can connect)
+ * cannot be configured away, and an upgrade of the service applies its settings to old clusters
+ * too. Users who need other settings run their own PostgreSQL, with DATABASE_URL.
+ */
+const SETTINGS: Readonly<Record<string, string>> = {
+  // "Acknowledged" means "on disk".
+  fsync: "on",
+  synchronous_commit: "on",
+  full_page_writes: "on",
+
+  // See cluster.ts for the rules of access.
+  listen_addresses: "127.0.0.1",
+  unix_socket_directories: "",
+  password_encryption: "scram-sha-256",
+
+  // An ingest service writes all day, and after every checkpoint each changed page is logged in
+  // full once. So checkpoints are rarer than by default (1 GB, 5 min). The price is disk, and a
+  // longer replay after a crash. These values and shared_buffers are educated guesses, not
+  // measured: the machine is also a developer's.
+  shared_buffers: "256MB",
+  max_wal_size: "2GB",
+  checkpoint_timeout: "10min",
+
+  // The log goes to our log, in one language. `terse` and `panic` keep keys and statements out of
+  // it, which contain messages to an agent. The caller gets every error anyway.
+  logging_collector: "off",
+  log_destination: "stderr",
+  log_line_prefix: "",
+  log_error_verbosity: "terse",
+  log_min_error_statement: "panic",
+  lc_messages: "C",
+  log_timezone: "UTC",
+  timezone: "UTC",
+};
+
+export function serverArguments(options: {
+  readonly pgData: string;
+  readonly port: number;
+}): readonly string[] {
+  const settings = Object.entries({ ...SETTINGS, port: String(options.port) });
+  return ["-D", options.pgData, ...settings.flatMap(([name, value]) => ["-c", `${name}=${value}`])];
+}
+
+/**
+ * Below the ports that Linux (from 32768) and macOS (from 49152) give to outgoing connections. A
+ * server on such a port loses it during a restart: any connection of the machine may get the port,
+ * even one of our own pool, which is then connected to itself.
+ */
+const PORT_MIN = 20_000;
+const PORT_MAX = 32_767;
+
+/** Another program may have it: then `launch` fails with `port_taken`. */
+export function randomPort(): number {
+  return randomInt(PORT_MIN, PORT_MAX + 1);
+}
 
 /** One run of the server, from ready to its end. */
 export interface Server {
@@ -25,7 +103,7 @@ export interface LaunchOptions {
   readonly port: number;
   readonly account: Account | undefined;
   readonly log: EmbeddedLog;
-  readonly limits: EmbeddedLimits;
+  readonly fastStopMs: number;
   readonly signal: AbortSignal;
 }
 
@@ -57,39 +135,23 @@ export async function launch(options: LaunchOptions): Promise<Server> {
   const lines = forwardLines(child.stderr, options.log);
   const exited = exitOf(child);
   const postmaster = childPostmaster(child);
-  try {
-    await untilReady(child, { exited, ...options });
-  } catch (error) {
-    if (error !== ENDED) {
-      await shutDown(postmaster, options.limits);
-      throw error;
+  const stop = (): Promise<NodeJS.Signals> => shutDown(postmaster, options.fastStopMs);
+  const limit = AbortSignal.timeout(START_MS_MAX);
+  const { pgData, signal } = options;
+  // pg_ctl waits for the same state. A connection would prove it too, but each failed one would
+  // write a log line.
+  while (child.pid === undefined || (await serverState(pgData, child.pid)) !== "ready") {
+    const exit = await Promise.race([exited, sleep(POLL_MS)]);
+    if (exit !== undefined) {
+      await postmaster.goneWithin(KILL_MS_MAX); // Its last lines are still in the pipe.
+      throw new LaunchError(failureOf(lines), `PostgreSQL did not start: ${lines.join("; ")}`);
     }
-    await postmaster.goneWithin(options.limits.killMs); // Its last lines are still in the pipe.
-    throw new LaunchError(failureOf(lines), `PostgreSQL did not start: ${lines.join("; ")}`);
+    if (!signal.aborted && !limit.aborted) continue;
+    await stop();
+    signal.throwIfAborted();
+    throw new LaunchError("other", `PostgreSQL was not ready in ${START_MS_MAX} ms`);
   }
-  return { pid: postmaster.pid, exited, stop: () => shutDown(postmaster, options.limits) };
-}
-
-/** Thrown only inside launch: the server ended before it was ready. */
-const ENDED = new Error("ended");
-
-async function untilReady(
-  child: ChildProcess,
-  options: LaunchOptions & { readonly exited: Promise<string> },
-): Promise<void> {
-  const limit = AbortSignal.timeout(options.limits.startMs);
-  for (;;) {
-    options.signal.throwIfAborted();
-    if (limit.aborted) {
-      throw new LaunchError("other", `PostgreSQL was not ready in ${options.limits.startMs} ms`);
-    }
-    // pg_ctl waits for the same state. A connection would prove it too, but each failed one would
-    // write a log line.
-    if (child.pid !== undefined && (await serverState(options.pgData, child.pid)) === "ready")
-      return;
-    const exit = await Promise.race([options.exited, sleep(POLL_MS)]);
-    if (exit !== undefined) throw ENDED;
-  }
+  return { pid: postmaster.pid, exited, stop };
 }
 
 function exitOf(child: ChildProcess): Promise<string> {
@@ -136,4 +198,56 @@ function failureOf(lines: readonly string[]): LaunchFailure {
   if (lines.some((line) => line.includes("pre-existing shared memory block")))
     return "memory_in_use";
   return "other";
+}
+
+/** A running postmaster: our child, or one that an earlier process left. */
+export interface Postmaster {
+  readonly pid: number;
+  signal(name: NodeJS.Signals): void;
+  /** True as soon as it is gone, false after `ms`. */
+  goneWithin(ms: number): Promise<boolean>;
+}
+
+/**
+ * Stops a server, gently at first; returns the signal that ended it. SIGINT is PostgreSQL's fast
+ * stop (sessions end, a checkpoint is written), SIGQUIT its immediate one (the next start replays
+ * the log); pg_ctl sends the same two.
+ */
+export async function shutDown(
+  postmaster: Postmaster,
+  fastStopMs: number,
+): Promise<NodeJS.Signals> {
+  const steps = [
+    ["SIGINT", fastStopMs],
+    ["SIGQUIT", IMMEDIATE_STOP_MS_MAX],
+    ["SIGKILL", KILL_MS_MAX],
+  ] as const;
+  for (const [signal, ms] of steps) {
+    postmaster.signal(signal);
+    if (await postmaster.goneWithin(ms)) return signal;
+  }
+  throw new Error(`PostgreSQL process ${postmaster.pid} does not end, not even by SIGKILL`);
+}
+
+/** In it a server describes itself: one fact per line, the pid first. */
+export const PID_FILE = "postmaster.pid";
+/** The lines of the port and of the state ("starting", "ready", "stopping"), counted from 0. */
+const PORT_LINE = 3;
+const STATE_LINE = 7;
+
+/** Undefined when no server runs and the last one has ended normally. */
+export async function readPidFile(pgData: string): Promise<readonly string[] | undefined> {
+  return (await readFile(join(pgData, PID_FILE), "utf8").catch(unlessMissing))?.split("\n");
+}
+
+/** The state in the file, if the file belongs to that pid. */
+export async function serverState(pgData: string, pid: number): Promise<string | undefined> {
+  const lines = await readPidFile(pgData);
+  return Number(lines?.[0]) === pid ? lines?.[STATE_LINE]?.trim() : undefined;
+}
+
+/** The port of a server that takes connections. */
+export async function readyPort(pgData: string): Promise<number | undefined> {
+  const lines = await readPidFile(pgData);
+  return lines?.[STATE_LINE]?.trim() === "ready" ? Number(lines[PORT_LINE]) : undefined;
 }

@@ -10,7 +10,7 @@ import { Repeating } from "../base/repeating.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/unit.ts";
 import { diskFull } from "./failure.ts";
-import type { EmbeddedLog } from "../postgres/embedded-log.ts";
+import type { EmbeddedLog } from "../postgres/server.ts";
 
 const INTERVAL_MS = 1_000;
 

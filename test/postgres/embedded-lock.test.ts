@@ -4,9 +4,8 @@ import { once } from "node:events";
 import { readFile, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
 import { type DataDirLock, lockDataDir } from "../../src/postgres/lock.ts";
-import { type ProcessIdentity, thisProcess } from "../../src/postgres/process-identity.ts";
+import { type ProcessIdentity, thisProcess } from "../../src/postgres/process.ts";
 import {
   addRow,
   cleanUp,
@@ -29,7 +28,6 @@ afterAll(cleanUp);
 
 async function take(log = recordingLog()): Promise<DataDirLock> {
   const lock = await lockDataDir(dataDir, {
-    clock: systemClock,
     log,
     heartbeatMs: HEARTBEAT_MS,
     signal: new AbortController().signal,

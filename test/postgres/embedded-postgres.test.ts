@@ -8,7 +8,7 @@ import {
   type EmbeddedPostgres,
   createEmbeddedPostgres,
 } from "../../src/postgres/embedded-postgres.ts";
-import { serverArguments } from "../../src/postgres/settings.ts";
+import { serverArguments } from "../../src/postgres/server.ts";
 import {
   IS_ROOT,
   addRow,

@@ -5,7 +5,7 @@ import { readFile, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { ownerOf } from "../../src/postgres/account.ts";
+import { ownerOf } from "../../src/postgres/place.ts";
 import {
   type EmbeddedPostgres,
   createEmbeddedPostgres,
@@ -221,7 +221,7 @@ describe("after a SIGKILL of the server", () => {
 
 describe("a stop that takes too long", () => {
   test("becomes an immediate one, and every row is there afterwards", async () => {
-    const impatient = createEmbeddedPostgres({ dataDir, log, limits: { fastStopMs: 1 } });
+    const impatient = createEmbeddedPostgres({ dataDir, log, fastStopMs: 1 });
     await impatient.start();
     await addRow(impatient.url);
     await impatient.stop();

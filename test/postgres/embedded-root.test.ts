@@ -19,7 +19,7 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { accountNamed } from "../../src/postgres/account.ts";
+import { accountNamed } from "../../src/postgres/place.ts";
 import { findBinaries, usableBinaries } from "../../src/postgres/binaries.ts";
 import {
   type EmbeddedPostgres,

@@ -3,11 +3,9 @@ import { chmod, chown } from "node:fs/promises";
 import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
-import { accountNamed, isRoot } from "../../src/postgres/account.ts";
-import { freePort } from "../../src/postgres/free-port.ts";
-import { EMBEDDED_LIMITS } from "../../src/postgres/limits.ts";
-import { runProgram } from "../../src/postgres/program.ts";
-import { launch } from "../../src/postgres/server.ts";
+import { accountNamed, isRoot } from "../../src/postgres/place.ts";
+import { runProgram } from "../../src/postgres/process.ts";
+import { FAST_STOP_MS_MAX, launch, randomPort } from "../../src/postgres/server.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { cleanUp, makeDirectory, recordingLog } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
@@ -34,10 +32,10 @@ async function startDebians(): Promise<Server> {
   const initdb = postgresPath.replace(/postgres$/, "initdb");
   const made = await runProgram(initdb, args, { account, timeoutMs: 60_000 });
   expect(made).toMatchObject({ code: 0 });
-  const port = await freePort();
+  const port = randomPort();
   const signal = new AbortController().signal;
-  const limits = EMBEDDED_LIMITS;
-  const options = { postgresPath, pgData, port, account, log: recordingLog(), limits, signal };
+  const fastStopMs = FAST_STOP_MS_MAX;
+  const options = { postgresPath, pgData, port, account, log: recordingLog(), fastStopMs, signal };
   const server = await launch(options);
   return { url: `postgres://postgres@127.0.0.1:${port}/postgres`, stop: () => server.stop() };
 }

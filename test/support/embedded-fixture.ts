@@ -9,8 +9,8 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import postgres from "postgres";
 import { z } from "zod";
-import type { EmbeddedLog } from "../../src/postgres/embedded-log.ts";
-import { argumentsOf } from "../../src/postgres/process-identity.ts";
+import type { EmbeddedLog } from "../../src/postgres/server.ts";
+import { argumentsOf } from "../../src/postgres/process.ts";
 
 export const IS_ROOT = process.getuid?.() === 0;
 

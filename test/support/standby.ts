@@ -12,11 +12,9 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { findBinaries, programPath, usableBinaries } from "../../src/postgres/binaries.ts";
-import { freePort } from "../../src/postgres/free-port.ts";
-import { serverState } from "../../src/postgres/pid-file.ts";
 import { choosePlace } from "../../src/postgres/place.ts";
-import { spawnAs } from "../../src/postgres/program.ts";
-import { serverArguments } from "../../src/postgres/settings.ts";
+import { spawnAs } from "../../src/postgres/process.ts";
+import { randomPort, serverArguments, serverState } from "../../src/postgres/server.ts";
 import { makeDirectory, pgDataIn, recordingLog, withSql } from "./embedded-fixture.ts";
 
 const run = promisify(execFile);
@@ -88,7 +86,7 @@ export class Standby implements AsyncDisposable {
       join(pgData, "postgresql.auto.conf"),
       `primary_conninfo = '${primary}'\nwal_retrieve_retry_interval = '100ms'\n`,
     );
-    const port = await freePort();
+    const port = randomPort();
     const child = spawn(programPath(binaries, "postgres"), [...serverArguments({ pgData, port })], {
       ...spawnAs(place.account),
       stdio: "ignore",

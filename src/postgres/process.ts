@@ -1,0 +1,197 @@
+/** Programs that this process runs, other processes of the machine, and the errors of this folder. */
+import { execFile, type SpawnOptions, spawn } from "node:child_process";
+import { readFileSync, readlinkSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { hostname } from "node:os";
+import { promisify } from "node:util";
+import { ServiceError } from "../base/errors.ts";
+
+/**
+ * The embedded server cannot start, and the person who started the service can fix it: the message
+ * says how.
+ */
+export function refusal(message: string, cause?: unknown): ServiceError {
+  return new ServiceError("failed_precondition", "DATABASE_UNAVAILABLE", message, { cause });
+}
+
+export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
+  return error instanceof Error && "code" in error && codes.includes(String(error.code));
+}
+
+/** For the reading of a file that need not exist. */
+export function unlessMissing(error: unknown): undefined {
+  if (!hasCode(error, "ENOENT")) throw error;
+}
+
+/** The user that runs PostgreSQL when the service is root, because PostgreSQL refuses root. */
+export interface Account {
+  readonly uid: number;
+  readonly gid: number;
+  readonly name: string;
+}
+
+export interface Outcome {
+  /** Undefined when a signal ended the program, or when it never started. */
+  readonly code: number | undefined;
+  /** The last OUTPUT_CHARS_MAX of standard output and standard error. */
+  readonly output: string;
+  /** The reason why it never started: ENOENT, EACCES, EPERM and the like. */
+  readonly spawnError: Error | undefined;
+}
+
+const OUTPUT_CHARS_MAX = 16_384;
+/** The time between the request to end and the kill. */
+const TERM_MS_MAX = 5_000;
+const RUN_MS_MAX = 10_000;
+
+/** Runs a program to its end; resolves only when it and all its children have closed its output. */
+export async function runProgram(
+  path: string,
+  args: readonly string[],
+  options: {
+    readonly account?: Account | undefined;
+    readonly timeoutMs?: number;
+    readonly signal?: AbortSignal;
+  } = {},
+): Promise<Outcome> {
+  const signals = [AbortSignal.timeout(options.timeoutMs ?? RUN_MS_MAX), options.signal];
+  const signal = AbortSignal.any(signals.filter((one) => one !== undefined));
+  const { promise, resolve } = Promise.withResolvers<Outcome>();
+  let output = "";
+  let kill: NodeJS.Timeout | undefined;
+  try {
+    const child = spawn(path, args, {
+      ...spawnAs(options.account),
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    // SIGTERM lets initdb end its own children and remove its files.
+    const end = (): void => {
+      child.kill("SIGTERM");
+      kill = setTimeout(() => child.kill("SIGKILL"), TERM_MS_MAX);
+    };
+    signal.addEventListener("abort", end, { once: true });
+    if (signal.aborted) end();
+    for (const stream of [child.stdout, child.stderr]) {
+      // The end of the output has the reason of a failure.
+      stream.setEncoding("utf8").on("data", (chunk: string) => {
+        output = (output + chunk).slice(-OUTPUT_CHARS_MAX);
+      });
+    }
+    child.once("error", (spawnError) => resolve({ code: undefined, output, spawnError }));
+    child.once("close", (code) => {
+      signal.removeEventListener("abort", end);
+      resolve({ code: code ?? undefined, output, spawnError: undefined });
+    });
+    return await promise;
+  } catch (spawnError) {
+    // spawn throws some errors (EPERM: cannot become that user), and emits the others.
+    if (spawnError instanceof Error) return { code: undefined, output, spawnError };
+    throw spawnError;
+  } finally {
+    clearTimeout(kill);
+  }
+}
+
+/**
+ * The options of every program of the server. None of our environment variables is passed on:
+ * PGDATA, PGPORT or LD_LIBRARY_PATH would change its behaviour. Messages are in the C locale,
+ * because server.ts reads two of them. The program gets a session of its own: Ctrl-C at the
+ * terminal reaches only the service, which then stops the server in order.
+ */
+export function spawnAs(account: Account | undefined): SpawnOptions {
+  const env = { LC_ALL: "C", TZ: "UTC", PATH: "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" };
+  const identity = account === undefined ? {} : { uid: account.uid, gid: account.gid };
+  // Our own directory may be closed to the account.
+  return { ...identity, env, cwd: "/", detached: true };
+}
+
+/** A process, distinguished from a later one with the same pid. */
+export interface ProcessIdentity {
+  readonly pid: number;
+  /** Its start, in the notation of the system: equal only for the same process. */
+  readonly startMark: string;
+  /** The range in which the pid is valid: this boot of this machine, and in it this container. */
+  readonly scope: string;
+}
+
+/** A process that runs, but hides its start time (a /proc mounted with hidepid). */
+const HIDDEN = "hidden";
+/** A dead process whose parent has not read the exit code yet; no living process has this mark. */
+const ZOMBIE = "zombie";
+
+export async function thisProcess(): Promise<ProcessIdentity> {
+  const { pid } = process;
+  return { pid, startMark: (await startMarkOf(pid)) ?? HIDDEN, scope: scopeOfPids() };
+}
+
+/**
+ * Whether that same process runs. An uncertain answer counts as "yes": a refusal is better than two
+ * owners.
+ */
+export async function isRunning({ pid, startMark }: ProcessIdentity): Promise<boolean> {
+  const found = await startMarkOf(pid);
+  return found !== undefined && (found === HIDDEN || found === startMark);
+}
+
+/**
+ * The start arguments of a living process; undefined when there is no process, or they are hidden.
+ */
+export async function argumentsOf(pid: number): Promise<readonly string[] | undefined> {
+  if (process.platform !== "linux") return (await ps(pid, "command="))?.split(/\s+/);
+  // Empty for a zombie: it holds no resource any more.
+  return (await proc(pid, "cmdline"))?.split("\0");
+}
+
+async function startMarkOf(pid: number): Promise<string | undefined> {
+  if (!exists(pid)) return undefined;
+  const seen = process.platform === "linux" ? await procStartMark(pid) : await psStartMark(pid);
+  return seen ?? (exists(pid) ? HIDDEN : undefined);
+}
+
+/** Clock ticks since boot, field 22 of /proc/PID/stat; see proc_pid_stat(5). */
+async function procStartMark(pid: number): Promise<string | undefined> {
+  const stat = (await proc(pid, "stat")) ?? "";
+  // The second field is the program's name in parentheses, which may itself contain spaces and
+  // parentheses.
+  const [state, ...rest] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return state === "Z" || state === "X" ? ZOMBIE : rest[18];
+}
+
+async function psStartMark(pid: number): Promise<string | undefined> {
+  const line = await ps(pid, "stat=,lstart=");
+  return line?.startsWith("Z") ? ZOMBIE : line?.replace(/^\S+\s+/, "");
+}
+
+/** Undefined: no such process, an empty file, or one that is hidden. */
+async function proc(pid: number, name: "cmdline" | "stat"): Promise<string | undefined> {
+  try {
+    return (await readFile(`/proc/${pid}/${name}`, "utf8")) || undefined;
+  } catch (error) {
+    if (hasCode(error, "ENOENT", "ESRCH", "EACCES")) return undefined;
+    throw error;
+  }
+}
+
+async function ps(pid: number, columns: string): Promise<string | undefined> {
+  // The same spelling for every caller.
+  const env = { LC_ALL: "C", TZ: "UTC", PATH: "/bin:/usr/bin" };
+  const args = ["-ww", "-o", columns, "-p", String(pid)];
+  // ps exits with 1 when the process does not exist.
+  const { stdout } = await promisify(execFile)("ps", args, { env }).catch(() => ({ stdout: "" }));
+  return stdout.trim() || undefined;
+}
+
+function exists(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return hasCode(error, "EPERM"); // It runs as another user.
+  }
+}
+
+function scopeOfPids(): string {
+  if (process.platform !== "linux") return hostname();
+  const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
+}
