@@ -138,20 +138,23 @@ export async function launch(options: LaunchOptions): Promise<Server> {
   const stop = (): Promise<NodeJS.Signals> => shutDown(postmaster, options.fastStopMs);
   const limit = AbortSignal.timeout(START_MS_MAX);
   const { pgData, signal } = options;
-  // pg_ctl waits for the same state. A connection would prove it too, but each failed one would
-  // write a log line.
-  while (child.pid === undefined || (await serverState(pgData, child.pid)) !== "ready") {
-    const exit = await Promise.race([exited, sleep(POLL_MS)]);
-    if (exit !== undefined) {
+  try {
+    // pg_ctl waits for the same state. A connection would prove it too, but each failed one would
+    // write a log line.
+    while (child.pid === undefined || (await serverState(pgData, child.pid)) !== "ready") {
+      signal.throwIfAborted();
+      if (limit.aborted)
+        throw new LaunchError("other", `PostgreSQL was not ready in ${START_MS_MAX} ms`);
+      const exit = await Promise.race([exited, sleep(POLL_MS)]);
+      if (exit === undefined) continue;
       await postmaster.goneWithin(KILL_MS_MAX); // Its last lines are still in the pipe.
       throw new LaunchError(failureOf(lines), `PostgreSQL did not start: ${lines.join("; ")}`);
     }
-    if (!signal.aborted && !limit.aborted) continue;
+    return { pid: postmaster.pid, exited, stop };
+  } catch (error) {
     await stop();
-    signal.throwIfAborted();
-    throw new LaunchError("other", `PostgreSQL was not ready in ${START_MS_MAX} ms`);
+    throw error;
   }
-  return { pid: postmaster.pid, exited, stop };
 }
 
 function exitOf(child: ChildProcess): Promise<string> {
