@@ -67,9 +67,9 @@ export interface AuthenticatorParts {
   readonly keys: TokenKeyStore;
 }
 
-/** The options from the configuration. */
 const DAY_MS = 86_400_000;
 
+/** The options from the configuration. */
 export interface AuthOptions {
   readonly authTokens: string | undefined;
   readonly authTokensFile: string | undefined;
