@@ -3,9 +3,8 @@ import type { ServiceError } from "./base/errors.ts";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import type { EraseStore, SessionStore } from "./api/sessions.ts";
-import type { Transcripts } from "./conversation/transcripts.ts";
+import type { TokenKeyStore } from "./auth/session-keys.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
-import type { Live } from "./live/live.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import type { CommitFailures } from "./observability/readiness.ts";
@@ -17,10 +16,10 @@ import { codeOf, isOfDatabase, naming } from "./store/failure.ts";
 import { readKept } from "./store/pages.ts";
 import { migrateUp } from "./store/migrate.ts";
 import { eraseSession } from "./maintenance/erase.ts";
-import { createRetention } from "./maintenance/retention.ts";
 import type { StreamName } from "./store/rows.ts";
 import * as sessions from "./store/sessions.ts";
 import { openStream } from "./store/streams.ts";
+import * as tokenKeys from "./store/token-keys.ts";
 
 export interface Postgres {
   readonly database: Database;
@@ -38,45 +37,33 @@ export interface Postgres {
  */
 export function createPostgres(
   config: Config,
-  hooks: { readonly log: Log; readonly metrics: Metrics },
+  { log, metrics }: { readonly log: Log; readonly metrics: Metrics },
 ): Postgres {
-  const { databaseUrl, dataDir, databaseSchema } = config;
-  const restarted = (): void => hooks.metrics.postgresRestarts.inc();
+  const { databaseUrl, dataDir, databaseSchema, diskReserveBytes: reserveBytes } = config;
+  const restarted = (): void => metrics.postgresRestarts.inc();
   const embedded =
-    databaseUrl === undefined
-      ? createEmbeddedPostgres({ dataDir, log: hooks.log, restarted })
-      : undefined;
+    databaseUrl === undefined ? createEmbeddedPostgres({ dataDir, log, restarted }) : undefined;
   const url = (): string => inSchema(databaseUrl ?? embedded?.url ?? "", databaseSchema);
-  const database = createDatabase({
-    url,
-    connectionsMax: config.databaseConnections,
-    statementTimeoutMs: config.statementTimeoutMs,
-    lockTimeoutMs: config.lockTimeoutMs,
-  });
+  const migrate = () => migrateUp(url(), { schema: databaseSchema });
   const schema: Unit = {
     async start() {
       const { applied } = await (databaseUrl === undefined
-        ? migrateUp(url(), { schema: databaseSchema })
-        : naming({ setting: "DATABASE_URL", url: databaseUrl }, () =>
-            migrateUp(url(), { schema: databaseSchema }),
-          ));
-      hooks.log.info({ schema: applied.at(-1) }, "schema is up to date");
+        ? migrate()
+        : naming({ setting: "DATABASE_URL", url: databaseUrl }, migrate));
+      log.info({ schema: applied.at(-1) }, "schema is up to date");
     },
     stop: () => Promise.resolve(),
   };
+  const { databaseConnections: connectionsMax, statementTimeoutMs, lockTimeoutMs } = config;
+  const database = createDatabase({ url, connectionsMax, statementTimeoutMs, lockTimeoutMs });
+  const seen = (freeBytes: number): void =>
+    metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes);
   const disk =
-    embedded &&
-    new DiskSpace({
-      freeBytes: () => embedded.freeBytes(),
-      reserveBytes: config.diskReserveBytes,
-      log: hooks.log,
-      seen: (freeBytes) => hooks.metrics.diskFree.set({ setting: "DATA_DIR" }, freeBytes),
-    });
-  const units = [embedded, disk, schema, database].filter((unit) => unit !== undefined);
+    embedded && new DiskSpace({ freeBytes: () => embedded.freeBytes(), reserveBytes, log, seen });
   return {
     database,
     url,
-    units,
+    units: [embedded, disk, schema, database].filter((unit) => unit !== undefined),
     async probe() {
       await embedded?.freeBytes();
       await appendNothing(database);
@@ -92,6 +79,15 @@ export function sessionStore(database: Database): SessionStore {
     listSessions: (page) => sessions.listSessions(database, page),
     updateSessionStatus: (id, status) => sessions.updateSessionStatus(database, id, status),
     deleteSession: (id) => sessions.deleteSession(database, id),
+  };
+}
+
+export function tokenKeyStore(database: Database): TokenKeyStore {
+  return {
+    readKeys: (limit) => tokenKeys.readTokenKeys(database, limit),
+    addKey: (key) => tokenKeys.addTokenKey(database, key),
+    removeKeysMadeBefore: (micros) => tokenKeys.removeTokenKeysMadeBefore(database, micros),
+    removeKeysOfTheFuture: (ids) => tokenKeys.removeTokenKeysOfTheFuture(database, ids),
   };
 }
 
@@ -136,25 +132,4 @@ export function createWriter(
     readKept: (addresses) => readKept(database, addresses),
     openStream: (request, { wait }) => openStream(database, request, { ...options, wait }),
   };
-}
-
-interface RetentionParts {
-  readonly database: Database;
-  readonly live: Live;
-  readonly transcripts: Transcripts;
-  readonly log: Log;
-  readonly metrics: Metrics;
-}
-
-/** Empty without RETENTION_AFTER. */
-export function createRetentionUnits(
-  { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs }: Config,
-  { live, transcripts, ...parts }: RetentionParts,
-): readonly Unit[] {
-  if (afterMs === undefined) return [];
-  const erased = (sessionId: string): void => {
-    live.erased(sessionId);
-    transcripts.forget(sessionId);
-  };
-  return [createRetention({ ...parts, erased }, { afterMs, intervalMs })];
 }
