@@ -179,7 +179,7 @@ export async function ownerOf(path: string): Promise<Account> {
 }
 
 /** Tested as that user, because modes alone do not decide: there are ACLs and mounts. */
-export async function canEnter(account: Account, directory: string): Promise<boolean> {
+async function canEnter(account: Account, directory: string): Promise<boolean> {
   const args = ["-c", 'test -x "$1"', "sh", directory];
   const outcome = await runProgram("/bin/sh", args, { account });
   if (outcome.spawnError !== undefined) {
