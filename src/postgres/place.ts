@@ -17,7 +17,7 @@
  */
 import { createHash } from "node:crypto";
 import { access, chmod, constants, lstat, mkdir, realpath, stat, symlink } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { within } from "../base/timers.ts";
 import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
 import type { EmbeddedLog } from "./server.ts";
@@ -43,7 +43,7 @@ export async function openDataDir(dataDir: string, signal: AbortSignal): Promise
   const message = `its file system did not answer in ${DATA_DIR_MS_MAX / 1_000} s`;
   const late = (): Promise<string> => Promise.reject(new Error(message));
   const opened = async (): Promise<string> => {
-    await mkdir(dataDir, { recursive: true });
+    await makeDirectory(resolve(dataDir));
     await access(dataDir, constants.W_OK | constants.X_OK);
     return realpath(dataDir);
   };
@@ -53,6 +53,23 @@ export async function openDataDir(dataDir: string, signal: AbortSignal): Promise
     signal.throwIfAborted();
     const reason = error instanceof Error ? error.message : String(error);
     throw refusal(`DATA_DIR ${dataDir} cannot be written: ${reason}`, error);
+  }
+}
+
+/**
+ * With the directories above it. Node's recursive mkdir never ends in procfs, which reports ENOENT
+ * in existing directories.
+ */
+async function makeDirectory(path: string): Promise<void> {
+  const isDirectory = async (): Promise<boolean> =>
+    (await stat(path).catch(() => undefined))?.isDirectory() ?? false;
+  if (await isDirectory()) return;
+  const above = dirname(path);
+  if (above !== path) await makeDirectory(above);
+  try {
+    await mkdir(path);
+  } catch (error) {
+    if (!(await isDirectory())) throw error; // Another start may have made it meanwhile.
   }
 }
 
@@ -131,7 +148,7 @@ async function existingCluster(path: string): Promise<string | undefined> {
 }
 
 async function makeOpenDir(path: string): Promise<void> {
-  await mkdir(path, { recursive: true });
+  await makeDirectory(path);
   await chmod(path, 0o755); // Independent of the umask: the account passes through to its cluster.
 }
 
