@@ -70,12 +70,18 @@ export function choice<const T extends string>(...among: readonly T[]): Kind<T> 
 
 /** One or more of a few words, separated by commas. */
 export function list(among: string): Kind<readonly string[]> {
-  const words = (text: string): readonly string[] => text.split(",").map((word) => word.trim());
-  const known = words(among);
+  const known = wordsIn(among);
   return {
     expected: `some of ${among}, separated by commas`,
-    parse: (text) => (words(text).every((word) => known.includes(word)) ? words(text) : undefined),
+    parse(text) {
+      const words = wordsIn(text);
+      return words.every((word) => known.includes(word)) ? words : undefined;
+    },
   };
+}
+
+function wordsIn(text: string): readonly string[] {
+  return text.split(",").map((word) => word.trim());
 }
 
 /** A whole number; the unit is the end of the variable's name. */
@@ -93,11 +99,18 @@ const DURATION_DIGITS_MAX = 9;
 
 /** A span of time as people write it: `30s`, `10m`, `30d`; the value is in milliseconds. */
 export function duration(min: string, max: string): Kind<number> {
-  const ms = (text: string): number => durationMs(text, DURATION_DIGITS_MAX) ?? Number.NaN;
+  const [minMs, maxMs] = [msIn(min), msIn(max)];
   return {
     expected: `a number and ms, s, m, h or d, from ${min} to ${max}`,
-    parse: (text) => (ms(text) >= ms(min) && ms(text) <= ms(max) ? ms(text) : undefined),
+    parse(text) {
+      const ms = msIn(text);
+      return ms >= minMs && ms <= maxMs ? ms : undefined;
+    },
   };
+}
+
+function msIn(text: string): number {
+  return durationMs(text, DURATION_DIGITS_MAX) ?? Number.NaN;
 }
 
 export const RATIO: Kind<number> = {
