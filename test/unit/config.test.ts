@@ -473,7 +473,7 @@ test("limits that follow from others have their ratio, and a removed setting is 
   });
 });
 
-test("the commands of a client read their own setting only", () => {
+test("the client commands read only their own setting", () => {
   const environment = { SESSION_LEDGER_ADDRESS: "ledger.example:9000", GRPC_ADDRESS: "broken" };
   expect(loadClientConfig(environment)).toMatchObject({
     config: { address: { host: "ledger.example", port: 9_000 } },
