@@ -8,7 +8,7 @@ import { OPEN_CHARS_MAX, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
 import { runClient } from "../support/agui-reducers.ts";
 
 beforeAll(() => {
-  vi.spyOn(console, "warn").mockImplementation(() => undefined); // The clients' words.
+  vi.spyOn(console, "warn").mockImplementation(() => undefined); // The clients warn on the console.
 });
 
 const BEGIN = { type: "RUN_STARTED", threadId: "t", runId: "r1" };
@@ -29,7 +29,7 @@ function folded(events: readonly JsonObject[]) {
   return { canonical, out };
 }
 
-/** In a run, without its beginning. */
+/** The canonical events of a run, without its RUN_STARTED. */
 function inRun(...events: readonly JsonObject[]): readonly JsonObject[] {
   return folded([BEGIN, ...events])
     .out.slice(1)
@@ -255,7 +255,9 @@ describe("repair", () => {
   });
 });
 
-/** One client was there from the beginning, another has joined: they may know other owners. */
+/**
+ * A client that was connected from the start and one that joined later may know different owners.
+ */
 describe("the owner is left out where two clients could know different owners", () => {
   const ofS = { subagentRunId: "s" };
   const last = (events: readonly JsonObject[]): unknown => folded(events).out.at(-1)?.value;
@@ -305,7 +307,7 @@ describe("the owner is left out where two clients could know different owners", 
     expect(canonical.openings()).toEqual([span, start]);
   });
 
-  // Bug: a client that joined was told the owner from before the snapshot, and refused the event.
+  // Bug: a joining client got the owner from before the snapshot, and refused the event.
   test("for a message that a snapshot removed and that starts again in the same run", () => {
     const earlier = [BEGIN, text("START", ofS), text("END", ofS)];
     const away = [...earlier, { type: "MESSAGES_SNAPSHOT", messages: [] }];
@@ -317,7 +319,7 @@ describe("the owner is left out where two clients could know different owners", 
     expect(last([...earlier, within, text("START", ofS)])).toEqual(text("START", ofS));
   });
 
-  // Bug: a client that joined took the reasoning for the agent's, and refused its END.
+  // Bug: a joining client took the reasoning for the agent's, and refused its END.
   test("for a subagent's reasoning that starts a second time without its owner", () => {
     const span = { type: "REASONING_START", messageId: "g" };
     const { canonical } = folded([BEGIN, { ...span, ...ofS }, span]);

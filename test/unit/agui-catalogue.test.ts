@@ -66,7 +66,7 @@ describe("catalogue", () => {
   });
 });
 
-/** The fields that no version does without. */
+/** The fields that every version requires. */
 function requiredFields(type: CatalogueEntry["type"]): readonly string[] {
   return validate(type, { type }).map(({ field }) => field.replace("payload.", ""));
 }

@@ -1,8 +1,7 @@
 /**
- * What real agents send is stored: hand-written streams always, recorded ones where CORPUS names
- * their folder. Of the recorded events only those may be refused that no version of AG-UI accepts,
- * and those are out of order that its client refuses, so each reason is listed here, with how often
- * it occurs.
+ * The events of real agents are stored: hand-written streams always, recorded ones where CORPUS
+ * names their folder. A recorded event may be refused only if no version of AG-UI accepts it, and
+ * counts as out of order only if AG-UI's client refuses it. Each reason is listed with its count.
  */
 import { describe, expect, test } from "vitest";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
@@ -19,7 +18,7 @@ function stored({ eventType, payload }: StreamEvent): EventRows {
 interface Tally {
   readonly unchanged: number;
   readonly normalised: number;
-  /** How often each thing was wrong. */
+  /** The number of refusals for each reason. */
   readonly refused: Readonly<Record<string, number>>;
 }
 

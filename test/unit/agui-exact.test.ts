@@ -1,6 +1,6 @@
 /**
- * What each mode of VALIDATION takes, as a table of shapes: those that AG-UI 1.0 accepts, those that it
- * refuses, and what the modes make of them. The verdict of 1.0 is asked of its own schemas as well.
+ * The events that each mode of VALIDATION accepts, as a table of shapes. The schemas of AG-UI 1.0
+ * give their own verdict on each shape as well.
  */
 import { EventSchema } from "@ag-ui/core/schemas";
 import { describe, expect, test } from "vitest";
@@ -63,7 +63,7 @@ const ACCEPTED: readonly JsonObject[] = [
   { type: "CUSTOM", name: "n", value: 1, timestamp: 1, metadata: { a: 1 }, more: true },
 ];
 
-/** Not 1.0, and some earlier version, or a draft, accepts it. */
+/** Events that 1.0 refuses, and an earlier version or a draft accepts. */
 const WIDER: readonly JsonObject[] = [
   { type: "THINKING_START", title: "t" },
   { type: "THINKING_TEXT_MESSAGE_CONTENT", delta: "a" },
@@ -107,7 +107,7 @@ const REFUSED: readonly JsonObject[] = [
   { type: "CUSTOM", value: 1 },
 ];
 
-/** Refused by 1.0 as it is, and corrected before it is judged, in every mode. */
+/** Events that 1.0 refuses as they are, and that every mode corrects before it judges them. */
 const CORRECTED: readonly JsonObject[] = [
   { type: "TOOL_CALL_RESULT", ...message, ...call, result: "found" },
   { type: "TOOL_CALL_RESULT", ...message, ...call, result: { n: 1 } },

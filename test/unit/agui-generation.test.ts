@@ -26,7 +26,7 @@ test.each([
 
 const RUN = { threadId: "t", runId: "r" };
 
-/** What came, and what the two generations get of it; undefined: nothing. */
+/** An event, and its form for the two generations; undefined if a generation does not get it. */
 const TABLE: Readonly<
   Record<string, readonly [JsonObject, JsonObject | undefined, JsonObject | undefined]>
 > = {

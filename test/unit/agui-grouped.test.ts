@@ -1,4 +1,6 @@
-/** The grouped form: what existing runners send for a whole message, and the rows it stands for. */
+/**
+ * The grouped form, in which existing runners send a whole message, and the rows that it becomes.
+ */
 import { describe, expect, test } from "vitest";
 import { eventRows, type EventPush, type EventRow } from "../../src/agui/rows.ts";
 
@@ -6,7 +8,7 @@ const CREATED = 1_770_389_237_000_000n;
 const COMPLETED = CREATED + 2_000_000n;
 const NOW_MICROS = COMPLETED + 50n;
 
-/** As a Python runner prints its models: every field, in snake_case, null where there is nothing. */
+/** Python runners print every field of a model, in snake_case, with null for absent ones. */
 const START = {
   type: "TEXT_MESSAGE_START",
   timestamp: 1_770_389_237_000,

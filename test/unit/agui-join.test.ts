@@ -1,7 +1,7 @@
 /**
- * What an AG-UI client is sent, frame by frame, over a log in memory: where a join begins, that nothing
- * is lost or doubled on the way to the tail, and when an answer ends. Real clients do the same over HTTP
- * in test/e2e/agui.test.ts.
+ * The frames for an AG-UI client, over a log in memory: where a join begins, that no event is lost
+ * or repeated on the way to the tail, and when an answer ends. test/e2e/agui.test.ts does the same
+ * with real clients over HTTP.
  */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { setImmediate as turnOfEventLoop } from "node:timers/promises";
@@ -62,7 +62,7 @@ function joining({ options = {}, limits = {} }: Setting = {}) {
   const push = (...events: readonly JsonObject[]): void => {
     live.committed(events.map((event) => add(table, event, time.micros)));
   };
-  /** They are in the table before anybody comes. */
+  /** Adds events to the table before a client joins. */
   const stored = (...events: readonly JsonObject[]): void => {
     for (const event of events) add(table, event, time.micros);
   };
@@ -79,7 +79,7 @@ const REQUEST: AguiRequest = {
   speed: undefined,
 };
 
-/** As HTTP has it: the signal is nothing of the object's own, and a copy of its fields is without one. */
+/** Like a call of HTTP: the signal is a getter, so a copy of the object's own fields has none. */
 class Call implements CallContext {
   readonly principal = ANONYMOUS;
   readonly hasEnded = false;
@@ -99,11 +99,11 @@ function add(table: SlowTable, event: JsonObject, createdAtMicros: bigint): Even
   return table.event("s", { eventType, payload: JSON.stringify(event), createdAtMicros });
 }
 
-/** Reads all the time, unless told to stand still. */
+/** A client that reads all the time, until standStill(). */
 class Answer {
   readonly controller = new AbortController();
   readonly frames: AguiFrame[] = [];
-  /** What it ended with; `null` for its own end. */
+  /** The error that ended the answer; `null` for a normal end. */
   ended: unknown;
   #still: PromiseWithResolvers<void> | undefined;
 
@@ -132,7 +132,7 @@ class Answer {
     return this.frames.flatMap((frame) => ("comment" in frame ? [frame.comment] : []));
   }
 
-  /** What a client that had nothing shows. */
+  /** The messages and state of a client that began empty. */
   get shown(): Shown {
     return reduced(this.events);
   }
@@ -165,7 +165,7 @@ function reduced(events: readonly JsonObject[], transcript = new Transcript()): 
   return structuredClone({ messages: transcript.messages(), state: last });
 }
 
-/** Long enough for a fold, which gives way to others between two slices. */
+/** Waits long enough for a fold, which lets other work run between two slices. */
 async function quiet(): Promise<void> {
   for (let turn = 0; turn < 10; turn += 1) await settled();
 }
@@ -176,7 +176,7 @@ const started = (runId = "r1", more: JsonObject = {}) => ({
   runId,
   ...more,
 });
-/** What the user said, as the run's own first event repeats it. */
+/** The user's message, which the first event of a run repeats. */
 const inputOf = (runId: string, more: JsonObject = {}) => ({
   threadId: "t",
   runId,
@@ -448,7 +448,7 @@ describe("a session without a run", () => {
     expect(answer.shown).toMatchObject({ messages: [{ id: "u" }, { content: "one" }] });
   });
 
-  // Regression: it was waited for without an end, so that a mistyped id hung a client forever.
+  // Regression: the wait had no end, so a mistyped id hung a client for ever.
   test.each(["snapshot", "events"] as const)(
     "ends the answer with an error after RUN_WAIT when it does not exist: %s",
     async (replay) => {
@@ -786,7 +786,7 @@ describe("a replay", () => {
     expect(answer.ids).toEqual(["1", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]);
   });
 
-  // A regression: what is withheld comes to no sender, and a million of it held up everybody else.
+  // Regression: a million withheld events never reached a sender, and blocked all other work.
   test("lets other work run while it sends nothing", async () => {
     const { open, table } = joining();
     const eventCount = 300_000;
@@ -940,7 +940,7 @@ describe("a replay", () => {
     expect(await metrics.text()).toContain('shared_limit_ended_total{limit="replays"} 1');
   });
 
-  // Regression: eight viewers that had long been live kept everybody else from replays.
+  // Regression: eight viewers that had long been live blocked all other replays.
   test("that is live holds no slot, and still sends every event of a row", async () => {
     const { stored, push, open, table, live } = joining({ options: { replaysMax: 1 } });
     stored(...log);
@@ -975,7 +975,7 @@ describe("a replay", () => {
     }
   });
 
-  // Bug: each held the whole session, however large, and nobody counted.
+  // Bug: each replay held the whole session in memory, without a limit.
   test("is ended when it holds too many bytes", async () => {
     const { stored, push, open } = joining({ options: { replayBytesMax: 2_000 } });
     stored(started("r1"), ...said("m1", "short"));
@@ -1008,7 +1008,7 @@ describe("a snapshot above the size of a frame", () => {
     expect(reduced(answer.events, again)).toEqual(answer.shown);
   });
 
-  test("is replaced because of its state as well, also for a client that is already connected", async () => {
+  test("is replaced by rows when its state is too large as well, also for a connected client", async () => {
     const { stored, push, open } = joining({ options });
     stored(started("r1"), finished("r1"));
     const answer = open({ follow: true });
@@ -1016,7 +1016,7 @@ describe("a snapshot above the size of a frame", () => {
     push(state({ long: long + long }), ...said("m1", long));
     push(started("r2"), ...said("m2", long));
     await quiet();
-    // What lay between runs cannot be told: not as it is, and not as a snapshot.
+    // Rows between runs cannot be sent as they are, and are too large for a snapshot.
     expect(answer.types.slice(3)).toEqual([
       "RUN_STARTED",
       "MESSAGES_SNAPSHOT",

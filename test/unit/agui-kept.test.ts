@@ -20,9 +20,12 @@ test.each([
   ["another order", ["b", "a"], ["a", "b"], true],
   ["messages behind new ones", ["b"], ["a", "b"], true],
   ["messages with new ones in between", ["a", "c"], ["a", "b", "c"], true],
-])("the order of a client's messages is checked when it has %s", (_, has, log, expected) => {
-  expect(reorders(kept(...has), log)).toBe(expected);
-});
+])(
+  "whether a snapshot reorders a client's messages is known when it has %s",
+  (_, has, log, expected) => {
+    expect(reorders(kept(...has), log)).toBe(expected);
+  },
+);
 
 test("entries of a client that are not messages are ignored", () => {
   const messages = [null, 1, "a", {}, [], { id: 7 }, { id: "x".repeat(1_025) }, { id: "a" }];

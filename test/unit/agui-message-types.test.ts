@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { MESSAGE_TYPES, checkMessageType } from "../../src/agui/message-types.ts";
 
-test("the six types of the documents and lifecycle are messages", () => {
+test("the six documented types and lifecycle are message types", () => {
   expect(MESSAGE_TYPES).toEqual([
     "user",
     "assistant",

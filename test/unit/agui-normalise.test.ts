@@ -159,7 +159,7 @@ describe("top level of a payload", () => {
   });
 });
 
-/** What the thinking-block handler of the Claude runner sends. */
+/** The thinking-block handler of the Claude runner sends such ids. */
 describe("a required message id that is null", () => {
   const REASONING = [
     "REASONING_START",

@@ -62,7 +62,7 @@ describe("event_type", () => {
       { field: "event_type", description: expect.stringContaining(said) },
     ]);
     const [violation] = violations(push(`\u001b[31m${"x".repeat(1_000)}`, {}));
-    // Of a longer one the end of the list is cut from the status.
+    // A longer description would lose the end of the list in the status.
     expect(violation?.description.length).toBeLessThan(600);
     expect(violation?.description).not.toContain("\u001b");
   });
@@ -92,11 +92,11 @@ describe("event_count", () => {
     [1, 1],
     [7, 7],
     [1_000_000, 1_000_000],
-  ])("%i on a fragment is stored as %i", (eventCount, stored) => {
+  ])("of %i on a fragment is stored as %i", (eventCount, stored) => {
     expect(rowOf(push("TEXT_MESSAGE_CONTENT", CONTENT, { eventCount })).eventCount).toBe(stored);
   });
 
-  test.each([-1, 1_000_001, -2_147_483_648])("%i is refused", (eventCount) => {
+  test.each([-1, 1_000_001, -2_147_483_648])("of %i is refused", (eventCount) => {
     expect(violations(push("TEXT_MESSAGE_CONTENT", CONTENT, { eventCount }))).toEqual([
       {
         field: "event_count",
@@ -117,7 +117,7 @@ describe("times", () => {
   const times = (createdAtMicros?: bigint, completedAtMicros?: bigint): EventRow =>
     rowOf(push("TEXT_MESSAGE_CONTENT", CONTENT, { createdAtMicros, completedAtMicros }));
 
-  test("created_at absent is the earlier of now and completed_at", () => {
+  test("are the earlier of now and completed_at where created_at is absent", () => {
     expect(times().createdAtMicros).toBe(NOW_MICROS);
     expect(times(undefined, NOW_MICROS - 5n).createdAtMicros).toBe(NOW_MICROS - 5n);
     expect(times(undefined, NOW_MICROS + 5n)).toMatchObject({
@@ -128,7 +128,7 @@ describe("times", () => {
     expect(times(7n, 7n)).toMatchObject({ createdAtMicros: 7n, completedAtMicros: 7n });
   });
 
-  test("completed_at before created_at is refused", () => {
+  test("are refused with completed_at before created_at", () => {
     const sent = push("TEXT_MESSAGE_CONTENT", CONTENT, {
       createdAtMicros: 8n,
       completedAtMicros: 7n,
@@ -188,7 +188,7 @@ describe("marks", () => {
     });
     const step = { stepName: "a", subagentRunId: "s" };
     expect(rowOf(push("STEP_STARTED", step)).place).toMatchObject({ key: "1:sa", owner: "s" });
-    // 0.0.57 knew no subagents, and took anything there.
+    // Version 0.0.57 has no subagents, and accepts any value in the field.
     expect(rowOf(push("TEXT_MESSAGE_END", { messageId: "", subagentRunId: 7 })).place).toEqual({
       type: "TEXT_MESSAGE_END",
       key: "",

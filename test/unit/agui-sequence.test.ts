@@ -1,4 +1,4 @@
-/** Which events are out of order, by which rule, and what is made of the events after them. */
+/** Which events are out of order, by which rule, and how later events are judged after them. */
 import { KEY_CHARS_MAX, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
@@ -64,7 +64,7 @@ function observed(sequence: Sequence, event: StreamEvent): SequenceRule | undefi
   return place && sequence.observe(place);
 }
 
-/** In a run that is open. */
+/** The broken rules of events in an open run. */
 function inRun(...words: readonly string[]): readonly string[] {
   const sequence = new Sequence("before");
   expect(broken(sequence, [eventOf("RUN_STARTED")])).toEqual([]);
@@ -129,7 +129,7 @@ describe("constructs", () => {
     ["STEP_STARTED", undefined, "STEP_FINISHED"],
     ["SUBAGENT_STARTED", undefined, "SUBAGENT_FINISHED"],
     ["SUBAGENT_STARTED", undefined, "SUBAGENT_ERROR"],
-  ])("%s, %s, %s", (start, fragment, end) => {
+  ])("of %s, %s and %s must follow this order", (start, fragment, end) => {
     const middle = fragment === undefined ? [] : [`${fragment} a`];
     const whole = [`${start} a`, ...middle, `${end} a`];
     const after = whole.length;
@@ -179,7 +179,7 @@ describe("constructs", () => {
     expect(twice("SUBAGENT_STARTED", "SUBAGENT_ERROR")).toEqual(["2 start_twice"]);
   });
 
-  test("are steps of the subagent that started them", () => {
+  test("of a step belong to the subagent that started it", () => {
     expect(
       inRun(
         "STEP_STARTED tools",
@@ -195,7 +195,7 @@ describe("constructs", () => {
     ).toEqual(["3 end_without_start", "5 end_without_start"]);
   });
 
-  test("have no ids in thinking, where messages must be inside", () => {
+  test("of thinking have no ids, and its messages must be inside", () => {
     const message = ["THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_END"];
     expect(inRun("THINKING_START", ...message, ...message, "THINKING_END")).toEqual([]);
     expect(inRun("THINKING_START", "THINKING_TEXT_MESSAGE_START", "RUN_FINISHED")).toEqual([]);
@@ -207,7 +207,7 @@ describe("constructs", () => {
     expect(inRun("THINKING_TEXT_MESSAGE_CONTENT")).toEqual(["0 fragment_without_start"]);
   });
 
-  test("are not needed by single events, which are in order in every run", () => {
+  test("are not required around single events", () => {
     const whole = ["TOOL_CALL_RESULT a", "REASONING_ENCRYPTED_VALUE", "MESSAGES_SNAPSHOT", "RAW"];
     expect(inRun(...whole, "ACTIVITY_SNAPSHOT a", "STATE_SNAPSHOT", "CUSTOM")).toEqual([]);
   });

@@ -142,9 +142,9 @@ describe("limits", () => {
     openRun(all, "b");
     openRun(all, "c");
     open("a", { ids: 9n, from: 2n });
-    open("b", { ids: 2n, from: 2n }); // More than ten: all three are older now.
+    open("b", { ids: 2n, from: 2n }); // More than ten ids: all three sessions become older.
     open("a", { ids: 1n, from: 11n });
-    open("c", { ids: 1n, from: 2n }); // And here, but for b, which is forgotten.
+    open("c", { ids: 1n, from: 2n }); // More than ten again: b is forgotten.
     expect(isKnown(all, "b", 4n)).toBe(false);
     expect(isKnown(all, "a", 12n)).toBe(true);
   });

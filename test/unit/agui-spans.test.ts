@@ -30,7 +30,7 @@ describe("spans", () => {
   });
 });
 
-describe("payload", () => {
+describe("a payload", () => {
   test.each([
     ["", "payload must be a JSON object, but is not JSON"],
     ["{", "payload must be a JSON object, but is not JSON"],
@@ -43,7 +43,7 @@ describe("payload", () => {
     ['{"type":"x","t\\u0079pe":"x"}', "payload.type must be there once, but is there twice"],
     ['{"__proto__":1,"__proto__":2}', "payload.__proto__ must be there once, but is there twice"],
     ['{"\\n\\ud800":1,"\\n\\ud800":2}', 'payload."\\n\\ud800" must be there once'],
-  ])("%s is refused", (text, description) => {
+  ])("of %s is refused", (text, description) => {
     const read = readPayload(text);
     expect(read.ok ? "" : read.violation.description).toContain(description);
   });

@@ -1,4 +1,4 @@
-/** A transcript to read, and that nothing in it can pass for what it is not. */
+/** Readable transcripts, in which no content can pass for a heading or another message. */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { JsonObject } from "../../src/agui/json.ts";
@@ -182,14 +182,14 @@ describe("content cannot pass for another message", () => {
     const say = (content: string): string => transcriptMarkdown([{ role: "user", content }]);
     expect(say("a < b <b> \\<!-- x")).toBe("## User\n\n> a < b &lt;b> \\&lt;!-- x\n");
     expect(say("```html\n<b>\n```\n<b>")).toBe("## User\n\n> ```html\n> <b>\n> ```\n> &lt;b>\n");
-    // What ends a fence ends it here too, and what only looks like one is none.
+    // The same lines end a fence as in CommonMark, and similar ones do not.
     expect(say("- a\n  ```\n<b>")).toContain("> &lt;b>");
     expect(say("``` a`b\n<b>")).toContain("> &lt;b>");
     expect(say("````\n```\n<b>\n`````\n<b>")).toContain("> ```\n> <b>\n> `````\n> &lt;b>");
   });
 });
 
-/** The lines that are in no quote and in no fence, as CommonMark has it. */
+/** The lines outside of quotes and fences, by the rules of CommonMark. */
 function outsideOf(markdown: string): readonly string[] {
   let fence: string | undefined;
   return markdown.split("\n").filter((line) => {

@@ -1,4 +1,4 @@
-/** What the clients have no say in, and the limits; what they show is held against them in the property test. */
+/** Rules of our own, and the limits. The property test compares the rest with the real clients. */
 import { describe, expect, test, vi } from "vitest";
 import type { JsonObject } from "../../src/agui/json.ts";
 import { withoutAnswered, Transcript } from "../../src/conversation/transcript/transcript.ts";
@@ -166,7 +166,8 @@ describe("state", () => {
       snapshot(JSON.parse('{"__proto__":{"own":1},"a":{},"toString":{"own":1}}')),
       delta({ op: "add", path: "/__proto__/polluted", value: true }),
       delta({ op: "add", path: "/a/constructor/prototype/polluted", value: true }),
-      // Moved away it no longer hides the one of every object, to which the clients then write.
+      // After the move the key no longer hides the inherited one, which the clients would then
+      // change.
       delta({ op: "move", from: "/toString", path: "/toString/polluted" }),
       delta({ op: "copy", from: "/toString", path: "/method" }),
       delta({ op: "move", from: "/valueOf", path: "/method" }),

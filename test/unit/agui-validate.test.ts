@@ -1,6 +1,6 @@
 /**
- * What is accepted and what is said about what is not. Each accepted case names the version that
- * takes it; the cases of 0.x were tried on the published schemas of those versions.
+ * Accepted events, and the violations of refused ones. Each accepted case names the version that
+ * accepts it; the cases of 0.x were tried on the published schemas of those versions.
  */
 import { describe, expect, test } from "vitest";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "../../src/agui/catalogue.ts";
@@ -32,7 +32,7 @@ test("version 1.0.0 has the schemas of its types, the earlier versions and the d
   expect([...EARLIER.keys()].toSorted()).toEqual(typesOf(CATALOGUE));
 });
 
-describe("accepted", () => {
+describe("an event is accepted by its version", () => {
   test.each<[string, EventType, object]>([
     ["all: empty ids and deltas", "TEXT_MESSAGE_CONTENT", { messageId: "", delta: "" }],
     ["all: arguments that are no JSON", "TOOL_CALL_ARGS", { toolCallId: "", delta: "{}{" }],
@@ -89,7 +89,7 @@ describe("accepted", () => {
   });
 });
 
-describe("refused", () => {
+describe("a wrong event is reported", () => {
   test.each<[EventType, object, readonly string[]]>([
     [
       "TEXT_MESSAGE_CONTENT",
@@ -245,7 +245,7 @@ describe("refused", () => {
       },
     );
 
-    // A megabyte of `{}` took a second, in which nobody else was served.
+    // A megabyte of `{}` blocked the event loop for a second.
     test("without reading the entries after the first invalid slice", () => {
       let looks = 0;
       const messages = Array.from({ length: 100_000 }, () => ({
@@ -259,7 +259,8 @@ describe("refused", () => {
     });
   });
 
-  // A megabyte of wrong messages kept the event loop for 2.7 s, most of it for what nobody was told.
+  // A megabyte of wrong messages blocked the event loop for 2.7 s, most of it for unreported
+  // issues.
   test("without reading more issues than are reported", () => {
     const issues = Array.from({ length: 2_000 }, (_, at) => ({
       code: "invalid_type" as const,

@@ -1,4 +1,4 @@
-/** What values are estimated to take, held against what they take. */
+/** Estimated sizes of values in memory, compared with measured ones. */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";

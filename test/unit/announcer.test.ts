@@ -1,4 +1,7 @@
-/** Telling the others, one fact at a time; that all is told is test/property/announcer.property.test.ts. */
+/**
+ * Announcements, one fact at a time; test/property/announcer.property.test.ts shows that none is
+ * lost.
+ */
 import { describe, expect, test } from "vitest";
 import {
   ANNOUNCED_SESSIONS_MAX,
@@ -14,7 +17,7 @@ class Telling {
   readonly texts: string[] = [];
   readonly logged: string[] = [];
   sent = 0;
-  /** What sending does; resolves at once unless a test says otherwise. */
+  /** The result of sending; resolves at once unless a test replaces it. */
   carrier: () => Promise<void> = () => Promise.resolve();
   readonly announcer: Announcer;
 
@@ -60,7 +63,7 @@ describe("an announcer", () => {
     await telling.intervalEnds();
     expect(telling.texts.slice(1)).toEqual(["1 me s/2/2 t/0/2"]);
     await telling.intervalEnds();
-    expect(telling.timers.pending).toEqual([]); // Quiet again, so the next goes at once.
+    expect(telling.timers.pending).toEqual([]); // So the next news is sent at once.
     telling.commit("s");
     expect(telling.texts.slice(2)).toEqual(["1 me s/0/3"]);
     await settled();

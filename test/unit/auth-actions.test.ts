@@ -1,4 +1,4 @@
-/** The table has everything that is served, and nothing else. */
+/** The table has exactly the served methods and routes. */
 import { createServer } from "node:http";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";

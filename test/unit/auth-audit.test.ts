@@ -57,7 +57,8 @@ test("a completed act is recorded even during a flood of denials", () => {
   });
 });
 
-// Bug: erasures, deletions and issued tokens left no record at LOG_LEVEL=warn, denials none at error.
+// Bug: erasures, deletions and issued tokens left no record at LOG_LEVEL=warn, denials none at
+// error.
 test.each(["warn", "error"] as const)("LOG_LEVEL=%s keeps every audit record", (level) => {
   const { audit, records } = fixture(level);
   audit.denied(act, "role");

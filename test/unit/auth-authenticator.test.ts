@@ -1,4 +1,4 @@
-/** How a call says who makes it, and what becomes of that. */
+/** How a call names its caller, and how that is checked. */
 import { describe, expect, test } from "vitest";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { handClock, refusalOf, startAuth } from "../support/auth.ts";
@@ -90,11 +90,11 @@ describe("the authorization header", () => {
     expect(auth.authenticator.refusalOf(ANONYMOUS)).toBeUndefined();
   });
 
-  test("is required of a stream whose principal no token stands for", async () => {
+  test("is the only source of principals: an anonymous or a copied one is refused", async () => {
     await using auth = await startAuth({ options: OPTIONS });
     expect(auth.authenticator.refusalOf(ANONYMOUS)?.code).toBe("unauthenticated");
     const principal = await auth.ask(TOKEN);
-    // Not by its fields, which anything could have, but by itself.
+    // A principal is known by its identity, not by its fields, which could be copied.
     expect(auth.authenticator.refusalOf({ ...principal })?.code).toBe("unauthenticated");
   });
 });
@@ -149,7 +149,7 @@ test("a bad token that is sent a thousand times is verified once", async () => {
   const text = await auth.metricsText();
   expect(text).toContain('session_ledger_token_checks_total{result="verified"} 1');
   expect(text).toContain('session_ledger_token_checks_total{result="refused"} 999');
-  // A good one among them is not held up.
+  // A good token among them is not delayed.
   expect(await auth.ask(token)).toMatchObject({ sessionId: "s1" });
 });
 

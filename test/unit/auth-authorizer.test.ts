@@ -21,7 +21,7 @@ interface Fixture {
   /** Sessions whose owner was looked up. */
   readonly asked: string[];
   readonly denied: (Act & { readonly reason: string })[];
-  /** OK, or the reason. */
+  /** The result of a question: OK, or the reason of the refusal. */
   readonly ask: (who: Principal, action: Action, sessionId?: string) => Promise<string>;
 }
 
@@ -180,7 +180,7 @@ describe("the scope of a session", () => {
     expect(denied).toMatchObject([{ action: "session.create", reason: "scope" }]);
   });
 
-  test("with a project as well, both must match", async () => {
+  test("requires the project to match as well when both are given", async () => {
     const { ask } = fixture();
     const both = principal({ sessionId: "theirs", projectId: "p1" });
     expect(await ask(both, "session.read", "theirs")).toBe("SESSION_NOT_FOUND");

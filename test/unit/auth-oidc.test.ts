@@ -1,4 +1,4 @@
-/** Tokens of an issuer, right but for one thing each, against the keys that it publishes in a file. */
+/** Tokens of an issuer with one fault each, checked with the keys that it publishes in a file. */
 import { createHmac, generateKeyPairSync } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -80,7 +80,7 @@ describe("a token is refused for", () => {
     ["the clocks are 30 s apart at the beginning", { nbf: NOW_S + 30 }],
     ["one audience of several is ours", { aud: ["account", AUDIENCE] }],
     ["it was issued in what is the future here", { iat: NOW_S + 1_000 }],
-  ])("the exception that %s", async (_what, claims) => {
+  ])("nothing when %s", async (_what, claims) => {
     expect(await auth.ask(await issuer.token(claims))).toMatchObject({ id: "ada" });
   });
 
@@ -247,7 +247,7 @@ describe("the key file", () => {
     expect(await fixture.refusalOf(fresh)).toBe("unknown_key");
     writeFileSync(own, changing.jwks);
     await eventually(async () => expect(await fixture.refusalOf(fresh)).toBe("none"));
-    // The old one is as it was: not even verified again.
+    // The old token is still cached, and not verified again.
     expect(await fixture.ask(old)).toBe(principal);
     expect(fixture.authenticator.refusalOf(principal)).toBeUndefined();
     changing.removeKey("old");

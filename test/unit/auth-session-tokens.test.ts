@@ -1,4 +1,6 @@
-/** Tokens that the service issues: two instances share the keys, as they do by the database. */
+/**
+ * Tokens that the service issues. Two instances share their keys, as they do through the database.
+ */
 import { decodeJwt, decodeProtectedHeader, SignJWT } from "jose";
 import { describe, expect, test, vi } from "vitest";
 import { KEY_AHEAD_MS } from "../../src/auth/session-keys.ts";
@@ -105,12 +107,12 @@ describe("a session token", () => {
       [{ exp: undefined }, "claims"],
       [{ iss: "https://issuer.example" }, "issuer"],
       [{ iss: undefined }, "issuer"],
-      // No tolerance: the answer said when it ends.
+      // No tolerance of clocks: the answer to the issue call has the exact end.
       [{ exp: NOW_S }, "expired"],
     ] as const) {
       expect([given, await auth.refusalOf(await make(given))]).toEqual([given, expected]);
     }
-    // Of another type it is the issuer's, and there is none.
+    // A token of another type would be an issuer's, and none is configured.
     expect(await auth.refusalOf(await make({}, { typ: "JWT" }))).toBe("unknown");
   });
 
@@ -174,7 +176,7 @@ describe("the signing keys", () => {
     expect(kidOf(lastOfFirst)).toBe(kidOf(first));
     clock.advance(1);
     expect(kidOf(await issue(auth))).not.toBe(kidOf(first));
-    // Its last moment: before the token of the old key ends, others are made meanwhile.
+    // The last moment of the old key's token; new tokens are issued meanwhile.
     clock.advance(4 * HOUR_MS - 1_001);
     await issue(auth);
     expect(await auth.refusalOf(lastOfFirst)).toBe("none");
@@ -201,7 +203,7 @@ describe("the signing keys", () => {
       const kids = new Set<unknown>();
       for (let n = 1; n <= 200; n += 1) {
         await passes(READ_MS);
-        // Nothing that is not there is looked for within a second of this.
+        // After this look-up no unknown key is looked up for one second.
         expect(await other.refusalOf(await issue(theirs, { ttlMs: n }))).toBe("unknown_key");
         const token = await issue(one, { ttlMs: n });
         kids.add(decodeProtectedHeader(token).kid);
@@ -235,7 +237,7 @@ describe("the signing keys", () => {
   });
 
   test("with a time far in the future do not sign, do not stop rotation, and are deleted", async () => {
-    // The bug: the key of the future was the newest, never old enough to be followed by another.
+    // The bug: the key of the future was always the newest, and never old enough for a rotation.
     const keys = keyStore();
     const clock = handClock();
     const options = { sessionTokenRotateAfterMs: HOUR_MS, sessionTokenTtlMaxMs: HOUR_MS };
@@ -301,7 +303,7 @@ describe("the signing keys", () => {
     keys.rows.pop();
     auth.clock.advance(1_000);
     await using theirs = await start();
-    await auth.refusalOf(await issue(theirs)); // Makes it look again.
+    await auth.refusalOf(await issue(theirs)); // An unknown key causes a new look-up.
     expect(await auth.refusalOf(token)).toBe("unknown_key");
     expect(auth.authenticator.refusalOf(principal)?.code).toBe("unauthenticated");
   });

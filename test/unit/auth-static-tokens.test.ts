@@ -104,7 +104,7 @@ describe("the form of a list of tokens", () => {
       json(entry(), { id: "b", tokenSha256: digestOf(SECRET), roles: ["admin"] }),
       "tokens[1].token: expected another than that of tokens[0]",
     ],
-  ])("%s is refused by its place, and nothing is quoted", (_what, text, expected) => {
+  ])("is refused with its place for %s, and quotes nothing", (_what, text, expected) => {
     const problem = problemOf(text);
     expect(problem).toContain(expected);
     expect(problem).not.toMatch(/horse|corr|batt/);
@@ -194,7 +194,7 @@ describe("a file of tokens", () => {
     writeFileSync(path, json(entry({ id: "ops", token: OTHER })));
     await eventually(async () => expect(await auth.refusalOf(SECRET)).toBe("unknown"));
     expect(auth.authenticator.refusalOf(ci)?.code).toBe("unauthenticated");
-    // Who is still there, as before, goes on.
+    // An unchanged token stays valid.
     expect(await auth.ask(OTHER)).toBe(ops);
     expect(auth.authenticator.refusalOf(ops)).toBeUndefined();
   });
@@ -276,7 +276,7 @@ describe("a file of tokens", () => {
     writeFileSync(path, json(entry({ id: "b", token: OTHER })));
     await using auth = await startWith(path, json(entry()));
     expect([(await auth.ask(SECRET)).id, (await auth.ask(OTHER)).id]).toEqual(["ci", "b"]);
-    // A change of the file leaves those of the environment.
+    // A change of the file does not affect the tokens of the environment.
     writeFileSync(path, json());
     await eventually(async () => expect(await auth.refusalOf(OTHER)).toBe("unknown"));
     expect(await auth.ask(SECRET)).toMatchObject({ id: "ci" });

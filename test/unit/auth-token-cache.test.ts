@@ -35,7 +35,7 @@ describe("a verified token", () => {
     await cache.check("a", now, async () => one);
     expect(cache.find("a", { nowMs: 1_999, tickMs: 0 })).toBe(one);
     expect(() => cache.find("a", { nowMs: 2_000, tickMs: 0 })).toThrow("expired");
-    // Whoever asks again is verified again, which says the same.
+    // The next check verifies the token again, with the same result.
     expect(cache.find("a", { nowMs: 2_000, tickMs: 0 })).toBeUndefined();
   });
 
@@ -132,7 +132,7 @@ describe("checks", () => {
       code: "overloaded",
       retryAfterMs: 1_000,
     });
-    // One of those that wait is asked for again: nobody has to wait twice.
+    // A second check of a waiting token joins the first, and takes no place.
     void ask("e");
     for (const one of ["b", "a", "c", "d", "e"]) {
       answers.get(one)?.(known());

@@ -1,6 +1,6 @@
 /**
- * What stands between callers and handlers: asked before the handler, in no more time than it takes.
- * Who may do what is the table's, and its test's; here it is a stub that answers what a test says.
+ * The check between callers and handlers runs before the handler, and adds no time of its own. The
+ * table of permissions has its own test; here it is a stub with the answers of the test.
  */
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";

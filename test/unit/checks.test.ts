@@ -9,7 +9,7 @@ describe("a text", () => {
     },
   );
 
-  // Bug: JSON can write half of a pair, and it came back from PostgreSQL as a defect of ours (500).
+  // Bug: JSON can hold half a surrogate pair, which PostgreSQL refused, and the answer was a 500.
   test.each(["\ud800", "a\udc00b", "\udc00\ud800", "a\0b"])(
     "of %j is refused, with the name of its field",
     (text) => {

@@ -10,12 +10,12 @@ describe("a line", () => {
   test.each([
     '{"type":"RUN_STARTED"}',
     ' {"delta" : "\\u0000 \\ud800 é", "type":"X" , "n": 1.0e2 }\t',
-    '{"type":"X","type":"Y"}', // Twice the same key is for the service to refuse.
+    '{"type":"X","type":"Y"}', // The service refuses a repeated key, not the client.
   ])("is an event whose payload has the same bytes: %s", (text) => {
     expect(eventLine(lineOf(text))).toMatchObject({ kind: "event", payload: text });
   });
 
-  test("is an event of its own type", () => {
+  test("is an event with the type of its top level", () => {
     expect(eventLine(lineOf('{"a":{"type":"no"},"type":"CUSTOM"}'))).toMatchObject({
       eventType: "CUSTOM",
     });

@@ -15,7 +15,7 @@ async function printAll(output: Writable, stop = signal): Promise<number> {
   const printer = new Printer(output, stop);
   for (let count = 0; count < 100; count += 1) {
     if (!(await printer.print("x".repeat(1_000)))) return count;
-    await new Promise(setImmediate); // A stream tells of its failure in a later turn.
+    await new Promise(setImmediate); // A stream reports its failure in a later turn.
   }
   return 100;
 }

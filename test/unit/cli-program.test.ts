@@ -1,4 +1,4 @@
-/** What the command line makes of its arguments and its environment, up to where a service is needed. */
+/** The arguments and the environment of the command line, as far as no service is needed. */
 import { Readable, Writable } from "node:stream";
 import { describe, expect, test } from "vitest";
 import type { CliIo } from "../../src/cli/io.ts";
@@ -74,6 +74,7 @@ describe("the start of the service", () => {
     return startedLines({ ...started, data: "/srv/.data (new)" }, loaded.config);
   }
 
+  // Bug: 73 lines were printed, 52 of them settings with their defaults.
   test("regression: prints five lines, and no settings with their defaults", () => {
     expect(lines({})).toEqual([
       "gRPC      127.0.0.1:9000",
@@ -108,7 +109,7 @@ test("a closed pipe is not a failure", async () => {
     write: (_chunk, _encoding, done) => done(Object.assign(new Error("EPIPE"), { code: "EPIPE" })),
   });
   const { exitCode } = await run(["--help"], { stdout: gone });
-  await new Promise(setImmediate); // A stream tells of its failure in a later turn.
+  await new Promise(setImmediate); // A stream reports its failure in a later turn.
   expect(exitCode).toBe(0);
 });
 
@@ -218,7 +219,8 @@ describe("migrate", () => {
     expect(stdout).toBe(printed);
   });
 
-  // Bug: without a terminal nothing was asked, so `migrate down </dev/null` dropped every table.
+  // Bug: without a terminal there was no question, so `migrate down </dev/null` dropped every
+  // table.
   test.each([true, false])(
     "down without --yes drops nothing, on a terminal (%s) or not",
     async (isTerminal) => {

@@ -1,4 +1,4 @@
-/** What a push does after a failure: send the line again, go on with the next, or end. */
+/** A push sends a line again after a failure, continues with the next one, or ends. */
 import { expect, test } from "vitest";
 import { isFaultOfLine, mayRepeat } from "../../src/cli/push.ts";
 import { RpcFailure } from "../../src/runner/failure.ts";
@@ -7,9 +7,9 @@ const wrongField = [{ field: "payload.delta", description: "expected a string" }
 const wrongSession = [{ field: "session_id", description: "session_id is required" }];
 
 test.each([
-  // The service is full, and did nothing.
+  // The service was full, and stored nothing.
   [new RpcFailure("RESOURCE_EXHAUSTED", "full", { retryAfterMs: 250 }), "again", "again"],
-  // Nobody knows whether the line is stored: only a key makes it safe to ask.
+  // The outcome is unknown: only with a key is it safe to send the line again.
   [new RpcFailure("UNAVAILABLE", "gone"), "again", "end"],
   [new RpcFailure("UNAVAILABLE", "outcome unknown", { retryAfterMs: 100 }), "again", "end"],
   [new RpcFailure("DEADLINE_EXCEEDED", "late"), "again", "end"],
@@ -17,7 +17,7 @@ test.each([
   [new RpcFailure("INVALID_ARGUMENT", "wrong", { violations: wrongField }), "next", "next"],
   [new RpcFailure("RESOURCE_EXHAUSTED", "too large"), "next", "next"],
   [new RpcFailure("ALREADY_EXISTS", "the key has other content"), "next", "next"],
-  // No line will.
+  // No line of this input will ever be stored.
   [new RpcFailure("INVALID_ARGUMENT", "wrong", { violations: wrongSession }), "end", "end"],
   [new RpcFailure("NOT_FOUND", "deleted"), "end", "end"],
   [new RpcFailure("FAILED_PRECONDITION", "another writer took over"), "end", "end"],

@@ -1,4 +1,4 @@
-/** The example of docs/compression.md prints what the page says, and the tests it names are there. */
+/** The example of docs/compression.md prints the output on the page, and all named tests exist. */
 import { execFile } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";

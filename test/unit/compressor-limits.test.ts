@@ -1,6 +1,6 @@
 /**
- * What closes a group although the next event could join it, each limit at its border. Rows must give
- * their events back here too: `countsOf` looks.
+ * The limits that close a group although the next event could join it, each at its border.
+ * `countsOf` checks that the rows give their events back.
  */
 import { describe, expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
@@ -18,7 +18,7 @@ describe("the limit of text", () => {
     const long = said("m", "x".repeat(textBytesMax - 1));
     expect(countsOf([long, said("m", "y")])).toEqual([2]);
     expect(countsOf([long, said("m", "y"), said("m", "")])).toEqual([3]);
-    // The one that would pass it starts the next group.
+    // A fragment that would pass the limit starts the next group.
     expect(countsOf([long, said("m", "yy"), said("m", "y")])).toEqual([1, 2]);
     expect(countsOf([long, said("m", "y"), said("m", "y"), said("m", "y")])).toEqual([2, 2]);
   });
@@ -27,7 +27,7 @@ describe("the limit of text", () => {
     const order = [said("m", "a"), said("m", "x".repeat(textBytesMax + 1)), said("m", "b")];
     expect(countsOf(order)).toEqual([1, 1, 1]);
     expect(countsOf([said("m", "x".repeat(textBytesMax)), said("m", "")])).toEqual([2]);
-    // At once: nothing that comes could join it.
+    // The row is complete at once, as no later event could join it.
     const compressor = new Compressor({ textBytesMax: 1 });
     expect(compressor.push(eventOf(said("m", "xx")), 0)).toHaveLength(1);
     expect(compressor.dueAtMs).toBeUndefined();
@@ -52,7 +52,7 @@ describe("the limit of text", () => {
     expect(two(unicode("1234567890"), unicode("é"))).toBe(1);
     expect(two(unicode("123456789"), unicode("€"))).toBe(1);
     expect(two(unicode("1234567890"), unicode("€"))).toBe(2);
-    // A pair is four bytes, alone each half counts three.
+    // A surrogate pair is four bytes; each half alone counts as three.
     expect(two("12345678\\ud83d", "\\ude00")).toBe(1);
     expect(two("123456789\\ud83d", "\\ude00")).toBe(2);
     expect(two("12345678\\ud83d\\ude00", "1")).toBe(2);
@@ -146,7 +146,7 @@ describe("a group also ends", () => {
   test("at the maximum bytes of its expanded events", () => {
     const KIB = 1_024;
     const frameBytes = Buffer.byteLength(JSON.stringify(said("m", "", { rawEvent: "€" })));
-    /** So many events of one payload, with so many bytes beside its text. */
+    /** `count` events of one payload, which has `bytes` bytes beside its text. */
     const many = (count: number, bytes: number) => {
       const rawEvent = `€${"x".repeat(bytes - frameBytes)}`;
       const event = eventOf(said("m", "a\n", { rawEvent }));

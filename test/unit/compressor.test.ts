@@ -1,6 +1,6 @@
 /**
- * The rows of streams written by hand. Whatever a case is about, its rows must give the very events
- * back, and must be what the service accepts: `rowsOf` looks at both.
+ * The rows of streams written by hand. In every case `rowsOf` checks that the rows give back the
+ * exact events, and that the service accepts them.
  */
 import { describe, expect, test } from "vitest";
 import { compressAll, expandAll } from "../support/compressing.ts";
@@ -113,7 +113,7 @@ describe("cases that are often wrong", () => {
     expect(row?.payload).toBe(spelled(String.raw`a\ud83d\uDE00\uD83Db😀`));
     expect(row?.fragments?.lengths).toEqual([3, 2, 2, 2, 3]);
 
-    // Half a pair that is no escape has no UTF-8: what is stored says the same, and is UTF-8.
+    // A raw half of a pair has no UTF-8 form, so it is stored as an escape with the same meaning.
     const raw = ["a\ud83d", "\ude00", "\ud83d", "b"].map((half) => eventOf(spelled(half)));
     const rows = compressAll([...raw, eventOf('{"type":"RAW","event":"\ud83d"}')]);
     expect(rows.map(({ eventCount }) => eventCount)).toEqual([4, 1]);

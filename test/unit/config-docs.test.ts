@@ -1,6 +1,6 @@
 /**
- * The tables of docs/operations.md are the ones of the code. With UPDATE_DOCS=1 this test writes them;
- * without it, it holds the document against them.
+ * The tables of docs/operations.md are generated from the code. With UPDATE_DOCS=1 this test writes
+ * them; without it, it compares them with the document.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

@@ -18,14 +18,14 @@ function problemsOf(environment: Environment): readonly string[] {
   return loaded.ok ? [] : loaded.problems;
 }
 
-/** What each variable takes and what it does not; `amount` variables are tested at their borders below. */
+/** Good and bad values of each variable; `amount` variables are tested at their borders below. */
 const EXAMPLES: Readonly<
   Record<
     string,
     {
       readonly good: readonly (readonly [string, unknown])[];
       readonly bad: readonly string[];
-      /** What has to be set with it. */
+      /** Other variables that must be set with it. */
       readonly beside?: Environment;
     }
   >
@@ -186,7 +186,7 @@ const EXAMPLES: Readonly<
   REDACTION: { good: [["on", "on"]], bad: ["true"] },
   REDACTION_PATTERNS: {
     good: [["acme=acme_[a-z]{8}", "acme=acme_[a-z]{8}"]],
-    bad: [], // Told part by part: redaction-settings.test.ts.
+    bad: [], // redaction-settings.test.ts has the bad values.
     beside: { REDACTION: "on" },
   },
   REDACTION_KEYS: {
@@ -276,7 +276,7 @@ describe.each(Object.entries(SERVICE_SETTINGS).filter(([, { name }]) => name in 
 );
 
 test.each(LIMITS)("$name is a whole number from $min to $max", ({ key, name, min, max }) => {
-  // At the borders of one limit the others may have to move with it.
+  // A limit at its border may need other values of related limits.
   const others = Object.fromEntries(
     LIMITS.map((limit) => [limit.name, name === limit.name ? "" : (ROOM[limit.name] ?? "")]),
   );
@@ -296,7 +296,9 @@ test.each(LIMITS)("$name is a whole number from $min to $max", ({ key, name, min
   }
 });
 
-/** Values of the other limits that leave room for any value of one, as far as one set of them can. */
+/**
+ * Values of the other limits that leave room for any value of one, as far as one set of them can.
+ */
 const ROOM: Readonly<Record<string, string>> = {
   REQUEST_BYTES_MAX: "67108864",
   RECEIVED_BYTES_MAX: "68719476736",
@@ -316,7 +318,7 @@ test.each(RELATIONS)("$high is at least $times times $low", ({ low, high, times 
   const atBound = { [SERVICE_SETTINGS[low].name]: String(bound) };
   const above = { [SERVICE_SETTINGS[low].name]: String(bound + 1) };
   const { max } = LIMITS.find(({ key }) => key === low) ?? { max: "0" };
-  if (bound + 1 > Number(max)) return; // The low one ends first.
+  if (bound + 1 > Number(max)) return; // The lower limit has a smaller maximum.
   const problem = expect.stringContaining(`${SERVICE_SETTINGS[high].name}: expected at least `);
   expect(problemsOf(atBound)).not.toContainEqual(problem);
   expect(problemsOf(above)).toContainEqual(problem);

@@ -1,4 +1,6 @@
-/** Every record of a decision is in the index, has its parts, and names tests and records that are there. */
+/**
+ * Every record of a decision is in the index, has its parts, and names existing tests and records.
+ */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
@@ -16,7 +18,7 @@ function listed(name: string): string {
   return `- [${name.slice(0, 3)}](${name}) ${words}`;
 }
 
-/** With UPDATE_DOCS=1 this writes the list; without it, it holds the document against the records. */
+/** With UPDATE_DOCS=1 this writes the list; without it, it compares the list with the records. */
 test("the index lists every record, and each number is used once", () => {
   const index = text("README.md");
   const list = records.toSorted().map(listed).join("\n");

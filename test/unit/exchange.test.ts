@@ -1,4 +1,6 @@
-/** What instances tell each other, over a carrier in memory whose lines a test opens, breaks and speaks on. */
+/**
+ * Announcements between instances, over a carrier in memory whose lines the test opens and breaks.
+ */
 import { describe, expect, test } from "vitest";
 import type { Carrier, Line } from "../../src/live/hints/carrier.ts";
 import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
@@ -33,7 +35,7 @@ class MemoryCarrier implements Carrier {
   readonly sent: string[] = [];
   /** While set, no line opens. */
   failure: Error | undefined;
-  /** While set, opening takes until it resolves. */
+  /** While set, opening waits until it resolves. */
   slow: Promise<void> | undefined;
   tries = 0;
 
@@ -63,7 +65,7 @@ class Exchanging {
   readonly table = new SlowTable();
   readonly metrics = createMetrics();
   readonly logged: string[] = [];
-  /** What `live` was told, in words. */
+  /** The calls of `live`, in words. */
   readonly heard: string[] = [];
   readonly exchange: Exchange;
 
@@ -83,7 +85,7 @@ class Exchanging {
     this.exchange = createExchange({ ...parts, timers: this.timers }, this.carrier);
   }
 
-  /** Who the instance is, by what it sends. */
+  /** The name of the instance, from the text that it sends. */
   async name(): Promise<string> {
     this.exchange.committed([this.table.event("s")]);
     await settled();
@@ -201,7 +203,7 @@ describe("a stop", () => {
     exchanging.carrier.slow = opening.promise;
     const starting = exchanging.exchange.start();
     const stopping = exchanging.exchange.stop();
-    await settled(); // The last news was told by then, and nothing more is heard.
+    await settled(); // The last news is sent by now, and no more is received.
     opening.resolve();
     await Promise.all([starting, stopping]);
     expect(exchanging.carrier.line.closed).toBe(true);

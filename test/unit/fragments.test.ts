@@ -58,7 +58,7 @@ describe("lengths", () => {
     [row({}, 2), index([0, 1]), "0 for each fragment, as the payload has no delta"],
     [row({ delta: 1 }, 2), index([0, 0]), "payload.delta must be a string, or left out"],
     [row({ delta: null }, 1), index([0]), "payload.delta must be a string, or left out"],
-  ])("%o %o", (merged, fragments, description) => {
+  ])("of %o are refused with %o", (merged, fragments, description) => {
     const found = descriptions(merged, fragments);
     expect(found).toHaveLength(1);
     expect(found[0]).toContain(description);
@@ -74,7 +74,7 @@ describe("timestamps", () => {
     [1_770_389_237_000, 2, []],
     ["1.0", 2, []],
     [5, 1, []],
-  ])("%s with %i events and %o", (timestamp, eventCount, deltas) => {
+  ])("are accepted for %s with %i events and %o", (timestamp, eventCount, deltas) => {
     const merged = row(`{"timestamp": ${timestamp} }`, eventCount);
     expect(checkFragments(merged, index(Array<number>(eventCount).fill(0), deltas))).toEqual([]);
   });

@@ -1,6 +1,6 @@
 /**
- * The checker finds what it is there for: a history and a database that agree have no problem, and
- * each way in which a ledger can break a promise is named.
+ * The checker reports no problem for a history that agrees with its database, and each way in which
+ * a ledger can break a promise.
  */
 import { describe, expect, test } from "vitest";
 import { History, type PushRecord, type Row } from "../support/history.ts";
@@ -12,7 +12,9 @@ interface Step {
   readonly epoch?: bigint;
 }
 
-/** Pushes one after the other, each acknowledged before the next begins, and the rows they became. */
+/**
+ * Pushes one after the other, each acknowledged before the next begins, and the rows they became.
+ */
 async function written(steps: readonly Step[]) {
   const history = new History();
   const rows: Row[] = [];

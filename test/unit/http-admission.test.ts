@@ -1,4 +1,6 @@
-/** Who asks is looked at first, then whether they may, and only then what else the request says. */
+/**
+ * A request is checked for its caller first, then for the permission, and then for all the rest.
+ */
 import { request as httpRequest } from "node:http";
 import { afterEach, describe, expect, test } from "vitest";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";

@@ -1,6 +1,7 @@
 /**
- * Of what AG-UI clients send, only what is looked at comes to a route and stays there; what would cost
- * more than it says is refused. A regression: nine bodies of `{"messages":[{},{},…]}` took all memory.
+ * Only the used fields of an AG-UI client's body reach a route and are kept; a body that would cost
+ * more memory than its size is refused. Regression: nine bodies of `{"messages":[{},{},…]}` took
+ * all memory.
  */
 import { createServer, type IncomingMessage, request as httpRequest } from "node:http";
 import { type Duplex, duplexPair } from "node:stream";
@@ -40,7 +41,7 @@ async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
     heartbeatMs: 60_000,
     unsent: new UnsentFrames(),
     inputs: new AguiInputs({ ...INPUT_LIMITS, ...limits }),
-    /** Waits for a run, until the test says that it is over. */
+    /** Waits for a run until the test ends it. */
     async *join(request: AguiRequest) {
       asked.push(request);
       yield { comment: "begun" };
@@ -79,7 +80,7 @@ async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
       createConnection: connect,
       headers: { "content-type": "application/json", ...headers },
     });
-    request.on("error", () => undefined); // Of those that leave.
+    request.on("error", () => undefined); // The error of a client that leaves.
     const answer = new Promise<IncomingMessage>((resolve) => request.once("response", resolve));
     if (body !== undefined) request.end(body);
     return { request, answer };
@@ -110,7 +111,7 @@ test.each([AGUI, CONNECT, ENVELOPE])("%s keeps only the used fields of a body", 
     { id: "u", role: "user", activityType: undefined },
     { id: "r", role: "reasoning", activityType: undefined },
   ]);
-  expect(all.held).toBeLessThan(content.length); // Not the body, which was longer.
+  expect(all.held).toBeLessThan(content.length); // The longer body itself is not held.
 });
 
 test.each([
@@ -183,7 +184,7 @@ test("inputs in transfer share one memory, and one without room is refused as bu
   const second = post(AGUI, undefined, { "content-length": 200_000 });
   second.request.write(part);
   await expect.poll(() => all.held, WITHIN).toBe(2 * before);
-  // A third of the same length does not fit, and none of the others holds more.
+  // A third body of the same length does not fit, and the others hold no more than before.
   const third = post(AGUI, undefined, { "content-length": 200_000 });
   third.request.write(part);
   const answer = await third.answer;

@@ -1,4 +1,6 @@
-/** What goes out: rows as JSON text, transcripts to read, and what a request leaves in log and metrics. */
+/**
+ * Answers: rows as JSON text, readable transcripts, and the log record and metrics of a request.
+ */
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";

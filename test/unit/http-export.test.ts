@@ -1,4 +1,4 @@
-/** Exports: what is whole, what is not, who may have one packed; over a table that a test can change. */
+/** Exports over a table that a test can change: complete ones, broken ones, and compressed ones. */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { describe, expect, test } from "vitest";
@@ -27,7 +27,7 @@ async function seqsOf(rows: AsyncIterable<Iterable<{ readonly seq: bigint }>>) {
 }
 
 describe("an export", () => {
-  // A regression: 64 exports of one caller that did not read kept all others out.
+  // Regression: 64 exports of one caller that did not read blocked all other callers.
   test("of a caller with 64 exports gives way to one of another caller", async () => {
     const { table, exportEvents } = exporting();
     table.event("s");
@@ -110,7 +110,7 @@ describe("an export", () => {
     const more = () => seqsOf(exportEvents("s", context));
     await expect(more()).rejects.toMatchObject({
       code: "overloaded",
-      reason: "SERVER_BUSY", // Nobody's rate is exceeded.
+      reason: "SERVER_BUSY", // Not RATE_LIMITED: no rate is exceeded.
       retryAfterMs: 1_000,
     });
     await running[0]?.return(undefined);

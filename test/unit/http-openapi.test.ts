@@ -1,4 +1,4 @@
-/** The document is what the routes are: neither has anything that the other does not have. */
+/** The document and the routes match: neither has a part that the other lacks. */
 import { createServer } from "node:http";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { beforeAll, describe, expect, test } from "vitest";

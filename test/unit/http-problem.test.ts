@@ -44,12 +44,12 @@ test.each<[ErrorCode, number]>([
   ["unimplemented", 501],
   ["unavailable", 503],
   ["deadline_exceeded", 504],
-])("%s is %i", (code, status) => {
+])("%s has the status %i", (code, status) => {
   expect(HTTP_STATUS[code]).toBe(status);
   expect(statusOf(new ServiceError(code, "INTERNAL", "m"))).toBe(status);
 });
 
-describe("an own status", () => {
+describe("a status of its own", () => {
   test.each(["PAYLOAD_TOO_LARGE", "REQUEST_TOO_LARGE"] as const)("belongs to %s: 413", (reason) => {
     expect(statusOf(new ServiceError("overloaded", reason, "m"))).toBe(413);
   });

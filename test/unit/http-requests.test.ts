@@ -1,4 +1,4 @@
-/** What is read of a request before its route: Accept, Host, path, query, body, parameters. */
+/** The parts of a request that are read before its route: Accept, Host, path, query and body. */
 import { IncomingMessage } from "node:http";
 import { Socket } from "node:net";
 import { describe, expect, test } from "vitest";
@@ -90,7 +90,7 @@ describe("the Host header", () => {
     expect(check("example.com", "1.0")?.status).toBe(421);
   });
 
-  test("is checked by whether the name is a loopback address", () => {
+  test("is a loopback name only for loopback addresses", () => {
     expect(["127.0.0.1", "[::1]", "::1", "localhost"].map(isLoopbackName)).not.toContain(false);
     expect(["0.0.0.0", "[::]", "example.com", ""].map(isLoopbackName)).not.toContain(true);
   });
@@ -317,7 +317,7 @@ describe("a parameter", () => {
     ["1970-01-01t00:00:00.123", /^must have a zone, /],
     ["1970-01-01 00:00:00Z", /^must be a time like .* 9999$/],
     ["now", /^must be a time like .* 9999$/],
-  ])("regression: with the time %j is refused with the missing part", (text, description) => {
+  ])("regression: with the time %j is refused with a hint at the fault", (text, description) => {
     expect(time.safeParse(text).error?.issues[0]?.message).toMatch(description);
   });
 });

@@ -1,7 +1,7 @@
 /**
- * Server-sent events: what is written is read back the same by the parsers that are out there, and a
- * stream is opened, kept alive, held up and ended as its head comment says. Streams run over a real HTTP
- * server and client, joined by a pair of streams in place of a port.
+ * Server-sent events: existing parsers read back what is written, and a stream is opened, kept
+ * alive, paused and ended as its head comment says. Streams run over a real HTTP server and client,
+ * joined by a pair of streams in place of a port.
  */
 import { text } from "node:stream/consumers";
 import { setImmediate as turn } from "node:timers/promises";
@@ -18,12 +18,12 @@ import { FairShare } from "../../src/base/fair-share.ts";
 import { answerTo, Received, Source, streaming } from "../support/event-stream.ts";
 import { properties } from "../support/properties.ts";
 
-/** On a busy machine; else what is waited for comes at once. */
+/** Enough for a busy machine; an idle one needs almost no time. */
 const WITHIN = { timeout: 20_000 };
 
 const NAMES = ["message", "watch_state", "with space", ":colon", "ünï"];
 
-/** Texts rich in what framing could trip over. */
+/** Texts with many characters that could break the framing. */
 const anyText = fc
   .array(
     fc.oneof(
@@ -63,7 +63,7 @@ interface Read {
   readonly id: string;
 }
 
-/** What an EventSource makes of it, the bytes cut in pieces. */
+/** The events that an EventSource reads from the stream, with its bytes cut in pieces. */
 async function readBack(stream: string, pieceBytes: number): Promise<readonly Read[]> {
   const bytes = Buffer.from(stream);
   const pieces = function* () {
@@ -86,7 +86,10 @@ async function readBack(stream: string, pieceBytes: number): Promise<readonly Re
   return read;
 }
 
-/** The events among the frames, with the breaks and ids that a reader of this format has to give them. */
+/**
+ * The events among the frames, with the breaks and ids that a reader of this format has to give
+ * them.
+ */
 function readable(frames: readonly SseFrame[]): readonly Read[] {
   let id = "";
   return frames.flatMap((frame) => {
@@ -189,7 +192,7 @@ function openingLength(stream: string): number {
   return OPENING.exec(stream)?.[0].length ?? 0;
 }
 
-/** Sends these, and then waits as a watch does: until its signal says that it is over. */
+/** Sends the frames, and then waits like a watch until its signal aborts. */
 function thenWaiting(signal: () => AbortSignal, ...frames: readonly SseFrame[]): Source {
   return new Source(async (at) => {
     const frame = frames[at];
@@ -249,7 +252,7 @@ describe("a stream", () => {
     await expect.poll(openStreams, WITHIN).toBe(0);
   });
 
-  // A regression: three hundred clients of one large snapshot that did not read held two copies each.
+  // Regression: three hundred clients of one large snapshot that did not read held two copies each.
   test("writes the given bytes without a copy", async () => {
     const data = Buffer.alloc(1_000_000, "a");
     const { connect, source } = await waitingStream({}, { id: "7", data });
@@ -257,7 +260,7 @@ describe("a stream", () => {
     client.write("GET /stream/1 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     await expect.poll(() => source.pulled, WITHIN).toBe(1);
     await turn();
-    data.fill("b"); // It is on its way, and is not to be changed; but so it shows where it is.
+    data.fill("b"); // Shows that the bytes under way are not a copy.
     const received = new Received(client);
     await expect.poll(() => received.text.length, WITHIN).toBeGreaterThan(data.length);
     expect(received.text).toContain(`id: 7\ndata: `);
@@ -319,7 +322,7 @@ describe("a stream", () => {
     vi.advanceTimersByTime(60_000);
     const body = await text(answer);
     expect(body.match(/^data: /gm)).toHaveLength(frames);
-    expect(body).not.toContain("ping"); // It would have waited where there is no room.
+    expect(body).not.toContain("ping"); // A heartbeat would have had no room.
     expect(source.left).toBe(true);
   });
 
@@ -396,7 +399,7 @@ describe("a stream", () => {
     expect(source.left).toBe(true);
     const received = new Received(socket);
     await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
-    expect(received.text.endsWith("0\r\n\r\n")).toBe(false); // Cut off, and to be seen as such.
+    expect(received.text.endsWith("0\r\n\r\n")).toBe(false); // The client sees that it is cut off.
   });
 
   test("sends a heartbeat after a silence, measured from its last frame", async () => {
@@ -407,7 +410,7 @@ describe("a stream", () => {
     );
     const { get } = await streaming(source, { heartbeatMs: 1_000 });
     const received = new Received(await answerTo(get()));
-    // What waits by a timer would move the time.
+    // Waiting by a timer would advance the fake time.
     const shows = async (body: string): Promise<void> => {
       while (received.text.length < openingLength(received.text) + body.length) await turn();
       expect(received.text.replace(OPENING, "")).toBe(body);

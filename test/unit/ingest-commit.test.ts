@@ -1,10 +1,10 @@
-/** A batch in which one push is a repetition, and the look-up of its row fails after the commit. */
+/** A batch with a repeated push, whose row cannot be looked up after the commit. */
 import { expect, test } from "vitest";
 import { commitBatch } from "../../src/ingest/commit.ts";
 import { newPush, newRow } from "../support/ledger.ts";
 
-// Bug, found by the faults harness: the failure was taken for the batch's, and when it was one of those
-// that are tried again (PostgreSQL had been killed), the push without a key was stored a second time.
+// Bug, found by the faults harness: the failure counted for the whole batch. When it was temporary
+// (PostgreSQL had been killed), the push without a key was stored a second time.
 test("a failed lookup of a repetition does not affect the new pushes of its batch", async () => {
   const fresh = newPush("s", { rows: [newRow()] });
   const repeated = newPush("s", { key: "k" });
@@ -39,8 +39,8 @@ test.each([
   expect(settled).toMatchObject([expected]);
 });
 
-// Bug, found by the faults harness: a push was judged by the old server, its row was looked up on the
-// promoted one, which had lost it, and the caller was told that the row was erased.
+// Bug, found by the faults harness: the old server answered the push, the promoted one had lost its
+// row, and the caller got the answer that the row was erased.
 test("a repeated push is tried again when its row is missing at the lookup", async () => {
   const writer = {
     append: () => Promise.resolve([{ kind: "deduplicated", seq: 4n } as const]),

@@ -3,7 +3,7 @@ import { type Unit, startAll, stopAll, together } from "../../src/base/unit.ts";
 
 type Step = "start" | "stop";
 
-/** Units that write down what is asked of them, and fail where they are told to. */
+/** Units that record their calls, and fail where the test wants it. */
 function recorder(): {
   readonly calls: string[];
   readonly unit: (name: string, failing?: Partial<Record<Step, Error>>) => Unit;
@@ -14,7 +14,7 @@ function recorder(): {
     unit: (name, failing = {}) => {
       const step = (kind: Step) => async (): Promise<void> => {
         calls.push(`${kind} ${name}`);
-        await Promise.resolve(); // Any real unit takes a turn; an order that relies on none is wrong.
+        await Promise.resolve(); // Every real unit takes at least one turn.
         calls.push(`${kind} ${name} done`);
         if (failing[kind] !== undefined) throw failing[kind];
       };

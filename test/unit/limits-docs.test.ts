@@ -1,4 +1,4 @@
-/** docs/limits.md says what is: its settings and their defaults, and its metrics; each limit has a test. */
+/** The settings, defaults and metrics in docs/limits.md exist, and each limit has a test. */
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
@@ -10,7 +10,9 @@ import { createMetrics } from "../../src/observability/metrics.ts";
 const PAGE = readFileSync("docs/limits.md", "utf8");
 const COLUMNS = ["limit", "setting", "default", "over it", "metric"];
 
-/** The test at the border of each limit of the page: the limit, the file below test/, a title in it. */
+/**
+ * The test at the border of each limit of the page: the limit, the file below test/, a title in it.
+ */
 const TESTS: readonly (readonly [limit: string, file: string, title: string])[] = [
   [
     "messages a second of one caller",

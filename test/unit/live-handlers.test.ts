@@ -1,4 +1,4 @@
-/** The watch calls: what they refuse, where they begin, what they leave out, and what their frames say. */
+/** The watch calls: their refusals, starts, filters and state frames. */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
@@ -60,7 +60,7 @@ function serving(sessionPolicy: "auto" | "strict" = "auto", limits: Partial<Live
 class Call<M extends SessionEvent | SessionMessage> {
   readonly controller = new AbortController();
   readonly got: M[] = [];
-  /** What the call ended with; `null` for OK. */
+  /** The error that ended the call; `null` for OK. */
   ended: unknown;
 
   constructor(begin: (context: CallContext) => AsyncIterable<M>) {
@@ -116,7 +116,7 @@ describe("a refused watch", () => {
     const first = events({ sessionId: "s" });
     await settled();
     live.committed([table.event("s")]);
-    table.event("s"); // Elsewhere, and nobody has said so here.
+    table.event("s"); // Committed on another instance, without a hint to this one.
     const second = events({ sessionId: "s", afterSeq: 2n });
     await settled();
     expect(second.ended).toBeUndefined();
@@ -166,8 +166,8 @@ describe("the start of a watch", () => {
     [-3n, [1n, 2n, 5n]],
     [0n, [1n, 2n, 5n]],
     [1n, [2n, 5n]],
-    [2n, [5n]], // The number of the merged row: old clients know no other.
-    [3n, [2n, 5n]], // Inside of it: it comes again rather than losing its rest.
+    [2n, [5n]], // The number of the merged row, the only one that old clients know.
+    [3n, [2n, 5n]], // Inside the merged row: the row is sent again, so that its rest is not lost.
     [4n, [5n]],
     [5n, []],
   ];

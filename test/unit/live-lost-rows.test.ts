@@ -1,4 +1,6 @@
-/** A database that goes back under live watches: rows are gone, and other rows have their numbers. */
+/**
+ * A database that goes back under live watches: rows are lost, and other rows take their numbers.
+ */
 import { expect, test } from "vitest";
 import { settled, type SlowTable } from "../support/slow-table.ts";
 import { Follower, watching } from "../support/watching.ts";
@@ -9,7 +11,7 @@ function rows(table: SlowTable, count: number): void {
   for (let at = 0; at < count; at += 1) table.event("s");
 }
 
-/** The newest rows are lost, and as many others as there are ids take their numbers. */
+/** Loses the newest rows, and gives their numbers to new rows with these ids. */
 function goBack(table: SlowTable, lost: number, ids: readonly string[] = []) {
   table.lose(lost);
   return ids.map((id) => table.event("s", { id }));
@@ -59,7 +61,7 @@ test("a commit whose rows were already read as a page ends no watch", async () =
   live.hinted("s", table.head("s"));
   await settled();
   live.committed([row]);
-  live.erased("s"); // The window holds nothing of it any more.
+  live.erased("s"); // The window is empty now.
   live.committed([row]);
   live.committed([table.event("s")]);
   await settled();

@@ -1,6 +1,6 @@
 /**
- * Live delivery, one fact at a time: who reads the table when, what ends a watch, and what stays
- * bounded. That no row is lost or doubled is test/property/live-watch.property.test.ts.
+ * Live delivery, one fact at a time: reads of the table, ends of a watch, and limits.
+ * test/property/live-watch.property.test.ts shows that no row is lost or repeated.
  */
 import { getEventListeners } from "node:events";
 import { describe, expect, test } from "vitest";
@@ -334,7 +334,7 @@ describe("lost hints", () => {
     table.fast = false;
     live.lost();
     live.regained();
-    table.pending[0]?.answer("now"); // It began when they were lost.
+    table.pending[0]?.answer("now"); // This poll began when the hints were lost.
     await settled();
     const now = () => follower.standings.at(-1)?.standing;
     expect(now()).toBe("degraded");
@@ -354,7 +354,7 @@ describe("lost hints", () => {
     const follower = new Follower(live, { sessionId: "s" });
     await settled();
     expect(follower.standings.map(({ standing }) => standing)).toEqual(["live"]);
-    expect(table.headsRead).toBe(1); // Its own question.
+    expect(table.headsRead).toBe(1); // The watcher's own read of the head.
   });
 
   test("cannot return when none were lost", async () => {
@@ -488,7 +488,7 @@ describe("an unavailable database", () => {
     table.failure = new Error("down");
     timers.fireAll();
     await settled();
-    live.committed([table.event("s")]); // What is committed here still comes.
+    live.committed([table.event("s")]); // Local commits are still delivered.
     await settled();
     table.failure = undefined;
     timers.fireAll();
@@ -616,7 +616,7 @@ describe("limits", () => {
     live.hinted("s", { messageSeq: 0n, eventSeq: 9n, deleted: false });
     await settled();
     expect(live.counts().windowBytes).toBeGreaterThan(0);
-    expect(timers.pending).toHaveLength(2); // The poll, and the read that is tried again.
+    expect(timers.pending).toHaveLength(2); // The poll, and the repeated read.
     follower.leave();
     await settled();
     expect(live.counts()).toEqual({ watchers: 0, sessions: 0, windowBytes: 0 });

@@ -79,7 +79,10 @@ describe("a log record", () => {
   });
 });
 
-/** sonic-boom in its other mode never ended here, and a stop of the service hung at its last line. */
+/**
+ * Bug: the other mode of sonic-boom never ended here, so a stop of the service hung at its last
+ * line.
+ */
 test.each([true, false])("a closed reader does not delay the exit, pretty: %s", async (pretty) => {
   const module = new URL("../../src/observability/log.ts", import.meta.url).href;
   const script = `

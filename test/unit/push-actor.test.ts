@@ -1,4 +1,4 @@
-/** Whose a row is: the caller's by its token, and nobody's where nobody was asked who it is. */
+/** The actor of a row is the caller of its token; a row has none in a service without tokens. */
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
@@ -46,6 +46,7 @@ test("a push carries its caller, and its digest does not depend on the caller", 
   expect(named[0]?.digest).toBeDefined();
 });
 
+// Bug: such a person wrote in the name of the static token.
 test("regression: a person whose `sub` is the id of a static token is another actor", () => {
   const of = (kind: Principal["kind"], id: string): Principal => ({ ...ANONYMOUS, kind, id });
   expect(actorOf(of("static", "ops"))).toBe("static:ops");

@@ -31,7 +31,7 @@ describe("a batch", () => {
 });
 
 describe("the queue of pushes", () => {
-  const row = newRow({ payload: "x".repeat(744) }); // 1,000 with what is estimated around it.
+  const row = newRow({ payload: "x".repeat(744) }); // 1,000 bytes with the estimated overhead.
 
   async function accepted(limits: { queueRowsMax: number; queueBytesMax: number }) {
     const writer = {

@@ -4,10 +4,10 @@ import { StreamNumbers } from "../../src/api/push-stream/commits.ts";
 import { CLIENT_SEQ_MAX, knownOf } from "../../src/api/push-stream/intake.ts";
 import { properties } from "../support/properties.ts";
 
-/** `receive` leaves it open what becomes of an event, as redaction does; the next four say it. */
+/** `receive` leaves the fate of an event open, as redaction does; the next four decide it. */
 const STEPS = ["receive", "none", "began", "joined", "refused", "close", "take", "commit"] as const;
 
-/** Each event by itself, and what it waits for: the plain way to say what StreamNumbers counts. */
+/** One object for each event, with its state: a plain model of the counters in StreamNumbers. */
 interface Model {
   readonly bytes: number;
   refused: boolean;
@@ -61,7 +61,7 @@ test("numbers are handed over once and in order, including those of refused even
           event.state = hasGroup() ? "open" : "settled";
           numbers.refused(event.bytes);
         } else {
-          const joins = step === "joined" && hasGroup(); // Nothing joins what is not there.
+          const joins = step === "joined" && hasGroup(); // It joins only an open group.
           if (!joins) settle();
           const event = events.find(({ state }) => state === "held") ?? receive(bytes);
           event.state = "open";

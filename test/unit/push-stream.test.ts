@@ -1,4 +1,4 @@
-/** One push stream over an ingest, a reader and timers that do what a test says. */
+/** One push stream, with an ingest, a reader and timers under the control of the test. */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
@@ -28,15 +28,15 @@ class Bench implements Clock {
   readonly groups = new OpenGroups();
   /** How the call ended; "OK" or the reason. */
   ended: string | undefined;
-  /** Whether a message may come. */
+  /** Whether the stream reads its caller. */
   listens = false;
   unsentBytes = 0;
   bytesASend = 0;
-  /** What was charged, by its bytes; and how long the next charge makes the stream wait. */
+  /** The charged bytes, and the wait that the next charge causes. */
   readonly charged: number[] = [];
   waitMs = 0;
   nowMs = 1_000;
-  /** How much later it is each time that somebody looks. */
+  /** The time that passes with each reading of the clock. */
   msALook = 0;
   readonly timers: { readonly delayMs: number; readonly action: () => void }[] = [];
   readonly #settles: PromiseWithResolvers<Acknowledged>[] = [];
@@ -115,7 +115,7 @@ class Bench implements Clock {
     });
   }
 
-  /** The oldest push that is under way is committed, or refused. */
+  /** Commits or refuses the oldest push under way. */
   async settle(error?: ServiceError): Promise<void> {
     const settle = this.#settles.shift();
     const push = this.pushes[this.pushes.length - this.#settles.length - 1];
@@ -124,7 +124,7 @@ class Bench implements Clock {
     await settled();
   }
 
-  /** The reader has taken everything. */
+  /** The reader takes all sent frames. */
   taken(): void {
     this.unsentBytes = 0;
     this.call.sent();
@@ -290,7 +290,7 @@ describe("the end of a stream", () => {
     expect(groups.enter(newer)).toBe(true);
     expect(groups.enter(stream("older", 1n, 7n))).toBe(false);
     expect(groups.enter(stream("next", 2n, 9n))).toBe(true);
-    groups.leave(newer); // Does not take the next one away.
+    groups.leave(newer); // This must not remove the next stream.
     groups.deleted("s");
     expect(fenced).toEqual(["older STREAM_REPLACED", "newer STALE_EPOCH", "next SESSION_DELETED"]);
   });
@@ -348,7 +348,7 @@ describe("limits", () => {
   test("close the group at the maximum of uncommitted bytes, and pause the caller", async () => {
     const bench = await Bench.opened({ pushStreamBytesMax: 1_000 });
     bench.batch(11, fragments(["x".repeat(500)]));
-    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]); // More than half of it.
+    expect(bench.pushes.map(rangeOf)).toEqual([[11n, 11n, 0, [1]]]); // Above half of it.
     bench.batch(12, fragments(["x".repeat(500)]));
     expect(bench.listens).toBe(false);
     await bench.settle();
@@ -473,7 +473,7 @@ describe("a caller above its rate", () => {
     bench.waitMs = 70;
     bench.batch(11, [whole(1), whole(2)]);
     const bytes = 2 * Buffer.byteLength(whole(1).payload ?? "");
-    expect(bench.charged).toEqual([0, bytes]); // The first is for its `open`.
+    expect(bench.charged).toEqual([0, bytes]); // The first charge is for `open`.
     expect(bench.pushes.map(rangeOf)).toEqual([[11n, 12n, 0, [1, 1]]]);
     await bench.settle();
     expect(bench.said.at(-1)).toMatchObject({ case: "committed", value: { lastClientSeq: 12n } });

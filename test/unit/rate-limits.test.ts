@@ -34,7 +34,7 @@ class Bench implements Clock {
     return 0n;
   }
 
-  /** "taken", or the setting that refused it and after how long it can be taken. */
+  /** "taken", or the setting that refused the push and the time to wait. */
   take(payer = ANN, sessionId = "s1", bytes = 10): string {
     try {
       this.limits.take(payer, sessionId, bytes);
@@ -46,7 +46,7 @@ class Bench implements Clock {
     }
   }
 
-  /** How many of so many pushes are taken. */
+  /** The number of accepted pushes out of `pushes`. */
   taken(pushes: number, payer = ANN, sessionId = "s1", bytes = 10): number {
     let taken = 0;
     for (let n = 0; n < pushes; n += 1)
@@ -97,8 +97,8 @@ describe("separate buckets", () => {
   test("belong to callers and sessions, and one id of two kinds is two callers", () => {
     const bench = new Bench({ principalMessagesPerSecondMax: 2, sessionMessagesPerSecondMax: 3 });
     expect(bench.taken(9, ANN, "s1")).toBe(2);
-    expect(bench.taken(9, BOB, "s1")).toBe(1); // The session's third.
-    expect(bench.taken(9, BOB, "s2")).toBe(1); // Bob's second.
+    expect(bench.taken(9, BOB, "s1")).toBe(1); // The session's third push.
+    expect(bench.taken(9, BOB, "s2")).toBe(1); // Bob's second push.
     expect(bench.taken(9, { kind: "oidc", id: "ann" }, "s2")).toBe(2);
   });
 
@@ -125,7 +125,7 @@ describe("streams", () => {
     const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
     const waits = Array.from({ length: 8 }, () => bench.limits.charge(ANN, "s1", 0));
     expect(waits.map(Math.round)).toEqual([0, 0, 0, 0, 0, 100, 200, 300]);
-    expect(bench.taken(5)).toBe(2); // What streams leave, less their debt, is for pushes.
+    expect(bench.taken(5)).toBe(2); // The streams' rest, less their debt, is left for pushes.
   });
 
   test("wait for the slowest of the four limits", () => {
@@ -139,7 +139,7 @@ describe("the number of buckets", () => {
     const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
     for (let n = 0; n < 1_000; n += 1) {
       expect(bench.take(ANN, `s${n}`)).toBe("taken");
-      bench.nowMs += 10; // Each is full again after ten more.
+      bench.nowMs += 10; // Each bucket is full again after ten more pushes.
     }
     const line = await bench.metric(/^session_ledger_rate_buckets\{of="session"\}/);
     expect(Number(line?.split(" ").at(-1))).toBeLessThan(20);
@@ -153,11 +153,11 @@ describe("the number of buckets", () => {
     expect(bench.taken(2, BOB, "busy")).toBe(2);
     let taken = 0;
     for (let n = 0; n < 1_000; n += 1) taken += bench.taken(1, ANN, `flood-${n}`);
-    // Seven had room for a bucket, and all the others share one.
+    // Seven sessions have a bucket of their own, and all others share one.
     expect(taken).toBe(7 + 2);
     expect(bench.take(BOB, "busy")).toBe("SESSION_MESSAGES_PER_SECOND 500");
     expect(bench.take(ANN, "new")).toBe("SESSION_MESSAGES_PER_SECOND 500");
-    bench.nowMs += 1_000; // They are full now, and make room.
+    bench.nowMs += 1_000; // The buckets are full now, and are dropped.
     expect(bench.taken(3, ANN, "new")).toBe(2);
   });
 
@@ -168,6 +168,7 @@ describe("the number of buckets", () => {
   });
 });
 
+// Bug: each of two servers saw half of the peaks.
 test("regression: each of two Prometheus servers sees the whole peak", async () => {
   const bench = new Bench({ sessionMessagesPerSecondMax: 10 });
   bench.taken(4, ANN, "s1");

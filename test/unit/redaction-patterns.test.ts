@@ -1,4 +1,4 @@
-/** What is masked of a text that is there as a whole, pattern by pattern, and what it costs. */
+/** Masking of a complete text, pattern by pattern, and its cost. */
 import { describe, expect, test } from "vitest";
 import { compile } from "../../src/redaction/automaton.ts";
 import { BUILT_IN } from "../../src/redaction/patterns.ts";
@@ -6,7 +6,7 @@ import { createRedactor } from "../../src/redaction/redactor.ts";
 import { TextScan } from "../../src/redaction/text-scan.ts";
 import { maskedWhole } from "../support/redaction-oracle.ts";
 
-/** Letters, digits and nothing else that a class would not have; no secret of anybody. */
+/** Only letters and digits, which every class has; not a real secret. */
 function body(length: number, alphabet = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0z"): string {
   return alphabet.repeat(Math.ceil(length / alphabet.length)).slice(0, length);
 }
@@ -14,7 +14,7 @@ function body(length: number, alphabet = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0z"): str
 const UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const stars = (length: number): string => "*".repeat(length);
 
-/** Made up, in the forms that the providers give out: what stays, and how much behind it goes. */
+/** Invented secrets in the forms of the providers: the prefix stays, and the rest is masked. */
 const SECRETS: readonly (readonly [kind: string, prefix: string, secret: string])[] = [
   ["anthropic", "sk-ant-", `api03-${body(93)}AA`],
   ["openai", "sk-proj-", `${body(74)}T3BlbkFJ${body(74)}`],
@@ -212,7 +212,7 @@ test.each([
     () => undefined,
   );
   scan.readPlain(text);
-  // Two looks into the table, and for each part of a pattern that may be under way a few at the pattern.
+  // Two look-ups in the table, and a few for each part of a pattern that may be under way.
   const parts = BUILT_IN.reduce((sum, secret) => sum + secret.parts.length, 0);
   expect(steps).toBeLessThanOrEqual((2 + 4 * parts) * text.length);
 });

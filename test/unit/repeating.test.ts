@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Repeating } from "../../src/base/repeating.ts";
 import { eventually } from "../support/eventually.ts";
 
-/** An act that ends when it is told to. */
+/** An action that ends when the test ends it. */
 class Act {
   begun = 0;
   ended = 0;
@@ -39,7 +39,7 @@ describe("a repeated action", () => {
     const act = new Act();
     await act.repeating.stop();
     act.repeating.start(0);
-    await new Promise((resolve) => setTimeout(resolve, 0)); // Behind its timer, if there was one.
+    await new Promise((resolve) => setTimeout(resolve, 0)); // Fires after the action's timer.
     expect(act.begun).toBe(0);
   });
 });

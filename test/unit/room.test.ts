@@ -15,7 +15,7 @@ const rangeOf = (rows: number, firstClientSeq: bigint): Push => {
   return pushOf(rows, 1, { range });
 };
 
-/** One letter a push: goes now, later, or is refused because of rows or bytes. */
+/** One letter for each push: now, later, or refused because of rows (R) or bytes (B). */
 function fates(pushes: readonly Push[], held: { rows: number; bytes: number }): string {
   const { refused, later } = roomFor(pushes, { ...held, runBytes: 0 }, LIMITS);
   return pushes

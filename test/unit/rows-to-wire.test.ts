@@ -1,6 +1,6 @@
 /**
  * The literals of rows-to-wire encode to the same bytes as messages made by `create()`, for every
- * row there can be; and a stored row comes back field by field.
+ * possible row; and a stored row comes back field by field.
  */
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";

@@ -1,7 +1,7 @@
 /**
- * The reader of plain batches against the general decoder. What it answers must be what that one
- * answers; whatever it leaves, it leaves whole. Bytes are drawn as clients encode them, then changed:
- * cut, flipped, fields repeated or in another order, lengths that lie.
+ * The fast reader of plain batches, compared with the general decoder. Its results must be the
+ * same, and it leaves other bytes to that one unchanged. Bytes are drawn as clients encode them,
+ * then changed: cut, flipped, with repeated or reordered fields, and with wrong lengths.
  */
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
@@ -17,7 +17,7 @@ import { properties } from "../support/properties.ts";
 
 const checkForm = formCheckOf(PushSessionEventsRequestSchema);
 
-/** Undefined where it refuses. */
+/** The message, or undefined when the general decoder refuses the bytes. */
 function decoded(bytes: Uint8Array) {
   try {
     checkForm(bytes);
@@ -63,7 +63,7 @@ const batches: fc.Arbitrary<Draft> = fc.record({
   ),
 });
 
-/** What was read; or what the general decoder says, when it was left to that one. */
+/** The result of the fast reader, or of the general decoder when the fast one left the bytes. */
 function readAnyway(bytes: Buffer) {
   return readBatchFrame(bytes) ?? decoded(bytes);
 }
@@ -134,7 +134,7 @@ function frameOfOther(): Buffer {
   return Buffer.from(toBinary(PushSessionEventsRequestSchema, request));
 }
 
-/** A batch of one event that goes on with these bytes. */
+/** A batch of one event, followed by these bytes. */
 function withField(field: Buffer): Buffer {
   const event = Buffer.concat([toBinary(RawEventSchema, create(RawEventSchema, EVENT)), field]);
   return delimited(0x12, delimited(0x12, event));

@@ -1,6 +1,6 @@
 /**
- * The encoder is ours for speed only, so there is one thing to show: whatever the message, its bytes
- * are those of protobuf-es. Messages are made from the descriptors of everything that is answered.
+ * The encoder is our own for speed only, so one thing must be shown: for every message its bytes
+ * are those of protobuf-es. Messages are generated from the descriptors of all answers.
  */
 import { create, type DescField, type DescMessage, ScalarType, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
@@ -48,7 +48,7 @@ function valueOf(field: DescField): fc.Arbitrary<unknown> {
   }
 }
 
-/** Any field may be absent; of a oneof, at most one is there. */
+/** Any field may be absent; a oneof has at most one field. */
 function messageOf(desc: DescMessage): fc.Arbitrary<Record<string, unknown>> {
   const members = desc.members.map((member): [string, fc.Arbitrary<unknown>] =>
     member.kind === "oneof"

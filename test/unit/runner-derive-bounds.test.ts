@@ -1,4 +1,4 @@
-/** What derived messages may take, of memory and of a push, and the keys that they have. */
+/** The limits of derived messages in memory and in a push, and their keys. */
 import { describe, expect, test } from "vitest";
 import {
   type DerivedMessage,

@@ -1,11 +1,12 @@
 /**
- * What is derived of whole streams, hand-written ones and, where CORPUS names their folder, recorded
- * ones, is what the real AG-UI client shows at their end: the same texts, tool calls and results.
+ * The messages derived from whole streams are those that the real AG-UI client shows at their end:
+ * the same texts, tool calls and results. Recorded streams are used where CORPUS names their
+ * folder.
  *
  * Method: the client is given the events of runs, texts and tool calls, spelled as the protocol has
- * them (support/recorded.ts, which shares no code with what is tested), and its messages are read
- * again as the table of docs/dual-push.md says, in a few lines. Snapshots are not given to it: they
- * would bring messages that no event of the stream says.
+ * them (support/recorded.ts, which shares no code with the deriver), and its messages are converted
+ * by the table of docs/dual-push.md in a few lines. The client gets no snapshots, as they would
+ * bring messages without events in the stream.
  */
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -39,8 +40,8 @@ const messagesSchema = z.array(
 const eventSchema = z.looseObject({ type: z.string() });
 
 /**
- * As the client is given them, with what some recorded agents spell as no version does, and without
- * the RUN_FINISHED that some send after their RUN_ERROR.
+ * The events for the client, with the wrong spellings of some recorded agents corrected, and
+ * without the RUN_FINISHED that some send after their RUN_ERROR.
  */
 function clientEvents({ events }: Stream): readonly z.infer<typeof eventSchema>[] {
   const failed = events.some(({ eventType }) => eventType === "RUN_ERROR");
@@ -106,7 +107,7 @@ function derived({ events }: Stream): readonly string[] {
     .toSorted();
 }
 
-// The client ends a stream with a second START; what is derived of it is in runner-derive.test.ts.
+// The client ends a stream at a second START; runner-derive.test.ts has that case.
 const readable = ownStreams().filter(({ scenario }) => scenario !== "error-and-retry");
 
 test.each(readable)(
@@ -118,7 +119,7 @@ test.each(readable)(
 
 const recorded = recordedStreams()?.filter(({ events }) => events.length > 0);
 
-describe.skipIf(recorded === undefined)("recorded streams, with CORPUS,", () => {
+describe.skipIf(recorded === undefined)("recorded streams with CORPUS", () => {
   test("derive the messages that the client shows", { timeout: 120_000 }, async () => {
     for (const stream of recorded ?? []) expect(derived(stream)).toEqual(await shownBy(stream));
   });

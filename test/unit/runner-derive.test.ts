@@ -1,4 +1,4 @@
-/** The table of docs/dual-push.md, row by row, and what is easy to get wrong in each. */
+/** The table of docs/dual-push.md, row by row, with the cases that are easy to get wrong. */
 import { describe, expect, test } from "vitest";
 import {
   type DerivedMessage,
@@ -16,7 +16,7 @@ function derive(events: readonly Event[], options: DeriveOptions = {}): readonly
   return events.flatMap((event) => deriver.next(JSON.stringify(event)));
 }
 
-/** Of a run, without its lifecycle: `type payload`. */
+/** The messages of a run without its lifecycle, as `type payload`. */
 function said(...events: readonly Event[]): readonly string[] {
   return derive([STARTED, ...events], { lifecycle: false }).map(
     ({ eventType, payload }) => `${eventType} ${payload}`,

@@ -4,7 +4,7 @@ import { ServiceError } from "../../src/base/errors.ts";
 import { GRPC_STATUS, statusOf } from "../../src/rpc/call.ts";
 import { failureFrom, RpcFailure } from "../../src/runner/failure.ts";
 
-/** What grpc-js hands to the caller of a call that ended with this status. */
+/** The error that grpc-js throws for a call with this status. */
 function thrown(fields: ReturnType<typeof statusOf>): Error {
   return Object.assign(new Error(fields.details), fields);
 }

@@ -1,8 +1,9 @@
 /**
- * JSON lines in and out. What is read does not depend on where the input was cut.
+ * JSON lines are written and read. The result does not depend on where the input was cut.
  *
- * Method: random JSON values are printed with random ends of lines, empty lines and a byte order mark,
- * the bytes, or the text, cut at random places; the model is the list of values and their numbers.
+ * Method: random JSON values are printed with random ends of lines, empty lines and a byte order
+ * mark, the bytes, or the text, cut at random places; the model is the list of values and their
+ * numbers.
  */
 import { PassThrough, Readable } from "node:stream";
 import { ReadableStream } from "node:stream/web";
@@ -37,7 +38,7 @@ async function read(
   return all(fromJsonLines(source(chunks), options));
 }
 
-/** What was read, and the error that ended it. */
+/** The values that were read, and the error that ended the reading. */
 async function readToError(
   chunks: AsyncIterable<Chunk>,
   options?: { readonly lineBytesMax: number },
@@ -115,7 +116,7 @@ test("lines are read the same with their text cut anywhere, also within a charac
       async ({ text, expected }, at, mixed) => {
         const texts = cut(text, at, (start, end) => text.slice(start, end));
         const isWhole = (piece: string): boolean => piece.isWellFormed();
-        // Bytes and texts may come by turns where the cut is between two characters.
+        // Bytes and texts may alternate where the cut is between two characters.
         const chunks = texts.every(isWhole)
           ? texts.map((piece, index) => (mixed[index] === true ? Buffer.from(piece) : piece))
           : texts;
@@ -223,7 +224,7 @@ test("a line that arrives byte by byte needs about its own size in memory", asyn
   }
   const [one] = await all(fromJsonLines(byteByByte()));
   expect(one?.text).toHaveLength(bytes);
-  // A list of its pieces took 113 times as much.
+  // A list of its pieces took 113 times as much memory.
   expect((most - before) / bytes).toBeLessThan(8);
 });
 

@@ -1,9 +1,9 @@
 /**
- * Lines come out as they are in the input, wherever its chunks were cut: in a character, between CR
- * and LF, before the first byte.
+ * Lines are read as they are in the input, with its chunks cut anywhere: within a character,
+ * between CR and LF, before the first byte.
  *
- * Method: random lines are joined with random ends, the bytes cut at random places; the model is the
- * list of lines.
+ * Method: random lines are joined with random ends, the bytes cut at random places; the model is
+ * the list of lines.
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";

@@ -1,4 +1,4 @@
-/** What a person is told of a connection that is not made; the texts are those of grpc-js and OpenSSL. */
+/** Messages for people about a failed connection; the causes are texts of grpc-js and OpenSSL. */
 import { Metadata, status } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { explain } from "../../src/cli/exit.ts";
@@ -67,6 +67,6 @@ test.each([
 test("other failures keep their message", () => {
   const refused = "No connection established. Last error: Error: connect EHOSTUNREACH 127.0.0.1:1";
   expect(said(`${refused}. Resolution note: `)).toBe(`UNAVAILABLE: ${refused}`);
-  // A service's own words are not looked at, whatever is in them.
+  // A message of the service itself is never interpreted.
   expect(said("certificate has expired")).toBe("UNAVAILABLE: certificate has expired");
 });

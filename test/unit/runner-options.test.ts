@@ -1,6 +1,6 @@
 /**
- * What a caller passed that makes no sense is told by a typed error that names it, before anything was
- * begun. Methods that may be called from inside of an agent's run count instead, and never throw.
+ * An invalid option gives a typed error that names it, before any work begins. Methods that may be
+ * called from inside an agent's run count the fault instead, and never throw.
  */
 import { describe, expect, test } from "vitest";
 import { createLedgerClient } from "../../src/runner/client.ts";
@@ -11,7 +11,7 @@ import { createSessionWriter } from "../../src/runner/writer/writer.ts";
 
 const BASE = { address: "127.0.0.1:1", sessionId: "s1" };
 
-/** As a program without types calls it. */
+/** Calls the function without types, as a JavaScript program does. */
 function untyped(call: (options: never) => unknown): (options?: unknown) => unknown {
   return (...options) => Reflect.apply(call, undefined, options);
 }

@@ -1,9 +1,9 @@
 /**
- * A watch over connections that end gives each row after the cursor once and in order, whatever the
- * moments at which they end and whatever a service repeats.
+ * A watch over ending connections gives each row after the cursor once and in order, for any
+ * moments of their ends and any rows that the service repeats.
  *
- * Method: the table is an array of rows of one to four numbers; a connection sends what comes after
- * its cursor, the row that the cursor is inside of again, and ends after a random number of rows,
+ * Method: the table is an array of rows of one to four numbers; a connection sends the rows after
+ * its cursor, including the row that the cursor is inside, and ends after a random number of rows,
  * with a failure or without one. The model is the table after the first cursor.
  */
 import * as fc from "fast-check";
@@ -108,7 +108,7 @@ describe("a watch ends", () => {
     },
   );
 
-  /** How many connections are tried within a second by a watch that is held for `heldMs` each time. */
+  /** The number of connections in a second of a watch whose connections last `heldMs` each. */
   async function connectionsIn(heldMs: number): Promise<number> {
     let nowMs = 0;
     let opened = 0;

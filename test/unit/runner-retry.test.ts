@@ -6,7 +6,7 @@ const lost = new RpcFailure("UNAVAILABLE", "gone");
 const full = new RpcFailure("RESOURCE_EXHAUSTED", "full", { retryAfterMs: 9_000 });
 const wrong = new RpcFailure("INVALID_ARGUMENT", "wrong");
 
-/** Time that passes only while somebody waits; every wait is recorded. */
+/** Time passes only during a wait, and every wait is recorded. */
 function clockwork(options: { readonly retryForMs: number; readonly random?: number }) {
   const pauses: number[] = [];
   let nowMs = 0;

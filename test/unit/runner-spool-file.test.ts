@@ -1,4 +1,7 @@
-/** The file of a spool on a real file system: found again, kept small, given up when it cannot be used. */
+/**
+ * The file of a spool on a real file system: it is reopened, kept small, and given up when
+ * unusable.
+ */
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import {
@@ -76,7 +79,7 @@ describe("a spool's file", () => {
       await log.lanesWritten();
       live.events.takeUpTo(live.events.lastNumber - 10n);
     }
-    // 6 MB went through, of which 20 kB wait.
+    // 6 MB were written, and 20 kB still wait.
     expect((await stat(file)).size).toBeLessThan(3 * 1024 * 1024);
     expect(await log.close()).toBe(true);
     const again = await opened("compact");
@@ -119,12 +122,13 @@ describe("a spool's file", () => {
     expect(existsSync(`${text}.lock`)).toBe(false);
   });
 
-  // It was read by readline, whose RangeError at 512 MiB nobody could catch: it ended the agent's process.
+  // Bug: readline threw a RangeError at 512 MiB that no code could catch, which ended the agent's
+  // process.
   test("is refused for a line without an end, after reading one record's size of it", async () => {
     const { live, log } = await opened("endless");
     push(live, 1);
     await log.close();
-    await truncate(join(folder, "endless"), 1024 ** 3); // A hole: it takes no room on the disk.
+    await truncate(join(folder, "endless"), 1024 ** 3); // A sparse file takes no room on the disk.
     await expect(opened("endless")).rejects.toThrow("is not a spool: line");
   });
 
@@ -151,7 +155,7 @@ describe("a spool's file", () => {
 
   test("is reported once when it can no longer be written, and no call waits for it", async () => {
     const { live, log } = await opened("full");
-    // A new file cannot be made where the old one is, as when a disk is full.
+    // A new file cannot be created beside the old one, as on a full disk.
     await chmod(folder, 0o500);
     const isRoot = process.getuid?.() === 0;
     if (isRoot) await rm(folder, { recursive: true });

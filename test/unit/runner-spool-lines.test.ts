@@ -1,7 +1,7 @@
 /**
- * What a file of the spool says, whatever was written last. Method: a file with records of two lanes,
- * cut off after each of its bytes: what is read is a prefix of what was written, and never anything
- * that was not.
+ * The records in a file of the spool, after any last write. Method: a file with records of two
+ * lanes is cut off after each of its bytes. The records that are read are a prefix of the written
+ * ones.
  */
 import { describe, expect, test } from "vitest";
 import { eventRecord, type Lane, messageRecord, newLane } from "../../src/runner/spool/spool.ts";

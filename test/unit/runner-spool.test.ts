@@ -1,7 +1,7 @@
 /**
- * The spool keeps what fits, in order, and counts the rest to the record. Method: random offers and
- * settlements against a model that remembers every record and its fate; after each step the counts are
- * those of the model, the bound holds, and what was accepted is what the queues hold.
+ * The spool keeps records up to its limit, in order, and counts every dropped one. Method: random
+ * offers and settlements against a model that remembers every record and its fate. After each step
+ * the counts are those of the model, the limit holds, and the queues hold the accepted records.
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -50,7 +50,7 @@ const steps: fc.Arbitrary<readonly Step[]> = fc.array(
   { maxLength: 200 },
 );
 
-/** Every record that was offered: what is to become of it. */
+/** The expected fate of every offered record. */
 class Model {
   offered = 0;
   committed = 0;
@@ -183,7 +183,7 @@ describe("a full spool", () => {
     expect(spool.offerEvent(lane, LARGE, 2n)).toBe(true);
   });
 
-  test("is different from a text that is too large for any spool of its size", () => {
+  test("can hold a text up to its size, which is smaller for an event than for a message", () => {
     const spool = new Spool({ bytesMax: BYTES_MAX });
     const [eventMax, messageMax] = [(BYTES_MAX * 7) / 8 - 128, BYTES_MAX - 128];
     for (const [kind, max] of [

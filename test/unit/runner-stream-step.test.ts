@@ -1,4 +1,4 @@
-/** What a stream of events does next: each row of the table is a view, and the step that it leads to. */
+/** The next step of a stream of events: each row of the table has a view and its step. */
 import { describe, expect, test } from "vitest";
 import {
   COALESCE_MS,
@@ -10,7 +10,7 @@ import {
 
 const LIMITS = { progressTimeoutMs: 1_000, idleTimeoutMs: 300 };
 
-/** All is sent and settled, a moment ago. */
+/** All events were sent and settled a moment ago. */
 const RESTING: StreamView = {
   unsentEvents: 0,
   unacknowledgedEvents: 0,

@@ -1,4 +1,4 @@
-/** What a failure means for whoever pushes. */
+/** The consequences of a failure for a writer. */
 import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../../src/runner/failure.ts";
 import { systemClock } from "../../src/base/clock.ts";

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { checkSessionId } from "../../src/contract/session-id.ts";
 
-describe("session id", () => {
-  test("is required, in the words that existing clients know", () => {
+describe("a session id", () => {
+  test("is required, in the words that existing clients expect", () => {
     expect(checkSessionId("")).toEqual({
       field: "session_id",
       description: "session_id is required",

@@ -1,4 +1,4 @@
-/** Raw events that watchers share: the same objects while there is room, and equal ones when there is none. */
+/** Watchers share raw events: the same objects while there is room, and equal ones without room. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { FragmentsSchema } from "../../gen/ambient/v1/events_pb.ts";

@@ -1,6 +1,6 @@
 /**
- * The checker of push streams finds what it is there for: what agrees has no problem, and each way in
- * which a session can be wrong is named.
+ * The checker of push streams reports no problem for a consistent session, and each way in which a
+ * session can be wrong.
  */
 import { describe, expect, test } from "vitest";
 import {
@@ -19,7 +19,7 @@ function payloadOf(name: string): string {
   return JSON.stringify({ type: "CUSTOM", name, value: 1 });
 }
 
-/** As rows of so many events each, and expanded. */
+/** A stored session with rows of `counts` events each, and with all events expanded. */
 function holding(names: readonly string[], counts = names.map(() => 1)): StoredSession {
   const events = names.map(
     (name, at): StoredRow => ({
@@ -38,7 +38,10 @@ function holding(names: readonly string[], counts = names.map(() => 1)): StoredS
   return { rows, events, counter: BigInt(names.length) };
 }
 
-/** All sent and acknowledged, two by two; an empty name is one that has to be refused. */
+/**
+ * A writer that sent all events and got an acknowledgement for every second; an empty name is
+ * refused.
+ */
 function writing(names: readonly string[], changes: Partial<WriterRecord> = {}): WriterRecord {
   const { firstClientSeq = 1n } = changes;
   const numbers = names.map((_, at) => firstClientSeq + BigInt(at));

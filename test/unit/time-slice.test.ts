@@ -1,4 +1,4 @@
-/** A regression: one reader of a row of a million events held up everybody else for seconds. */
+/** Regression: one reader of a row of a million events blocked all other work for seconds. */
 import { createServer } from "node:http";
 import { setImmediate as turn } from "node:timers/promises";
 import { expect, test } from "vitest";

@@ -1,4 +1,4 @@
-/** The files of TLS: what is refused at the start and by which name, and what happens when they change. */
+/** The files of TLS: refusals at the start, and changes while the service runs. */
 import { generateKeyPairSync } from "node:crypto";
 import { mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -55,7 +55,7 @@ async function newFiles(): Promise<CertificateFiles> {
 describeUnitContract("TLS material", {
   create: async () => material(await newFiles()).unit,
   isOfUse: (unit) => unit.secureContextOptions.cert !== undefined,
-  remains: () => [], // A timer that is left keeps the test's process from its end.
+  remains: () => [], // A timer that is left would keep the test's process alive.
   broken: {
     create: () => material({ certFile: "/nowhere/tls.crt", keyFile: "/nowhere/tls.key" }).unit,
     failure: /TLS_CERT_FILE: "\/nowhere\/tls.crt" cannot be read \(ENOENT\)/,
@@ -170,7 +170,7 @@ describe("changed files", () => {
     await unit.start();
     const { cert } = unit.secureContextOptions;
     const other = await authority.server();
-    await writeFile(files.certFile, other.certificate); // And its key comes later.
+    await writeFile(files.certFile, other.certificate); // Its key is written later.
     await heard("TLS certificate refused, the old one stays");
     expect(unit.secureContextOptions.cert).toBe(cert);
     expect(lines.at(-1)).toMatchObject({

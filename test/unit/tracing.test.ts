@@ -6,7 +6,7 @@ import type { Tracing } from "../../src/observability/trace.ts";
 import { createTracing } from "../../src/observability/tracing.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
-/** Nothing is sent: nobody listens there. */
+/** Nothing is sent: no server listens at this address. */
 function tracing(sampleRatio: number, metrics = createMetrics()): Tracing {
   const log = createLogTo({ write: () => undefined });
   const options = { endpoint: "http://127.0.0.1:1/", serviceName: "test", sampleRatio };
@@ -40,7 +40,7 @@ test("spans above the limit of waiting ones are dropped and counted", async () =
   const metrics = createMetrics();
   const unit = tracing(1, metrics);
   await unit.start();
-  // None is sent meanwhile: an export needs a turn of the event loop.
+  // No span is sent meanwhile: an export needs a turn of the event loop.
   for (let n = 0; n < SPANS_WAITING_MAX + 7; n += 1) unit.span("call", undefined, {})?.end();
   const { values } = await metrics.traceSpans.get();
   expect(values).toMatchObject([{ labels: { outcome: "dropped" }, value: 7 }]);

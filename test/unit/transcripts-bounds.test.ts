@@ -1,4 +1,6 @@
-/** What sessions and callers that are too much, or gone, may cost: memory, turns, and places in the queue. */
+/**
+ * The limits of memory, time and queues for large sessions, many callers, and callers that left.
+ */
 import { constants } from "node:buffer";
 import { describe, expect, test } from "vitest";
 import { weightOf } from "../../src/conversation/transcript/weight.ts";

@@ -1,6 +1,6 @@
 /**
- * The folds of sessions: who reads the table when, that a fold is right whatever fails meanwhile, and
- * what is kept. What an event does to messages is tested with the transcript itself.
+ * The folds of sessions: when they read the table, that they stay right after failures, and which
+ * are kept. The effect of an event on messages is tested with the transcript itself.
  */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
@@ -30,7 +30,7 @@ function addStream(table: SlowTable, events: readonly (StreamEvent | MergedEvent
 const words = (messages: readonly Readonly<Record<string, unknown>>[]): readonly unknown[] =>
   messages.map(({ content }) => content);
 
-/** What a fold of the first events alone gives. */
+/** The result of a fold of the first `count` events alone. */
 function foldOf({ events }: Stream, count: number) {
   const canonical = new Canonical("s");
   const transcript = new Transcript();
@@ -152,7 +152,7 @@ describe("a fold", () => {
     table.fast = true;
     const { pagesRead } = table;
     expect(words((await read(transcripts)).messages)).toEqual(["one", "two", "three"]);
-    expect(table.pagesRead - pagesRead).toBe(4); // Rows 3 to 9: the first page was not read again.
+    expect(table.pagesRead - pagesRead).toBe(4); // Rows 3 to 9 only: the first page is not read again.
   });
 
   test("is discarded after a failure within a row", async () => {

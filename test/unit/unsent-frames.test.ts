@@ -1,4 +1,4 @@
-/** What streams hold that their clients have not taken: counted once, and for whom. */
+/** Frames that clients have not taken yet are counted once, for the right callers. */
 import { EventEmitter } from "node:events";
 import { expect, test } from "vitest";
 import { CallerMemory, type CallMemory } from "../../src/auth/caller-memory.ts";

@@ -1,7 +1,7 @@
 /**
- * The bytes that existing runners send and read, to the bit. Each is put to three codecs: the
- * generated one, the one the server works with (its encoder is its own), and the hand-written one of
- * the old client in the end-to-end tests, so that what those show of it is shown of real runners.
+ * The exact bytes that existing runners send and read. Three codecs handle each vector: the
+ * generated one, the server's (its encoder is our own), and the hand-written one of the old client
+ * in the end-to-end tests, so that those tests are valid for real runners.
  */
 import { create, type DescMessage, fromBinary, type Message, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
