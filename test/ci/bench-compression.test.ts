@@ -42,7 +42,7 @@ test.each([
   ["an event that is none", event({ type: "RAW", event: {} })],
   ["a boundary", event({ type: "TEXT_MESSAGE_END", messageId: "1" })],
   ["a chunk", event({ type: "TEXT_MESSAGE_CHUNK", messageId: "1", delta: "b" })],
-])("%s ends a row of upstream's", (_name, between) => {
+])("%s ends a row of upstream", (_name, between) => {
   expect(rowsOf([text("1", "a"), between, text("1", "c")])(WITHOUT_AGE)).toHaveLength(3);
 });
 
@@ -57,13 +57,13 @@ test("upstream merges arguments of one call, and ids in either spelling", () => 
   }
 });
 
-test("a row of a live stream takes what comes within 250 ms of its first fragment", () => {
+test("a row of a live stream has the fragments within 250 ms of its first", () => {
   const events = Array.from({ length: 26 }, () => text("1", "a"));
   const rows = rowsOf(events, (index) => 20 * index)({ maxAgeMs: 250 });
   expect(rows.map(({ delta }) => String(delta).length)).toEqual([13, 13]); // 0 to 240, 260 to 500.
 });
 
-test("the table counts what an independent merge makes of the same streams", () => {
+test("the table has the same counts as an independent merge of the same streams", () => {
   const streams = ownStreams();
   const total = sumOf("total", compressionLines(streams, ARRIVALS.whole));
   const merged = streams.flatMap(({ events }) => mergeFragments(events));
@@ -76,7 +76,7 @@ test("the table counts what an independent merge makes of the same streams", () 
   expect(total.plain.indexBytes + total.timed.indexBytes).toBe(total.ours.indexBytes);
 });
 
-test("a live stream has more rows, and with timestamps an index has times", () => {
+test("a live stream has more rows, and with timestamps its index has times", () => {
   const events = Array.from({ length: 100 }, () => text("1", "word "));
   const streams = [{ agent: "a", scenario: "long", events }];
   const lines = Object.entries(ARRIVALS).map(([name, arrival]) => {
@@ -92,7 +92,7 @@ test("a live stream has more rows, and with timestamps an index has times", () =
   expect(arrived(events, ARRIVALS.live).at(-1)?.atMs).toBe(2_000);
 });
 
-test("each line of the table is as wide as the others, and a share of nothing is a dash", () => {
+test("each line of the table has the same width, and a share of nothing is a dash", () => {
   const events = [text("1", "a"), text("1", "b")];
   const lines = compressionLines([{ agent: "a", scenario: "s", events }], ARRIVALS.whole);
   const total = sumOf("total", lines);
@@ -103,7 +103,7 @@ test("each line of the table is as wide as the others, and a share of nothing is
   expect(printed.at(-1)).toMatch(/-$/);
 });
 
-test("text streams are those of agents that send hardly anything but fragments", () => {
+test("text streams are those of agents that send almost only fragments", () => {
   const stream = (agent: string, events: readonly StreamEvent[]): Stream => ({
     agent,
     scenario: "s",
@@ -118,7 +118,7 @@ test("text streams are those of agents that send hardly anything but fragments",
   expect(textStreams({ name: "x", streams: [acts] }).name).toBe("made up");
 });
 
-test("a long session goes through the streams again and again, up to its length", () => {
+test("a long session repeats the streams up to its length", () => {
   const streams = ownStreams();
   const once = streams.flatMap(({ events }) => events);
   const session = longSession(streams, 2 * once.length + 3);

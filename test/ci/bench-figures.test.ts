@@ -17,7 +17,7 @@ test("a percentile is the nearest rank", () => {
   expect(percentile([], 0.5)).toBeNaN();
 });
 
-test("latency is sorted by size, not as text", () => {
+test("latencies are sorted by size, not as text", () => {
   expect(latencyOf([9, 10, 100, 1])).toEqual({ p50Ms: 9, p99Ms: 100, maxMs: 100 });
 });
 
@@ -27,12 +27,12 @@ test("a median is the middle, or half way between the two middles", () => {
   expect(median([])).toBeNaN();
 });
 
-test("a ratio is taken round by round", () => {
+test("a ratio is the median of the ratios of the rounds", () => {
   // The median of each side, divided, would be 30 / 100.
   expect(ratioOf([10, 30, 90], [100, 50, 180])).toEqual({ median: 0.5, rounds: [0.1, 0.6, 0.5] });
 });
 
-test("medians go field by field", () => {
+test("medians are taken field by field", () => {
   expect(
     medians([
       { a: 1, b: 30 },
@@ -43,7 +43,7 @@ test("medians go field by field", () => {
   expect(medians([])).toEqual({});
 });
 
-test("a load log counts answers, and takes the rate while all processes are at work", () => {
+test("a load log counts answers, and takes the rate while all processes work", () => {
   // The second process begins at 1 s and is still there at 5 s, when the first ends.
   const first = [0, 1, 2, 3, 4].map((s) => line({ beganS: s, tookMs: 1_000 }));
   const second = [1, 2, 3, 4, 5].map((s) => line({ beganS: s, tookMs: 500 }));
@@ -61,20 +61,20 @@ test("a load log counts answers, and takes the rate while all processes are at w
   ]);
 });
 
-test("processes that hardly meet are counted over the whole run", () => {
+test("processes that hardly overlap are counted over the whole run", () => {
   const log = readLoadLog([line({ beganS: 0, tookMs: 1_000 }), line({ beganS: 3, tookMs: 1_000 })]);
   expect(log.together).toBe(0);
   expect(log.answeredPerSecond).toBe(2 / 4);
 });
 
-test("every payload has the size that the documents name", () => {
+test("every payload has the size that the documents give", () => {
   for (const event of ["TEXT_MESSAGE_CONTENT", "RUN_STARTED"] as const) {
     expect(payloadOf(event)).toHaveLength(600);
   }
 });
 
 test.each(Object.entries<Shape>(SHAPES))(
-  "%s: a body turns through its own sessions, and no others",
+  "%s: a body rotates through its own sessions only",
   (_name, shape) => {
     const seen = Array.from({ length: shape.connections }, (_, connection) => {
       const body = bodyOf(shape, { run: "7", connection });
@@ -107,7 +107,7 @@ test("a keyed body has another key at each tick, of the same length", () => {
   expect([...keys]).toEqual(["key-3-000000", "key-3-000001", "key-3-0000ff", "key-3-ffffff"]);
 });
 
-test("a profile is summed by place and function, without idle time and without the start", () => {
+test("a profile is summed by file and function, without idle time and the start", () => {
   const root = "file:///project/";
   const frame = (functionName: string, url = "") => ({ functionName, url, lineNumber: 9 });
   const nodes = [
@@ -130,7 +130,7 @@ test("a profile is summed by place and function, without idle time and without t
   expect(summary.functions.map(({ name }) => name)).toContain("append src/store/append.ts:10");
 });
 
-test("the command line says which benchmarks, and refuses what it does not know", () => {
+test("the command line selects benchmarks, and refuses unknown ones", () => {
   expect(readOptions(["push", "--rounds", "5", "--calls", "100"])).toEqual({
     benches: ["push"],
     calls: 100,
@@ -169,7 +169,7 @@ test.each([
   [["push", "--x"]],
   [["against"]],
   [["push", "--old", "../old"]],
-])("the command line %j makes no sense", (args) => expect(readOptions(args)).toBeUndefined());
+])("the command line %j is refused", (args) => expect(readOptions(args)).toBeUndefined());
 
 function line(request: {
   readonly beganS: number;

@@ -148,7 +148,7 @@ test.each([
   ["seven events a frame", 7, { least: WINDOW_BYTES / 2, most: WINDOW_BYTES }],
   ["unary pushes", "unary", { least: 0, most: 0 }],
 ] as const)(
-  "%s: what was sent came once, in order, and the window was used and kept",
+  "%s: every event arrived once, in order, and the window was used and kept",
   { timeout: 30_000 },
   async (_name, eventsPerFrame, unacknowledgedBytes) => {
     const sessions = new Map<string, Seen>();

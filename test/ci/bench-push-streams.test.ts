@@ -20,7 +20,7 @@ function messagesIn(chunks: readonly Buffer[]): readonly Buffer[] {
   return messages;
 }
 
-test("messages come out as they went in, wherever they were cut on the way", () => {
+test("messages decode to the same for any cuts of their bytes", () => {
   const messages = ["", "a", "bc".repeat(300), ""].map((message) => Buffer.from(message));
   const bytes = Buffer.concat(messages.map(framed));
   for (const size of [1, 3, 7, bytes.length]) {
@@ -48,7 +48,7 @@ test.each([1, 50])("frames of %d hold every event once, numbered from 1", (event
   expect(session.payloadBytes).toHaveLength(EVENTS.length + 1);
 });
 
-test("a stream opens its session, and a unary push names it in front of the event", () => {
+test("a stream opens its session, and a unary push has the session id before the event", () => {
   const [open] = messagesIn([openFrame("one")]);
   expect(fromBinary(PushSessionEventsRequestSchema, open ?? Buffer.alloc(0)).frame).toMatchObject({
     case: "open",

@@ -20,7 +20,7 @@ async function written() {
   return { history, witness: { rows, counters: new Map() } };
 }
 
-test("the rows around the number that a violation names, with every attempt", async () => {
+test("an excerpt has the rows around the number of a violation, with every attempt", async () => {
   const { history, witness } = await written();
   const lines = excerptOf("watcher of hot-1 messages: row 5 after 3", history, witness);
   const rows = lines.filter((line) => line.startsWith("row"));
@@ -28,7 +28,7 @@ test("the rows around the number that a violation names, with every attempt", as
   expect(lines.filter((line) => line.startsWith("push"))).toHaveLength(5);
 });
 
-test("the push that a violation names, also where nothing of it is there", async () => {
+test("an excerpt has the push of a violation, also if no row of it exists", async () => {
   const { history } = await written();
   const nothing = { rows: [], counters: new Map() };
   const what = "mark-4. (hot-1 messages): acknowledged, and not there";

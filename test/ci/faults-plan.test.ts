@@ -10,17 +10,17 @@ function stepsOf(seed: number): readonly Step[] {
 }
 
 describe("a plan of faults", () => {
-  test("is the same for the same seed, and another for another one", () => {
+  test("is the same for the same seed, and different for another", () => {
     expect(stepsOf(7)).toEqual(stepsOf(7));
     expect(stepsOf(8)).not.toEqual(stepsOf(7));
   });
 
-  test("strikes every kind in every round", () => {
+  test("has every kind of fault in every round", () => {
     const first = stepsOf(1).slice(0, FAULT_KINDS.length);
     expect(new Set(first.map(({ faults }) => faults[0]?.kind))).toEqual(new Set(FAULT_KINDS));
   });
 
-  test("has some that strike together, and never two that need the same thing", () => {
+  test("has faults at the same time, but never two on the same target", () => {
     const pairs = stepsOf(1).filter(({ faults }) => faults.length === 2);
     expect(pairs.length).toBeGreaterThan(STEPS / 10);
     for (const { faults } of pairs) {

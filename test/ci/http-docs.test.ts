@@ -23,7 +23,7 @@ test("curl: the examples of docs/http.md print what it shows", needs("curl"), as
   await runExamples(DOCUMENT, service);
 });
 
-test("its tables have the routes of the OpenAPI document, but for those of AG-UI and of itself", async () => {
+test("the tables of docs/http.md have the routes of the OpenAPI document, except AG-UI and itself", async () => {
   const answer = await fetch(`http://${service.httpAddress}/openapi.json`);
   const { paths } = documentSchema.parse(await answer.json());
   const prefix = "/api/ambient/v1";
@@ -38,7 +38,7 @@ test("its tables have the routes of the OpenAPI document, but for those of AG-UI
   expect(described.toSorted()).toEqual(served.toSorted());
 });
 
-test("its statuses are those that errors have", () => {
+test("the statuses of docs/http.md are those of the errors", () => {
   const described = tableRowsOf(DOCUMENT).flatMap(([first = ""]) =>
     /^\d{3}(?:, \d{3})*$/.test(first) ? first.split(", ").map(Number) : [],
   );

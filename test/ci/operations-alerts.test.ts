@@ -49,13 +49,13 @@ const rules = groups.flatMap((group) => group.rules);
 const dashboard = dashboardSchema.parse(JSON.parse(file("operations/grafana-dashboard.json")));
 const known = knownMetrics();
 
-test("alerts name metrics, labels and reasons that there are", () => {
+test("alerts use only existing metrics, labels and reasons", () => {
   expect(rules.flatMap(({ expr }) => strangersIn(expr, known))).toEqual([]);
   const names = rules.map(({ alert }) => alert);
   expect(new Set(names).size).toBe(names.length);
 });
 
-test("a metric, a label, a reason or a method that is not there is found", () => {
+test("an unknown metric, label, reason or method is found", () => {
   const wrong = {
     "session_ledger_nothing > 0": "there is no session_ledger_nothing",
     'session_ledger_calls_total{colour="red"}': "session_ledger_calls_total has no label colour",
@@ -71,7 +71,7 @@ test("a metric, a label, a reason or a method that is not there is found", () =>
   }
 });
 
-test("each alert leads to a section of the runbook", () => {
+test("each alert links to a section of the runbook", () => {
   const headings = [...file("operations.md").matchAll(/^#{2,4} (.+)$/gm)].map(([, heading = ""]) =>
     heading
       .toLowerCase()
@@ -83,12 +83,12 @@ test("each alert leads to a section of the runbook", () => {
   expect(lost.map(({ annotations }) => annotations.runbook_url)).toEqual([]);
 });
 
-test("the page names every alert, and no other", () => {
+test("the page names every alert and no other", () => {
   const named = new Set(file("operations.md").match(/\bSessionLedger[A-Z]\w+/g));
   expect(named).toEqual(new Set(rules.map(({ alert }) => alert)));
 });
 
-test("panels name metrics, labels and variables that there are", () => {
+test("panels use only existing metrics, labels and variables", () => {
   const queries = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
   expect(queries.length).toBeGreaterThan(0);
   expect(queries.flatMap((query) => strangersIn(query, known))).toEqual([]);
@@ -98,7 +98,7 @@ test("panels name metrics, labels and variables that there are", () => {
   expect([...variables].filter((name) => !defined.includes(name))).toEqual([]);
 });
 
-test("every metric of our own has a panel", () => {
+test("every metric of the service has a panel", () => {
   const queries = dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
   const shown = new Set(queries.join().match(/session_ledger_\w+/g));
   const missing = [...known.keys()]
@@ -113,7 +113,7 @@ const UNSHOWN = [
   "session_ledger_transcript_rows_total",
 ];
 
-test("no two panels lie over each other, and each has an id", () => {
+test("no two panels overlap, and each has its own id", () => {
   const { panels } = dashboard;
   expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
   const clashes = panels.flatMap((one, index) =>

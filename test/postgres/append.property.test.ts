@@ -112,7 +112,7 @@ beforeAll(async () => {
 });
 afterAll(async () => ledger[Symbol.asyncDispose]());
 
-test("batches do what one push after the other does", async () => {
+test("a batch does the same as its pushes one after the other", async () => {
   let runs = 0;
   const seed = process.env["SEED"];
   await fc.assert(

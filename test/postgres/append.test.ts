@@ -32,7 +32,7 @@ async function rowsOf(sessionId: string, stream: "messages" | "events" = "events
 }
 
 describe("append", () => {
-  test("an event row takes event_count numbers, a message one, each stream from 1", async () => {
+  test("an event row takes event_count numbers, a message one, and each stream begins at 1", async () => {
     const outcomes = await run([
       newPush("numbers"),
       newPush("numbers", { rows: [newRow({ eventCount: 3 })] }),
@@ -47,7 +47,7 @@ describe("append", () => {
     expect((await rowsOf("numbers", "messages")).map((row) => row.seq)).toEqual([1n, 2n]);
   });
 
-  test("what is read back is what was pushed, to the microsecond and the byte", async () => {
+  test("a row is read back as it was pushed, to the microsecond and the byte", async () => {
     const row = newRow({
       payload: '{"type":"RAW","event":"\\u0000 \\ud800 ☃ 𝄞","n":1.0}',
       createdAtMicros: -62_135_596_800_000_000n,
@@ -127,7 +127,7 @@ describe("append", () => {
     expect(await run([newPush("fence", { epoch: 2n })])).toEqual([{ kind: "stale_epoch" }]);
   });
 
-  test("an unknown session is not found when sessions are not made, and the rest is stored", async () => {
+  test("an unknown session is not_found when sessions are not created, and the rest is stored", async () => {
     await run([newPush("known")]);
     const outcomes = await run([newPush("unknown"), newPush("known")], {
       createMissing: false,
@@ -136,7 +136,7 @@ describe("append", () => {
     expect(outcomes.map((outcome) => outcome.kind)).toEqual(["not_found", "stored"]);
   });
 
-  test("a deleted session takes nothing, with a known key neither", async () => {
+  test("a deleted session takes no push, not even one with a known key", async () => {
     await run([newPush("deleted", { key: "k" })]);
     await deleteSession(ledger.database, "deleted");
     const outcomes = await run([
@@ -147,7 +147,7 @@ describe("append", () => {
     expect(outcomes.map((outcome) => outcome.kind)).toEqual(["deleted", "deleted", "stored"]);
   });
 
-  test("a locked session is busy; the others are stored, and it is stored when it is free", async () => {
+  test("a locked session is busy while others are stored, and takes pushes after the unlock", async () => {
     await run([newPush("held"), newPush("free")]);
     const other = postgres(ledger.url, { max: 1 });
     try {
@@ -167,7 +167,7 @@ describe("append", () => {
     }
   });
 
-  test("two attempts of one key in flight on two connections: one row, one number, no hole", async () => {
+  test("attempts of one key at once on several connections store one row with one number and no gap", async () => {
     // The bug: one statement that locks and looks for the key sees the snapshot from before it
     // waited for the lock, and numbers the second attempt too.
     await run([newPush("race")]);
@@ -180,7 +180,7 @@ describe("append", () => {
     expect(seqs).toEqual(Array.from({ length: 51 }, (_, index) => BigInt(index + 1)));
   });
 
-  test("a push reads its own sessions only, by a plan that was made when there were few", async () => {
+  test("a push reads only its own sessions, also with a plan made for an almost empty table", async () => {
     // The bug: until the table was analysed, every push on a connection that had pushed before read
     // the index of all sessions, to join them by hash.
     const client = postgres(ledger.url, { max: 1, onnotice: () => undefined });
@@ -203,7 +203,7 @@ describe("append", () => {
     }
   });
 
-  test("new sessions made by two batches in opposite order do not wait for each other for ever", async () => {
+  test("batches that create the same sessions in opposite order do not deadlock", async () => {
     for (let round = 0; round < 20; round += 1) {
       const ids = [`a${round}`, `b${round}`, `c${round}`];
       const batch = (order: readonly string[]) => run(order.map((id) => newPush(id)));

@@ -51,25 +51,25 @@ async function deadPid(): Promise<number> {
 }
 
 describe("a lock", () => {
-  test("says who has it, since when, and is refused to the next", async () => {
+  test("names its owner and start time, and is refused to others", async () => {
     await take();
     await expect(take()).rejects.toThrow(
       new RegExp(`is in use by session-ledger process ${process.pid}, started 20\\d\\d-`),
     );
   });
 
-  test("that was given back is free, and one file stays", async () => {
+  test("that was released is free, and only one file stays", async () => {
     for (let round = 0; round < 3; round += 1) await (await take()).release();
     expect(await readdir(dataDir)).toEqual(["session-ledger.lock.3"]);
   });
 
-  test("of a process that is dead is free", async () => {
+  test("of a dead process is free", async () => {
     await leaveLock({ pid: await deadPid() });
     await take();
     expect(await readdir(dataDir)).toEqual(["session-ledger.lock.2"]);
   });
 
-  test("of a pid that belongs to a later process is free", async () => {
+  test("of a pid that now belongs to a later process is free", async () => {
     await leaveLock({ startMark: "1" });
     await take();
     expect(
@@ -79,7 +79,7 @@ describe("a lock", () => {
     });
   });
 
-  test("that nobody can read an owner from is free", async () => {
+  test("without a readable owner is free", async () => {
     await writeFile(join(dataDir, "session-ledger.lock.1"), '{"pid": "');
     await (await take()).release();
     await writeFile(join(dataDir, "session-ledger.lock.3"), '{"pid": 0}');
@@ -99,7 +99,7 @@ describe("a lock", () => {
     expect(await readdir(dataDir)).toEqual(["session-ledger.lock.2"]);
   });
 
-  test("of another container is free only when its owner shows no life", async () => {
+  test("of another container is free only when its heartbeat stops", async () => {
     // The pid is one that lives here, and the other way round: it must not count in either case.
     const path = await leaveLock({ scope: "elsewhere" });
     const beating = setInterval(() => void utimes(path, new Date(), new Date()), HEARTBEAT_MS / 2);
@@ -110,13 +110,13 @@ describe("a lock", () => {
     expect(await readdir(dataDir)).toEqual(["session-ledger.lock.2"]);
   });
 
-  test("beats while it is held", async () => {
+  test("has a heartbeat while it is held", async () => {
     await take();
     await leaveLock({ scope: "elsewhere" }, 1); // Our own, as one sees it from another container.
     await expect(take()).rejects.toThrow("of another container or host");
   });
 
-  test("of a dead owner goes to exactly one of many who want it at once", async () => {
+  test("of a dead owner goes to exactly one of many starts at once", async () => {
     for (let round = 0; round < 20; round += 1) {
       dataDir = await makeDirectory();
       await leaveLock({ pid: await deadPid() });
@@ -129,7 +129,7 @@ describe("a lock", () => {
     }
   });
 
-  test("is not taken by a start that slept while the next one came and went", async () => {
+  test("is not taken by a start that slept while another owner came and went", async () => {
     const path = await leaveLock({ scope: "elsewhere" }, 1);
     const log = recordingLog();
     const comeAndGo = async (): Promise<void> => {
@@ -144,7 +144,7 @@ describe("a lock", () => {
     expect(await readdir(dataDir)).toEqual(["session-ledger.lock.3"]);
   });
 
-  test("has one owner at a time, through many that come and go", async () => {
+  test("has one owner at a time through many owners", async () => {
     let owners = 0;
     let taken = 0;
     let ownersMost = 0;
@@ -165,8 +165,8 @@ describe("a lock", () => {
   });
 });
 
-describe("of two services in one DATA_DIR", () => {
-  test("the second is refused by the name of the first, which goes on", async () => {
+describe("two services in one DATA_DIR", () => {
+  test("the second is refused with the name of the first, which continues", async () => {
     const first = await startOwner(dataDir);
     await addRow(first.url);
     const second = await spawnOwner(dataDir).answer;
@@ -182,7 +182,7 @@ describe("of two services in one DATA_DIR", () => {
     await third.kill("SIGTERM");
   });
 
-  test("started at the same moment, exactly one wins, also over a lock that a killed one left", async () => {
+  test("exactly one of three starts at once wins, also over the lock of a killed service", async () => {
     for (const where of ["a new directory", "the directory of a killed service"]) {
       const owners = [spawnOwner(dataDir), spawnOwner(dataDir), spawnOwner(dataDir)];
       const answers = await Promise.all(owners.map((owner) => owner.answer));

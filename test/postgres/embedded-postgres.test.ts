@@ -51,7 +51,7 @@ describeUnitContract("the embedded server", {
 });
 
 describe("the embedded server", () => {
-  test("keeps its rows through stop and start, of the same unit and of a new one", async () => {
+  test("keeps its rows through stops and starts, of the same unit and of a new one", async () => {
     const first = unitIn(dataDir);
     await first.start();
     await addRow(first.url);
@@ -66,7 +66,7 @@ describe("the embedded server", () => {
     await second.stop();
   });
 
-  test("a start can be tried again after one that failed", async () => {
+  test("can be started again after a start that failed", async () => {
     const owner = unitIn(dataDir);
     const waiting = unitIn(dataDir);
     await owner.start();
@@ -76,7 +76,7 @@ describe("the embedded server", () => {
     await waiting.stop();
   });
 
-  test("stopped while it makes its cluster, it leaves none, and start says why it failed", async () => {
+  test("stopped during initdb leaves no cluster, and start rejects with the reason", async () => {
     const directory = await makeDirectory();
     const unit = unitIn(directory);
     const started = unit.start();
@@ -88,7 +88,7 @@ describe("the embedded server", () => {
     await expect(stat(join(directory, "postgres"))).rejects.toThrow("ENOENT");
   });
 
-  test("has no URL before it was started", () => {
+  test("has no URL before its first start", () => {
     expect(() => unitIn(dataDir).url).toThrow("never started");
   });
 });
@@ -122,7 +122,7 @@ describe("a running embedded server", () => {
     expect(await ask(setting)).toBe(value);
   });
 
-  test("compares text by code point, in an order no libc can change", async () => {
+  test("compares text by code point, in an order that no libc changes", async () => {
     const [row] = await withSql(
       server.url,
       (sql) => sql<{ datlocprovider: string; datlocale: string }[]>`
@@ -134,7 +134,7 @@ describe("a running embedded server", () => {
   test.each([
     ["no password", (url: URL) => (url.password = "")],
     ["a wrong password", (url: URL) => (url.password = "guess")],
-  ])("lets nobody in with %s", async (_, change) => {
+  ])("refuses a connection with %s", async (_, change) => {
     const url = new URL(server.url);
     change(url);
     await expect(withSql(url.href, (sql) => sql`select 1`)).rejects.toThrow(
@@ -142,7 +142,7 @@ describe("a running embedded server", () => {
     );
   });
 
-  test("keeps the password, and everything else of the cluster, to its own user", async () => {
+  test("keeps its password and its cluster to its own user", async () => {
     expect((await stat(join(dataDir, "postgres"))).mode & 0o777).toBe(0o700);
     expect((await stat(join(dataDir, "postgres", "password"))).mode & 0o777).toBe(0o600);
   });
@@ -154,13 +154,13 @@ describe("a running embedded server", () => {
     expect(cat.stdout).toBe("");
   });
 
-  test("is in a process group of its own, so that Ctrl-C is for the service alone", async () => {
+  test("has its own process group, so that Ctrl-C reaches only the service", async () => {
     const pid = await runningPostmaster(dataDir);
     const group = spawnSync("ps", ["-o", "pgid=", "-p", String(pid)], { encoding: "utf8" });
     expect(Number(group.stdout)).toBe(pid);
   });
 
-  test("logs that a statement failed, and nothing of what was in it", async () => {
+  test("logs that a statement failed, without its values", async () => {
     await withSql(server.url, async (sql) => {
       await sql`create temporary table said (words text primary key)`;
       await sql`insert into said values ('the caller said this')`;
@@ -188,7 +188,7 @@ describe("a running embedded server", () => {
   });
 });
 
-describe("the embedded server refuses by name", () => {
+describe("the embedded server refuses with a clear error", () => {
   test("a database of another major version", async () => {
     const path = join(pgDataIn(dataDir), "PG_VERSION");
     const own = await readFile(path, "utf8");
@@ -202,7 +202,7 @@ describe("the embedded server refuses by name", () => {
     await unit.stop();
   });
 
-  test("a DATA_DIR that cannot be made", async () => {
+  test("a DATA_DIR that cannot be created", async () => {
     const file = join(await makeDirectory(), "file");
     await writeFile(file, "");
     await expect(unitIn(join(file, "data")).start()).rejects.toThrow(
@@ -222,7 +222,7 @@ describe("the embedded server refuses by name", () => {
   });
 });
 
-test("settings are arguments, which no configuration file overrides", () => {
+test("passes its settings as arguments, which no configuration file overrides", () => {
   const args = serverArguments({ pgData: "/d", port: 1 });
   expect(args.slice(0, 2)).toEqual(["-D", "/d"]);
   expect(args).toContain("fsync=on");

@@ -72,7 +72,7 @@ async function giveAwayPid(): Promise<number> {
 }
 
 describe("after a SIGKILL of the service", () => {
-  test("the server that still runs is stopped, and every row is there", async () => {
+  test("the running server is stopped, and every row exists", async () => {
     const owner = await startOwner(dataDir);
     await addRow(owner.url);
     const leftover = await runningPostmaster(dataDir);
@@ -89,7 +89,7 @@ describe("after a SIGKILL of the service", () => {
     expect(await runningPostmaster(dataDir)).not.toBe(leftover);
   });
 
-  test("and of the server, the log is replayed and every row is there", async () => {
+  test("and of the server, PostgreSQL replays its log, and every row exists", async () => {
     const owner = await startOwner(dataDir);
     await addRow(owner.url);
     const postmaster = await runningPostmaster(dataDir);
@@ -100,7 +100,7 @@ describe("after a SIGKILL of the service", () => {
     expect(JSON.stringify(log.entries)).toContain("automatic recovery in progress");
   });
 
-  test("a pid file whose pid now belongs to another process does not stop the start", async () => {
+  test("a pid file whose pid belongs to another process does not stop the start", async () => {
     const owner = await startOwner(dataDir);
     await addRow(owner.url);
     const postmaster = await runningPostmaster(dataDir);
@@ -115,7 +115,7 @@ describe("after a SIGKILL of the service", () => {
     expect(() => process.kill(stranger, 0)).not.toThrow(); // It is none of ours.
   });
 
-  test("a backend that outlives its postmaster is waited for, though the pid file is stale", async () => {
+  test("a start waits for a backend that outlives its server, though the pid file is stale", async () => {
     const owner = await startOwner(dataDir);
     await addRow(owner.url);
     const busy = await startBusyBackend(owner.url);
@@ -132,7 +132,7 @@ describe("after a SIGKILL of the service", () => {
     expect(await countRows(unit.url)).toBe(1);
   });
 
-  test("a pid file that was cut off while written does not stop the start", async () => {
+  test("an empty pid file does not stop the start", async () => {
     const owner = await startOwner(dataDir);
     await owner.kill("SIGTERM");
     await writeFile(join(pgDataIn(dataDir), "postmaster.pid"), "");
@@ -140,7 +140,7 @@ describe("after a SIGKILL of the service", () => {
     expect(await postmasterPid(dataDir)).toBeGreaterThan(0);
   });
 
-  test("in the middle of initdb, the next start begins again and leaves no draft", async () => {
+  test("during initdb, the next start begins again and leaves no draft", async () => {
     const owner = spawnOwner(dataDir);
     const drafts = async (): Promise<readonly string[]> =>
       (await readdir(dataDir, { recursive: true })).filter((name) =>
@@ -160,7 +160,7 @@ describe("after a SIGKILL of the service", () => {
 });
 
 describe("after a SIGKILL of the server", () => {
-  test("it is started again on its port, and a pool that had connections goes on", async () => {
+  test("the unit starts it again on its port, and an open pool continues", async () => {
     await unit.start();
     await addRow(unit.url);
     const pool = postgres(unit.url, { max: 4, onnotice: () => undefined });
@@ -180,7 +180,7 @@ describe("after a SIGKILL of the server", () => {
     expect(await countRows(unit.url)).toBe(2);
   });
 
-  test("again and again", async () => {
+  test("the unit starts it again each time", async () => {
     await unit.start();
     const pids = new Set<number>();
     for (let round = 0; round < 3; round += 1) {
@@ -193,7 +193,7 @@ describe("after a SIGKILL of the server", () => {
     expect(pids.size).toBe(3);
   });
 
-  test("one backend does not end the server", async () => {
+  test("the kill of one backend does not end the server", async () => {
     await unit.start();
     const postmaster = await runningPostmaster(dataDir);
     const backend = await withSql(unit.url, async (sql) => {
@@ -206,7 +206,7 @@ describe("after a SIGKILL of the server", () => {
     expect(await runningPostmaster(dataDir)).toBe(postmaster);
   });
 
-  test("stop works while it is down", async () => {
+  test("a stop works while the server is down", async () => {
     await unit.start();
     endProcess(await runningPostmaster(dataDir));
     await log.until("embedded_postgres_died");
@@ -220,7 +220,7 @@ describe("after a SIGKILL of the server", () => {
 });
 
 describe("a stop that takes too long", () => {
-  test("becomes an immediate one, and every row is there afterwards", async () => {
+  test("becomes an immediate shutdown, and every row exists afterwards", async () => {
     const impatient = createEmbeddedPostgres({ dataDir, log, fastStopMs: 1 });
     await impatient.start();
     await addRow(impatient.url);

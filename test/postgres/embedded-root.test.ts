@@ -55,7 +55,7 @@ async function closedHome(): Promise<{
 }
 
 describe.runIf(IS_ROOT)("as root", () => {
-  test("the server runs as the user postgres, who owns the cluster", async () => {
+  test("the server runs as the user postgres, which owns the cluster", async () => {
     const dataDir = await makeDirectory();
     const unit = createEmbeddedPostgres({ dataDir, log: recordingLog() });
     await unit.start();
@@ -68,7 +68,7 @@ describe.runIf(IS_ROOT)("as root", () => {
     await unit.stop();
   });
 
-  test("a cluster that another user made goes on under that user", async () => {
+  test("a cluster of another user continues under that user", async () => {
     const dataDir = await makeDirectory();
     const first = createEmbeddedPostgres({ dataDir, log: recordingLog(), userName: "nobody" });
     await first.start();
@@ -98,7 +98,7 @@ describe.runIf(IS_ROOT)("as root", () => {
   });
 
   describe("under a directory of mode 700", () => {
-    test("the cluster is kept elsewhere, says so once, and is found again", async () => {
+    test("the cluster is kept elsewhere, which is logged once, and is found again", async () => {
       const { dataDir, systemDir, log, unit } = await closedHome();
       const first = unit();
       await first.start();
@@ -116,7 +116,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       ]);
     });
 
-    test("it is found again when the directory was opened, moved, or deleted since", async () => {
+    test("the cluster is found again after the directory was opened, moved or deleted", async () => {
       const { dataDir, systemDir, log, unit } = await closedHome();
       const first = unit();
       await first.start();
@@ -150,7 +150,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       await deleted.stop();
     });
 
-    test("a link to a cluster that is gone is refused, not taken for an empty one", async () => {
+    test("a link to a missing cluster is refused and not taken for an empty one", async () => {
       const { systemDir, unit } = await closedHome();
       const first = unit();
       await first.start();
@@ -159,7 +159,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       await expect(unit().start()).rejects.toThrow(/link to a database that is not there any more/);
     });
 
-    test("a cluster its user can no longer enter is refused by name", async () => {
+    test("a cluster that its user can no longer enter is refused by name", async () => {
       const parent = await makeDirectory();
       const dataDir = join(parent, ".data");
       const unit = createEmbeddedPostgres({ dataDir, log: recordingLog() });
@@ -169,7 +169,7 @@ describe.runIf(IS_ROOT)("as root", () => {
       await expect(unit.start()).rejects.toThrow(/user postgres.* cannot enter.*chmod o\+x/);
     });
 
-    test("the binaries are copied with their links, once a version", async () => {
+    test("the binaries are copied with their links, once for each version", async () => {
       const found = await findBinaries();
       const closed = await makeDirectory(0o700);
       const home = await makeDirectory();

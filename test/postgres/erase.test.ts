@@ -37,7 +37,7 @@ async function sessionRow(sessionId: string) {
   return row ?? {};
 }
 
-test("rows and texts go, every one; the id, the numbers and the deletion stay", async () => {
+test("an erasure removes every row and text, and keeps the id, the numbers and the deletion", async () => {
   const { database } = ledger;
   await fill("whole", 1_234);
   await fill("other", 3);
@@ -83,7 +83,7 @@ test("rows and texts go, every one; the id, the numbers and the deletion stay", 
   expect((await holdingOf(database, "other")).events).toEqual([1n, 2n, 3n]);
 });
 
-test("one that is erased, or never was, is none; one that was deleted before is erased", async () => {
+test("an erasure of an erased or unknown session does nothing, and of a deleted one it erases", async () => {
   const { database } = ledger;
   await fill("again", 2);
   await database.run(sql`update sessions set deleted_at = '2026-01-01' where id = 'again'`);
@@ -96,7 +96,7 @@ test("one that is erased, or never was, is none; one that was deleted before is 
   expect(await eraseSession(database, "never", CALL)).toBeUndefined();
 });
 
-test("cut off half way it is deleted with exact counts, and the next call goes on", async () => {
+test("an interrupted erasure leaves a deleted session with exact counts, and the next one continues", async () => {
   const { database } = ledger;
   await fill("half", 1_234);
   const controller = new AbortController();
@@ -162,7 +162,7 @@ test.each(["messages", "events"] as const)(
   },
 );
 
-test("two at once while others push: nothing is left, and no push is taken any more", async () => {
+test("two erasures at once during pushes leave no row, and no later push is stored", async () => {
   const { database } = ledger;
   await fill("pushed", 1_234);
   const options = { createMissing: true, wait: true };

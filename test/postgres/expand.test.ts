@@ -241,13 +241,13 @@ async function pages(init: ListInit): Promise<readonly Raw[]> {
   throw new Error("the cursors do not come to an end");
 }
 
-test("the session holds what the test is about", () => {
+test("the session of this test has the expected rows", () => {
   expect(MERGED.map(({ eventCount }) => eventCount)).toEqual([1, 5, 1, 1, 2, 1, 1, 12, 3, 1]);
   expect(RAW).toHaveLength(EVENTS.length - 2);
 });
 
 describe("pages of raw events", () => {
-  test("are the known events, with the row's id and nothing that belongs to the row alone", async () => {
+  test("have the known events with the id of their row and none of its other fields", async () => {
     const { items, hasMore, nextAfterSeq } = await list({});
     expect(rawOf(items)).toEqual(RAW);
     expect({ hasMore, nextAfterSeq }).toEqual({ hasMore: false, nextAfterSeq: HEAD });
@@ -261,12 +261,17 @@ describe("pages of raw events", () => {
     }
   });
 
-  test.each([1, 2, 3, 5, 7, 100])("of %i, from every cursor upwards", async (pageSize) => {
-    for (const afterSeq of CURSORS)
-      expect(await pages({ afterSeq, pageSize })).toEqual(RAW.filter(({ seq }) => seq > afterSeq));
-  });
+  test.each([1, 2, 3, 5, 7, 100])(
+    "of size %i return every later event, upwards from every cursor",
+    async (pageSize) => {
+      for (const afterSeq of CURSORS)
+        expect(await pages({ afterSeq, pageSize })).toEqual(
+          RAW.filter(({ seq }) => seq > afterSeq),
+        );
+    },
+  );
 
-  test("are full wherever they begin, when there is enough", async () => {
+  test("are full from every cursor if there are enough events", async () => {
     for (const cursor of CURSORS) {
       const left = RAW.filter(({ seq }) => seq > cursor).length;
       const up = await list({ afterSeq: cursor, pageSize: 3 });
@@ -277,16 +282,19 @@ describe("pages of raw events", () => {
     }
   });
 
-  test.each([1, 2, 3, 5, 7, 100])("of %i, from every cursor downwards", async (pageSize) => {
-    const down = RAW.toReversed();
-    expect(await pages({ descending: true, pageSize })).toEqual(down);
-    for (const beforeSeq of CURSORS.slice(1))
-      expect(await pages({ beforeSeq, descending: true, pageSize })).toEqual(
-        down.filter(({ seq }) => seq < beforeSeq),
-      );
-  });
+  test.each([1, 2, 3, 5, 7, 100])(
+    "of size %i return every earlier event, downwards from every cursor",
+    async (pageSize) => {
+      const down = RAW.toReversed();
+      expect(await pages({ descending: true, pageSize })).toEqual(down);
+      for (const beforeSeq of CURSORS.slice(1))
+        expect(await pages({ beforeSeq, descending: true, pageSize })).toEqual(
+          down.filter(({ seq }) => seq < beforeSeq),
+        );
+    },
+  );
 
-  test("downwards to a cursor inside a row, and upwards to one", async () => {
+  test("downwards and upwards meet at a cursor inside a row", async () => {
     for (const cursor of CURSORS.slice(1)) {
       const newest = await list({ afterSeq: cursor, descending: true });
       expect(rawOf(newest.items)).toEqual(RAW.filter(({ seq }) => seq > cursor).toReversed());
@@ -312,26 +320,29 @@ describe("pages of raw events", () => {
     ["another type", { eventTypes: ["CUSTOM"] }, ({ eventType }) => eventType === "CUSTOM"],
     ["run", { runId: "r2" }, ({ runId }) => runId === "r2"],
     ["nothing", { eventTypes: ["RAW"] }, () => false],
-  ])("filtered by %s, from every cursor, page by page", async (_name, filter, passes) => {
-    for (const pageSize of [2, 100])
-      for (const cursor of CURSORS) {
-        const wanted = RAW.filter(passes);
-        expect(await pages({ ...filter, afterSeq: cursor, pageSize })).toEqual(
-          wanted.filter(({ seq }) => seq > cursor),
-        );
-        const below = { beforeSeq: cursor, descending: true, pageSize };
-        expect(await pages({ ...filter, ...below })).toEqual(
-          wanted.filter(({ seq }) => cursor === 0n || seq < cursor).toReversed(),
-        );
-      }
-    const page = await list({ ...filter, afterSeq: 4n });
-    expect(page.nextAfterSeq).toBe(HEAD);
-    // Neither is a cursor inside a row taken back to where that row begins.
-    const down = await list({ ...filter, afterSeq: 4n, descending: true });
-    expect(down.nextAfterSeq).toBeGreaterThanOrEqual(4n);
-  });
+  ])(
+    "filtered by %s are complete from every cursor, page by page",
+    async (_name, filter, passes) => {
+      for (const pageSize of [2, 100])
+        for (const cursor of CURSORS) {
+          const wanted = RAW.filter(passes);
+          expect(await pages({ ...filter, afterSeq: cursor, pageSize })).toEqual(
+            wanted.filter(({ seq }) => seq > cursor),
+          );
+          const below = { beforeSeq: cursor, descending: true, pageSize };
+          expect(await pages({ ...filter, ...below })).toEqual(
+            wanted.filter(({ seq }) => cursor === 0n || seq < cursor).toReversed(),
+          );
+        }
+      const page = await list({ ...filter, afterSeq: 4n });
+      expect(page.nextAfterSeq).toBe(HEAD);
+      // Neither is a cursor inside a row taken back to where that row begins.
+      const down = await list({ ...filter, afterSeq: 4n, descending: true });
+      expect(down.nextAfterSeq).toBeGreaterThanOrEqual(4n);
+    },
+  );
 
-  test("end at 3 MiB, have one event at least, and go on inside the row", async () => {
+  test("end at 3 MiB with at least one event, and continue inside the row", async () => {
     const pad = "x".repeat(1_000_000);
     const fragments = ["a", "b", "c", "d", "e", "f", "g"].map((delta) =>
       event({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta, rawEvent: pad }),
@@ -350,14 +361,14 @@ describe("pages of raw events", () => {
     expect(await pages({ sessionId: "large", descending: true })).toHaveLength(7);
   });
 
-  test("are OUT_OF_RANGE above the last raw event only", async () => {
+  test("are OUT_OF_RANGE only above the last raw event", async () => {
     expect((await list({ afterSeq: HEAD })).items).toEqual([]);
     await expect(list({ afterSeq: HEAD + 1n })).rejects.toMatchObject({ code: "out_of_range" });
   });
 });
 
 describe("watches of raw events", () => {
-  test("a snapshot from every cursor", async () => {
+  test("a snapshot from every cursor has every later event", async () => {
     for (const afterSeq of CURSORS)
       expect(rawOf(await snapshot({ afterSeq }))).toEqual(RAW.filter(({ seq }) => seq > afterSeq));
   });
@@ -368,7 +379,7 @@ describe("watches of raw events", () => {
     expect(rows[0]?.fragments).toBeDefined();
   });
 
-  test("filters, and frames that never fall behind the caller's cursor", async () => {
+  test("filters apply, and no frame is behind the caller's cursor", async () => {
     const filter = { eventTypes: ["CUSTOM"], stateFrames: true };
     for (const afterSeq of CURSORS) {
       const got = await snapshot({ ...filter, afterSeq });
@@ -387,7 +398,7 @@ describe("watches of raw events", () => {
     expect(rawOf(ofRun)).toEqual(RAW.filter(({ seq, runId }) => runId === "r1" && seq > 3n));
   });
 
-  test("live rows come to all watchers, from behind, from inside and from the head", async () => {
+  test("live rows reach every watcher, from cursors behind, inside and at the head", async () => {
     const sessionId = "live";
     await store(sessionId, ROWS);
     const following = [0n, 4n, HEAD].map((afterSeq) => follow({ sessionId, afterSeq }));

@@ -211,7 +211,7 @@ function expectedRows(of: readonly Stored[], sessionId: string) {
   return { rows, map, last: seq - 1n, openRun: run === "" ? null : run };
 }
 
-test("a dry run tells what the import would do, and writes nothing", async () => {
+test("a dry run reports what the import would do and writes nothing", async () => {
   const before = await image();
   const { report, exitCode } = await imported("--dry-run");
   expect(await image()).toEqual(before);
@@ -234,10 +234,10 @@ test("a dry run tells what the import would do, and writes nothing", async () =>
   });
 });
 
-describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
+describe(`an import that is killed twice and then completed (SEED=${seed})`, () => {
   let end: Awaited<ReturnType<typeof imported>>;
 
-  test("each time it leaves whole batches", { timeout: 120_000 }, async () => {
+  test("stores whole batches before each kill", { timeout: 120_000 }, async () => {
     await killedWhileHeld("late-messages");
     await whole();
     const [half] = await into`select count(*)::int as count from session_messages`;
@@ -254,7 +254,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     await whole();
   });
 
-  test.each(TAKEN)("session %s is what it was, in numbers of its own", async (sessionId) => {
+  test.each(TAKEN)("copies session %s unchanged, with numbers of its own", async (sessionId) => {
     const expected = expectedRows(events, sessionId);
     const rows = await into`
       select seq, event_type as "eventType", payload,
@@ -289,7 +289,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     expect(rows.map((row) => ({ ...row, seq: BigInt(String(row["seq"])) }))).toEqual(expected);
   });
 
-  test("the map leads each old cursor to what came behind it", async () => {
+  test("maps each old cursor to the rows after it", async () => {
     const reader = createReader(ledger.database);
     let cursors = 0;
     for (const [stream, of] of [
@@ -317,7 +317,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     expect(cursors).toBeGreaterThan(300);
   });
 
-  test("sessions keep what upstream says of them; those that were here keep what they said", async () => {
+  test("gives new sessions the fields of upstream, and leaves those of existing sessions", async () => {
     const rows =
       await into`select id, name, prompt, project_id, phase, labels, created_at::text, deleted_at is not null as deleted
       from sessions where id in ('one', 'gone', 'empty', 'orphan') order by id`;
@@ -331,7 +331,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     expect(rows[2]?.["created_at"]).toMatch(/^2026-01-01 00:00:00\.000001/);
   });
 
-  test("a session with rows of its own, and one with an id that cannot be, are refused by name", async () => {
+  test("refuses by name a session that has rows already, and one with an invalid id", async () => {
     expect(end.exitCode).toBe(1);
     // The command that was not killed met what was left, and `own` is among it.
     expect(end.report.refusedSessions).toContainEqual({
@@ -344,7 +344,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     expect(end.report.malformedRows[0]?.fault).not.toBe("");
   });
 
-  test("a run more writes nothing; rows that came upstream meanwhile come with the next", async () => {
+  test("writes nothing in another run, and then only rows that are new upstream", async () => {
     const before = await image();
     const again = await imported();
     // Bug: who was refused once was not told of again, and the code said that all was done.
@@ -394,7 +394,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     },
   );
 
-  test("under another name of the same source nothing is doubled", async () => {
+  test("doubles nothing under another name of the same source", async () => {
     const url = new URL(upstream.url);
     url.hostname = url.hostname === "localhost" ? "127.0.0.1" : "localhost";
     const before = await into`select count(*)::int as count from session_events`;
@@ -405,7 +405,7 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
     expect(await into`select count(*)::int as count from session_events`).toEqual(before);
   });
 
-  test("what was erased here, or pushed to, takes no more", async () => {
+  test("writes nothing into a session that was erased or pushed to here", async () => {
     const [first] = runOf("more");
     if (first === undefined) throw new Error("there is a first row");
     await append(ledger.database, [newPush("two", { rows: [newRow()] })], {
@@ -435,8 +435,8 @@ describe(`killed twice on the way, and run to its end (SEED=${seed})`, () => {
   });
 });
 
-describe("what is refused at once", () => {
-  test("a ledger as its own source, and a database that is none", async () => {
+describe("the import refuses", () => {
+  test("a ledger as its own source, and a database without the tables", async () => {
     const own = await runCommand(["import", "--from", ledger.url], { env: env() });
     expect(own).toMatchObject({ exitCode: 4, stdout: "" });
     expect(own.stderr).toContain("session-ledger itself");
@@ -452,14 +452,14 @@ describe("what is refused at once", () => {
     }
   });
 
-  test("a URL that is none, without repeating it", async () => {
+  test("an invalid URL, without repeating it", async () => {
     const wrong = await runCommand(["import", "--from", "mysql://u:secret@h/d"], { env: env() });
     expect(wrong).toMatchObject({ exitCode: 2, stdout: "" });
     expect(wrong.stderr).not.toContain("secret");
   });
 
   // Bug: a stack, and 5.
-  test("a database that is not on its server, by the name of who named it", async () => {
+  test("a database that does not exist, with the name of its option", async () => {
     const url = new URL(upstream.url);
     url.pathname = "/no_such_database";
     const source = await runCommand(["import", "--from", url.href], { env: env() });
@@ -469,7 +469,7 @@ describe("what is refused at once", () => {
     expect(target).toMatchObject({ exitCode: 2, stderr: `session-ledger: DATABASE_URL: ${said}` });
   });
 
-  test("TLS of a server that has none", async () => {
+  test("TLS to a server without TLS", async () => {
     const url = new URL(ledger.url);
     url.searchParams.set("sslmode", "require");
     const { exitCode, stderr } = await runCommand(["migrate", "status"], {
@@ -479,7 +479,7 @@ describe("what is refused at once", () => {
     expect(stderr).toContain("it may not support TLS");
   });
 
-  test("a source that is not there", async () => {
+  test("a source that does not answer", async () => {
     const url = "postgres://nobody@127.0.0.1:1/none";
     const gone = await runCommand(["import", "--from", url], { env: env() });
     expect(gone).toMatchObject({
@@ -490,7 +490,7 @@ describe("what is refused at once", () => {
   });
 });
 
-test("a draft of upstream's schema, that counts in each session: pages end between two numbers", async () => {
+test("an import from the draft schema with numbers for each session ends pages between two numbers", async () => {
   const draft = await createDatabase();
   const client = postgres(draft.url, { max: 1, onnotice: () => undefined });
   try {
@@ -515,7 +515,7 @@ test("a draft of upstream's schema, that counts in each session: pages end betwe
   }
 });
 
-test("with REDACTION=on an import is redacted as a push is, row by row", async () => {
+test("an import with REDACTION=on redacts as a push does, row by row", async () => {
   const source = await createDatabase();
   const client = postgres(source.url, { max: 1, onnotice: () => undefined });
   const [sessionId, body] = ["redacted", "aB3d".repeat(9)];

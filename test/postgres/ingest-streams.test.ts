@@ -83,7 +83,7 @@ async function numbersOf(sessionId: string): Promise<readonly number[]> {
 }
 
 describe("a stream", () => {
-  test("its ranges commit in order and in shared batches, those without rows too", async () => {
+  test("commits its ranges in order and in shared batches, also ranges without rows", async () => {
     const { ingest, published, metrics } = start();
     const stream = await ingest.open({ sessionId: "order", epoch: 0n }, stays);
     expect(stream).toEqual({ epoch: 1n, stream: 1n, lastClientSeq: 0n, refused: 0n });
@@ -105,7 +105,7 @@ describe("a stream", () => {
     await ingest.stop();
   });
 
-  test("one without rows takes room in the queue too", async () => {
+  test("has ranges without rows counted in the queue too", async () => {
     const gate = Promise.withResolvers<void>();
     const { ingest } = start(
       (writer) => ({
@@ -128,7 +128,7 @@ describe("a stream", () => {
     await ingest.stop();
   });
 
-  test("rows after a range that cannot be stored are not stored, and rows of other sessions are", async () => {
+  test("stores nothing after a range that cannot be stored, and other sessions continue", async () => {
     const { ingest } = start();
     const stream = await ingest.open({ sessionId: "poison", epoch: 0n }, stays);
     const bad = rangePush("poison", stream, {
@@ -155,7 +155,7 @@ describe("a stream", () => {
     await ingest.stop();
   });
 
-  test("is refused when another one was opened, with the reason", async () => {
+  test("is refused with the reason after another one was opened", async () => {
     const here = start().ingest;
     const there = start().ingest;
     const sessionId = "two";
@@ -180,7 +180,7 @@ describe("a stream", () => {
 });
 
 describe("a lost answer", () => {
-  test("of a commit that nobody heard of: the range is found, and its callers hear of it", async () => {
+  test("to a commit: the range is found, and its callers get their answer", async () => {
     const url = new URL(ledger.url);
     const proxy = await startTcpProxy({ host: url.hostname, port: Number(url.port) });
     url.port = String(proxy.port);
@@ -218,7 +218,7 @@ describe("a lost answer", () => {
     }
   });
 
-  test("to one whose stream was replaced meanwhile: refused, and the new stream knows the stored number", async () => {
+  test("to a replaced stream: it is refused, and the new stream knows the stored number", async () => {
     let late: OpenedStream | undefined;
     const { ingest } = start((writer) => ({
       async append(pushes, options) {
@@ -240,7 +240,7 @@ describe("a lost answer", () => {
     await ingest.stop();
   });
 
-  test("connections killed during commits: each number is there once, in order", async () => {
+  test("connections killed during commits: each number is stored once, in order", async () => {
     const { ingest } = start();
     const stream = await ingest.open({ sessionId: "killed", epoch: 0n }, stays);
     const answers: Promise<unknown>[] = [];
@@ -260,7 +260,7 @@ describe("a lost answer", () => {
     await ingest.stop();
   });
 
-  test("a client that goes from replica to replica resends from what opening says: each number once", async () => {
+  test("a client that moves between replicas sends again from the opened number, and each number is stored once", async () => {
     // Each replica hangs after a few batches, some with their connections killed, and goes on with all
     // that it was given behind the back of the next one.
     const sessionId = "roams";
@@ -311,8 +311,8 @@ async function killOthers(): Promise<void> {
     where datname = current_database() and application_name = 'session-ledger'`;
 }
 
-describe("opening", () => {
-  test("of many at once on two replicas: one of them is the newest, and only it may push", async () => {
+describe("an opening", () => {
+  test("at once with many others on two replicas: one stream is the newest, and only that one may push", async () => {
     const replicas = [start().ingest, start().ingest];
     const openings = await Promise.all(
       Array.from({ length: 30 }, async (_, index) => {
@@ -336,7 +336,7 @@ describe("opening", () => {
     await Promise.all(replicas.map((ingest) => ingest.stop()));
   });
 
-  test("waits for a session that is held longer than lock_timeout, and delays no other one", async () => {
+  test("waits for a locked session longer than lock_timeout, and delays no other opening", async () => {
     let timeouts = 0;
     const { ingest } = start((writer) => ({
       openStream: (request, options) =>
@@ -363,7 +363,7 @@ describe("opening", () => {
     await ingest.stop();
   });
 
-  test("goes on after lost connections, though it may open twice", async () => {
+  test("continues after lost connections, though it may open twice", async () => {
     let lost = 0;
     const { ingest } = start((writer) => ({
       async openStream(request, options) {
@@ -377,7 +377,7 @@ describe("opening", () => {
     await ingest.stop();
   });
 
-  test("ends when its caller has gone, when it has taken too long, and when the service stops", async () => {
+  test("ends when its caller leaves, after its time limit, and at a stop", async () => {
     const unreachable = () => ({ openStream: async () => failing("ECONNREFUSED") });
     const request = { sessionId: "ends", epoch: 0n };
     let asked = 0;
@@ -404,7 +404,7 @@ describe("opening", () => {
     expect(await reasonOf(ingest.open(request, stays))).toBe("SHUTTING_DOWN");
   });
 
-  test("one that is under way is waited for by stop", async () => {
+  test("that is running delays a stop until it ends", async () => {
     const asked = Promise.withResolvers<void>();
     const gate = Promise.withResolvers<void>();
     const { ingest } = start((writer) => ({

@@ -73,7 +73,7 @@ const codeOf = (pushing: Promise<unknown>) =>
   );
 
 describe("group commit", () => {
-  test("pushes of one session commit in the order they came, in shared batches", async () => {
+  test("pushes of one session commit in the order they arrived, in shared batches", async () => {
     const { ingest, batches, published } = start();
     const pushes = Array.from({ length: 300 }, () => newPush("order"));
     const answers = await Promise.all(pushes.map((push) => ingest.push(push, stays)));
@@ -85,7 +85,7 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("a session has pushes in at most one batch in flight", async () => {
+  test("a session has pushes in at most one batch at a time", async () => {
     const inFlight = new Set<string>();
     let overlaps = 0;
     const stored = ledgerWriter(ledger.database);
@@ -114,7 +114,7 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("a retry of a key in the same turn as its first attempt: one row, the same answer", async () => {
+  test("a retry of a key in the batch of its first attempt gets the same row", async () => {
     const { ingest } = start();
     const push = () => newPush("twice", { key: "k" });
     const [first, second, other] = await Promise.all([
@@ -129,7 +129,7 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("a row that PostgreSQL cannot take fails its own caller, wherever it is in the batch", async () => {
+  test("a row that PostgreSQL refuses fails only its own caller, anywhere in the batch", async () => {
     const { ingest } = start();
     const bad = () => newPush("poison", { rows: [newRow({ id: "no uuid" })] });
     const answers = await Promise.all(
@@ -146,7 +146,7 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("a session locked by a silent transaction does not stall the others", async () => {
+  test("a session that an idle transaction locks does not stall the others", async () => {
     const { ingest } = start();
     await Promise.all([
       ingest.push(newPush("stuck"), stays),
@@ -171,7 +171,7 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("past the bounds of the queue a push is refused, told when to come back, and not stored", async () => {
+  test("a push above the limits of the queue is refused with a retry time and not stored", async () => {
     const gate = Promise.withResolvers<void>();
     const { ingest, metrics } = start({
       limits: {
@@ -191,7 +191,7 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("a caller that left before its push was sent stores nothing", async () => {
+  test("a push whose caller left before it was sent is not stored", async () => {
     const { ingest } = start();
     const gone = codeOf(ingest.push(newPush("gone"), () => true));
     expect(await gone).toBe("CANCELLED");
@@ -199,7 +199,7 @@ describe("group commit", () => {
     await ingest.stop();
   });
 
-  test("stop commits what waits and refuses what comes after", async () => {
+  test("a stop commits waiting pushes and refuses later ones", async () => {
     const { ingest } = start();
     const waiting = Array.from({ length: 200 }, () => codeOf(ingest.push(newPush("stop"), stays)));
     const stopped = ingest.stop();
@@ -209,7 +209,7 @@ describe("group commit", () => {
     expect(await seqsOf("stop")).toHaveLength(200);
   });
 
-  test("a connection killed during commits: with a key nothing is lost or doubled", async () => {
+  test("connections killed during commits: a push with a key is neither lost nor doubled", async () => {
     const { ingest } = start();
     const killer = postgres(ledger.url, { max: 1 });
     const answers: Promise<string | undefined>[] = [];
@@ -229,7 +229,7 @@ describe("group commit", () => {
   });
 });
 
-test("a session whose statement takes too long does not fail the others of its batch, and goes alone from then on", async () => {
+test("a session with a slow statement does not fail the others of its batch, and gets batches of its own", async () => {
   // The bug: the whole batch was refused after STATEMENT_TIMEOUT_MS, and the next one with it again.
   const slow = await createLedger({ statementTimeoutMs: 300 });
   const client = postgres(slow.url, { max: 1, onnotice: () => undefined });
@@ -270,8 +270,8 @@ test("a session whose statement takes too long does not fail the others of its b
   await slow[Symbol.asyncDispose]();
 });
 
-describe("without a key", () => {
-  test("a connection lost during the commit leaves the outcome unknown, and says so", async () => {
+describe("a push without a key", () => {
+  test("gets OUTCOME_UNKNOWN when its connection is lost during the commit", async () => {
     const lost = async (): Promise<never> => {
       throw Object.assign(new Error("write CONNECTION_CLOSED"), { code: "CONNECTION_CLOSED" });
     };
@@ -289,7 +289,7 @@ describe("without a key", () => {
   });
 });
 
-describe("a batch that a session's limit cuts into turns, of which the third one fails", () => {
+describe("a batch that the limit of a session splits into turns, where the third turn fails", () => {
   // The bug: append() had committed the second turn, and ingest sent the whole batch again.
   async function pushed(
     sessionId: string,
@@ -327,7 +327,7 @@ describe("a batch that a session's limit cuts into turns, of which the third one
   test.each([
     { name: "small", bytes: [300, 900] },
     { name: "large", bytes: [600, 600] },
-  ])("on a locked row: what was stored ($name) is stored once and answered", async (one) => {
+  ])("a locked row: stored pushes ($name) are stored once and answered", async (one) => {
     const other = postgres(ledger.url, { max: 1 });
     const sessionId = `locked-${one.name}`;
     const { answers, seqs } = await pushed(sessionId, one.bytes, (turn) =>
@@ -340,7 +340,7 @@ describe("a batch that a session's limit cuts into turns, of which the third one
     await other.end();
   });
 
-  test("with a lost answer: its push alone has an unknown outcome, and nothing goes again", async () => {
+  test("a lost answer: only its push has an unknown outcome, and no push is sent again", async () => {
     const lost = await pushed("answer-lost", [600, 600], async () => {
       throw Object.assign(new Error("write CONNECTION_CLOSED"), { code: "CONNECTION_CLOSED" });
     });
@@ -348,7 +348,7 @@ describe("a batch that a session's limit cuts into turns, of which the third one
   });
 });
 
-test("a push that is given up after a try was lost is not said to be not stored", async () => {
+test("a push that is given up after a lost try is not reported as not stored", async () => {
   // The bug: the last failure alone decided, and the caller was told "nothing was stored".
   const codes = ["CONNECTION_CLOSED", "57014"];
   const failing = async (): Promise<never> => {

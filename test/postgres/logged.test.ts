@@ -38,7 +38,7 @@ test.each([
   { rowsMax: 7, bytesMax: 1_000_000 },
   { rowsMax: 1_000, bytesMax: 150 },
   { rowsMax: 3, bytesMax: 1 },
-])("all rows in order, $rowsMax rows or $bytesMax bytes a read", async (limits) => {
+])("a walk returns all rows in order, $rowsMax rows or $bytesMax bytes a read", async (limits) => {
   const { database } = ledger;
   const all = { stream: "events", sessionId: "s", after: 0n, rowsMax: 1_000 } as const;
   const rows = await createReader(database).pageAfter({ ...all, bytesMax: 10_000_000 });
@@ -65,7 +65,7 @@ test.each([
   }
 });
 
-test("it walks the primary key from the cursor", async () => {
+test("a walk reads the primary key from the cursor", async () => {
   const statement = loggedStatement({ sessionId: "s", after: 10n, rowsMax: 5, bytesMax: 1_000 });
   const plan = await ledger.database.run(sql`explain ${statement}`);
   const text = plan.map((row) => String(row["QUERY PLAN"])).join("\n");

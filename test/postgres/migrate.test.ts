@@ -47,7 +47,7 @@ async function pushOne(): Promise<void> {
 }
 
 describe("migrations", () => {
-  test("up, down to nothing, up again, each with rows: the same schema", async () => {
+  test("up, down to nothing and up again, each with rows, give the same schema", async () => {
     await migrateUp(created.url);
     await pushOne();
     const first = await schema();
@@ -98,7 +98,7 @@ describe("migrations", () => {
   );
 
   // Bug: six calls dropped every table under two services.
-  test("migrate down is refused while a service is connected, and done with --force", async () => {
+  test("migrate down is refused while a service is connected, except with --force", async () => {
     const { applied } = await migrateUp(created.url);
     const options = { connectionsMax: 3, statementTimeoutMs: 5_000, lockTimeoutMs: 500 };
     const serving = openDatabase({ url: () => created.url, ...options });
@@ -131,7 +131,7 @@ describe("migrations", () => {
     expect(row?.["n"]).toBe(statuses[0]?.applied.length);
   });
 
-  test("a schema of a development version is refused with what to do, and left as it is", async () => {
+  test("a schema of a development version is refused with instructions and left unchanged", async () => {
     await client`create schema drizzle`;
     await client`create table drizzle.__drizzle_migrations (id serial primary key, hash text not null, created_at bigint)`;
     // 0000_tables and 0006_stored_bytes, from before the migrations were joined.
@@ -155,7 +155,7 @@ describe("migrations", () => {
     expect(await schema()).toEqual(before);
   });
 
-  test("a schema newer than the code is refused by name and left as it is", async () => {
+  test("a schema newer than the code is refused by name and left unchanged", async () => {
     await migrateUp(created.url);
     await client`insert into drizzle.__drizzle_migrations (hash, created_at) values ('later', 9999999999999)`;
     const before = await schema();

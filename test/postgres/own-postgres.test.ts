@@ -109,7 +109,7 @@ describe.each(versions)("PostgreSQL $version", { timeout: 120_000 }, ({ skip, ma
   }
 
   test.skipIf(skip)(
-    "a role that may not create is refused with the GRANT to type, and serves after it",
+    "a role that may not create is refused with the GRANT it needs, and works after that GRANT",
     async () => {
       const { name, url } = await plainRole();
       const env = { DATABASE_URL: url };
@@ -129,7 +129,7 @@ describe.each(versions)("PostgreSQL $version", { timeout: 120_000 }, ({ skip, ma
   );
 
   test.skipIf(skip)(
-    "tables of other programs are refused by name, and DATABASE_SCHEMA leaves them alone",
+    "tables of other programs are refused by name, and DATABASE_SCHEMA avoids them",
     async () => {
       const { name, url } = await plainRole();
       await asOwner(name, `alter database ${name} owner to ${name}`);

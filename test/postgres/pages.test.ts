@@ -77,7 +77,7 @@ async function readAll(request: Partial<PageRequest<"events">>): Promise<StoredR
 }
 
 describe("pages", () => {
-  test("pages of any size, upwards and downwards, give every row once", async () => {
+  test("pages of any size, upwards and downwards, return every row once", async () => {
     const { rows } = await read({});
     expect(rows).toHaveLength(100);
     for (const rowsMax of [1, 7, 99, 100, 101]) {
@@ -86,12 +86,12 @@ describe("pages", () => {
     }
   });
 
-  test("the last page says that there is no more, a full one before it that there is", async () => {
+  test("the last page has hasMore false, and a full one before it has hasMore true", async () => {
     expect((await read({ rowsMax: 99 })).hasMore).toBe(true);
     expect((await read({ rowsMax: 100 })).hasMore).toBe(false);
   });
 
-  test("a page ends before the row that would pass the bytes, and has at least one", async () => {
+  test("a page ends before the row that would exceed the bytes, and has at least one row", async () => {
     const { rows } = await read({});
     const bytes = (rows[0]?.payload.length ?? 0) + 512;
     expect((await read({ bytesMax: 1 })).rows).toHaveLength(1);
@@ -100,7 +100,7 @@ describe("pages", () => {
     expect(await readAll({ bytesMax: bytes * 4 - 1 })).toEqual(rows);
   });
 
-  test("a page for raw events ends with the row that has enough, and rows without an index are one", async () => {
+  test("a page for raw events ends at the row with enough events; a row without an index counts as one", async () => {
     // 7 events a row, but for every fourth, which was merged elsewhere and has 9 and no index.
     const rows = Array.from({ length: 20 }, (_, index) =>
       newRow(
@@ -128,7 +128,7 @@ describe("pages", () => {
     expect((await read({ sessionId: "merged", eventsMax: 1_000 })).hasMore).toBe(false);
   });
 
-  test("filters: type, time, both; a page upwards says how far it looked, to the head at the end", async () => {
+  test("filters by type and time apply, and a page upwards says how far it looked", async () => {
     const { rows } = await read({});
     const custom = rows.filter((one) => one.eventType === "CUSTOM");
     const filter = { ...FILTER, eventTypes: ["CUSTOM"] };
@@ -144,7 +144,7 @@ describe("pages", () => {
     expect(seqs((await read({ filter: span })).rows)).toEqual(seqs(rows.slice(10, 20)));
   });
 
-  test("a filter that matches little looks at a bounded number of rows, and the next page goes on", async () => {
+  test("a page with a rare filter looks at a bounded number of rows, and the next page continues", async () => {
     const filter = { ...FILTER, eventTypes: ["NONE"] };
     const first = await read({ sessionId: "large", filter });
     expect(first).toEqual({
@@ -160,7 +160,7 @@ describe("pages", () => {
     );
   });
 
-  test("what a caller's after_seq means: whole row seen, inside a row again, beyond", async () => {
+  test("an after_seq at the end of a row, inside a row or above the head has its documented meaning", async () => {
     const reader = createReader(ledger.database);
     const resolve = (afterSeq: bigint) =>
       reader.resolveCursor({ stream: "events", sessionId: "pages", afterSeq });
@@ -178,7 +178,7 @@ describe("pages", () => {
   });
 });
 
-test("a span has the rows that went on in it: from creation to completion, both ends inside", async () => {
+test("a time span has the rows between creation and completion that touch it, both ends included", async () => {
   const at = (created: bigint, completed?: bigint) =>
     newRow({
       createdAtMicros: created,

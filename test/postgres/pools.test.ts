@@ -62,7 +62,7 @@ async function busyWhileEnding(database: Database): Promise<ReadonlySet<unknown>
   return failed;
 }
 
-test("pools that lost connections while they were busy leave none open", async () => {
+test("a busy pool whose connections were killed leaves none open", async () => {
   // Bug: the driver made connections again for what waited in a pool that had been ended.
   const before = sockets();
   const database = await open();

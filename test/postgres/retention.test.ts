@@ -69,8 +69,8 @@ async function session({ events = [], messages = [] }: Rows): Promise<string> {
 const holding = (sessionId: string) => holdingOf(ledger.database, sessionId);
 const EXACT = { rowsOff: 0, bytesOff: 0 };
 
-describe("what goes", () => {
-  test("whole runs that ended long ago, with what is before them; the numbers stay", async () => {
+describe("retention erases", () => {
+  test("whole runs that ended long ago with the rows before them, and keeps the numbers", async () => {
     const sessionId = await session({
       events: [
         custom("before", 60),
@@ -105,7 +105,7 @@ describe("what goes", () => {
     expect(await pass({ sessionId })).toMatchObject({ sessionsErased: 0, events: 0n });
   });
 
-  test("nothing of an open run, nor behind it, however old it is", async () => {
+  test("nothing in or after an open run, however old it is", async () => {
     const open = await session({
       events: [started("a", 90), custom(1, 80)],
       messages: [message("m", 99)],
@@ -119,7 +119,7 @@ describe("what goes", () => {
   });
 
   test.each([2, 3, 20_000])(
-    "a run that another one replaced is over since that one began, %i rows looked at",
+    "a run that was replaced long ago, %i rows looked at",
     async (lookedAtRowsMax) => {
       const sessionId = await session({
         events: [started("a", 90), custom(1, 80), started("b", 40), started("c", 20)],
@@ -130,7 +130,7 @@ describe("what goes", () => {
     },
   );
 
-  test("an end that no version of AG-UI accepts ends nothing; rows without a run are left", async () => {
+  test("no run with an invalid end, and no rows outside of runs", async () => {
     const malformed = newRow({ eventType: "RUN_FINISHED", payload: "{}", conformant: false });
     const open = await session({ events: [started("a", 90), { row: malformed, days: 80 }] });
     const none = await session({ events: [custom(1, 90), { row: malformed, days: 80 }] });
@@ -139,7 +139,7 @@ describe("what goes", () => {
     expect((await holding(none)).events).toEqual([1n, 2n]);
   });
 
-  test("one id in two runs: each is a run, and the open one holds back all of it", async () => {
+  test("no part of a run id whose second run is still open", async () => {
     const sessionId = await session({
       events: [started("a", 90), finished("a", 89), started("a", 88), custom(1, 87)],
     });
@@ -175,7 +175,7 @@ describe("what goes", () => {
     return rows.map((_, at) => at).slice(gone);
   }
 
-  test("any rows: as the rule says, however few are looked at in one statement", async () => {
+  test("random rows as the model says, however few a statement looks at", async () => {
     const rowOf = (what: string, days: number): Aged => {
       if (what.startsWith("started")) return started(what.slice(8), days);
       if (what === "finished") return finished("any", days);
@@ -209,7 +209,7 @@ describe("what goes", () => {
   });
 });
 
-describe("how it goes", () => {
+describe("a pass of retention", () => {
   const large = (): readonly Aged[] => [
     started("a", 90),
     ...Array.from({ length: 1_300 }, (_, at) => custom(at, 85)),
@@ -217,7 +217,7 @@ describe("how it goes", () => {
     started("b", 70),
   ];
 
-  test("a pass that is cut off leaves a beginning that the next one goes on with", async () => {
+  test("that is interrupted leaves a part that the next one continues", async () => {
     const sessionId = await session({ events: large(), messages: [message("m", 99)] });
     const controller = new AbortController();
     const cut = await pass({
@@ -235,7 +235,7 @@ describe("how it goes", () => {
     expect(await holding(sessionId)).toEqual({ messages: [], events: [1_303n], ...EXACT });
   });
 
-  test("the bytes of a batch are bounded too, and one larger row goes all the same", async () => {
+  test("limits the bytes of a batch, and still erases one larger row", async () => {
     const big = (at: number) => custom("x".repeat(1_500_000) + String(at), 85);
     const events = [started("a", 90), big(1), big(2), big(3), big(4), finished("a", 80)];
     const sessionId = await session({ events: [...events, started("b", 1)] });
@@ -245,7 +245,7 @@ describe("how it goes", () => {
     expect(await holding(sessionId)).toMatchObject({ events: [7n], ...EXACT });
   });
 
-  test("a locked session is left to the next pass, and the pass does not wait for it", async () => {
+  test("leaves a locked session to the next pass and does not wait", async () => {
     const held = await session({ events: [started("a", 90), finished("a", 80)] });
     const free = await session({ events: [started("a", 90), finished("a", 80)] });
     const client = postgres(ledger.url, { max: 1 });
@@ -262,7 +262,7 @@ describe("how it goes", () => {
     expect((await holding(held)).events).toEqual([]);
   });
 
-  test("several passes at once while others push: each row goes once, and the counts are exact", async () => {
+  test("beside other passes and pushes erases each row once, with exact counts", async () => {
     const ids = await Promise.all([1, 2, 3].map(() => session({ events: large() })));
     const pushing = new AbortController();
     const pushes = ids.map(async (sessionId) => {
@@ -287,7 +287,7 @@ describe("how it goes", () => {
     }
   });
 
-  test("a key of a row that went is free again", async () => {
+  test("frees the key of an erased row", async () => {
     const key = { key: "k", digest: new Uint8Array([1]) };
     const sessionId = await session({ events: [started("a", 90)] });
     const push = newPush(sessionId, { ...key, rows: [newRow()] });
@@ -307,7 +307,7 @@ describe("how it goes", () => {
     ]);
   });
 
-  test("a long run that ended lately is looked at again when it is old, not in each pass", async () => {
+  test("looks at a long run that ended recently only when it is old", async () => {
     const sessionId = await session({
       events: [started("a", 90), custom(1, 80), finished("a", 10)],
     });
@@ -324,7 +324,7 @@ describe("how it goes", () => {
     expect(await pass({ sessionId })).toMatchObject({ events: 3n });
   });
 
-  test("its statements walk primary keys", async () => {
+  test("walks primary keys", async () => {
     const planOf = async (statement: Parameters<typeof sql>[1]): Promise<string> => {
       const lines = await ledger.database.run(sql`explain ${statement}`);
       return lines.map((line) => String(line["QUERY PLAN"])).join("\n");
@@ -346,7 +346,7 @@ describe("how it goes", () => {
   });
 });
 
-describe("in a service", () => {
+describe("the unit of retention", () => {
   const create = (erased: (sessionId: string) => void = () => undefined) => {
     const metrics = createMetrics();
     const times = { afterMs: 30 * DAY_MS, intervalMs: 60_000 };
@@ -366,7 +366,7 @@ describe("in a service", () => {
     remains: (unit) => [...(runningOf.get(unit) ?? [])].map(() => "a statement"),
   });
 
-  test("a pass begins when it starts, counts what goes, and tells whose rows went", async () => {
+  test("starts a pass at its start, counts the rows, and reports the session", async () => {
     await pass(); // What the tests before left.
     const sessionId = await session({
       events: [started("a", 90), finished("a", 80)],
@@ -382,7 +382,7 @@ describe("in a service", () => {
     expect(text).toContain('session_ledger_rows_erased_total{stream="messages",by="retention"} 1');
   });
 
-  test("a pass that fails is counted, and the unit goes on", async () => {
+  test("counts a failed pass and continues", async () => {
     const metrics = createMetrics();
     const failed = Promise.withResolvers<void>();
     const database = {

@@ -89,7 +89,7 @@ const failed = (): NewRow =>
     mark: { kind: "close" },
   });
 
-test("a run has its numbers, times, sizes and parent; what is outside of runs is in none", async () => {
+test("a run has its numbers, times, sizes and parent, and rows outside of runs are in none", async () => {
   const sessionId = "numbers";
   const at = (seconds: bigint) => ({ createdAtMicros: seconds * SECOND });
   const merged = newRow({
@@ -125,7 +125,7 @@ test("a run has its numbers, times, sizes and parent; what is outside of runs is
   expect({ nextAfter, hasMore }).toEqual({ nextAfter: 9n, hasMore: false });
 });
 
-test("the status: finished, interrupted, error, running, and stalled when nothing came for long", async () => {
+test("the status is finished, interrupted, error, running, or stalled after a long silence", async () => {
   const sessionId = "statuses";
   await store(sessionId, [
     started("plain"),
@@ -152,7 +152,7 @@ test("the status: finished, interrupted, error, running, and stalled when nothin
   expect(late.runs.at(-1)?.endedAtMicros).toBeUndefined();
 });
 
-test("payloads that are larger than one read are read all the same", async () => {
+test("payloads larger than one read are read", async () => {
   const sessionId = "large payloads";
   const input = "x".repeat(1_000_000);
   const rows = Array.from({ length: 6 }, (_, n) => [
@@ -166,7 +166,7 @@ test("payloads that are larger than one read are read all the same", async () =>
   );
 });
 
-test("a session that is not there, was deleted, or ends before the cursor is refused", async () => {
+test("an unknown or deleted session, or a cursor above its head, is refused", async () => {
   await store("gone", [started("a")]);
   await expect(list("gone", { afterSeq: 2n })).rejects.toMatchObject({
     reason: "CURSOR_BEYOND_HEAD",
@@ -178,7 +178,7 @@ test("a session that is not there, was deleted, or ends before the cursor is ref
 });
 
 /** Once it was `running` until it had been silent for RUN_STALE_AFTER. */
-test("regression: a run without an end that another one follows is stalled at once", async () => {
+test("regression: a run without an end is stalled as soon as another run follows", async () => {
   const sessionId = "followed";
   await store(sessionId, [started("a"), newRow(), started("b"), newRow()]);
   const statuses = async (options: ListOptions = {}) =>
@@ -190,7 +190,7 @@ test("regression: a run without an end that another one follows is stalled at on
 });
 
 /** Once the rest of a run behind the cursor was told as a run of its own. */
-test("regression: a cursor inside a run gives no rest of it", async () => {
+test("regression: a cursor inside a run does not return the rest of that run", async () => {
   const sessionId = "cut";
   const merged = newRow({ eventCount: 3 });
   await store(sessionId, [started("a"), merged, finished(), started("a"), newRow(), newRow()]);
@@ -210,7 +210,7 @@ test("regression: a cursor inside a run gives no rest of it", async () => {
 });
 
 // Bug: the list of runs took a RUN_FINISHED and a RUN_ERROR that no version of AG-UI accepts for the end.
-test("regression: an end that does not conform ends nothing, a start that does not begins nothing", async () => {
+test("regression: an invalid end ends no run, and an invalid start begins none", async () => {
   const sessionId = "not-conformant";
   await store(sessionId, [
     started("a"),
@@ -232,7 +232,7 @@ test("regression: an end that does not conform ends nothing, a start that does n
  * that goes through the rows one by one. However few rows a statement looks at and however few runs
  * a page has, following the cursors gives the same runs, and a cursor anywhere those that begin behind it.
  */
-test("property: pages of any size, read in parts of any size, are the runs of the rows", async () => {
+test("property: pages of any size, read in parts of any size, have the runs of the rows", async () => {
   const step = fc.constantFrom(
     ...(["start a", "start b", "finish", "fail", "other", "merged"] as const),
     ...(["bad start", "bad finish", "bad fail"] as const),
@@ -339,14 +339,14 @@ describe("large sessions", () => {
       values (${sessionId}, now(), now(), ${count}::int)`);
   }
 
-  test("a run that is longer than a statement looks is one run", async () => {
+  test("a run longer than the rows of one statement is one run", async () => {
     await fill("long-run", "a", rows);
     const { runs, hasMore } = await list("long-run");
     expect(runs).toMatchObject([{ runId: "a", rows: BigInt(rows), lastSeq: BigInt(rows) }]);
     expect(hasMore).toBe(false);
   });
 
-  test("a payload that is larger than one read is read", async () => {
+  test("a payload larger than one read is read", async () => {
     await ledger.database.run(sql`
       insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at, run_id)
       values ('huge', 1, gen_random_uuid(), 'RUN_STARTED',
@@ -356,7 +356,7 @@ describe("large sessions", () => {
     expect((await list("huge")).runs).toMatchObject([{ runId: "a", parentRunId: "p" }]);
   });
 
-  test("many rows without a run: a page looks at a bounded number, and the next goes on", async () => {
+  test("a page looks at a bounded number of rows without a run, and the next page continues", async () => {
     const looks = 5;
     await fill("no-runs", null, 70);
     const page = await list("no-runs", { rowsMax: 10 });
@@ -373,12 +373,12 @@ describe("large sessions", () => {
     expect(plan).not.toContain("Seq Scan");
   });
 
-  test("what was open at a cursor is one row of the primary key", async () => {
+  test("the run that is open at a cursor is found by one row of the primary key", async () => {
     const plan = await planOf(runOpenAtStatement({ sessionId: "long-run", seq: 5_000n }));
     expect(plan).toContain("Index Scan Backward using session_events_session_id_seq_pk");
   });
 
-  test("regression: a cut run that is longer than a page looks is passed over in bounded pages", async () => {
+  test("regression: a cut run longer than a page is skipped in bounded pages", async () => {
     const looks = 5n;
     const page = await list("long-run", { afterSeq: 10n, rowsMax: 10 });
     expect(page).toEqual({ runs: [], nextAfter: 10n + 10n * looks, hasMore: true });

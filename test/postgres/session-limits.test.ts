@@ -21,8 +21,8 @@ const sized = (bytes: number): Partial<Push> => ({
   rows: [newRow({ payload: "x".repeat(bytes) })],
 });
 
-describe("what a session may hold", () => {
-  test("rows: the last one that has room is stored, the next refused, by name", async () => {
+describe("the limits of a session", () => {
+  test("the last row with room is stored, and the next is refused by name", async () => {
     const message = newPush("rows", { stream: "messages", rows: [newRow({ payload: "hi" })] });
     const outcomes = await append(
       ledger.database,
@@ -35,7 +35,7 @@ describe("what a session may hold", () => {
     expect(await heldBy(ledger, "rows")).toEqual({ kept: held, found: held });
   });
 
-  test("bytes, as PostgreSQL counts them, not characters", async () => {
+  test("bytes are counted as PostgreSQL counts them, not as characters", async () => {
     expect(await run([newPush("bytes", sized(990))])).toBe("stored");
     const fourBytes = newPush("bytes", { rows: [newRow({ payload: "𝄞" })] });
     expect(await run([fourBytes])).toBe("stored");
@@ -45,7 +45,7 @@ describe("what a session may hold", () => {
     expect(await heldBy(ledger, "bytes")).toEqual({ kept: held, found: held });
   });
 
-  test("bytes of senders, run ids and fragment indexes, which were not counted", async () => {
+  test("regression: bytes of senders, run ids and fragment indexes were not counted", async () => {
     const id = "beside";
     const row = (more: object) => ({ rows: [newRow({ payload: "{}", ...more })] });
     const opens = row({ mark: { kind: "open", runId: "r".repeat(100) } });
@@ -59,7 +59,7 @@ describe("what a session may hold", () => {
     expect(await heldBy(ledger, id)).toEqual({ kept: held, found: held });
   });
 
-  test("run ids count from the run in which each row of a batch is, also when a part has no room", async () => {
+  test("the run id of each row in a batch counts, also after a part without room", async () => {
     const id = "runs";
     const opening = (runId: string) => newRow({ payload: "{}", mark: { kind: "open", runId } });
     const closing = newRow({ payload: "{}", mark: { kind: "close" } });
@@ -74,21 +74,21 @@ describe("what a session may hold", () => {
     expect(await heldBy(ledger, id)).toEqual({ kept: held, found: held });
   });
 
-  test("the rows of one push are stored whole or not", async () => {
+  test("the rows of one push are stored together or not at all", async () => {
     const two = { rows: [newRow(), newRow()] };
     expect(await run([newPush("whole", two), newPush("whole", two), newPush("whole")])).toBe(
       "stored full stored",
     );
   });
 
-  test("a full session does not punish the others of its batch", async () => {
+  test("a full session does not affect the others of its batch", async () => {
     expect(await run([newPush("full", { rows: [newRow(), newRow(), newRow()] })])).toBe("stored");
     // One of them is filled to the last byte by it.
     const others = [newPush("other-a", sized(1_000)), newPush("full"), newPush("other-b")];
     expect(await run(others)).toBe("stored full stored");
   });
 
-  test("key and epoch come first: a repeated push is answered as always, a fenced one as fenced", async () => {
+  test("a repeated push of a full session gets its row, and a fenced one is stale_epoch", async () => {
     const keyed = newPush("order", { key: "k", epoch: 5n, rows: [newRow(), newRow(), newRow()] });
     expect(await run([keyed])).toBe("stored");
     expect(await run([newPush("order", { key: "k" }), newPush("order", { epoch: 4n })])).toBe(
@@ -101,7 +101,7 @@ describe("what a session may hold", () => {
     expect(kinds(after)).toBe("stored");
   });
 
-  test("how much the fullest one held is told", async () => {
+  test("the largest share that a session holds is reported", async () => {
     await run([newPush("told-a"), newPush("told-b", sized(500))]);
     const told: unknown[] = [];
     const onMost = (held: unknown): number => told.push(held);

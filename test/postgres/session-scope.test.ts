@@ -52,7 +52,7 @@ const NAMED: NewSession = {
 
 const ANY: SessionScope = { projectId: undefined, sessionId: undefined };
 
-describe("a list", () => {
+describe("a list of sessions", () => {
   test.each([
     ["of everything", ANY, ["alpha-3", "alpha-2", "free-1", "beta-1", "alpha-1"]],
     ["of a project", { ...ANY, projectId: "alpha" }, ["alpha-3", "alpha-2", "alpha-1"]],
@@ -61,20 +61,20 @@ describe("a list", () => {
     ["of one session in its project", { projectId: "alpha", sessionId: "alpha-2" }, ["alpha-2"]],
     ["of one session in another", { projectId: "beta", sessionId: "alpha-2" }, []],
     ["of one session that is deleted", { ...ANY, sessionId: "alpha-gone" }, []],
-  ])("%s holds that and counts that", async (_name, scope, ids) => {
+  ])("%s holds and counts only those sessions", async (_name, scope, ids) => {
     const { items, total } = await listSessions(ledger.database, { page: 1, size: 10, scope });
     expect(items.map(({ id }) => id)).toEqual(ids);
     expect(total).toBe(ids.length);
   });
 
-  test("has its pages within the scope", async () => {
+  test("has the pages of its scope", async () => {
     const scope = { ...ANY, projectId: "alpha" };
     const { items, total } = await listSessions(ledger.database, { page: 2, size: 2, scope });
     expect(items.map(({ id }) => id)).toEqual(["alpha-1"]);
     expect(total).toBe(3);
   });
 
-  test("says who made a session", async () => {
+  test("has the creator of each session", async () => {
     const scope = { ...ANY, sessionId: "beta-1" };
     const { items } = await listSessions(ledger.database, { page: 1, size: 1, scope });
     expect(items).toMatchObject([{ createdByUserId: "ann" }]);

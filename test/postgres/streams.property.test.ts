@@ -214,7 +214,7 @@ async function answersTo(
   return answers;
 }
 
-test("streams do what one push and one opening after the other does", async () => {
+test("batches of streams do the same as pushes and openings one after the other", async () => {
   let runs = 0;
   await fc.assert(
     fc.asyncProperty(

@@ -48,8 +48,8 @@ const stored = (...seqs: readonly bigint[]): Outcome => ({
   places: seqs.map((seq) => ({ seq, runId: "" })),
 });
 
-describe("opening", () => {
-  test("epoch 0 takes the highest epoch plus 1, an equal one continues, a higher one begins again, a lower one is stale", async () => {
+describe("an opening", () => {
+  test("of epoch 0 takes the highest plus 1, an equal one continues, a higher one begins again, a lower one is stale", async () => {
     expect(await ask("open", 0n)).toEqual(opened(1n, 1n));
     const first = await open("open", 1n);
     await run([
@@ -62,14 +62,14 @@ describe("opening", () => {
     expect(await ask("open", 0n)).toEqual(opened(8n, 5n));
   });
 
-  test("after a unary push with an epoch, 0 takes the one above it", async () => {
+  test("of epoch 0 after a unary push with an epoch takes the one above it", async () => {
     await run([newPush("above", { epoch: 41n })]);
     expect(await ask("above", 0n)).toEqual(opened(42n, 1n));
     await run([newPush("zero", { epoch: 0n })]);
     expect(await ask("zero", 0n)).toEqual(opened(1n, 1n));
   });
 
-  test("an unknown session is made or not found, a deleted one is deleted", async () => {
+  test("of an unknown session creates it or is not_found; a deleted one is deleted", async () => {
     expect(await ask("strict", 0n, { ...AUTO, createMissing: false })).toEqual({
       kind: "not_found",
     });
@@ -79,13 +79,13 @@ describe("opening", () => {
     expect(await ask("strict", 0n)).toEqual({ kind: "deleted" });
   });
 
-  test("above the highest epoch there is none", async () => {
+  test("of epoch 0 is stale when the highest epoch is the maximum", async () => {
     expect(await ask("last", EPOCH_MAX)).toEqual(opened(EPOCH_MAX, 1n));
     expect(await ask("last", 0n)).toEqual({ kind: "stale_epoch", highest: EPOCH_MAX });
     expect(await ask("last", EPOCH_MAX)).toEqual(opened(EPOCH_MAX, 2n));
   });
 
-  test("a locked session is busy, or is waited for as long as lock_timeout", async () => {
+  test("of a locked session is busy, or waits as long as lock_timeout", async () => {
     await open("held");
     await using held = await holdSession(client, "held");
     expect(await ask("held", 0n)).toEqual({ kind: "busy" });
@@ -94,7 +94,7 @@ describe("opening", () => {
     expect(await ask("held", 0n)).toEqual(opened(2n, 2n));
   });
 
-  test("twenty at once, of a session that none of them knows: as many streams, one of them the newest", async () => {
+  test("beside nineteen others of a new session: twenty streams, one of which is the newest", async () => {
     const wait = { createMissing: true, wait: true };
     const openings = await Promise.all(Array.from({ length: 20 }, () => ask("crowd", 0n, wait)));
     const streams = openings.flatMap((one) => (one.kind === "opened" ? [one] : []));
@@ -111,7 +111,7 @@ describe("opening", () => {
     expect(outcomes[newest]?.kind).toBe("stored");
   });
 
-  test("a session that a push or an opening makes has one time, not two", async () => {
+  test("creates a session with one time for created_at and updated_at", async () => {
     const ids = Array.from({ length: 500 }, (_, index) => `made-${index}`);
     await run(ids.map((id) => newPush(id)));
     for (let index = 0; index < 100; index += 1) await open(`made-by-opening-${index}`);
@@ -121,8 +121,8 @@ describe("opening", () => {
   });
 });
 
-describe("ranges", () => {
-  test("follow one another, in one batch or in many, whatever number of rows they have", async () => {
+describe("ranges of a push stream", () => {
+  test("follow one another in one batch or in many, with any number of rows", async () => {
     const stream = await open("follow");
     expect(
       await run([
@@ -136,7 +136,7 @@ describe("ranges", () => {
     expect(await ask("follow", 1n)).toEqual(opened(1n, 2n, 8n, 2n));
   });
 
-  test("of equal epochs the later stream wins", async () => {
+  test("of the later stream win for equal epochs", async () => {
     const old = await open("equal", 5n);
     await run([rangePush("equal", old, { from: 1n, to: 2n })]);
     const late = await open("equal", 5n);
@@ -150,7 +150,7 @@ describe("ranges", () => {
     expect(kinds(await run([rangePush("equal", late, { from: 3n, to: 3n })]))).toEqual(["stored"]);
   });
 
-  test("the higher epoch wins, and the lower one is stale before it is anything else", async () => {
+  test("of the higher epoch win, and the lower one is always stale", async () => {
     const low = await open("higher", 5n);
     const high = await open("higher", 6n);
     expect(
@@ -161,7 +161,7 @@ describe("ranges", () => {
     ]);
   });
 
-  test("a unary push that raises the epoch restarts the count and ends the stream", async () => {
+  test("restart their numbers after a unary push with a higher epoch, which ends the stream", async () => {
     const stream = await open("trap", 3n);
     const batch = [
       rangePush("trap", stream, { from: 1n, to: 2n }),
@@ -177,7 +177,7 @@ describe("ranges", () => {
     expect(await ask("trap", 4n)).toEqual(opened(4n, 2n));
   });
 
-  test("a unary push of the same epoch, of none, or of a repeated key changes no count", async () => {
+  test("keep their numbers after a unary push with the same epoch, no epoch or a repeated key", async () => {
     const stream = await open("same", 3n);
     await run([newPush("same", { key: "k" }), rangePush("same", stream, { from: 1n, to: 2n })]);
     const outcomes = await run([
@@ -191,7 +191,7 @@ describe("ranges", () => {
     expect(await ask("same", 3n)).toEqual(opened(3n, 2n, 3n));
   });
 
-  test("again after they were committed: the first row's number, and nothing is written", async () => {
+  test("sent again after the commit get the number of their first row and write nothing", async () => {
     const stream = await open("again");
     const ranges = [
       rangePush("again", stream, { from: 1n, to: 3n, rows: [newRow(), newRow({ eventCount: 2 })] }),
@@ -210,7 +210,7 @@ describe("ranges", () => {
     expect(await ask("again", 1n)).toEqual(opened(1n, 2n, 7n, 2n));
   });
 
-  test("after a range that was not stored there is a gap, and the rest of the batch goes on", async () => {
+  test("after one that was not stored are a gap, and the rest of the batch is stored", async () => {
     const stream = await open("gap");
     const outcomes = await run([
       newPush("gap"),
@@ -222,7 +222,7 @@ describe("ranges", () => {
     expect(await ask("gap", 1n)).toEqual(opened(1n, 2n));
   });
 
-  test("one that begins inside what is committed is a defect of ours, and nothing is stored", async () => {
+  test("that overlap committed numbers are a defect, and nothing is stored", async () => {
     const stream = await open("overlap");
     await run([rangePush("overlap", stream, { from: 1n, to: 3n })]);
     await expect(run([rangePush("overlap", stream, { from: 3n, to: 4n })])).rejects.toThrow(
@@ -231,14 +231,14 @@ describe("ranges", () => {
     expect(await ask("overlap", 1n)).toEqual(opened(1n, 2n, 3n));
   });
 
-  test("of a stream that the table does not know, as after a restore: it is not the newest", async () => {
+  test("of a stream that the table does not know, as after a restore, are stream_replaced", async () => {
     const range = newRange({ epoch: 2n, stream: 1n }, { from: 1n, to: 1n });
     expect(await run([newPush("restored", { range })])).toEqual([{ kind: "stream_replaced" }]);
     await open("restored", 1n);
     expect(await run([newPush("restored", { range })])).toEqual([{ kind: "stream_replaced" }]);
   });
 
-  test("of a session that is unknown or deleted: not found, deleted", async () => {
+  test("of an unknown or deleted session are not_found or deleted", async () => {
     const stream = await open("gone");
     await deleteSession(ledger.database, "gone");
     const gone = rangePush("gone", stream, { from: 1n, to: 1n });
@@ -250,7 +250,7 @@ describe("ranges", () => {
     ]);
   });
 
-  test("a committed one whose row was erased meanwhile is committed all the same", async () => {
+  test("that were committed stay committed after their rows were erased", async () => {
     const stream = await open("erased");
     const range = rangePush("erased", stream, { from: 1n, to: 1n });
     await run([range]);

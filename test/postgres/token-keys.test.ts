@@ -49,7 +49,7 @@ async function keyIds(): Promise<readonly string[]> {
   return (await readTokenKeys(ledger.database, { keysMax: 100 })).map(({ id }) => id);
 }
 
-test("two instances take each other's tokens, also by a key that the other did not know", async () => {
+test("two instances accept each other's tokens, also by a key that is new to the other", async () => {
   await using one = await start();
   await using other = await start();
   const token = await issue(one);
@@ -59,7 +59,7 @@ test("two instances take each other's tokens, also by a key that the other did n
   expect(await keyIds()).toHaveLength(1);
 });
 
-test("a restart finds the keys, and rotation goes on by the age that the table says", async () => {
+test("the keys survive a restart, and the rotation follows their age in the table", async () => {
   const clock = handClock();
   let token: string;
   {
@@ -78,7 +78,7 @@ test("a restart finds the keys, and rotation goes on by the age that the table s
   expect(await after.ask(token)).toMatchObject({ sessionId: "s1" });
 });
 
-test("the newest that all have read signs, on every instance; keys of which no token lives are deleted", async () => {
+test("every instance signs with the newest key that all have read, and keys without valid tokens are deleted", async () => {
   const clock = handClock();
   await using one = await start(clock);
   await using other = await start(clock);
@@ -115,7 +115,7 @@ test("regression: a forged token made another instance refuse the first tokens o
   expect(decodeProtectedHeader(token).kid).toBe(first);
 });
 
-test("two that make a key in the same moment make two, and both are good everywhere", async () => {
+test("two instances that create a key at once create two, and both are valid everywhere", async () => {
   await using one = await start();
   await using other = await start();
   const tokens = await Promise.all([issue(one), issue(other)]);
@@ -128,7 +128,7 @@ test("two that make a key in the same moment make two, and both are good everywh
   }
 });
 
-test("a key comes back as it was written, to the microsecond", async () => {
+test("a key is read back as it was written, to the microsecond", async () => {
   const key = {
     id: "k",
     privateJwk: '{"kty":"OKP"}',
@@ -142,7 +142,7 @@ test("a key comes back as it was written, to the microsecond", async () => {
   expect(await keyIds()).toEqual([]);
 });
 
-test("a key is deleted as one of the future only when the clock of the database says so, too", async () => {
+test("a key from the future is deleted only if the clock of the database agrees", async () => {
   const future = BigInt(Date.now() + HOUR_MS) * 1_000n;
   await keys.addKey({ id: "now", privateJwk: "{}", createdAtMicros: 1n });
   await keys.addKey({ id: "future", privateJwk: "{}", createdAtMicros: future });

@@ -30,7 +30,7 @@ async function pidOf(transaction: Transaction): Promise<number> {
 const isThere = async (pid: number) =>
   (await client`select from pg_stat_activity where pid = ${pid}`).length > 0;
 
-test("is kept whole, and its connection ends with it", async () => {
+test("a transaction is committed whole, and its connection ends with it", async () => {
   const pid = await ledger.database.transaction(async (transaction) => {
     await tell(transaction, "a");
     await tell(transaction, "b");
@@ -40,7 +40,7 @@ test("is kept whole, and its connection ends with it", async () => {
   await expect.poll(() => isThere(pid)).toBe(false);
 });
 
-test("is not kept when its work fails, and its locks are free soon", async () => {
+test("a transaction whose work fails is rolled back, and its locks are free soon", async () => {
   const failing = ledger.database.transaction(async (transaction) => {
     await transaction.execute(sql`lock table told in access exclusive mode`);
     await tell(transaction, "failed");

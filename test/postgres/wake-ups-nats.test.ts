@@ -21,7 +21,7 @@ async function subscribed(url: string, subject = "wake.ups"): Promise<WakeUpInst
 }
 
 test(
-  "(nats-server) what one instance commits the others hear, and the first does not",
+  "(nats-server) other instances hear the commits of one, which does not hear itself",
   needs("nats-server"),
   async () => {
     await using server = await startNatsServer();
@@ -41,7 +41,7 @@ test(
 );
 
 test(
-  "(nats-server) one that is down holds up no start, and is used when it is there",
+  "(nats-server) a server that is down delays no start, and is used when it is up",
   needs("nats-server"),
   async () => {
     await using server = await stoppedNatsServer();
@@ -56,7 +56,7 @@ test(
 );
 
 test(
-  "(nats-server) announcements that cannot be sent are made up for by a `*`",
+  "(nats-server) announcements that cannot be sent are replaced by a `*`",
   needs("nats-server"),
   async () => {
     await using server = await startNatsServer();
@@ -79,7 +79,7 @@ test(
 );
 
 test(
-  "(nats-server) one that is restarted is connected to again, and what was missed is looked up",
+  "(nats-server) a restarted server is connected again, and missed sessions are looked up",
   needs("nats-server"),
   async () => {
     await using server = await startNatsServer();
@@ -97,21 +97,25 @@ test(
   },
 );
 
-test("(nats-server) a black hole is found by a ping, and left", needs("nats-server"), async () => {
-  await using server = await startNatsServer();
-  const proxy = await startTcpProxy({ host: "127.0.0.1", port: server.port });
-  const one = await subscribed(`nats://127.0.0.1:${proxy.port}`);
-  expect(await one.hears(1)).toEqual(["regained"]);
-  proxy.holdAnswers();
-  one.commit("s"); // On its way when nothing is answered any more.
-  expect(await one.hears(1)).toEqual(["lost"]);
-  proxy.cut();
-  expect(await one.hears(1)).toEqual(["regained"]);
-  await one.exchange.stop();
-  await proxy.stop();
-});
+test(
+  "(nats-server) a black hole is detected by a ping, and the connection is closed",
+  needs("nats-server"),
+  async () => {
+    await using server = await startNatsServer();
+    const proxy = await startTcpProxy({ host: "127.0.0.1", port: server.port });
+    const one = await subscribed(`nats://127.0.0.1:${proxy.port}`);
+    expect(await one.hears(1)).toEqual(["regained"]);
+    proxy.holdAnswers();
+    one.commit("s"); // On its way when nothing is answered any more.
+    expect(await one.hears(1)).toEqual(["lost"]);
+    proxy.cut();
+    expect(await one.hears(1)).toEqual(["regained"]);
+    await one.exchange.stop();
+    await proxy.stop();
+  },
+);
 
-test("a server that accepts connections and never answers is left, with no socket kept", async () => {
+test("a server that never answers is left, with no socket open", async () => {
   const nobody = await startNobody((socket) => socket.resume());
   const limits = { openLimitMs: 50, pingIntervalMs: 100 };
   const url = `nats://127.0.0.1:${nobody.port}`;
@@ -123,7 +127,7 @@ test("a server that accepts connections and never answers is left, with no socke
 });
 
 test(
-  "(nats-server) a wrong password, and a subject that is refused, are losses like any other",
+  "(nats-server) a wrong password and a refused subject count as a lost connection",
   needs("nats-server"),
   async () => {
     const config = `authorization { users = [{

@@ -60,8 +60,8 @@ function portOf(url: string): { readonly host: string; readonly port: number } {
   return { host: hostname, port: Number(port) };
 }
 
-describe("by PostgreSQL", () => {
-  test("what one instance commits and deletes the other hears, and the first does not", async () => {
+describe("wake-ups by PostgreSQL", () => {
+  test("the other instance hears commits and deletions, and the first does not hear itself", async () => {
     await using one = await listening();
     await using other = await listening();
     expect(await one.hears(1)).toEqual(["regained"]);
@@ -75,7 +75,7 @@ describe("by PostgreSQL", () => {
     expect(await one.hears(1)).toEqual(["t 0 1"]);
   });
 
-  test("an idle listener stays on its connection, beat by beat", async () => {
+  test("an idle listener stays on its connection from heartbeat to heartbeat", async () => {
     await using one = await listening();
     const before = await backends();
     const beats = vi.fn<() => void>();
@@ -95,7 +95,7 @@ describe("by PostgreSQL", () => {
     expect(await one.isConnected()).toBe(true);
   });
 
-  test("a connection that was cut is made again, and all that was missed is looked up", async () => {
+  test("a cut connection is opened again, and missed sessions are looked up", async () => {
     await using one = await listening();
     expect(await one.hears(1)).toEqual(["regained"]);
     for (let cut = 0; cut < 3; cut += 1) {
@@ -107,14 +107,14 @@ describe("by PostgreSQL", () => {
     expect(await backends()).toHaveLength(1);
   });
 
-  test("a cut is noticed at once, long before the next heartbeat", async () => {
+  test("a cut is detected at once, long before the next heartbeat", async () => {
     await using one = await listening(ledger.url, { ...LISTEN, beatIntervalMs: 60_000 });
     expect(await one.hears(1)).toEqual(["regained"]);
     await terminate();
     expect(await one.hears(2)).toEqual(["lost", "regained"]);
   });
 
-  test("a black hole is found by the heartbeat, and left", async () => {
+  test("a black hole is detected by the heartbeat, and the connection is closed", async () => {
     const proxy = await startTcpProxy(portOf(ledger.url));
     const one = await listening(throughPort(ledger.url, proxy.port));
     expect(await one.hears(1)).toEqual(["regained"]);
@@ -127,7 +127,7 @@ describe("by PostgreSQL", () => {
     await proxy.stop();
   });
 
-  test("a black hole from the beginning does not hold up the start, and is left", async () => {
+  test("a black hole from the beginning does not delay the start, and is left", async () => {
     const proxy = await startTcpProxy(portOf(ledger.url));
     proxy.holdAnswers();
     const one = await listening(throughPort(ledger.url, proxy.port));
@@ -138,7 +138,7 @@ describe("by PostgreSQL", () => {
     await proxy.stop();
   });
 
-  test("a server that takes connections and closes them is not asked without end", async () => {
+  test("a server that closes each connection is not asked without a pause", async () => {
     const nobody = await startNobody((socket) => socket.destroy());
     const one = await listening(throughPort(ledger.url, nobody.port));
     expect(await one.hears(1)).toEqual(["lost"]);
@@ -148,14 +148,14 @@ describe("by PostgreSQL", () => {
   });
 
   // Another database is to it what a pooler is: LISTEN is answered, and nothing is delivered.
-  test("a LISTEN that is answered, and on which nothing is heard, is no connection", async () => {
+  test("a LISTEN without notifications counts as no connection", async () => {
     await using elsewhere = await createLedger();
     await using one = await listening(elsewhere.url);
     expect(await one.hears(1)).toEqual(["lost"]);
     expect(await one.isConnected()).toBe(false);
   });
 
-  test("what is sent while nothing is heard still reaches the others", async () => {
+  test("an instance that hears nothing can still send", async () => {
     await using other = await listening();
     await using deaf = await listening("postgres://nobody@127.0.0.1:1/nothing");
     expect(await deaf.hears(1)).toEqual(["lost"]);
@@ -164,7 +164,7 @@ describe("by PostgreSQL", () => {
     expect(await other.hears(1)).toEqual(["s 0 1"]);
   });
 
-  test("a payload that PostgreSQL takes can be as long as an announcement gets", async () => {
+  test("the longest announcement fits the longest payload of PostgreSQL", async () => {
     await using one = await listening();
     expect(await one.hears(1)).toEqual(["regained"]);
     const sessionId = "x".repeat(7_989);
@@ -176,7 +176,7 @@ describe("by PostgreSQL", () => {
     await expect(tooLong).rejects.toThrow("payload string too long");
   });
 
-  test("a crowd of sessions is told as `*`", async () => {
+  test("a large number of sessions is announced as `*`", async () => {
     await using one = await listening();
     await using other = await listening();
     expect(await other.hears(1)).toEqual(["regained"]);
@@ -185,7 +185,7 @@ describe("by PostgreSQL", () => {
     expect(await other.hears(2)).toEqual(["first 0 1", "missed"]);
   });
 
-  test("announcements that cannot be sent are made up for by a `*`", async () => {
+  test("announcements that cannot be sent are replaced by a `*`", async () => {
     const { host, port } = portOf(ledger.url);
     const way = await breakableWay({ host, port });
     const database = createDatabase({
@@ -210,7 +210,7 @@ describe("by PostgreSQL", () => {
     await way.cut();
   });
 
-  test("a stop while nobody answers ends at once and leaves no socket", async () => {
+  test("a stop while the server does not answer ends at once and leaves no socket", async () => {
     const nobody = await startNobody((socket) => socket.resume());
     const slow = { ...LISTEN, openLimitMs: 60_000, beatLimitMs: 60_000 };
     const url = (): string => throughPort(ledger.url, nobody.port);

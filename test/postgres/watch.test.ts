@@ -186,7 +186,7 @@ async function tableOf(follower: Follower): Promise<readonly StoredRow[]> {
   return replicas[0].reader.pageAfter({ stream, sessionId, after, ...all });
 }
 
-test("every watcher gets what the table holds, once and in order", async () => {
+test("every watcher gets every row of the table once and in order", async () => {
   const sessionIds = ["a", "b"];
   const followers: Follower[] = [];
   const running: Promise<void>[] = [];
@@ -240,7 +240,7 @@ test("every watcher gets what the table holds, once and in order", async () => {
     expect(live.counts()).toMatchObject({ watchers: 0, sessions: 0 });
 });
 
-test("a session that one replica deletes ends its watches on the other", async () => {
+test("a deletion on one replica ends the watches of the session on the other", async () => {
   const [here, there] = replicas;
   await here.ingest.push(newPush("gone"), () => false);
   const { signal } = new AbortController();

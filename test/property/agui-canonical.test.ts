@@ -158,7 +158,7 @@ function withoutOwners(
   return { ...rest, messages: compared };
 }
 
-test("clients accept what is served of events in any order, from the beginning and from any other", async () => {
+test("clients accept the events served for a log in any order, from the beginning and from any join", async () => {
   await fc.assert(
     fc.asyncProperty(anyEvents, fc.nat(), async (drawn, where) => {
       const events = logged(drawn.map(withOwnCallId));
@@ -172,7 +172,7 @@ test("clients accept what is served of events in any order, from the beginning a
   );
 });
 
-test("a stream in order leaves a client with what the stream itself would have", async () => {
+test("a client shows the same for an ordered stream and for the events served for it", async () => {
   await fc.assert(
     fc.asyncProperty(legalEvents, async (events) => {
       const all = folded(logged(events));
@@ -187,7 +187,7 @@ test("a stream in order leaves a client with what the stream itself would have",
   );
 });
 
-test("nothing of it is outside of a run, and what is no chunk is the very bytes", () => {
+test("every served event is in a run, and events other than chunks keep their bytes", () => {
   fc.assert(
     fc.property(legalEvents, (drawn) => {
       const events = logged(drawn);
@@ -206,7 +206,7 @@ test("nothing of it is outside of a run, and what is no chunk is the very bytes"
   );
 });
 
-test("who joins at any event ends with what who never left has", async () => {
+test("a client that joins at any event ends with the same as a client that never left", async () => {
   await fc.assert(
     fc.asyncProperty(legalEvents, fc.nat(), async (drawn, where) => {
       const events = logged(drawn);
@@ -256,7 +256,7 @@ function mergedRows(events: readonly LoggedEvent[]): readonly LoggedEvent[] {
   });
 }
 
-test("merged rows fold to what their events do", () => {
+test("merged rows fold to the same as their events", () => {
   fc.assert(
     fc.property(fc.oneof(anyEvents, legalEvents), (drawn) => {
       const events = logged(drawn).map((event) => ({
@@ -269,7 +269,7 @@ test("merged rows fold to what their events do", () => {
   );
 });
 
-test("a clone goes on as the original does, and neither notices the other", () => {
+test("a clone continues as the original does, and neither changes the other", () => {
   fc.assert(
     fc.property(anyEvents, fc.nat(), (drawn, where) => {
       const events = logged(drawn);
@@ -293,7 +293,7 @@ test("a clone goes on as the original does, and neither notices the other", () =
 const streams = [...ownStreams(), ...(recordedStreams() ?? [])];
 
 describe("recorded streams, and those written by hand", () => {
-  test("leave a client with what it would have of the stream itself", {
+  test("leave a client with the same as the stream itself", {
     timeout: 120_000,
   }, async () => {
     let compared = 0;

@@ -58,7 +58,7 @@ function passes(generation: Generation, text: string): boolean {
   return answers.every(({ success }) => success) && !isSubagents;
 }
 
-test("what is served passes the schemas of its generation", () => {
+test("served events pass the schemas of their generation", () => {
   const seen = { bytes: 0, changed: 0, custom: 0, nothing: 0 };
   fc.assert(
     fc.property(drawnEvent, fc.constantFrom(...GENERATIONS), (drawn, generation) => {
@@ -80,7 +80,7 @@ test("what is served passes the schemas of its generation", () => {
   expect(Math.min(seen.bytes, seen.changed, seen.custom)).toBeGreaterThan(3);
 });
 
-test("what a client could parse it gets as it was stored", () => {
+test("an event that a client can parse is served as it was stored", () => {
   let unchanged = 0;
   fc.assert(
     fc.property(drawnEvent, fc.constantFrom(...GENERATIONS), (drawn, generation) => {
@@ -123,7 +123,7 @@ function servedStream(
     .map(parseObject);
 }
 
-test("clients accept streams of whatever was stored", async () => {
+test("clients accept streams of any stored events", async () => {
   const events = fc.array(drawnEvent, { minLength: 5, maxLength: 40 });
   await fc.assert(
     fc.asyncProperty(events, async (drawn) => {
@@ -139,7 +139,7 @@ test("clients accept streams of whatever was stored", async () => {
   );
 });
 
-test("what a client made of an event by itself it makes of what it is served", async () => {
+test("a client makes the same of a served event and of the event itself", async () => {
   const types = ["MESSAGES_SNAPSHOT", "RUN_STARTED", "ACTIVITY_SNAPSHOT", "STATE_SNAPSHOT"];
   const one = drawnEvent.filter(({ type }) => types.includes(type));
   let compared = 0;

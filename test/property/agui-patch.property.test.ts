@@ -55,7 +55,7 @@ type Drawn = typeof anyOperation extends fc.Arbitrary<infer T> ? T : never;
 
 const LIMITS = { bytesMax: 1e9, allowance: new Allowance(1e12) };
 
-test("a patched value is what fast-json-patch makes of a copy, patch after patch", () => {
+test("a patched value equals the result of fast-json-patch, patch after patch", () => {
   fc.assert(
     fc.property(
       anyValue,
@@ -85,7 +85,7 @@ test("a patched value is what fast-json-patch makes of a copy, patch after patch
   );
 });
 
-test("what a value weighs is known after any patches", () => {
+test("the weight of a value is known after any patches", () => {
   fc.assert(
     fc.property(
       anyValue,

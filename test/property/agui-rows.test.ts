@@ -145,7 +145,7 @@ const disguised: fc.Arbitrary<Disguised> = fc
     return { type, event, payload: ` {${members.join(",")}} ` };
   });
 
-test("what producers send is stored as the protocol spells it", () => {
+test("events of producers are stored in the spelling of the protocol", () => {
   fc.assert(
     fc.property(disguised, ({ type, event, payload }) => {
       const result = stored(type, payload);
@@ -159,7 +159,7 @@ test("what producers send is stored as the protocol spells it", () => {
   );
 });
 
-test("an event as the protocol spells it is stored as the very text", () => {
+test("an event in the spelling of the protocol keeps its exact text", () => {
   fc.assert(
     fc.property(drawn, fc.constantFrom(undefined, 1, "\t"), ({ type, event }, indent) => {
       const payload = JSON.stringify({ type, ...event }, undefined, indent);
@@ -183,7 +183,7 @@ const junk = fc.oneof(
     .map((value) => JSON.stringify(value)),
 );
 
-test("no payload throws: it is stored, or refused with what is wrong", () => {
+test("no payload throws: it is stored, or refused with the reason", () => {
   const type = fc.constantFrom("FOREIGN", "foreign", ...CATALOGUE.map((entry) => entry.type));
   fc.assert(
     fc.property(type, junk, fc.constantFrom("strict", "lenient"), (eventType, payload, mode) => {
@@ -210,7 +210,7 @@ function strangeViolations({ violations }: Extract<EventRows, { ok: false }>): r
   );
 }
 
-test("a group is as many events as it says, and its text is whole", () => {
+test("a group has as many events as it says, with the whole text", () => {
   const group = fc.record({
     text,
     fragments: fc.nat({ max: 1_000 }),

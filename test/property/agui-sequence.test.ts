@@ -135,7 +135,7 @@ function rulesOf(sequence: Sequence, places: readonly EventPlace[]): readonly Se
   return places.flatMap((one) => sequence.observe(one) ?? []);
 }
 
-test("a stream in order breaks no rule, from its first row on and from any other", () => {
+test("an ordered stream breaks no rule, from its first row and from any other", () => {
   fc.assert(
     fc.property(inOrder, fc.nat(), (places, from) => {
       expect(rulesOf(new Sequence("before"), places)).toEqual([]);
@@ -145,7 +145,7 @@ test("a stream in order breaks no rule, from its first row on and from any other
   );
 });
 
-test("nor does it with rows stored elsewhere, among sessions that are forgotten", () => {
+test("an ordered stream breaks no rule among other streams and forgotten sessions", () => {
   const row = fc.record({ session: fc.nat(), isElsewhere: fc.nat({ max: 9 }).map((n) => n === 0) });
   fc.assert(
     fc.property(

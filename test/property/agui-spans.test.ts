@@ -66,7 +66,7 @@ const { node } = fc.letrec<{ node: Node; list: Node; object: Node; leaf: Node }>
 
 const spaced = fc.tuple(space, node, space);
 
-test("spans are where JSON.parse reads", () => {
+test("spans are at the places that JSON.parse reads", () => {
   fc.assert(
     fc.property(spaced, ([before, { text, depth, members, elements }, after]) => {
       const whole = before + text + after;
@@ -91,7 +91,7 @@ test("spans are where JSON.parse reads", () => {
   );
 });
 
-test("a payload is read as JSON.parse reads it, and refused when that refuses", () => {
+test("a payload is read as JSON.parse reads it, and refused when JSON.parse refuses it", () => {
   const edit = fc.record({
     at: fc.nat(),
     drop: fc.nat({ max: 2 }),
@@ -118,7 +118,7 @@ test("a payload is read as JSON.parse reads it, and refused when that refuses", 
   );
 });
 
-test("walks over text that is no JSON end, and inside it", () => {
+test("a walk over text that is not JSON ends inside the text", () => {
   fc.assert(
     fc.property(fc.string(), fc.nat({ max: 20 }), (text, at) => {
       for (const { valueSpan } of walked(() => memberSpans(text, at)))

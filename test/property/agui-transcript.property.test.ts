@@ -229,7 +229,7 @@ describe.each([
   ["1.0.0", APART],
   ["0.0.59", APART],
 ] as const)("against the reducer of %s", (version, ids) => {
-  test("a transcript is what it shows, before every event and after the last", async () => {
+  test("a transcript equals the state of the reducer before every event and after the last", async () => {
     await fc.assert(
       fc.asyncProperty(streamOf(ids, version), async (events) => {
         const client = await reduceBy(version, events);
@@ -241,7 +241,7 @@ describe.each([
 });
 
 /** Of ids and calls that are there twice, which random streams seldom bring to where it matters. */
-describe("a transcript is what 1.0.0 shows", () => {
+describe("a transcript equals the state of 1.0.0", () => {
   const say = (messageId: string): JsonObject => ({
     type: "TEXT_MESSAGE_CONTENT",
     messageId,
@@ -354,27 +354,31 @@ describe("a transcript is what 1.0.0 shows", () => {
 });
 
 describe.each(["1.0.0", "0.0.59"] as const)("with the whole client %s", (version) => {
-  test("a transcript of the streams written by hand is what it shows", async () => {
+  test("a transcript of the hand-written streams equals the state of the client", async () => {
     for (const stream of ownStreams()) {
       const client = await runClient(version, valuesOf(stream));
       expect(transcriptAt("every event", client)).toEqual(shownBy(client, "every event"));
     }
   });
 
-  test.skipIf(RECORDED === undefined)("so is one of the recorded streams", LONG, async () => {
-    let events = 0;
-    for (const stream of RECORDED ?? []) {
-      const client = await runClient(version, valuesOf(stream));
-      const when = client.steps.length < 60 ? "every event" : "the end";
-      expect(transcriptAt(when, client)).toEqual(shownBy(client, when));
-      events += client.steps.length;
-    }
-    expect(events).toBeGreaterThan(5_000);
-  });
+  test.skipIf(RECORDED === undefined)(
+    "a transcript of the recorded streams equals the state of the client",
+    LONG,
+    async () => {
+      let events = 0;
+      for (const stream of RECORDED ?? []) {
+        const client = await runClient(version, valuesOf(stream));
+        const when = client.steps.length < 60 ? "every event" : "the end";
+        expect(transcriptAt(when, client)).toEqual(shownBy(client, when));
+        events += client.steps.length;
+      }
+      expect(events).toBeGreaterThan(5_000);
+    },
+  );
 });
 
 test.skipIf(RECORDED === undefined)(
-  "so is one of the recorded streams in canonical form",
+  "a transcript of the recorded streams in canonical form equals the state of the client",
   LONG,
   async () => {
     let events = 0;
@@ -398,7 +402,7 @@ test.skipIf(RECORDED === undefined)(
   },
 );
 
-test("a transcript changes no event that it is given", () => {
+test("a transcript changes none of its events", () => {
   fc.assert(
     fc.property(streamOf(MIXED, "1.0.0"), (events) => {
       const before = JSON.stringify(events);

@@ -19,7 +19,7 @@ const sessionsOf = (sessionId: fc.Arbitrary<string>, size: "small" | "max") =>
     .array(fc.tuple(sessionId, head), { maxLength: 150, size })
     .map((entries) => new Map<string, SessionHead>(entries));
 
-test("what is announced is what is heard, unless it is too long", () => {
+test("an announcement is heard as it was sent, unless it is too long", () => {
   const property = fc.property(fc.uuid(), sessionsOf(contractId, "max"), (from, sessions) => {
     const text = encodeAnnouncement({ from, sessions });
     expect(Buffer.byteLength(text)).toBeLessThanOrEqual(ANNOUNCEMENT_BYTES_MAX);
@@ -35,7 +35,7 @@ test("what is announced is what is heard, unless it is too long", () => {
   fc.assert(property, RUNS);
 });
 
-test("no name makes it too long, or makes it say something else", () => {
+test("no session id makes an announcement too long or changes its meaning", () => {
   const anyId = fc.oneof(contractId, fc.string({ unit: "binary" }));
   const property = fc.property(sessionsOf(anyId, "small"), (sessions) => {
     const text = encodeAnnouncement({ from: "me", sessions });
@@ -46,7 +46,7 @@ test("no name makes it too long, or makes it say something else", () => {
   fc.assert(property, RUNS);
 });
 
-test("no text is too large for a listener", () => {
+test("a listener handles any text", () => {
   const torn = fc
     .tuple(sessionsOf(contractId, "small"), fc.nat(), fc.string())
     .map(([sessions, at, other]) => {

@@ -139,7 +139,7 @@ interface Settle {
   readonly reject: (error: Error) => void;
 }
 
-test("all is told, one text at a time", async () => {
+test("every commit and deletion is announced, one text at a time", async () => {
   const property = fc.asyncProperty(fc.array(step, { maxLength: 60, size: "max" }), async (all) => {
     const world = new World();
     for (const one of all) {

@@ -62,7 +62,7 @@ const finerEvents: fc.Arbitrary<readonly StreamEvent[]> = fc
       .map((event) => ({ eventType: String(event["type"]), payload: JSON.stringify(event) })),
   );
 
-test("of any stream in order", async () => {
+test("rows and events of any ordered stream reduce to the same", async () => {
   let merged = 0;
   await fc.assert(
     fc.asyncProperty(finerEvents, async (events) => {
@@ -84,7 +84,7 @@ test("of any stream in order", async () => {
 
 const streams = [...ownStreams(), ...(recordedStreams() ?? [])];
 
-test("of streams of agents", { timeout: 240_000 }, async () => {
+test("rows and events of agent streams reduce to the same", { timeout: 240_000 }, async () => {
   let accepted = 0;
   for (const { agent, scenario, events } of streams) {
     // 1.0.0 gives thoughts without ids random ones.

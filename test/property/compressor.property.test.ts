@@ -193,7 +193,7 @@ function modelBorders(events: readonly WildEvent[]): readonly number[] {
 
 // Ten minutes: what a hundred thousand runs of one may take.
 describe("a stream in any spelling", { timeout: 600_000 }, () => {
-  test("comes back, event by event, from rows that are right and within their limits", () => {
+  test("comes back event by event from valid rows within their limits", () => {
     fc.assert(
       fc.property(wildStream, someCut, (events, cut) => {
         const rows = rowsOf(events, cut);
@@ -215,7 +215,7 @@ describe("a stream in any spelling", { timeout: 600_000 }, () => {
     );
   });
 
-  test("comes back from every cursor as what is behind it", () => {
+  test("after any cursor expands to the events behind it", () => {
     fc.assert(
       fc.property(wildStream, someCut, (events, cut) => {
         const rows = rowsOf(events, cut);
@@ -227,7 +227,7 @@ describe("a stream in any spelling", { timeout: 600_000 }, () => {
     );
   });
 
-  test("has more borders where it is cut, and nothing else changes", () => {
+  test("gets more row borders where it is cut, and nothing else changes", () => {
     fc.assert(
       fc.property(wildStream, somePauses, somePauses, (events, some, others) => {
         const whole = compressAll(events, NO_LIMITS);
@@ -246,7 +246,7 @@ describe("a stream in any spelling", { timeout: 600_000 }, () => {
     );
   });
 
-  test("is complete as far as it was flushed, wherever that is", () => {
+  test("is complete up to its last flush, wherever that is", () => {
     fc.assert(
       fc.property(wildStream, someCut, fc.nat(), (events, cut, where) => {
         const count = where % (events.length + 1);
@@ -256,7 +256,7 @@ describe("a stream in any spelling", { timeout: 600_000 }, () => {
     );
   });
 
-  test("is held back by one group at most, which is within its limits, and says when it is due", () => {
+  test("has at most one group held back, within its limits, with its due time", () => {
     fc.assert(
       fc.property(wildStream, someCut, (events, cut) => {
         let at = 0;
@@ -275,7 +275,7 @@ describe("a stream in any spelling", { timeout: 600_000 }, () => {
   });
 });
 
-test("whatever text and type, at whatever time, nothing throws and nothing is lost", {
+test("of any text, type and time throws nothing and loses nothing", {
   timeout: 600_000,
 }, () => {
   const anyEvent = fc.record({
@@ -317,7 +317,7 @@ test.each([1, 2, 7, COMPRESSOR_LIMITS.eventsMax])(
 );
 
 test.skipIf(recordedStreams() === undefined)(
-  "recorded streams, with CORPUS: as few rows as there are runs of fragments that differ in text and time",
+  "recorded streams, with CORPUS, have one row for each run of fragments that differ only in text and time",
   () => {
     const counts = (recordedStreams() ?? []).map(({ events }) => ({
       events: events.length,

@@ -158,7 +158,7 @@ function fitsContract({ timestampDeltasMs }: FragmentIndex): boolean {
 }
 
 describe("a row of any fragments", () => {
-  test("gives back the very payloads, when the text is spelled as JSON.stringify spells it", () => {
+  test("returns the exact payloads if the text is spelled as JSON.stringify spells it", () => {
     fc.assert(
       fc.property(model, spelling, (given, spelled) => {
         const index = indexOf(given);
@@ -174,7 +174,7 @@ describe("a row of any fragments", () => {
     );
   });
 
-  test("gives back equal payloads, unit by unit in the spelling that the row has", () => {
+  test("returns equal payloads, with each unit in the spelling of the row", () => {
     fc.assert(
       fc.property(model, spelling, (given, spelled) => {
         const index = indexOf(given);
@@ -198,7 +198,7 @@ describe("a row of any fragments", () => {
     );
   });
 
-  test("is the same from its stored index, and from every cursor what is behind it", () => {
+  test("expands the same from its stored index, and after every cursor to the rest", () => {
     fc.assert(
       fc.property(model, spelling, (given, spelled) => {
         const index = indexOf(given);
@@ -226,7 +226,7 @@ describe("a row of any fragments", () => {
 });
 
 describe("a row without an index", () => {
-  test.each([1, 2, 1_000_000])("of %i events comes whole, under its own number", (eventCount) => {
+  test.each([1, 2, 1_000_000])("with %i events comes whole, under its own number", (eventCount) => {
     const payload = '{"delta":"abc","timestamp":1}';
     const row = rowOf(undefined, { payload, eventCount });
     const whole = { seq: FIRST_SEQ, eventType: TYPE, payload, createdAtMicros: CREATED_AT };
@@ -237,13 +237,13 @@ describe("a row without an index", () => {
   });
 });
 
-test("a single event with an index comes as it is stored, whatever its spelling", () => {
+test("and with a single event comes as it is stored, in any spelling", () => {
   const payload = '{"delta":"\\u0061\\/","timestamp":1}';
   const row = rowOf({ lengths: [3], timestampDeltasMs: [] }, { payload, eventCount: 1 });
   expect([...expand(row)].map((event) => event.payload)).toEqual([payload]);
 });
 
-test("payloads whose timestamps were not written down all have the row's", () => {
+test("payloads without recorded timestamps all have the timestamp of the row", () => {
   const fields = { payload: '{"delta":"ab","timestamp":7}', eventCount: 2 };
   const events = [...expand(rowOf({ lengths: [2, 2], timestampDeltasMs: [] }, fields))];
   expect(events.map(({ payload, createdAtMicros }) => ({ payload, createdAtMicros }))).toEqual([
@@ -252,7 +252,7 @@ test("payloads whose timestamps were not written down all have the row's", () =>
   ]);
 });
 
-test("a row of a million events is walked, and left, without being held", () => {
+test("a row of a million events is walked and left without being held in memory", () => {
   const count = 1_000_000;
   const stored = toBinary(
     FragmentsSchema,

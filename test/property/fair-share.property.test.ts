@@ -127,8 +127,8 @@ class Model {
   }
 }
 
-describe("callers share a limit", () => {
-  test("no caller is refused while another that holds more has something to give back", () => {
+describe("a limit shared by callers", () => {
+  test("refuses no caller while another that holds more has a charge that can end", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 120 }), fc.boolean(), (steps, releasesAtOnce) => {
         const model = new Model({ releasesAtOnce });
@@ -155,14 +155,14 @@ describe("callers share a limit", () => {
   const [first, second, other, , nameless] = callers;
   if (!first || !second || !other || !nameless) throw new Error("there are six callers");
 
-  test("one caller alone has all of it, and is refused what is above", () => {
+  test("gives one caller alone all of it, and refuses more", () => {
     const pool = new FairShare({ max: MAX });
     expect(pool.take(first, MAX, end)).toBeDefined();
     expect(pool.take(first, 1, end)).toBeUndefined();
     expect(pool.refused).toBe(1);
   });
 
-  test("the charge that has not moved for the longest time ends first", () => {
+  test("ends the charge that has not moved for the longest time first", () => {
     const pool = new FairShare({ max: 3 });
     const ended: number[] = [];
     const charges = [0, 1, 2].map((at) =>
@@ -177,7 +177,7 @@ describe("callers share a limit", () => {
     expect(ended).toEqual([1, 2]);
   });
 
-  test("a small connection of the same caller is not refused for a large one", () => {
+  test("does not refuse a small connection for a large one of the same caller", () => {
     const pool = new FairShare({ max: MAX });
     const ended: string[] = [];
     pool.take(first, MAX, () => {
@@ -187,7 +187,7 @@ describe("callers share a limit", () => {
     expect(ended).toEqual(["large"]);
   });
 
-  test("a charge that a handler works on is passed over, however large it is", () => {
+  test("skips a charge that a handler works on, however large it is", () => {
     const pool = new FairShare({ max: MAX });
     const large = pool.take(first, 90, end);
     if (large === undefined) throw new Error("it fits");
@@ -197,7 +197,7 @@ describe("callers share a limit", () => {
     expect(pool.take(other, 20, end)).toBeDefined();
   });
 
-  test("what cannot be refused ends the oldest of its own connection", () => {
+  test("ends the oldest charge of a connection for one that cannot be refused", () => {
     const pool = new FairShare({ max: MAX });
     const ended: string[] = [];
     pool.take(first, 60, () => {
@@ -211,7 +211,7 @@ describe("callers share a limit", () => {
     expect(ended).toEqual(["old"]);
   });
 
-  test("what waits for its caller and does not move ends after its time; what is idle does not", () => {
+  test("ends a charge that waits for its caller too long, but not an idle one", () => {
     const pool = new FairShare({ max: MAX, stillTicksMax: 3 });
     const ended: string[] = [];
     const still = pool.take(first, 10, (reason) => {
@@ -230,7 +230,7 @@ describe("callers share a limit", () => {
     expect(ended).toEqual(["still"]);
   });
 
-  test("a charge is moved to its caller when that is known, with all that it holds", () => {
+  test("moves a charge to its caller with all its bytes when the caller is known", () => {
     const pool = new FairShare({ max: MAX });
     const unknown = pool.holder(nameless);
     const charge = unknown.charge(end);
@@ -241,7 +241,7 @@ describe("callers share a limit", () => {
     expect(pool.take(first, 40, end)).toBeDefined();
   });
 
-  test("without room the first that waits goes on, alone, until it is done", () => {
+  test("without room lets the first waiting charge continue alone until it is done", () => {
     const pool = new FairShare({ max: MAX });
     const holder = pool.holder(first);
     const charges = [1, 2, 3].map(() => holder.charge(end));

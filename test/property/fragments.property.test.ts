@@ -37,7 +37,7 @@ function byProtobuf({ lengths, timestampDeltasMs }: FragmentIndex): Uint8Array {
   return toBinary(FragmentsSchema, create(FragmentsSchema, message));
 }
 
-test("an index is the bytes that protobuf makes of it, and comes back from them", () => {
+test("an index is encoded as protobuf encodes it, and decodes to the same", () => {
   fc.assert(
     fc.property(index, (given) => {
       const bytes = encodeFragments(given);
@@ -76,7 +76,7 @@ const broken = fc
     return Uint8Array.from([...bytes.slice(0, at), ...puts, ...bytes.slice(at + drops)]);
   });
 
-test("of other bytes nothing is read, or what protobuf reads", () => {
+test("other bytes are refused, or read as protobuf reads them", () => {
   fc.assert(
     fc.property(fc.oneof(broken, fc.uint8Array({ maxLength: 12 })), (bytes) => {
       const read = decoded(bytes);

@@ -292,7 +292,7 @@ test("every watcher gets every committed row once and in order", async () => {
   await expect(fc.assert(property, RUNS)).resolves.toBeUndefined();
 });
 
-test("no row of this replica waits for the poll, nor does any before it", async () => {
+test("rows of this replica, and rows before them, never wait for the poll", async () => {
   const polls = (one: Step): boolean =>
     ["fail", "timer", "missed", "lost", "regained"].includes(one.kind) ||
     (one.kind === "hint" && one.deleted);

@@ -132,7 +132,7 @@ function answerOf(taken: Taken): unknown {
 describe.each<ValidationMode>(["strict", "lenient"])("%s", (validation) => {
   const options = { validation, payloadBytesMax: 400, merges: true, redactor: undefined };
 
-  test("what is known of a stream changes no answer, and no row loses anything", () => {
+  test("the cache of a stream changes no answer and loses nothing of a row", () => {
     let repeated = 0;
     fc.assert(
       fc.property(fc.array(alike, { maxLength: 6 }), (groups) => {
@@ -187,7 +187,7 @@ describe("every type of fragment", () => {
   });
 
   // Four frames of a megabyte each stayed in memory for as long as a stream was open.
-  test("a large one is taken as it is, and its frame is not kept", () => {
+  test("a large event is accepted unchanged, and its frame is not kept", () => {
     const large = new Intake({ ...options, payloadBytesMax: 1_048_576 });
     const text = (pad: number): string =>
       `{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"a","pad":"${"p".repeat(pad)}"}`;
@@ -200,7 +200,7 @@ describe("every type of fragment", () => {
     expect(framedOf(text(16_000))).toBeDefined();
   });
 
-  test("one that no version accepts is a row of its own, as is the grouped form", () => {
+  test("an event that no version accepts is a row of its own, and so is the grouped form", () => {
     const lenient = new Intake({ ...options, validation: "lenient" });
     const odd = create(RawEventSchema, { payload: '{"type":"TEXT_MESSAGE_CONTENT","delta":"a"}' });
     const rows = [{ conformant: false, payload: odd.payload }];

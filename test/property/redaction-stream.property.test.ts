@@ -145,7 +145,7 @@ function besidesDelta(payload: string): unknown {
 }
 
 describe.each([[true], [false]])("merging fragments: %s", (merges) => {
-  test("what nobody hurries is masked as the whole texts are", () => {
+  test("without early release fragments are masked as the whole texts are", () => {
     let masked = 0;
     fc.assert(
       fc.property(steps(false), ({ texts, drawn }) => {
@@ -164,7 +164,7 @@ describe.each([[true], [false]])("merging fragments: %s", (merges) => {
     expect(masked).toBeGreaterThan(0);
   });
 
-  test("what is hurried loses no mask, and nothing but masks are put in", () => {
+  test("with early release no mask is lost, and only masks are put in", () => {
     fc.assert(
       fc.property(steps(true), ({ texts, drawn }) => {
         const { sent, stored } = run(drawn, { merges });
@@ -188,7 +188,7 @@ function expectedBesidesDelta(payload: string): unknown {
   );
 }
 
-test("an event waits for its age at most, and what waits behind it comes with it", () => {
+test("an event waits at most for its age, and later events are released with it", () => {
   const stream = new RedactedStream(redactor);
   const content = { type: "TEXT_MESSAGE_CONTENT", messageId: "m" };
   const custom = JSON.stringify({ type: "CUSTOM", name: "n", value: 1 });
@@ -211,7 +211,7 @@ test("an event waits for its age at most, and what waits behind it comes with it
   );
 });
 
-test("what begins or ends a text or a run masks what is not known, and nothing waits any more", () => {
+test("the begin or end of a text or run masks an open match, and nothing waits any more", () => {
   for (const event of [
     { type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" },
     { type: "TEXT_MESSAGE_END", messageId: "m" },
@@ -245,7 +245,7 @@ test("a CHUNK without a message id continues the text of the last message", () =
   expect(stream.events().join()).not.toMatch(/aa|bb/);
 });
 
-test("so it is read where clients would begin another message, and as that message as well", () => {
+test("a CHUNK is also read as a new message if clients may read it that way", () => {
   const stream = new RedactedStream(redactor);
   const push = (event: object): void => stream.push(JSON.stringify(event));
   const custom = { type: "CUSTOM", name: "n", value: 1 };
@@ -259,14 +259,14 @@ test("so it is read where clients would begin another message, and as that messa
   expect(stream.events().join()).toContain("p_");
 });
 
-test("a `delta` that is no fragment's is masked with its event, valid or not", () => {
+test("a `delta` that is not a fragment's is masked with its event, valid or not", () => {
   const stream = new RedactedStream(redactor);
   for (const delta of ["kkaaaaaa", ["kkaaaaaa"]])
     stream.push(JSON.stringify({ type: "CUSTOM", name: "n", value: 1, delta }));
   expect(stream.events().join()).not.toContain("aa");
 });
 
-test("more events than may wait are let go", () => {
+test("more events than may wait are released", () => {
   const stream = new RedactedStream(redactor);
   stream.push(JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "ghp_abcd" }));
   for (let count = 0; count < 1_022; count += 1)

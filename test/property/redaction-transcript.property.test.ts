@@ -123,31 +123,34 @@ function textsOf(payloads: readonly string[]): readonly (readonly [string, strin
     ]);
 }
 
-test.each([[true], [false]])("whatever the transcript joins is masked (merging: %s)", (merges) => {
-  let masked = 0;
-  fc.assert(
-    fc.property(fc.array(event, { maxLength: 40 }), (drawn) => {
-      const stream = new RedactedStream(redactor, { merges });
-      const sent: string[] = [];
-      for (const one of [{ type: "RUN_STARTED", threadId: "t", runId: "r" }, ...drawn]) {
-        if (!("does" in one)) {
-          sent.push(JSON.stringify(one));
-          stream.push(JSON.stringify(one));
-        } else if (one.does === "flush") stream.rows.close("flush");
-        else stream.pass(1_000);
-      }
-      stream.rows.close("end");
-      expect(stream.numbers.refusedEvents).toBe(0);
-      const out = new Map(textsOf(stream.events()));
-      for (const [where, whole] of textsOf(sent)) {
-        const expected = besidesDashes(maskedWhole(whole, SECRETS), whole);
-        const text = besidesDashes(out.get(where) ?? "", whole);
-        expect(text).toHaveLength(whole.length);
-        expect(text).toBe(withMasksOf(expected, text));
-        if (expected !== whole) masked += 1;
-      }
-    }),
-    properties({ runs: 1_000 }),
-  );
-  expect(masked).toBeGreaterThan(0);
-});
+test.each([[true], [false]])(
+  "texts that the transcript joins are masked (merging: %s)",
+  (merges) => {
+    let masked = 0;
+    fc.assert(
+      fc.property(fc.array(event, { maxLength: 40 }), (drawn) => {
+        const stream = new RedactedStream(redactor, { merges });
+        const sent: string[] = [];
+        for (const one of [{ type: "RUN_STARTED", threadId: "t", runId: "r" }, ...drawn]) {
+          if (!("does" in one)) {
+            sent.push(JSON.stringify(one));
+            stream.push(JSON.stringify(one));
+          } else if (one.does === "flush") stream.rows.close("flush");
+          else stream.pass(1_000);
+        }
+        stream.rows.close("end");
+        expect(stream.numbers.refusedEvents).toBe(0);
+        const out = new Map(textsOf(stream.events()));
+        for (const [where, whole] of textsOf(sent)) {
+          const expected = besidesDashes(maskedWhole(whole, SECRETS), whole);
+          const text = besidesDashes(out.get(where) ?? "", whole);
+          expect(text).toHaveLength(whole.length);
+          expect(text).toBe(withMasksOf(expected, text));
+          if (expected !== whole) masked += 1;
+        }
+      }),
+      properties({ runs: 1_000 }),
+    );
+    expect(masked).toBeGreaterThan(0);
+  },
+);

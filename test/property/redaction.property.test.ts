@@ -82,7 +82,7 @@ describe.each([
   const automaton = compile(secrets);
   const redactor = createRedactor({ secrets, keys: [] }, () => undefined);
 
-  test("mask what the plain way masks, in a text and in a string of JSON", () => {
+  test("mask the same as the plain search, in a text and in a string of JSON", () => {
     let masked = 0;
     fc.assert(
       fc.property(texts, (text) => {
@@ -101,7 +101,7 @@ describe.each([
     expect(masked).toBeGreaterThan(0);
   });
 
-  test("mask the same in a text that comes in pieces; what is settled never changes", () => {
+  test("mask the same in a text that comes in pieces, and settled text never changes", () => {
     fc.assert(
       fc.property(texts, fc.array(fc.nat(60), { maxLength: 20 }), (text, cuts) => {
         const scan = new TextScan(automaton, () => undefined);
@@ -121,7 +121,7 @@ describe.each([
     );
   });
 
-  test("let out no unit of a secret, whenever it is let go", () => {
+  test("release no unit of a secret at any early release", () => {
     fc.assert(
       fc.property(texts, fc.array(fc.nat(60), { maxLength: 20 }), (text, cuts) => {
         const scan = new TextScan(automaton, () => undefined);

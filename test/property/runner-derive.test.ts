@@ -94,7 +94,7 @@ function told(messages: readonly DerivedMessage[]): readonly string[] {
     .toSorted();
 }
 
-test("what is said at the same time does not mix", () => {
+test("texts of several messages at once do not mix", () => {
   fc.assert(
     fc.property(constructs, fc.array(fc.nat(5), { maxLength: 40 }), (all, picks) => {
       const mixed = derive([STARTED, ...interleaved(all, picks), FINISHED]);
@@ -105,7 +105,7 @@ test("what is said at the same time does not mix", () => {
   );
 });
 
-test("a text is the same however it was cut", () => {
+test("a text is the same for any division into fragments", () => {
   const unit = fc.constantFrom("x", " ", "\0", "\n", "é", "😀", "\ud83d", "\ude00", "{", '"');
   fc.assert(
     fc.property(
@@ -148,7 +148,7 @@ const anyEvent = fc
   )
   .map(([type, fields]) => JSON.stringify({ type, ...fields }));
 
-test("nothing throws, what is derived can be pushed, and a replay derives it again", () => {
+test("nothing throws, derived messages can be pushed, and a replay derives them again", () => {
   fc.assert(
     fc.property(
       fc.array(fc.oneof({ weight: 9, arbitrary: anyEvent }, fc.string()), { maxLength: 30 }),

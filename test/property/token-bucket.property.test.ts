@@ -35,7 +35,7 @@ const costMs = fc.oneof(
   fc.double({ min: 0.001, max: BURST_MS, noNaN: true }),
 );
 
-test("of pushes: in any interval what flows in, and a bucket", () => {
+test("pushes get in any interval at most its rate and one bucket", () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(pauseMs, costMs), { maxLength: 80 }), (pushes) => {
       let nowMs = 5_000;
@@ -75,7 +75,7 @@ test("a push is granted after the delay of its answer, and not a millisecond ear
 });
 
 /** Streams that send without end, each a frame whenever its wait is over, and pushes between them. */
-test("of streams: what flows in, a bucket, and a frame of each; none waits for ever, and no push does", () => {
+test("streams get at most the rate, one bucket and one frame each, and no stream or push waits for ever", () => {
   fc.assert(
     fc.property(
       fc.array(fc.double({ min: 0.001, max: 200, noNaN: true }), { minLength: 1, maxLength: 4 }),

@@ -172,7 +172,7 @@ function plainAppend(
   return { floor, head, known, bytes: sum(), rows };
 }
 
-test("windows share their rows, and none shows what another was given", () => {
+test("windows share their rows, and none shows rows of another", () => {
   const row = fc.record({
     skip: fc.bigInt({ min: -1n, max: 1n }),
     count: fc.bigInt({ min: 1n, max: 3n }),
@@ -204,7 +204,7 @@ test("windows share their rows, and none shows what another was given", () => {
   );
 });
 
-test("rows that were erased in front of the window are passed over", () => {
+test("erased rows in front of the window are skipped", () => {
   const asked = hint(openWindow(3n), 9n);
   const rows = [{ firstSeq: 7n, lastSeq: 9n, bytes: 1 }];
   const filled = fill(asked, asked, rows, LIMITS);
@@ -212,7 +212,7 @@ test("rows that were erased in front of the window are passed over", () => {
   expect(take(filled, 3n, LIMITS)).toEqual({ kind: "page" });
 });
 
-test("taking stops at its limits, and gives at least one row", () => {
+test("a take stops at its limits, with at least one row", () => {
   const rows = [1n, 2n, 3n].map((seq) => ({ firstSeq: seq, lastSeq: seq, bytes: 10 }));
   const window = append(openWindow(0n), rows, LIMITS);
   const taken = (rowsMax: number, bytesMax: number) => {

@@ -128,7 +128,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "rows that wait for a commit",
     "postgres/ingest",
-    "past the bounds of the queue a push is refused, told when to come back, and not stored",
+    "a push above the limits of the queue is refused with a retry time and not stored",
   ],
   [
     "payload bytes, and 256 a row, that wait for a commit",
@@ -138,12 +138,12 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
   [
     "newest rows of a watched session",
     "property/window.property",
-    "windows share their rows, and none shows what another was given",
+    "windows share their rows, and none shows rows of another",
   ],
   [
     "payload bytes of the same",
     "property/window.property",
-    "windows share their rows, and none shows what another was given",
+    "windows share their rows, and none shows rows of another",
   ],
   [
     "payload bytes of all watched sessions",
