@@ -12,12 +12,12 @@ function kept(...ids: readonly string[]): readonly KeptMessage[] {
 }
 
 test.each([
-  ["nothing", [], ["a", "b"], false],
-  ["the beginning", ["a", "b"], ["a", "b", "c"], false],
-  ["all", ["a", "b"], ["a", "b"], false],
+  ["no messages", [], ["a", "b"], false],
+  ["the first messages", ["a", "b"], ["a", "b", "c"], false],
+  ["all messages", ["a", "b"], ["a", "b"], false],
   ["messages that are gone", ["x", "y"], ["a", "b"], false],
-  ["the beginning, with gone messages in between", ["a", "x", "b"], ["a", "b", "c"], false],
-  ["another order", ["b", "a"], ["a", "b"], true],
+  ["the first messages, with gone ones in between", ["a", "x", "b"], ["a", "b", "c"], false],
+  ["messages in another order", ["b", "a"], ["a", "b"], true],
   ["messages behind new ones", ["b"], ["a", "b"], true],
   ["messages with new ones in between", ["a", "c"], ["a", "b", "c"], true],
 ])(

@@ -129,7 +129,7 @@ describe("constructs", () => {
     ["STEP_STARTED", undefined, "STEP_FINISHED"],
     ["SUBAGENT_STARTED", undefined, "SUBAGENT_FINISHED"],
     ["SUBAGENT_STARTED", undefined, "SUBAGENT_ERROR"],
-  ])("of %s, %s and %s must follow this order", (start, fragment, end) => {
+  ])("are in order only as %s, %s, %s", (start, fragment, end) => {
     const middle = fragment === undefined ? [] : [`${fragment} a`];
     const whole = [`${start} a`, ...middle, `${end} a`];
     const after = whole.length;
@@ -342,7 +342,7 @@ describe("the noted state has a limit", () => {
   test.each([
     ["an id", ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]],
     ["an id of chunks", ["TEXT_MESSAGE_CHUNK", "TEXT_MESSAGE_CHUNK"]],
-  ])("for the length of %s", (_, types) => {
+  ])("for %s that is too long", (_, types) => {
     const long = "x".repeat(KEY_CHARS_MAX + 1);
     expect(inRun(...types.map((type) => `${type} ${long}`), "RUN_FINISHED")).toEqual([]);
     expect(inRun(`${types[0]} ${long}`, "TOOL_CALL_END a")).toEqual([]);
@@ -350,7 +350,7 @@ describe("the noted state has a limit", () => {
     expect(inRun(`${types[0]} ${fits}`, "TOOL_CALL_END a")).toEqual(["1 end_without_start"]);
   });
 
-  test("for the length of a subagent's id, which identifies its chunks", () => {
+  test("for a subagent's id that is too long, although it identifies chunks", () => {
     const long = `@${"x".repeat(KEY_CHARS_MAX + 1)}`;
     const chunks = [`TEXT_MESSAGE_CHUNK a ${long}`, `TEXT_MESSAGE_CHUNK ${long}`];
     expect(inRun(...chunks, "RUN_FINISHED")).toEqual([]);

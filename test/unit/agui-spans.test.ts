@@ -17,7 +17,7 @@ describe("spans", () => {
     ]);
   });
 
-  test("of empty objects and arrays are none", () => {
+  test("are absent in empty objects and arrays", () => {
     expect(memberSpans(" { } ")).toEqual([]);
     expect(elementSpans(" [ ] ")).toEqual([]);
     expect(outline("{}")).toEqual({ depth: 1, commas: 0 });

@@ -36,7 +36,7 @@ describe("an event is accepted by its version", () => {
   test.each<[string, EventType, object]>([
     ["all: empty ids and deltas", "TEXT_MESSAGE_CONTENT", { messageId: "", delta: "" }],
     ["all: arguments that are no JSON", "TOOL_CALL_ARGS", { toolCallId: "", delta: "{}{" }],
-    ["all: a chunk of nothing", "TEXT_MESSAGE_CHUNK", {}],
+    ["all: an empty chunk", "TEXT_MESSAGE_CHUNK", {}],
     ["all: unknown keys", "STEP_STARTED", { stepName: "", $x: null, "": { a: [null] } }],
     ["all: a message without a role", "TEXT_MESSAGE_START", { messageId: "m" }],
     ["all: a null value", "CUSTOM", { name: "", value: null }],

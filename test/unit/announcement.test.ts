@@ -48,7 +48,7 @@ describe("an announcement", () => {
 
 describe("an unreadable announcement", () => {
   test.each([
-    ["nothing", ""],
+    ["an empty text", ""],
     ["a later form", "2 you s/1/2"],
     ["something else", '{"hello":"world"}'],
     ["an endless text", `1 you ${"s/1/2 ".repeat(10_000)}`],

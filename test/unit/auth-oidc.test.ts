@@ -59,11 +59,11 @@ describe("a token is refused for", () => {
     ["no issuer", { iss: undefined }, "issuer"],
     ["another audience", { aud: "somebody-else" }, "audience"],
     ["no audience", { aud: undefined }, "audience"],
-    ["expired", { exp: NOW_S - 31 }, "expired"],
-    ["expired, to the second", { exp: NOW_S - 30 }, "expired"],
+    ["an expiry in the past", { exp: NOW_S - 31 }, "expired"],
+    ["an expiry at this second", { exp: NOW_S - 30 }, "expired"],
     ["no expiry", { exp: undefined }, "claims"],
     ["an expiry that is text", { exp: String(NOW_S + 300) }, "claims"],
-    ["not yet valid", { nbf: NOW_S + 31 }, "not_yet_valid"],
+    ["a start in the future", { nbf: NOW_S + 31 }, "not_yet_valid"],
     ["no subject", { sub: undefined }, "claims"],
     ["an empty subject", { sub: "" }, "claims"],
     ["a subject that is a number", { sub: 7 }, "claims"],
@@ -79,7 +79,7 @@ describe("a token is refused for", () => {
     ["the clocks are 29 s apart at the end", { exp: NOW_S - 29 }],
     ["the clocks are 30 s apart at the beginning", { nbf: NOW_S + 30 }],
     ["one audience of several is ours", { aud: ["account", AUDIENCE] }],
-    ["it was issued in what is the future here", { iat: NOW_S + 1_000 }],
+    ["it was issued in the future of this clock", { iat: NOW_S + 1_000 }],
   ])("nothing when %s", async (_what, claims) => {
     expect(await auth.ask(await issuer.token(claims))).toMatchObject({ id: "ada" });
   });
@@ -160,7 +160,7 @@ describe("a token is refused for", () => {
     }
   });
 
-  test("all faults with one text, except expiry, and nothing of it is logged", async () => {
+  test("all faults in the same words, except expiry, and nothing of it is logged", async () => {
     const said = async (token: string): Promise<string> => {
       try {
         await auth.ask(token);
@@ -185,12 +185,12 @@ describe("roles and projects of a token", () => {
   test.each<[string, unknown, readonly string[]]>([
     ["a list", ["viewer", "runner"], ["viewer", "runner"]],
     ["words in one text", "openid runner profile", ["runner"]],
-    ["roles of others only", ["superuser", "Admin", "ADMIN"], []],
-    ["a list with what is no text", ["viewer", 7, null, ["admin"]], ["viewer"]],
+    ["unknown roles only", ["superuser", "Admin", "ADMIN"], []],
+    ["a list with entries that are not text", ["viewer", 7, null, ["admin"]], ["viewer"]],
     ["an object", { admin: true }, []],
-    ["nothing", undefined, []],
+    ["no claim", undefined, []],
     ["a word that contains a role", "not-admin adminx", []],
-  ])("roles as %s", async (_what, roles, expected) => {
+  ])("are read from %s", async (_what, roles, expected) => {
     expect((await auth.ask(await issuer.token({ roles }))).roles).toEqual(expected);
   });
 

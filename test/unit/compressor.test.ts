@@ -184,7 +184,7 @@ describe("fragments merge only with the same bytes", () => {
     ["a delta or none", '"x":1,"delta":"a"', '"x":1'],
     ["a time or none", '"delta":"a","timestamp":1', '"delta":"a"'],
     ["snake_case", '"messageId":"m","delta":"a"', '"message_id":"m","delta":"a"'],
-    ["what follows", '"delta":"a"', '"delta":"a","delta2":"a"'],
+    ["a member after the delta", '"delta":"a"', '"delta":"a","delta2":"a"'],
   ])("and not with a difference in %s", (_, one, other) => {
     expect(countsOf([one, other, one].map(fragment))).toEqual([1, 1, 1]);
     expect(countsOf([one, one].map(fragment))).toEqual([2]);

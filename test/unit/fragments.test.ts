@@ -30,7 +30,11 @@ describe("lengths", () => {
   test.each<[string, MergedRow, FragmentIndex]>([
     ["add up to the delta", row({ delta: "Hello" }, 3), index([3, 1, 4])],
     ["count UTF-16 units, and may cut a pair", row({ delta: "😀é" }, 3), index([2, 2, 2])],
-    ["count what escapes stand for", row('{"delta":"\\ud83d\\u0000\\n\\""}', 2), index([3, 3])],
+    [
+      "count the decoded characters of escapes",
+      row('{"delta":"\\ud83d\\u0000\\n\\""}', 2),
+      index([3, 3]),
+    ],
     ["are 1 for empty fragments", row({ delta: "" }, 2), index([1, 1])],
     ["are 0 for fragments without a delta", row({}, 2), index([0, 0])],
     ["may be given for a row of one event", row({ delta: "a" }, 1), index([2])],

@@ -192,7 +192,7 @@ describe("the record of a request", () => {
     expect(JSON.stringify(lines)).not.toContain("secret");
   });
 
-  test("has a level by the side at fault", () => {
+  test("has a level that shows whether the caller or the service is at fault", () => {
     const { lines, records } = recording();
     records.ended(refused(ServiceError.from(new Error("why"))));
     records.ended(refused(new ServiceError("unavailable", "DATABASE_UNAVAILABLE", "m")));

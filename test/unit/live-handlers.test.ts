@@ -111,7 +111,7 @@ describe("a refused watch", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("is not caused by a cursor from another replica that is only above our head", async () => {
+  test("never has a cursor from another replica that is above the local head only", async () => {
     const { table, events, live } = serving();
     const first = events({ sessionId: "s" });
     await settled();

@@ -139,7 +139,7 @@ describe("a text without a secret", () => {
     expect(found).toEqual([]);
   });
 
-  test("ends before a new line of nested JSON, where a secret may begin", () => {
+  test("ends at an escaped line break of nested JSON, after which a secret may begin", () => {
     const { redactor } = redacting();
     const inner = JSON.stringify(`a\nsk-${body(48)}`);
     expect(redactor.text(`args: ${inner}`)).toContain(`\\nsk-${stars(48)}`);

@@ -23,7 +23,7 @@ describe("the headers of a call", () => {
     ["deflate", "deflate", "identity"],
     ["identity", undefined, "identity"],
     ["br", undefined, "br"],
-  ])("with the encoding %s have %s, and %s for grpc-js", (given, expected, left) => {
+  ])("with the encoding %s give %s, and leave %s to grpc-js", (given, expected, left) => {
     const headers = { "grpc-encoding": given };
     expect(preparedHeaders(headers, [])).toBe(expected);
     expect(headers["grpc-encoding"]).toBe(left);

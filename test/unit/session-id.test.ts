@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { checkSessionId } from "../../src/contract/session-id.ts";
 
 describe("a session id", () => {
-  test("is required, in the words that existing clients expect", () => {
+  test("that is empty is refused in the words that existing clients expect", () => {
     expect(checkSessionId("")).toEqual({
       field: "session_id",
       description: "session_id is required",

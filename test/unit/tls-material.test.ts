@@ -164,7 +164,7 @@ describe("changed files", () => {
     await unit.stop();
   });
 
-  test("are refused until they are complete, and the old certificate stays", async () => {
+  test("are refused until all of them match, and the old certificate stays", async () => {
     const files = await newFiles();
     const { unit, metrics, lines, heard } = material(files);
     await unit.start();

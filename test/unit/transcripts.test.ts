@@ -152,7 +152,7 @@ describe("a fold", () => {
     table.fast = true;
     const { pagesRead } = table;
     expect(words((await read(transcripts)).messages)).toEqual(["one", "two", "three"]);
-    expect(table.pagesRead - pagesRead).toBe(4); // Rows 3 to 9 only: the first page is not read again.
+    expect(table.pagesRead - pagesRead).toBe(4); // Rows 3 to 9, without the first page.
   });
 
   test("is discarded after a failure within a row", async () => {
