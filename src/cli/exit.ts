@@ -17,10 +17,10 @@ export const EXIT = {
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** The table for docs/operations.md. */
+/** The list for docs/operations.md. */
 export function exitMarkdown(): string {
-  const lines = Object.entries(MEANINGS).map(([code, meaning]) => `| ${code} | ${meaning} |`);
-  return ["| exit code | meaning |", "| --- | --- |", ...lines].join("\n");
+  const lines = Object.entries(MEANINGS).map(([code, meaning]) => `- ${code}: ${meaning}`);
+  return ["Exit codes:", "", ...lines, ""].join("\n");
 }
 
 export function exitHelp(): string {

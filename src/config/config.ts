@@ -257,13 +257,13 @@ export function configHelp(): string {
     .join("\n");
 }
 
-/** The table for docs/operations.md; `--help` also says what each setting expects. */
+/** The list for docs/operations.md; `--help` also says what each setting expects. */
 export function configMarkdown(): string {
   const lines = settings().map(({ name, fallback, meaning }) => {
-    const shown = fallback === undefined ? "" : `\`${fallback}\``;
-    return `| \`${name}\` | ${shown} | ${meaning} |`;
+    const shown = fallback === undefined ? "" : ` (\`${fallback}\`)`;
+    return `- \`${name}\`${shown}: ${meaning}`;
   });
-  return ["| variable | default | what it does |", "| --- | --- | --- |", ...lines].join("\n");
+  return ["", ...lines, ""].join("\n");
 }
 
 const NOT_SET = "not set";

@@ -15,7 +15,7 @@ function section(title: string): string {
 
 test("every figure of the capacity is in docs/performance.md", () => {
   const measured = new Set(text("performance.md").match(/\d[\d,.]*\d|\d/g));
-  const rows = [...section("Capacity").matchAll(/^\| .+ \| (.*\d.*) \|$/gm)].map(
+  const rows = [...section("Capacity").matchAll(/^- .+?: (.*\d.*)$/gm)].map(
     ([, quoted = ""]) => quoted,
   );
   expect(rows.length).toBeGreaterThan(5);
