@@ -19,6 +19,8 @@ import { type ServiceProcess, startService } from "../support/service-process.ts
 const WRITERS = 64;
 const PUSHES_EACH = 20;
 const LOCK_TIMEOUT_MS = 2_400;
+/** 1,600 pushes at once took more than the client's 10 s on a busy machine. */
+const DEADLINE_MS = 60_000;
 
 let database: OpenDatabase;
 let services: readonly ServiceProcess[];
@@ -58,7 +60,8 @@ async function sendAtOnce(history: History, push: PushRecord, turn: number): Pro
   const [first, second] = clients;
   const keyed = push.sent.key !== undefined;
   const to = keyed ? clients : [turn % 2 === 0 ? first : second];
-  await Promise.all(to.map((client) => send({ history, client }, push)));
+  const options = { deadlineMs: DEADLINE_MS };
+  await Promise.all(to.map((client) => send({ history, client }, push, options)));
 }
 
 function newPush(history: History, options: Plan): PushRecord {
@@ -163,11 +166,14 @@ describe("pushes sent on one connection without waiting", () => {
   /** Each carries its turn; small ones stay in order on their way to the service. */
   async function pipeline(sessionId: string): Promise<void> {
     const [client] = clients;
-    const request = { sessionId, eventType: "user" };
+    const options = { deadlineMs: DEADLINE_MS };
+    const requests = turns.map((turn) => ({
+      sessionId,
+      eventType: "user",
+      payload: String(turn),
+    }));
     await Promise.all(
-      turns.map((turn) =>
-        client.call(ledger.pushSessionMessage, { ...request, payload: String(turn) }),
-      ),
+      requests.map((request) => client.call(ledger.pushSessionMessage, request, options)),
     );
   }
 
