@@ -1,4 +1,4 @@
-/** Sessions whose rows were stored long ago: pushed as ever, and then given another time. */
+/** Sessions with old rows: the rows are pushed normally, and their times are then changed in the table. */
 import { sql } from "drizzle-orm";
 import { append } from "../../src/store/append.ts";
 import { storedBytes } from "../../src/store/columns.ts";
@@ -6,7 +6,7 @@ import type { Database } from "../../src/store/database.ts";
 import type { NewRow, StreamName } from "../../src/store/rows.ts";
 import { newPush, newRow } from "./ledger.ts";
 
-/** One row, and how old it is. */
+/** One row and its age. */
 export interface Aged {
   readonly row: NewRow;
   readonly days: number;
@@ -66,7 +66,7 @@ const BATCH = 500;
 export interface Holding {
   readonly messages: readonly bigint[];
   readonly events: readonly bigint[];
-  /** What the session says that it holds, less what it does hold: nothing. */
+  /** The counters of the session minus its real rows and bytes: zero. */
   readonly rowsOff: number;
   readonly bytesOff: number;
 }

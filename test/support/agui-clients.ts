@@ -1,7 +1,7 @@
 /**
- * The clients that people open sessions with, as npm has them, behind one interface: `HttpAgent` of both
- * generations of @ag-ui/client, and CopilotKit's core. The same clients are the oracle: `fed` gives one
- * the events themselves, over a fetch of its own, so that all but the server is as it is for users.
+ * The AG-UI clients of npm behind one interface: `HttpAgent` of both generations of @ag-ui/client, and
+ * CopilotKit's core. The same clients are the oracle: `fed` gives a client the events themselves through
+ * its own fetch, so that only the server is replaced.
  */
 import { HttpAgent as HttpAgent1 } from "@ag-ui/client";
 import {
@@ -17,7 +17,7 @@ import { z } from "zod";
 export interface Conversation {
   readonly messages: readonly unknown[];
   readonly state: unknown;
-  /** That wait for an answer. */
+  /** Interrupts that wait for an answer. */
   readonly interrupts: readonly unknown[];
 }
 
@@ -29,12 +29,12 @@ const conversationSchema = z.object({
 
 export interface OpenClient {
   /**
-   * Asks for the session and resolves when the answer has ended. The client keeps what it has, as one
-   * on a page does: connecting again is what it does after a disconnect.
+   * Asks for the session and resolves when the answer has ended. The client keeps its messages, as on a
+   * page: connecting again is what a page does after a disconnect.
    */
   connect(watch?: ConnectWatch): Promise<void>;
   conversation(): Conversation;
-  /** As a person types it. */
+  /** Adds a message as a person types it. */
   say(message: TypedMessage): void;
 }
 
@@ -45,20 +45,20 @@ export interface TypedMessage {
 }
 
 export interface ConnectWatch {
-  /** Of each event that the client applies; chunks are START, CONTENT and END by then. */
+  /** Called for each event that the client applies; chunks are START, CONTENT and END by then. */
   readonly onEvent?: (type: string) => void;
-  /** The server has answered, with headers. */
+  /** Called when the server has answered with headers. */
   readonly onAnswer?: () => void;
 }
 
 export interface AguiClient {
   readonly name: string;
   readonly generation: "0.0.59" | "1.0.0";
-  /** Where nothing is there yet; CopilotKit's chat must open then, and is answered at once. */
+  /** True for CopilotKit's chat, which must open at once for a session that does not exist yet. */
   readonly waitsForRun: boolean;
   /** `httpAddress` of a service. */
   open(httpAddress: string, sessionId: string): OpenClient;
-  /** After these events and no others, in runs as the client would have asked for them. */
+  /** The conversation after exactly these events, in runs as the client would have requested them. */
   fed(events: readonly string[]): Promise<Conversation>;
 }
 
@@ -68,7 +68,7 @@ export const AGUI_CLIENTS: readonly AguiClient[] = [
   copilotKit(),
 ];
 
-/** As far as the two generations are the same. */
+/** The parts that are the same in both generations. */
 interface HttpAgentLike {
   messages: readonly unknown[];
   state: unknown;
@@ -94,7 +94,7 @@ type HttpAgentClass = new (config: { url: string; threadId: string }) => HttpAge
 
 function httpClient(generation: "0.0.59" | "1.0.0", Agent: HttpAgentClass): AguiClient {
   const run = async (agent: HttpAgentLike, { onEvent }: ConnectWatch): Promise<void> => {
-    // A client that holds an interrupt asks for nothing before it has been answered.
+    // A client with an open interrupt sends no request before the interrupt is answered.
     const resume = agent.pendingInterrupts.map(({ id }): Answer => cancelled(id));
     await agent.runAgent(resume.length === 0 ? {} : { resume }, {
       onEvent: ({ event }) => onEvent?.(event.type),
@@ -127,7 +127,7 @@ function httpClient(generation: "0.0.59" | "1.0.0", Agent: HttpAgentClass): Agui
   };
 }
 
-/** Its core asks the runtime for its agents, then connects to one of them. */
+/** The core asks the runtime for its agents and then connects to one of them. */
 function copilotKit(): AguiClient {
   return {
     name: "@copilotkit/core",
@@ -138,7 +138,7 @@ function copilotKit(): AguiClient {
       const failures: Error[] = [];
       core.subscribe({
         onError: ({ code, error }) => {
-          // One in the log is no failure of the client's: it is what the run ended with.
+          // A RUN_ERROR of the log is no failure of the client: it is the end of the run.
           if (code !== CopilotKitCoreErrorCode.AGENT_RUN_ERROR_EVENT) failures.push(error);
         },
       });
@@ -161,7 +161,7 @@ function copilotKit(): AguiClient {
       };
     },
     async fed(events) {
-      // An event that it cannot read ends the stream for it, and it says nothing.
+      // An unreadable event ends the stream for this client, without an error.
       for (const event of events) EventSchemas.parse(JSON.parse(event));
       const agent = new ProxiedCopilotRuntimeAgent({
         runtimeUrl: "http://fed",
@@ -186,12 +186,12 @@ function conversationOf(agent: {
   readonly pendingInterrupts: readonly unknown[];
 }): Conversation {
   const { messages, state, pendingInterrupts: interrupts } = agent;
-  // As JSON: a client of zod's keeps keys that are undefined.
+  // As JSON: a client that uses zod keeps undefined keys.
   const text = JSON.stringify({ messages, state, interrupts });
   return conversationSchema.parse(JSON.parse(text));
 }
 
-/** A client asks once a run. */
+/** A client asks once for each run. */
 function runsOf(events: readonly string[]): readonly (readonly string[])[] {
   const runs: string[][] = [];
   for (const event of events) {

@@ -1,7 +1,7 @@
 /**
- * AG-UI events for property tests, drawn. `anyEvents` come in no order at all: each is what some version
- * accepts, ids are few, so that they meet, and each may say that it is of a subagent. `legalEvents` are
- * what a producer makes of choices that knows the rules of both generations of clients.
+ * Random AG-UI events for property tests. `anyEvents` have no order: each event is accepted by some
+ * version, the few ids collide often, and any event may belong to a subagent. `legalEvents` are made by a
+ * producer that follows the rules of both generations of clients.
  */
 import * as fc from "fast-check";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
@@ -20,7 +20,7 @@ export function logged(events: readonly Fields[]): readonly LoggedEvent[] {
   }));
 }
 
-/** As ingest stores them; what it refuses is left out. */
+/** As ingest stores them, without the refused ones. */
 export function stored(events: readonly StreamEvent[]): readonly LoggedEvent[] {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   return events
@@ -182,7 +182,7 @@ function outcomeOf(n: number): Fields {
 
 const inAnyOrder = fc.array(draw.map(eventOf), { minLength: 1, maxLength: 60 });
 
-/** Half of them begin with a run, or hardly anything would lie in one. */
+/** Half of the lists begin with a run: otherwise hardly any event would be in one. */
 export const anyEvents: fc.Arbitrary<readonly Fields[]> = fc
   .tuple(fc.boolean(), inAnyOrder)
   .map(([begins, events]) =>
@@ -227,7 +227,7 @@ interface Open {
   readonly owner: string | undefined;
 }
 
-/** Knows what it has open, and whose each id is in its run. */
+/** A producer that knows its open blocks and the owner of each id in its run. */
 class Producer {
   readonly events: Fields[] = [];
   #open: Open[] = [];
@@ -277,7 +277,7 @@ class Producer {
     });
   }
 
-  /** Whose it is: as it was said first in the run. */
+  /** The owner of the id: the first one in the run. */
   #ownerOf(
     kind: string,
     { id, owner }: { readonly id: string; readonly owner: string | undefined },
@@ -287,7 +287,7 @@ class Producer {
     return this.#owners.get(key);
   }
 
-  /** A message that a snapshot took away is not made again for another: docs/ag-ui.md says why. */
+  /** A message that a snapshot removed is not made again with another owner: docs/ag-ui.md says why. */
   #forgetOwners(): void {
     if (this.events.every(({ type }) => type !== "MESSAGES_SNAPSHOT")) this.#owners.clear();
   }

@@ -1,13 +1,13 @@
 /**
- * What a client shows of a session that was given every event of it: the real client again, fed. Where
- * a client ends a stream at one of the stored events, it is fed
+ * The expected view of a session: the real client, fed with every event. If the client refuses one of
+ * the stored events, it is fed
  *
- * - all in order: without the steps, and without an end of a run that has ended. Neither leaves
- *   anything in messages or state, so nothing that a client shows is missing.
- * - a translation: what only another generation can read, or is out of order otherwise, as docs/ag-ui.md
- *   says that it is served. It is told here a second time and shares no code with src/conversation.
+ * - all in order: without steps, and without the second end of a run. Neither changes messages or state,
+ *   so the view is complete.
+ * - a translation: events of another generation, and events out of order, as docs/ag-ui.md says that
+ *   they are served. This second implementation shares no code with src/conversation.
  *
- * A client that refuses even that fails the test that asks.
+ * A client that refuses even the translation fails the test.
  */
 import { type AguiClient, type Conversation, typeOf } from "./agui-clients.ts";
 
@@ -37,12 +37,12 @@ async function fed(
   }
 }
 
-/** No client shows it as it is served: 0.0.59 leaves it out, and 1.0.0 gives it ids by chance. */
+/** No client shows the served form: 0.0.59 omits it, and 1.0.0 gives it random ids. */
 function isThinking(events: readonly string[]): boolean {
   return events.some((event) => typeOf(event).startsWith("THINKING_"));
 }
 
-/** What a client makes of a fragment whose START was lost is nothing, or the end of the stream. */
+/** A fragment whose START was lost is ignored by a client, or ends the stream. */
 function hasLooseFragment(events: readonly string[]): boolean {
   const started = new Set<unknown>();
   return events
@@ -118,7 +118,7 @@ function reasoning(event: Fields, prefix: string, messageId: string): Fields {
   return { ...event, type: String(event["type"]).replace(prefix, "REASONING_"), messageId };
 }
 
-/** 0.0.59 knows no parts in the result of a tool. */
+/** 0.0.59 knows no parts in a tool result. */
 function withText(event: Fields): Fields {
   const { content } = event;
   if (!Array.isArray(content)) return event;
@@ -127,8 +127,8 @@ function withText(event: Fields): Fields {
 }
 
 /**
- * What was THINKING is REASONING to a client, with ids that are the ledger's to choose: their order says
- * which is which.
+ * THINKING becomes REASONING, with ids that the ledger chooses. The comparison matches the ids by their
+ * order.
  */
 export function comparable(conversation: Conversation, events: readonly string[]): Conversation {
   if (!isThinking(events)) return conversation;

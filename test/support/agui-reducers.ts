@@ -1,6 +1,6 @@
 /**
- * The reducers of the real AG-UI clients. Events reach them as an agent's answer does, over the
- * client's own HTTP transport with a fetch that never leaves the process.
+ * The reducers of the real AG-UI clients. Events reach them like the answer of an agent, over the HTTP
+ * transport of the client with a fetch that stays in the process.
  */
 import { defaultApplyEvents, HttpAgent } from "@ag-ui/client";
 import { defaultApplyEvents as defaultApplyEvents0, HttpAgent as HttpAgent0 } from "agui-client-0";
@@ -8,14 +8,14 @@ import { type JsonObject, parseObject } from "../../src/agui/json.ts";
 
 export type ClientVersion = "0.0.59" | "1.0.0";
 
-/** What a client shows, as JSON. */
+/** The view of a client, as JSON. */
 export interface Shown {
   readonly messages: string;
   readonly state: string;
 }
 
 export interface Reduced {
-  /** The events that reached the reducer, in canonical form, each with what was shown before it. */
+  /** The events that reached the reducer, in canonical form, each with the view before it. */
   readonly steps: readonly { readonly event: JsonObject; readonly before: Shown }[];
   readonly shown: Shown;
   readonly pendingInterrupts: string;
@@ -45,7 +45,7 @@ export async function reduceBy(
   return { steps, shown: shownOf(latest), pendingInterrupts: jsonOf(agent.pendingInterrupts) };
 }
 
-/** The whole client, which also translates, expands and checks; what it refuses ends the run. */
+/** The whole client, which also translates, expands and checks; a refused event ends the run. */
 export async function runClient(
   version: ClientVersion,
   events: readonly JsonObject[],
@@ -73,7 +73,7 @@ function recorderOf(steps: Step[]): {
   readonly onEvent: (seen: { event: unknown; messages: unknown; state: unknown }) => void;
 } {
   return {
-    // The reducer goes on to change what an event holds, so it is copied now.
+    // The reducer later changes objects of an event, so the event is copied here.
     onEvent: ({ event, messages, state }) => {
       steps.push({
         event: parseObject(JSON.stringify(event)),
@@ -93,7 +93,7 @@ function shownOf({ messages, state }: { messages: unknown; state: unknown }): Sh
   return { messages: jsonOf(messages), state: jsonOf(state) };
 }
 
-/** Without the keys that hold undefined, which JSON has not. */
+/** Without undefined keys, which JSON does not have. */
 function jsonOf(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }

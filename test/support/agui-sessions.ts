@@ -1,10 +1,10 @@
-/** Which sessions the AG-UI clients are tried on. */
+/** The sessions on which the AG-UI clients are tested. */
 import { typeOf } from "./agui-clients.ts";
 import type { Stream } from "./streams.ts";
 
-/** A session to be. */
+/** A session before it is stored. */
 export interface Events {
-  /** Agent and scenario, for whoever reads a failure. */
+  /** Agent and scenario, for the message of a failure. */
   readonly name: string;
   readonly events: readonly string[];
 }
@@ -13,7 +13,7 @@ export function single({ agent, scenario, events }: Stream): Events {
   return { name: `${agent}, ${scenario}`, events: events.map(({ payload }) => payload) };
 }
 
-/** What each agent did, as the runs of one session. */
+/** The streams of each agent as the runs of one session. */
 export function together(streams: readonly Stream[]): readonly Events[] {
   return [...Map.groupBy(streams, ({ agent }) => agent)].map(([agent, own]) => ({
     name: `${agent}, ${own.length} runs`,
@@ -21,7 +21,7 @@ export function together(streams: readonly Stream[]): readonly Events[] {
   }));
 }
 
-/** So many of each agent. */
+/** The first `count` of each agent. */
 export function shortest(streams: readonly Stream[], count: number): readonly Stream[] {
   const sorted = streams.toSorted((one, other) => one.events.length - other.events.length);
   return [...Map.groupBy(sorted, ({ agent }) => agent).values()].flatMap((own) =>
@@ -29,7 +29,7 @@ export function shortest(streams: readonly Stream[], count: number): readonly St
   );
 }
 
-/** One after the other the session in which the most is new; none that is long, or has an open run. */
+/** Selects again and again the session with the most new features, without long ones and open runs. */
 export function varied<S extends Events>(
   sessions: readonly S[],
   { count, eventsMax }: { readonly count: number; readonly eventsMax: number },
@@ -50,14 +50,14 @@ export function varied<S extends Events>(
   return chosen;
 }
 
-/** Whose it is, which types of events it has, and which of them follow one another. */
+/** The agent, the event types, and the pairs of adjacent types. */
 function featuresOf({ name, events }: Events): ReadonlySet<string> {
   const types = events.map(typeOf);
   const pairs = types.map((type, at) => `${types[at - 1]} ${type}`);
   return new Set([...types, ...pairs, name.split(",")[0] ?? ""]);
 }
 
-/** How many events a client is told of that comes when there are `at`: up to the end of the run. */
+/** The number of events for a client that joins after `at` events: up to the end of the run. */
 export function countToRunEnd(events: readonly string[], at: number): number {
   const types = events.map(typeOf);
   const started = types.slice(0, Math.max(at, 1)).lastIndexOf("RUN_STARTED");

@@ -1,6 +1,6 @@
 /**
- * Events drawn in the shape of their type, where each field is mostly right, now and then absent, and
- * now and then anything at all, at every level.
+ * Random events in the shape of their type. Each field is mostly right, sometimes absent, and sometimes
+ * any value, at every level.
  */
 import * as fc from "fast-check";
 
@@ -40,7 +40,7 @@ const extra = fc.oneof(
   { weight: 1, arbitrary: fc.dictionary(fc.constantFrom(...EXTRA), junk, { maxKeys: 2 }) },
 );
 
-/** An object of the shape, more or less. */
+/** An object of roughly this shape. */
 function object(shape: Shape): Draw {
   const fields = Object.entries(shape).map(([name, field]) => {
     const isOptional = field instanceof Optional;
@@ -290,7 +290,7 @@ export interface DrawnEvent {
   readonly payload: string;
 }
 
-/** Half of the draws: most of what the versions differ in is in messages. */
+/** Half of the draws: most differences between versions are in messages. */
 const WITH_MESSAGES = ["MESSAGES_SNAPSHOT", "RUN_STARTED"];
 
 export const drawnEvent: fc.Arbitrary<DrawnEvent> = fc.oneof(

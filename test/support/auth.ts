@@ -1,4 +1,4 @@
-/** An authenticator with everything around it in the hands of the test: time, log, counters, keys. */
+/** An authenticator whose clock, log, metrics and keys the test controls. */
 import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from "jose";
 import { createAudit } from "../../src/auth/audit.ts";
 import {
@@ -34,7 +34,7 @@ export function handClock(): HandClock {
   };
 }
 
-/** As the table of the database has them, in memory; several services may share one. */
+/** The key table of the database, in memory; several services may share one. */
 export function keyStore(): TokenKeyStore & { readonly rows: StoredTokenKey[]; reads: number } {
   const rows: StoredTokenKey[] = [];
   return {
@@ -80,7 +80,7 @@ export interface AuthFixture extends AsyncDisposable {
   metricsText(): Promise<string>;
   /** The principal of a call with this token. */
   ask(token: string): Promise<Principal>;
-  /** What the call is refused with: our word for it. */
+  /** The reason of the refusal, in our words. */
   refusalOf(token: string): Promise<string>;
 }
 
@@ -116,7 +116,7 @@ export async function startAuth(given: AuthGiven = {}): Promise<AuthFixture> {
   };
 }
 
-/** Our word for what was wrong, or the reason of a refusal that is not about the token. */
+/** Our word for the fault of a token, or the reason of a refusal for another cause. */
 export async function refusalOf(ask: () => Promise<unknown>): Promise<string> {
   try {
     await ask();
@@ -128,7 +128,7 @@ export async function refusalOf(ask: () => Promise<unknown>): Promise<string> {
   return "none";
 }
 
-/** An issuer of its own: keys, and tokens that are right but for what is said otherwise. */
+/** An issuer with its own keys and with valid tokens, except for the given changes. */
 export class TestIssuer {
   readonly #keys = new Map<string, { readonly alg: string; readonly privateKey: CryptoKey }>();
   readonly #jwks: object[] = [];
@@ -151,7 +151,7 @@ export class TestIssuer {
     this.#jwks.splice(index, 1);
   }
 
-  /** What it publishes. */
+  /** The published key set. */
   get jwks(): string {
     return JSON.stringify({ keys: this.#jwks });
   }

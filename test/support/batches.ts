@@ -1,6 +1,6 @@
 import { Independent, type Push } from "../../src/store/rows.ts";
 
-/** Batches as ingest makes them: a push that depends on an earlier one begins the next. */
+/** Batches as ingest makes them: a push that depends on an earlier one begins the next batch. */
 export function batchesOf(pushes: readonly Push[], size: number): Push[][] {
   const made: Push[][] = [];
   let independent = new Map<string, Independent>();

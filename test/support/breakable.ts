@@ -1,9 +1,9 @@
-/** A way to a server that a test can cut: what is open breaks, and nothing new gets through. */
+/** A route to a server that a test can cut: open connections break, and new ones fail. */
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 
 export interface BreakableWay {
-  /** Where to connect instead. */
+  /** The address to use instead of the server's. */
   readonly port: number;
   cut(): Promise<void>;
   mend(): Promise<void>;

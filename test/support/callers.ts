@@ -1,4 +1,4 @@
-/** Callers of every kind, with the keys and files that a service knows them by. */
+/** Callers of every kind, with the keys and files by which a service knows them. */
 import { writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -52,7 +52,7 @@ export class Doors {
     return doors;
   }
 
-  /** What a service has to be told of them. */
+  /** The settings with which a service knows these callers. */
   get env(): Readonly<Record<string, string>> {
     return {
       AUTH_TOKENS_FILE: this.tokensFile,
@@ -62,7 +62,7 @@ export class Doors {
     };
   }
 
-  /** It is known once the file is saved, and read. */
+  /** A token is known once the file is saved and read. */
   add(id: string, roles: readonly Role[], projectId?: string): Caller {
     const token = randomBytes(24).toString("base64url");
     const project = projectId === undefined ? {} : { project: projectId };
@@ -89,7 +89,7 @@ export class Doors {
     return jwtOf(claims).setProtectedHeader({ alg: "RS256", kid: KID }).sign(key);
   }
 
-  /** Every way in which a token is none. An admin's, were it one. */
+  /** Every kind of invalid token. A valid one of these would be an admin's. */
   async badTokens(): Promise<readonly (readonly [string, string])[]> {
     const claims = { roles: ["admin"] } as const;
     const good = await this.sign(claims);
@@ -127,7 +127,7 @@ interface StaticToken {
   readonly project?: string;
 }
 
-/** Static and signed tokens of each role, of a project and of none; and of several roles, and of no role. */
+/** Static and signed tokens of each role, with and without a project, and with several roles or none. */
 export async function everyCaller(
   doors: Doors,
   { project }: { readonly project: string },
@@ -148,7 +148,7 @@ export async function everyCaller(
 
 const { issueSessionToken } = SessionService.method;
 
-/** As the service issues them. */
+/** Tokens as the service issues them. */
 export async function sessionCaller(
   client: RpcClient,
   admin: Caller,

@@ -1,4 +1,4 @@
-/** Certificates of a made-up authority, for tests of TLS: made anew each time, gone with the test. */
+/** Certificates of an authority of the test, for TLS; made for each test and deleted with it. */
 import { webcrypto } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -23,9 +23,9 @@ export interface Identity {
 }
 
 export interface Authority {
-  /** PEM, for whoever shall trust it. */
+  /** PEM of the authority, for clients that trust it. */
   readonly certificate: string;
-  /** For localhost, 127.0.0.1 and ::1. Valid for a day, unless told otherwise. */
+  /** For localhost, 127.0.0.1 and ::1. Valid for a day by default. */
   server(validity?: Validity): Promise<Identity>;
   /** For a client. */
   client(name: string): Promise<Identity>;
@@ -99,7 +99,7 @@ function today(): Validity {
   return { notBefore: new Date(now - DAY_MS), notAfter: new Date(now + DAY_MS) };
 }
 
-/** Over since an hour. */
+/** Expired for an hour. */
 export function expired(): Validity {
   const now = Date.now();
   return { notBefore: new Date(now - DAY_MS), notAfter: new Date(now - DAY_MS / 24) };
@@ -109,7 +109,7 @@ async function newKeys(): Promise<webcrypto.CryptoKeyPair> {
   return webcrypto.subtle.generateKey(KEY, true, ["sign", "verify"]);
 }
 
-/** Where a service finds its certificate and key; `write` puts others there. */
+/** The files of a service's certificate and key; `write` replaces them. */
 export interface CertificateFiles {
   readonly certFile: string;
   readonly keyFile: string;

@@ -1,5 +1,5 @@
 /**
- * Commands of a client in the process of the test, for tests of what a command does and prints. Starting a
+ * Commands of a client in the process of the test, for tests of their effects and output. Starting a
  * process takes far longer than most commands do; one test of each command starts one
  * (test/e2e/cli.test.ts, cli-export.test.ts).
  */
@@ -23,7 +23,7 @@ class Collected extends Writable {
   }
 }
 
-/** A command to its end, as `runCommand` of service-process.ts does it in a process. */
+/** Runs a command to its end, as `runCommand` of service-process.ts does in a process. */
 export async function runHere(
   args: readonly string[],
   options: { readonly env?: Environment; readonly input?: string | Uint8Array } = {},
@@ -34,7 +34,7 @@ export async function runHere(
   return { exitCode, stdout: stdout.text, stderr: stderr.text };
 }
 
-/** The same, with streams and a signal of the test's own. */
+/** The same, with the streams and the signal of the test. */
 export function runWith(
   args: readonly string[],
   options: {

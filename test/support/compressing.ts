@@ -7,7 +7,7 @@ import type { CompressorLimits } from "../../src/compressor/limits.ts";
 
 const NOW_MS = 0;
 
-/** All rows of events that came at once. */
+/** All rows of events that arrived at the same time. */
 export function compressAll<E extends IncomingEvent>(
   events: readonly E[],
   limits: Partial<CompressorLimits> = {},
@@ -18,7 +18,7 @@ export function compressAll<E extends IncomingEvent>(
   return last === undefined ? rows : [...rows, last];
 }
 
-/** What a reader gets of rows that were stored one after the other: numbers from 1, and the index as bytes. */
+/** The rows as a reader gets them after storing: numbers from 1, and the index as bytes. */
 export function expandAll(rows: readonly CompressedRow[], afterSeq = 0n): readonly RawEvent[] {
   let seq = 1n;
   return rows.flatMap((row) => {

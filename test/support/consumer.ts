@@ -1,7 +1,6 @@
 /**
- * A program of somebody who has installed the package: writes a session, reads it, copies it.
- * test/e2e/package.test.ts checks it and runs it in a folder of its own, where the package is; here
- * tsconfig.json says what the names stand for.
+ * A program of a user of the package: writes a session, reads it, copies it. test/e2e/package.test.ts
+ * checks it and runs it in a folder with the installed package; here tsconfig.json resolves the names.
  */
 import { registerHooks } from "node:module";
 
@@ -20,7 +19,7 @@ const { createSessionWriter, fromJsonLines, readSession, RpcFailure, toJsonLines
 
 const address = process.argv[2] ?? "127.0.0.1:9000";
 
-/** The type, and what it says. */
+/** The type and the text of an event. */
 function shown(event: Readonly<Record<string, unknown>>): string {
   const { type, delta } = event;
   return typeof delta === "string" ? `${String(type)} ${delta}` : String(type);

@@ -1,6 +1,6 @@
 /**
- * The queries of the dashboard as recording rules on stdout, for promtool to parse: Grafana's variables
- * stand for a matcher of everything and for five minutes. `.ci/check-operations` runs it.
+ * Prints the queries of the dashboard as recording rules for promtool to parse. Grafana's variables are
+ * replaced by a matcher of everything and by five minutes. `.ci/check-operations` runs it.
  */
 import { readFileSync } from "node:fs";
 import { stringify } from "yaml";

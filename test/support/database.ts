@@ -7,7 +7,7 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-/** A database of its own for a test file, empty, or a copy of the named template. */
+/** A new database for a test file, empty or a copy of the named template. */
 export async function createDatabase(
   options: { readonly template?: string } = {},
 ): Promise<TestDatabase> {
@@ -19,7 +19,7 @@ export async function createDatabase(
   url.pathname = `/${name}`;
   return {
     url: url.href,
-    // By force: a test that failed may have left connections, and its failure is the one to report.
+    // By force: a failed test may have left connections, and its own failure is the one to report.
     drop: () =>
       onServer(serverUrl, (sql) => sql`drop database if exists ${sql(name)} with (force)`),
   };
@@ -37,7 +37,7 @@ export interface OpenDatabase {
   stop(): Promise<void>;
 }
 
-/** One for a file whose services it starts itself, with connections for the test; with tables, or empty. */
+/** For a file that starts its own services, with a connection for the test; with tables, or empty. */
 export async function openDatabase(
   options: { readonly empty?: boolean } = {},
 ): Promise<OpenDatabase> {

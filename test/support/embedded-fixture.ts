@@ -1,4 +1,4 @@
-/** What the tests of the embedded server share: directories, a log that can be waited for, owners to kill. */
+/** Shared by the tests of the embedded server: directories, a log to wait for, owners to kill. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmod, mkdtemp, readFile, readdir, realpath, rm } from "node:fs/promises";
@@ -14,7 +14,7 @@ import { argumentsOf } from "../../src/postgres/process.ts";
 
 export const IS_ROOT = process.getuid?.() === 0;
 
-/** Every process of the tests that is still alive at their end is a bug, and is ended all the same. */
+/** A process that is still alive at the end of the tests is a bug, and is ended. */
 const children = new Set<ChildProcess>();
 const directories: string[] = [];
 
@@ -40,7 +40,7 @@ export interface LogEntry {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** A log to read afterwards, and to wait on. */
+/** A log that a test can read and wait for. */
 export function recordingLog(): EmbeddedLog & {
   readonly entries: readonly LogEntry[];
   until(event: string): Promise<LogEntry>;
@@ -76,7 +76,7 @@ export async function withSql<T>(url: string, use: (sql: postgres.Sql) => Promis
   }
 }
 
-/** Leaves one more row behind. */
+/** Adds one row. */
 export async function addRow(url: string): Promise<void> {
   await withSql(url, async (sql) => {
     await sql`create table if not exists kept (at timestamptz not null default now())`;
@@ -139,7 +139,7 @@ export function pgDataIn(dataDir: string): string {
   return join(dataDir, "postgres", "data");
 }
 
-/** Of the server that says it runs there. */
+/** The pid in the pid file of the server. */
 export async function postmasterPid(dataDir: string): Promise<number | undefined> {
   const text = await readFile(join(pgDataIn(dataDir), "postmaster.pid"), "utf8").catch(() => "");
   const pid = Number.parseInt(text, 10);
@@ -153,9 +153,9 @@ export async function runningPostmaster(dataDir: string): Promise<number> {
 }
 
 /**
- * Ends the server of a DATA_DIR, if it still runs. What postmaster.pid names may be another process: one
- * that was given the pid since, or the very process of the test, which starts a server in place of one
- * that was killed (src/postgres/leftover.ts).
+ * Ends the server of a DATA_DIR, if it still runs. The pid in postmaster.pid may belong to another
+ * process by now, or to the test itself, which starts a server in place of a killed one
+ * (src/postgres/leftover.ts).
  */
 export async function endPostmaster(dataDir: string): Promise<void> {
   const pid = await postmasterPid(dataDir);
@@ -167,7 +167,7 @@ export async function endPostmaster(dataDir: string): Promise<void> {
   if (basename(program) === "postgres" && runs === own) endProcess(pid);
 }
 
-/** What a unit that stopped may not leave: a server, or a lock that still names its owner. */
+/** What a stopped unit may not leave: a server, or a lock that still names its owner. */
 export async function remainsIn(dataDir: string): Promise<readonly string[]> {
   const pid = await postmasterPid(dataDir);
   const remains = pid === undefined ? [] : [`server ${pid}`];
@@ -187,11 +187,11 @@ export function listens(url: string): Promise<boolean> {
   return promise.finally(() => socket.destroy());
 }
 
-/** The process is one this test file started, or the server of one of its directories. */
+/** True for a process of this test file, or the server of one of its directories. */
 export function endProcess(pid: number): void {
   try {
     process.kill(pid, "SIGKILL");
   } catch {
-    // It was gone already.
+    // It has ended already.
   }
 }

@@ -1,6 +1,6 @@
 /**
  * A process that owns a DATA_DIR as the service does, for tests that kill it: `node embedded-owner.ts
- * DIRECTORY`. Says one line of JSON when it has started or was refused, and stops in order on SIGTERM.
+ * DIRECTORY`. It prints one line of JSON after its start or refusal, and stops on SIGTERM.
  */
 import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import type { OwnerAnswer } from "./embedded-fixture.ts";
@@ -18,5 +18,5 @@ const answer = await unit.start().then(
   (): OwnerAnswer => ({ url: unit.url }),
   (error: unknown): OwnerAnswer => ({ refused: String(error) }),
 );
-// A server that runs holds its owner open; one that was refused simply ends.
+// A running server keeps this process alive; a refused one ends by itself.
 process.stdout.write(`${JSON.stringify(answer)}\n`);

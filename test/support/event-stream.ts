@@ -15,10 +15,10 @@ import {
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
-/** What a test gives a stream to send, and what became of it. */
+/** The events that a test sends on a stream, and its outcome. */
 export class Source implements AsyncIterable<SseFrame> {
   pulled = 0;
-  /** Its `finally` was run. */
+  /** True after its `finally` has run. */
   left = false;
   readonly #make: (at: number) => SseFrame | undefined | Promise<SseFrame | undefined>;
 
@@ -44,7 +44,7 @@ export class Source implements AsyncIterable<SseFrame> {
 export interface Streaming {
   readonly app: FastifyInstance;
   readonly log: readonly string[];
-  /** Aborts the signal of the calls, as a stop or a caller that leaves does. */
+  /** Aborts the signal of the calls, as a stop or the end of the connection does. */
   readonly controller: AbortController;
   readonly openStreams: () => Promise<number>;
   /** The client's end of a new connection. */
@@ -113,7 +113,7 @@ export async function answerTo(request: ClientRequest): Promise<IncomingMessage>
   return promise;
 }
 
-/** All that has come so far. */
+/** All text received so far. */
 export class Received {
   text = "";
   hasEnded = false;

@@ -1,9 +1,9 @@
 import { vi } from "vitest";
 
-/** Longer than a fact takes on a machine that is busy; what fails takes that long to say so. */
+/** Longer than any fact takes on a busy machine; a failure takes that long to be reported. */
 const LIMIT_MS = 30_000;
 
-/** Resolves with what `look` answers once it no longer throws. */
+/** Resolves with the answer of `look` once it no longer throws. */
 export function eventually<T>(look: () => T | Promise<T>): Promise<T> {
   return vi.waitFor(look, { timeout: LIMIT_MS, interval: 20 });
 }

@@ -1,4 +1,4 @@
-/** Every RPC and every route, called as whoever a test says; and in a word what came of it. */
+/** Every RPC and every route, called by any given caller, with the outcome in one word. */
 import { request as httpRequest } from "node:http";
 import { connect, type IncomingHttpHeaders } from "node:http2";
 import {
@@ -17,22 +17,22 @@ import { frame } from "./raw-http2.ts";
 export interface Answer {
   /** OK, the name of a gRPC status, or EMPTY: a stream without an event, which ended. */
   readonly outcome: string;
-  /** All that a caller can see of a refusal, the session's id left out. */
+  /** All of a refusal that a caller can see, without the session id. */
   readonly seen: string;
 }
 
 export interface Call {
-  /** As the table calls it, and what of it is asked for. */
+  /** The name in the table, and the requested part. */
   readonly name: string;
   readonly of: "rpc" | "route";
-  /** As the table calls it. */
+  /** The name in the table. */
   readonly entry: string;
   readonly messageType: "user" | "assistant" | undefined;
-  /** It is about the one session that it is given. */
+  /** The call names the one session that it gets. */
   readonly hasSession: boolean;
-  /** The session is not there afterwards. */
+  /** The call deletes the session. */
   readonly destroys: boolean;
-  /** Without the session being there: what whoever sees everything is answered. */
+  /** The outcome for an unknown session, for a caller that may see everything. */
   readonly unknown: "OK" | "EMPTY" | "NOT_FOUND";
 }
 
@@ -50,7 +50,7 @@ const RUN = {
   forwardedProps: {},
 };
 
-/** A request of each method. The name behind a space is of the variant. */
+/** A request of each method. The word after a space names the variant. */
 const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   GetSession: (id) => ({ id }),
   CreateSession: () => ({ name: "walked" }),
@@ -88,7 +88,7 @@ interface Route {
 const session = (rest: string): Route => ({ path: (id) => `${API}/sessions/${id}${rest}` });
 const connectBody = (threadId: string): object => ({ ...RUN, threadId });
 
-/** As in the table; the name behind two spaces is of the variant. */
+/** As in the table; the word after two spaces names the variant. */
 const ROUTES: Readonly<Record<string, Route>> = {
   "GET /openapi.json": { path: () => "/openapi.json" },
   "GET /api/ambient/v1/sessions": { path: () => `${API}/sessions?size=1` },
@@ -172,7 +172,7 @@ export interface Addresses {
   readonly httpAddress: string;
 }
 
-/** Calls of one service; `authorization` is sent as it is, as often as it is there. */
+/** Calls of one service; `authorization` is sent unchanged, once for each value. */
 export class EveryCall implements Disposable {
   readonly #addresses: Addresses;
   readonly #client: RpcClient;
@@ -222,7 +222,7 @@ export class EveryCall implements Disposable {
     }
   }
 
-  /** No gRPC client sends a header twice. */
+  /** A raw call: no gRPC client sends a header twice. */
   async #askRaw({ name, entry }: Call, id: string, values: readonly string[]): Promise<Answer> {
     const method = methodOf(entry);
     const body = toBinary(method.input, create(method.input, REQUESTS[name]?.(id)));
@@ -286,7 +286,7 @@ export class EveryCall implements Disposable {
       response.setEncoding("utf8");
       response.on("data", (chunk: string) => {
         text += chunk;
-        // It may have no end of its own: what it is is known from its first frame.
+        // The stream may have no end: its first frame decides the outcome.
         if (!isStream || !/^(?:data:|: watch_state)/m.test(text)) return;
         request.destroy();
         resolve({ outcome: "OK", seen: "" });
@@ -318,7 +318,7 @@ function methodOf(entry: string): DescMethod {
   return method;
 }
 
-/** When to come back is drawn for each stream. */
+/** The retry time is drawn for each stream. */
 function withoutChance(text: string): string {
   return text.replace(/^retry: \d+\n\n/, "");
 }

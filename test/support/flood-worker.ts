@@ -1,7 +1,7 @@
 /**
- * A flood, in a process of its own: so many connections, each of which pushes large messages as fast
- * as it is answered and never waits for what it is told to wait for. Told what to do by one message,
- * it answers with one when its time is over.
+ * A flood in its own process: many connections, each of which pushes large messages as fast as it gets
+ * answers and ignores every retry time. One message starts it, and it answers with one message at the
+ * end of its time.
  */
 import { type ClientHttp2Session, connect, constants } from "node:http2";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
@@ -15,7 +15,7 @@ import { StatusSchema } from "../../gen/google/rpc/status_pb.ts";
 import { type FloodOrder, floodOrderSchema, type FloodReport } from "./flood.ts";
 import { frame } from "./raw-http2.ts";
 
-/** So long after its time is over a call may still be answered. */
+/** Time after the end in which a call may still be answered. */
 const LAST_ANSWERS_MS = 10_000;
 const RECONNECT_DELAY_MS = 200;
 const PUSH = "/ambient.v1.SessionService/PushSessionMessage";
@@ -62,8 +62,8 @@ class Flood {
 
   async #connection(): Promise<void> {
     while (!this.#isOver) {
-      // Node counts what it has not sent of a call that was refused as held, for ever: with its default
-      // of 10 MB it soon refuses the answers.
+      // Node counts the unsent rest of a refused call as held for ever: with its default of 10 MB it soon
+      // refuses the answers.
       const session = connect(`http://${this.#order.address}`, { maxSessionMemory: 1_000 });
       const closed = new Promise<void>((resolve) => session.once("close", () => resolve()));
       session.on("error", () => undefined);

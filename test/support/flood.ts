@@ -1,11 +1,11 @@
-/** What a flood is told to do, and what it says of it; see flood-worker.ts. */
+/** The options of a flood and its result; see flood-worker.ts. */
 import { z } from "zod";
 
 export const floodOrderSchema = z.object({
   address: z.string(),
   token: z.string(),
   connections: z.number(),
-  /** Calls that each connection has under way. */
+  /** Calls in flight on each connection. */
   callsAConnection: z.number(),
   payloadBytes: z.number(),
   sessionIds: z.array(z.string()),
@@ -14,11 +14,11 @@ export const floodOrderSchema = z.object({
 export type FloodOrder = z.infer<typeof floodOrderSchema>;
 
 export const floodReportSchema = z.object({
-  /** Acknowledged rows, by session: their numbers. */
+  /** The numbers of acknowledged rows, by session. */
   acknowledged: z.record(z.string(), z.array(z.number())),
   /** Calls by gRPC status and reason. */
   ends: z.record(z.string(), z.number()),
-  /** Refusals by RESOURCE_EXHAUSTED that did not say when to come again. */
+  /** RESOURCE_EXHAUSTED refusals without a retry time. */
   withoutRetryInfo: z.number(),
   lostConnections: z.number(),
 });

@@ -23,7 +23,7 @@ export function folding(limits: Partial<TranscriptLimits> = {}) {
   return { table, metrics, transcripts, asked };
 }
 
-/** Says one word in a message of its own. */
+/** Says one word in its own message. */
 export function say(table: SlowTable, text: string, sessionId = "s"): void {
   const messageId = `m${table.rows.length}`;
   add(table, sessionId, { type: "TEXT_MESSAGE_START", messageId, role: "assistant" });

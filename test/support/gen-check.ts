@@ -1,4 +1,4 @@
-/** The stubs in gen/ are what the contract and the pinned generator make, file for file. */
+/** Checks that the stubs in gen/ equal the output of the pinned generator, file for file. */
 import { execFileSync } from "node:child_process";
 import { globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -36,7 +36,7 @@ export interface CallOptions {
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
-/** What a call was refused with, details and all. */
+/** The refusal of a call with its details. */
 export class RpcFailure extends Error {
   override readonly name = "RpcFailure";
   /** gRPC's name of the status. */
@@ -67,9 +67,9 @@ export class RpcFailure extends Error {
   }
 }
 
-/** Messages as they come; `return` or a `break` cancels the call. Failures are RpcFailures. */
+/** Messages in the order they arrive; `return` or a `break` cancels the call. Failures are RpcFailures. */
 export interface MessageStream<T> extends AsyncIterableIterator<T> {
-  /** Resolves when the server's headers are here: the call is attached. */
+  /** Resolves when the headers of the server arrive: the call is attached. */
   readonly attached: Promise<void>;
   cancel(): void;
 }
@@ -79,7 +79,7 @@ export class RpcClient {
   readonly #connect: () => Client;
   #connected: Client | undefined;
 
-  /** The address may be a function: it is called with the first request. */
+  /** The address may be a function, which is called with the first request. */
   constructor(
     address: string | (() => string),
     options: ClientOptions = {},
@@ -87,7 +87,7 @@ export class RpcClient {
   ) {
     this.#connect = () =>
       new Client(typeof address === "string" ? address : address(), channel, {
-        // Each client has a connection of its own; grpc-js would share one an address.
+        // Each client has its own connection; grpc-js would share one for each address.
         "grpc.use_local_subchannel_pool": 1,
         ...options,
       });

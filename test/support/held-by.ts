@@ -7,7 +7,7 @@ interface Held {
   readonly bytes: number;
 }
 
-/** How much a session holds: as its row keeps it, and as it is found in the tables. */
+/** The size of a session: as its row counts it, and as the tables have it. */
 export async function heldBy(
   { database }: Pick<TestLedger, "database">,
   sessionId: string,

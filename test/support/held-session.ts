@@ -1,12 +1,12 @@
-/** A session that somebody holds: a transaction that has locked its row, and says nothing more. */
+/** A locked session: an idle transaction holds the lock of its row. */
 import type postgres from "postgres";
 
-/** Held until `release`, and no longer than the scope it is in, so that a test that fails frees it. */
+/** Locked until `release`, and at most for its scope, so that a failed test unlocks it. */
 export interface HeldSession extends AsyncDisposable {
   release(): Promise<void>;
 }
 
-/** Resolves when the row is locked. Takes a connection of its own. */
+/** Resolves when the row is locked. Uses its own connection. */
 export async function holdSession(sql: postgres.Sql, sessionId: string): Promise<HeldSession> {
   const held = Promise.withResolvers<void>();
   const over = Promise.withResolvers<void>();
@@ -25,7 +25,7 @@ export async function holdSession(sql: postgres.Sql, sessionId: string): Promise
   return { release, [Symbol.asyncDispose]: release };
 }
 
-/** How many statements of services wait for a lock in the database: other files have theirs beside it. */
+/** The number of statements that wait for a lock in this database. */
 export async function waitingForLocks(sql: postgres.Sql): Promise<number> {
   const [row] = await sql<{ count: number }[]>`
     select count(*)::int as count from pg_stat_activity

@@ -1,17 +1,17 @@
 /**
- * The promises of a ledger as one question: given what its clients did and saw and what the database
- * holds at the end, what is wrong? Each answer is a sentence; no answer means that all is well.
+ * The promises of a ledger as one question: what is wrong, given the calls and observations of its
+ * clients and the final rows of the database? Each answer is a sentence; no answer means that all is well.
  *
- *   every push       acknowledged: there, whole, exactly once, and as every answer said, one of
+ *   every push       acknowledged: stored whole, exactly once, and as every answer said, one of
  *                    which was the first;
- *                    refused: not there; lost: at most once
- *   every stream     numbers contiguous from 1 by event_count, their sum the session's counter;
- *                    runs as the rows say; nothing that nobody sent
- *   order            what was acknowledged before another push began has the lower number
- *   fencing          no row behind a row of a higher epoch
- *   every reader     each row connects to the one before, no hole and no double, and is the row that
- *                    the database holds; a read that found the end had found all that was
- *                    acknowledged before it was asked for
+ *                    refused: not stored; lost: stored at most once
+ *   every stream     numbers contiguous from 1 by event_count, their sum the counter of the session;
+ *                    runs as the rows say; no row that was never sent
+ *   order            a push acknowledged before another one began has the lower number
+ *   fencing          no row after a row of a higher epoch
+ *   every reader     each row follows the one before without gap or duplicate, and equals the row of
+ *                    the database; a read that found the end had found every row that was
+ *                    acknowledged before it began
  */
 import type { StreamName } from "../../src/store/rows.ts";
 import {
@@ -25,21 +25,21 @@ import {
   type Row,
 } from "./history.ts";
 
-/** What the database holds when all clients have come to rest. */
+/** The rows of the database after all clients have ended. */
 export interface Witness {
-  /** Of each stream of a session in the order of their numbers. */
+  /** The rows of each stream, in the order of their numbers. */
   readonly rows: readonly Row[];
   /** The highest number used. */
   readonly counters: ReadonlyMap<string, Readonly<Record<StreamName, bigint>>>;
 }
 
-/** More of the same tells nothing new. */
+/** Further problems of the same kind add nothing. */
 const PROBLEMS_MAX = 20;
 
 interface CheckOptions {
-  /** Sessions in which others write as well, without a mark; what they wrote is not looked at. */
+  /** Sessions with other writers, whose rows have no mark and are not checked. */
   readonly shared?: ReadonlySet<string>;
-  /** Rows that a promoted standby did not have: exactly those may be acknowledged and not there. */
+  /** Rows that a promoted standby did not have: exactly those may be acknowledged and missing. */
   readonly lost?: readonly Row[];
 }
 
@@ -49,7 +49,7 @@ export function problemsOf(
   { shared = new Set(), lost = [] }: CheckOptions = {},
 ): readonly string[] {
   const stored = new Set(witness.rows.map(({ id }) => id));
-  // One whose commit nobody heard of is stored again, by the service itself, under the same id.
+  // A row whose commit had no answer is stored again by the service under the same id.
   const gone = lost.filter(({ id }) => !stored.has(id));
   const history = withoutLost(whole, new Set(gone.map(({ id }) => id)));
   const lostStreams = Map.groupBy(lost, streamKey);
@@ -79,7 +79,7 @@ export function problemsOf(
 
 type Checked = Pick<History, "pushes" | "readers" | "sessionIds">;
 
-/** What was answered with a row that is lost counts as never asked. */
+/** A push that was answered with a lost row counts as never sent. */
 function withoutLost(history: History, lost: ReadonlySet<string>): Checked {
   if (lost.size === 0) return history;
   const isLost = ({ answer }: Attempt): boolean =>
@@ -96,7 +96,7 @@ function acknowledged({ attempts }: PushRecord): readonly Acknowledged[] {
   return attempts.flatMap(({ answer }) => (answer.kind === "acknowledged" ? [answer] : []));
 }
 
-/** When it was first known to be stored; infinity when it never was. */
+/** The tick at which it was first known to be stored, or infinity. */
 function acknowledgedAt({ attempts }: PushRecord): number {
   const known = attempts.filter(({ answer }) => answer.kind === "acknowledged");
   return Math.min(...known.map(({ ended }) => ended));
@@ -139,7 +139,7 @@ function pushProblems(push: PushRecord, stored: readonly Row[]): readonly string
   return problems;
 }
 
-/** Rows of sessions that are ours alone, which nobody of us sent. */
+/** Rows of our own sessions that no client of ours sent. */
 function strangers(
   history: Checked,
   byMark: ReadonlyMap<string, readonly Row[]>,
@@ -154,7 +154,7 @@ function strangers(
     .map((row) => `${nameOf(row)}: nobody sent it`);
 }
 
-/** Of all rows of one stream in order: each connects to the one before, and is in the run that is open. */
+/** Rows of one stream, in order: each follows the one before, and is in the open run. */
 export function streamProblems(rows: readonly Row[]): readonly string[] {
   const problems: string[] = [];
   for (const [at, row] of rows.entries()) {
@@ -197,7 +197,7 @@ function runIdIn(payload: string): string {
   return holdsRun ? String(event.runId) : "";
 }
 
-/** Of one stream of a session: walked from its end, with the earliest acknowledgement met so far. */
+/** One stream of a session, walked from its end with the earliest acknowledgement so far. */
 function orderProblems(
   pushes: readonly PushRecord[],
   byMark: ReadonlyMap<string, readonly Row[]>,
@@ -216,7 +216,7 @@ function orderProblems(
   return problems;
 }
 
-/** Of one session, over both of its streams. */
+/** One session, over both of its streams. */
 function epochProblems(
   pushes: readonly PushRecord[],
   byMark: ReadonlyMap<string, readonly Row[]>,

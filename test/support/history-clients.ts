@@ -1,6 +1,6 @@
 /**
- * Clients that write what they do into a history: writers that repeat what may be repeated, as the
- * command line does, watches that are opened again where they ended, and polls that never rest.
+ * Clients that record their calls in a history: writers that repeat as the command line does, watches
+ * that are opened again where they ended, and polls without a pause.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { ledger, type LedgerClient } from "../../src/runner/client.ts";
@@ -19,7 +19,7 @@ interface SendOptions {
   readonly deadlineMs?: number;
 }
 
-/** Sends until there is an answer that counts; rejects with the failure that is not repeated. */
+/** Sends until a final answer; rejects with a failure that must not be repeated. */
 export function send(
   { history, client }: { readonly history: History; readonly client: LedgerClient },
   push: PushRecord,
@@ -48,15 +48,15 @@ export function send(
 }
 
 interface WatchOptions {
-  /** No row is taken before it has ended. */
+  /** No row is accepted before it has ended. */
   readonly rest?: () => Promise<unknown>;
-  /** Gives the reader that begins again when the service says that rows are lost. */
+  /** Returns the reader that begins again when the service says that rows are lost. */
   readonly again?: () => Reader;
 }
 
 /**
- * Follows a stream from its beginning until the signal, over all interruptions. Never rejects: what
- * ends it is the reader's failure.
+ * Follows a stream from its beginning until the signal, over all interruptions. Never rejects: its
+ * final error is recorded as the reader's failure.
  */
 export async function watch(
   client: LedgerClient,
@@ -95,7 +95,7 @@ async function pause(
   try {
     await retries.pauseAfter(after.error);
   } catch (error) {
-    // Either the test is over, which ends the pause, or it has been tried for long enough.
+    // The pause ends because the test is over, or the retries have lasted too long.
     if (!after.signal.aborted) after.reader.failed(error);
   }
 }
@@ -111,7 +111,7 @@ function openWatch(
     : client.watch(ledger.watchSessionMessages, request, { signal });
 }
 
-/** Asks for what comes after the last row, again and again, until the signal. */
+/** Reads the rows after the last one again and again, until the signal. */
 export async function poll(
   { history, client }: { readonly history: History; readonly client: LedgerClient },
   reader: Reader,
@@ -149,7 +149,7 @@ export async function pollOnce(
   if (!page.hasMore) reader.ends.push({ began, upTo: page.nextAfterSeq });
 }
 
-/** A session is there from its first push on. */
+/** A session exists from its first push on. */
 function isNotThereYet(error: unknown, reader: Reader): boolean {
   return (
     error instanceof RpcFailure && error.reason === "SESSION_NOT_FOUND" && reader.rows.length === 0

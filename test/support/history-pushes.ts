@@ -1,6 +1,6 @@
 /**
- * Pushes of every kind that a ledger stores in a way of its own: a message, an event, merged
- * fragments, a grouped message that becomes three rows, the two ends of a run. Each carries its mark.
+ * Pushes of every kind that a ledger stores differently: a message, an event, merged fragments, a
+ * grouped message that becomes three rows, the two ends of a run. Each has its mark.
  */
 import type { History, Sent } from "./history.ts";
 

@@ -1,4 +1,4 @@
-/** What the database holds of some sessions, read past all code of the service. */
+/** The rows of some sessions in the database, read without any code of the service. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type postgres from "postgres";
@@ -18,7 +18,7 @@ interface Fields {
   readonly run_id: string | null;
 }
 
-/** Of the embedded server that runs in a DATA_DIR. */
+/** The rows of the embedded server of a DATA_DIR. */
 export async function witnessIn(dataDir: string, sessionIds: Iterable<string>): Promise<Witness> {
   return withSql(await embeddedUrl(dataDir), (sql) => readWitness(sql, sessionIds));
 }

@@ -1,23 +1,23 @@
 /**
- * What the clients of a ledger did and saw, written down while it happens. At the end
- * history-check.ts decides whether a ledger that keeps its promises could have answered like this.
+ * The record of all calls and observations of the clients of a ledger. At the end history-check.ts
+ * decides whether a ledger that keeps its promises could have given these answers.
  *
- *   writers: what was sent, how each attempt was answered ──┐
- *   readers: every row, in the order it came ───────────────┼─► problemsOf ─► nothing, or sentences
- *   the database, read when all have come to rest ──────────┘
+ *   writers: each push, and the answer to each attempt ─────┐
+ *   readers: every row, in the order it arrived ────────────┼─► problemsOf ─► nothing, or sentences
+ *   the database, read after all clients have ended ────────┘
  *
- * Every entry has a tick of one counter, so of two entries it is known which came first; that is all
- * the time the checks need. A push is known again by its mark, a text that is in the payload of each
- * of its rows and of no other. Nothing here knows of a service or of a fault: a harness adds those.
+ * Every entry has a tick of one counter, so the order of any two entries is known; the checks need no
+ * other time. A push is recognised by its mark, a text in the payload of each of its rows and of no
+ * other. Nothing here knows of a service or of a fault: a harness adds those.
  */
 import type { StreamName } from "../../src/store/rows.ts";
 
-/** A row, the same whether a client was given it or the database holds it. */
+/** A row, equal for a client and for the database. */
 export interface Row {
   readonly stream: StreamName;
   readonly sessionId: string;
   readonly seq: bigint;
-  /** How many numbers it takes; 1 for a message. */
+  /** The numbers that it takes; 1 for a message. */
   readonly eventCount: number;
   readonly id: string;
   readonly eventType: string;
@@ -36,7 +36,7 @@ export interface Sent {
   readonly key: string | undefined;
   readonly epoch: bigint | undefined;
   readonly mark: string;
-  /** What it has to be stored as: so many rows, which take so many numbers. */
+  /** The expected rows and the numbers that they take. */
   readonly rows: number;
   readonly numbers: number;
 }
@@ -45,13 +45,13 @@ export type Answer =
   | { readonly kind: "acknowledged"; readonly row: Row; readonly deduplicated: boolean }
   /** The service said that this attempt stored nothing. */
   | { readonly kind: "refused"; readonly reason: string }
-  /** Whether it is stored is open. */
+  /** It is unknown whether the push is stored. */
   | { readonly kind: "lost"; readonly reason: string };
 
 export interface Attempt {
   readonly began: number;
   ended: number;
-  /** Lost, as long as there is none. */
+  /** Undefined: the answer is lost so far. */
   answer: Answer;
 }
 
@@ -61,17 +61,17 @@ export interface PushRecord {
   readonly attempts: Attempt[];
 }
 
-/** All that one watch, or one poll, was given; the cursor with which it goes on. */
+/** All rows of one watch or poll, and the cursor with which it continues. */
 export class Reader {
   readonly name: string;
   readonly stream: StreamName;
   readonly sessionId: string;
   readonly rows: Row[] = [];
-  /** Reads that said that there is no more: when each was asked for, and up to where it looked. */
+  /** Reads that found the end: when each began, and up to where it looked. */
   readonly ends: { readonly began: number; readonly upTo: bigint }[] = [];
-  /** Why it ended before its test did. */
+  /** The reason why it ended before its test. */
   failure: string | undefined;
-  /** It was told that rows it has are lost: another reader has begun again in its place. */
+  /** The service said that rows it has are lost: another reader has begun again in its place. */
   wasToldOfLoss = false;
   #waiting: { readonly upTo: bigint; readonly resolve: () => void }[] = [];
 
@@ -91,19 +91,19 @@ export class Reader {
     this.#wake();
   }
 
-  /** Nothing more comes. */
+  /** Called when nothing more arrives. */
   failed(error: unknown): void {
     this.failure ??= reasonOf(error); // The first one says why.
     this.#wake();
   }
 
-  /** The service has said that rows which it gave are lost. */
+  /** Called when the service says that delivered rows are lost. */
   toldOfLoss(): void {
     this.wasToldOfLoss = true;
     this.#wake();
   }
 
-  /** Resolves when a row with this number was seen, or nothing more comes. */
+  /** Resolves when a row with this number was seen, or nothing more arrives. */
   until(upTo: bigint): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#waiting.push({ upTo, resolve });
@@ -147,7 +147,7 @@ export class History {
     return reader;
   }
 
-  /** Makes one attempt; what it rejects with is written down and thrown on. */
+  /** Makes one attempt; a rejection is recorded and thrown again. */
   async attempt(
     record: PushRecord,
     call: () => Promise<{ readonly row: Row; readonly deduplicated: boolean }>,
@@ -176,14 +176,14 @@ export function lastSeqOf({ seq, eventCount }: Pick<Row, "seq" | "eventCount">):
   return seq + BigInt(eventCount) - 1n;
 }
 
-/** The mark of a row; undefined where nobody put one. */
+/** The mark of a row; undefined for a row without one. */
 export function markOf({ payload }: Pick<Row, "payload">): string | undefined {
   return /mark-\d+\./.exec(payload)?.[0];
 }
 
 const UNANSWERED: Answer = { kind: "lost", reason: "unanswered" };
 
-/** Reasons with which the service promises that the attempt stored nothing; every other leaves it open. */
+/** Reasons that promise that the attempt stored nothing; every other reason leaves it open. */
 const STORES_NOTHING: ReadonlySet<string> = new Set([
   "INVALID_REQUEST",
   "SESSION_NOT_FOUND",
@@ -207,7 +207,7 @@ function answerOf(error: unknown): Answer {
   return { kind: STORES_NOTHING.has(reason) ? "refused" : "lost", reason };
 }
 
-/** The reason of the service; where it was not the service that answered, the status. */
+/** The reason of the service, or the status when the answer is not from the service. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const reason = "reason" in error && typeof error.reason === "string" ? error.reason : undefined;

@@ -1,6 +1,6 @@
 /**
- * A caller that makes the service hold something for it and then does not move, in a thread of its own.
- * It says how its calls began, stays until it is told to leave, and says how they ended.
+ * A caller that makes the service hold memory or a place and then does not move, in its own thread. It
+ * reports how its calls began, stays until it is told to leave, and reports how they ended.
  */
 import { type ClientHttp2Session, connect as connectHttp2, constants } from "node:http2";
 import { connect, type Socket } from "node:net";
@@ -16,12 +16,12 @@ import { API, type HoldingOrder, LARGE, REPLAY, spreadSession, type Way } from "
 import { frame } from "./raw-http2.ts";
 
 const SERVICE = "/ambient.v1.SessionService";
-/** Half of a request of which the other half never comes; below what the service reads in any case. */
+/** Half of a request whose rest never arrives; below the bytes that the service always reads. */
 const SMALL_REQUEST_BYTES = 48_000;
 const CALLS_A_CONNECTION = 100;
 /** More than the headers of an event stream, and less than a row. */
 const FIRST_ROW_BYTES = 10_000;
-/** Calls on one connection of gRPC when they are to be on as few as possible. */
+/** Calls on one gRPC connection for few connections. */
 const CALLS_MANY = 900;
 
 interface Body {
@@ -30,7 +30,7 @@ interface Body {
   readonly isWhole?: boolean;
   /** True: the answer is read. */
   readonly reads?: boolean;
-  /** Of an answer that is not refused so much is read before it counts as begun. */
+  /** Bytes of an accepted answer that are read before it counts as begun. */
   readonly readBytes?: number;
 }
 
@@ -50,7 +50,7 @@ class Holder {
     return { ends: { ...this.ends }, sentBytes: this.sentBytes, connections };
   }
 
-  /** `windowBytes` is how much of each answer the service may send unasked. */
+  /** `windowBytes` is the part of each answer that the service may send unasked. */
   session({ windowBytes = 65_535 }: { readonly windowBytes?: number } = {}): ClientHttp2Session {
     const session = connectHttp2(`http://${this.order.grpcAddress}`, {
       settings: { initialWindowSize: windowBytes },
@@ -62,9 +62,9 @@ class Holder {
   }
 
   /**
-   * Resolves when the answer begins, or, for a request that does not end, when all of it is out. Such a
-   * request may be refused before that. Its stream then does not close, because nobody reads it. The
-   * headers of a watch come before its rows are read, so a watch of rows begins with its first row.
+   * Resolves when the answer begins, or when all of an unfinished request is sent. Such a request may be
+   * refused before that. Its stream then does not close, because nothing reads it. The headers of a watch
+   * arrive before its rows are read, so a watch of rows begins with its first row.
    */
   async call(
     session: ClientHttp2Session,
@@ -97,7 +97,7 @@ class Holder {
     await Promise.race([begun, closed, ...(ends === "none" ? [sent] : [])]);
   }
 
-  /** Resolves when the answer begins, of which no more is read, or the connection is over. */
+  /** Resolves when the answer begins, of which no more is read, or when the connection ends. */
   async request(
     line: string,
     { body = "", isWhole = true, reads = false, readBytes = 0 }: Body,
@@ -150,7 +150,7 @@ function messageOf<T extends DescMessage>(schema: T, fields: MessageInitShape<T>
   return frame(toBinary(schema, create(schema, fields)));
 }
 
-/** On sessions with `perSession` calls each, of which so many begin at once. */
+/** Spread over sessions with `perSession` calls each, `atOnce` of which begin together. */
 function onSessions(
   holder: Holder,
   {
@@ -183,7 +183,7 @@ const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
     onSockets(holder, () => holder.request(`GET ${API}/sessions/${LARGE}/transcript`, {})),
   "unary answers on closed windows": (holder) => {
     const message = messageOf(ListSessionEventsRequestSchema, { sessionId: LARGE, pageSize: 1 });
-    // More at once would be refused: the database does not read so many pages at the same time.
+    // More at once would be refused: the database does not read that many pages at the same time.
     return onSessions(holder, { perSession: CALLS_MANY, atOnce: 8, windowBytes: 0 }, (session) =>
       holder.call(session, "ListSessionEvents", { message, ends: "both" }),
     );
@@ -227,7 +227,7 @@ const HOLD: Readonly<Record<Way, (holder: Holder) => Promise<unknown>>> = {
     ),
 };
 
-/** `idle watches` wait at the head of sessions that have no rows; the others have all rows before them. */
+/** `idle watches` wait at the head of empty sessions; all others have unread rows. */
 function watch(holder: Holder, session: ClientHttp2Session, at: number): Promise<void> {
   const isIdle = holder.order.way === "idle watches";
   const sessionId = isIdle ? `hostile-idle-${at % 64}` : spreadSession(at);

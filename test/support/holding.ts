@@ -1,7 +1,7 @@
 /**
- * Ten ways to make the service hold memory, or a place, for a caller that does not move. What the
- * caller does is in holding-worker.ts, in a thread of its own. Here is what the ways need before
- * (sessions with large rows), how one is started and ended, and what another caller gets meanwhile.
+ * Ten ways to make the service hold memory, or a place, for a caller that does not move. The caller runs
+ * in a thread of its own (holding-worker.ts). Here are the sessions with large rows that the ways need,
+ * the start and end of a way, and the calls of another caller meanwhile.
  */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
@@ -9,7 +9,7 @@ import { z } from "zod";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient, RpcFailure } from "./grpc-client.ts";
 
-/** How many calls each way has under way, where the whole service has its default limits. */
+/** The calls in flight of each way under the default limits of the service. */
 export const WAYS = {
   "unread transcripts": 60,
   "unary answers on closed windows": 900,
@@ -25,7 +25,7 @@ export const WAYS = {
 export type Way = keyof typeof WAYS;
 export const WAY_NAMES = Object.keys(WAYS).filter((name): name is Way => name in WAYS);
 
-/** One session for transcripts and exports; watches are spread over sessions, which have a limit each. */
+/** One session for transcripts and exports; watches use many sessions, because each has a limit. */
 export const LARGE = "hostile-large";
 export const SPREAD_SESSIONS = 16;
 
@@ -38,16 +38,16 @@ export interface HoldingOrder {
   readonly httpAddress: string;
   readonly token: string;
   readonly way: Way;
-  /** Calls; of those of HTTP each has a connection of its own. */
+  /** Number of calls; each HTTP call has its own connection. */
   readonly calls: number;
-  /** The body of a request, but for its last byte. */
+  /** The body of a request without its last byte. */
   readonly bodyBytes: number;
-  /** From the first call on: what is not under way then is given up. */
+  /** Time from the first call: calls that have not begun by then are given up. */
   readonly openLimitMs: number;
 }
 
 const reportSchema = z.object({
-  /** Answers and ends by status: of HTTP its number, of gRPC `grpc` and its number. */
+  /** Answers and ends by status: the number for HTTP, `grpc` and the number for gRPC. */
   ends: z.record(z.string(), z.number()),
   sentBytes: z.number(),
   connections: z.number(),
@@ -55,7 +55,7 @@ const reportSchema = z.object({
 export type HoldingReport = z.infer<typeof reportSchema>;
 
 export class Holding implements AsyncDisposable {
-  /** Resolves when everything is under way that is going to be. */
+  /** Resolves when every call that will begin has begun. */
   readonly held: Promise<HoldingReport>;
   readonly #worker: Worker;
 
@@ -82,9 +82,9 @@ export class Holding implements AsyncDisposable {
 }
 
 export interface Prepared {
-  /** Rows of a megabyte in the one large session, … */
+  /** Rows of a megabyte in the one large session. */
   readonly largeRows: number;
-  /** … and in each of the others. */
+  /** Rows of a megabyte in each of the others. */
   readonly spreadRows: number;
 }
 
@@ -110,7 +110,7 @@ export async function prepare(
   }
 }
 
-/** Whether another caller gets what the hostile one has so much of: `served`, or why not. */
+/** `served` if another caller still gets its call, or the reason why not. */
 export async function anotherGets(
   way: Way,
   { grpcAddress, httpAddress, token }: Pick<HoldingOrder, "grpcAddress" | "httpAddress" | "token">,

@@ -1,6 +1,6 @@
 /**
- * One attack on a server, gRPC's or HTTP's, in a thread of its own, so that who measures the service meanwhile is not
- * slowed down by it. Ends after its time, or when the server has closed all its connections.
+ * One attack on the gRPC or HTTP server, in its own thread, so that it does not slow down the
+ * measurement. Ends after its time, or when the server has closed all its connections.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
@@ -23,9 +23,9 @@ export interface AttackOrder {
 }
 
 export interface AttackReport {
-  /** What the attacker got rid of, … */
+  /** Attacks sent. */
   readonly sentBytes: number;
-  /** … and how many of his connections the server closed. */
+  /** Connections that the server closed. */
   readonly connections: number;
   readonly closed: number;
 }
@@ -67,7 +67,7 @@ class Attacker {
     return connection;
   }
 
-  /** Waits for the socket where it is full; false: the connection or the time is over. */
+  /** Waits while the socket is full; false: the connection or the time is over. */
   async send(connection: RawConnection, bytes: Buffer): Promise<boolean> {
     this.sentBytes += bytes.length;
     if (!connection.write(bytes) && !connection.socket.destroyed) {
@@ -84,7 +84,7 @@ class Attacker {
     while (await this.send(connection, bytes)) continue;
   }
 
-  /** Until the time is over, or the connections are. */
+  /** Until the time is over or all connections are closed. */
   async wait(): Promise<void> {
     const all = this.#connections.map(({ closed }) => closed);
     await Promise.race([Promise.all(all), this.end()]);
@@ -112,7 +112,7 @@ function reset(stream: number, code = 8): Buffer {
   return http2Frame({ type: FRAME.reset, stream }, payload);
 }
 
-/** Streams as a client numbers them, in bursts. */
+/** Stream numbers as a client counts them, in bursts. */
 async function inBursts(
   attacker: Attacker,
   connection: RawConnection,

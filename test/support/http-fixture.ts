@@ -19,9 +19,9 @@ export interface HttpFixture extends AsyncDisposable {
   readonly server: HttpServer;
   readonly metrics: Metrics;
   readonly records: readonly LogRecord[];
-  /** Of the API, by its path below the prefix. */
+  /** A request to the API, by its path below the prefix. */
   ask(path: string, init?: RequestInit): Promise<Response>;
-  /** The first record with that message, as soon as it is there. */
+  /** The first record with that message, as soon as it exists. */
   recorded(msg: string): Promise<LogRecord>;
 }
 
@@ -31,7 +31,7 @@ const notAsked = (): never => {
   throw new Error("nobody should ask for this");
 };
 
-/** Parts of a server that answer what is given, and fail for anything else. */
+/** The given parts of a server; any other part throws. */
 export function httpParts(
   given: { readonly handlers?: Partial<Handlers> } & Partial<Omit<HttpParts, "handlers">> = {},
 ): HttpParts {
@@ -61,7 +61,7 @@ export function httpParts(
   };
 }
 
-/** Anybody may ask for anything, also on routes that the table does not have. */
+/** Every caller may call everything, also routes that the table does not have. */
 export const OPEN: Admission = { expect: () => undefined, admit: () => ANONYMOUS };
 
 export const HTTP_OPTIONS: HttpOptions = {
@@ -107,7 +107,7 @@ export async function startHttp(
   };
 }
 
-/** A connection of its own, for what no client sends. */
+/** A raw connection, for bytes that no client sends. */
 export function rawConnection(address: string): Socket {
   const [host = "", port] = address.split(":");
   const socket = connect({ host, port: Number(port) });

@@ -1,4 +1,4 @@
-/** Those who follow a session over HTTP: an EventSource that writes down what it is given, and a socket. */
+/** Followers of a session over HTTP: an EventSource that records its events, and a raw socket. */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { ErrorEvent, EventSource } from "eventsource";
@@ -6,7 +6,7 @@ import { vi } from "vitest";
 
 export const API = "/api/ambient/v1";
 
-/** For what comes through a reconnect. */
+/** Limit for events after a reconnect. */
 const WAIT = { timeout: 20_000 };
 
 export interface Given {
@@ -14,15 +14,15 @@ export interface Given {
   readonly data: string;
 }
 
-/** Comes back by itself when it loses the stream, as a page in a browser does. */
+/** Reconnects by itself when it loses the stream, as a page in a browser does. */
 export class Following {
-  /** Of events without a name. */
+  /** Events without a name. */
   readonly given: Given[] = [];
-  /** Of events with one. */
+  /** Events with a name. */
   readonly named: (Given & { readonly name: string })[] = [];
-  /** How often it was let in. */
+  /** The number of accepted connections. */
   opened = 0;
-  /** What it was last refused with. */
+  /** The status of its last refusal. */
   refusedWith: number | undefined;
   readonly #source: EventSource;
 
@@ -47,7 +47,7 @@ export class Following {
     return this.given.map(({ id }) => id);
   }
 
-  /** Nothing will come any more: it has given up. */
+  /** True after it has given up. */
   get isClosed(): boolean {
     return this.#source.readyState === this.#source.CLOSED;
   }
@@ -65,7 +65,7 @@ export class Following {
   }
 }
 
-/** A request on a socket of its own, of which nothing is read until somebody does. */
+/** A request on a raw socket, of which nothing is read at first. */
 export async function ask(
   address: string,
   path: string,

@@ -1,4 +1,4 @@
-/** HTTP/2 in bytes, for what no client would say: RFC 9113, and literals of RFC 7541 for headers. */
+/** Raw HTTP/2, for frames that no client would send: RFC 9113, and literals of RFC 7541 for headers. */
 import { connect, type Socket } from "node:net";
 import { connect as connectTls, type TLSSocket } from "node:tls";
 
@@ -45,7 +45,7 @@ export function http2Frame(
 
 const NOTHING = Buffer.alloc(0);
 
-/** Names and values as they are, each a literal that no table remembers. */
+/** Names and values in plain text, each a literal outside of the table. */
 export function headerBlock(headers: readonly (readonly [string, string])[]): Buffer {
   return Buffer.concat(
     headers.map(([name, value]) => Buffer.concat([LITERAL, text(name), text(value)])),
@@ -79,11 +79,11 @@ export function callHeaders(
   ]);
 }
 
-/** A connection that says what it is told to, and reads what comes; it answers nothing by itself. */
+/** A connection that sends given frames and reads all others; it answers nothing by itself. */
 export class RawConnection implements Disposable {
   readonly socket: Socket;
   readonly frames: ReceivedFrame[] = [];
-  /** Resolves when the other end, or this one, has closed it. */
+  /** Resolves when either end has closed it. */
   readonly closed: Promise<void>;
   #rest: Buffer = NOTHING;
   #came = Promise.withResolvers<void>();
@@ -113,19 +113,19 @@ export class RawConnection implements Disposable {
     return new RawConnection(socket);
   }
 
-  /** The preface and SETTINGS of a client who has nothing to say. */
+  /** The preface and empty SETTINGS of a client. */
   begin(): this {
     this.write(PREFACE, http2Frame({ type: FRAME.settings }));
     return this;
   }
 
-  /** False: the other end does not keep up. */
+  /** False: the other end reads too slowly. */
   write(...chunks: readonly Buffer[]): boolean {
     if (this.socket.destroyed) return false;
     return this.socket.write(Buffer.concat(chunks));
   }
 
-  /** The first frame that fits, which may have come already; undefined: the connection ended before. */
+  /** The first matching frame, also an earlier one; undefined: the connection ended before. */
   async frame(fits: (frame: ReceivedFrame) => boolean): Promise<ReceivedFrame | undefined> {
     for (;;) {
       const found = this.frames.find(fits);

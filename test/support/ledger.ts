@@ -42,7 +42,7 @@ export async function createLedger(
   };
 }
 
-/** The store as ingest needs it; sessions are made. */
+/** The store as ingest needs it; sessions are created. */
 export function ledgerWriter(database: Database): LedgerWriter {
   return {
     append: (pushes, { wait }) => append(database, pushes, { createMissing: true, wait }),

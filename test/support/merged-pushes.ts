@@ -16,7 +16,7 @@ export function fragments(
   }));
 }
 
-/** Merges and pushes, one row after the other; the rows as they were pushed. */
+/** Merges and pushes one row after the other; returns the rows as pushed. */
 export async function pushMerged(
   client: LedgerClient,
   sessionId: string,

@@ -1,4 +1,4 @@
-/** Streams as a runner that compresses pushes them, for tests of what takes rows apart again. */
+/** Streams as a compressing runner pushes them, for tests that expand rows. */
 import { COMPRESSOR_LIMITS } from "../../src/compressor/limits.ts";
 import { compressAll } from "./compressing.ts";
 import type { StreamEvent } from "./streams.ts";
@@ -11,7 +11,7 @@ export interface MergedEvent extends StreamEvent {
     | undefined;
 }
 
-/** All rows of a stream that took no time. A text may have any size, for tests that need a large row. */
+/** All rows of a stream without time between its events. A text may have any size, for large rows. */
 export function mergeFragments(
   events: readonly StreamEvent[],
   { eventsMax = COMPRESSOR_LIMITS.eventsMax } = {},

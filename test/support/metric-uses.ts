@@ -1,6 +1,6 @@
 /**
- * What queries of Prometheus say about the service's metrics, held against what the service counts.
- * Reads PromQL no deeper than that: `.ci/check-operations` has promtool parse it.
+ * Compares the metrics in queries of Prometheus with the metrics of the service. It reads only as much
+ * of PromQL as that needs; `.ci/check-operations` has promtool parse it.
  */
 import { readFileSync } from "node:fs";
 import { Registry } from "prom-client";
@@ -8,7 +8,7 @@ import { vi } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
-/** Of the scrape and of histograms, not of a metric. */
+/** Labels of the scrape and of histograms, not of a metric. */
 const LABELS_BESIDE = ["instance", "job", "le"];
 
 /** By name, the labels of every metric, with those of the Node.js process. */
@@ -28,7 +28,7 @@ export function knownMetrics(): ReadonlyMap<string, readonly string[]> {
   return known;
 }
 
-/** prom-client's types keep them to themselves. */
+/** Types that prom-client does not export. */
 function fieldsOf(metric: object): { name: string; labelNames: readonly string[]; type: string } {
   const name: unknown = Reflect.get(metric, "name");
   const labelNames: unknown = Reflect.get(metric, "labelNames");
@@ -61,7 +61,7 @@ export function strangersIn(
   return [...grouped, ...selected, ...(isOurs ? [] : [`nothing of the service: ${query}`])];
 }
 
-/** Of src/base/errors.ts, with what the audit says of a token or of a call that may not be made. */
+/** Reasons of src/base/errors.ts, and those of the audit for tokens and denied calls. */
 const REASONS = new Set([
   ...wordsOf("src/base/errors.ts", /(?<=\| ")[A-Z_]+(?=")/g),
   ...wordsOf("src/auth/refused-token.ts", /(?<=\| ")[a-z_]+(?=")/g),
@@ -73,7 +73,7 @@ function wordsOf(path: string, pattern: RegExp): readonly string[] {
   return readFileSync(new URL(`../../${path}`, import.meta.url), "utf8").match(pattern) ?? [];
 }
 
-/** Values of labels whose values are known beforehand. */
+/** Values of labels with a fixed set of values. */
 function strangeValues(label: string, value: string): readonly string[] {
   if (label === "reason") {
     const reasons = value.split("|");

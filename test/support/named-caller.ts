@@ -4,7 +4,7 @@ import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 
-/** A call of the caller with this name, on a connection of its own. A shared limit can end it. */
+/** A call of the named caller on its own connection. A shared limit can end it. */
 export function callOf(id: string): CallContext {
   const connection = new CallerMemory(new FairShare({ max: 1e9 }), { asks: true }).of(
     new EventEmitter(),

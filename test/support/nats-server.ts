@@ -1,4 +1,4 @@
-/** A NATS server of a test's own, on loopback; `needs("nats-server")` in test/support/tools.ts. */
+/** A NATS server for one test, on loopback; `needs("nats-server")` in test/support/tools.ts. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -31,7 +31,7 @@ export async function startNatsServer(
   }
 }
 
-/** One that is not there yet. */
+/** A server that is not started yet. */
 export async function stoppedNatsServer(): Promise<NatsServer> {
   return natsServer(await freePort(), undefined);
 }
@@ -64,7 +64,7 @@ function natsServer(port: number, config: string | undefined): NatsServer {
   };
 }
 
-/** It says so on stderr; if it ends instead, so does the wait. */
+/** The server says on stderr that it is ready; the wait also ends when it exits. */
 async function ready(child: ChildProcess): Promise<void> {
   let said = "";
   const { promise, resolve, reject } = Promise.withResolvers<void>();

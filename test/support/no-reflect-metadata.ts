@@ -1,6 +1,6 @@
 /**
- * @peculiar/x509 comes with tsyringe, which asks for a polyfill of Reflect's metadata as it is loaded and
- * then needs none of it: this says so. To be imported before it.
+ * @peculiar/x509 loads tsyringe, which requires a polyfill of Reflect's metadata although none of it is
+ * used: this module satisfies the check. Import it first.
  */
 Object.assign(Reflect, {
   getMetadata: () => undefined,

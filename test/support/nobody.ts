@@ -1,10 +1,10 @@
-/** Somebody on loopback who takes connections and is no server of any kind. */
+/** A listener on loopback that accepts connections and answers nothing. */
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 
 export interface Nobody {
   readonly port: number;
-  /** Connections that are open, and all there ever were. */
+  /** The open connections, and all connections so far. */
   readonly open: number;
   readonly connections: number;
   stop(): Promise<void>;
@@ -13,7 +13,7 @@ export interface Nobody {
 export async function startNobody(greet: (socket: Socket) => void): Promise<Nobody> {
   const sockets = new Set<Socket>();
   let connections = 0;
-  // Half open, because nobody says goodbye: a socket here is open until the other end is really gone.
+  // Half open: a socket here stays open until the other end really closes it.
   const listener = createServer({ allowHalfOpen: true }, (socket) => {
     connections += 1;
     sockets.add(socket);

@@ -1,6 +1,6 @@
 /**
- * The ceiling that a benchmark of pushes is read against: the same gRPC server and adapters as the
- * service, over a handler that stores nothing and answers with the fields a stored row would have.
+ * The ceiling for benchmarks of pushes: the same gRPC server and adapters as the service, over a handler
+ * that stores nothing and answers with the fields of a stored row.
  *
  *   node test/support/noop-server.ts 127.0.0.1:0      prints {"address":"127.0.0.1:40123"}
  */

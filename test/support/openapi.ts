@@ -1,4 +1,4 @@
-/** Holds real answers against the OpenAPI document that the service serves. */
+/** Compares real answers with the OpenAPI document that the service serves. */
 import { z } from "zod";
 
 const responseSchema = z.looseObject({
@@ -14,7 +14,7 @@ const documentSchema = z.looseObject({
 
 export interface Asked {
   readonly method: string;
-  /** Of the document: `/sessions/{id}`. */
+  /** A path of the document: `/sessions/{id}`. */
   readonly path: string;
 }
 
@@ -25,7 +25,7 @@ export class OpenApi {
     this.#document = documentSchema.parse(document);
   }
 
-  /** What is wrong with an answer; undefined when it is as the document says. */
+  /** The difference between an answer and the document; undefined when there is none. */
   async fault({ method, path }: Asked, response: Response): Promise<string | undefined> {
     const { status } = response;
     const responses = this.#document.paths[path]?.[method.toLowerCase()]?.responses;

@@ -29,14 +29,14 @@ const MEMORY_FREE_BYTES_MIN = 8 * 2 ** 30;
 /** The default is 100; each worker has services with pools of ten. */
 const CONNECTIONS_MAX = 400;
 
-/** A younger directory may be of a run that has made it and not locked it yet. */
+/** A younger directory may belong to a run that has made it and not locked it yet. */
 const SWEEP_AGE_MS_MIN = 60_000;
 
 const quiet = { info: () => undefined, warn: () => undefined };
 
 /**
  * Makes the bundle of the service, and one server for all projects of a run: the one of
- * DATABASE_URL_TEST, or else the service's own embedded unit in a directory that is deleted at the end,
+ * DATABASE_URL_TEST, or else the embedded unit of the service in a directory that is deleted at the end,
  * so that every run also starts and stops that unit. The unit tests use neither.
  */
 export async function setup(project: TestProject): Promise<(() => Promise<void>) | undefined> {
@@ -66,7 +66,7 @@ export async function setup(project: TestProject): Promise<(() => Promise<void>)
 }
 
 /**
- * In memory where there is much of it: no test ends this server, and a push that waits for the disk of a
+ * In memory if the machine has enough: no test ends this server, and a push that waits for the disk of a
  * busy machine takes a hundred times as long. Tests of durability have servers of their own, on disk.
  */
 async function serverFolder(): Promise<string> {
@@ -87,7 +87,7 @@ async function provide(project: TestProject, url: string): Promise<void> {
   project.provide("postgresTemplate", postgresTemplate);
 }
 
-/** A run that was killed leaves its server running; the unit knows how to stop it, and whose it is not. */
+/** A killed run leaves its server running; the unit stops it, and skips servers of other owners. */
 async function sweepKilledRuns(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
     if (!name.startsWith(PREFIX)) continue;
@@ -99,7 +99,7 @@ async function sweepKilledRuns(folder: string): Promise<void> {
       await leftover.stop();
       await rm(dataDir, { recursive: true, force: true });
     } catch {
-      // Its run lives, or another one sweeps it, or it belongs to another user.
+      // Its run lives, another run sweeps it, or it belongs to another user.
     }
   }
 }

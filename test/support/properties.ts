@@ -1,8 +1,8 @@
 import { seedOfRun } from "./random.ts";
 
 /**
- * How properties run. `.ci/run` draws all runs (PROPERTY_SHARE=1); without it a quarter of them is drawn, the
- * same ones each time. SEED repeats a failure that was printed, PROPERTY_RUNS looks longer.
+ * The settings of properties. `.ci/run` draws all runs (PROPERTY_SHARE=1); without it a quarter of them,
+ * the same ones each time. SEED repeats a printed failure, PROPERTY_RUNS sets another number of runs.
  */
 const SHARE = Number(process.env["PROPERTY_SHARE"] ?? "0.25");
 

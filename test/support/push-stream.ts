@@ -1,4 +1,4 @@
-/** A client of PushSessionEvents that sends what a test says, right or wrong, and shows what comes. */
+/** A client of PushSessionEvents that sends any frames of a test, valid or not, and records the answers. */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import {
   type Committed,
@@ -30,7 +30,7 @@ function callOf(client: RpcClient) {
 
 export class PushStreamClient {
   readonly #call: Call;
-  /** Every frame that came, in order. */
+  /** Every received frame, in order. */
   readonly frames: ResponseFrame[] = [];
 
   constructor(client: RpcClient) {
@@ -99,14 +99,14 @@ export class PushStreamClient {
     return frame.value;
   }
 
-  /** What comes up to the end, which is OK. */
+  /** The frames up to the end, which is OK. */
   async rest(): Promise<readonly ResponseFrame[]> {
     const before = this.frames.length;
     while ((await this.next()) !== undefined);
     return this.frames.slice(before);
   }
 
-  /** What it ends with, which is not OK. */
+  /** The error that ends it. */
   async failure(): Promise<RpcFailure> {
     try {
       await this.rest();

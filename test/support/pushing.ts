@@ -1,4 +1,4 @@
-/** Pushes and reads of both streams under one name, for tests that ask the same of both. */
+/** Pushes and reads of both streams under one name, for tests of both. */
 import { randomUUID } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
@@ -19,7 +19,7 @@ export interface Time {
   readonly nanos: number;
 }
 
-/** Fields of either push; what a push does not have is not sent. */
+/** Fields of either push; fields that a push does not have are not sent. */
 export interface PushFields {
   readonly sessionId?: string;
   readonly eventType?: string;
@@ -36,7 +36,7 @@ export interface PushFields {
 
 type SenderText = "id" | "name" | "displayName" | "channel" | "channelId" | "threadId";
 
-/** What a push says when a test does not care. */
+/** The default push. */
 export const GOOD = {
   messages: { eventType: "user", payload: "hi" },
   events: { eventType: "CUSTOM", payload: '{"type":"CUSTOM","name":"n","value":1}' },
@@ -93,7 +93,7 @@ export async function failureOf(call: Promise<unknown>): Promise<RpcFailure> {
   throw new Error(`expected a refusal, got ${String(outcome)}`);
 }
 
-/** The number of the next row that is pushed, whatever the last row counts. */
+/** The number of the next pushed row, whatever the last row counts. */
 export function nextSeq(row: Row | undefined): bigint {
   if (row === undefined) return 1n;
   return row.seq + ("eventCount" in row ? BigInt(row.eventCount) : 1n);
@@ -101,11 +101,11 @@ export function nextSeq(row: Row | undefined): bigint {
 
 export interface Aftermath<T> {
   readonly outcome: T;
-  /** What it left behind; empty when nothing of it was stored. */
+  /** Everything that it stored; empty when it stored nothing. */
   readonly traces: readonly string[];
 }
 
-/** Does what must be refused, to a session that holds a row. */
+/** Makes a call that must be refused, for a session with one row. */
 export async function tracesOf<T>(
   client: RpcClient,
   stream: Stream,

@@ -1,9 +1,9 @@
-/** Numbers from a seed, for tests that do things at random and must be able to do them again. */
+/** Random numbers from a seed, so that a test can be repeated. */
 
-/** Everybody's, so that a run of the tests judges the change and not the day. */
+/** The shared seed, so that a failing run is caused by the change and not by luck. */
 const SEED_DEFAULT = 20_261_122;
 
-/** SEED of the environment; `random`: one that nobody has looked at yet. */
+/** SEED of the environment; `random`: a new one. */
 export function seedOfRun(): number {
   const { SEED } = process.env;
   if (SEED === undefined) return SEED_DEFAULT;
@@ -27,7 +27,7 @@ export class Random {
     return Math.floor((this.#turn() / 2 ** 32) * end);
   }
 
-  /** Once in so many times. */
+  /** True once in `times` calls. */
   oneIn(times: number): boolean {
     return this.below(times) === 0;
   }
@@ -43,7 +43,7 @@ export class Random {
     return items.flatMap(() => left.splice(this.below(left.length), 1));
   }
 
-  /** Another one, so that what one user draws does not depend on what others have drawn. */
+  /** An independent generator, so that one user's draws do not depend on those of others. */
   fork(): Random {
     return new Random(this.#turn());
   }

@@ -15,7 +15,7 @@ export function newRange({ epoch, stream }: Stream, numbers: Numbers): StreamRan
   return { epoch, stream, firstClientSeq, lastClientSeq, refused };
 }
 
-/** With a row of as many events as the range has numbers that were not refused, unless rows are given. */
+/** By default with one row of as many events as the range has accepted numbers. */
 export function rangePush(
   sessionId: string,
   stream: Stream,

@@ -20,7 +20,7 @@ export interface RawAnswer {
   readonly body: Buffer;
 }
 
-/** A call in bytes, for what no gRPC client would send. */
+/** A call in raw bytes, for calls that no gRPC client would make. */
 export async function rawCall(
   address: string,
   call: {

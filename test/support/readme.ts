@@ -1,4 +1,4 @@
-/** The examples of a document, taken out of its fenced blocks, and run. */
+/** The examples in the fenced blocks of a document, and a runner for them. */
 import { execFile } from "node:child_process";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,15 +8,15 @@ import type { ServiceProcess } from "./service-process.ts";
 import { toolPath } from "./tools.ts";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-/** Of HTTP, as the documents write it. */
+/** The HTTP method and path, as the documents write them. */
 const HTTP_ADDRESS = "127.0.0.1:8000";
 
 export interface Example {
-  /** As a shell takes it, over several lines where it is long. */
+  /** The command as a shell takes it, over several lines if it is long. */
   readonly command: string;
-  /** What the document shows of it. */
+  /** The output that the document shows. */
   readonly output: string;
-  /** All of the block that it stands in: the examples of a block go on from each other. */
+  /** All of its block: the examples of a block continue each other. */
   readonly block: string;
 }
 
@@ -32,7 +32,7 @@ export function sectionOf(markdown: string, heading: string): string {
   return section.split(/^## /m)[0] ?? "";
 }
 
-/** Commands begin with `$ ` and go on in lines that are indented; what follows is their output. */
+/** Commands begin with `$ ` and continue in indented lines; the output follows. */
 export function examplesOf(markdown: string): readonly Example[] {
   return blocksOf(markdown, "console").flatMap((block) =>
     block
@@ -45,7 +45,7 @@ export function examplesOf(markdown: string): readonly Example[] {
   );
 }
 
-/** Without what is another at each run: ids, times, how long it took. */
+/** Without the parts that differ at each run: ids, times, durations. */
 export function comparable(output: string): string {
   return output
     .replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<id>")
@@ -62,7 +62,7 @@ export function tableRowsOf(markdown: string): readonly (readonly string[])[] {
     .map((line) => line.slice(2, -2).split(" | "));
 }
 
-/** Runs the examples in order against one service: each must print the output that the document shows. */
+/** Runs the examples in order against one service: each must print the shown output. */
 export async function runExamples(
   markdown: string,
   { grpcAddress, httpAddress }: Pick<ServiceProcess, "grpcAddress" | "httpAddress">,

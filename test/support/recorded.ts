@@ -1,6 +1,6 @@
 /**
- * Streams through the command line and back: pushes them, says what was refused, and knows on its own
- * what AG-UI makes of an event (a second opinion, which shares no code with src/agui).
+ * Streams through the command line and back: pushes them, reports refusals, and computes independently
+ * what AG-UI makes of an event (a second implementation, which shares no code with src/agui).
  */
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
@@ -23,12 +23,12 @@ const summarySchema = z.object({
 export interface PushRun {
   readonly exitCode: number;
   readonly summary: z.infer<typeof summarySchema>;
-  /** Of the lines that were refused: their numbers, from 1. */
+  /** The numbers of the refused lines, from 1. */
   readonly refusedLines: readonly number[];
   readonly stderr: string;
 }
 
-/** A process a stream would spend most of its time on starting: the command runs in this one. */
+/** The command runs in this process: starting one would take most of the time of a stream. */
 export async function pushLines(
   address: string,
   { sessionId, lines }: { readonly sessionId: string; readonly lines: readonly string[] },
@@ -37,7 +37,7 @@ export async function pushLines(
   return pushRun(await runHere(args, { input: lines.map((line) => `${line}\n`).join("") }));
 }
 
-/** What the output of `push --json` says. */
+/** The output of `push --json`. */
 export function pushRun(result: {
   readonly exitCode: number | null;
   readonly stdout: string;
@@ -73,7 +73,7 @@ export function linesOf({ events }: Stream): readonly string[] {
 }
 
 /**
- * Events of the recorded agents that no version of the protocol accepts: a type that none has, and
+ * Events of the recorded agents that no version of the protocol accepts: unknown types, and missing
  * fields that every version requires. (packages `@ag-ui/core` 0.0.57 to 1.0.0, `events.ts`)
  */
 export function noVersionAccepts({ eventType, payload }: StreamEvent): boolean {
@@ -92,7 +92,7 @@ export function noVersionAccepts({ eventType, payload }: StreamEvent): boolean {
   }
 }
 
-/** Fields that belong to users and providers: what is in them is theirs, null or not. */
+/** Fields of users and providers: their content is kept, null or not. */
 const OPAQUE: ReadonlySet<string> = new Set([
   "content",
   "delta",
@@ -121,8 +121,8 @@ const OPTIONAL: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * What a client has to read of an event: known fields in camelCase, no nulls where nothing is meant,
- * whole milliseconds; and the very text that was sent where all of that is so already.
+ * The text that a client has to read for an event: known fields in camelCase, no meaningless nulls,
+ * whole milliseconds; and exactly the sent text if it has this form already.
  */
 export function expectedOf({ payload }: StreamEvent): {
   readonly text: string | undefined;
@@ -133,7 +133,7 @@ export function expectedOf({ payload }: StreamEvent): {
   return { text: isDeepStrictEqual(sent, value) ? payload : undefined, value };
 }
 
-/** Some producers have a name of their own for a required field; a value that is no text is its JSON. */
+/** Some producers have their own name for a required field; a value that is no text is its JSON. */
 const OWN_NAMES = new Map([
   ["TOOL_CALL_RESULT", ["result", "content"]],
   ["RUN_ERROR", ["error", "message"]],
@@ -170,11 +170,11 @@ function upper(letter: unknown): string {
 export interface AgentFigures {
   readonly streams: number;
   readonly accepted: number;
-  /** How often each type was refused. */
+  /** Refusals by type. */
   readonly refused: ReadonlyMap<string, number>;
 }
 
-/** One line an agent, for a person to read. */
+/** One line for each agent, for people. */
 export function figuresTable(figures: ReadonlyMap<string, AgentFigures>): string {
   const rows = [...figures].map(([agent, { streams, accepted, refused }]) => [
     agent,

@@ -1,4 +1,4 @@
-/** A push stream's way from raw events to rows, with redaction, and without a database or a clock. */
+/** The path of a push stream from raw events to rows, with redaction, without a database or a clock. */
 import { create } from "@bufbuild/protobuf";
 import { RawEventSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { decodeFragments } from "../../src/compressor/fragments.ts";
@@ -13,7 +13,7 @@ import type { NewRow } from "../../src/store/rows.ts";
 
 export const MAX_AGE_MS = 250;
 
-/** Of all streams: each registry watches the process, for good. */
+/** Shared by all streams: each registry watches the process for good. */
 const meter = new StreamMeter(createMetrics());
 
 export class RedactedStream {
@@ -62,13 +62,13 @@ export class RedactedStream {
     this.rows.add({ taken, payloadBytes: payload.length, nowMs: this.nowMs });
   }
 
-  /** Time passes, and what is due is done, as a timer would. */
+  /** Moves the time and runs due work, as a timer would. */
   pass(ms: number): void {
     this.nowMs += ms;
     if (this.nowMs >= (this.rows.dueAtMs ?? Number.POSITIVE_INFINITY)) this.rows.due(this.nowMs);
   }
 
-  /** Payloads of all events that are rows by now, in order. */
+  /** Payloads of all events that are rows so far, in order. */
   events(): readonly string[] {
     this.#commits.handOver({ now: true });
     return this.#stored.flatMap((row) => {

@@ -1,6 +1,6 @@
 /**
- * What is to be masked of a whole text, found the plain way: from each place at which a prefix stands,
- * by itself, as far as the pattern goes. No automaton, no state, no pieces.
+ * The expected masks of a whole text, by plain search: from each place with a prefix, as far as the
+ * pattern matches. No automaton, no state, no pieces.
  */
 import type { Part, Secret } from "../../src/redaction/patterns.ts";
 
@@ -18,23 +18,23 @@ export function maskedWhole(text: string, secrets: readonly Secret[]): string {
   return text.replaceAll(/[^]/g, (unit, at: number) => (isMasked.has(at) ? "*" : unit));
 }
 
-/** Dashes aside: those in a private key are masked or not, as they tell nothing. */
+/** Without dashes: those in a private key may be masked or not, because they reveal nothing. */
 export function besidesDashes(masked: string, text: string): string {
   return masked.replaceAll(/[^]/g, (unit, at: number) => (text.charAt(at) === "-" ? "-" : unit));
 }
 
-/** The text with the other's masks beside its own: what may be masked too early, and not too little. */
+/** The text with additional masks of the other: masking early is allowed, masking less is not. */
 export function withMasksOf(text: string, other: string): string {
   return text.replaceAll(/[^]/g, (unit, at: number) => (other.charAt(at) === "*" ? "*" : unit));
 }
 
-/** A letter or digit is before, unless it is the letter of an escape. */
+/** True after a letter or digit, unless it is the letter of an escape. */
 function isInWord(text: string, at: number): boolean {
   const before = /(\\*)([A-Za-z0-9])$/.exec(text.slice(Math.max(0, at - 100), at));
   return before !== null && (before[1] ?? "").length % 2 === 0;
 }
 
-/** The units that are masked; none where it is no secret. */
+/** The masked units; none if the text is no secret. */
 function secretFrom(text: string, start: number, parts: readonly Part[]): readonly number[] {
   let at = start;
   const units: number[] = [];

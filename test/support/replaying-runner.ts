@@ -1,7 +1,7 @@
 /**
- * A runner that replays its events whenever it is started: `node replaying-runner.ts ADDRESS SESSION
- * LINE` writes the events of its input, one a line, waits behind that line until all so far is
- * settled, says so on its output, and closes the session when the input ends.
+ * A runner that replays its events at each start: `node replaying-runner.ts ADDRESS SESSION LINE` writes
+ * the events of its input, one a line, waits after that line until all events so far are settled, prints
+ * a line, and closes the session when the input ends.
  */
 import { createSessionWriter, fromJsonLines } from "../../src/runner/index.ts";
 

@@ -1,6 +1,6 @@
 /**
- * Two services on one PostgreSQL under load: pushes go by turns to one and the other, watchers hang on
- * both. Whoever loses its service asks the next one, as a client behind a load balancer would.
+ * Two services on one PostgreSQL under load: pushes alternate between them, and both have watchers. A
+ * client that loses its service asks the next one, as behind a load balancer.
  */
 import postgres from "postgres";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
@@ -25,7 +25,7 @@ export interface OwnServer {
   stop(): Promise<void>;
 }
 
-/** A PostgreSQL for one file that ends it, or starts it again. */
+/** A PostgreSQL for a file that stops and starts it. */
 export async function startServer(): Promise<OwnServer> {
   const dataDir = await makeDirectory();
   const server = createEmbeddedPostgres({ dataDir, log: recordingLog() });
@@ -65,7 +65,7 @@ export class Replicas {
     return service;
   }
 
-  /** SIGKILL, and another one on the same ports. */
+  /** SIGKILL, and a new service on the same ports. */
   async replace(index: number): Promise<void> {
     const { grpcAddress, httpAddress } = this.at(index);
     await this.at(index).kill("SIGKILL");
@@ -73,7 +73,7 @@ export class Replicas {
     this.services[index] = await startService({ env });
   }
 
-  /** One figure of `/metrics`, summed over its labels; 0 when it is not there. */
+  /** One metric of `/metrics`, summed over its labels; 0 when it does not exist. */
   async metric(index: number, name: RegExp): Promise<number> {
     const answer = await fetch(`http://${this.at(index).opsAddress}/metrics`);
     const lines = (await answer.text()).split("\n").filter((line) => name.test(line));
@@ -85,7 +85,7 @@ export class Replicas {
   }
 }
 
-/** Each call and each watch goes to the next of the services, beginning with one of them. */
+/** Each call and each watch goes to the next service, beginning with one of them. */
 export function byTurns(clients: readonly LedgerClient[], first: number): LedgerClient {
   let turn = first;
   const next = (): LedgerClient => {
@@ -107,22 +107,22 @@ export interface Load {
   readonly sessions: number;
   readonly watchers: number;
   readonly writers: number;
-  /** What happens once the load is under way. */
+  /** The fault, once the load runs. */
   readonly strike: () => Promise<void>;
 }
 
-/** From the last push until every watcher has everything; less than the longest poll interval. */
+/** From the last push until every watcher has every row; less than the longest poll interval. */
 const CATCH_UP_LIMIT_MS = 50_000;
 
-/** Rows that one watcher has seen when the load is called under way. */
+/** Rows that one watcher has seen before the load counts as running. */
 const UNDER_WAY_ROWS = 20;
 
-/** On a connection of its own: one that was there before PostgreSQL was killed may never answer. */
+/** On its own connection: a connection from before the kill of PostgreSQL may never answer. */
 export function witnessAt(url: string, sessionIds: Iterable<string>): Promise<Witness> {
   return withSql(url, (sql) => readWitness(sql, sessionIds));
 }
 
-/** What was sent and seen; every watcher has come to the end of its session, or has failed. */
+/** All pushes and observed rows; every watcher has reached the end of its session or failed. */
 export async function underLoad(
   { addresses, url }: { readonly addresses: readonly string[]; readonly url: string },
   load: Load,
@@ -152,7 +152,7 @@ export async function underLoad(
       turn += 1;
       await send({ history, client }, push);
     };
-    // The load lasts as long as the strike, however slow the machine is, and one push begins after it.
+    // The load lasts as long as the fault, on any machine, and one push begins after it.
     while (!struck.signal.aborted || performance.now() < untilMs) await next();
     await next();
   });

@@ -25,11 +25,11 @@ export interface RpcFixture extends AsyncDisposable {
   readonly client: RpcClient;
   readonly metrics: Metrics;
   readonly records: readonly LogRecord[];
-  /** The first record with that message, as soon as it is there. */
+  /** The first record with that message, as soon as it exists. */
   recorded(msg: string): Promise<LogRecord>;
 }
 
-/** A handler's side of a stream both ways that does nothing where a test does not care. */
+/** A handler of a bidirectional stream that does nothing by default. */
 export function conversation(
   parts: Partial<Conversation<PushSessionEventsRequest>>,
 ): Conversation<PushSessionEventsRequest> {

@@ -1,11 +1,11 @@
 /**
- * A runner as a process of its own, which a test may kill: runs of an agent without end, one token a
- * turn of the event loop, into a writer with a file.
+ * A runner in its own process that a test may kill: runs of an agent without end, one token in each turn
+ * of the event loop, into a writer with a file.
  *
  *   node test/support/runner-process.ts <address> <session> <file> <first run> <runs> [<words>]
  *
- * It prints a line of JSON a run that it has said, and one when the writer is closed. With no runs to
- * say it only sends what was left in the file.
+ * It prints a line of JSON after each run, and one when the writer is closed. With no runs it only sends
+ * the rest of the file.
  */
 import { setImmediate } from "node:timers/promises";
 import { createSessionWriter } from "../../src/runner/writer/writer.ts";

@@ -1,4 +1,4 @@
-/** Events written by hand, and the rows they become, which must give them back. */
+/** Hand-written events and the rows they become, which must expand to the same events. */
 import { expect } from "vitest";
 import { checkFragments } from "../../src/compressor/fragments.ts";
 import type { CompressedRow, IncomingEvent } from "../../src/compressor/group.ts";
@@ -33,7 +33,7 @@ export function rowsOf(
   return rows;
 }
 
-/** How many events each row stands for. */
+/** The number of events of each row. */
 export function countsOf(
   payloads: readonly (Fields | string)[],
   limits: Partial<CompressorLimits> = {},

@@ -1,7 +1,4 @@
-/**
- * The service and its command line as processes, seen from outside: what they print, what they
- * answer, how they end.
- */
+/** The service and its command line as processes, seen from outside: their output, answers and ends. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
@@ -12,9 +9,9 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { endPostmaster, makeDirectory } from "./embedded-fixture.ts";
 
-/** The bundle that `npm start` runs; test/support/postgres-server.ts makes it before a run. */
+/** The bundle of `npm start`; test/support/postgres-server.ts makes it before a run. */
 const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
-/** The tool that `session-ledger import` runs too, from its sources. */
+/** The tool behind `session-ledger import`, from its sources. */
 export const IMPORT_TOOL = fileURLToPath(
   new URL("../../tools/import-upstream/main.ts", import.meta.url),
 );
@@ -22,13 +19,13 @@ export const IMPORT_TOOL = fileURLToPath(
 type Environment = Readonly<Record<string, string>>;
 
 export interface ServiceOptions {
-  /** Over the defaults of a test: free ports, a database of its own on the server of the test run. */
+  /** Overrides the defaults of a test: free ports, a new database on the server of the test run. */
   readonly env?: Environment;
-  /** A PostgreSQL of its own in a directory of its own, for tests that end it or start it again. */
+  /** A PostgreSQL of its own in a new directory, for tests that end or restart it. */
   readonly embedded?: boolean;
-  /** Of a service that ran before; without it a new one. */
+  /** The directory of an earlier service; a new one by default. */
   readonly dataDir?: string;
-  /** Of Node, before the service's own: `--import` and a module, for example. */
+  /** Options of Node before the service's own, for example `--import` and a module. */
   readonly nodeArguments?: readonly string[];
 }
 
@@ -38,17 +35,17 @@ export interface ServiceProcess {
   readonly httpAddress: string;
   readonly opsAddress: string;
   readonly dataDir: string;
-  /** Empty where it has a PostgreSQL of its own. */
+  /** Empty for a service with its own PostgreSQL. */
   readonly databaseUrl: string;
   /** Every line of its log so far. */
   readonly log: readonly string[];
-  /** SIGTERM; resolves with the exit code when the process is gone. Does nothing a second time. */
+  /** SIGTERM; resolves with the exit code when the process has ended. Does nothing a second time. */
   stop(): Promise<number | null>;
-  /** Resolves when the process is gone. Its embedded PostgreSQL outlives a SIGKILL. */
+  /** Resolves when the process has ended. Its embedded PostgreSQL outlives a SIGKILL. */
   kill(signal: NodeJS.Signals): Promise<number | null>;
 }
 
-/** A test run that is cut short must not leave services behind: each is told to stop. */
+/** An interrupted test run must not leave services behind: each is told to stop. */
 const running = new Set<ChildProcess>();
 process.once("exit", () => {
   for (const child of running) child.kill("SIGTERM");
@@ -61,7 +58,7 @@ const servingSchema = z.object({
   ops: z.string(),
 });
 
-/** Resolves when the service says that it serves. */
+/** Resolves when the service logs that it serves. */
 export async function startService(options: ServiceOptions = {}): Promise<ServiceProcess> {
   const dataDir = options.dataDir ?? (await makeDirectory());
   const databaseUrl = await databaseOf(options);
@@ -113,12 +110,12 @@ async function databaseOf({ dataDir, embedded, env = {} }: ServiceOptions): Prom
   const { DATABASE_URL: given } = env;
   if (given !== undefined) return given;
   if (embedded === true || dataDir !== undefined) return "";
-  // The harness of faults starts services outside vitest, where this module cannot be loaded.
+  // The faults harness starts services outside of vitest, where this module cannot be loaded.
   const { createLedgerDatabase } = await import("./database.ts");
   return (await createLedgerDatabase()).url;
 }
 
-/** A service that has ended, with its database and its gRPC port: its clients find it again. */
+/** Starts an ended service again with its database and gRPC port, so that its clients find it. */
 export function startAgain(
   ended: Pick<ServiceProcess, "dataDir" | "databaseUrl" | "grpcAddress">,
 ): Promise<ServiceProcess> {
@@ -129,7 +126,7 @@ export function startAgain(
   });
 }
 
-/** Ends what a test left running, its embedded PostgreSQL too; `cleanUp` then deletes the directory. */
+/** Ends the processes of a test and their embedded PostgreSQL; `cleanUp` then deletes the directory. */
 export async function endService(service: ServiceProcess): Promise<void> {
   await service.kill("SIGKILL");
   await endPostmaster(service.dataDir);
@@ -144,7 +141,7 @@ export interface CommandResult {
 export interface Command {
   readonly stdout: AsyncIterable<string>;
   readonly result: Promise<Omit<CommandResult, "stdout">>;
-  /** As `| head` does when it has enough. */
+  /** As `| head` does after its last line. */
   closeOutput(): void;
   kill(signal: NodeJS.Signals): void;
 }
@@ -155,7 +152,7 @@ export async function runCommand(
   options: {
     readonly env?: Environment;
     readonly input?: string | Uint8Array;
-    /** The service's own command line without it. */
+    /** By default the command line of the service. */
     readonly program?: string;
   } = {},
 ): Promise<CommandResult> {
@@ -193,11 +190,11 @@ function spawnCommand(args: readonly string[], env: Environment = {}, program = 
   });
 }
 
-/** The environment of whoever runs the tests, without what it says to a service. */
+/** The environment of the test run, without settings of a service. */
 function environment(): NodeJS.ProcessEnv {
   return {
     ...process.env,
-    // Of several hundred processes each compiles the same files: with the cache a start takes 0.3 s less.
+    // Several hundred processes compile the same files: with the cache a start takes 0.3 s less.
     NODE_COMPILE_CACHE: join(tmpdir(), "session-ledger-compile-cache"),
     DATABASE_URL: "",
     GRPC_ADDRESS: "127.0.0.1:0",

@@ -1,15 +1,15 @@
 /**
- * A way to a server on which connections can be made to fall silent, each by itself: they stay open,
- * what the client says arrives, and nothing comes back. Connections that are made later work.
+ * A route to a server on which single connections can be silenced: they stay open, requests of the
+ * client arrive, and no answer returns. Later connections work.
  */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 
 export interface SilentWay {
   readonly port: number;
-  /** Connections there ever were. */
+  /** All connections so far. */
   readonly connections: number;
-  /** From here on nothing comes back on the connections that are open. */
+  /** From now on no answer returns on the open connections. */
   silence(): void;
   stop(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * A double of the database port: rows in memory, read as live delivery reads them, each read answered
- * when the test says so, in any order, or not at all. And timers that run when the test says so.
+ * A double of the database port: rows in memory, read as live delivery reads them. Each read is answered
+ * when the test says so, in any order, or never. It also has timers that run when the test says so.
  */
 import type { PageAfter } from "../../src/store/pages.ts";
 import type { CursorRequest, LedgerReader, Seen } from "../../src/store/reader.ts";
@@ -17,7 +17,7 @@ import type { Timers } from "../../src/base/timers.ts";
 
 export interface PendingRead {
   readonly kind: "heads" | "page";
-  /** Answers with what the table held when the read began, or holds now. */
+  /** Answers with the rows at the begin of the read, or with the present ones. */
   answer(as: "began" | "now"): void;
   fail(error: unknown): void;
 }
@@ -29,12 +29,12 @@ export class SlowTable implements LedgerReader {
   readonly pending: PendingRead[] = [];
   /** Reads answer at once while true. */
   fast = true;
-  /** While set, reads fail with it, at once. */
+  /** While set, reads fail with it at once. */
   failure: Error | undefined;
   pagesRead = 0;
   headsRead = 0;
 
-  /** From here on pages are answered by the test, while watches may still begin. */
+  /** From now on the test answers pages, while watches may still begin. */
   async holdPages(): Promise<void> {
     this.fast = false;
     for (let heads = this.#pendingHeads(); heads !== undefined; heads = this.#pendingHeads()) {
@@ -85,7 +85,7 @@ export class SlowTable implements LedgerReader {
     return this.#keep(row);
   }
 
-  /** The rows of a session up to `last` are gone; its counters are not. */
+  /** The rows of a session up to `last` are erased; its counters stay. */
   erase(sessionId: string, last: bigint): void {
     const kept = this.rows.filter((row) => row.sessionId !== sessionId || lastSeqOf(row) > last);
     this.rows.splice(0, this.rows.length, ...kept);
@@ -223,7 +223,7 @@ export class ManualTimers implements Timers {
   }
 }
 
-/** Until nothing that has been resolved is left to run. */
+/** Resolves when no resolved promise is left to run. */
 export function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

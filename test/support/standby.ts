@@ -1,9 +1,9 @@
 /**
- * What happens to a database as a whole: a copy of a server that is stopped, kept as a backup, or run as
- * a standby that follows the server, falls behind, and takes its place.
+ * Faults of a whole database: a copy of a stopped server, kept as a backup, or run as a standby that
+ * follows the server, falls behind, and takes its place.
  *
- * Of the programs of PostgreSQL only `postgres` is used: the embedded package brings no pg_basebackup,
- * and the files of a server that was stopped in order are a base backup.
+ * Of the programs of PostgreSQL only `postgres` is used: the embedded package has no pg_basebackup, and
+ * the files of a server that was stopped normally are a base backup.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -35,14 +35,14 @@ async function until(look: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Copies the files of an embedded server that was stopped in order; resolves with their DATA_DIR. */
+/** Copies the files of an embedded server that was stopped normally; resolves with their DATA_DIR. */
 export async function copyOfStopped(dataDir: string): Promise<string> {
   const copy = await makeDirectory();
   await copyInto(dataDir, copy);
   return copy;
 }
 
-/** The server there is stopped; its files become those of the copy. */
+/** Replaces the files of a stopped server by those of the copy. */
 export async function restore(copy: string, dataDir: string): Promise<void> {
   await rm(join(dataDir, "postgres"), { recursive: true });
   await copyInto(copy, dataDir);
@@ -80,7 +80,7 @@ export class Standby implements AsyncDisposable {
     const pgData = pgDataIn(dataDir);
     const { hostname: host, port: primaryPort, username: user, password } = new URL(primaryUrl);
     const primary = `host=${host} port=${primaryPort} user=${user} password=${password}`;
-    // Only its own line is added to files that belong to the server's user; the new one is empty.
+    // Only its own line is added to files of the server's user; the new file is empty.
     await writeFile(join(pgData, "standby.signal"), "", { mode: 0o644 });
     await appendFile(
       join(pgData, "postgresql.auto.conf"),
@@ -100,7 +100,7 @@ export class Standby implements AsyncDisposable {
     return new Standby(url.href, child);
   }
 
-  /** Resolves when all that the other server has committed by now is here. */
+  /** Resolves when all present commits of the other server are here. */
   async caughtUp(primaryUrl: string): Promise<void> {
     const [at] = await withSql(
       primaryUrl,
@@ -116,7 +116,7 @@ export class Standby implements AsyncDisposable {
     });
   }
 
-  /** From here on it gets nothing more of the other server. */
+  /** From now on it receives nothing more from the other server. */
   async fallBehind(): Promise<void> {
     await withSql(this.url, async (sql) => {
       await sql.unsafe("alter system set primary_conninfo = ''");
@@ -128,7 +128,7 @@ export class Standby implements AsyncDisposable {
     });
   }
 
-  /** Resolves when it takes writes. */
+  /** Resolves when it accepts writes. */
   async promote(): Promise<void> {
     await withSql(this.url, (sql) => sql`select pg_promote()`);
   }

@@ -1,19 +1,19 @@
 /**
- * The promises of push streams as one question: given what the writers of a session sent and were
- * told, and what the session holds at the end, what is wrong? No answer means that all is well.
+ * The promises of push streams as one question: what is wrong, given the events and answers of the
+ * writers of a session and its final rows? No answer means that all is well.
  *
  *   the session   rows connect from 1 by event_count, the counter is their sum, and expanded they are
  *                 as many events
- *   every writer  what it sent is there exactly once and in order: all of it when it came to its end,
- *                 else as far as something of it is there or was acknowledged; what has to be refused
- *                 is not there
- *   every answer  an acknowledged number is there, under the seq it was acknowledged with; numbers
- *                 only grow; refused is only what has to be; an opening counts the refusals before it
- *   its writers   nothing of one behind the first event of the next; numbers begin anew with an epoch
+ *   every writer  its events are stored exactly once and in order: all of them when it came to its end,
+ *                 else up to its last stored or acknowledged one; events that have to be refused are
+ *                 not stored
+ *   every answer  an acknowledged number is stored under the acknowledged seq; numbers only grow; only
+ *                 events that have to be are refused; an opening counts the refusals before it
+ *   its writers   no event of one after the first event of the next; an epoch restarts the numbers
  *   every reader  each raw event, or each row, after its cursor: once, in order, as it is stored
  *
- * Events are told apart by what they say. Of writers that follow each other in a session no two may
- * say the same.
+ * Events are told apart by their content. No two writers that follow each other in a session may send
+ * the same content.
  */
 export interface ExpectedEvent {
   readonly eventType: string;
@@ -22,7 +22,7 @@ export interface ExpectedEvent {
 
 export interface Acknowledgement {
   readonly clientSeq: bigint;
-  /** Undefined in the answer to an opening; 0 as long as the stream has stored nothing. */
+  /** Undefined in the answer to an opening; 0 until the stream has stored something. */
   readonly seq: bigint | undefined;
 }
 
@@ -31,20 +31,20 @@ export interface Opening {
   readonly refused: bigint;
 }
 
-/** What one writer did in one epoch. */
+/** The events and answers of one writer in one epoch. */
 export interface WriterRecord {
   readonly name: string;
   readonly epoch: bigint;
-  /** Where it began; above 1 when another one wrote before it in the same epoch. */
+  /** Its first number; above 1 when another writer came before it in the same epoch. */
   readonly firstClientSeq: bigint;
   /** Undefined for an event that has to be refused. */
   readonly sent: readonly (ExpectedEvent | undefined)[];
   readonly openings: readonly Opening[];
-  /** In the order they came. */
+  /** In the order they arrived. */
   readonly acknowledged: readonly Acknowledgement[];
-  /** The numbers that it was told are refused; of those that a break swallowed it was told nothing. */
+  /** The numbers reported as refused; a break may swallow the report. */
   readonly refused: readonly bigint[];
-  /** It was told that everything is committed. */
+  /** The service said that everything is committed. */
   readonly isWhole: boolean;
 }
 
@@ -62,20 +62,20 @@ export interface StoredSession {
   readonly counter: bigint;
 }
 
-/** One way through a session, from a cursor on, over all reconnects. */
+/** One read of a session from a cursor on, over all reconnects. */
 export interface Pass {
   readonly name: string;
   readonly expand: boolean;
   readonly after: bigint;
   readonly seen: readonly StoredRow[];
-  /** It was to go on until it had seen this number. */
+  /** The read had to continue up to this number. */
   readonly upTo: bigint;
 }
 
-/** More of the same tells nothing new. */
+/** Further problems of the same kind add nothing. */
 const PROBLEMS_MAX = 10;
 
-/** Of writers in the order in which they opened; `isOthers` says what somebody else has pushed. */
+/** Writers in the order in which they opened; `isOthers` recognises events of other clients. */
 export function streamProblemsOf(
   writers: readonly WriterRecord[],
   session: StoredSession,
@@ -98,7 +98,7 @@ export function streamProblemsOf(
 
 export function passProblemsOf(pass: Pass, session: StoredSession): readonly string[] {
   const kept = pass.expand ? session.events : session.rows;
-  // A cursor strictly inside a row delivers it again; on its first event it counts the row as seen.
+  // A cursor inside a row delivers the row again; on its first event it counts the row as seen.
   const first = kept.findIndex(
     (row) => row.seq > pass.after || (row.seq < pass.after && pass.after < lastSeqOf(row)),
   );
@@ -119,7 +119,7 @@ export function passProblemsOf(pass: Pass, session: StoredSession): readonly str
   return shortened(problems).map((problem) => `${pass.name} after ${pass.after}: ${problem}`);
 }
 
-/** What a row counts up to: the cursor behind it. */
+/** The last number of a row: the cursor behind it. */
 export function lastSeqOf({ seq, eventCount }: Pick<StoredRow, "seq" | "eventCount">): bigint {
   return seq + BigInt(eventCount) - 1n;
 }
@@ -129,12 +129,12 @@ interface Placed {
   readonly key: string;
 }
 
-/** Where in the session each event of a writer is. */
+/** The place of each event of a writer in the session. */
 interface Places {
   readonly writer: WriterRecord;
   readonly events: readonly {
     readonly clientSeq: bigint;
-    /** Undefined for what has to be refused. */
+    /** Undefined for an event that has to be refused. */
     readonly key: string | undefined;
     readonly seq: bigint | undefined;
   }[];
@@ -178,7 +178,7 @@ function strangerProblems(places: readonly Places[], stored: readonly Placed[]):
   return stored.flatMap(({ seq, key }) => (sent.has(key) ? [] : [`seq ${seq}: nobody sent it`]));
 }
 
-/** Lost, doubled, or not in order. */
+/** Lost, doubled or misplaced events. */
 function contentProblems(
   { writer, events }: Places,
   byKey: ReadonlyMap<string, readonly Placed[]>,
@@ -201,7 +201,7 @@ function contentProblems(
   ].map((problem) => `${writer.name}: ${problem}`);
 }
 
-/** Of a writer that did not come to its end: how many of its events have to be there. */
+/** For a writer that did not come to its end: the number of events that must be stored. */
 function dueCount(writer: WriterRecord, events: Places["events"]): number {
   const stored = events.findLastIndex(({ seq }) => seq !== undefined) + 1;
   const told = events.findLastIndex(
@@ -234,7 +234,7 @@ function answerProblems({ writer, events }: Places): readonly string[] {
   return problems.map((problem) => `${writer.name}: ${problem}`);
 }
 
-/** Of one answer of a stream that opened at a number: the last event that it covers is where it says. */
+/** For one answer: its last covered event is at the place that the answer says. */
 function placeProblems(
   { writer, events }: Places,
   { answer, opened }: { readonly answer: Acknowledgement; readonly opened: bigint },
@@ -264,7 +264,7 @@ function between(
   return events.slice(indexOf(writer, after + 1n), indexOf(writer, upTo + 1n));
 }
 
-/** Index of a number among the events of a writer; 0 for what was there before it. */
+/** Index of a number among the events of a writer; 0 for numbers before it. */
 function indexOf({ firstClientSeq }: WriterRecord, clientSeq: bigint): number {
   return clientSeq < firstClientSeq ? 0 : Number(clientSeq - firstClientSeq);
 }
@@ -311,7 +311,7 @@ function successionProblems(places: readonly Places[]): readonly string[] {
   return [...anew, ...behind];
 }
 
-/** The same for equal JSON, whatever the order of its keys. */
+/** The same for equal JSON, with any order of keys. */
 function keyOf({ eventType, value }: ExpectedEvent): string {
   return `${eventType} ${JSON.stringify(value, (_, one: unknown) => sorted(one))}`;
 }

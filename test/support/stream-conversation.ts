@@ -1,4 +1,4 @@
-/** One connection of a stream writer: what goes over it, and how long it has been silent. */
+/** One connection of a stream writer: its frames, and how long it has been silent. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type {
@@ -14,18 +14,18 @@ type Request = MessageInitShape<typeof PushSessionEventsRequestSchema>;
 export type Open = MessageInitShape<typeof OpenSchema>;
 export type ReceivedFrame = PushSessionEventsResponse["frame"];
 
-/** How often it looks whether the silence is too long. */
+/** The interval of the check for silence. */
 const LOOK_EVERY_MS = 50;
 
 export class Conversation {
-  /** What is sent next; 0 until the service has said where the epoch stands. */
+  /** The next number to send; 0 until the service has sent the position of the epoch. */
   nextClientSeq = 0n;
-  /** The highest number that was sent on it, or was known when it opened. */
+  /** The highest number sent on it, or known when it opened. */
   sentClientSeq = 0n;
   bytesMax = 0n;
   /** Nothing is sent before this number is acknowledged. */
   restsUntil = 0n;
-  /** Nobody listens to it any more. */
+  /** Its answers are ignored from now on. */
   isOver = false;
   readonly #client: RpcClient;
   readonly #stream: MessageStream<PushSessionEventsResponse> & {
@@ -55,12 +55,12 @@ export class Conversation {
     for await (const { frame } of this.#stream) came(frame);
   }
 
-  /** An answer came. */
+  /** Records that an answer arrived. */
   heard({ isMoreDue }: { readonly isMoreDue: boolean }): void {
     this.#waitingSinceMs = isMoreDue ? performance.now() : undefined;
   }
 
-  /** Resolves when it has waited for an answer that long. */
+  /** Resolves when it has waited that long for an answer. */
   async silence(limitMs: () => number): Promise<string> {
     for (;;) {
       await delay(LOOK_EVERY_MS);
@@ -69,7 +69,7 @@ export class Conversation {
     }
   }
 
-  /** There is nothing more to send that matters. */
+  /** Ends the sending side: nothing is left to send. */
   end(): void {
     this.#hasEnded = true;
     this.#stream.end();
@@ -81,10 +81,10 @@ export class Conversation {
   }
 }
 
-/** Whether it only broke a connection, and is not what the service means. */
+/** True when another attempt may succeed: the connection broke, or the error has a retry time. */
 export function isBreak(error: unknown): boolean {
   if (!(error instanceof RpcFailure)) return false;
   const { code, reason, retryAfterMs } = error;
-  // Without a reason it was not the service that spoke, but whatever was in between.
+  // An error without a reason is not from the service but from something in between.
   return reason === undefined || code === "UNAVAILABLE" || retryAfterMs !== undefined;
 }

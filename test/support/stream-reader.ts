@@ -1,7 +1,7 @@
 /**
- * A reader of sessions that are being written: again and again it goes through one of them from a
- * random raw event on, as rows or expanded, by pages or by a watch, for a random way. In the middle it
- * leaves, and comes back with the cursor of what it saw last.
+ * A reader of sessions that are being written. It reads one of them again and again from a random raw
+ * event on, as rows or expanded, by pages or by a watch, for a random length. In the middle it leaves,
+ * and returns with the cursor of its last row.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -14,7 +14,7 @@ const { listSessionEvents, watchSessionEvents } = SessionService.method;
 
 export interface SessionRead {
   readonly sessionId: string;
-  /** A number that is surely there. */
+  /** A number that certainly exists. */
   readonly head: bigint;
 }
 
@@ -26,10 +26,10 @@ interface OpenPass extends Pass {
 
 const PASS_EVENTS_MAX = 150;
 const PAGE_ROWS_MAX = 60;
-/** It stays in a watch for so many rows, more or less. */
+/** The approximate number of rows that it stays in a watch. */
 const STAYS_ROWS = 40;
 const PAUSE_MS = 20;
-/** A channel that has lost its service tries again as soon as a writer does. */
+/** A channel that has lost its service reconnects as soon as a writer does. */
 const CHANNEL = { "grpc.initial_reconnect_backoff_ms": 50, "grpc.max_reconnect_backoff_ms": 100 };
 
 export class StreamReader {
@@ -53,7 +53,7 @@ export class StreamReader {
     this.#ended.catch(() => undefined); // Whoever finishes it is told.
   }
 
-  /** Nothing is written any more: resolves when it has gone to the end of a session once more. */
+  /** The writers have ended: resolves when it has read to the end of a session once more. */
   async finish(finals: ReadonlyMap<string, bigint>): Promise<void> {
     this.#finals = finals;
     this.#stopWaiting();
@@ -118,7 +118,7 @@ export class StreamReader {
   }
 }
 
-/** With which it goes on. */
+/** The cursor with which it continues. */
 function cursorOf({ after, seen }: OpenPass): bigint {
   const last = seen.at(-1);
   return last === undefined ? after : lastSeqOf(last);

@@ -1,6 +1,6 @@
 /**
- * A runner as a process, for a test that kills it: `node stream-runner.ts ADDRESS SESSION EVENTS`.
- * It begins a sentence of so many events, never ends it, and says so when the service has them all.
+ * A runner in its own process, for a test that kills it: `node stream-runner.ts ADDRESS SESSION EVENTS`.
+ * It begins a sentence of EVENTS events, never ends it, and prints a line when the service has them all.
  */
 import { setInterval } from "node:timers";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -12,7 +12,7 @@ const [address = "", sessionId = "", count = ""] = process.argv.slice(2);
 const { pushSessionEvents, listSessions } = SessionService.method;
 const client = new RpcClient(address);
 const stream = client.bidiStream(pushSessionEvents);
-/** So old no group gets before the test looks. */
+/** No group reaches this age before the test looks. */
 const maxAgeMs = 5_000;
 stream.send({ frame: { case: "open", value: { sessionId, maxAgeMs } } });
 await stream.next();
@@ -21,7 +21,7 @@ for (const [at, event] of events.entries()) {
   const value = { firstClientSeq: BigInt(at) + 1n, events: [event] };
   stream.send({ frame: { case: "batch", value } });
 }
-// One connection: what was sent before this call is there when it is answered.
+// One connection: frames sent before this call have arrived when it is answered.
 await client.unary(listSessions, { size: 1 });
 process.stdout.write("sent\n");
 setInterval(() => undefined, 60_000);

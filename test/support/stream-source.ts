@@ -1,10 +1,10 @@
-/** What stream writers send: whole streams, one after the other, and made-up sentences between them. */
+/** The events of stream writers: whole streams one after the other, and invented sentences between them. */
 import { expectedOf, noVersionAccepts } from "./recorded.ts";
 import type { Random } from "./random.ts";
 import type { ExpectedEvent } from "./stream-check.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "./streams.ts";
 
-/** Pieces that are easily lost or mended: nothing, blanks, halves of a pair, what JSON escapes. */
+/** Pieces that are easily lost or changed: empty text, blanks, half pairs, characters that JSON escapes. */
 const PIECES = [
   "",
   " ",
@@ -59,7 +59,7 @@ export class StreamSource {
   }
 }
 
-/** What has to be read of it; undefined when it has to be refused. Of the hand-written ones none is. */
+/** The expected event; undefined for one that has to be refused. No hand-written one is. */
 export function expectationOf(sent: StreamEvent): ExpectedEvent | undefined {
   const isRefused = sent === REFUSED || (recorded !== undefined && noVersionAccepts(sent));
   return isRefused ? undefined : { eventType: sent.eventType, value: expectedOf(sent).value };

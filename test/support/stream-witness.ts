@@ -1,4 +1,4 @@
-/** What sessions of events hold: their rows past all code of the service, and expanded by it. */
+/** The rows of sessions, read without the code of the service, and their events as it expands them. */
 import type postgres from "postgres";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "./grpc-client.ts";

@@ -21,24 +21,24 @@ import type { StreamEvent } from "./streams.ts";
 
 export interface StreamWriterOptions {
   readonly sessionId: string;
-  /** Addresses, asked by turns. */
+  /** Addresses, used in turn. */
   readonly ways: readonly string[];
   readonly random: Random;
-  /** 0 or absent: the highest so far and 1. */
+  /** 0 or absent: the highest epoch so far plus 1. */
   readonly epoch?: bigint;
   readonly compression?: Compression;
   readonly maxAgeMs?: number;
   readonly maxTextBytes?: number;
-  /** At most so long before each batch. */
+  /** The longest pause before each batch. */
   readonly paceMs?: number;
-  /** How long an answer may take before the writer looks for another way. */
+  /** The time for an answer before the writer uses another address. */
   readonly silenceMs?: number;
 }
 
 const BATCH_EVENTS_MAX = 24;
 const OVERLAP_EVENTS_MAX = 4;
 const PAUSE_MS_MAX = 120;
-/** A writer whose groups may grow older than this does not wait for them: it says flush. */
+/** A writer whose groups may grow older than this sends a flush instead of waiting. */
 const AGE_WAITED_FOR_MS = 300;
 const SILENCE_MS = 20_000;
 
@@ -46,15 +46,15 @@ export class StreamWriter {
   readonly sessionId: string;
   readonly events: StreamEvent[] = [];
   readonly acknowledged: Acknowledgement[] = [];
-  /** Why its connections ended, one by one. */
+  /** The reasons why its connections ended, one by one. */
   readonly breaks: string[] = [];
-  /** Why the connections ended that it had left. */
+  /** The reasons why the connections that it had left ended. */
   readonly left: string[] = [];
   readonly #options: StreamWriterOptions;
   readonly #openings: Opening[] = [];
   readonly #refused: bigint[] = [];
   readonly #conversations: Conversation[] = [];
-  /** Of payload, before each event and behind the last. */
+  /** Payload bytes before each event and after the last. */
   readonly #bytesBefore = [0n];
   readonly #ended: Promise<void>;
   #epoch: bigint;
@@ -62,7 +62,7 @@ export class StreamWriter {
   #failure: unknown;
   #isClosing = false;
   #changed = Promise.withResolvers<void>();
-  /** Ends the connection in use; the writer goes on. */
+  /** Ends the connection in use; the writer continues. */
   #endCurrent: (reason: string) => void = () => undefined;
 
   constructor(options: StreamWriterOptions) {
@@ -80,12 +80,12 @@ export class StreamWriter {
     return this.#epoch;
   }
 
-  /** How many of its events are acknowledged. */
+  /** The number of its acknowledged events. */
   get progress(): number {
     return this.#indexOf(this.#acknowledgedUpTo + 1n);
   }
 
-  /** The highest seq that was acknowledged. */
+  /** The highest acknowledged seq. */
   get head(): bigint {
     return this.acknowledged.findLast(({ seq = 0n }) => seq > 0n)?.seq ?? 0n;
   }
@@ -99,24 +99,24 @@ export class StreamWriter {
     this.#change();
   }
 
-  /** Resolves when it is so; rejects when the service ended the writer before. */
+  /** Resolves when the condition holds; rejects when the service ended the writer before. */
   async until(isSo: () => boolean): Promise<void> {
     await this.#when(() => isSo() || this.#failure !== undefined);
     if (!isSo()) throw this.#failure;
   }
 
-  /** What the service ended it with. */
+  /** The error with which the service ended it. */
   async failure(): Promise<unknown> {
     await this.#when(() => this.#failure !== undefined);
     return this.#failure;
   }
 
-  /** Goes away from its connection without a word, to the next way. */
+  /** Leaves its connection silently for the next address. */
   leave(): void {
     this.#endCurrent("LEFT");
   }
 
-  /** Resolves when all that it has is acknowledged, and the service has ended the stream with OK. */
+  /** Resolves when all its events are acknowledged and the service has ended the stream with OK. */
   async finish(): Promise<void> {
     await this.until(() => this.progress === this.events.length);
     this.#isClosing = true;
@@ -132,7 +132,7 @@ export class StreamWriter {
     for (const conversation of this.#conversations) conversation.cancel();
   }
 
-  /** For the checker; `expect` says what an event has to be stored as, if it may be. */
+  /** For the checker; `expect` returns the expected stored form of an accepted event. */
   record(expect: (event: StreamEvent) => ExpectedEvent | undefined): WriterRecord {
     return {
       name: `${this.sessionId}, epoch ${this.#epoch}`,
@@ -172,7 +172,7 @@ export class StreamWriter {
     }
   }
 
-  /** Resolves with what broke the connection; rejects with what may not be repeated. */
+  /** Resolves with the cause of a broken connection; rejects with an error that must not be repeated. */
   async #converse(address: string): Promise<string> {
     const conversation = new Conversation(address, this.#open());
     this.#conversations.push(conversation);
@@ -180,7 +180,7 @@ export class StreamWriter {
     this.#endCurrent = ended.resolve;
     this.#read(conversation).then(ended.resolve, ended.reject);
     this.#sendAll(conversation).catch(ended.reject);
-    // An opening that asks for an epoch is waited for: another one would get another epoch.
+    // The writer waits for an opening that asks for an epoch: another one would get another epoch.
     const { silenceMs = SILENCE_MS } = this.#options;
     const silent = conversation.silence(() => (this.#epoch === 0n ? SILENCE_MS : silenceMs));
     try {
@@ -219,7 +219,7 @@ export class StreamWriter {
     return reason;
   }
 
-  /** An opening that it has left unanswered may come to the table behind a later one of its own. */
+  /** An unanswered opening may reach the table after a later one of the same writer. */
   #mayHaveReplacedItself(error: unknown): boolean {
     const isUnanswered = ({ isOver, nextClientSeq }: Conversation): boolean =>
       isOver && nextClientSeq === 0n;
@@ -259,7 +259,7 @@ export class StreamWriter {
     conversation.nextClientSeq = this.#littleBefore(lastClientSeq + 1n);
   }
 
-  /** What is sent again is for the service to skip. */
+  /** The service has to skip events that are sent again. */
   #littleBefore(clientSeq: bigint): bigint {
     const from = clientSeq - BigInt(this.#options.random.below(OVERLAP_EVENTS_MAX));
     const first = this.#firstClientSeq ?? 1n;
@@ -295,7 +295,7 @@ export class StreamWriter {
     return this.#acknowledgedUpTo + 1n < nextClientSeq;
   }
 
-  /** What may be sent now, at most so many; at least one where nothing is unacknowledged. */
+  /** The events that may be sent now, up to the limit; at least one when nothing is unacknowledged. */
   #next(conversation: Conversation, eventsMax: number): readonly StreamEvent[] {
     const { nextClientSeq, restsUntil, bytesMax } = conversation;
     if (nextClientSeq === 0n || this.#acknowledgedUpTo < restsUntil) return [];

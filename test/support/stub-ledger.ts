@@ -1,6 +1,6 @@
 /**
- * A ledger in memory behind a real grpc-js server, for what the real one cannot be made to do at will:
- * know no stream, refuse a token, take its time, say nothing. It keeps what it was sent as it came.
+ * A ledger in memory behind a real grpc-js server, for behaviour that the real one cannot be made to
+ * show: know no stream, refuse a token, be slow, stay silent. It keeps its requests unchanged.
  */
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
@@ -31,13 +31,13 @@ export interface StubOptions {
   readonly token?: () => string;
   /** Status of an event that is refused; undefined: it is committed. */
   readonly refuses?: (payload: string) => number | undefined;
-  /** False: an Open is taken and never answered. */
+  /** False: an Open is accepted and never answered. */
   readonly opens?: () => boolean;
-  /** False: what is sent is taken and never acknowledged. */
+  /** False: events are accepted and never acknowledged. */
   readonly acknowledges?: () => boolean;
-  /** So many events more are acknowledged than came. */
+  /** The number of acknowledged events beyond those that arrived. */
   readonly overstatesBy?: () => bigint;
-  /** False: what is sent on a stream is committed, and nothing is said of it. */
+  /** False: events of a stream are committed without an answer. */
   readonly answers?: () => boolean;
   /** Fails a unary push. */
   readonly failsPush?: (bytes: Buffer) => Failure | undefined;
@@ -69,9 +69,9 @@ export interface StubLedger {
   readonly opened: number;
   /** The epochs they asked for. */
   readonly asked: readonly bigint[];
-  /** As when it is restored from a backup: the last events are gone, and so are their numbers. */
+  /** As after a restore from a backup: the last events are gone, and so are their numbers. */
   forget(count: number): void;
-  /** Ends the streams that are open. */
+  /** Ends the open streams. */
   breakStreams(failure: Failure): void;
   stop(): Promise<void>;
 }

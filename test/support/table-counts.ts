@@ -1,4 +1,4 @@
-/** What a statement does to a table, as PostgreSQL counts it: the plan that ran, not one that is explained. */
+/** The effect of a statement on a table, as PostgreSQL counts it: the real plan, not an explained one. */
 import type postgres from "postgres";
 
 export interface TableCounts {
@@ -15,7 +15,7 @@ export async function countsOf(
   statement: (on: postgres.TransactionSql) => Promise<unknown>,
 ): Promise<TableCounts> {
   return client.begin(async (transaction) => {
-    // The view counts what the connection has not reported yet, of earlier transactions too.
+    // The view includes counts of earlier transactions that the connection has not reported yet.
     const before = await read(transaction, table);
     await statement(transaction);
     const after = await read(transaction, table);

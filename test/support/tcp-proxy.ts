@@ -1,26 +1,26 @@
 /**
- * A TCP proxy on loopback on which a test can do what happens to networks: answers are kept back, as
- * when a machine in between goes away; nothing gets through in either direction, for a while or for
- * good; connections are reset, or fall silent each by itself.
+ * A TCP proxy on loopback with the faults of networks: answers are held back, as when a machine in
+ * between disappears; nothing passes in either direction, for a while or for good; connections are
+ * reset, or fall silent one by one.
  */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 
 export interface TcpProxy {
   readonly port: number;
-  /** From here on nothing of the server gets through, on no connection; what the client says does. */
+  /** From now on no answer of the server passes on any connection; requests of the client do. */
   holdAnswers(): void;
-  /** From here on nothing gets through either way, on no connection, new ones included. */
+  /** From now on nothing passes in either direction on any connection, new ones included. */
   hold(): void;
-  /** What was held goes on, as when packets that were lost are sent again. */
+  /** Held bytes continue, as when lost packets are sent again. */
   release(): void;
-  /** Connections that are open now stay so, and nothing is heard on them any more. New ones work. */
+  /** Open connections stay open and silent. New ones work. */
   silence(): void;
-  /** Ends every connection, with what was held, and lets new ones through again. */
+  /** Ends every connection with its held bytes, and lets new ones pass again. */
   cut(): void;
-  /** As `cut`, and both ends are told by a RST. */
+  /** As `cut`, with a RST to both ends. */
   reset(): void;
-  /** Connections from here on go there; those that are open stay as they are. */
+  /** New connections go to this address; open ones stay as they are. */
   goTo(to: HostAndPort): void;
   stop(): Promise<void>;
 }
@@ -36,7 +36,7 @@ export function hostAndPort(address: string): HostAndPort {
   return { host, port: Number(port) };
 }
 
-/** Where a way on loopback, a proxy or another one, is reached. */
+/** The port of a route on loopback, such as a proxy. */
 export function addressOf(way: { readonly port: number }): string {
   return `127.0.0.1:${way.port}`;
 }

@@ -1,6 +1,6 @@
 /**
- * Tests that need a program which npm does not bring. Where it is missing they are reported as skipped,
- * with its name; under REQUIRE_TOOLS=1, which .ci/run sets after it has installed the tools, they fail.
+ * Tests that need a program outside of npm. Without the program they are reported as skipped, with its
+ * name; under REQUIRE_TOOLS=1, which .ci/run sets after it has installed the tools, they fail.
  */
 import { accessSync, constants } from "node:fs";
 import { homedir } from "node:os";
@@ -18,7 +18,7 @@ export function needs(tool: string): { readonly skip: boolean } {
   return { skip: planFor(tool, process.env).kind === "skip" };
 }
 
-/** For use in such a test; without the tool it fails here. */
+/** For such a test; without the tool it fails here. */
 export function toolPath(tool: string): string {
   const plan = planFor(tool, process.env);
   if (plan.kind === "run") return plan.path;
@@ -34,7 +34,7 @@ export function planFor(tool: string, environment: Environment): Plan {
   return { kind: environment["REQUIRE_TOOLS"] === "1" ? "fail" : "skip" };
 }
 
-/** `go install` puts what it builds where no shell looks by itself. */
+/** `go install` puts its programs where no shell looks by default. */
 function foldersOf(environment: Environment): readonly string[] {
   const { PATH: path = "", GOBIN: goBin = "", GOPATH: goPath, HOME: home } = environment;
   const go = goPath ?? join(home ?? homedir(), "go");

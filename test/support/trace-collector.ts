@@ -1,4 +1,4 @@
-/** A collector of traces: OTLP over HTTP, in JSON, as far as the service sends it. */
+/** A collector of traces: OTLP over HTTP in JSON, as much of it as the service sends. */
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -43,11 +43,11 @@ export type CollectedSpan = z.infer<typeof spanSchema>;
 
 export class TraceCollector {
   readonly spans: CollectedSpan[] = [];
-  /** Everything that came, as it came. */
+  /** Every received span, unchanged. */
   readonly bodies: string[] = [];
   readonly paths: string[] = [];
   readonly services = new Set<unknown>();
-  /** Takes requests and does not answer them. */
+  /** Accepts requests and does not answer them. */
   isStuck = false;
   readonly #server = createServer((request, response) => void this.#take(request, response));
 

@@ -1,4 +1,4 @@
-/** A service and an honest caller, and what becomes of both while somebody attacks. */
+/** A service and an honest caller during an attack. */
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
@@ -10,10 +10,10 @@ import type { AttackName, AttackOrder } from "./hostile-worker.ts";
 import { push } from "./pushing.ts";
 import type { ServiceProcess } from "./service-process.ts";
 
-/** An attack may not lock the honest caller out. How long it waits is judged by `npm run bench -- hostile`. */
+/** An attack may not lock the honest caller out. `npm run bench -- hostile` measures its wait. */
 const DEADLINE_MS = 30_000;
 const PAUSE_MS = 10;
-/** What the service may take more than before; the requests it may hold are 256 MiB. */
+/** The memory that the service may add; it may hold requests of 256 MiB. */
 const MORE_BYTES_MAX = 400 * 1_048_576;
 
 const reportSchema = z.object({

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 import type { Unit } from "../../src/base/unit.ts";
 
-/** What the contract needs to know of one kind of unit. */
+/** The parts of the contract that differ for each kind of unit. */
 export interface UnitUnderContract<U extends Unit> {
   /** A new unit, not yet started; called once a test. */
   create(): U | Promise<U>;
   /** Whether a started unit does its work. */
   isOfUse(unit: U): boolean | Promise<boolean>;
-  /** What of a stopped unit still runs, in words; must be nothing. */
+  /** Everything of a stopped unit that still runs, in words; must be empty. */
   remains(unit: U): readonly string[] | Promise<readonly string[]>;
   /** A unit whose start fails, and why; left out where a start cannot fail. */
   readonly broken?: { create(): U | Promise<U>; readonly failure: RegExp };
@@ -53,7 +53,7 @@ export function describeUnitContract<U extends Unit>(
 
     test("stop works while start is under way", async () => {
       const unit = await kind.create();
-      // Whether start still succeeds is its own affair; that it settles, and nothing is left, is ours.
+      // The start may succeed or fail; it must settle and leave nothing.
       const [, stopped] = await Promise.allSettled([unit.start(), unit.stop()]);
       expect(stopped).toEqual({ status: "fulfilled", value: undefined });
       expect(await kind.remains(unit)).toEqual([]);

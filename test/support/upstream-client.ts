@@ -1,6 +1,6 @@
 /**
- * A runner as they exist: upstream's messages and methods, its own codec (upstream-codec.ts), no
- * channel options, five seconds for a push, a token that this service may not know.
+ * A runner as deployed today: upstream's messages and methods, its own codec (upstream-codec.ts), no
+ * channel options, five seconds for a push, and a token that this service may not know.
  */
 import {
   type CallOptions,
@@ -27,7 +27,7 @@ const PUSH_DEADLINE_MS = 5_000;
 const SERVICE = "/ambient.v1.SessionService";
 
 export class UpstreamClient {
-  /** Numbers of fields that came and were not known. */
+  /** Numbers of received unknown fields. */
   readonly skipped = new Set<number>();
   readonly #client: Client;
 
@@ -89,12 +89,12 @@ export class UpstreamClient {
   }
 }
 
-/** Rows as they come; its status is an error even when the client itself ended it. */
+/** Rows in the order they arrive; its status is an error even when the client itself ended it. */
 export class UpstreamWatch<Row> {
   readonly #call: ClientReadableStream<Buffer>;
   readonly #rows: AsyncIterator<Buffer>;
   readonly #decode: (bytes: Buffer) => Row;
-  /** Resolves when the server's headers are here: it has taken the watch. */
+  /** Resolves when the headers of the server arrive: it has accepted the watch. */
   readonly attached: Promise<void>;
 
   constructor(call: ClientReadableStream<Buffer>, decode: (bytes: Buffer) => Row) {
@@ -104,7 +104,7 @@ export class UpstreamWatch<Row> {
     this.#rows = call[Symbol.asyncIterator]();
   }
 
-  /** The next rows, however long they take to come. */
+  /** The next rows, however late they arrive. */
   async take(count: number): Promise<readonly Row[]> {
     const rows: Row[] = [];
     while (rows.length < count) {

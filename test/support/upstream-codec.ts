@@ -1,7 +1,7 @@
 /**
- * The codec of a runner that was written by hand from upstream's messages, and knows no field of ours:
- * defaults are left out, as proto3 says, and a field that is not known is skipped by its wire type.
- * Nothing of the service, of its generated code or of a protobuf library is used here.
+ * The codec of a runner, written by hand from upstream's messages, without any field of ours: defaults
+ * are omitted, as proto3 says, and unknown fields are skipped by wire type. It uses no code of the
+ * service, no generated code and no protobuf library.
  */
 export interface UpstreamTimestamp {
   readonly seconds: bigint;
@@ -93,7 +93,7 @@ export function decodeEvent(bytes: Buffer): UpstreamEvent {
   };
 }
 
-/** Numbers of the fields that upstream does not have: those a client must be able to skip. */
+/** Numbers of our additional fields, which a client must be able to skip. */
 export function unknownFields(bytes: Buffer): readonly number[] {
   return [...readFields(bytes).keys()].filter((number) => number > 8);
 }
@@ -117,7 +117,7 @@ function numberField(number: number, value: bigint): Buffer {
   return value === 0n ? Buffer.alloc(0) : Buffer.concat([tag(number, VARINT), varint(value)]);
 }
 
-/** A message has presence: one of all zeros is sent as an empty field. */
+/** A message has presence: one with only defaults is sent as an empty field. */
 function timestampField(number: number, time: UpstreamTimestamp | undefined): Buffer {
   if (time === undefined) return Buffer.alloc(0);
   const parts = [numberField(1, time.seconds), numberField(2, BigInt(time.nanos))];
@@ -139,7 +139,7 @@ function varint(value: bigint): Buffer {
   return Buffer.from([...bytes, Number(rest)]);
 }
 
-/** The last of a field that is there twice counts. */
+/** The last value of a repeated field number counts. */
 function readFields(bytes: Buffer): ReadonlyMap<number, Field> {
   const fields = new Map<number, Field>();
   let at = 0;

@@ -1,6 +1,6 @@
 /**
- * A database as the upstream service builds it: one BIGSERIAL a table, foreign keys, and the indexes it
- * has. And rows for it, each with what has to become of it, written down by hand and not by our code.
+ * A database as the upstream service makes it: one BIGSERIAL a table, foreign keys, and its indexes.
+ * With rows for it, and the expected result of each, written by hand and not by our code.
  */
 import { randomUUID } from "node:crypto";
 import type postgres from "postgres";
@@ -30,13 +30,13 @@ export async function buildUpstream(sql: postgres.Sql): Promise<void> {
     create index idx_session_events_completed_at on session_events (completed_at)`);
 }
 
-/** A row that is to be here when it is imported. */
+/** A row that must exist here after the import. */
 export interface Expected {
   readonly eventType: string;
   readonly payload: string;
   readonly count: number;
   readonly isConformant: boolean;
-  /** Whether it has the source's completed_at. */
+  /** True for the completed_at of the source. */
   readonly hasCompleted: boolean;
   readonly opens?: string;
   readonly closes?: true;
@@ -79,7 +79,7 @@ const malformed = (eventType: string, payload: string, more: Loose = {}): Upstre
 
 const LONE = String.raw`{"type":"CUSTOM","name":"n","value":"\ud800 \u0000 \u00e9"}`;
 
-/** Of the run `r`, in an order that a session may have; the kinds of row that there are. */
+/** Rows of the run `r`, in a valid order; every kind of row. */
 export function runOf(r: string): readonly UpstreamRow[] {
   const text = `grüße 👋🏽 ${r} "quoted"\\n`;
   const grouped = `{"message_id":"g-${r}","role":"assistant","accumulated_content":${JSON.stringify(text)},"fragment_count":3,"end_event":{"message_id":"g-${r}"}}`;
@@ -153,7 +153,7 @@ export function runOf(r: string): readonly UpstreamRow[] {
   ];
 }
 
-/** Of a session's messages; `weird` is no type that the contract has. */
+/** Rows of messages; `weird` is no type of the contract. */
 export const MESSAGE_TYPES = ["user", "assistant", "tool_use", "lifecycle", "weird", "error"];
 
 export interface Inserted {
@@ -165,7 +165,7 @@ export interface Inserted {
 
 const FIRST_MS = Date.UTC(2026, 0, 1);
 
-/** One row more, a moment after the one before; microseconds that a Date does not have. */
+/** One more row, a moment after the one before; microseconds that a Date does not have. */
 export async function insertEvent(
   sql: postgres.Sql,
   at: { readonly sessionId: string; readonly index: number },

@@ -1,6 +1,6 @@
 /**
- * A service for the tests of a file, and a gRPC client of it. Files that only send requests to a service
- * with the default settings share one for each worker; ids of sessions are then the file's own.
+ * A service for the tests of a file, and its gRPC client. Files that only send requests to a service with
+ * the default settings share one in each worker; such a file uses its own session ids.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -16,12 +16,12 @@ import {
   startService,
 } from "./service-process.ts";
 
-/** The file may not end it: others may still need it. */
+/** A file may not end it: other files may still need it. */
 export type UsedService = Omit<ServiceProcess, "stop" | "kill">;
 
 /**
- * To be called at the top of a test file, before its own hooks. The service is there when the first of
- * them runs. With options the service is the file's own, and is ended after the file.
+ * Call it at the top of a test file, before the file's own hooks: the service runs when the first hook
+ * runs. With options the service belongs to the file and ends after it.
  */
 export function useService(options?: ServiceOptions): {
   readonly service: UsedService;
@@ -76,7 +76,7 @@ function sharedService(): Promise<ServiceProcess> {
 }
 
 async function startShared(): Promise<ServiceProcess> {
-  // Not of makeDirectory: its directories are deleted after each file.
+  // Not from makeDirectory: its directories are deleted after each file.
   const dataDir = mkdtempSync(join(tmpdir(), "session-ledger-test-"));
   const { url } = await createLedgerDatabase();
   const service = await startService({ dataDir, env: { DATABASE_URL: url } });

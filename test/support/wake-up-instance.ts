@@ -1,4 +1,4 @@
-/** One instance of the service, as far as wake-ups go: what its `live` is told, in words. */
+/** The wake-ups of one instance: all calls of its `live`, in words. */
 import { vi } from "vitest";
 import type { Carrier } from "../../src/live/hints/carrier.ts";
 import { createExchange, type Exchange, type WakeUps } from "../../src/live/hints/exchange.ts";
@@ -43,7 +43,7 @@ export class WakeUpInstance implements AsyncDisposable {
     this.exchange.committed([this.#table.event(sessionId)]);
   }
 
-  /** What was told since it was last asked for; waits until it is so many things. */
+  /** All calls since the last question; waits until there are that many. */
   async hears(count: number): Promise<readonly string[]> {
     const enough = (): void => {
       if (this.#heard.length < count) throw new Error(`heard only ${this.#heard.join(", ")}`);

@@ -1,4 +1,4 @@
-/** Live delivery over a slow table, and callers that write down what they get. */
+/** Live delivery over a slow table, and callers that record their rows. */
 import { systemClock } from "../../src/base/clock.ts";
 import { createLive, type Live } from "../../src/live/live.ts";
 import { LIVE_LIMITS, type LiveLimits } from "../../src/live/limits.ts";
@@ -27,12 +27,12 @@ export function watching(limits: Partial<LiveLimits> = {}): Watching {
   return { table, timers, metrics, live };
 }
 
-/** Pulls all the time, unless told to stand still. */
+/** Pulls all the time, unless it is told to pause. */
 export class Follower {
   readonly controller = new AbortController();
   readonly seqs: bigint[] = [];
   readonly standings: { readonly standing: Standing; readonly seq: bigint }[] = [];
-  /** What the watch ended with; `null` for an end without an error. */
+  /** The error that ended the watch; `null` for an end without an error. */
   ended: unknown;
   #still: PromiseWithResolvers<void> | undefined;
 

@@ -1,6 +1,6 @@
 /**
- * Measures how much of the heap values take, for test/unit/agui-weight.test.ts: in a thread whose heap has
- * nothing else in it, so that a collection takes milliseconds and nothing of other tests is counted.
+ * Measures the heap size of values for test/unit/agui-weight.test.ts, in a thread whose heap has nothing
+ * else in it, so that a collection takes milliseconds and no value of other tests is counted.
  */
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -17,11 +17,11 @@ export interface Weighed {
 }
 
 export interface Weights {
-  /** Of lists of 50,000 items, by what the items are. */
+  /** Lists of 50,000 items, by kind of item. */
   readonly items: Readonly<Record<string, Weighed>>;
-  /** Of a transcript of 50,000 deltas, and its estimate once it has been read. */
+  /** A transcript of 50,000 deltas, and its estimate after it was read. */
   readonly pieces: Weighed & { readonly afterRead: number };
-  /** Of 300 openings with long texts, by what is opened. */
+  /** 300 openings with long texts, by kind of opened block. */
   readonly openings: Readonly<Record<string, Weighed>>;
 }
 

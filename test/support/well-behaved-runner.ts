@@ -3,11 +3,11 @@ import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { RpcClient } from "./grpc-client.ts";
 
 const PUSH_INTERVAL_MS = 20;
-/** Whether it is answered is asked here. How fast is measured. */
+/** Only answers are asserted here; the benchmark measures their speed. */
 const DEADLINE_MS = 30_000;
 const PAYLOAD_BYTES = 1_024;
 
-/** Pushes a small row, waits for the answer, pauses a little, as agents do. */
+/** Pushes a small row, waits for the answer and pauses a little, as agents do. */
 export class WellBehavedRunner {
   readonly sessionId = "well-behaved";
   readonly latenciesMs: number[] = [];

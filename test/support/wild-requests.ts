@@ -1,4 +1,4 @@
-/** Pushes as no runner sends them, to find what the service does not stand: fast-check's arbitraries. */
+/** Pushes that no runner sends, as arbitraries of fast-check. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { PushSessionEventRequestSchema } from "../../gen/ambient/v1/events_pb.ts";
@@ -19,7 +19,7 @@ export function encodePush(stream: Stream, fields: PushFields): Uint8Array {
     : toBinary(PushSessionEventRequestSchema, create(PushSessionEventRequestSchema, request));
 }
 
-/** Mostly right: of requests that are wrong in everything, each shows one check only. */
+/** Mostly valid: a request with many faults tests only its first check. */
 function mostly<T, U>(right: fc.Arbitrary<T>, wrong: fc.Arbitrary<U>): fc.Arbitrary<T | U> {
   return fc.oneof({ weight: 31, arbitrary: right }, { weight: 1, arbitrary: wrong });
 }
@@ -29,7 +29,7 @@ const anyJson = fc.jsonValue();
 const text = mostly(fc.string({ unit: "grapheme" }), anyJson);
 const eventType = fc.constantFrom(...CATALOGUE.map(({ type }) => type));
 
-/** Fields of most event types at once; what a type does not have is kept with it. */
+/** Fields of most event types at once; fields that a type does not have are kept. */
 const agui = fc
   .record(
     {
@@ -112,7 +112,7 @@ const fields: fc.Arbitrary<PushFields> = fc
   })
   .map(({ rest, fragments, ...said }) => ({ ...said, ...rest, ...fragments }));
 
-/** A push with mostly one thing wrong. A message takes any payload; only its type has to be its own. */
+/** A push with mostly one fault. A message takes any payload; only its type must be valid. */
 export const wildRequest = fc
   .record({
     stream: anyStream,
@@ -126,7 +126,7 @@ export const wildRequest = fc
       : one,
   );
 
-/** A request that was valid, with some of its bytes changed, cut, doubled or put in. */
+/** A valid request with some bytes changed, cut, doubled or inserted. */
 export const damagedRequest = fc
   .record({
     valid: wildRequest,

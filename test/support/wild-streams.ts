@@ -1,17 +1,16 @@
 /**
- * Streams of fragments for property tests, spelled in every way that JSON knows: few shapes of payload,
- * so that neighbours are often of one, each with its own order of keys, white space and escapes, and
- * events that are of a shape but for their text and time. Some shapes merge with nothing, and some
- * events are no JSON at all.
+ * Streams of fragments for property tests, in every spelling of JSON: few shapes of payload, so that
+ * neighbours often share one, each with its own order of keys, white space and escapes, and events that
+ * differ from a shape only in text and time. Some shapes merge with nothing, and some events are no JSON.
  */
 import * as fc from "fast-check";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
 import type { IncomingEvent } from "../../src/compressor/group.ts";
 
 export interface WildEvent extends IncomingEvent {
-  /** Neighbours of one shape merge; undefined: merges with nothing, broken: nobody knows. */
+  /** Neighbours of one shape merge; undefined: merges with nothing, broken: unknown. */
   readonly shape: number | "broken" | undefined;
-  /** Undefined when the payload has none that is plain. */
+  /** Undefined when the payload has no plain one. */
   readonly timestampMs: bigint | undefined;
 }
 
@@ -111,7 +110,7 @@ const shape = (number: number): fc.Arbitrary<Shape> =>
       };
     });
 
-/** Breaks a text, most of the time: the result may be JSON still. */
+/** Damages a text most of the time: the result may still be JSON. */
 const breakage = fc.record({
   at: fc.oneof(fc.nat(), fc.constant("end" as const)),
   drops: fc.nat({ max: 2 }),

@@ -1,4 +1,4 @@
-/** A session writer at work, for tests: what it was given, what it said, what the service has of it. */
+/** A session writer for tests: its records, its problems, and the rows of the service. */
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { readRows } from "../../src/runner/read.ts";
 import { createSessionWriter } from "../../src/runner/writer/writer.ts";
@@ -11,7 +11,7 @@ import type {
 export interface Observed {
   readonly writer: SessionWriter;
   readonly problems: readonly WriterProblem[];
-  /** Resolves with the first problem of a kind, also when it was there before. */
+  /** Resolves with the first problem of a kind, also an earlier one. */
   readonly problem: <K extends WriterProblem["kind"]>(
     kind: K,
   ) => Promise<Extract<WriterProblem, { kind: K }>>;
@@ -53,7 +53,7 @@ function isOf<K extends WriterProblem["kind"]>(
   return problem.kind === kind;
 }
 
-/** Calls as a program without types does, with anything. */
+/** Calls a method with any value, as an untyped program does. */
 export function calling(writer: SessionWriter, method: keyof SessionWriter, ...args: unknown[]) {
   const called: unknown = writer[method];
   if (typeof called !== "function") throw new Error(`${method} is no method`);
@@ -61,7 +61,7 @@ export function calling(writer: SessionWriter, method: keyof SessionWriter, ...a
   return answer;
 }
 
-/** One run of an agent that says so many words; no two payloads of all runs are the same. */
+/** One run of an agent with this number of words; no two payloads of all runs are equal. */
 export function eventsOfRun(run: number, words: number): readonly string[] {
   const runId = `run-${run}`;
   const messageId = `message-${run}`;
@@ -79,7 +79,7 @@ export function eventsOfRun(run: number, words: number): readonly string[] {
   return events.map((event) => JSON.stringify(event));
 }
 
-/** What a run becomes as messages. */
+/** The messages of a run. */
 export function messagesOfRun(run: number, words: number): readonly string[] {
   const text = Array.from({ length: words }, (_, at) => `${run}.${at} `).join("");
   return ['{"event":"run_started"}', text, '{"event":"run_finished"}'];
