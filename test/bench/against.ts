@@ -1,7 +1,7 @@
 /**
- * Another checkout of the service against this one, before a change lands: both run at once, each on
- * an embedded PostgreSQL of its own, and get the same load by turns, in reversed order in every second
- * round. A ratio is new / old, so more than 1 is faster, but for CPU, where it is dearer.
+ * Compares another checkout of the service with this one before a change lands: both run at once, each on
+ * its own embedded PostgreSQL, and get the same load in turn, in reversed order in every second round. A
+ * ratio is new / old: more than 1 is faster, except for CPU, where it costs more.
  */
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
@@ -27,14 +27,14 @@ interface Side {
 
 interface Figure {
   readonly perSecond: number;
-  /** NaN, in JSON null, where it was not measured. */
+  /** NaN, in JSON null, if it was not measured. */
   readonly cpuMicros: number;
 }
 
 const FAN_OUT_WATCHERS = 500;
 const FAN_OUT_ROWS = 500;
 const READ_ROWS = 20_000;
-/** Of one turn: a pass is shorter than the noise of the machine. */
+/** Passes of one turn: a single pass is shorter than the noise of the machine. */
 const READ_PASSES = 5;
 
 type Part = (bench: Bench, side: Side) => Promise<Figure>;

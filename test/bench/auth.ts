@@ -27,7 +27,7 @@ import { median, type Ratio, ratioOf } from "./figures.ts";
 const ALGORITHMS = ["RS256", "ES256", "EdDSA"] as const;
 const CALLERS = 1_000;
 const WARM_ROUNDS = 2;
-/** Whatever --rounds says: these rounds are short, and so is what disturbs one. */
+/** Fixed, whatever --rounds says: these rounds are short, and so are disturbances. */
 const ROUNDS = 7;
 const CALLS = { known: 200_000, verified: 8_000 };
 const CALLS_QUICK = { known: 2_000, verified: 80 };
@@ -42,7 +42,7 @@ interface Rate {
 interface Prepared {
   readonly authenticator: IssuingAuthenticator;
   readonly verifier: OidcVerifier;
-  /** By algorithm, of so many callers. */
+  /** By algorithm, with the number of callers. */
   readonly signed: Readonly<Record<string, readonly string[]>>;
   readonly statics: readonly string[];
 }
@@ -79,7 +79,7 @@ export async function benchAuth(bench: Bench): Promise<Findings> {
   return { callers: CALLERS, ...measured, verified, knownOverVerified: ratios };
 }
 
-/** So many at once as the service would. */
+/** As many at once as in the service. */
 async function verifyAll(
   verifier: OidcVerifier,
   tokens: readonly string[],
@@ -94,7 +94,7 @@ async function verifyAll(
   return calls;
 }
 
-/** A token whose signature is another's. */
+/** A token with the signature of another one. */
 function refusing(
   authenticator: IssuingAuthenticator,
   token: string,
@@ -103,7 +103,7 @@ function refusing(
   const [header, payload, signature = ""] = token.split(".");
   const bad = [`Bearer ${header}.${payload}.${signature.toLowerCase()}`];
   return async () => {
-    // It is verified again by and by.
+    // It is verified again after a time.
     await (async () => authenticator.authenticate(bad))().catch(() => undefined);
     for (let call = 0; call < calls; call += 1) {
       try {

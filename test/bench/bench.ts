@@ -1,15 +1,15 @@
-/** What every benchmark is given, and what it gives back. */
+/** The input and the result of every benchmark. */
 import type { BenchOptions } from "./options.ts";
 
 export interface Bench {
   readonly options: BenchOptions;
   /** Aborted by Ctrl-C and by the time limit of the benchmark. */
   readonly signal: AbortSignal;
-  /** Undone in reverse when the benchmark ends, however it ends. */
+  /** Runs in reverse order when the benchmark ends, in any way. */
   readonly undo: AsyncDisposableStack;
-  /** For whoever waits; stdout is for the figures. */
+  /** For people who wait; stdout is for the figures. */
   readonly progress: (line: string) => void;
 }
 
-/** Goes into the JSON document as it is. */
+/** Goes unchanged into the JSON document. */
 export type Findings = Readonly<Record<string, unknown>>;

@@ -16,7 +16,7 @@ export interface Body {
   readonly sessionIds: readonly string[];
   /** The message, without the frame that gRPC puts around it. */
   readonly message: Uint8Array;
-  /** What is overwritten at each tick, in the framed body. */
+  /** The bytes that are overwritten at each tick, in the framed body. */
   readonly turning: Turning | undefined;
 }
 

@@ -17,7 +17,7 @@ import { median } from "./figures.ts";
 const EVENTS_PER_ROUND = 300_000;
 const EVENTS_PER_ROUND_QUICK = 3_000;
 const WARM_ROUNDS = 2;
-/** Whatever --rounds says: these rounds are short, and so is what disturbs one. */
+/** Fixed, whatever --rounds says: these rounds are short, and so are disturbances. */
 const ROUNDS = 7;
 /** 2026-01-01T00:00:00Z. */
 const CREATED_AT_MICROS = 1_767_225_600_000_000n;
@@ -26,7 +26,7 @@ const CREATED_AT_MICROS = 1_767_225_600_000_000n;
 export interface Speed {
   readonly median: number;
   readonly rounds: readonly number[];
-  /** Of the process's CPU time, the collector of garbage on other threads included. */
+  /** CPU time of the process, including the garbage collector on other threads. */
   readonly medianOfCpuTime: number;
 }
 
@@ -99,7 +99,7 @@ function* acceptedOf(events: readonly IncomingEvent[]): Generator<IncomingEvent>
   for (const event of events) yield* accept(event);
 }
 
-/** What the service makes of an event before it goes on; nothing when it refuses it. */
+/** The rows of an event after the checks of the service; none if it is refused. */
 function accept({ eventType, payload, createdAtMicros }: IncomingEvent): readonly IncomingEvent[] {
   const times = { createdAtMicros, completedAtMicros: undefined };
   const push = { eventType, payload, eventCount: 0, hasFragments: false, ...times };
@@ -111,7 +111,7 @@ function takeApart(rows: readonly ExpandableRow[], use: (event: IncomingEvent) =
   for (const row of rows) for (const event of expand(row)) use(event);
 }
 
-/** V8 puts joined text together when somebody reads it; whoever sends or stores it does. */
+/** V8 joins the pieces of a text when it is read; sending and storing read it. */
 function flatten(text: string): number {
   return text.charCodeAt(text.length - 1);
 }

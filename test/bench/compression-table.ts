@@ -10,17 +10,17 @@ import type { Stream, StreamEvent } from "../support/streams.ts";
 import { rounded } from "./figures.ts";
 import { type TimedEvent, upstreamRows } from "./upstream-rules.ts";
 
-/** The longest that a group stays open when the service compresses what somebody may watch. */
+/** The longest age of a group when the service compresses for watchers. */
 const LIVE_AGE_MS = 250;
 const TOKENS_PER_SECOND = 50;
 /** 2026-01-01T00:00:00Z, for streams that are given timestamps. */
 const BEGAN_MS = 1_767_225_600_000;
 
-/** How a stream comes to the compressor. */
+/** How a stream reaches the compressor. */
 export interface Arrival {
   /** Fragment by fragment, and no row is open for longer than LIVE_AGE_MS; otherwise at once. */
   readonly isLive: boolean;
-  /** Every payload says when it happened; otherwise those that were recorded so. */
+  /** Every payload has a timestamp; otherwise only those that were recorded with one. */
   readonly isStamped: boolean;
 }
 
@@ -43,7 +43,7 @@ export interface Line {
   readonly upstream: Size;
   /** Payloads and fragment indexes. */
   readonly ours: Size & { readonly indexBytes: number };
-  /** Merged rows by whether their index has times. */
+  /** Merged rows, with and without times in the index. */
   readonly plain: Merged;
   readonly timed: Merged;
 }
@@ -97,7 +97,7 @@ export interface Ratios {
   readonly upstreamBytes: number;
   readonly rows: number;
   readonly bytes: number;
-  /** Of the merged rows' bytes, what the index takes; NaN, in JSON null, when there are none. */
+  /** The share of the index in the bytes of merged rows; NaN, in JSON null, without merged rows. */
   readonly indexShare: number;
   readonly timedIndexShare: number;
 }
@@ -151,7 +151,7 @@ function compressed(events: readonly TimedEvent[], maxAgeMs: number): readonly C
   return last === undefined ? rows : [...rows, last];
 }
 
-/** Every fragment comes a while after what was before it; everything else comes with it. */
+/** Every fragment arrives a while after the event before it; every other event arrives with it. */
 export function arrived(
   events: readonly StreamEvent[],
   { isStamped }: Arrival,

@@ -1,7 +1,7 @@
 /**
- * What the doors cost a unary push: TLS, a static token and the limits of a rate, against the same
- * service without. Both are on one PostgreSQL, have their turn in every round, in reversed order in
- * every second one, and tell each other nothing.
+ * The cost of TLS, a static token and rate limits for a unary push, compared with the same service
+ * without them. Both run on one PostgreSQL, in turn in every round, in reversed order in every second
+ * one, and do not wake each other.
  */
 import type { Bench, Findings } from "./bench.ts";
 import { medians, type Ratio, ratioOf } from "./figures.ts";
@@ -13,7 +13,7 @@ import { certificateFiles, createAuthority } from "../support/certificates.ts";
 
 const WARM_SECONDS = 3;
 const TOKEN = "bench-token-that-is-long-enough-0123456789";
-/** The issue's: with the doors at least so much of the speed without them. */
+/** The target of the issue: the least share of the speed without them. */
 const GOAL = 0.8;
 
 const DOORS = ["open", "closed"] as const;
@@ -79,7 +79,7 @@ export async function startClosed(
     TLS_CERT_FILE: certFile,
     TLS_KEY_FILE: keyFile,
     AUTH_TOKENS: JSON.stringify(tokens),
-    // Kept and looked at for each push, and above what one machine does.
+    // Checked for each push, and above the speed of one machine.
     PRINCIPAL_MESSAGES_PER_SECOND: "1000000",
     PRINCIPAL_BYTES_PER_SECOND: "10000000000",
     SESSION_MESSAGES_PER_SECOND: "1000000",

@@ -15,7 +15,7 @@ export function latencyOf(tookMs: Iterable<number>): Latency {
   };
 }
 
-/** The nearest rank: always a value that was measured. NaN, which JSON shows as null, when none was. */
+/** The nearest rank: always a measured value. NaN, in JSON null, without values. */
 export function percentile(ascending: ArrayLike<number>, fraction: number): number {
   const rank = Math.ceil(fraction * ascending.length);
   return ascending[Math.max(1, rank) - 1] ?? Number.NaN;
@@ -33,7 +33,7 @@ export interface Ratio {
   readonly rounds: readonly number[];
 }
 
-/** Round by round, because what slows the machine down for a while slows both of a round. */
+/** Round by round, because a disturbance of the machine affects both of a round. */
 export function ratioOf(over: readonly number[], under: readonly number[]): Ratio {
   const rounds = over.map((value, round) => value / (under[round] ?? Number.NaN));
   return { median: rounded(median(rounds)), rounds: rounds.map((value) => rounded(value)) };

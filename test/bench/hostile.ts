@@ -1,7 +1,7 @@
 /**
- * Callers that make the service hold something for them, one way after the other, each beside a runner
- * that behaves: resident memory before, at the peak and after they have left, what the runner's pushes
- * take, and whether another caller still gets what the hostile one has taken.
+ * Callers that make the service hold memory or a place, one way after the other, each beside a
+ * well-behaved runner: resident memory before, at the peak and after they have left, the latency of the
+ * runner's pushes, and whether another caller still gets the same call.
  *
  * With `--old DIR` the checkout in DIR is measured in place of this one.
  */
@@ -63,7 +63,7 @@ export async function benchHostile(bench: Bench): Promise<Findings> {
   return { prepared, ways: findings };
 }
 
-/** On a service that has just started, so that no way pays for the one before it. */
+/** On a freshly started service, so that no way pays for the one before it. */
 async function measure(bench: Bench, ledger: Ledger, way: Way): Promise<Findings> {
   const { quick, seconds = quick ? 1 : HOLD_SECONDS, old } = bench.options;
   const service = await startReplica(bench, ledger, ENV, old);

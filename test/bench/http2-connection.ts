@@ -26,12 +26,12 @@ const FLAG_END_STREAM = 1;
 const FLAG_END_HEADERS = 4;
 const SETTING_INITIAL_WINDOW = 4;
 const DEFAULT_WINDOW_BYTES = 65_535;
-/** What answers are sent to us may be as long as they like: they are read as they come. */
+/** Answers may have any length: they are read as they arrive. */
 const OUR_WINDOW_BYTES = 2 ** 31 - 1;
 const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /** The most that every peer takes in one frame. */
 const DATA_BYTES_MAX = 16_384;
-/** Above it no more is given to the socket until it has drained. */
+/** Above it nothing more is written to the socket until it has drained. */
 const UNSENT_BYTES_MAX = 512 * 1_024;
 
 export interface StreamListener {
@@ -87,7 +87,7 @@ export class Http2Connection {
     return new Http2Connection(socket, address);
   }
 
-  /** Called when something came or the socket drained: there may be more that can be sent. */
+  /** Called when bytes arrived or the socket drained: more may be sent. */
   onTurn(send: () => void): void {
     this.#onTurn = send;
   }

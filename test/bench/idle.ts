@@ -1,6 +1,6 @@
 /**
- * One push after the other on one connection: what a lone caller waits for. Read against the fsync of
- * the same disk, without which no push can be answered, and against the same call without storage.
+ * One push after the other on one connection: the latency of a single caller. Compared with the fsync of
+ * the same disk, without which no push can be answered, and with the same call without storage.
  */
 import { randomUUID } from "node:crypto";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";

@@ -81,7 +81,7 @@ async function benchStored(
   };
 }
 
-/** The same messages, whichever way they came. */
+/** The same messages on every way. */
 async function benchClient(bench: Bench, client: Client, url: string): Promise<Findings> {
   const doneMs: number[] = [];
   let joined = await shown(client, url); // The client's own code is warm as on a page that is open.

@@ -1,7 +1,7 @@
 /**
- * Load on a server, and what came of it. A call counts when it was answered and its row is in the
- * table, because to h2load a call that failed is HTTP 200 like any other; each run writes to sessions
- * of its own, so what is in the table is of this run.
+ * Load on a server and its result. A call counts when it was answered and its row is in the table,
+ * because h2load counts a failed call as HTTP 200 like any other; each run writes to its own sessions, so
+ * every row in their tables is of this run.
  */
 import { credentials } from "@grpc/grpc-js";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";

@@ -1,4 +1,4 @@
-/** What the figures were measured on: without it they mean nothing. */
+/** The machine of the figures: without it they mean nothing. */
 import { statfs } from "node:fs/promises";
 import { availableParallelism, cpus, release, tmpdir, totalmem } from "node:os";
 import { SERVICE_SETTINGS } from "../../src/config/table.ts";
@@ -30,7 +30,7 @@ export async function describeMachine(): Promise<Findings> {
   };
 }
 
-/** Those of the service that whoever runs the benchmark has changed; servers.ts sets the others. */
+/** Settings of the service that the user of the benchmark has changed; servers.ts sets the others. */
 function settingsInForce(): Readonly<Record<string, string>> {
   const names = Object.values(SERVICE_SETTINGS).map(({ name }) => name);
   return Object.fromEntries(

@@ -1,4 +1,4 @@
-/** Memory of the service, idle and after ever more pushes: what grows with them would show. */
+/** Memory of the service, idle and after more and more pushes: any growth with them would show. */
 import type { Bench, Findings } from "./bench.ts";
 import { rounded } from "./figures.ts";
 import { runLoad } from "./load.ts";

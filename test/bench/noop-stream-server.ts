@@ -35,7 +35,7 @@ function watch(stream: Stream): void {
   if (waiting.length < Number(watchers)) return;
   const all = waiting;
   waiting = [];
-  // Everybody has its headers before the first row goes out.
+  // Every watch has its headers before the first row is sent.
   setTimeout(() => {
     for (const one of all) void sendAll(one);
   }, 500);

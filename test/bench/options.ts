@@ -17,7 +17,7 @@ const BENCHES = [
   "hostile",
   "flow",
 ] as const;
-/** Needs `--old`, so `all` leaves it out. */
+/** Needs `--old`, so `all` omits it. */
 const AGAINST = "against";
 const TAKE_OLD: readonly string[] = [AGAINST, "hostile"];
 /** Of which there are profiles. */
@@ -33,7 +33,7 @@ export interface BenchOptions {
   readonly calls: number | undefined;
   readonly seconds: number | undefined;
   readonly rounds: number;
-  /** Everything small: shows that it works, and nothing else. */
+  /** Everything small: shows only that it works. */
   readonly quick: boolean;
   /** Of a benchmark in parts; undefined: all. */
   readonly parts: readonly string[] | undefined;
@@ -61,7 +61,7 @@ export const USAGE = `usage: npm run bench -- ${BENCHES.join("|")}|all [options]
 One JSON document on stdout, progress on stderr.
 `;
 
-/** Undefined when it makes no sense. */
+/** Undefined for a wrong command line. */
 export function readOptions(args: readonly string[]): BenchOptions | undefined {
   try {
     const { values, positionals } = parseArgs({

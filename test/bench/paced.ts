@@ -1,4 +1,4 @@
-/** Pushes at a rate, whatever the answers do; each row says when it was sent. */
+/** Pushes at a fixed rate, independent of the answers; each row has the time of its push. */
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench } from "./bench.ts";

@@ -26,7 +26,7 @@ export interface ProcessOptions<T> {
   readonly nodeArgs?: readonly string[];
   readonly args?: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  /** Asked of every line of JSON that it prints, until it answers. */
+  /** Called with every line of JSON that it prints, until it returns a value. */
   readonly readyBy: (line: unknown) => T | undefined;
   /** How long that may take; a minute unless it is said. */
   readonly readyLimitMs?: number;

@@ -1,6 +1,6 @@
 /**
- * Where the time of the service's own thread goes while it takes pushes, once it is warm; of PostgreSQL
- * it says nothing.
+ * The CPU profile of the service's own thread while it takes pushes, once it is warm; PostgreSQL is not
+ * in it.
  */
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

@@ -1,6 +1,6 @@
 /**
- * Those who push: each lane sends one session after the other on a connection that it shares, and
- * takes turns with the other lanes.
+ * The lanes of a load generator: each sends one session after the other on a shared connection, in turn
+ * with the other lanes.
  */
 import { fromBinary } from "@bufbuild/protobuf";
 import { PushSessionEventsResponseSchema } from "../../gen/ambient/v1/event_stream_pb.ts";
@@ -10,12 +10,12 @@ import { openFrame, type PreparedSession } from "./prepared-session.ts";
 
 const STREAM_PATH = "/ambient.v1.SessionService/PushSessionEvents";
 const UNARY_PATH = "/ambient.v1.SessionService/PushSessionEvent";
-/** What a lane writes before it is another's turn. */
+/** Bytes that a lane writes before the next lane's turn. */
 const TURN_BYTES = 16_384;
 
-/** All that the lanes of one run share. */
+/** The shared state of the lanes of one run. */
 export interface Run {
-  /** No more is sent, and what was sent is waited for. */
+  /** True: no more is sent, and only acknowledgements are awaited. */
   readonly isStopping: boolean;
   /** Of a session that nobody has used. */
   newSessionId(): string;
@@ -23,7 +23,7 @@ export interface Run {
   acknowledged(events: number): void;
   refused(): void;
   failed(error: Error): void;
-  /** The lane will do nothing more. */
+  /** Called when the lane has ended. */
   ended(): void;
 }
 
@@ -108,7 +108,7 @@ export class StreamLane implements StreamListener {
     this.#connection.end(this.#id);
   }
 
-  /** With nothing on the way a frame goes whatever its length, or it never would. */
+  /** With nothing in flight a frame is sent at any length, or it never would be. */
   #isFull(lastSeq: number): boolean {
     const { payloadBytes } = this.#session;
     const bytes = (payloadBytes[lastSeq] ?? 0) - (payloadBytes[this.#ackedSeq] ?? 0);
@@ -145,7 +145,7 @@ export function committedSeq(message: Buffer): number | undefined {
   return undefined;
 }
 
-/** By unary pushes, one at a time, because a session's events have an order. */
+/** Unary pushes, one at a time, because the events of a session have an order. */
 export class UnaryLane implements StreamListener {
   readonly #run: Run;
   readonly #connection: Http2Connection;

@@ -1,4 +1,4 @@
-/** What a load generator is told, and what it tells; between two processes. */
+/** The options and the result of a load generator, between two processes. */
 import { z } from "zod";
 
 export const pushLoadSchema = z.object({
@@ -8,7 +8,7 @@ export const pushLoadSchema = z.object({
   connections: z.number(),
   /** Streams of a connection, or unary calls in flight; each has a session of its own. */
   lanesEach: z.number(),
-  /** After so many events a lane goes on with a new session. */
+  /** The events after which a lane continues with a new session. */
   sessionEvents: z.number(),
   /** Keeps the sessions of one run from those of another. */
   run: z.string(),
@@ -19,9 +19,9 @@ export const pushLoadSchema = z.object({
 export type PushLoad = z.infer<typeof pushLoadSchema>;
 
 export const pushOutcomeSchema = z.object({
-  /** Acknowledged. */
+  /** Acknowledged events. */
   events: z.number(),
-  /** Of them, those that the server has refused. */
+  /** Refused ones among them. */
   refused: z.number(),
   frames: z.number(),
   /** From the first event sent to the last acknowledged. */

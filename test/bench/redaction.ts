@@ -14,7 +14,7 @@ import { median, ratioOf } from "./figures.ts";
 const EVENTS_PER_ROUND = 60_000;
 const EVENTS_PER_ROUND_QUICK = 2_000;
 const WARM_ROUNDS = 2;
-/** Whatever --rounds says: these rounds are short, and so is what disturbs one. */
+/** Fixed, whatever --rounds says: these rounds are short, and so are disturbances. */
 const ROUNDS = 7;
 const MEBIBYTE = 1024 * 1024;
 

@@ -1,4 +1,4 @@
-/** The three servers that are measured, and the witness of what the first has really stored. */
+/** The three measured servers, and the witness of the rows that the first has really stored. */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
 import { readFile, realpath } from "node:fs/promises";
@@ -51,7 +51,7 @@ export interface Ledger extends Target {
   stop(): Promise<void>;
 }
 
-/** What the person at the keyboard has set stays set, but for where to listen and what to store in. */
+/** Settings of the user stay, except for the addresses and the storage. */
 const ADDRESSES = {
   GRPC_ADDRESS: "127.0.0.1:0",
   HTTP_ADDRESS: "127.0.0.1:0",

@@ -1,4 +1,4 @@
-/** The loads: who calls how often at a time, and what. Each keeps 64 calls in flight. */
+/** The loads: callers, their calls in flight, and the calls. Each keeps 64 calls in flight. */
 import assert from "node:assert/strict";
 
 export interface Shape {

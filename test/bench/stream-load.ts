@@ -1,4 +1,4 @@
-/** One run of the load of `stream` on a server, and what came of it, as the table has it. */
+/** One run of the load of `stream` on a server, and its result according to the table. */
 import { z } from "zod";
 import type { Bench } from "./bench.ts";
 import { rounded } from "./figures.ts";
@@ -25,7 +25,7 @@ export interface StreamFigures {
 }
 
 const answerSchema = z.object({ outcome: pushOutcomeSchema });
-/** Until a generator has started, what was sent is acknowledged, and it has ended. */
+/** The limit for the start of a generator, its acknowledgements and its end. */
 const OUTCOME_LIMIT_MS = 60_000;
 
 let runs = 0;
@@ -72,7 +72,7 @@ async function cpuOf({ pid, witness }: Target) {
   return { serverMs, postgresMs: await cpuMsOf(witness.postmasterPid, { children: true }) };
 }
 
-/** A server that acknowledges what it has not stored would be the fastest of all. */
+/** A server that acknowledges events without storing them would be the fastest of all. */
 async function storedRows(
   { witness }: Target,
   { sessionIds, events }: { readonly sessionIds: readonly string[]; readonly events: number },

@@ -1,4 +1,4 @@
-/** What a process takes of the machine, as Linux tells it in /proc. */
+/** The memory and CPU time of a process, from /proc of Linux. */
 import { readdir, readFile } from "node:fs/promises";
 
 /** USER_HZ, the unit of the times in /proc: 100 on every Linux architecture that Node runs on. */

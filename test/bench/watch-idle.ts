@@ -1,4 +1,4 @@
-/** Ten thousand watchers that nothing happens to: their memory, and what a push takes beside them. */
+/** Ten thousand idle watchers: their memory, and the latency of a push beside them. */
 import { randomUUID } from "node:crypto";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "../support/grpc-client.ts";

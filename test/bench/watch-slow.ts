@@ -1,6 +1,6 @@
 /**
- * A hundred fast watchers, and beside them one that stops reading for half a minute and one that sips
- * a hundred rows a second until the load is over: what the fast ones feel, and what memory it takes.
+ * A hundred fast watchers, beside one that stops reading for half a minute and one that reads a hundred
+ * rows a second until the load is over: their effect on the fast ones, and the memory.
  */
 import { randomUUID } from "node:crypto";
 import { setInterval } from "node:timers";

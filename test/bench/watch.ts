@@ -1,4 +1,4 @@
-/** Watching: how late a row is, what wake-ups cost, fan-out, slow watchers, idle ones. */
+/** Watching: the latency of a row, the cost of wake-ups, fan-out, slow watchers, idle ones. */
 import type { Bench, Findings } from "./bench.ts";
 import { watchFanOut } from "./watch-fan-out.ts";
 import { watchIdle } from "./watch-idle.ts";

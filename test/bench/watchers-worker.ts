@@ -140,7 +140,7 @@ function read(stream: ClientHttp2Stream, pace: Pace, take: (chunk: Buffer) => vo
     if (Buffer.isBuffer(chunk)) take(chunk);
   }, SIP_INTERVAL_MS);
   sipping.push(sip);
-  // What is told to hurry later is read as it comes.
+  // A slow watch is read at full speed later.
   stream.once("resume", () => {
     clearInterval(sip);
     stream.on("data", take);

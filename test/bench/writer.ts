@@ -20,7 +20,7 @@ const SNAPSHOT_ITEMS = 1_000;
 const SNAPSHOTS = 50;
 /** What the issue allows a call. */
 const CALL_MS_MAX = 1;
-/** Nobody listens there. */
+/** No service listens there. */
 const NOWHERE = "127.0.0.1:9";
 
 export async function benchWriter(bench: Bench): Promise<Findings> {

@@ -1,6 +1,6 @@
 /**
- * What is struck: an embedded PostgreSQL as a process of its own, and two replicas of the service, each
- * with two ways to it, one for its statements and one for LISTEN.
+ * The target of the faults: an embedded PostgreSQL in its own process, and two replicas of the service,
+ * each with two routes to it, one for its statements and one for LISTEN.
  *
  *   clients ──► replica 0 ──► way, listenWay ──┐
  *   clients ──► replica 1 ──► way, listenWay ──┴─► PostgreSQL ──► rows in a tablespace of their own
@@ -30,10 +30,10 @@ import { closed, openSql } from "./sql.ts";
 import { makeSmallDisk, type SmallDisk } from "./small-disk.ts";
 
 const PRELOAD = fileURLToPath(new URL("./shifted-clock.ts", import.meta.url));
-/** A replica that does not come up within this has failed; whatever stands in its way heals sooner. */
+/** A replica that does not start within this time has failed; every fault heals sooner. */
 const START_LIMIT_MS = 60_000;
 const START_PAUSE_MS = 300;
-/** Longer than the poll by which a watch is told at the latest that rows are lost. */
+/** Longer than the poll by which a watch learns that rows are lost. */
 const TOLD_MS = 3_000;
 const RESTARTED = "embedded_postgres_restarted";
 
@@ -46,9 +46,9 @@ export class Replica {
   readonly clockFile: string;
   readonly #env: Readonly<Record<string, string>>;
   #service: ServiceProcess | undefined;
-  /** The last one, so that the next one takes its ports. */
+  /** The last process, whose ports the next one takes. */
   #addresses: Readonly<Record<string, string>> = {};
-  /** It is meant to run: whoever finds it gone has found a crash. */
+  /** True while it is meant to run: if it has ended then, it has crashed. */
   isMeantToRun = false;
 
   constructor(parts: {
@@ -74,7 +74,7 @@ export class Replica {
     return this.#service?.log.slice(-5).join("\n") ?? "";
   }
 
-  /** Again and again: it does not start without its database, as an orchestrator knows. */
+  /** Tries again and again: the service does not start without its database, as an orchestrator knows. */
   async start(): Promise<void> {
     const untilMs = performance.now() + START_LIMIT_MS;
     const env = { ...this.#env, ...this.#addresses, FAULTS_CLOCK_FILE: this.clockFile };
@@ -111,7 +111,7 @@ export class Cluster implements AsyncDisposable {
   /** Undefined where none can be made; the reason is in `smallDiskMissing`. */
   readonly smallDisk: SmallDisk | undefined;
   readonly smallDiskMissing: string | undefined;
-  /** Of the standbys that were promoted: what was committed, and they did not have. */
+  /** Rows that were committed and that the promoted standbys did not have. */
   readonly lost: Row[] = [];
   #server: EmbeddedPostgres;
   #dataDir: string;
@@ -179,7 +179,7 @@ export class Cluster implements AsyncDisposable {
     while (this.#restarts === before) await delay(START_PAUSE_MS);
   }
 
-  /** All of its processes: of the postmaster alone no backend would notice. */
+  /** Kills all of its processes: the backends would not notice the death of the postmaster alone. */
   async signalPostgres(name: "SIGSTOP" | "SIGCONT"): Promise<void> {
     const postmaster = await runningPostmaster(this.#dataDir);
     for (const pid of [postmaster, ...(await childrenOf(postmaster))]) {
@@ -191,7 +191,7 @@ export class Cluster implements AsyncDisposable {
     }
   }
 
-  /** The server is stopped for its copy, as for a base backup; then the copy follows it. */
+  /** Stops the server for its copy, as for a base backup; then the copy follows it. */
   async startStandby(): Promise<void> {
     await this.#server.stop();
     const dataDir = await copyOfStopped(this.#dataDir);
@@ -205,12 +205,12 @@ export class Cluster implements AsyncDisposable {
     await this.#standby?.server.fallBehind();
   }
 
-  /** What the standby does not have is lost, and known to be; from here on it is the server. */
+  /** Rows that the standby does not have are lost and recorded; from now on the standby is the server. */
   async promoteStandby(sessionIds: readonly string[]): Promise<void> {
     const standby = this.#standby;
     if (standby === undefined) throw new Error("no standby follows");
     this.#standby = undefined;
-    // Whatever the server commits from here on is acknowledged to nobody, and read below all the same.
+    // Later commits of the old server are never acknowledged, and are still read below.
     for (const { way, listenWay } of this.replicas) {
       way.hold();
       listenWay.hold();
@@ -249,7 +249,7 @@ export class Cluster implements AsyncDisposable {
         replica.signal("SIGCONT");
         await replica.end("SIGKILL");
       } catch {
-        // It was gone already.
+        // It has ended already.
       }
       await replica.way.stop();
       await replica.listenWay.stop();
@@ -293,7 +293,7 @@ function throughWay(databaseUrl: string, way: TcpProxy): string {
   return url.href;
 }
 
-/** Statements that were on their way when the ways were held have ended. */
+/** Resolves when the statements in flight at the hold have ended. */
 async function nothingRuns(url: string): Promise<void> {
   await askDatabase(url, async (sql) => {
     for (;;) {
@@ -318,7 +318,7 @@ async function childrenOf(parent: number): Promise<readonly number[]> {
   return children;
 }
 
-/** With one connection, and once more where the server has just gone and come. */
+/** With one connection, and a second try if the server has just restarted. */
 export async function askDatabase<T>(
   url: string,
   ask: (sql: postgres.Sql) => Promise<T>,

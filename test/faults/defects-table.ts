@@ -1,6 +1,6 @@
 /**
  * Defects that the harness has to find, as edits of the sources: small, plausible, and each against a
- * decision that a specification tells. test/ci/faults-defects.test.ts holds that the strings are there.
+ * decision of a specification. test/ci/faults-defects.test.ts checks that the edited code exists.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -10,7 +10,7 @@ export interface Edit {
   readonly file: string;
   readonly find: string;
   readonly replace: string;
-  /** How often it is there. */
+  /** The number of places. */
   readonly times: number;
 }
 
@@ -18,7 +18,7 @@ export interface Defect {
   readonly name: string;
   readonly what: string;
   readonly edits: readonly Edit[];
-  /** What provokes it. */
+  /** The faults that provoke it. */
   readonly kinds: readonly FaultKind[];
   /** A violation that names it. */
   readonly expected: RegExp;
@@ -215,7 +215,7 @@ export const DEFECTS: readonly Defect[] = [
   },
 ];
 
-/** Where the edit is to be made; throws where the sources no longer hold what it looks for. */
+/** The place of the edit; throws if the sources no longer have the text. */
 export function placeOf(edit: Edit, root: string): string {
   const file = join(root, edit.file);
   const times = readFileSync(file, "utf8").split(edit.find).length - 1;

@@ -1,4 +1,4 @@
-/** Breaks a copy of the sources on purpose, and sees whether a run says so; an unbroken copy must pass. */
+/** Plants a defect in a copy of the sources and checks that a run finds it; an unchanged copy must pass. */
 import { spawn } from "node:child_process";
 import { cpSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -24,11 +24,11 @@ export interface DefectOptions {
 export interface DefectResult {
   readonly name: string;
   readonly what: string;
-  /** In the order in which they were tried; the last one decided. */
+  /** In the order of the attempts; the last one decided. */
   readonly seeds: readonly number[];
   readonly seconds: number;
   readonly violations: readonly string[];
-  /** Found, and by a violation that names it; of the unbroken copy: none. */
+  /** Found, by a violation that names it; for the unchanged copy: no violation. */
   readonly isAsExpected: boolean;
 }
 

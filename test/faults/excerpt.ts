@@ -1,11 +1,11 @@
-/** The smallest part of a history that lets a person see what a violation is about. */
+/** The smallest part of a history that explains a violation. */
 import { type History, lastSeqOf, markOf, type PushRecord, type Row } from "../support/history.ts";
 import type { Witness } from "../support/history-check.ts";
 
 const AROUND_ROWS = 2;
 const PAYLOAD_CHARS = 80;
 
-/** Lines: the push that the sentence names, and the rows around the number that it names. */
+/** The push and the rows around the number that the sentence names, as lines. */
 export function excerptOf(problem: string, history: History, witness: Witness): readonly string[] {
   const mark = /mark-\d+\./.exec(problem)?.[0];
   const push = history.pushes.find(({ sent }) => sent.mark === mark);

@@ -1,7 +1,7 @@
 /**
- * An import of an upstream database beside the erasure of sessions that it stores. Each time there are
- * new sessions, deleted at their source, because only of those an import stores rows that are deleted
- * here too; half of them are erased.
+ * Imports of an upstream database during the erasure of the imported sessions. Each import has new
+ * sessions that are deleted at the source, because an import stores deleted rows only for those; half of
+ * them are erased.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type postgres from "postgres";
@@ -14,12 +14,12 @@ import { buildUpstream } from "../support/upstream-database.ts";
 import { askDatabase, type Cluster } from "./cluster.ts";
 
 const SESSIONS = 6;
-/** Of each session and stream; a batch of the import takes a few, so that it goes on while it is erased. */
+/** Rows of each session and stream; a batch of the import takes a few, so that it runs during erasures. */
 const ROWS = 100;
 const BATCH_ROWS = 20;
 const LIMIT_MS = 60_000;
 const PAUSE_MS = 20;
-/** Exit codes of an import that came to its end, with or without sessions that were refused. */
+/** Exit codes of a completed import, with or without refused sessions. */
 const ENDED = [0, 1];
 
 export class Imported {
@@ -27,7 +27,7 @@ export class Imported {
   readonly #kept: string[] = [];
   #rounds = 0;
 
-  /** Resolves when it is under way, with what waits for its end. */
+  /** Resolves when the import runs, with a promise of its end. */
   async strike(cluster: Cluster, replica: number): Promise<() => Promise<void>> {
     const round = this.#rounds;
     this.#rounds += 1;
@@ -82,7 +82,7 @@ export class Imported {
   }
 }
 
-/** In one statement, and once: it is sent again when the server goes before its answer. */
+/** In one statement and once: it is sent again when the server stops before its answer. */
 async function fill(sql: postgres.Sql, ids: readonly string[]): Promise<void> {
   await sql`
     with made as (
@@ -99,7 +99,7 @@ async function fill(sql: postgres.Sql, ids: readonly string[]): Promise<void> {
     from generate_series(1, ${ROWS}::int) n, made order by n`;
 }
 
-/** Again, as its operator does it, when the database went away for too long. */
+/** Repeats as an operator does when the database was away for too long. */
 async function imported(from: string, into: string): Promise<void> {
   const untilMs = performance.now() + LIMIT_MS;
   for (;;) {
@@ -111,7 +111,7 @@ async function imported(from: string, into: string): Promise<void> {
   }
 }
 
-/** Each as soon as a row of it is there. */
+/** Erases each session as soon as it has a row. */
 async function erasedOnceThere(
   ids: readonly string[],
   at: { readonly url: string; readonly address: string },
@@ -136,7 +136,7 @@ async function erasedOnceThere(
   client.close();
 }
 
-/** NOT_FOUND: a call before it, whose answer was lost, has erased it. */
+/** NOT_FOUND: an earlier call, whose answer was lost, has erased it. */
 async function eraseOnce(client: LedgerClient, id: string): Promise<void> {
   try {
     await client.call(ledger.eraseSession, { id });

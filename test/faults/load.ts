@@ -41,15 +41,15 @@ const LOAD = {
 } as const;
 const LOAD_THAT_LOSES = { streamSessions: 0, agentSessions: 0, quietSessions: 0 } as const;
 const PACE_MS = 25;
-/** Until the next brim session: the last one is reached after half a minute, and then all are full. */
+/** Until the next brim session: the first is full after half a minute, and then all are. */
 const BRIM_PACE_MS = 500;
-/** A row each: it falls behind every window. */
+/** One row each: the slow reader falls behind every window. */
 const SLOW_ROW_MS = 40;
 /** The service's default, and how many rows a brim session has room for. */
 const SESSION_ROWS_MAX = 2_000_000;
 const BRIM_ROOM = 4;
 const BRIM_PUSHES = 2 * BRIM_ROOM;
-/** From the last push until nothing of any writer is open, and from then on until all is read. */
+/** The limits from the last push to the end of all writers, and from there to the end of all readers. */
 export const REST_LIMIT_MS = 60_000;
 
 export class Load {
@@ -58,13 +58,13 @@ export class Load {
   readonly said: readonly Said[];
   readonly passReaders: readonly PassReader[];
   readonly sessionIds: readonly string[];
-  /** Nobody reads these but the witness. */
+  /** Sessions that only the witness reads. */
   readonly brimIds = names("brim", LOAD.brimSessions);
-  /** What writers ended with that no writer may be told, and rows that were not delivered. */
+  /** Errors that no writer may get, and rows that were not delivered. */
   readonly failures: string[] = [];
   readonly #clients: readonly LedgerClient[];
   readonly #ended = new AbortController();
-  /** Those that have not come to their end. */
+  /** The readers that have not come to their end. */
   readonly #writing = new Map<string, Promise<unknown>>();
   readonly #watching: Promise<unknown>[] = [];
   #losesRows = false;
@@ -76,7 +76,7 @@ export class Load {
     readonly random: Random;
     readonly weather: Weather;
     readonly progress: Progress;
-    /** Rows get lost: only clients that know of it, unary writers and watchers that begin again. */
+    /** Rows get lost: only clients that handle it, unary writers and watchers that begin again. */
     readonly losesRows: boolean;
   }) {
     const { ways, random, weather, progress, losesRows } = parts;
@@ -132,7 +132,7 @@ export class Load {
     this.passReaders = losesRows ? [] : this.#startPassReaders(ways, { heads, random });
   }
 
-  /** Before the load: nearly as many rows as a session may have, of which there are none. */
+  /** Before the load: adds to the counters nearly as many rows as a session may have, without any rows. */
   static async fillBrims(sql: postgres.Sql): Promise<void> {
     for (const id of names("brim", LOAD.brimSessions)) {
       await sql`insert into sessions (id, created_at, updated_at, row_count)
@@ -140,14 +140,14 @@ export class Load {
     }
   }
 
-  /** The last one that is pushed to, and the one after it. */
+  /** The session of the present pushes, and the next one. */
   brimsAhead(): readonly string[] {
     const pushed = this.history.sessionIds();
     const at = this.brimIds.findLastIndex((id) => pushed.has(id));
     return this.brimIds.slice(Math.max(at, 0), at + 2);
   }
 
-  /** Nothing new is written; resolves when what was begun has come to its end, or has had its time. */
+  /** Starts nothing new; resolves when all begun work has ended or its time is over. */
   async stopWriting(limitMs: number): Promise<void> {
     this.#isOver = true;
     this.#isSlow = false;
@@ -160,7 +160,7 @@ export class Load {
     }
   }
 
-  /** Resolves when every reader has come to the end of its session, or has had its time. */
+  /** Resolves when every reader has reached the end of its session, or its time is over. */
   async finishReading(finals: Finals, limitMs: number): Promise<void> {
     const { readers } = this.history;
     const late = setTimeout(() => {
@@ -217,7 +217,7 @@ export class Load {
     const brim = writers("brim", this.#losesRows ? 0 : LOAD.brimWriters, false).map((one) => ({
       ...one,
       sessionIds: this.brimIds,
-      // Of one row and of three: where one has no room another still has.
+      // Pushes of one row and of three: where one has no room another still has.
       kinds: ["message", "event", "grouped"] as const,
       paceMs: BRIM_PACE_MS,
       atOnce: BRIM_PUSHES,
@@ -227,7 +227,7 @@ export class Load {
     );
   }
 
-  /** From the beginning to the end, by the first replica that is there. */
+  /** From the beginning to the end, by the first replica that answers. */
   #watchAll(sessionIds: readonly string[], quiet: readonly Lockstep[]): void {
     const { signal } = this.#ended;
     const { history } = this;
@@ -262,7 +262,7 @@ export class Load {
           sessionId,
           stream,
           cursor: isStreamed ? inside : known,
-          // An event that was merged by its sender comes as one, and SSE does not say of how many.
+          // An event merged by its sender arrives as one, and SSE does not have its event_count.
           isRaw: stream === "messages" || !sessionId.startsWith("hot"),
         };
       }),

@@ -1,6 +1,6 @@
 /**
- * A quiet session: one push, and no other before everybody who watches has seen it. Where a wake-up is
- * lost nothing that follows can make up for it, so a watch that has to be woken by luck stands still.
+ * A quiet session: a push, and no other before every watcher has seen it. Later pushes cannot make up for
+ * a lost wake-up, so a watch that depends on luck stands still.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { LedgerClient } from "../../src/runner/client.ts";
@@ -43,7 +43,7 @@ export function watchQuietly(
   return { sessionId, readers, watching: Promise.all(watching) };
 }
 
-/** A watch that comes back asks for the head, and so finds what it was not told: these do not roam. */
+/** A watch that is opened again reads the head and finds what it missed, so these stay on one replica. */
 function stayingWith(client: LedgerClient): LedgerClient {
   return byTurns([client], 0);
 }

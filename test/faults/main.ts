@@ -1,4 +1,4 @@
-/** `npm run faults`: docs/faults.md says what it does and how to read what it says. */
+/** `npm run faults`: docs/faults.md describes it and its output. */
 import { writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { bundle } from "../../tools/bundle.ts";
@@ -9,11 +9,11 @@ import { defectsReportOf, reportOf, violationLines } from "./report.ts";
 import { runFaults } from "./run.ts";
 
 const EXIT_USAGE = 2;
-/** Of one run with a planted defect. */
+/** The limit of one run with a planted defect. */
 const DEFECT_SECONDS_MAX = 30;
 
 const interrupted = new AbortController();
-// In order and with a verdict: to leave in the middle would leave servers behind.
+// It ends normally and with a verdict: an exit in the middle would leave servers behind.
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => interrupted.abort());
 
 const options = readOptions(process.argv.slice(2));
@@ -25,7 +25,7 @@ if (options === undefined) {
 } else {
   await runAllDefects(options, options.defects);
 }
-// Of a run that failed, writers may still try; all that they tried it on is gone.
+// After a failed run writers may still retry against servers that have ended.
 process.exit();
 
 function tell(line: string): void {

@@ -1,8 +1,8 @@
-/** Each replica's memory, looked at all the time; and whether it is there at all. */
+/** Samples the memory of each replica all the time, and notices when a replica has ended. */
 import { readFile } from "node:fs/promises";
 import type { Replica } from "./cluster.ts";
 
-/** Of one replica under this load; the limits of the queues and windows add up to less. */
+/** The limit of one replica under this load; the limits of queues and windows add up to less. */
 const RSS_MIB_MAX = 600;
 const LOOK_EVERY_MS = 500;
 

@@ -1,4 +1,4 @@
-/** What was done, by kind and outcome. */
+/** The operations of a run, by kind and outcome. */
 import type { Answer, PushRecord } from "../support/history.ts";
 import type { Load } from "./load.ts";
 import type { Evidence } from "./verdict.ts";

@@ -1,4 +1,4 @@
-/** What the command is asked for; it prints how to ask where that makes no sense. */
+/** The options of the command; it prints its usage for wrong ones. */
 import { parseArgs } from "node:util";
 import { newSeed } from "../support/random.ts";
 import { DEFECTS } from "./defects-table.ts";
@@ -24,7 +24,7 @@ export interface FaultsOptions {
   readonly seed: number;
   readonly kinds: readonly FaultKind[];
   readonly report: string | undefined;
-  /** Names; undefined: the tree as it is. */
+  /** Names; undefined: the unchanged sources. */
   readonly defects: readonly string[] | undefined;
 }
 
@@ -50,7 +50,7 @@ export function readOptions(args: readonly string[]): FaultsOptions | undefined 
 }
 
 function parsed(args: readonly string[]) {
-  // `--defects` alone means all of them, which parseArgs does not know.
+  // `--defects` without a value means all of them, which parseArgs does not support.
   const given = args.map((arg) => (arg === "--defects" ? "--defects=" : arg));
   try {
     return parseArgs({

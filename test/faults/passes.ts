@@ -1,7 +1,7 @@
 /**
- * Readers that go through the sessions again and again, each time from a random number on: by pages, by
- * a watch or by server-sent events, of messages, rows or raw events. They lose their way with every
- * fault, go to the other replica, and come back with the number of what they saw last.
+ * Readers that read the sessions again and again, each time from a random number: by pages, by a watch or
+ * by server-sent events, of messages, rows or raw events. Each fault interrupts them; they continue on
+ * the other replica after the last number they saw.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -16,11 +16,11 @@ import { followSse, SseBroken } from "./sse.ts";
 const { listSessionEvents, listSessionMessages, watchSessionEvents, watchSessionMessages } =
   SessionService.method;
 
-/** What may be read, and from where on. */
+/** The readable sessions and start numbers. */
 export interface Target {
   readonly sessionId: string;
   readonly stream: StreamName;
-  /** A number that is surely there, or 0. */
+  /** A number that certainly exists, or 0. */
   readonly cursor: (random: Random) => bigint;
 }
 
@@ -44,10 +44,10 @@ export type Finals = ReadonlyMap<string, Readonly<Record<StreamName, bigint>>>;
 
 const PASS_EVENTS_MAX = [15, 150];
 const PAGE_ROWS_MAX = 60;
-/** It stays in a watch for so many rows, more or less. */
+/** The approximate number of rows that it stays in a watch. */
 const STAYS_ROWS = 60;
 const PAUSE_MS = 50;
-/** Between two passes: everything that is seen is kept until the end. */
+/** Between two passes: every seen row is kept until the end. */
 const REST_MS = 500;
 const UNARY_LIMIT_MS = 5_000;
 const CHANNEL = { "grpc.initial_reconnect_backoff_ms": 50, "grpc.max_reconnect_backoff_ms": 200 };
@@ -55,7 +55,7 @@ const CHANNEL = { "grpc.initial_reconnect_backoff_ms": 50, "grpc.max_reconnect_b
 export class PassReader {
   readonly passes: OpenPass[] = [];
   breaks = 0;
-  /** What no reader may be told. */
+  /** Errors that no reader may get. */
   failure: unknown;
   readonly ended: Promise<void>;
   readonly #by: By;
@@ -83,13 +83,13 @@ export class PassReader {
     });
   }
 
-  /** Nothing is written any more: it goes to the end of a session once more, and ends. */
+  /** The writers have ended: it reads to the end of a session once more, and ends. */
   finish(finals: Finals): void {
     this.#finals = finals;
     this.#leave();
   }
 
-  /** It has had its time. */
+  /** Its time is over. */
   giveUp(): void {
     this.failure ??= new Error("did not come to its end");
     this.#leave();
@@ -109,7 +109,7 @@ export class PassReader {
 
   async #pass(eventsMax: number): Promise<void> {
     const { sessionId, stream, cursor } = this.#random.pick(this.#targets);
-    // An SSE stream of events is always of raw ones, and one of messages has nothing to expand.
+    // SSE of events is always of raw ones, and SSE of messages has nothing to expand.
     const expand = stream === "events" && (this.#by === "sse" || this.#random.oneIn(2));
     const after = cursor(this.#random);
     const name = `${this.#by} of ${sessionId} ${expand ? "raw events" : stream}`;
@@ -200,12 +200,12 @@ export class PassReader {
   }
 }
 
-/** Of a page, the only one with a deadline: whoever it was asked of stands still, or is cut off. */
+/** The deadline of a page, the only read with one: its replica may be suspended or cut off. */
 function isLate(error: unknown): boolean {
   return error instanceof RpcFailure && error.code === "DEADLINE_EXCEEDED";
 }
 
-/** A session is there from its first push on, which may be waiting for something to heal. */
+/** A session exists from its first push on, which may wait for the heal of a fault. */
 function isNotThereYet(error: unknown, { after, seen }: OpenPass): boolean {
   return reasonOf(error) === "SESSION_NOT_FOUND" && after === 0n && seen.length === 0;
 }
@@ -221,7 +221,7 @@ function seenOf(row: WireRow | (WireRow & { readonly eventCount: number })): Sto
   return { seq, eventType, payload, eventCount: "eventCount" in row ? row.eventCount : 1 };
 }
 
-/** With which it goes on. */
+/** The cursor with which it continues. */
 function cursorOf({ after, seen }: Pick<OpenPass, "after" | "seen">): bigint {
   const last = seen.at(-1);
   return last === undefined ? after : lastSeqOf(last);

@@ -1,13 +1,13 @@
 /**
- * Which fault strikes when, drawn from a seed and from nothing else: the same seed plans the same
- * faults in the same order, whatever the machine makes of them.
+ * The order and moments of the faults, drawn only from a seed: the same seed plans the same faults in the
+ * same order on any machine.
  *
- * Each round strikes every kind once, in an order of its own. Now and then two strike at once, where
- * they do not need the same thing.
+ * Each round has every kind once, in its own order. Sometimes two strike together, if they do not need
+ * the same target.
  */
 import type { Random } from "../support/random.ts";
 
-/** What each kind takes hold of. Two that need the same are never together. */
+/** The targets of each kind. Two with the same target are never together. */
 export const FAULTS = {
   kill_replica: "replica",
   restart_replica: "replica",
@@ -33,7 +33,7 @@ export const FAULTS = {
 
 export type FaultKind = keyof typeof FAULTS;
 
-/** Those that lose nothing. */
+/** The kinds that lose nothing. */
 export const FAULT_KINDS = Object.keys(FAULTS)
   .filter(isFaultKind)
   .filter((kind) => FAULTS[kind] !== "everything");
@@ -44,18 +44,18 @@ export function isFaultKind(name: string): name is FaultKind {
 
 export interface PlannedFault {
   readonly kind: FaultKind;
-  /** Which of the replicas, for those that strike one. */
+  /** The struck replica, for kinds that strike one. */
   readonly replica: number;
   /** From its strike to its heal. */
   readonly holdMs: number;
-  /** From 0 to 999: what else there is to choose. */
+  /** From 0 to 999: any other choice. */
   readonly draw: number;
 }
 
 export interface Step {
-  /** Calm before it. */
+  /** The calm before it. */
   readonly calmMs: number;
-  /** One, or two that strike together. */
+  /** One fault, or two that strike together. */
   readonly faults: readonly PlannedFault[];
 }
 

@@ -1,16 +1,16 @@
-/** Who gets something through: since when, and how long each session went without. */
+/** The progress of every writer: when its last push succeeded, and how long each session had none. */
 import type { Weather } from "./weather.ts";
 
 export interface Gap {
   readonly sessionId: string;
   readonly ms: number;
-  /** What struck when it ended, or had just healed. */
+  /** The fault at the end of the gap, or the one that had just healed. */
   readonly during: string;
 }
 
 interface Writer {
   readonly sessionIds: readonly string[];
-  /** When the newest of its pushes that came through began. */
+  /** The begin of the newest push that succeeded. */
   newestMs: number;
 }
 
@@ -37,13 +37,13 @@ export class Progress {
     this.#writers.delete(writer);
   }
 
-  /** Something of the writer came through that began then. */
+  /** Records a success of a push that began then. */
   came(writer: string, beganMs = performance.now()): void {
     const of = this.#writers.get(writer);
     if (of !== undefined) of.newestMs = Math.max(of.newestMs, beganMs);
   }
 
-  /** The same, of a writer that waits for nothing but its answers: silence of its session is a gap. */
+  /** The same for a writer that waits only for its answers: silence of its session is a gap. */
   acknowledged(writer: string, sessionId: string, beganMs = performance.now()): void {
     this.came(writer, beganMs);
     const nowMs = performance.now();
@@ -58,7 +58,7 @@ export class Progress {
     this.#lastStriking = what;
   }
 
-  /** Writers of whom nothing that began later has come through. */
+  /** Writers of which no later push has succeeded. */
   waitingSince(ms: number): readonly string[] {
     return [...this.#writers]
       .filter(([, { newestMs }]) => newestMs < ms)

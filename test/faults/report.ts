@@ -1,9 +1,9 @@
-/** A run for people. */
+/** The report of a run for people. */
 import type { Findings } from "../bench/bench.ts";
 import type { DefectResult } from "./defects.ts";
 import { lineTime, type RunResult } from "./run.ts";
 
-/** `machine` names the command too. */
+/** `machine` includes the command. */
 export function reportOf(machine: Findings, result: RunResult): string {
   const { longestUnavailable: gap, violations } = result;
   const longest = gap === undefined ? "none" : `${gap.ms} ms of ${gap.sessionId} (${gap.during})`;
@@ -45,7 +45,7 @@ export function reportOf(machine: Findings, result: RunResult): string {
   return lines.join("\n");
 }
 
-/** What a person needs to go on: the seed, what struck when, and what is wrong. */
+/** The seed, the faults with their times, and the violations. */
 export function violationLines({ seed, violations, timeline }: RunResult): readonly string[] {
   return [
     `seed ${seed}`,

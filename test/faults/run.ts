@@ -27,10 +27,10 @@ import { type TimelineEntry, Weather } from "./weather.ts";
 export interface RunOptions {
   readonly seed: number;
   readonly seconds: number;
-  /** All of them, where none are named. */
+  /** All kinds by default. */
   readonly kinds?: readonly FaultKind[];
   readonly tell: (line: string) => void;
-  /** Its abort ends the run early, in order and with a verdict. */
+  /** An abort ends the run early and normally, with a verdict. */
   readonly signal?: AbortSignal;
 }
 
@@ -39,12 +39,12 @@ export interface RunResult {
   readonly seconds: number;
   readonly violations: readonly Violation[];
   readonly operations: Operations;
-  /** How often each kind struck. */
+  /** The number of strikes of each kind. */
   readonly faults: Readonly<Record<string, number>>;
   /** Kinds that could not strike here, and why. */
   readonly skipped: readonly string[];
   readonly longestUnavailable: Gap | undefined;
-  /** From the last heal of a step until every writer had got something through. */
+  /** From the last heal of a step until a push of every writer has succeeded. */
   readonly longestRecoveryMs: number;
   readonly memoryMib: Readonly<Record<string, number>>;
   readonly countsChecked: boolean;
@@ -56,22 +56,22 @@ export interface Violation {
   readonly excerpt: readonly string[];
 }
 
-/** From the heal of a fault until every writer has got something new through. */
+/** From the heal of a fault until a new push of every writer has succeeded. */
 const RECOVERY_LIMIT_MS = 30_000;
-/** Where something stands still, whoever waits for it is not waited for. */
+/** If nothing moves, the run waits no longer. */
 const REST_LIMIT_AFTER_PROBLEM_MS = 5_000;
-/** More of the same tells nothing new. */
+/** Further violations of the same kind add nothing. */
 const VIOLATIONS_MAX = 30;
 const EXCERPTS_MAX = 5;
 
-/** The service's own defaults; what a caller may do in a second is another test's matter. */
+/** The defaults of the service; rate limits are for other tests. */
 const SETTINGS = {
   LOG_LEVEL: "info",
   PRINCIPAL_MESSAGES_PER_SECOND: "0",
   PRINCIPAL_BYTES_PER_SECOND: "0",
   SESSION_MESSAGES_PER_SECOND: "0",
   SESSION_BYTES_PER_SECOND: "0",
-  // So that a replica that keeps to it stays far below what is called too much memory (memory.ts).
+  // So that a replica within this limit stays far below the memory limit of memory.ts.
   RECEIVED_BYTES_MAX: "67108864",
 };
 
@@ -121,7 +121,7 @@ class Run {
     const isLost = this.#isLost(load, memory);
     const limitMs = isLost ? REST_LIMIT_AFTER_PROBLEM_MS : REST_LIMIT_MS;
     await load.stopWriting(limitMs);
-    // One that has ended by itself is needed to read what there is.
+    // A process that has ended by itself is needed to read the rows.
     for (const replica of this.#cluster.replicas) if (!replica.isMeantToRun) await replica.start();
     const { sessionIds, brimIds } = load;
     const { url, lost } = this.#cluster;
@@ -150,7 +150,7 @@ class Run {
     return smallDiskMissing === undefined ? kinds : kinds.filter((kind) => kind !== "full_disk");
   }
 
-  /** Nothing more can be learnt: a writer or a replica has ended, or somebody cannot get through. */
+  /** The run can stop: a writer or a replica has ended, or a writer makes no progress. */
   #isLost(load: Load, memory: MemoryWatch): boolean {
     return load.failures.length + this.#problems.length + memory.problems.length > 0;
   }
@@ -159,7 +159,7 @@ class Run {
     await delay(calmMs);
     const what = faults.map(nameOf).join(" + ");
     this.#progress.struck(what);
-    // Each by itself: what one needs for its strike may be what the other has to give back.
+    // One by one: a strike may need what the other heal gives back.
     await Promise.all(faults.map((fault) => this.#strike(fault, load)));
     await this.#untilAllGetThrough(what);
   }

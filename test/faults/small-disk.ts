@@ -1,6 +1,6 @@
 /**
- * A disk that can be filled: a tmpfs of its own on which PostgreSQL keeps the tables of rows. The log
- * of transactions stays where it was, so an fsync is a real one. Only who may mount can have it.
+ * A disk that can be filled: a tmpfs on which PostgreSQL keeps the tables of rows. The transaction log
+ * stays on its disk, so an fsync is a real one. It needs the right to mount.
  */
 import { execFile } from "node:child_process";
 import { mkdir, open, rm, stat } from "node:fs/promises";
@@ -9,20 +9,20 @@ import { makeDirectory, pgDataIn, withSql } from "../support/embedded-fixture.ts
 
 const SIZE_MIB = 2_048;
 const BLOCK = Buffer.alloc(1 << 20);
-/** A page of PostgreSQL: where not even this fits, no table can grow. */
+/** A page of PostgreSQL: if not even this fits, no table can grow. */
 const LAST_BLOCK = Buffer.alloc(8_192);
 
 const run = promisify(execFile);
 
 export interface SmallDisk {
-  /** Not a page fits any more. */
+  /** Fills it until not even a page fits. */
   fill(): Promise<void>;
   empty(): Promise<void>;
-  /** Once the server is gone. */
+  /** To be called after the server has ended. */
   remove(): Promise<void>;
 }
 
-/** The reason where it cannot be. To be called before there are tables. */
+/** The reason why it cannot be made. Call it before there are tables. */
 export async function makeSmallDisk(of: {
   readonly url: string;
   readonly dataDir: string;

@@ -1,6 +1,6 @@
 import postgres from "postgres";
 
-/** A connection past all proxies, for what the harness itself does to the database. */
+/** A connection past all proxies, for statements of the harness itself. */
 export function openSql(url: string): postgres.Sql {
   // postgres.js asks for the types of arrays in a promise that nobody catches: a lost connection would
   // end the process. So no statement has an array as a parameter.

@@ -1,9 +1,9 @@
-/** A client of server-sent events that says Last-Event-ID, small enough to know all that it does. */
+/** A small client of server-sent events with Last-Event-ID. */
 import { z } from "zod";
 import type { StreamName } from "../../src/store/rows.ts";
 import type { StoredRow } from "../support/stream-check.ts";
 
-/** The stream was lost, or not to be had for now. */
+/** The stream was lost, or is not available for now. */
 export class SseBroken extends Error {
   override readonly name = "SseBroken";
 }
@@ -18,15 +18,15 @@ export interface SseRequest {
 const API = "/api/ambient/v1";
 
 /**
- * What passes: too many requests, whatever a server says that is not well, and 408, which a server that
- * stood still says of a request that came meanwhile.
+ * Temporary failures: too many requests, any server error, and 408, which a server that was suspended
+ * sends for a request that arrived meanwhile.
  */
 const PASSES = new Set([408, 429, 500, 502, 503, 504]);
 
 const messageSchema = z.object({ seq: z.number(), event_type: z.string(), payload: z.string() });
 const eventSchema = z.looseObject({ type: z.string() });
 
-/** Rows as they come; a loss is an SseBroken, and any other error is one that no follower may be told. */
+/** Rows in order; a loss is an SseBroken, and any other error is one that no follower may get. */
 export async function* followSse(
   address: string,
   request: SseRequest,

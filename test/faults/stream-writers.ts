@@ -1,4 +1,4 @@
-/** Writers of streams: raw ones that go from replica to replica, and the session writer of the SDK. */
+/** Writers of streams: raw ones that move between replicas, and the session writer of the SDK. */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Random } from "../support/random.ts";
 import type { StoredRow } from "../support/stream-check.ts";
@@ -12,13 +12,13 @@ interface Parts {
   readonly isOver: () => boolean;
 }
 
-/** Events that are said and not acknowledged, at most. */
+/** The most events that are queued and not acknowledged. */
 const BEHIND_EVENTS_MAX = 120;
 const PIECES_MAX = 60;
 const LEAVES_ONE_IN = 6;
 const SILENCE_MS = 2_000;
 const PAUSE_MS = 150;
-/** For all that is left, once nothing strikes any more. */
+/** The time for the rest, after the last fault. */
 const CLOSE_LIMIT_MS = 60_000;
 const LOOK_EVERY_MS = 50;
 
@@ -38,7 +38,7 @@ export function newStreamWriter(
   });
 }
 
-/** Sentences one after the other, and now and then it leaves its replica without a word. */
+/** Sends sentences one after the other, and sometimes leaves its replica silently. */
 export async function writeStream(
   { progress, isOver }: Parts,
   writer: StreamWriter,
@@ -71,12 +71,12 @@ function watchProgress(writer: StreamWriter, came: () => void): () => void {
   return () => clearInterval(timer);
 }
 
-/** What the session writer was given, and what has to be there of it. */
+/** The records of the session writer, and those that must be stored. */
 export class Said {
   readonly sessionId: string;
   readonly events: string[] = [];
   readonly messages: string[] = [];
-  /** Of what it told, how often each kind. */
+  /** Its reported problems, by kind. */
   readonly problems = new Map<string, number>();
 
   constructor(sessionId: string) {
@@ -109,7 +109,7 @@ function differences(
   return [`session writer of ${name} ${place + 1}: said ${said}, and there is ${there}`];
 }
 
-/** More than two thousand waited at the end of a run on a busy machine, and 60 s were too short for them. */
+/** A busy machine had more than two thousand waiting at the end of a run, for which 60 s were too short. */
 const MESSAGES_WAITING_MAX = 500;
 
 /**

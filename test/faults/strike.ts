@@ -1,4 +1,4 @@
-/** Every fault: how it strikes, and how it heals. A strike resolves when it is felt, a heal when it is over. */
+/** Every fault: its strike and its heal. A strike resolves when it has an effect, a heal when it is over. */
 import { setTimeout as delay } from "node:timers/promises";
 import { failureOf } from "../../src/store/failure.ts";
 import { closed, openSql } from "./sql.ts";
@@ -11,9 +11,9 @@ import type { FaultKind, PlannedFault } from "./plan.ts";
 
 export interface Struck {
   readonly cluster: Cluster;
-  /** Those that are written to. */
+  /** Sessions with writers. */
   readonly sessionIds: readonly string[];
-  /** Those nearly full ones that are being filled now, or next. */
+  /** Nearly full sessions that are being filled now, or next. */
   readonly brimsAhead: () => readonly string[];
   readonly imported: Imported;
 }
@@ -24,13 +24,13 @@ type Strike = (struck: Struck, fault: PlannedFault) => Promise<Heal>;
 
 const HOUR_MS = 3_600_000;
 const JUMP_HOURS_MAX = 30;
-/** Each flush of the log takes so much longer; PostgreSQL allows no more. */
+/** The delay of each flush of the log; PostgreSQL allows no more. */
 const SLOW_FLUSH_MICROS = 100_000;
-/** More than a replica may take of memory, where no limit counts them; each is a little less than the largest. */
+/** More memory than a replica may take, if no limit counts it; each is a little less than the largest. */
 const BODIES = 120;
 const BODY_BYTES = 4_194_303;
 const BODIES_LIMIT_MS = 30_000;
-/** While one holds a session the other waits for it, so that it comes between two statements of a batch. */
+/** While one holds a session the other waits for it, and so comes between two statements of a batch. */
 const BRIM_LOCKERS = 2;
 /** Shorter and longer than the 500 ms that a commit of the service waits for a lock. */
 const BRIM_SHORT_MS_MAX = 200;
@@ -65,7 +65,7 @@ export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
     way.hold();
     listenWay.hold();
     return async () => {
-      // What was on its way arrives late, or never.
+      // Requests in flight arrive late, or never.
       for (const one of [way, listenWay]) {
         if (draw % 2 === 0) one.release();
         else one.cut();
@@ -105,7 +105,7 @@ export const STRIKES: Readonly<Record<FaultKind, Strike>> = {
     return async () => undefined;
   },
   kill_postgres: async ({ cluster }) => {
-    // With a full disk it comes up only when that has healed.
+    // With a full disk it starts only after the disk has healed.
     const up = cluster.killPostgres();
     return () => up;
   },
@@ -188,7 +188,7 @@ async function lockAgainAndAgain(
   await closed(sql);
 }
 
-/** Waits before each flush, as a disk does that is busy. */
+/** Waits before each flush, as a busy disk does. */
 async function setFlushDelay(url: string, delayMicros: number): Promise<void> {
   await askDatabase(url, async (sql) => {
     await sql.unsafe("alter system set commit_siblings = 0");

@@ -1,7 +1,6 @@
 /**
- * Writers of single pushes, by both replicas in turn: keyed ones, which repeat what is lost and often
- * say again what was acknowledged, some of it to both replicas at once; and unkeyed ones, which let go
- * of what is lost.
+ * Writers of single pushes, on both replicas in turn: keyed ones, which repeat lost pushes and often
+ * repeat acknowledged ones, some on both replicas at once; and unkeyed ones, which give up lost pushes.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { LedgerClient } from "../../src/runner/client.ts";
@@ -27,12 +26,12 @@ export interface UnaryWriter {
   readonly kinds: readonly PushKind[];
   readonly keyed: boolean;
   readonly paceMs: number;
-  /** Pushes of a turn; one, where it does not say. */
+  /** Pushes at a time; 1 by default. */
   readonly atOnce?: number;
   readonly random: Random;
 }
 
-/** Every number at which a row is known to end: where a reader may begin. */
+/** Every known end of a row: a reader may begin there. */
 export class Heads {
   readonly #ends = new Map<string, bigint[]>();
 
@@ -49,21 +48,21 @@ export class Heads {
   }
 }
 
-/** One attempt; then whoever has a key tries again, and the others do not. */
+/** One attempt; a keyed writer then tries again, and others do not. */
 const DEADLINE_MS = 4_000;
 /** Longer than two faults that follow each other. */
 const RETRY_FOR_MS = 90_000;
 const BOTH_ONE_IN = 4;
 const AGAIN_ONE_IN = 3;
 
-/** Ends when the load is over; rejects with what no writer may be told. */
+/** Ends when the load is over; rejects with an error that no writer may get. */
 export async function write(parts: WriterParts, writer: UnaryWriter): Promise<void> {
   const { history, progress, isOver } = parts;
   const { name, sessionIds, kinds, keyed, paceMs, atOnce = 1, random } = writer;
   progress.joins(name, sessionIds);
   for (let turn = 0; !isOver(); turn += 1) {
     const sessionId = sessionIds[turn % sessionIds.length] ?? "";
-    // What is pushed at once goes to one replica, which makes a batch of it.
+    // Pushes at once go to one replica, which makes a batch of them.
     const own = atOnce === 1 ? parts : { ...parts, clients: [random.pick(parts.clients)] };
     const pushes = Array.from({ length: atOnce }, () => {
       const sent = plan(history, { sessionId, kind: random.pick(kinds), keyed });
@@ -104,7 +103,7 @@ async function pushOnce(
   }
 }
 
-/** What passes, and is the caller's to repeat or to leave. */
+/** Temporary failures, which the caller may repeat. */
 function mayBeTold(error: unknown): boolean {
   return error instanceof RpcFailure && error.mayPass;
 }

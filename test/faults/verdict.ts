@@ -1,4 +1,4 @@
-/** Every promise as one question, asked when all have come to rest and with the database as witness. */
+/** Every promise as one question, asked when all clients have ended, with the database as witness. */
 import type postgres from "postgres";
 import { type History, markOf, reasonOf, type Row } from "../support/history.ts";
 import { problemsOf, type Witness } from "../support/history-check.ts";
@@ -12,7 +12,7 @@ import type { Finals } from "./passes.ts";
 export interface Evidence {
   readonly witness: Witness;
   readonly stored: ReadonlyMap<string, StoredSession>;
-  /** Sessions whose counts of rows and bytes are not what they hold; undefined: nothing counts yet. */
+  /** Sessions whose counters differ from their rows and bytes; undefined: not counted yet. */
   readonly miscounted: readonly string[] | undefined;
   /** Rows that a promoted standby did not have. */
   readonly lost: readonly Row[];
@@ -81,7 +81,7 @@ export function verdictOf(
   ];
 }
 
-/** Sessions that the history knows; those of the SDK's writer it does not. */
+/** Sessions in the history, which does not have those of the SDK's writer. */
 function withAgents(history: History, agents: readonly string[]): ReadonlySet<string> {
   const ids = new Set(history.sessionIds());
   for (const agent of agents) ids.delete(agent);
@@ -105,7 +105,7 @@ function messagesIn(witness: Witness, sessionId: string): StoredSession {
   return sessions.get(sessionId) ?? { rows: [], events: [], counter: 0n };
 }
 
-/** What a session says it holds, for its limits, against what it holds. */
+/** The counters of a session compared with its rows. */
 async function wrongCounts(
   sql: postgres.Sql,
   sessionIds: readonly string[],

@@ -1,16 +1,16 @@
 /**
- * What is broken at a moment, and since when nothing is: whoever waits for something to get through
- * waits in calm weather only. It also keeps the run's timeline, which a violation is read against.
+ * The present faults, and the time since the last one: progress is only required in calm weather. It
+ * also keeps the timeline of the run, against which a violation is read.
  */
 import { setTimeout as delay } from "node:timers/promises";
 
 export interface TimelineEntry {
-  /** Since the run began. */
+  /** Time since the begin of the run. */
   readonly atMs: number;
   readonly what: string;
 }
 
-/** How often somebody who waits looks again. */
+/** The interval of checks by a waiting caller. */
 const LOOK_EVERY_MS = 50;
 
 export class Weather {
@@ -28,7 +28,7 @@ export class Weather {
     return this.#striking.size === 0;
   }
 
-  /** What strikes now, in words; empty in calm weather. */
+  /** The present faults, in words; empty in calm weather. */
   get striking(): string {
     return [...this.#striking].join(" + ");
   }
@@ -50,7 +50,7 @@ export class Weather {
     this.note(`healed: ${fault}`);
   }
 
-  /** Waits until it is so; false when it is not after so long a time without a fault. */
+  /** Waits until the condition holds; false when it does not after that long without a fault. */
   async untilInCalm(isSo: () => boolean, limitMs: number): Promise<boolean> {
     const sinceMs = performance.now();
     for (;;) {

@@ -150,7 +150,7 @@ function messageOf<T extends DescMessage>(schema: T, fields: MessageInitShape<T>
   return frame(toBinary(schema, create(schema, fields)));
 }
 
-/** Spread over sessions with `perSession` calls each, `atOnce` of which begin together. */
+/** Spread over HTTP/2 sessions with `perSession` calls each, `atOnce` of which begin together. */
 function onSessions(
   holder: Holder,
   {

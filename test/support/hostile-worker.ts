@@ -23,9 +23,9 @@ export interface AttackOrder {
 }
 
 export interface AttackReport {
-  /** Attacks sent. */
+  /** Bytes that the attacker sent. */
   readonly sentBytes: number;
-  /** Connections that the server closed. */
+  /** Its connections, and how many of them the server closed. */
   readonly connections: number;
   readonly closed: number;
 }
