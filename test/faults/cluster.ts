@@ -179,7 +179,7 @@ export class Cluster implements AsyncDisposable {
     while (this.#restarts === before) await delay(START_PAUSE_MS);
   }
 
-  /** Kills all of its processes: the backends would not notice the death of the postmaster alone. */
+  /** Signals all of its processes: a signal to the postmaster alone does not suspend the backends. */
   async signalPostgres(name: "SIGSTOP" | "SIGCONT"): Promise<void> {
     const postmaster = await runningPostmaster(this.#dataDir);
     for (const pid of [postmaster, ...(await childrenOf(postmaster))]) {

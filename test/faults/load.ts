@@ -41,7 +41,7 @@ const LOAD = {
 } as const;
 const LOAD_THAT_LOSES = { streamSessions: 0, agentSessions: 0, quietSessions: 0 } as const;
 const PACE_MS = 25;
-/** Until the next brim session: the first is full after half a minute, and then all are. */
+/** Until the next brim session: the last is reached after half a minute, and then all are full. */
 const BRIM_PACE_MS = 500;
 /** One row each: the slow reader falls behind every window. */
 const SLOW_ROW_MS = 40;
@@ -64,7 +64,7 @@ export class Load {
   readonly failures: string[] = [];
   readonly #clients: readonly LedgerClient[];
   readonly #ended = new AbortController();
-  /** The readers that have not come to their end. */
+  /** The writers that have not ended. */
   readonly #writing = new Map<string, Promise<unknown>>();
   readonly #watching: Promise<unknown>[] = [];
   #losesRows = false;

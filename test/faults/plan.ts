@@ -48,7 +48,7 @@ export interface PlannedFault {
   readonly replica: number;
   /** From its strike to its heal. */
   readonly holdMs: number;
-  /** From 0 to 999: any other choice. */
+  /** From 0 to 999: decides the other choices of the fault. */
   readonly draw: number;
 }
 

@@ -58,7 +58,7 @@ export interface Violation {
 
 /** From the heal of a fault until a new push of every writer has succeeded. */
 const RECOVERY_LIMIT_MS = 30_000;
-/** If nothing moves, the run waits no longer. */
+/** After a problem: a writer or reader that is stuck ends late or never. */
 const REST_LIMIT_AFTER_PROBLEM_MS = 5_000;
 /** Further violations of the same kind add nothing. */
 const VIOLATIONS_MAX = 30;
@@ -121,7 +121,7 @@ class Run {
     const isLost = this.#isLost(load, memory);
     const limitMs = isLost ? REST_LIMIT_AFTER_PROBLEM_MS : REST_LIMIT_MS;
     await load.stopWriting(limitMs);
-    // A process that has ended by itself is needed to read the rows.
+    // A replica that has ended by itself is started again: the rows are read through it.
     for (const replica of this.#cluster.replicas) if (!replica.isMeantToRun) await replica.start();
     const { sessionIds, brimIds } = load;
     const { url, lost } = this.#cluster;
@@ -159,7 +159,7 @@ class Run {
     await delay(calmMs);
     const what = faults.map(nameOf).join(" + ");
     this.#progress.struck(what);
-    // One by one: a strike may need what the other heal gives back.
+    // Each fault on its own: the strike of one may need the heal of the other.
     await Promise.all(faults.map((fault) => this.#strike(fault, load)));
     await this.#untilAllGetThrough(what);
   }

@@ -109,7 +109,7 @@ function differences(
   return [`session writer of ${name} ${place + 1}: said ${said}, and there is ${there}`];
 }
 
-/** A busy machine had more than two thousand waiting at the end of a run, for which 60 s were too short. */
+/** Once more than 2,000 waited at the end of a run on a busy machine, and 60 s were too short for them. */
 const MESSAGES_WAITING_MAX = 500;
 
 /**
