@@ -54,14 +54,6 @@ export function comparable(output: string): string {
     .trimEnd();
 }
 
-/** Rows of every table, each as its cells; code marks are kept. */
-export function tableRowsOf(markdown: string): readonly (readonly string[])[] {
-  return markdown
-    .split("\n")
-    .filter((line) => /^\| .* \|$/.test(line) && !line.includes("---"))
-    .map((line) => line.slice(2, -2).split(" | "));
-}
-
 /** Runs the examples in order against one service: each must print the shown output. */
 export async function runExamples(
   markdown: string,
