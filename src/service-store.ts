@@ -3,7 +3,7 @@ import type { ServiceError } from "./base/errors.ts";
 import type { Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import type { EraseStore, SessionStore } from "./api/sessions.ts";
-import type { TokenKeyStore } from "./auth/session-keys.ts";
+import type { TokenKeyStore } from "./auth/session-tokens.ts";
 import type { LedgerWriter } from "./ingest/commit.ts";
 import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";

@@ -19,14 +19,14 @@ import { createRunsHandlers } from "./api/runs.ts";
 import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
 import { createWatchHandlers } from "./api/watch.ts";
-import { createAudit } from "./auth/audit.ts";
+import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
-import { createAuthorizer } from "./auth/authorizer.ts";
+import { addressText } from "./base/address.ts";
 import { type Clock, systemClock } from "./base/clock.ts";
 import { FairShare } from "./base/fair-share.ts";
 import { systemTimers } from "./base/timers.ts";
 import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
-import { addressText, type Config } from "./config/config.ts";
+import type { Config } from "./config/config.ts";
 import { AGUI_LIMITS } from "./conversation/attach.ts";
 import { createAguiJoin } from "./conversation/join.ts";
 import { TRANSCRIPT_LIMITS, Transcripts } from "./conversation/transcripts.ts";
@@ -39,7 +39,7 @@ import { type Carrier, createNatsCarrier, createPostgresCarrier } from "./live/h
 import { createExchange } from "./live/hints/exchange.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
 import { createLive } from "./live/live.ts";
-import { createRetention } from "./maintenance/retention.ts";
+import { Retention } from "./maintenance/retention.ts";
 import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { CommitFailures, createReadiness } from "./observability/readiness.ts";
@@ -178,7 +178,7 @@ function createDoors(config: Config, base: Base, database: Database) {
   const hasTls = certFile !== undefined && keyFile !== undefined;
   return {
     audit,
-    authorizer: createAuthorizer({ owners, audit, notFound: sessionNotFound }),
+    authorizer: new RoleAndScope({ owners, audit, notFound: sessionNotFound }),
     authenticator: createAuthenticator({ ...base, audit, keys }, config),
     /** Undefined: neither server is encrypted. */
     tls: hasTls ? new TlsMaterial(base, { certFile, keyFile, clientCaFile }) : undefined,
@@ -229,7 +229,7 @@ function createCore(config: Config, base: Base, postgres: Postgres) {
   const retention =
     afterMs === undefined
       ? undefined
-      : createRetention({ database, log, metrics, erased }, { afterMs, intervalMs });
+      : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
   const flow = { database, reader, transcripts, live, exchange };
   return { ...flow, commits, ingest, groups, deleted, retention };
 }

@@ -2,13 +2,8 @@
  * Describes the faults of a payload for a person: the field, the expected value, the actual value.
  */
 import type { z } from "zod";
-import type { Violation } from "../base/errors.ts";
+import { type Violation, VIOLATIONS_MAX } from "../base/errors.ts";
 import { isObject, type JsonObject } from "./json.ts";
-
-/**
- * The limit for one payload; after these, a snapshot of a thousand wrong messages has nothing new.
- */
-export const VIOLATIONS_MAX = 20;
 
 /**
  * The limit of faulty fields that are examined; a payload may have as many as bytes, and more

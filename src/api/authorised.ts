@@ -12,8 +12,7 @@
  */
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
-import type { Audit } from "../auth/audit.ts";
-import type { Authorizer } from "../auth/authorizer.ts";
+import type { Audit, Authorizer } from "../auth/authorizer.ts";
 import { isUnscoped, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { AguiJoin } from "../conversation/join.ts";

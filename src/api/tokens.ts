@@ -1,5 +1,5 @@
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Audit } from "../auth/audit.ts";
+import type { Audit } from "../auth/authorizer.ts";
 import {
   SESSION_TOKEN_ROLES,
   type SessionTokenRole,
@@ -14,7 +14,7 @@ import type { SessionStore } from "./sessions.ts";
 import { timestampOf } from "../contract/times.ts";
 
 export interface TokenParts {
-  readonly tokens: SessionTokens;
+  readonly tokens: Pick<SessionTokens, "issue">;
   readonly store: Pick<SessionStore, "getSession">;
   readonly audit: Audit;
 }

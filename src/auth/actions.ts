@@ -51,7 +51,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
  *             token for one session creates none
  *   nothing   the call concerns no session
  */
-export type Reach = "session" | "sessions" | "project" | "nothing";
+type Reach = "session" | "sessions" | "project" | "nothing";
 
 export const REACH: Readonly<Record<Action, Reach>> = {
   "session.create": "project",

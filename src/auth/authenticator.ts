@@ -10,24 +10,17 @@
  *
  * Only the header is read before the verification, and only to choose the verifier.
  */
-import type { Clock } from "../base/clock.ts";
+import { type Clock, msOf } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import { startAll, stopAll, type Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { FILE_POLL_MS, watchedText } from "../transport/watched-files.ts";
-import type { Audit } from "./audit.ts";
-import { IssuerKeys, IssuerUrl } from "./issuer-keys.ts";
-import { OidcVerifier } from "./oidc.ts";
+import type { Audit } from "./authorizer.ts";
+import { IssuerKeys, IssuerUrl, OidcVerifier } from "./oidc.ts";
 import { ANONYMOUS, type Principal } from "./principal.ts";
 import { RefusedToken, type TokenVerifier } from "./refused-token.ts";
-import { SESSION_KEYS_READ_MS, SessionKeys, type TokenKeyStore } from "./session-keys.ts";
-import {
-  createSessionTokens,
-  SESSION_TOKEN_TYPE,
-  type SessionTokens,
-  SessionTokenVerifier,
-} from "./session-tokens.ts";
+import { SESSION_TOKEN_TYPE, SessionTokens, type TokenKeyStore } from "./session-tokens.ts";
 import { digestOf, StaticTokens } from "./static-tokens.ts";
 import { type Known, type Now, TokenCache } from "./token-cache.ts";
 
@@ -50,7 +43,7 @@ export interface Authenticator extends Unit {
 }
 
 /** An authenticator that can also issue session tokens. */
-export interface IssuingAuthenticator extends Authenticator {
+interface IssuingAuthenticator extends Authenticator {
   /**
    * Reads all files and rejects as a start does, without a database: for use before a database is
    * made for a service that cannot start.
@@ -59,7 +52,7 @@ export interface IssuingAuthenticator extends Authenticator {
   readonly sessionTokens: SessionTokens;
 }
 
-export interface AuthenticatorParts {
+interface AuthenticatorParts {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly clock: Clock;
@@ -67,10 +60,8 @@ export interface AuthenticatorParts {
   readonly keys: TokenKeyStore;
 }
 
-const DAY_MS = 86_400_000;
-
 /** The options from the configuration. */
-export interface AuthOptions {
+interface AuthOptions {
   readonly authTokens: string | undefined;
   readonly authTokensFile: string | undefined;
   readonly oidcIssuer: string | undefined;
@@ -92,12 +83,12 @@ export function createAuthenticator(
 ): IssuingAuthenticator {
   const { authTokens, authTokensFile, oidcIssuer } = options;
   const asks = [authTokens, authTokensFile, oidcIssuer].some((one) => one !== undefined);
-  const keys = new SessionKeys(
+  const session = new SessionTokens(
     { ...parts, store: parts.keys },
     {
       ttlMaxMs: options.sessionTokenTtlMaxMs,
-      rotateAfterMs: options.sessionTokenRotateAfterMs ?? DAY_MS,
-      readMs: asks ? SESSION_KEYS_READ_MS : undefined,
+      rotateAfterMs: options.sessionTokenRotateAfterMs ?? 24 * 3_600_000,
+      readsRegularly: asks,
     },
   );
   const tokens = new StaticTokens(parts, { authTokens, authTokensFile, filePollMs });
@@ -106,9 +97,8 @@ export function createAuthenticator(
     asks,
     tokens,
     oidc,
-    session: new SessionTokenVerifier({ ...parts, keys }),
-    sessionTokens: createSessionTokens({ ...parts, keys }),
-    units: [tokens, ...(oidc === undefined ? [] : [oidc.unit]), keys],
+    session,
+    units: [tokens, ...(oidc === undefined ? [] : [oidc.unit]), session],
   });
 }
 
@@ -145,8 +135,7 @@ interface Ways {
   readonly asks: boolean;
   readonly tokens: StaticTokens;
   readonly oidc: ReturnType<typeof createOidc>;
-  readonly session: TokenVerifier;
-  readonly sessionTokens: SessionTokens;
+  readonly session: SessionTokens;
   readonly units: readonly Unit[];
 }
 
@@ -157,7 +146,6 @@ const SIGNED_FORM = /^[\w-]+\.[\w-]+\.[\w-]+$/;
 
 class BearerTokens implements IssuingAuthenticator {
   readonly asks: boolean;
-  readonly sessionTokens: SessionTokens;
   readonly #parts: AuthenticatorParts;
   readonly #ways: Ways;
   readonly #cache = new TokenCache();
@@ -168,7 +156,10 @@ class BearerTokens implements IssuingAuthenticator {
     this.#parts = parts;
     this.#ways = ways;
     this.asks = ways.asks;
-    this.sessionTokens = ways.sessionTokens;
+  }
+
+  get sessionTokens(): SessionTokens {
+    return this.#ways.session;
   }
 
   async start(): Promise<void> {
@@ -268,7 +259,7 @@ class BearerTokens implements IssuingAuthenticator {
 
   #now(): Now {
     const { clock } = this.#parts;
-    return { nowMs: Number(clock.nowMicros() / 1_000n), tickMs: clock.monotonicMs() };
+    return { nowMs: msOf(clock.nowMicros()), tickMs: clock.monotonicMs() };
   }
 }
 

@@ -16,56 +16,44 @@
  * existed.
  */
 import { BoundedMap } from "../base/bounded-map.ts";
+import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
+import { LineBudget, LINES_PER_KIND_MAX } from "../observability/call-records.ts";
+import type { Log } from "../observability/log.ts";
+import type { Metrics } from "../observability/metrics.ts";
 import { type Action, ALLOWED, REACH } from "./actions.ts";
-import type { Act, Audit, Denial } from "./audit.ts";
 import { isUnscoped, type Principal } from "./principal.ts";
 
-export interface SessionOwners {
+interface SessionOwners {
   /** undefined: the session never existed. A deleted session still has its owner. */
   ownerOf(sessionId: string): Promise<{ readonly projectId: string | undefined } | undefined>;
 }
 
-export interface Authorizer {
-  /**
-   * Throws or rejects with PERMISSION_DENIED or NOT_FOUND. Synchronous for unscoped callers and
-   * known sessions. Without a session id only the roles are checked. For an action on one session,
-   * the id may be missing only when its form is wrong.
-   */
-  authorize(
-    principal: Principal,
-    action: Action,
-    sessionId: string | undefined,
-  ): void | Promise<void>;
-}
-
-export interface AuthorizerParts {
+interface AuthorizerParts {
   readonly owners: SessionOwners;
   readonly audit: Audit;
   /** Makes the error of a session that does not exist, the same for every caller. */
   readonly notFound: (sessionId: string) => ServiceError;
 }
 
-/** Sessions whose project is remembered; it never changes. About 200 bytes each. */
-const OWNERS_MAX = 10_000;
+export type Authorizer = Pick<RoleAndScope, "authorize">;
 
-export function createAuthorizer(
-  parts: AuthorizerParts,
-  { ownersMax } = { ownersMax: OWNERS_MAX },
-): Authorizer {
-  return new RoleAndScope(parts, ownersMax);
-}
-
-class RoleAndScope implements Authorizer {
+export class RoleAndScope {
   readonly #parts: AuthorizerParts;
-  /** Keyed by session; the longest unused entry comes first. */
+  /** The project of a session never changes. About 200 bytes each. */
   readonly #projects: BoundedMap<string, string>;
 
-  constructor(parts: AuthorizerParts, ownersMax: number) {
+  constructor(parts: AuthorizerParts, { ownersMax } = { ownersMax: 10_000 }) {
     this.#parts = parts;
     this.#projects = new BoundedMap(ownersMax);
   }
 
+  /**
+   * Throws or rejects with PERMISSION_DENIED or NOT_FOUND. Synchronous for unscoped callers and
+   * known sessions. Without a session id only the roles are checked. For an action on one session,
+   * the id may be missing only when its form is wrong.
+   */
   authorize(
     principal: Principal,
     action: Action,
@@ -106,4 +94,76 @@ class RoleAndScope implements Authorizer {
     this.#parts.audit.denied(act, "scope");
     return this.#parts.notFound(sessionId);
   }
+}
+
+/**
+ * `role`: none of the caller's roles allows the action. `scope`: a role allows it, but not for this
+ * session.
+ */
+export type Denial = "role" | "scope";
+
+export interface Act {
+  readonly principal: Principal;
+  readonly action: Action;
+  readonly sessionId: string | undefined;
+}
+
+/** Records refused callers and completed acts of admins: records in the log, and a count. */
+export interface Audit {
+  denied(act: Act, reason: Denial): void;
+  /** The caller is unknown; `reason` is a fixed word, and never a part of the request. */
+  unauthenticated(reason: string): void;
+  /** An act that only admins may do, after its completion. Its record is never left out. */
+  done(act: Act, fields?: Readonly<Record<string, string | number>>): void;
+}
+
+// Counted separately: anyone can cause thousands of the second kind, and hide the first kind among
+// them.
+const KINDS = ["denied", "authenticate"] as const;
+type Kind = (typeof KINDS)[number];
+
+export function createAudit(parts: {
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly clock: Clock;
+}): Audit {
+  const { metrics, clock } = parts;
+  const log = auditLog(parts.log);
+  const tell = (leftOut: ReadonlyMap<string, number>): void => {
+    for (const [kind, records] of leftOut) {
+      log.warn({ audit: true, kind, records }, "audit records left out");
+    }
+  };
+  const limits = { perKindMax: LINES_PER_KIND_MAX, allMax: KINDS.length * LINES_PER_KIND_MAX };
+  const budget = new LineBudget({ clock, tell }, limits);
+  const hasRecord = (kind: Kind): boolean => budget.take(kind);
+  return {
+    denied(act, reason) {
+      metrics.denied.inc({ action: act.action, reason });
+      if (hasRecord("denied")) log.warn({ ...fieldsOf(act), reason }, "denied");
+    },
+    unauthenticated(reason) {
+      metrics.denied.inc({ action: "authenticate", reason });
+      if (hasRecord("authenticate"))
+        log.warn({ audit: true, action: "authenticate", reason }, "denied");
+    },
+    done(act, fields = {}) {
+      log.info({ ...fields, ...fieldsOf(act) }, "done");
+    },
+  };
+}
+
+/** With its own level: LOG_LEVEL selects lines for operators, and never removes audit records. */
+function auditLog(log: Log): Log {
+  return log.level === "silent" ? log : log.child({}, { level: "info" });
+}
+
+function fieldsOf({ principal, action, sessionId }: Act): object {
+  return {
+    audit: true,
+    actor: principal.id,
+    actorKind: principal.kind,
+    action,
+    sessionId: sessionId?.slice(0, ID_BYTES_MAX), // A caller may have sent any text.
+  };
 }

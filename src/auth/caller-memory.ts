@@ -4,13 +4,11 @@
  * as one; without tokens each connection counts as a caller.
  */
 import { ServiceError } from "../base/errors.ts";
-import type { Charge, EndReason, Holder } from "../base/charge.ts";
-import type { CallerId, FairShare } from "../base/fair-share.ts";
+import type { CallerId, Charge, EndReason, FairShare, Holder } from "../base/fair-share.ts";
 import { actorOf, type Principal } from "./principal.ts";
 
 /** No actor has this name. */
 const UNKNOWN = "?";
-const RETRY_AFTER_MS = 1_000;
 
 /**
  * An answer ends when none of its bytes leaves for this time, which equals the limit of a request.
@@ -20,7 +18,7 @@ const RETRY_AFTER_MS = 1_000;
 export const UNREAD_LIMIT_MS = 60_000;
 
 /** A connection of either server. */
-export interface Closing {
+interface Closing {
   once(event: "close", listener: () => void): unknown;
 }
 
@@ -217,7 +215,7 @@ export function seatTaker(call: CallOf) {
 export function serverBusy(): ServiceError {
   const message =
     "the service holds as much for its callers as it may, and most of it for this one";
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: RETRY_AFTER_MS });
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
 }
 
 /** The error of a call that must give its memory back. */

@@ -4,6 +4,9 @@
 export const ROLES = ["admin", "editor", "viewer", "runner"] as const;
 export type Role = (typeof ROLES)[number];
 
+/** The name of a project, in a token. */
+export const PROJECT_FORM = /^[^\p{Cc}\p{Cs}]{1,256}$/u;
+
 export interface Principal {
   /**
    * The id of the token, as in audit records. It is unique only within its kind: an issuer's `sub`

@@ -2,7 +2,7 @@ import { ServiceError } from "../base/errors.ts";
 import type { Principal } from "./principal.ts";
 
 /** The exact cause, for the counters and the audit record; the caller learns less. */
-export type Refusal =
+type Refusal =
   | "missing"
   | "differing"
   | "form"
@@ -43,11 +43,6 @@ export class RefusedToken extends ServiceError {
   get isFinal(): boolean {
     return !PASSING.includes(this.refusal);
   }
-}
-
-/** No verdict on the token, because the keys are unavailable: a retry may succeed. */
-export function cannotTell(message: string, retryAfterMs: number): ServiceError {
-  return new ServiceError("unavailable", "KEYS_UNAVAILABLE", message, { retryAfterMs });
 }
 
 /** The fault of a configured text; the message is for the operator, and quotes nothing. */

@@ -23,7 +23,6 @@ export const TOKEN_CACHE_LIMITS = {
   checksMax: 8,
   waitingMax: 1_024,
 };
-const BUSY_RETRY_MS = 1_000;
 
 /** A verified token, and its verifier. */
 export interface Known extends Verified {
@@ -101,5 +100,5 @@ export class TokenCache {
 
 function tooManyChecks(): ServiceError {
   const message = "too many tokens are being verified";
-  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: BUSY_RETRY_MS });
+  return new ServiceError("overloaded", "SERVER_BUSY", message, { retryAfterMs: 1_000 });
 }

@@ -8,19 +8,23 @@ export interface Address {
 
 const HOST_NAME = /^(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*$/;
 const IPV4 = /^(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?!$)|$)){4}$/;
-const PORT_MAX = 65_535;
 
 /** Undefined: not an address. An IPv6 address needs brackets. */
 export function parseAddress(text: string): Address | undefined {
   const match = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
   const [, bracketed, plain = "", digits] = match ?? [];
   const port = Number(digits);
-  if (match === null || port > PORT_MAX) return undefined;
+  if (match === null || port > 65_535) return undefined;
   if (bracketed !== undefined) return isIpv6(bracketed) ? { host: bracketed, port } : undefined;
   // "256.0.0.1" is not an address, and not a name either: a last label of digits only means an IPv4
   // address.
   const isName = HOST_NAME.test(plain) && !/(?:^|\.)\d+$/.test(plain);
   return isName || IPV4.test(plain) ? { host: plain, port } : undefined;
+}
+
+/** The form of the environment and of a gRPC target. */
+export function addressText({ host, port }: Address): string {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
 /** Accepts a zone (`fe80::1%eth0`), which the machine understands and a URL parser does not. */

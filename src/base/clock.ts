@@ -6,6 +6,11 @@ export interface Clock {
   monotonicMs(): number;
 }
 
+/** Cut to milliseconds. */
+export function msOf(micros: bigint): number {
+  return Number(micros / 1_000n);
+}
+
 export const systemClock: Clock = {
   // performance.timeOrigin + now() would give more digits, but drifts from the wall clock over days.
   nowMicros: () => BigInt(Date.now()) * 1000n,

@@ -6,12 +6,9 @@ const UNITS_MS: Readonly<Record<string, number>> = {
   d: 86_400_000,
 };
 
-/**
- * A span of time as people write it: `30s`, `10m`, `30d`. Undefined: not a span, or too many
- * digits.
- */
-export function durationMs(text: string, digitsMax: number): number | undefined {
-  const [, digits = "", unit = ""] = /^(\d+)(ms|s|m|h|d)$/.exec(text) ?? [];
+/** A span of time as people write it: `30s`, `10m`, `30d`; at most nine digits. */
+export function durationMs(text: string): number | undefined {
+  const [, digits, unit = ""] = /^(\d{1,9})(ms|s|m|h|d)$/.exec(text) ?? [];
   const unitMs = UNITS_MS[unit];
-  return unitMs === undefined || digits.length > digitsMax ? undefined : Number(digits) * unitMs;
+  return unitMs === undefined ? undefined : Number(digits) * unitMs;
 }

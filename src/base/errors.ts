@@ -59,6 +59,9 @@ export type ErrorReason =
   | "PERMISSION_DENIED"
   | "INTERNAL";
 
+/** An error names at most this number of faults: more of them change nothing for a person. */
+export const VIOLATIONS_MAX = 16;
+
 /** One fault of the input: the field, and the expected value. */
 export interface Violation {
   /** Path of the field in the request, in proto spelling: `payload.messageId`, `event_count`. */
@@ -66,7 +69,7 @@ export interface Violation {
   readonly description: string;
 }
 
-export interface ServiceErrorOptions {
+interface ServiceErrorOptions {
   /** Not from ErrorOptions, which users who compile for ES2020 do not have. */
   readonly cause?: unknown;
   readonly violations?: readonly Violation[];
@@ -94,7 +97,7 @@ export class ServiceError extends Error {
     super(message, options);
     this.code = code;
     this.reason = reason;
-    this.violations = options.violations ?? [];
+    this.violations = options.violations?.slice(0, VIOLATIONS_MAX) ?? [];
     this.retryAfterMs = options.retryAfterMs;
   }
 

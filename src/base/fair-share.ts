@@ -21,16 +21,6 @@
  * they take turns.
  */
 
-import {
-  type Charge,
-  type End,
-  type EndReason,
-  Group,
-  type Holder,
-  type Pool,
-  victimAmong,
-} from "./charge.ts";
-
 /** The caller of a charge. */
 export interface CallerId {
   /** Undefined: the caller has no name, and its connection counts as the caller. */
@@ -38,13 +28,13 @@ export interface CallerId {
   readonly connection: object;
 }
 
-export interface FairShareOptions {
+interface FairShareOptions {
   readonly max: number;
   /** The ticks after which a charge that waits for its caller ends, if it does not move. */
   readonly stillTicksMax?: number;
 }
 
-export class FairShare implements Pool {
+export class FairShare {
   readonly max: number;
   readonly #stillTicksMax: number;
   readonly #groups = new Map<string | object, Group>();
@@ -52,20 +42,19 @@ export class FairShare implements Pool {
   readonly #waiting = new Map<Charge, () => void>();
   /** The waiting charge that may continue although there is no room. */
   #turn: Charge | undefined;
-  #tick = 0;
-  #held = 0;
   #ending = 0;
-  #ended = 0;
-  #refused = 0;
+  /** Ticks since the start. */
+  now = 0;
+  /** The amount of all callers, including ending charges. */
+  held = 0;
+  /** Charges that were told to end, since the start. */
+  ended = 0;
+  /** Charges that found no room, since the start. */
+  refused = 0;
 
   constructor({ max, stillTicksMax = Number.POSITIVE_INFINITY }: FairShareOptions) {
     this.max = max;
     this.#stillTicksMax = stillTicksMax;
-  }
-
-  /** The amount of all callers, including ending charges. */
-  get held(): number {
-    return this.#held;
   }
 
   /** Callers that hold an amount. */
@@ -73,22 +62,8 @@ export class FairShare implements Pool {
     return this.#groups.size;
   }
 
-  /** Charges that were told to end, since the start. */
-  get ended(): number {
-    return this.#ended;
-  }
-
-  /** Charges that found no room, since the start. */
-  get refused(): number {
-    return this.#refused;
-  }
-
   get isFull(): boolean {
-    return this.#held >= this.max;
-  }
-
-  get now(): number {
-    return this.#tick;
+    return this.held >= this.max;
   }
 
   /**
@@ -97,18 +72,21 @@ export class FairShare implements Pool {
    */
   holder({ name, connection }: CallerId): Holder {
     const key = name ?? connection;
-    let group = this.#groups.get(key);
-    if (group === undefined) {
-      group = new Group(() => this.#groups.delete(key));
-      this.#groups.set(key, group);
+    const group = this.#groups.get(key) ?? new Group();
+    this.#groups.set(key, group);
+    let holder = group.holders.get(connection);
+    if (holder === undefined) {
+      holder = new Holder(this, group, () => {
+        group.holders.delete(connection);
+        if (group.holders.size === 0) this.#groups.delete(key);
+      });
+      group.holders.set(connection, holder);
     }
-    return group.holder(this, connection);
+    holder.enter();
+    return holder;
   }
 
-  /**
-   * A charge of one unit or more that must fit at once; undefined: refused. Its holder ends with
-   * it.
-   */
+  /** A charge that must fit at once; undefined: refused. Its holder ends with it. */
   take(caller: CallerId, amount: number, end: End): Charge | undefined {
     const holder = this.holder(caller);
     const charge = holder.charge(end);
@@ -121,8 +99,8 @@ export class FairShare implements Pool {
 
   /** Ends charges that have not moved for too long. Call it at a regular interval. */
   tick(): void {
-    this.#tick += 1;
-    const since = this.#tick - this.#stillTicksMax;
+    this.now += 1;
+    const since = this.now - this.#stillTicksMax;
     if (since < 0) return;
     for (const group of this.#groups.values()) {
       for (const holder of group.holders.values()) {
@@ -134,30 +112,37 @@ export class FairShare implements Pool {
     }
   }
 
+  /** Called by a charge after a change. True: there is room without ending any charge. */
   changed(by: number): boolean {
-    this.#held += by;
+    this.held += by;
     if (by < 0 && this.#waiting.size > 0) this.#letGo();
-    return this.#held <= this.max;
+    return this.held <= this.max;
   }
 
+  /** Called by a charge that was ending and is released. */
   gaveBack(amount: number): void {
     this.#ending -= amount;
   }
 
+  /** Makes room for the amount that the charge already holds. */
   makeRoom(charge: Charge): boolean {
-    if (this.#held - this.#ending <= this.max || this.#turn === charge) return true;
+    if (this.held - this.#ending <= this.max || this.#turn === charge) return true;
     if (this.#endOthers(charge, { margin: 1 })) return true;
-    this.#refused += 1;
+    this.refused += 1;
     return false;
   }
 
+  /**
+   * The same for an amount that can no longer be refused: callers that hold an equal amount give
+   * way too, and so do the oldest charges of its own connection.
+   */
   makeRoomAnyway(charge: Charge): boolean {
     if (this.#endOthers(charge, { margin: 0 })) return true;
     for (const own of charge.holder.charges) {
       if (own !== charge && own.canEnd && own.amount > 0) this.#end(own, "room");
-      if (this.#held - this.#ending <= this.max) return true;
+      if (this.held - this.#ending <= this.max) return true;
     }
-    this.#refused += 1;
+    this.refused += 1;
     return false;
   }
 
@@ -166,6 +151,7 @@ export class FairShare implements Pool {
     this.#letGo();
   }
 
+  /** The charge got its room, or does not need it any more. */
   stopWaiting(charge: Charge): void {
     this.#waiting.delete(charge);
     if (this.#turn !== charge) return;
@@ -180,7 +166,7 @@ export class FairShare implements Pool {
    */
   #letGo(): void {
     for (const [charge, go] of this.#waiting) {
-      if (this.#held > this.max) {
+      if (this.held > this.max) {
         if (this.#turn !== undefined) return;
         this.#turn = charge;
       }
@@ -189,17 +175,16 @@ export class FairShare implements Pool {
     }
   }
 
+  /** Ends the charge itself when there is no room for the amount that it took over. */
   endWithoutRoom(charge: Charge): void {
-    if (this.#held - this.#ending > this.max && charge.canEnd) this.#end(charge, "room");
+    if (this.held - this.#ending > this.max && charge.canEnd) this.#end(charge, "room");
   }
 
-  /**
-   * A margin of 1 prevents callers with equal amounts from ending each other in turns without end.
-   */
+  /** A margin of 1 prevents callers with equal amounts from ending each other in turns. */
   #endOthers(asker: Charge, { margin }: { readonly margin: 0 | 1 }): boolean {
     const { holder } = asker;
     const { group } = holder;
-    while (this.#held - this.#ending > this.max) {
+    while (this.held - this.#ending > this.max) {
       const victim =
         victimAmong(this.#groups, asker, group.live + margin, group) ??
         victimAmong(group.holders, asker, holder.live + margin, holder);
@@ -210,8 +195,200 @@ export class FairShare implements Pool {
   }
 
   #end(charge: Charge, reason: EndReason): void {
-    this.#ended += 1;
+    this.ended += 1;
     this.#ending += charge.amount;
     charge.endBy(reason);
+  }
+}
+
+/** The reason why a charge ends: others need the room, or its caller did not move for too long. */
+export type EndReason = "room" | "still";
+
+type End = (reason: EndReason) => void;
+
+/** An amount held for a caller, which may change; the shared limit decides when it ends. */
+export class Charge {
+  readonly #end: End;
+  #isEnding = false;
+  #isReleased = false;
+  holder: Holder;
+  amount = 0;
+  movedAt: number;
+  /** False: the charge cannot be taken back now, because a handler works on it. */
+  canEnd = true;
+  /** True: the charge waits its turn for room, so it never ends another waiting charge. */
+  canWait = false;
+  /** True: the caller must act: read on, or send the rest. */
+  awaitsCaller = false;
+
+  constructor(holder: Holder, end: End) {
+    this.holder = holder;
+    this.#end = end;
+    this.movedAt = holder.all.now;
+  }
+
+  /** Whether its amount has room; other charges give way where that is fair. */
+  get hasRoom(): boolean {
+    return this.#isEnding || this.holder.all.makeRoom(this);
+  }
+
+  /** Changes the amount, which counts as a move. False: no room, but the amount is held. */
+  set(amount: number): boolean {
+    return this.become(amount) || this.holder.all.makeRoom(this);
+  }
+
+  /** For an amount that can no longer be refused, such as the answer to a stored push. */
+  setAnyway(amount: number): boolean {
+    return this.become(amount) || this.holder.all.makeRoomAnyway(this);
+  }
+
+  /** The same for an amount that another charge held until now: no other charge ends for it. */
+  takeOver(amount: number): void {
+    if (!this.become(amount)) this.holder.all.endWithoutRoom(this);
+  }
+
+  /** Changes the amount. The caller checks later whether there is room. */
+  become(amount: number): boolean {
+    const by = amount - this.amount;
+    if (this.#isReleased || by === 0) return true;
+    const { all, group } = this.holder;
+    this.amount = amount;
+    if (this.#isEnding) {
+      all.gaveBack(-by);
+    } else {
+      this.holder.live += by;
+      group.live += by;
+      if (this.movedAt !== all.now) this.move();
+    }
+    return all.changed(by) || by < 0 || this.#isEnding;
+  }
+
+  /** The work on the charge advanced, without a change of its amount. */
+  move(): void {
+    if (this.#isEnding || this.#isReleased) return;
+    const { all, charges } = this.holder;
+    this.movedAt = all.now;
+    charges.delete(this);
+    charges.add(this);
+  }
+
+  /** Called when the caller becomes known. */
+  moveTo(holder: Holder): void {
+    if (this.#isEnding || this.#isReleased || holder === this.holder) return;
+    const before = this.holder;
+    before.charges.delete(this);
+    holder.charges.add(this);
+    holder.enter();
+    for (const part of [before, before.group]) part.live -= this.amount;
+    for (const part of [holder, holder.group]) part.live += this.amount;
+    this.holder = holder;
+    before.leave();
+  }
+
+  /** Calls `go` when there is room, perhaps at once. */
+  wait(go: () => void): void {
+    this.holder.all.wait(this, go);
+  }
+
+  stopWaiting(): void {
+    this.holder.all.stopWaiting(this);
+  }
+
+  /** Frees the whole amount. */
+  release(): void {
+    if (this.#isReleased) return;
+    this.set(0);
+    this.#isReleased = true;
+    this.stopWaiting();
+    this.holder.charges.delete(this);
+    this.holder.leave();
+  }
+
+  /** Called by the pool, which counts the amount as ending. */
+  endBy(reason: EndReason): void {
+    this.#isEnding = true;
+    this.holder.live -= this.amount;
+    this.holder.group.live -= this.amount;
+    this.holder.charges.delete(this);
+    this.#end(reason);
+  }
+}
+
+/** The common fields of a group and a holder. */
+interface Part {
+  /** The amount without ending charges. */
+  readonly live: number;
+  victim(asker: Charge): Charge | undefined;
+}
+
+/** The charge to end, from the part that holds the most, and at least `liveMin`. */
+function victimAmong<P extends Part>(
+  parts: ReadonlyMap<unknown, P>,
+  asker: Charge,
+  liveMin: number,
+  own?: Part,
+): Charge | undefined {
+  const passedOver = new Set<P>();
+  for (;;) {
+    let largest: P | undefined;
+    for (const part of parts.values()) {
+      if (part === own || part.live < liveMin || passedOver.has(part)) continue;
+      if (largest === undefined || part.live > largest.live) largest = part;
+    }
+    if (largest === undefined) return undefined;
+    const victim = largest.victim(asker);
+    if (victim !== undefined) return victim;
+    passedOver.add(largest); // None of its charges can be taken back.
+  }
+}
+
+/** One caller. */
+class Group implements Part {
+  readonly holders = new Map<object, Holder>();
+  live = 0;
+
+  victim(asker: Charge): Charge | undefined {
+    return victimAmong(this.holders, asker, 0);
+  }
+}
+
+/** One connection of a caller. */
+export class Holder implements Part {
+  readonly all: FairShare;
+  readonly group: Group;
+  /** Without ending charges; the one that moved the longest ago comes first. */
+  readonly charges = new Set<Charge>();
+  readonly #gone: () => void;
+  #users = 0;
+  live = 0;
+
+  constructor(all: FairShare, group: Group, gone: () => void) {
+    this.all = all;
+    this.group = group;
+    this.#gone = gone;
+  }
+
+  /** A new charge of amount 0. `end` is called at most once, and must lead to a release. */
+  charge(end: End): Charge {
+    this.enter();
+    const charge = new Charge(this, end);
+    this.charges.add(charge);
+    return charge;
+  }
+
+  enter(): void {
+    this.#users += 1;
+  }
+
+  leave(): void {
+    this.#users -= 1;
+    if (this.#users === 0) this.#gone();
+  }
+
+  victim(asker: Charge): Charge | undefined {
+    for (const charge of this.charges) {
+      if (charge.canEnd && charge.amount > 0 && !(charge.canWait && asker.canWait)) return charge;
+    }
+    return undefined;
   }
 }

@@ -1,12 +1,10 @@
 /**
- * The same limit as for an idempotency key: each row of the run stores the id, and so does each
- * event of an expanded row.
+ * The longest session id, run id and idempotency key. Each row of a run stores the run's id, and so
+ * does each event of an expanded row.
  */
-export const RUN_ID_BYTES_MAX = 128;
-
-export const SESSION_ID_BYTES_MAX = 128;
+export const ID_BYTES_MAX = 128;
 // Only ASCII matches, so characters are bytes, and U+0000 is refused like other characters.
-const FORM = new RegExp(`^[A-Za-z0-9._:-]{1,${SESSION_ID_BYTES_MAX}}$`);
+const FORM = new RegExp(`^[A-Za-z0-9._:-]{1,${ID_BYTES_MAX}}$`);
 
 /** For the documents. */
 export const SESSION_ID_PATTERN = FORM.source;

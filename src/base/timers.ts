@@ -11,7 +11,7 @@ export const systemTimers: Timers = {
   },
 };
 
-export interface Limit<T> {
+interface Limit<T> {
   readonly limitMs: number;
   /** Gives the result after the limit, or rejects. */
   readonly late: () => T | Promise<T>;

@@ -14,7 +14,7 @@ export interface Unit {
 /** More than the sum of all limits inside any start: a start that takes longer hangs. */
 const START_STEP_MS_MAX = 600_000;
 
-export interface StartOptions {
+interface StartOptions {
   /** Ends the start early: it rejects with the signal's reason. */
   readonly signal?: AbortSignal;
   readonly stepMsMax?: number;

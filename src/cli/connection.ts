@@ -1,14 +1,15 @@
 /** The connection of a command to a running service: its options, client, retries and files. */
 import { readFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { type Command, Option } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { addressText } from "../base/address.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
-import { addressText, type ClientConfig } from "../config/config.ts";
+import { type ClientConfig, loadClientConfig } from "../config/config.ts";
 import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
 import { isSendable, type Tls, type TokenSource } from "../runner/credentials.ts";
 import { noConnectionOf, type RpcFailure } from "../runner/failure.ts";
 import type { RetryOptions } from "../runner/retry.ts";
-import { addressArgument, durationArgument } from "./arguments.ts";
+import { durationArgument } from "./arguments.ts";
 import { explainCall, UsageError } from "./exit.ts";
 import { type CliIo, tell } from "./io.ts";
 
@@ -34,6 +35,13 @@ export function addConnectionOptions(command: Command): Command {
         .argParser(durationArgument)
         .default(durationArgument(RETRY_FOR), RETRY_FOR),
     );
+}
+
+/** Has the rules of the variable that it replaces. */
+function addressArgument(text: string): string {
+  const loaded = loadClientConfig({ SESSION_LEDGER_ADDRESS: text });
+  if (!loaded.ok) throw new InvalidArgumentError("Expected host:port, like 127.0.0.1:9000.");
+  return addressText(loaded.config.address);
 }
 
 /** The parts that every command with a running service needs. */

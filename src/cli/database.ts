@@ -2,13 +2,12 @@
  * The commands that work on the database itself, without a service. The store and the embedded
  * server are imported when a command needs them: `push` and `tail` start without them.
  */
-import { type Command, Option } from "commander";
-import type { Config } from "../config/config.ts";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Config, loadConfig } from "../config/config.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 import { createLog } from "../observability/log.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
-import { ageArgument } from "./arguments.ts";
 import { EXIT, type ExitCode, UsageError } from "./exit.ts";
 import { type CliIo, type MigrateCommand, Printer, printLine, tell } from "./io.ts";
 import { configOf, type Finish } from "./serve.ts";
@@ -44,6 +43,14 @@ export function addRetention(program: Command, io: CliIo, finish: Finish): void 
     .option("--dry-run", "count the rows, and erase none")
     .option("--json", "the summary as JSON on stdout")
     .action(async (flags: RetentionFlags) => finish(await retention(flags, io)));
+}
+
+/** Has the rules of RETENTION_AFTER. */
+function ageArgument(text: string): number {
+  const loaded = loadConfig({ RETENTION_AFTER: text });
+  const ageMs = loaded.ok ? loaded.config.retentionAfterMs : undefined;
+  if (ageMs !== undefined) return ageMs;
+  throw new InvalidArgumentError("Expected an age like 30d, 720h, 90m, up to 3650d.");
 }
 
 interface MigrateFlags {
@@ -107,9 +114,6 @@ async function retention(flags: RetentionFlags, io: CliIo): Promise<ExitCode> {
   return EXIT.incomplete;
 }
 
-/** A command runs one statement at a time, and a pool that lost a connection opens another. */
-const CONNECTIONS_MAX = 2;
-
 export async function migrateDatabase(
   command: MigrateCommand,
   options: { readonly force: boolean },
@@ -147,7 +151,8 @@ export async function withDatabase<T>(
   return withDatabaseUrl(config, async (url) => {
     await prepare(url, { schema: config.databaseSchema });
     const { statementTimeoutMs, lockTimeoutMs } = config;
-    const limits = { connectionsMax: CONNECTIONS_MAX, statementTimeoutMs, lockTimeoutMs };
+    // A command runs one statement at a time, and a pool that lost a connection opens another.
+    const limits = { connectionsMax: 2, statementTimeoutMs, lockTimeoutMs };
     const database = createDatabase({ url: () => url, ...limits });
     try {
       await database.start();

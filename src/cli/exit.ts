@@ -17,12 +17,6 @@ export const EXIT = {
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** The list for docs/operations.md. */
-export function exitMarkdown(): string {
-  const lines = Object.entries(MEANINGS).map(([code, meaning]) => `- ${code}: ${meaning}`);
-  return ["Exit codes:", "", ...lines, ""].join("\n");
-}
-
 export function exitHelp(): string {
   return Object.entries(MEANINGS)
     .map(([code, meaning]) => `  ${code.padStart(3)}  ${meaning}`)
@@ -107,10 +101,8 @@ const ADVICE: Readonly<Record<NoConnection, string>> = {
   closed: "check the SESSION_LEDGER_TLS settings",
 };
 
-const CAUSES_MAX = 4;
-
 /** Stacks for the search of the defect; no fields, because a driver keeps values in them. */
-function withCauses(error: unknown, causesMax = CAUSES_MAX): string {
+function withCauses(error: unknown, causesMax = 4): string {
   if (!(error instanceof Error)) return String(error);
   const own = error.stack ?? error.message;
   if (error.cause === undefined || causesMax === 0) return own;

@@ -11,7 +11,7 @@ import { finished } from "node:stream/promises";
 import { type Command, Option } from "commander";
 import { systemClock } from "../base/clock.ts";
 import { oneLine } from "../runner/lines.ts";
-import { headSeq, readRows } from "../runner/read.ts";
+import { headSeq, readRows } from "../runner/session-reader.ts";
 import { isEvent, lastSeqOf, type LedgerRow, rowJson, type StreamName } from "../runner/rows.ts";
 import {
   addConnectionOptions,

@@ -1,13 +1,7 @@
 /** The commands of the service's own process: start it, and check that it is alive. */
 import type { Command } from "commander";
-import {
-  type Address,
-  addressText,
-  type Config,
-  configHelp,
-  settingsThatDiffer,
-  whoMayConnect,
-} from "../config/config.ts";
+import { type Address, addressText } from "../base/address.ts";
+import { type Config, configHelp, settingsThatDiffer, whoMayConnect } from "../config/config.ts";
 import { createLog } from "../observability/log.ts";
 import { EXIT, type ExitCode, explain, UsageError } from "./exit.ts";
 import { type CliIo, printLine, tell } from "./io.ts";
@@ -47,7 +41,7 @@ export function addEmbedded(program: Command, io: CliIo, finish: Finish): void {
     });
 }
 
-export interface Started {
+interface Started {
   readonly grpc: string;
   readonly http: string;
   readonly ops: string;

@@ -3,7 +3,7 @@ import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
 import { ledger } from "../runner/client.ts";
 import { sessionJson, timeText } from "../runner/rows.ts";
-import { countArgument, durationArgument, LIMIT_MAX } from "./arguments.ts";
+import { countArgument, durationArgument } from "./arguments.ts";
 import {
   addConnectionOptions,
   type Connection,
@@ -19,11 +19,7 @@ export function addSessions(program: Command, io: CliIo, finish: Finish): void {
     .command("sessions")
     .description("list sessions, newest first: a table on a terminal, JSON lines elsewhere")
     .option("--json", "JSON lines on a terminal too")
-    .option(
-      "-n, --limit <sessions>",
-      "end after this number of sessions",
-      countArgument(LIMIT_MAX),
-    );
+    .option("-n, --limit <sessions>", "end after this number of sessions", countArgument());
   addConnectionOptions(command).action(async (flags: SessionsFlags) =>
     finish(await sessions(flags, io)),
   );
@@ -155,9 +151,6 @@ interface EraseFlags extends ConnectionFlags {
   readonly json?: boolean;
 }
 
-/** A large session takes long, row by row; after this time the next try continues. */
-const ERASE_DEADLINE_MS = 600_000;
-
 /** Through the service, so that watchers of the session learn of it. */
 async function erase(sessionId: string, flags: EraseFlags, io: CliIo): Promise<ExitCode> {
   const { yes = false, json = false } = flags;
@@ -167,8 +160,8 @@ async function erase(sessionId: string, flags: EraseFlags, io: CliIo): Promise<E
     );
   }
   return connected(io, flags, async ({ client, retry }) => {
-    // A repeated erasure continues an unfinished one.
-    const call = { ...retry, deadlineMs: ERASE_DEADLINE_MS };
+    // A large session takes long, row by row; a repeated erasure continues an unfinished one.
+    const call = { ...retry, deadlineMs: 600_000 };
     const { messages, events } = await client.call(ledger.eraseSession, { id: sessionId }, call);
     const line = json
       ? JSON.stringify({ sessionId, messages: Number(messages), events: Number(events) })

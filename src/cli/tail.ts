@@ -1,6 +1,6 @@
 /** Prints the stored rows of a session, and with `--follow` new ones. */
-import { type Command, Option } from "commander";
-import { followRows, readRows } from "../runner/read.ts";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { followRows, readRows } from "../runner/session-reader.ts";
 import {
   isEvent,
   lastSeqOf,
@@ -9,7 +9,7 @@ import {
   type StreamName,
   timeText,
 } from "../runner/rows.ts";
-import { countArgument, LIMIT_MAX, seqArgument } from "./arguments.ts";
+import { countArgument } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
 import { EXIT, type ExitCode, UsageError } from "./exit.ts";
 import { type CliIo, Printer, visible } from "./io.ts";
@@ -32,11 +32,18 @@ export function addTail(program: Command, io: CliIo, finish: Finish): void {
         .default(0n, "0"),
     )
     .option("--expand", "single events, as they were before they were merged")
-    .option("-n, --limit <rows>", "end after this number of rows", countArgument(LIMIT_MAX))
+    .option("-n, --limit <rows>", "end after this number of rows", countArgument())
     .addOption(
       new Option("--format <format>", "the form of a row").choices(FORMATS).default("json"),
     );
   addConnectionOptions(command).action(async (flags: TailFlags) => finish(await tail(flags, io)));
+}
+
+/** A seq is a signed 64-bit number in the contract. */
+function seqArgument(text: string): bigint {
+  const seq = /^\d{1,19}$/.test(text) ? BigInt(text) : -1n;
+  if (seq >= 0n && BigInt.asIntN(64, seq) === seq) return seq;
+  throw new InvalidArgumentError("Expected a number from 0 up.");
 }
 
 const FORMATS = ["json", "text", "payload"] as const;

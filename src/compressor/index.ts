@@ -12,11 +12,11 @@
  */
 export { Compressor } from "./compressor.ts";
 /** The input and the output. */
-export type { CompressedRow, IncomingEvent } from "./group.ts";
+export type { CompressedRow, IncomingEvent } from "./compressor.ts";
 
 /** The defaults: 10,240 bytes of text, 250 ms, 65,536 events, 1 MiB of payload per row. */
-export { COMPRESSOR_LIMITS } from "./limits.ts";
-export type { CompressorLimits } from "./limits.ts";
+export { COMPRESSOR_LIMITS } from "./compressor.ts";
+export type { CompressorLimits } from "./compressor.ts";
 
 /** The events of a row, from any event on; a generator, which holds one event at a time. */
 export { expand } from "./expand.ts";

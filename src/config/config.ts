@@ -1,11 +1,9 @@
 /** Reads the settings of the environment, checks them together, and shows them. */
-import type { Address } from "../base/address.ts";
+import { BlockList, isIP } from "node:net";
+import { type Address, addressText } from "../base/address.ts";
 import { redactionProblems } from "../redaction/redactor.ts";
-import { addressText, isLoopback, type Setting } from "./kinds.ts";
-import { CLIENT_SETTINGS, RELATIONS, REMOVED_SETTINGS, SERVICE_SETTINGS } from "./table.ts";
-
-export { addressText };
-export type { Address };
+import type { Setting } from "./kinds.ts";
+import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "./table.ts";
 
 /** The port at which a client looks for a service with the default address. */
 export const GRPC_PORT_USUAL = SERVICE_SETTINGS.grpcAddress.fallback?.split(":").at(-1) ?? "";
@@ -132,6 +130,38 @@ function asksForTokens({
   return authTokens !== undefined || authTokensFile !== undefined || oidcIssuer !== undefined;
 }
 
+type Limit = {
+  [K in Key]: ServiceValues[K] extends number ? K : never;
+}[Key];
+
+/** Limits that depend on each other: `times` the first must not be above the second. */
+export const RELATIONS: readonly {
+  readonly low: Limit;
+  readonly high: Limit;
+  readonly times: number;
+  readonly why: string;
+}[] = [
+  { low: "payloadBytesMax", high: "requestBytesMax", times: 1, why: "a request carries a payload" },
+  {
+    low: "payloadBytesMax",
+    high: "queueBytesMax",
+    times: 2,
+    why: "one row is in flight while the next one waits",
+  },
+  {
+    low: "requestBytesMax",
+    high: "receivedBytesMax",
+    times: 2,
+    why: "one large request must not be all that is received",
+  },
+  {
+    low: "watchersPerSessionMax",
+    high: "watchersMax",
+    times: 1,
+    why: "the watches of one session are among all watches",
+  },
+];
+
 function relationProblems(values: ServiceValues, refused: ReadonlySet<Key>): readonly string[] {
   return RELATIONS.filter(({ low, high }) => !refused.has(low) && !refused.has(high))
     .filter(({ low, high, times }) => values[low] * times > values[high])
@@ -202,6 +232,19 @@ function isOneSlipApart(left: string, right: string): boolean {
   );
 }
 
+/** Settings of earlier versions, and the values that replace them. */
+export const REMOVED_SETTINGS: Readonly<Record<string, string>> = {
+  BATCH_ROWS_MAX: "a 32nd of QUEUE_ROWS_MAX",
+  BATCH_BYTES_MAX: "an eighth of QUEUE_BYTES_MAX",
+  PUSH_STREAM_BYTES_MAX: "a 64th of QUEUE_BYTES_MAX",
+  LOCK_TIMEOUT_MS: "a tenth of STATEMENT_TIMEOUT_MS, or lock_timeout in DATABASE_URL",
+  WINDOW_ROWS_MAX: "512",
+  WINDOW_BYTES_MAX: "1048576",
+  CALLS_PER_CONNECTION_MAX: "1000",
+  SESSION_TOKEN_ROTATE_AFTER: "24h",
+  RETENTION_INTERVAL: "a hundredth of RETENTION_AFTER, at most an hour",
+};
+
 function removals(environment: Environment): readonly string[] {
   return Object.entries(REMOVED_SETTINGS)
     .filter(([name]) => environment[name])
@@ -251,23 +294,25 @@ export function whoMayConnect(config: Config): string {
 /** The table for `--help`. */
 export function configHelp(): string {
   return settings()
-    .map(({ name, fallback = NOT_SET, expected, meaning }) =>
+    .map(({ name, fallback = "not set", expected, meaning }) =>
       [`  ${name}  (${fallback})`, `      ${meaning}`, `      Expects ${expected}.`].join("\n"),
     )
     .join("\n");
 }
 
-/** The list for docs/operations.md; `--help` also says what each setting expects. */
-export function configMarkdown(): string {
-  const lines = settings().map(({ name, fallback, meaning }) => {
-    const shown = fallback === undefined ? "" : ` (\`${fallback}\`)`;
-    return `- \`${name}\`${shown}: ${meaning}`;
-  });
-  return ["", ...lines, ""].join("\n");
-}
-
-const NOT_SET = "not set";
-
 function settings(): readonly Setting<unknown>[] {
   return [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
 }
+
+/** True when no other machine can reach it, in any network. */
+function isLoopback({ host }: Address): boolean {
+  const family = isIP(host);
+  // Names are not resolved: the address of a name can change while the service runs. RFC 6761
+  // section 6.3 defines `localhost`.
+  if (family === 0) return host.toLowerCase() === "localhost";
+  return LOOPBACK.check(host, family === 4 ? "ipv4" : "ipv6");
+}
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
+LOOPBACK.addAddress("::1", "ipv6");

@@ -1,6 +1,4 @@
 /** The kinds of settings: the texts that each accepts, and the values that it makes of them. */
-import { BlockList, isIP } from "node:net";
-import { type Address, parseAddress } from "../base/address.ts";
 import { durationMs } from "../base/duration.ts";
 
 export interface Kind<T> {
@@ -38,29 +36,6 @@ interface Described<T> {
   readonly means: (meaning: string) => Setting<T>;
 }
 
-/** An address to listen on. */
-export const ADDRESS: Kind<Address> = {
-  expected: "host:port, like 127.0.0.1:9000 or [::1]:9000; port 0 takes a free one",
-  parse: parseAddress,
-};
-
-/** The address of another service, so a port is required. */
-export const REMOTE_ADDRESS: Kind<Address> = {
-  expected: "host:port, like ledger.example:9000 or [::1]:9000",
-  parse(text) {
-    const parsed = parseAddress(text);
-    return parsed?.port === 0 ? undefined : parsed;
-  },
-};
-
-export const FLAG: Kind<boolean> = {
-  expected: "true or false",
-  parse(text) {
-    if (text === "true" || text === "1") return true;
-    return text === "false" || text === "0" ? false : undefined;
-  },
-};
-
 export function choice<const T extends string>(...among: readonly T[]): Kind<T> {
   return {
     expected: `one of ${among.join(", ")}`,
@@ -95,8 +70,6 @@ export function amount(min: number, max: number): Kind<number> {
   };
 }
 
-const DURATION_DIGITS_MAX = 9;
-
 /** A span of time as people write it: `30s`, `10m`, `30d`; the value is in milliseconds. */
 export function duration(min: string, max: string): Kind<number> {
   const [minMs, maxMs] = [msIn(min), msIn(max)];
@@ -110,15 +83,8 @@ export function duration(min: string, max: string): Kind<number> {
 }
 
 function msIn(text: string): number {
-  return durationMs(text, DURATION_DIGITS_MAX) ?? Number.NaN;
+  return durationMs(text) ?? Number.NaN;
 }
-
-export const RATIO: Kind<number> = {
-  expected: "a number from 0 to 1",
-  parse: (text) => (/^(?:0|1|0?\.\d{1,9}|1\.0{1,9})$/.test(text) ? Number(text) : undefined),
-};
-
-export const TEXT: Kind<string> = textOf("a text");
 
 export function textOf(expected: string): Kind<string> {
   return { expected, parse: (text) => text };
@@ -128,77 +94,3 @@ export function textOf(expected: string): Kind<string> {
 export function secretText(expected: string): Kind<string> {
   return { ...textOf(expected), publicPart: () => "set" };
 }
-
-export const DIRECTORY: Kind<string> = textOf(
-  "the path of a directory; it is created when missing",
-);
-
-/** The reader of the file finds out whether it can be read. */
-export const FILE: Kind<string> = textOf("the path of a file");
-
-export const WEB_URL: Kind<string> = {
-  expected: "http://host… or https://host…",
-  parse(text) {
-    const url = URL.parse(text);
-    const isWeb = url?.protocol === "http:" || url?.protocol === "https:";
-    // A password would appear in every log line that names the address.
-    return isWeb && url.username === "" && url.password === "" ? text : undefined;
-  },
-};
-
-export const POSTGRES_URL: Kind<string> = {
-  expected: "postgres://user:password@host:port/database, special characters percent-encoded",
-  parse(text) {
-    const protocol = URL.parse(text)?.protocol;
-    return protocol === "postgres:" || protocol === "postgresql:" ? text : undefined;
-  },
-  publicPart: withoutSecrets,
-};
-
-export const NATS_URL: Kind<string> = {
-  expected: "nats://host:port or tls://host:port, with user:password@ or token@ before the host",
-  parse(text) {
-    const url = URL.parse(text);
-    const isNats = url?.protocol === "nats:" || url?.protocol === "tls:";
-    return isNats && url.hostname !== "" ? text : undefined;
-  },
-  publicPart: withoutSecrets,
-};
-
-function withoutSecrets(url: string): string {
-  const { protocol, host, pathname } = new URL(url);
-  return `${protocol}//${host}${pathname}`;
-}
-
-/** No wildcard, because the subject is also published to. */
-export const NATS_SUBJECT: Kind<string> = {
-  expected: "a NATS subject of letters, digits, _ and -, its parts separated by dots",
-  parse: (text) => (text.length <= 200 && /^[\w-]+(?:\.[\w-]+)*$/.test(text) ? text : undefined),
-};
-
-/**
- * Lower-case, so that it means the same with and without quotes; short, because a channel name
- * contains it.
- */
-export const SCHEMA_NAME: Kind<string> = {
-  expected: "up to 48 lower-case letters, digits and _, without a digit or pg_ at the beginning",
-  parse: (text) => (/^(?!pg_)[a-z_][a-z0-9_]{0,47}$/.test(text) ? text : undefined),
-};
-
-/** The form of the environment and of a gRPC target. */
-export function addressText({ host, port }: Address): string {
-  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
-}
-
-/** True when no other machine can reach it, in any network. */
-export function isLoopback({ host }: Address): boolean {
-  const family = isIP(host);
-  // Names are not resolved: the address of a name can change while the service runs. RFC 6761
-  // section 6.3 defines `localhost`.
-  if (family === 0) return host.toLowerCase() === "localhost";
-  return LOOPBACK.check(host, family === 4 ? "ipv4" : "ipv6");
-}
-
-const LOOPBACK = new BlockList();
-LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
-LOOPBACK.addAddress("::1", "ipv6");

@@ -1,26 +1,100 @@
+/** The settings, one row each, and the kinds of value that they take. */
+import { type Address, parseAddress } from "../base/address.ts";
 import {
-  ADDRESS,
   amount,
   choice,
-  DIRECTORY,
   duration,
-  FILE,
-  FLAG,
+  type Kind,
   list,
-  NATS_SUBJECT,
-  NATS_URL,
   optional,
-  POSTGRES_URL,
-  RATIO,
-  REMOTE_ADDRESS,
-  SCHEMA_NAME,
   secretText,
   setting,
-  type Setting,
-  TEXT,
   textOf,
-  WEB_URL,
 } from "./kinds.ts";
+
+/** An address to listen on. */
+const ADDRESS: Kind<Address> = {
+  expected: "host:port, like 127.0.0.1:9000 or [::1]:9000; port 0 takes a free one",
+  parse: parseAddress,
+};
+
+/** The address of another service, so a port is required. */
+const REMOTE_ADDRESS: Kind<Address> = {
+  expected: "host:port, like ledger.example:9000 or [::1]:9000",
+  parse(text) {
+    const parsed = parseAddress(text);
+    return parsed?.port === 0 ? undefined : parsed;
+  },
+};
+
+const FLAG: Kind<boolean> = {
+  expected: "true or false",
+  parse(text) {
+    if (text === "true" || text === "1") return true;
+    return text === "false" || text === "0" ? false : undefined;
+  },
+};
+
+const RATIO: Kind<number> = {
+  expected: "a number from 0 to 1",
+  parse: (text) => (/^(?:0|1|0?\.\d{1,9}|1\.0{1,9})$/.test(text) ? Number(text) : undefined),
+};
+
+const TEXT = textOf("a text");
+
+const DIRECTORY = textOf("the path of a directory; it is created when missing");
+
+/** The reader of the file finds out whether it can be read. */
+const FILE = textOf("the path of a file");
+
+const WEB_URL: Kind<string> = {
+  expected: "http://host… or https://host…",
+  parse(text) {
+    const url = URL.parse(text);
+    const isWeb = url?.protocol === "http:" || url?.protocol === "https:";
+    // A password would appear in every log line that names the address.
+    return isWeb && url.username === "" && url.password === "" ? text : undefined;
+  },
+};
+
+const POSTGRES_URL: Kind<string> = {
+  expected: "postgres://user:password@host:port/database, special characters percent-encoded",
+  parse(text) {
+    const protocol = URL.parse(text)?.protocol;
+    return protocol === "postgres:" || protocol === "postgresql:" ? text : undefined;
+  },
+  publicPart: withoutSecrets,
+};
+
+const NATS_URL: Kind<string> = {
+  expected: "nats://host:port or tls://host:port, with user:password@ or token@ before the host",
+  parse(text) {
+    const url = URL.parse(text);
+    const isNats = url?.protocol === "nats:" || url?.protocol === "tls:";
+    return isNats && url.hostname !== "" ? text : undefined;
+  },
+  publicPart: withoutSecrets,
+};
+
+function withoutSecrets(url: string): string {
+  const { protocol, host, pathname } = new URL(url);
+  return `${protocol}//${host}${pathname}`;
+}
+
+/** No wildcard, because the subject is also published to. */
+const NATS_SUBJECT: Kind<string> = {
+  expected: "a NATS subject of letters, digits, _ and -, its parts separated by dots",
+  parse: (text) => (text.length <= 200 && /^[\w-]+(?:\.[\w-]+)*$/.test(text) ? text : undefined),
+};
+
+/**
+ * Lower-case, so that it means the same with and without quotes; short, because a channel name
+ * contains it.
+ */
+const SCHEMA_NAME: Kind<string> = {
+  expected: "up to 48 lower-case letters, digits and _, without a digit or pg_ at the beginning",
+  parse: (text) => (/^(?!pg_)[a-z_][a-z0-9_]{0,47}$/.test(text) ? text : undefined),
+};
 
 const TERABYTE = 1_000_000_000_000;
 
@@ -258,52 +332,3 @@ export const CLIENT_SETTINGS = {
   ),
   tlsClientKeyFile: optional("SESSION_LEDGER_TLS_KEY_FILE", FILE).means("Its private key, PEM."),
 } as const;
-
-/** Settings of earlier versions, and the values that replace them. */
-export const REMOVED_SETTINGS: Readonly<Record<string, string>> = {
-  BATCH_ROWS_MAX: "a 32nd of QUEUE_ROWS_MAX",
-  BATCH_BYTES_MAX: "an eighth of QUEUE_BYTES_MAX",
-  PUSH_STREAM_BYTES_MAX: "a 64th of QUEUE_BYTES_MAX",
-  LOCK_TIMEOUT_MS: "a tenth of STATEMENT_TIMEOUT_MS, or lock_timeout in DATABASE_URL",
-  WINDOW_ROWS_MAX: "512",
-  WINDOW_BYTES_MAX: "1048576",
-  CALLS_PER_CONNECTION_MAX: "1000",
-  SESSION_TOKEN_ROTATE_AFTER: "24h",
-  RETENTION_INTERVAL: "a hundredth of RETENTION_AFTER, at most an hour",
-};
-
-type Limit = {
-  [K in keyof typeof SERVICE_SETTINGS]: (typeof SERVICE_SETTINGS)[K] extends Setting<infer T>
-    ? [T] extends [number]
-      ? K
-      : never
-    : never;
-}[keyof typeof SERVICE_SETTINGS];
-
-/** Limits that depend on each other: `times` the first must not be above the second. */
-export const RELATIONS: readonly {
-  readonly low: Limit;
-  readonly high: Limit;
-  readonly times: number;
-  readonly why: string;
-}[] = [
-  { low: "payloadBytesMax", high: "requestBytesMax", times: 1, why: "a request carries a payload" },
-  {
-    low: "payloadBytesMax",
-    high: "queueBytesMax",
-    times: 2,
-    why: "one row is in flight while the next one waits",
-  },
-  {
-    low: "requestBytesMax",
-    high: "receivedBytesMax",
-    times: 2,
-    why: "one large request must not be all that is received",
-  },
-  {
-    low: "watchersPerSessionMax",
-    high: "watchersMax",
-    times: 1,
-    why: "the watches of one session are among all watches",
-  },
-];

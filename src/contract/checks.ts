@@ -3,9 +3,9 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { CATALOGUE } from "../agui/catalogue.ts";
 import { memberSpans, outline } from "../agui/spans.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
 import { checkTimestamp } from "./times.ts";
 
-const KEY_BYTES_MAX = 128;
 /** The maximum of PostgreSQL's bigint. */
 const EPOCH_MAX = 2n ** 63n - 1n;
 /** The types of AG-UI. */
@@ -42,7 +42,7 @@ export function checkTextBytes(field: string, text: string | undefined, bytesMax
 }
 
 export function checkKey(key: string): Check {
-  return checkTextBytes("idempotency_key", key, KEY_BYTES_MAX);
+  return checkTextBytes("idempotency_key", key, ID_BYTES_MAX);
 }
 
 export function checkEpoch(epoch: bigint | undefined): Check {

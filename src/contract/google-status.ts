@@ -21,7 +21,6 @@ const ERROR_DOMAIN = "session-ledger";
  */
 const MESSAGE_BYTES_MAX = 512;
 const VIOLATIONS_BYTES_MAX = 3_584;
-const VIOLATIONS_MAX = 16;
 const FIELD_BYTES_MAX = 128;
 const DESCRIPTION_BYTES_MAX = 512;
 const ELLIPSIS_BYTES = 3;
@@ -64,7 +63,7 @@ export function googleStatusOf(error: ServiceError): Status {
 function boundedViolations(violations: readonly Violation[]): Violation[] {
   const bounded: Violation[] = [];
   let bytes = 0;
-  for (const violation of violations.slice(0, VIOLATIONS_MAX)) {
+  for (const violation of violations) {
     const field = cut(violation.field, FIELD_BYTES_MAX);
     const description = cut(violation.description, DESCRIPTION_BYTES_MAX);
     bytes += Buffer.byteLength(field) + Buffer.byteLength(description);

@@ -1,5 +1,5 @@
 import type { Violation } from "../base/errors.ts";
-import { isSessionId, SESSION_ID_BYTES_MAX } from "../base/ids.ts";
+import { ID_BYTES_MAX, isSessionId } from "../base/ids.ts";
 
 /** The fields of the contract that name a session. */
 type SessionIdField = "session_id" | "id" | "parent_session_id";
@@ -11,6 +11,6 @@ export function checkSessionId(
 ): Violation | undefined {
   if (sessionId === "") return { field, description: `${field} is required` };
   if (isSessionId(sessionId)) return undefined;
-  const description = `${field} must be 1 to ${SESSION_ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`;
+  const description = `${field} must be 1 to ${ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`;
   return { field, description };
 }

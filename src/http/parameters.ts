@@ -4,7 +4,7 @@
  * refused too. The descriptions go into the OpenAPI document.
  */
 import { z } from "zod";
-import { SESSION_ID_BYTES_MAX, SESSION_ID_PATTERN } from "../base/ids.ts";
+import { ID_BYTES_MAX, SESSION_ID_PATTERN } from "../base/ids.ts";
 
 const SEQ_MAX = 2n ** 63n - 1n;
 const DIGITS = /^\d{1,19}$/;
@@ -22,7 +22,7 @@ const MICROS_MAX = 253_402_300_799_999_999n;
 export const SESSION_ID = {
   pattern: SESSION_ID_PATTERN,
   minLength: 1,
-  maxLength: SESSION_ID_BYTES_MAX,
+  maxLength: ID_BYTES_MAX,
 } as const;
 
 /** The handlers check the form, so that gRPC and HTTP give the same errors. */

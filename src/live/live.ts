@@ -10,10 +10,9 @@
  * A session is in the registry while it has a watcher. Each of its two streams has its own tail
  * while that stream has a watcher. A commit of a session without watchers costs one look-up.
  */
-import type { Charge } from "../base/charge.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
-import { FairShare } from "../base/fair-share.ts";
+import { type Charge, FairShare } from "../base/fair-share.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";

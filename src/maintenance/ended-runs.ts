@@ -8,9 +8,6 @@ import { type Database, type SQL, sql } from "../store/database.ts";
 import { sessionEvents } from "../store/schema.ts";
 import { isoOf, microsColumn } from "../store/columns.ts";
 
-/** Rows that one statement reads. */
-export const LOOKED_AT_ROWS_MAX = 20_000;
-
 /** A session, and the result of one probe of the index. */
 export interface Candidate {
   readonly sessionId: string;

@@ -20,18 +20,14 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { type Database, sql } from "../store/database.ts";
 import type { StreamName } from "../store/rows.ts";
-import { type Beginning, countRows, eraseBatch, pauseAfter } from "./batch.ts";
+import { type Beginning, BUSY_PAUSE_MS, countRows, eraseBatch, pauseAfter } from "./erase.ts";
 import {
   type Border,
   type Candidate,
   candidateOf,
-  LOOKED_AT_ROWS_MAX,
   lookForEndedRuns,
   sessionsAfter,
 } from "./ended-runs.ts";
-
-/** About 10 MB of ids and times. */
-const DUE_SESSIONS_MAX = 100_000;
 
 interface RetentionDependencies {
   readonly database: Database;
@@ -46,14 +42,10 @@ interface RetentionTimes {
   readonly intervalMs: number;
 }
 
-export function createRetention(dependencies: RetentionDependencies, times: RetentionTimes): Unit {
-  return new Retention(dependencies, times);
-}
-
-class Retention implements Unit {
+export class Retention implements Unit {
   readonly #dependencies: RetentionDependencies;
   readonly #times: RetentionTimes;
-  readonly #due = new BoundedMap<string, bigint>(DUE_SESSIONS_MAX);
+  readonly #due = new BoundedMap<string, bigint>(100_000); // About 10 MB of ids and times.
   readonly #ending = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
@@ -115,7 +107,6 @@ class Retention implements Unit {
 const SESSIONS_MAX = 200;
 /** The tries on a locked session; after them the session is left to the next pass. */
 const BUSY_TRIES_MAX = 20;
-const BUSY_PAUSE_MS = 25;
 
 export interface RetentionOptions {
   readonly afterMs: number;
@@ -127,7 +118,7 @@ export interface RetentionOptions {
   readonly signal: AbortSignal;
 }
 
-export interface RetentionParts {
+interface RetentionParts {
   readonly database: Database;
   /** Called for each session that lost rows. */
   readonly erased?: (sessionId: string) => void;
@@ -139,7 +130,7 @@ export interface RetentionParts {
    * session that is not in the map is looked at once more.
    */
   readonly due?: Map<string, bigint>;
-  /** Rows that one statement reads; absent: LOOKED_AT_ROWS_MAX. */
+  /** Rows that one statement reads. */
   readonly lookedAtRowsMax?: number;
 }
 
@@ -200,7 +191,7 @@ class Pass {
     this.#parts = parts;
     this.#options = options;
     this.#nowMicros = now;
-    this.#lookedAtRowsMax = parts.lookedAtRowsMax ?? LOOKED_AT_ROWS_MAX;
+    this.#lookedAtRowsMax = parts.lookedAtRowsMax ?? 20_000;
     this.#afterMicros = BigInt(options.afterMs) * 1_000n;
   }
 

@@ -7,6 +7,7 @@
  */
 import type { Clock } from "../base/clock.ts";
 import type { ServiceError } from "../base/errors.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Attributes, Span, Tracer } from "./trace.ts";
@@ -15,7 +16,7 @@ import type { Attributes, Span, Tracer } from "./trace.ts";
 export type LoggedCalls = "all" | "failures";
 
 /** The functions are called only where their result is needed. */
-export interface CallEnd {
+interface CallEnd {
   readonly startedMs: number;
   /** A method or a route: a fixed word, and never a part of the request. */
   readonly where: string;
@@ -40,8 +41,6 @@ export interface RecordDeps {
   readonly tracer?: Tracer | undefined;
 }
 
-/** A valid session id is at most this long. */
-const SESSION_ID_CHARS_MAX = 128;
 /** The lines of one level per second, separately for gRPC and HTTP. */
 const LINES_MAX = 100;
 
@@ -82,7 +81,7 @@ export class CallRecords {
     const record = {
       ...end.fields(),
       durationMs: Math.round(durationMs * 1_000) / 1_000,
-      sessionId: end.sessionId()?.slice(0, SESSION_ID_CHARS_MAX),
+      sessionId: end.sessionId()?.slice(0, ID_BYTES_MAX),
       ...(error === undefined ? {} : { reason: error.reason }),
       ...(error?.cause === undefined ? {} : { err: error.cause }),
     };
@@ -119,7 +118,7 @@ export class CallRecords {
 }
 
 function endSpan(span: Span, { error, failure, ...end }: CallEnd): void {
-  const sessionId = end.sessionId()?.slice(0, SESSION_ID_CHARS_MAX);
+  const sessionId = end.sessionId()?.slice(0, ID_BYTES_MAX);
   span.set({
     ...end.attributes(),
     ...(sessionId === undefined ? {} : { "session.id": sessionId }),

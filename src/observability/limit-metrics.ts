@@ -17,7 +17,7 @@ const USED_LIMITS = [
 ] as const;
 export type UsedLimit = (typeof USED_LIMITS)[number];
 
-export type SharedLimit = "bytes" | "watches" | "push_streams" | "exports" | "replays";
+type SharedLimit = "bytes" | "watches" | "push_streams" | "exports" | "replays";
 
 interface SharedPool {
   readonly held: number;

@@ -6,7 +6,7 @@ export type Log = Logger;
 
 export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
-export interface LogOptions {
+interface LogOptions {
   readonly level: LogLevel;
   /** True: lines for people at a terminal; else one JSON object per line. */
   readonly pretty: boolean;

@@ -23,12 +23,12 @@ const FAILING_MS_MIN = 3_000;
 /** An instance that is out of service gets no pushes. After this time it is tried again. */
 const FAILURE_KEPT_MS = 30_000;
 
-export interface Readiness extends Unit {
+interface Readiness extends Unit {
   /** Empty when ready, else the missing parts, with their reasons. */
   missing(): readonly string[];
 }
 
-export interface ReadinessParts {
+interface ReadinessParts {
   /** Rejects when the store could not take a push. */
   readonly probe: () => Promise<unknown>;
   readonly reasonOf: (error: unknown) => string;

@@ -9,7 +9,7 @@
  *
  * One function, `live`, runs these steps in order and undoes them in its `finally`s. `stop` aborts
  * its signal and waits for its end, in any state. Each step may find remains of a service that was
- * killed at that step: lock.ts, place.ts, leftover.ts and cluster.ts describe them.
+ * killed at that step: lock.ts, place.ts, server.ts and cluster.ts describe them.
  *
  * A server that dies without a stop is started again on the same port until the unit stops. So the
  * pool's reconnect finds it, and after a full disk no second manual restart is needed. The only
@@ -23,11 +23,8 @@ import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/unit.ts";
 import { type Binaries, findBinaries, programPath, usableBinaries } from "./binaries.ts";
 import { connectionUrl, openCluster, pgDataOf } from "./cluster.ts";
-import { clearLeftover } from "./leftover.ts";
-import { lockDataDir } from "./lock.ts";
-import { type Place, choosePlace, linkCluster, openDataDir } from "./place.ts";
-import { refusal } from "./process.ts";
 import {
+  clearLeftover,
   type EmbeddedLog,
   FAST_STOP_MS_MAX,
   launch,
@@ -38,6 +35,9 @@ import {
   type Server,
   START_MS_MAX,
 } from "./server.ts";
+import { lockDataDir } from "./lock.ts";
+import { type Place, choosePlace, linkCluster, openDataDir } from "./place.ts";
+import { refusal } from "./process.ts";
 
 /**
  * The interval at which an owner marks its lock, for starts that cannot see its process; lock.ts.

@@ -34,7 +34,7 @@ export interface DataDirLock {
   release(): Promise<void>;
 }
 
-export interface LockOptions {
+interface LockOptions {
   readonly log: EmbeddedLog;
   readonly heartbeatMs: number;
   readonly signal: AbortSignal;

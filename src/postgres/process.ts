@@ -30,7 +30,7 @@ export interface Account {
   readonly name: string;
 }
 
-export interface Outcome {
+interface Outcome {
   /** Undefined when a signal ended the program, or when it never started. */
   readonly code: number | undefined;
   /** The last OUTPUT_CHARS_MAX of standard output and standard error. */

@@ -1,13 +1,13 @@
 /** One run of the server: its settings, its start, its log, and its stop. */
 import { type ChildProcess, spawn } from "node:child_process";
-import { randomInt } from "node:crypto";
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { randomInt, randomUUID } from "node:crypto";
+import { lchown, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { isDoneWithin } from "../base/timers.ts";
-import { type Account, spawnAs, unlessMissing } from "./process.ts";
+import { type Account, argumentsOf, hasCode, spawnAs, unlessMissing } from "./process.ts";
 
 /** The methods of a logger that this folder needs; pino has this shape. */
 export interface EmbeddedLog {
@@ -22,11 +22,6 @@ export const START_MS_MAX = 300_000;
  * stop follows.
  */
 export const FAST_STOP_MS_MAX = 10_000;
-/**
- * An immediate stop writes nothing; the next start replays the log instead. No row is lost. The
- * limit is above the 5 s after which a postmaster kills a backend that ignores it.
- */
-const IMMEDIATE_STOP_MS_MAX = 6_000;
 /** After SIGKILL, until the kernel has removed the process. */
 const KILL_MS_MAX = 5_000;
 
@@ -80,12 +75,11 @@ export function serverArguments(options: {
  * server on such a port loses it during a restart: any connection of the machine may get the port,
  * even one of our own pool, which is then connected to itself.
  */
-const PORT_MIN = 20_000;
-const PORT_MAX = 32_767;
+const PORTS = [20_000, 32_768] as const;
 
 /** Another program may have it: then `launch` fails with `port_taken`. */
 export function randomPort(): number {
-  return randomInt(PORT_MIN, PORT_MAX + 1);
+  return randomInt(...PORTS);
 }
 
 /** One run of the server, from ready to its end. */
@@ -204,7 +198,7 @@ function failureOf(lines: readonly string[]): LaunchFailure {
 }
 
 /** A running postmaster: our child, or one that an earlier process left. */
-export interface Postmaster {
+interface Postmaster {
   readonly pid: number;
   signal(name: NodeJS.Signals): void;
   /** True as soon as it is gone, false after `ms`. */
@@ -216,13 +210,12 @@ export interface Postmaster {
  * stop (sessions end, a checkpoint is written), SIGQUIT its immediate one (the next start replays
  * the log); pg_ctl sends the same two.
  */
-export async function shutDown(
-  postmaster: Postmaster,
-  fastStopMs: number,
-): Promise<NodeJS.Signals> {
+async function shutDown(postmaster: Postmaster, fastStopMs: number): Promise<NodeJS.Signals> {
   const steps = [
     ["SIGINT", fastStopMs],
-    ["SIGQUIT", IMMEDIATE_STOP_MS_MAX],
+    // An immediate stop writes nothing, and no row is lost: the next start replays the log. The limit
+    // is above the 5 s after which a postmaster kills a backend that ignores it.
+    ["SIGQUIT", 6_000],
     ["SIGKILL", KILL_MS_MAX],
   ] as const;
   for (const [signal, ms] of steps) {
@@ -233,13 +226,13 @@ export async function shutDown(
 }
 
 /** In it a server describes itself: one fact per line, the pid first. */
-export const PID_FILE = "postmaster.pid";
+const PID_FILE = "postmaster.pid";
 /** The lines of the port and of the state ("starting", "ready", "stopping"), counted from 0. */
 const PORT_LINE = 3;
 const STATE_LINE = 7;
 
 /** Undefined when no server runs and the last one has ended normally. */
-export async function readPidFile(pgData: string): Promise<readonly string[] | undefined> {
+async function readPidFile(pgData: string): Promise<readonly string[] | undefined> {
   return (await readFile(join(pgData, PID_FILE), "utf8").catch(unlessMissing))?.split("\n");
 }
 
@@ -253,4 +246,82 @@ export async function serverState(pgData: string, pid: number): Promise<string |
 export async function readyPort(pgData: string): Promise<number | undefined> {
   const lines = await readPidFile(pgData);
   return lines?.[STATE_LINE]?.trim() === "ready" ? Number(lines[PORT_LINE]) : undefined;
+}
+
+/**
+ * Handles the remains of a killed service in the cluster. We hold the lock of DATA_DIR, so a server
+ * that runs there has no owner any more.
+ *
+ * A server that still runs is stopped, and never adopted. It is not our child, so its death would
+ * go unnoticed. It may have another version, port or configuration. And its log goes to a pipe
+ * without a reader. A fast stop and a start cost a checkpoint, and every committed row is kept.
+ *
+ * The postmaster.pid of a dead server: PostgreSQL itself replaces the file, unless its pid still
+ * answers a signal and belongs to the same user. In that case PostgreSQL takes the process for
+ * another server and refuses to start. The process may be another program with the same pid, or the
+ * dead server before its parent has reaped it. Deleting the file would be wrong: the file also
+ * names the shared memory, which shows PostgreSQL that orphaned backends of a killed postmaster
+ * still write. So only the pid in the file is replaced, by our own: CreateLockFile (miscinit.c)
+ * takes the pid of its parent for stale, and still checks the memory.
+ */
+
+export async function clearLeftover(
+  pgData: string,
+  options: { readonly log: EmbeddedLog; readonly fastStopMs: number },
+): Promise<void> {
+  const lines = await readPidFile(pgData);
+  if (lines === undefined) return;
+  // Negative when a single-user server wrote it.
+  const pid = Math.abs(Number.parseInt(lines[0] ?? "", 10));
+  if (!(pid > 0)) {
+    // The file was cut off during a write: it names no shared memory either.
+    await rm(join(pgData, PID_FILE), { force: true });
+    return;
+  }
+  if (await isServerOf(pid, pgData)) {
+    const signal = await shutDown(strangerOf(pid, pgData), options.fastStopMs);
+    options.log.warn({ pid, signal }, "embedded_postgres_leftover_stopped");
+    // The file is gone with its server, unless the server was killed.
+    return clearLeftover(pgData, options);
+  }
+  if (pid === process.pid) return;
+  await replacePid(pgData, lines);
+  options.log.info({ pid }, "embedded_postgres_stale_pid_replaced");
+}
+
+/** A postmaster keeps its start arguments, and we always pass `-D <directory>`. */
+async function isServerOf(pid: number, pgData: string): Promise<boolean> {
+  const [program = "", ...args] = (await argumentsOf(pid)) ?? [];
+  return basename(program) === "postgres" && args[args.indexOf("-D") + 1] === pgData;
+}
+
+function strangerOf(pid: number, pgData: string): Postmaster {
+  return {
+    pid,
+    signal: (name) => {
+      try {
+        process.kill(pid, name);
+      } catch (error) {
+        if (!hasCode(error, "ESRCH")) throw error;
+      }
+    },
+    goneWithin: async (ms) => {
+      const limit = AbortSignal.timeout(ms);
+      while (!limit.aborted) {
+        if (!(await isServerOf(pid, pgData))) return true;
+        await sleep(POLL_MS);
+      }
+      return false;
+    },
+  };
+}
+
+/** By rename, so that a kill leaves one complete file or the other. */
+async function replacePid(pgData: string, lines: readonly string[]): Promise<void> {
+  const path = join(pgData, PID_FILE);
+  const draft = `${path}.${randomUUID()}`;
+  const { uid, gid } = await stat(path);
+  await writeFile(draft, [process.pid, ...lines.slice(1)].join("\n"), { flag: "wx", mode: 0o600 });
+  await lchown(draft, uid, gid);
+  await rename(draft, path);
 }

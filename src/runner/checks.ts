@@ -3,7 +3,7 @@
  * pass anything. Each check throws with the option's name, before any work begins.
  */
 import { parseAddress } from "../base/address.ts";
-import { isSessionId, SESSION_ID_BYTES_MAX } from "../base/ids.ts";
+import { ID_BYTES_MAX, isSessionId } from "../base/ids.ts";
 import { isSendable } from "./credentials.ts";
 
 /** Throws a TypeError or a RangeError that names the option; an absent value is mostly allowed. */
@@ -72,9 +72,7 @@ export function checkAddress(name: string, value: unknown): void {
 
 export function checkSessionId(name: string, value: unknown): void {
   if (typeof value === "string" && isSessionId(value)) return;
-  throw new TypeError(
-    `${name} must be 1 to ${SESSION_ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`,
-  );
+  throw new TypeError(`${name} must be 1 to ${ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`);
 }
 
 /** The error never quotes the token. */

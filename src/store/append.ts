@@ -15,7 +15,7 @@ import {
   roomFor,
   type SessionUse,
 } from "./arrange.ts";
-import { RUN_ID_BYTES_MAX } from "../base/ids.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
 import { type Database, SERVER_TEXT } from "./database.ts";
 import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
 import { isoOf } from "./columns.ts";
@@ -312,7 +312,7 @@ function limitsOf(
   for (const use of uses) {
     rows = Math.max(rows, use.rows);
     // With room for the longest id, the length of the open run's id need not be read.
-    bytes = Math.max(bytes, use.bytes + use.openRunRows * RUN_ID_BYTES_MAX);
+    bytes = Math.max(bytes, use.bytes + use.openRunRows * ID_BYTES_MAX);
   }
   return { rx, bx, rr: rx - rows, br: bx - bytes };
 }

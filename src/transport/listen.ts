@@ -7,7 +7,7 @@ import type { Log } from "../observability/log.ts";
 import type { ServerName, TransportMetrics } from "../observability/metrics.ts";
 import type { TlsMaterial } from "./tls-material.ts";
 
-export interface ListenOptions {
+interface ListenOptions {
   /** `host:port`; port 0 takes a free port. An IPv6 address needs brackets. */
   readonly address: string;
   /** The name of the server in the error. */
@@ -74,7 +74,7 @@ const HANDSHAKE_LIMIT_MS = 10_000;
 /** Anyone can make handshakes fail at any rate: one log line per this time. */
 const FAILED_LINE_MS = 60_000;
 
-export interface TlsServerParts {
+interface TlsServerParts {
   readonly material: TlsMaterial;
   readonly log: Log;
   readonly metrics: Pick<TransportMetrics, "tlsHandshakesFailed">;

@@ -16,7 +16,7 @@ export interface TlsFiles {
   readonly clientCaFile: string | undefined;
 }
 
-export interface TlsMaterialParts {
+interface TlsMaterialParts {
   readonly log: Log;
   readonly metrics: Pick<TransportMetrics, "tlsReloads" | "tlsExpiry">;
   readonly clock: Clock;

@@ -4,14 +4,14 @@ import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 
-export interface WatchedFilesParts {
+interface WatchedFilesParts {
   /** Reads the files and uses their content; rejects when it is unusable. */
   readonly take: () => Promise<void>;
   /** Called after each change: with the error of `take` if the old content stays. */
   readonly changed: (refusal?: unknown) => void;
 }
 
-export interface WatchedFilesOptions {
+interface WatchedFilesOptions {
   readonly paths: readonly string[];
   readonly pollMs: number;
 }

@@ -13,16 +13,17 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { exportJWK, generateKeyPair, SignJWT } from "jose";
-import { createAudit } from "../../src/auth/audit.ts";
-import { createAuthenticator, type IssuingAuthenticator } from "../../src/auth/authenticator.ts";
-import { IssuerKeys } from "../../src/auth/issuer-keys.ts";
-import { OidcVerifier } from "../../src/auth/oidc.ts";
+import { createAudit } from "../../src/auth/authorizer.ts";
+import { createAuthenticator } from "../../src/auth/authenticator.ts";
+import { IssuerKeys, OidcVerifier } from "../../src/auth/oidc.ts";
 import { TOKEN_CACHE_LIMITS } from "../../src/auth/token-cache.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { median, type Ratio, ratioOf } from "./figures.ts";
+
+type Authenticator = ReturnType<typeof createAuthenticator>;
 
 const ALGORITHMS = ["RS256", "ES256", "EdDSA"] as const;
 const CALLERS = 1_000;
@@ -40,7 +41,7 @@ interface Rate {
 }
 
 interface Prepared {
-  readonly authenticator: IssuingAuthenticator;
+  readonly authenticator: Authenticator;
   readonly verifier: OidcVerifier;
   /** By algorithm, with the number of callers. */
   readonly signed: Readonly<Record<string, readonly string[]>>;
@@ -96,7 +97,7 @@ async function verifyAll(
 
 /** A token with the signature of another one. */
 function refusing(
-  authenticator: IssuingAuthenticator,
+  authenticator: Authenticator,
   token: string,
   calls: number,
 ): () => Promise<number> {
@@ -164,7 +165,7 @@ async function tokensOf({ alg, privateKey }: KeyOfAlgorithm): Promise<readonly s
   return tokens;
 }
 
-function createWith(oidcJwksFile: string, statics: readonly string[]): IssuingAuthenticator {
+function createWith(oidcJwksFile: string, statics: readonly string[]): Authenticator {
   const log = createLogTo({ write: () => undefined }, "silent");
   const parts = { log, metrics: createMetrics(), clock: systemClock };
   const nobody = () => Promise.reject(new Error("the bench issues no tokens"));

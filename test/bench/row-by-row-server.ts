@@ -6,7 +6,8 @@
  */
 import { startAll, stopAll } from "../../src/base/unit.ts";
 import { systemClock } from "../../src/base/clock.ts";
-import { addressText, loadConfig } from "../../src/config/config.ts";
+import { addressText } from "../../src/base/address.ts";
+import { loadConfig } from "../../src/config/config.ts";
 import { OpenGroups } from "../../src/api/push-stream/open-groups.ts";
 import { createOrderObserver } from "../../src/api/order.ts";
 import { createPushHandlers } from "../../src/api/push.ts";

@@ -2,8 +2,7 @@
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ISSUER_URL_LIMITS, IssuerKeys, IssuerUrl } from "../../src/auth/issuer-keys.ts";
-import { OidcVerifier } from "../../src/auth/oidc.ts";
+import { ISSUER_URL_LIMITS, IssuerKeys, IssuerUrl, OidcVerifier } from "../../src/auth/oidc.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import {

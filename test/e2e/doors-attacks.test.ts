@@ -12,7 +12,7 @@ import { endService, type ServiceProcess, startService } from "../support/servic
 
 const { eraseSession, watchSessionMessages } = SessionService.method;
 const SESSIONS = "/api/ambient/v1/sessions";
-/** As src/auth/audit.ts has it. */
+/** As src/auth/authorizer.ts has it. */
 const RECORDS_PER_SECOND_MAX = 20;
 
 let doors: Doors;

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
 import { importBatch } from "../../tools/import-upstream/target.ts";
-import { type EraseCall, eraseSession } from "../../src/maintenance/erase.ts";
+import { eraseSession } from "../../src/maintenance/erase.ts";
 import { custom, holdingOf, message, started, storeAged } from "../support/aged.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
@@ -14,7 +14,7 @@ beforeAll(async () => {
 });
 afterAll(async () => ledger[Symbol.asyncDispose]());
 
-const CALL: EraseCall = {
+const CALL: Parameters<typeof eraseSession>[2] = {
   marked: () => undefined,
   counted: () => undefined,
   signal: new AbortController().signal,

@@ -7,12 +7,11 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { append } from "../../src/store/append.ts";
 import type { Database } from "../../src/store/database.ts";
-import { eraseStatement } from "../../src/maintenance/batch.ts";
+import { eraseStatement } from "../../src/maintenance/erase.ts";
 import { candidatesStatement, endedRunsStatement } from "../../src/maintenance/ended-runs.ts";
 import {
-  createRetention,
+  Retention,
   type RetentionOptions,
-  type RetentionParts,
   retentionPass,
   type RetentionSummary,
 } from "../../src/maintenance/retention.ts";
@@ -40,7 +39,8 @@ beforeAll(async () => {
 });
 afterAll(async () => ledger[Symbol.asyncDispose]());
 
-type Passing = Partial<RetentionOptions> & Partial<RetentionParts> & { readonly days?: number };
+type Passing = Partial<RetentionOptions> &
+  Partial<Parameters<typeof retentionPass>[0]> & { readonly days?: number };
 
 async function pass({ days = 30, ...more }: Passing = {}): Promise<RetentionSummary> {
   const { sessionId, dryRun = false, signal = new AbortController().signal, ...parts } = more;
@@ -352,7 +352,7 @@ describe("the unit of retention", () => {
     const times = { afterMs: 30 * DAY_MS, intervalMs: 60_000 };
     const running = new Set<Promise<unknown>>();
     const database = watched(ledger.database, running);
-    return { metrics, running, unit: createRetention({ database, log, metrics, erased }, times) };
+    return { metrics, running, unit: new Retention({ database, log, metrics, erased }, times) };
   };
   const runningOf = new WeakMap<object, ReadonlySet<unknown>>();
 
@@ -393,7 +393,7 @@ describe("the unit of retention", () => {
       },
     };
     const times = { afterMs: DAY_MS, intervalMs: 60_000 };
-    const unit = createRetention({ database, log, metrics, erased: () => undefined }, times);
+    const unit = new Retention({ database, log, metrics, erased: () => undefined }, times);
     await unit.start();
     await failed.promise;
     await expect.poll(() => metrics.text()).toContain("session_ledger_retention_failures_total 1");

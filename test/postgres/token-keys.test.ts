@@ -2,7 +2,7 @@
 import { decodeProtectedHeader } from "jose";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { sql } from "drizzle-orm";
-import { KEY_AHEAD_MS, type TokenKeyStore } from "../../src/auth/session-keys.ts";
+import { KEY_AHEAD_MS, type TokenKeyStore } from "../../src/auth/session-tokens.ts";
 import {
   addTokenKey,
   readTokenKeys,

@@ -6,7 +6,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
-import { fieldsOfType, snakeName } from "../../src/agui/fields.ts";
+import { fieldsOfType, snakeName } from "../../src/agui/normalise.ts";
 import { eventRows, type EventRow, type EventRows } from "../../src/agui/rows.ts";
 import { parseObject } from "../../src/agui/json.ts";
 import { properties } from "../support/properties.ts";

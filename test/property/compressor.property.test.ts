@@ -11,10 +11,13 @@ import { isDeepStrictEqual } from "node:util";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { isCompressible } from "../../src/agui/catalogue.ts";
-import { Compressor } from "../../src/compressor/compressor.ts";
+import {
+  type CompressedRow,
+  Compressor,
+  COMPRESSOR_LIMITS,
+  type CompressorLimits,
+} from "../../src/compressor/compressor.ts";
 import { checkFragments } from "../../src/compressor/fragments.ts";
-import type { CompressedRow } from "../../src/compressor/group.ts";
-import { COMPRESSOR_LIMITS, type CompressorLimits } from "../../src/compressor/limits.ts";
 import { compressAll, expandAll } from "../support/compressing.ts";
 import { properties } from "../support/properties.ts";
 import { ownStreams, recordedStreams, type StreamEvent } from "../support/streams.ts";

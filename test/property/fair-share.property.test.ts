@@ -6,8 +6,7 @@
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Charge } from "../../src/base/charge.ts";
-import { type CallerId, FairShare } from "../../src/base/fair-share.ts";
+import { type CallerId, type Charge, FairShare } from "../../src/base/fair-share.ts";
 import { properties } from "../support/properties.ts";
 
 const MAX = 100;

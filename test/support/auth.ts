@@ -1,14 +1,10 @@
 /** An authenticator whose clock, log, metrics and keys the test controls. */
 import { type CryptoKey, exportJWK, generateKeyPair, type JWTPayload, SignJWT } from "jose";
-import { createAudit } from "../../src/auth/audit.ts";
-import {
-  type AuthOptions,
-  createAuthenticator,
-  type IssuingAuthenticator,
-} from "../../src/auth/authenticator.ts";
+import { createAudit } from "../../src/auth/authorizer.ts";
+import { createAuthenticator } from "../../src/auth/authenticator.ts";
 import type { Principal } from "../../src/auth/principal.ts";
 import { RefusedToken } from "../../src/auth/refused-token.ts";
-import type { StoredTokenKey, TokenKeyStore } from "../../src/auth/session-keys.ts";
+import type { TokenKeyStore } from "../../src/auth/session-tokens.ts";
 import type { Clock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -18,6 +14,9 @@ import type { LogRecord } from "./rpc-fixture.ts";
 export const NOW_S = 1_780_272_000;
 export const ISSUER = "https://issuer.example/realms/ledger";
 export const AUDIENCE = "session-ledger";
+
+type AuthOptions = Parameters<typeof createAuthenticator>[1];
+type StoredTokenKey = Parameters<TokenKeyStore["addKey"]>[0];
 
 export interface HandClock extends Clock {
   advance(ms: number): void;
@@ -74,7 +73,7 @@ export const NO_AUTH: AuthOptions = {
 };
 
 export interface AuthFixture extends AsyncDisposable {
-  readonly authenticator: IssuingAuthenticator;
+  readonly authenticator: ReturnType<typeof createAuthenticator>;
   readonly clock: HandClock;
   readonly records: readonly LogRecord[];
   metricsText(): Promise<string>;

@@ -1,9 +1,12 @@
 /** Whole streams through the compressor and back. */
-import { Compressor } from "../../src/compressor/compressor.ts";
+import {
+  type CompressedRow,
+  Compressor,
+  type CompressorLimits,
+  type IncomingEvent,
+} from "../../src/compressor/compressor.ts";
 import { expand, type RawEvent } from "../../src/compressor/expand.ts";
 import { encodeFragments } from "../../src/compressor/fragments.ts";
-import type { CompressedRow, IncomingEvent } from "../../src/compressor/group.ts";
-import type { CompressorLimits } from "../../src/compressor/limits.ts";
 
 const NOW_MS = 0;
 

@@ -155,7 +155,7 @@ export async function runningPostmaster(dataDir: string): Promise<number> {
 /**
  * Ends the server of a DATA_DIR, if it still runs. The pid in postmaster.pid may belong to another
  * process by now, or to the test itself, which starts a server in place of a killed one
- * (src/postgres/leftover.ts).
+ * (src/postgres/server.ts).
  */
 export async function endPostmaster(dataDir: string): Promise<void> {
   const pid = await postmasterPid(dataDir);

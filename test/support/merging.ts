@@ -1,5 +1,5 @@
 /** Streams as a compressing runner pushes them, for tests that expand rows. */
-import { COMPRESSOR_LIMITS } from "../../src/compressor/limits.ts";
+import { COMPRESSOR_LIMITS } from "../../src/compressor/compressor.ts";
 import { compressAll } from "./compressing.ts";
 import type { StreamEvent } from "./streams.ts";
 

@@ -5,7 +5,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { createLedgerClient } from "../../src/runner/client.ts";
-import { readRows } from "../../src/runner/read.ts";
+import { readRows } from "../../src/runner/session-reader.ts";
 import { isEvent } from "../../src/runner/rows.ts";
 import { runHere } from "./command-line.ts";
 import type { Row } from "./history.ts";

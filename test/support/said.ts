@@ -1,8 +1,11 @@
 /** Hand-written events and the rows they become, which must expand to the same events. */
 import { expect } from "vitest";
 import { checkFragments } from "../../src/compressor/fragments.ts";
-import type { CompressedRow, IncomingEvent } from "../../src/compressor/group.ts";
-import type { CompressorLimits } from "../../src/compressor/limits.ts";
+import type {
+  CompressedRow,
+  CompressorLimits,
+  IncomingEvent,
+} from "../../src/compressor/compressor.ts";
 import { compressAll, expandAll } from "./compressing.ts";
 
 export type Fields = Readonly<Record<string, unknown>>;

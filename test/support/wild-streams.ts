@@ -5,7 +5,7 @@
  */
 import * as fc from "fast-check";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
-import type { IncomingEvent } from "../../src/compressor/group.ts";
+import type { IncomingEvent } from "../../src/compressor/compressor.ts";
 
 export interface WildEvent extends IncomingEvent {
   /** Neighbours of one shape merge; undefined: merges with nothing, broken: unknown. */

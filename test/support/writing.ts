@@ -1,6 +1,6 @@
 /** A session writer for tests: its records, its problems, and the rows of the service. */
 import { createLedgerClient } from "../../src/runner/client.ts";
-import { readRows } from "../../src/runner/read.ts";
+import { readRows } from "../../src/runner/session-reader.ts";
 import { createSessionWriter } from "../../src/runner/writer/writer.ts";
 import type {
   SessionWriter,

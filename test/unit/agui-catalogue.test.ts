@@ -8,7 +8,7 @@ import {
   type CatalogueEntry,
   type ProtocolVersion,
 } from "../../src/agui/catalogue.ts";
-import { fieldsOfType } from "../../src/agui/fields.ts";
+import { fieldsOfType } from "../../src/agui/normalise.ts";
 import { validate } from "../../src/agui/conform.ts";
 
 const VERSIONS: readonly ProtocolVersion[] = ["0.0.57", "0.0.59", "1.0.0"];

@@ -1,8 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
-import { fieldsOfType, snakeName } from "../../src/agui/fields.ts";
-import { normalise } from "../../src/agui/normalise.ts";
-import { VIOLATIONS_MAX } from "../../src/agui/violations.ts";
+import { fieldsOfType, normalise, snakeName } from "../../src/agui/normalise.ts";
+import { VIOLATIONS_MAX } from "../../src/base/errors.ts";
 import { readPayload } from "../../src/agui/payload.ts";
 
 function normalised(type: EventType, text: string): string {

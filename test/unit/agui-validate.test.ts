@@ -6,7 +6,8 @@ import { describe, expect, test } from "vitest";
 import { CATALOGUE, type CatalogueEntry, type EventType } from "../../src/agui/catalogue.ts";
 import { CURRENT, EARLIER } from "../../src/agui/schemas.ts";
 import { validate } from "../../src/agui/conform.ts";
-import { fieldsAtFault, VIOLATIONS_MAX, violationsOf } from "../../src/agui/violations.ts";
+import { fieldsAtFault, violationsOf } from "../../src/agui/violations.ts";
+import { VIOLATIONS_MAX } from "../../src/base/errors.ts";
 
 function descriptions(type: EventType, fields: object): readonly string[] {
   return validate(type, { type, ...fields }).map(({ field, description }) => {

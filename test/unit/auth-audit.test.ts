@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { createAudit } from "../../src/auth/audit.ts";
+import { createAudit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { createLogTo, type LogLevel } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type Action, ALLOWED, REACH } from "../../src/auth/actions.ts";
-import type { Act, Audit } from "../../src/auth/audit.ts";
-import { type Authorizer, createAuthorizer } from "../../src/auth/authorizer.ts";
+import { type Act, type Audit, type Authorizer, RoleAndScope } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal, ROLES } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { sessionNotFound } from "../../src/store/failure.ts";
@@ -46,7 +45,7 @@ function fixture(limits?: { readonly ownersMax: number }): Fixture {
       return Object.hasOwn(OWNERS, sessionId) ? { projectId: OWNERS[sessionId] } : undefined;
     },
   };
-  const authorizer = createAuthorizer({ owners, audit, notFound: sessionNotFound }, limits);
+  const authorizer = new RoleAndScope({ owners, audit, notFound: sessionNotFound }, limits);
   return {
     authorizer,
     asked,
@@ -212,7 +211,7 @@ test("a call is refused when the owner cannot be looked up", async () => {
     done: () => undefined,
   };
   const owners = { ownerOf: () => Promise.reject(failure) };
-  const authorizer = createAuthorizer({ owners, audit, notFound: sessionNotFound });
+  const authorizer = new RoleAndScope({ owners, audit, notFound: sessionNotFound });
   const asked = authorizer.authorize(principal({ projectId: "p1" }), "session.read", "mine");
   await expect(asked).rejects.toBe(failure);
 });

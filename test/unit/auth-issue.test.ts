@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { IssueSessionTokenRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Act, Audit } from "../../src/auth/audit.ts";
+import type { Act, Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { createTokenHandlers } from "../../src/api/tokens.ts";

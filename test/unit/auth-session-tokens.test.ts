@@ -3,8 +3,7 @@
  */
 import { decodeJwt, decodeProtectedHeader, SignJWT } from "jose";
 import { describe, expect, test, vi } from "vitest";
-import { KEY_AHEAD_MS } from "../../src/auth/session-keys.ts";
-import { SESSION_TOKEN_TYPE } from "../../src/auth/session-tokens.ts";
+import { KEY_AHEAD_MS, SESSION_TOKEN_TYPE } from "../../src/auth/session-tokens.ts";
 import {
   type AuthFixture,
   type AuthGiven,

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { type Refusal, RefusedToken } from "../../src/auth/refused-token.ts";
+import { RefusedToken } from "../../src/auth/refused-token.ts";
 import { type Known, TOKEN_CACHE_LIMITS, TokenCache } from "../../src/auth/token-cache.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 
@@ -63,7 +63,8 @@ describe("a verified token", () => {
 });
 
 describe("a refused token", () => {
-  const refusing = (refusal: Refusal) => () => Promise.reject(new RefusedToken(refusal));
+  const refusing = (refusal: RefusedToken["refusal"]) => () =>
+    Promise.reject(new RefusedToken(refusal));
 
   test("is refused again for ten seconds without a check", async () => {
     const cache = small();

@@ -14,7 +14,7 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import { CreateSessionRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Act, Denial } from "../../src/auth/audit.ts";
+import type { Act, Denial } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import {

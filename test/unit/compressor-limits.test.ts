@@ -4,9 +4,8 @@
  */
 import { describe, expect, test } from "vitest";
 import { EVENT_COUNT_MAX } from "../../src/agui/catalogue.ts";
-import { Compressor } from "../../src/compressor/compressor.ts";
+import { Compressor, COMPRESSOR_LIMITS } from "../../src/compressor/compressor.ts";
 import { checkFragments, EXPANDED_BYTES_MAX } from "../../src/compressor/fragments.ts";
-import { COMPRESSOR_LIMITS } from "../../src/compressor/limits.ts";
 import { compressAll } from "../support/compressing.ts";
 import { countsOf, eventOf, said } from "../support/said.ts";
 

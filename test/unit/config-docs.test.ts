@@ -5,12 +5,26 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { exitMarkdown } from "../../src/cli/exit.ts";
-import { configMarkdown } from "../../src/config/config.ts";
-import { REMOVED_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
+import { exitHelp } from "../../src/cli/exit.ts";
+import { REMOVED_SETTINGS } from "../../src/config/config.ts";
+import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 
 const PATH = fileURLToPath(new URL("../../docs/operations.md", import.meta.url));
+
+function configMarkdown(): string {
+  const settings = [...Object.values(SERVICE_SETTINGS), ...Object.values(CLIENT_SETTINGS)];
+  const lines = settings.map(({ name, fallback, meaning }) => {
+    const shown = fallback === undefined ? "" : ` (\`${fallback}\`)`;
+    return `- \`${name}\`${shown}: ${meaning}`;
+  });
+  return ["", ...lines, ""].join("\n");
+}
+
+function exitMarkdown(): string {
+  const lines = exitHelp().replaceAll(/^ +(\d+) +/gm, "- $1: ");
+  return ["Exit codes:", "", lines, ""].join("\n");
+}
 
 /** Our own metrics, not those of every Node.js process. */
 async function metricsMarkdown(): Promise<string> {

@@ -4,8 +4,9 @@ import {
   type Environment,
   loadClientConfig,
   loadConfig,
+  RELATIONS,
 } from "../../src/config/config.ts";
-import { CLIENT_SETTINGS, RELATIONS, SERVICE_SETTINGS } from "../../src/config/table.ts";
+import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 
 function valuesOf(environment: Environment) {
   const loaded = loadConfig(environment);

@@ -6,8 +6,7 @@ import { describe, expect, test } from "vitest";
 import { createLedgerClient } from "../../src/runner/client.ts";
 import { readSession } from "../../src/runner/session-reader.ts";
 import { metadataOf } from "../../src/runner/credentials.ts";
-import { messageOf } from "../../src/runner/writer/intake.ts";
-import { createSessionWriter } from "../../src/runner/writer/writer.ts";
+import { createSessionWriter, messageOf } from "../../src/runner/writer/writer.ts";
 
 const BASE = { address: "127.0.0.1:1", sessionId: "s1" };
 

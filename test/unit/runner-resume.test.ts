@@ -9,7 +9,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../../src/runner/failure.ts";
-import { resume } from "../../src/runner/read.ts";
+import { resume } from "../../src/runner/session-reader.ts";
 import type { RetryOptions } from "../../src/runner/retry.ts";
 import { properties } from "../support/properties.ts";
 

@@ -18,7 +18,7 @@ import type { ValidationMode } from "../../agui/conform.ts";
 import { takeSeat } from "../../auth/caller-memory.ts";
 import { FairShare } from "../../base/fair-share.ts";
 import { invalidArgument, ServiceError } from "../../base/errors.ts";
-import { COMPRESSOR_LIMITS } from "../../compressor/limits.ts";
+import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import type { Ingest } from "../../ingest/ingest.ts";
 import type { RateLimits } from "../../ingest/rate-limits.ts";
 import type { Metrics } from "../../observability/metrics.ts";

@@ -8,8 +8,7 @@
  * A close of the group needs every received event committed, so redaction then releases the text it
  * holds.
  */
-import { Compressor } from "../../compressor/compressor.ts";
-import type { CompressorLimits } from "../../compressor/limits.ts";
+import { Compressor, type CompressorLimits } from "../../compressor/compressor.ts";
 import { gapsOf } from "../../compressor/frame.ts";
 import type { RedactionLine, Redactor, Texts } from "../../redaction/redactor.ts";
 import type { GroupStep, StreamCommits } from "./commits.ts";

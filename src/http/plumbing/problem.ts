@@ -100,8 +100,6 @@ const STATUS_OF_REASON: Partial<Record<ErrorReason, number>> = {
   TRANSCRIPT_TOO_LARGE: 422,
 };
 
-const VIOLATIONS_MAX = 16;
-
 /** The names that HTTP callers use for the contract's fields, where those differ. */
 export type FieldNames = Readonly<Record<string, string>>;
 
@@ -120,7 +118,7 @@ export function statusOf(error: ServiceError): number {
 /** The part of an error that the caller may read. */
 export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
   const status = statusOf(error);
-  const violations = error.violations.slice(0, VIOLATIONS_MAX).map(({ field, description }) => ({
+  const violations = error.violations.map(({ field, description }) => ({
     field: renamed(field, names),
     description: renamed(description, names),
   }));

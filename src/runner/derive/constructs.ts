@@ -173,7 +173,7 @@ function keyOf({ id, owner }: Place): string {
 /**
  * Events as agents emit them, before the service has normalised them. Keys may be in snake_case,
  * optional fields may be null, and a whole message may be one event in the grouped form
- * (src/agui/grouped.ts). They are read leniently and without the schemas, so a runner need not load
+ * (src/agui/rows.ts). They are read leniently and without the schemas, so a runner need not load
  * the validator. An unreadable event derives nothing, and the service reports its fault.
  */
 

@@ -75,7 +75,7 @@ export interface Lane {
   readonly messages: SpoolQueue<MessageRecord>;
 }
 
-export interface Cut {
+interface Cut {
   readonly first: bigint;
   readonly last: bigint;
 }

@@ -10,14 +10,14 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { PushSessionEventRequestSchema } from "../../../gen/ambient/v1/events_pb.ts";
 import { isObject } from "../../agui/json.ts";
-import { Compressor } from "../../compressor/compressor.ts";
-import type { CompressedRow, IncomingEvent } from "../../compressor/group.ts";
+import { type CompressedRow, Compressor, type IncomingEvent } from "../../compressor/compressor.ts";
 import { ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, type RpcFailure } from "../failure.ts";
 import { lastSeqOf, timestampOf } from "../rows.ts";
 import type { Lane, MessageRecord } from "../spool/spool.ts";
 import { reasonOf } from "./book.ts";
-import { Attempts, fateOfRecord, type Parts } from "./connection.ts";
+import { Attempts, fateOfRecord, fateOfStream, type Parts } from "./connection.ts";
+import { EventStream } from "./stream.ts";
 
 /** Resolves when the writer has ended. */
 export async function sendMessages(parts: Parts): Promise<void> {
@@ -102,7 +102,7 @@ type Row = CompressedRow<NumberedEvent>;
 
 const NO_TYPE = { reason: "INVALID_REQUEST", message: "it is not a JSON object with a type" };
 
-export class UnaryRows {
+class UnaryRows {
   readonly #parts: Parts;
   readonly #lane: Lane;
   readonly #attempts: Attempts;
@@ -249,5 +249,88 @@ function typeOf(payload: string): string {
     return typeof type === "string" ? type : "";
   } catch {
     return "";
+  }
+}
+
+/**
+ * Sends the events of one lane after the other: by a stream, or by unary rows where the service has
+ * no stream. A stream is opened when there is something to send, and opened again after it broke.
+ */
+
+export class EventSender {
+  readonly #parts: Parts;
+  readonly #attempts: Attempts;
+  /** Streams in a row that another call replaced. */
+  #replaced = 0;
+  /** Opens that broke before their answer: each may still reach the service. */
+  #unanswered = 0;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+    this.#attempts = new Attempts(parts, "events");
+  }
+
+  /** Resolves when the writer has ended. */
+  async run(): Promise<void> {
+    const { book } = this.#parts;
+    while (!book.hasEnded) {
+      const { lane } = book;
+      if (book.leaveLane()) continue;
+      // A message also waits for the epoch, which only a stream learns.
+      const wantsEpoch = lane.messages.length > 0 && lane.epoch === undefined && !book.isUnary;
+      if (lane.events.length === 0 && !wantsEpoch) {
+        book.activity = "idle";
+        await book.eventBell.wait();
+      } else if (book.isUnary) {
+        await new UnaryRows(this.#parts, lane).run();
+      } else {
+        await this.#stream(lane);
+      }
+    }
+  }
+
+  async #stream(lane: Lane): Promise<void> {
+    const { book, connection } = this.#parts;
+    book.activity = "connecting";
+    const stream = new EventStream(this.#parts, lane);
+    try {
+      await stream.run(connection.client);
+      this.#succeeded();
+    } catch (error) {
+      if (stream.hasProgressed) this.#succeeded();
+      if (!stream.wasOpened) this.#unanswered += 1;
+      book.activity = "connecting";
+      if (!book.hasEnded) await this.#failed(lane, asRpcFailure(error));
+    }
+  }
+
+  #succeeded(): void {
+    this.#attempts.succeeded();
+    this.#replaced = 0;
+  }
+
+  async #failed(lane: Lane, failure: RpcFailure): Promise<void> {
+    const { book, options } = this.#parts;
+    const { reason, message } = failure;
+    const isProposed = lane.epoch === undefined && lane.proposed !== undefined;
+    // Not in a left lane: a writer with a higher epoch may have begun after its process.
+    if (reason === "STALE_EPOCH" && isProposed && !lane.isLeft) {
+      // The session has seen a higher epoch: the service assigns the next one.
+      lane.proposed = undefined;
+      return;
+    }
+    const mayBeOurs = this.#unanswered > 0;
+    if (reason === "STREAM_REPLACED") {
+      if (mayBeOurs) this.#unanswered -= 1;
+      else this.#replaced += 1;
+    }
+    const epochGiven = options.epoch !== undefined && !mayBeOurs;
+    const fate = fateOfStream(failure, { epochGiven, replaced: this.#replaced });
+    if (fate === "again") return this.#attempts.pauseAfter(failure);
+    if (fate !== "unary") return book.giveUp(lane, fate, failure);
+    if (options.transport === "stream") return book.giveUp(lane, "ended", failure);
+    book.isUnary = true;
+    book.tell({ kind: "no_stream", message });
+    book.messageBell.ring();
   }
 }
