@@ -44,7 +44,7 @@ import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
 import { CommitFailures, createReadiness } from "./observability/readiness.ts";
 import type { Tracing } from "./observability/trace.ts";
-import { createTracing } from "./observability/tracing.ts";
+import { LoadedTracing } from "./observability/tracing.ts";
 import { redactionOptions, createRedactor, type Redactor } from "./redaction/redactor.ts";
 import { STILL_TICKS } from "./rpc/incoming.ts";
 import { createRpcServer } from "./rpc/server.ts";
@@ -164,7 +164,7 @@ function createTracingOf(config: Config, base: Base): Tracing | undefined {
   const { otlpEndpoint: endpoint, otelServiceName: serviceName } = config;
   return endpoint === undefined
     ? undefined
-    : createTracing(base, { endpoint, serviceName, sampleRatio: config.otelSampleRatio });
+    : new LoadedTracing(base, { endpoint, serviceName, sampleRatio: config.otelSampleRatio });
 }
 
 type Doors = ReturnType<typeof createDoors>;

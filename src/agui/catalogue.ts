@@ -9,7 +9,7 @@ import type { Violation } from "../base/errors.ts";
  * other facts about a type (whether it merges, which client generation understands it, its place in
  * docs/ag-ui.md) are derived from this table and written nowhere else.
  */
-export type ProtocolVersion = "0.0.57" | "0.0.59" | "1.0.0";
+type ProtocolVersion = "0.0.57" | "0.0.59" | "1.0.0";
 
 type EventCategory =
   | "run"

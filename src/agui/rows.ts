@@ -8,15 +8,13 @@ import { isObject, type JsonObject, parseObject } from "./json.ts";
 import { type Payload, readPayload } from "./payload.ts";
 import { applyEdits, dropEdits, type Member, memberSpans } from "./spans.ts";
 
-export type { ValidationMode } from "./conform.ts";
-
 /** The effect of a row on the session's open run. */
 type RunMark =
   /** The id for every row of the run: text that PostgreSQL can hold. */
   { readonly kind: "open"; readonly runId: string } | { readonly kind: "close" };
 
 /** The fields of a push that AG-UI needs. */
-export interface EventPush {
+interface EventPush {
   readonly eventType: string;
   readonly payload: string;
   /** 0 means "not given". */
@@ -45,7 +43,7 @@ export interface RowsOptions {
   readonly nowMicros: bigint;
 }
 
-export type EventRows =
+type EventRows =
   | { readonly ok: true; readonly rows: readonly [EventRow, ...EventRow[]] }
   | { readonly ok: false; readonly violations: readonly Violation[] };
 

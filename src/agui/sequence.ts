@@ -45,7 +45,7 @@ export const SEQUENCE_RULES = [
   "run_finished_with_open_construct",
 ] as const;
 
-export type SequenceRule = (typeof SEQUENCE_RULES)[number];
+type SequenceRule = (typeof SEQUENCE_RULES)[number];
 
 /** One bit per kind of construct, so that one number holds the kinds that are open under one id. */
 const BITS = {
@@ -198,7 +198,7 @@ export class Sequence {
   }
 }
 
-export interface SequencesLimits {
+interface SequencesLimits {
   readonly sessionsMax: number;
   /** Open ids of all sequences. */
   readonly openIdsMax: number;

@@ -11,9 +11,6 @@ import { isObject, type JsonObject } from "./json.ts";
  */
 const FIELDS_MAX = 1_000;
 
-/** Characters of a caller's own word (a key, a type) that a description repeats. */
-const WORD_CHARS_MAX = 64;
-
 type Issue = z.core.$ZodIssue;
 type Path = readonly PropertyKey[];
 
@@ -39,7 +36,7 @@ export function pathName(path: Path): string {
  * A caller's word in a form for messages: short, and without characters that a terminal would obey.
  */
 export function printedWord(word: string): string {
-  return /^\w{1,64}$/.test(word) ? word : JSON.stringify(word.slice(0, WORD_CHARS_MAX));
+  return /^\w{1,64}$/.test(word) ? word : JSON.stringify(word.slice(0, 64));
 }
 
 /** One violation per field, in the order of the fields' checks. */

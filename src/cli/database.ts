@@ -12,7 +12,12 @@ import { EXIT, type ExitCode, UsageError } from "./exit.ts";
 import { type CliIo, type MigrateCommand, Printer, printLine, tell } from "./io.ts";
 import { configOf, type Finish } from "./serve.ts";
 
-export function addMigrate(program: Command, io: CliIo, finish: Finish): void {
+export function addDatabaseCommands(program: Command, io: CliIo, finish: Finish): void {
+  addMigrate(program, io, finish);
+  addRetention(program, io, finish);
+}
+
+function addMigrate(program: Command, io: CliIo, finish: Finish): void {
   const group = program
     .command("migrate")
     .description("migrate the database schema, or show its state");
@@ -28,7 +33,7 @@ export function addMigrate(program: Command, io: CliIo, finish: Finish): void {
   add("status", "list the applied and the pending migrations");
 }
 
-export function addRetention(program: Command, io: CliIo, finish: Finish): void {
+function addRetention(program: Command, io: CliIo, finish: Finish): void {
   program
     .command("retention")
     .description(

@@ -21,7 +21,7 @@ import {
 } from "./connection.ts";
 import { EXIT, type ExitCode, UsageError } from "./exit.ts";
 import { type CliIo, type Output, Printer, tell } from "./io.ts";
-import { startProgress, withoutBar } from "./progress.ts";
+import { startProgress } from "./progress.ts";
 import type { Finish } from "./serve.ts";
 
 export function addExport(program: Command, io: CliIo, finish: Finish): void {
@@ -83,10 +83,11 @@ async function run(
   const startMs = systemClock.monotonicMs();
   const head = await headSeq(client, { stream, sessionId }, retry);
   const request = { stream, sessionId, afterSeq: 0n, expand: stream === "events", untilSeq: head };
-  const progress =
-    target.isTerminal || head === 0n
-      ? withoutBar(io.stderr)
-      : startProgress(io.stderr, { format: PROGRESS_FORMAT, total: Number(PROGRESS_STEPS) });
+  const progress = startProgress(io.stderr, {
+    format: PROGRESS_FORMAT,
+    total: Number(PROGRESS_STEPS),
+    hasBar: !target.isTerminal && head > 0n,
+  });
   const printer = new Printer(target.output, io.signal);
   let lines = 0;
   try {

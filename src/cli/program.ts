@@ -2,11 +2,11 @@ import { Command, CommanderError } from "commander";
 import { packageVersion } from "../observability/version.ts";
 import { EXIT, exitHelp, explain } from "./exit.ts";
 import { addExport } from "./export.ts";
-import { addMigrate, addRetention } from "./database.ts";
+import { addDatabaseCommands } from "./database.ts";
 import { type CliIo, tell } from "./io.ts";
 import { addPush } from "./push.ts";
-import { addEmbedded, addHealth, addServe, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
-import { addErase, addSessions, addToken } from "./sessions.ts";
+import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
+import { addSessionCommands } from "./sessions.ts";
 import { addTail } from "./tail.ts";
 
 /**
@@ -57,18 +57,13 @@ export function programNamed(name: string, io: ProgramIo): Command {
 
 /** In the order of the help. */
 const COMMANDS = [
-  addServe,
-  addMigrate,
-  addEmbedded,
+  addProcessCommands,
+  addDatabaseCommands,
   addPush,
   addTail,
   addExport,
-  addSessions,
-  addToken,
-  addErase,
-  addRetention,
+  addSessionCommands,
   addImport,
-  addHealth,
 ];
 
 function build(io: CliIo, finish: Finish): Command {

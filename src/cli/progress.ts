@@ -10,12 +10,25 @@ export interface Progress {
   stop(): void;
 }
 
+interface ProgressOptions {
+  readonly format: string;
+  readonly total: number;
+  /** False: only the notes, also on a terminal. */
+  readonly hasBar?: boolean;
+}
+
 /** A bar on a terminal, and elsewhere only the notes, because a log file cannot use a bar. */
 export function startProgress(
   output: Output,
-  { format, total }: { readonly format: string; readonly total: number },
+  { format, total, hasBar = true }: ProgressOptions,
 ): Progress {
-  if (output.isTTY !== true) return withoutBar(output);
+  if (output.isTTY !== true || !hasBar) {
+    return {
+      update: () => undefined,
+      note: (line) => output.write(`${line}\n`),
+      stop: () => undefined,
+    };
+  }
   const bar = new cliProgress.SingleBar({
     stream: output,
     format,
@@ -32,14 +45,5 @@ export function startProgress(
       output.write(`${line}\n`);
     },
     stop: () => bar.stop(),
-  };
-}
-
-/** Only the notes, also on a terminal. */
-export function withoutBar(output: Output): Progress {
-  return {
-    update: () => undefined,
-    note: (line) => output.write(`${line}\n`),
-    stop: () => undefined,
   };
 }

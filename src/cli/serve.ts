@@ -11,22 +11,16 @@ export type Finish = (exitCode: number) => void;
 
 export const ENVIRONMENT_HELP = `Environment:\n${configHelp()}`;
 
-export function addServe(program: Command, io: CliIo, finish: Finish): void {
+export function addProcessCommands(program: Command, io: CliIo, finish: Finish): void {
   program
     .command("serve")
     .description("start the service; environment variables configure it")
     .addHelpText("after", `\n${ENVIRONMENT_HELP}`)
     .action(async () => finish(await serve(io)));
-}
-
-export function addHealth(program: Command, io: CliIo, finish: Finish): void {
   program
     .command("health")
     .description("check that the service on this machine is alive; for health checks")
     .action(async () => finish(await health(io)));
-}
-
-export function addEmbedded(program: Command, io: CliIo, finish: Finish): void {
   program
     .command("embedded")
     .description("show the embedded database in DATA_DIR")

@@ -14,7 +14,13 @@ import { EXIT, type ExitCode, UsageError } from "./exit.ts";
 import { type CliIo, Printer, printLine, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
-export function addSessions(program: Command, io: CliIo, finish: Finish): void {
+export function addSessionCommands(program: Command, io: CliIo, finish: Finish): void {
+  addSessions(program, io, finish);
+  addToken(program, io, finish);
+  addErase(program, io, finish);
+}
+
+function addSessions(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("sessions")
     .description("list sessions, newest first: a table on a terminal, JSON lines elsewhere")
@@ -28,7 +34,7 @@ export function addSessions(program: Command, io: CliIo, finish: Finish): void {
 /** The roles of a session token. */
 const TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 
-export function addToken(program: Command, io: CliIo, finish: Finish): void {
+function addToken(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("token")
     .description("issue a short-lived token for one session; for admins")
@@ -47,7 +53,7 @@ export function addToken(program: Command, io: CliIo, finish: Finish): void {
   );
 }
 
-export function addErase(program: Command, io: CliIo, finish: Finish): void {
+function addErase(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("erase")
     .description("erase a session's rows and texts for good; its id and numbers stay taken")

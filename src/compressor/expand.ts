@@ -144,7 +144,7 @@ class Times {
     this.#timestampMs = sum(this.#timestampMs, byMs);
     this.#sinceFirstMs = sum(this.#sinceFirstMs, byMs);
     this.text = String(this.#timestampMs);
-    this.createdAtMicros = clamped(this.#rowMicros + BigInt(this.#sinceFirstMs) * MICROS_PER_MS);
+    this.createdAtMicros = clamped(this.#rowMicros + BigInt(this.#sinceFirstMs) * 1_000n);
   }
 }
 
@@ -157,8 +157,6 @@ function sum(a: Milliseconds, b: Milliseconds): Milliseconds {
   }
   return BigInt(a) + BigInt(b);
 }
-
-const MICROS_PER_MS = 1_000n;
 
 /**
  * The years 1 to 9999: the range of the contract's timestamps. A payload's timestamp may be any

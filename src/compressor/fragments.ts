@@ -75,7 +75,7 @@ export function readFragments(bytes: Uint8Array): EncodedIndex {
 }
 
 /** A row before its storage: its payload is an object without a repeated key. */
-export interface MergedRow {
+interface MergedRow {
   readonly eventType: string;
   readonly payload: string;
   readonly eventCount: number;

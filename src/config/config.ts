@@ -2,8 +2,7 @@
 import { BlockList, isIP } from "node:net";
 import { type Address, addressText } from "../base/address.ts";
 import { redactionProblems } from "../redaction/redactor.ts";
-import type { Setting } from "./kinds.ts";
-import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "./table.ts";
+import { CLIENT_SETTINGS, SERVICE_SETTINGS, type Setting } from "./table.ts";
 
 /** The port at which a client looks for a service with the default address. */
 export const GRPC_PORT_USUAL = SERVICE_SETTINGS.grpcAddress.fallback?.split(":").at(-1) ?? "";
@@ -21,7 +20,7 @@ export type Config = Omit<ServiceValues, "grpcReflection"> & ReturnType<typeof d
 /** The configuration of commands that call a running service. */
 export type ClientConfig = Values<typeof CLIENT_SETTINGS>;
 
-export type Environment = Readonly<Record<string, string | undefined>>;
+type Environment = Readonly<Record<string, string | undefined>>;
 
 export type Loaded<C> =
   | { readonly ok: true; readonly config: C; readonly warnings: readonly string[] }

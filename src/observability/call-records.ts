@@ -113,7 +113,7 @@ export class CallRecords {
       const lines = [...leftOut.values()].reduce((sum, count) => sum + count, 0);
       log[level]({ lines, of: Object.fromEntries(leftOut) }, `${this.#what} lines left out`);
     };
-    return new LineBudget({ clock, tell }, { perKindMax: LINES_PER_KIND_MAX, allMax: LINES_MAX });
+    return new LineBudget({ clock, tell }, LINES_MAX);
   }
 }
 
@@ -141,7 +141,7 @@ function levelOf(error: ServiceError): Level {
 }
 
 /** Enough lines to see the problem, its callers and its targets; the metrics count all of them. */
-export const LINES_PER_KIND_MAX = 20;
+const LINES_PER_KIND_MAX = 20;
 const SPAN_MS = 1_000;
 
 interface LineBudgetParts {
@@ -154,7 +154,7 @@ interface LineBudgetParts {
  * Limits the log lines per second that callers can cause at any rate. The log is written
  * synchronously (log.ts), so a flood of lines slows every call, and fills a disk.
  *
- *   take(kind) ── fewer than perKindMax of its kind, and than allMax, in this span ──► true, write it
+ *   take(kind) ── few of its kind, and of all, in this span ──► true, write it
  *             └── else counted; SPAN_MS after the first of those, `tell` gets the omitted counts
  *
  * A span is a second, and begins with the first line after the last span. Kinds are fixed words
@@ -162,18 +162,15 @@ interface LineBudgetParts {
  */
 export class LineBudget {
   readonly #parts: LineBudgetParts;
-  readonly #limits: { readonly perKindMax: number; readonly allMax: number };
+  readonly #linesMax: number;
   #beganMs = Number.NEGATIVE_INFINITY;
   #taken = 0;
   readonly #takenOf = new Map<string, number>();
   #leftOut = new Map<string, number>();
 
-  constructor(
-    parts: LineBudgetParts,
-    limits: { readonly perKindMax: number; readonly allMax: number },
-  ) {
+  constructor(parts: LineBudgetParts, linesMax: number) {
     this.#parts = parts;
-    this.#limits = limits;
+    this.#linesMax = linesMax;
   }
 
   take(kind: string): boolean {
@@ -184,7 +181,7 @@ export class LineBudget {
       this.#takenOf.clear();
     }
     const takenOfKind = this.#takenOf.get(kind) ?? 0;
-    if (takenOfKind < this.#limits.perKindMax && this.#taken < this.#limits.allMax) {
+    if (takenOfKind < LINES_PER_KIND_MAX && this.#taken < this.#linesMax) {
       this.#taken += 1;
       this.#takenOf.set(kind, takenOfKind + 1);
       return true;

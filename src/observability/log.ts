@@ -4,7 +4,7 @@ import prettyPrinter from "pino-pretty";
 /** A record is an event with fields: `log.warn({ sessionId, err }, "row lost")`. */
 export type Log = Logger;
 
-export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
+type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
 interface LogOptions {
   readonly level: LogLevel;
@@ -17,7 +17,6 @@ interface LogOptions {
 }
 
 const MESSAGE_CHARS_MAX = 1_000;
-const CAUSES_MAX = 4;
 
 export function createLog(options: LogOptions): Log {
   if (typeof options.to === "object") return createLogTo(options.to, options.level);
@@ -45,7 +44,7 @@ export function createLogTo(
       base: null, // No pid and no host name: the collector of the lines adds their origin.
       timestamp: stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
-      serializers: { err: (error: unknown) => errorFields(error, CAUSES_MAX) },
+      serializers: { err: (error: unknown) => errorFields(error) },
     },
     stream,
   );
@@ -56,7 +55,7 @@ export function createLogTo(
  * drivers carry the statement's parameters as fields, and drizzle puts them in its message, after
  * "params:"; those are payloads.
  */
-function errorFields(error: unknown, causesMax: number): object {
+function errorFields(error: unknown, causesMax = 4): object {
   if (!(error instanceof Error)) return { message: `thrown: ${typeof error}` };
   const code = "code" in error ? error.code : undefined;
   const frames = error.stack?.split("\n").filter((line) => line.startsWith("    at "));

@@ -38,24 +38,13 @@ import type { Attributes, Elapsed, Span, Tracing, TracingDeps, TracingOptions } 
 
 /** Ended spans in memory, including those being exported. */
 export const SPANS_WAITING_MAX = 4_096;
-const SPANS_PER_EXPORT_MAX = 512;
-/** The longest time from the end of a span to its export, when there are few spans. */
-const EXPORT_DELAY_MS = 1_000;
 /**
  * The limit of one export with its retries; also the longest time that a stop waits for the last
  * spans.
  */
 const EXPORT_LIMIT_MS = 2_000;
-/** A session id has at most 128 characters; all other values are fixed words. */
-const VALUE_CHARS_MAX = 256;
-/** A watch may last for days; only its first events are recorded. */
-const EVENTS_PER_SPAN_MAX = 64;
 
-export function createOtlpTracing(deps: TracingDeps, options: TracingOptions): Tracing {
-  return new OtlpTracing(deps, options);
-}
-
-class OtlpTracing implements Tracing {
+export class OtlpTracing implements Tracing {
   readonly #provider: TracerProvider;
   readonly #tracer: OtelTracer;
   #stopped: Promise<void> | undefined;
@@ -66,10 +55,8 @@ class OtlpTracing implements Tracing {
     this.#provider = new TracerProvider({
       resource: resourceFromAttributes({ "service.name": serviceName }),
       sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(sampleRatio) }),
-      spanLimits: {
-        attributeValueLengthLimit: VALUE_CHARS_MAX,
-        eventCountLimit: EVENTS_PER_SPAN_MAX,
-      },
+      // A watch may last for days; only its first events are recorded.
+      spanLimits: { eventCountLimit: 64 },
       spanProcessors: [new Gate(deps, new Meter(deps, exporter))],
     });
     this.#tracer = this.#provider.getTracer("session-ledger");
@@ -202,8 +189,8 @@ class Gate implements SpanProcessor {
     this.#batches = new BatchSpanProcessor({
       exporter: meter,
       maxQueueSize: SPANS_WAITING_MAX,
-      maxExportBatchSize: SPANS_PER_EXPORT_MAX,
-      scheduledDelayMillis: EXPORT_DELAY_MS,
+      maxExportBatchSize: 512,
+      scheduledDelayMillis: 1_000,
       exportTimeoutMillis: EXPORT_LIMIT_MS,
     });
   }

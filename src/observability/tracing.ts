@@ -2,11 +2,7 @@
 import type { Attributes, Tracing, TracingDeps, TracingOptions } from "./trace.ts";
 
 /** Spans before `start` or after `stop` are not recorded. */
-export function createTracing(deps: TracingDeps, options: TracingOptions): Tracing {
-  return new LoadedTracing(deps, options);
-}
-
-class LoadedTracing implements Tracing {
+export class LoadedTracing implements Tracing {
   readonly #deps: TracingDeps;
   readonly #options: TracingOptions;
   #started: Promise<void> | undefined;
@@ -32,8 +28,8 @@ class LoadedTracing implements Tracing {
   }
 
   async #load(): Promise<void> {
-    const { createOtlpTracing } = await import("./otlp-tracing.ts");
-    this.#loaded = createOtlpTracing(this.#deps, this.#options);
+    const { OtlpTracing } = await import("./otlp-tracing.ts");
+    this.#loaded = new OtlpTracing(this.#deps, this.#options);
     await this.#loaded.start();
   }
 }

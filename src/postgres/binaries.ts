@@ -9,18 +9,7 @@
  * directory named by their version. An upgrade makes a new directory and removes the old one.
  */
 import { randomUUID } from "node:crypto";
-import {
-  chmod,
-  cp,
-  mkdir,
-  readFile,
-  readdir,
-  rename,
-  rm,
-  stat,
-  symlink,
-  writeFile,
-} from "node:fs/promises";
+import { chmod, cp, readFile, readdir, rename, rm, stat } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { z } from "zod";
@@ -47,8 +36,6 @@ interface PlaceOfUse {
 
 /** Directories with this prefix are deleted, so no other program may use it. */
 const COPY_PREFIX = "session-ledger-postgresql-";
-
-const HALF_MADE_PREFIX = `${COPY_PREFIX}new-`;
 
 /** The platforms of the package without Windows, which lacks the signals that stop a server. */
 const PLATFORMS: readonly string[] = [
@@ -134,7 +121,7 @@ async function copyBinaries(
   const copy = { ...found, directory: join(home, name) };
   const present = await readdir(home);
   if (!present.includes(name)) {
-    const draft = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
+    const draft = join(home, `${COPY_PREFIX}new-${randomUUID()}`);
     // The install script's links between libraries are relative; verbatim keeps them inside the
     // copy.
     await cp(found.directory, draft, { recursive: true, verbatimSymlinks: true });
@@ -160,38 +147,5 @@ async function openToAll(directory: string): Promise<void> {
     const path = join(entry.parentPath, entry.name);
     const { mode } = await stat(path);
     await chmod(path, (mode & 0o111) === 0 ? 0o644 : 0o755);
-  }
-}
-
-/**
- * The programs for a user without a name, as containers run them under a number (`--user 12345`,
- * OpenShift). initdb, and the postgres that it starts, end when getpwuid finds no user, although
- * they do not need the name here (`--username` names the role). libc finds users only through its
- * own modules, so the copy calls getpwent in place of getpwuid and gets the first entry of the list
- * of users. Both names have eight letters, and occur once in the table of imported symbols. The
- * server itself needs no name, so the copy may be removed once the cluster is made.
- */
-export async function withNamelessUser<T>(
-  found: UsableBinaries,
-  home: string,
-  work: (binaries: UsableBinaries) => Promise<T>,
-): Promise<T> {
-  const uid = String(process.getuid?.());
-  const { code } = await runProgram("id", ["-un"]);
-  if (code === 0 || uid === "0" || process.platform !== "linux") return work(found);
-  const directory = join(home, `${HALF_MADE_PREFIX}${randomUUID()}`);
-  try {
-    await mkdir(join(directory, "bin"), { recursive: true });
-    for (const name of ["lib", "share"])
-      await symlink(join(found.directory, name), join(directory, name));
-    for (const name of ["initdb", "postgres"] as const) {
-      const program = await readFile(programPath(found, name));
-      const at = program.indexOf("\0getpwuid\0");
-      if (at >= 0) program.write("getpwent", at + 1, "latin1");
-      await writeFile(programPath({ ...found, directory }, name), program, { mode: 0o755 });
-    }
-    return await work({ ...found, directory });
-  } finally {
-    await rm(directory, { recursive: true, force: true });
   }
 }

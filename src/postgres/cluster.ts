@@ -10,14 +10,24 @@
  * hundred bytes, which a DATA_DIR easily exceeds. And database tools take a URL with a port.
  */
 import { randomBytes, randomUUID } from "node:crypto";
-import { lchown, mkdir, open, readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
+import {
+  lchown,
+  mkdir,
+  open,
+  readFile,
+  readdir,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { join } from "node:path";
-import { type UsableBinaries, programPath, withNamelessUser } from "./binaries.ts";
+import { type UsableBinaries, programPath } from "./binaries.ts";
 import type { Place } from "./place.ts";
 import { type Account, hasCode, refusal, runProgram, unlessMissing } from "./process.ts";
 import { readyPort } from "./server.ts";
 
-export interface Cluster {
+interface Cluster {
   /** The directory that PostgreSQL calls PGDATA. */
   readonly pgData: string;
   readonly password: string;
@@ -29,9 +39,6 @@ export const DATABASE = "postgres";
 
 /** Directories with this prefix are deleted, so no other program may use it. */
 const DRAFT_PREFIX = "session-ledger-initdb-";
-
-/** For initdb, which syncs a new cluster of about 40 MB. */
-const INIT_MS_MAX = 60_000;
 
 interface ClusterOptions {
   readonly binaries: UsableBinaries;
@@ -102,6 +109,39 @@ async function makeCluster(place: Place, options: ClusterOptions): Promise<void>
   }
 }
 
+/**
+ * The programs for a user without a name, as containers run them under a number (`--user 12345`,
+ * OpenShift). initdb, and the postgres that it starts, end when getpwuid finds no user, although
+ * they do not need the name here (`--username` names the role). libc finds users only through its
+ * own modules, so the copy calls getpwent in place of getpwuid and gets the first entry of the list
+ * of users. Both names have eight letters, and occur once in the table of imported symbols. The
+ * server itself needs no name, so the copy may be removed once the cluster is made.
+ */
+async function withNamelessUser(
+  found: UsableBinaries,
+  home: string,
+  work: (binaries: UsableBinaries) => Promise<void>,
+): Promise<void> {
+  const uid = String(process.getuid?.());
+  const { code } = await runProgram("id", ["-un"]);
+  if (code === 0 || uid === "0" || process.platform !== "linux") return work(found);
+  const directory = join(home, `${DRAFT_PREFIX}${randomUUID()}`);
+  try {
+    await mkdir(join(directory, "bin"), { recursive: true });
+    for (const name of ["lib", "share"])
+      await symlink(join(found.directory, name), join(directory, name));
+    for (const name of ["initdb", "postgres"] as const) {
+      const program = await readFile(programPath(found, name));
+      const at = program.indexOf("\0getpwuid\0");
+      if (at >= 0) program.write("getpwent", at + 1, "latin1");
+      await writeFile(programPath({ ...found, directory }, name), program, { mode: 0o755 });
+    }
+    return await work({ ...found, directory });
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
 async function fillDraft(
   draft: string,
   account: Account | undefined,
@@ -127,7 +167,7 @@ async function fillDraft(
     "--builtin-locale=C.UTF-8",
     "--data-checksums",
   ];
-  const run = { account, timeoutMs: INIT_MS_MAX, signal };
+  const run = { account, timeoutMs: 60_000, signal }; // It syncs a new cluster of about 40 MB.
   const outcome = await runProgram(programPath(binaries, "initdb"), args, run);
   signal.throwIfAborted();
   if (outcome.code === 0) return;

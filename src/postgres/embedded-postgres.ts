@@ -39,16 +39,12 @@ import { lockDataDir } from "./lock.ts";
 import { type Place, choosePlace, linkCluster, openDataDir } from "./place.ts";
 import { refusal } from "./process.ts";
 
-/**
- * The interval at which an owner marks its lock, for starts that cannot see its process; lock.ts.
- */
-const HEARTBEAT_MS = 2_000;
 /** The delay before a failed start is tried again. */
 const RESTART: Backoff = { minMs: 100, maxMs: 2_000 };
 /** Starts on ports that other programs have. */
 const PORTS_TRIED_MAX = 10;
 
-export interface EmbeddedPostgres extends Unit {
+interface EmbeddedPostgres extends Unit {
   /** Connection URL, valid after start. */
   readonly url: string;
   /**
@@ -58,7 +54,7 @@ export interface EmbeddedPostgres extends Unit {
   freeBytes(): Promise<number>;
 }
 
-export interface EmbeddedOptions {
+interface EmbeddedOptions {
   readonly dataDir: string;
   readonly log: EmbeddedLog;
   /** Called each time a server that ended on its own is up again. */
@@ -163,7 +159,7 @@ async function whileLocked(
   { log, signal }: Context,
   run: () => Promise<void>,
 ): Promise<void> {
-  const lock = await lockDataDir(directory, { log, signal, heartbeatMs: HEARTBEAT_MS });
+  const lock = await lockDataDir(directory, { log, signal, heartbeatMs: 2_000 });
   try {
     await run();
   } finally {

@@ -30,7 +30,7 @@ import { z } from "zod";
 import { hasCode, isRunning, refusal, thisProcess, unlessMissing } from "./process.ts";
 import type { EmbeddedLog } from "./server.ts";
 
-export interface DataDirLock {
+interface DataDirLock {
   release(): Promise<void>;
 }
 

@@ -42,7 +42,6 @@ interface Outcome {
 const OUTPUT_CHARS_MAX = 16_384;
 /** The time between the request to end and the kill. */
 const TERM_MS_MAX = 5_000;
-const RUN_MS_MAX = 10_000;
 
 /** Runs a program to its end; resolves only when it and all its children have closed its output. */
 export async function runProgram(
@@ -54,7 +53,7 @@ export async function runProgram(
     readonly signal?: AbortSignal;
   } = {},
 ): Promise<Outcome> {
-  const signals = [AbortSignal.timeout(options.timeoutMs ?? RUN_MS_MAX), options.signal];
+  const signals = [AbortSignal.timeout(options.timeoutMs ?? 10_000), options.signal];
   const signal = AbortSignal.any(signals.filter((one) => one !== undefined));
   const { promise, resolve } = Promise.withResolvers<Outcome>();
   let output = "";
@@ -106,7 +105,7 @@ export function spawnAs(account: Account | undefined): SpawnOptions {
 }
 
 /** A process, distinguished from a later one with the same pid. */
-export interface ProcessIdentity {
+interface ProcessIdentity {
   readonly pid: number;
   /** Its start, in the notation of the system: equal only for the same process. */
   readonly startMark: string;

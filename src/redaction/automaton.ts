@@ -33,7 +33,6 @@ export interface Automaton {
 }
 
 export const START = 0;
-const STATES_MAX = 0xffff;
 const UNITS = 0x10000;
 
 export function compile(secrets: readonly Secret[]): Automaton {
@@ -50,7 +49,6 @@ export function compile(secrets: readonly Secret[]): Automaton {
     const key = keyOf(state);
     const known = numbers.get(key);
     if (known !== undefined) return known;
-    if (states.length === STATES_MAX) throw new RangeError("too many patterns");
     numbers.set(key, states.length);
     return states.push(state) - 1;
   };

@@ -10,11 +10,9 @@ import {
   type Span,
 } from "../agui/spans.ts";
 import { charClassOf, compile, isIn } from "./automaton.ts";
-import { type LineOptions, RedactionLine, type Release, type Texts } from "./line.ts";
+import { type LineOptions, RedactionLine, type Release } from "./line.ts";
 import { BUILT_IN, type Secret } from "./patterns.ts";
 import { type Found, maskPlain, maskSpelled, TextScan } from "./text-scan.ts";
-
-export type { RedactionLine, Texts };
 
 interface RedactionOptions {
   readonly secrets: readonly Secret[];

@@ -3,11 +3,10 @@
  * pass anything. Each check throws with the option's name, before any work begins.
  */
 import { parseAddress } from "../base/address.ts";
-import { ID_BYTES_MAX, isSessionId } from "../base/ids.ts";
 import { isSendable } from "./credentials.ts";
 
 /** Throws a TypeError or a RangeError that names the option; an absent value is mostly allowed. */
-type Check = (name: string, value: unknown) => void;
+export type Check = (name: string, value: unknown) => void;
 
 /** A check for each option of T, and therefore also the list of its names. */
 export type Checks<T> = Readonly<Record<keyof T, Check>>;
@@ -53,14 +52,6 @@ export function ofType(type: "function" | "boolean" | "bigint"): Check {
   };
 }
 
-export function integer(min: number, max: number): Check {
-  return (name, value) => {
-    const isInteger = typeof value === "number" && Number.isInteger(value);
-    if (value === undefined || (isInteger && value >= min && value <= max)) return;
-    throw new RangeError(`${name} must be an integer from ${min} to ${max}`);
-  };
-}
-
 /** For objects of the caller, which are used as they are. */
 export function unchecked(): void {}
 
@@ -68,11 +59,6 @@ export function checkAddress(name: string, value: unknown): void {
   const address = typeof value === "string" ? parseAddress(value) : undefined;
   if (address !== undefined && address.port > 0) return;
   throw new TypeError(`${name} must be host:port, like 127.0.0.1:9000 or [::1]:9000`);
-}
-
-export function checkSessionId(name: string, value: unknown): void {
-  if (typeof value === "string" && isSessionId(value)) return;
-  throw new TypeError(`${name} must be 1 to ${ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`);
 }
 
 /** The error never quotes the token. */
@@ -93,9 +79,4 @@ const TLS = objectOf({ ca: checkPem, cert: checkPem, key: checkPem });
 function checkPem(name: string, value: unknown): void {
   if (value === undefined || (typeof value === "string" && value !== "")) return;
   throw new TypeError(`${name} must be a text in PEM`);
-}
-
-export function checkFile(name: string, value: unknown): void {
-  if (value === undefined || (typeof value === "string" && value !== "")) return;
-  throw new TypeError(`${name} must be the path of a file`);
 }

@@ -103,24 +103,18 @@ export interface LedgerClient {
 
 /** Twice the limit that existing runners set for a push. */
 const DEADLINE_MS = 10_000;
-/**
- * grpc-js waits up to two minutes between connection attempts; callers here back off themselves.
- */
-const RECONNECT_FIRST_MS = 100;
-const RECONNECT_MAX_MS = 2_000;
-/** A watch may be silent for hours, so only a ping detects that its peer is gone. */
-const PING_INTERVAL_MS = 20_000;
-const PING_TIMEOUT_MS = 10_000;
 
 /** Connects with the first call. Throws a TypeError when an option is invalid. */
 export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
   checkOptions("options", options, CHECKS);
   const { address, token, tls, ownConnection = false } = options;
   const client = new Client(address, credentialsOf(tls), {
-    "grpc.initial_reconnect_backoff_ms": RECONNECT_FIRST_MS,
-    "grpc.max_reconnect_backoff_ms": RECONNECT_MAX_MS,
-    "grpc.keepalive_time_ms": PING_INTERVAL_MS,
-    "grpc.keepalive_timeout_ms": PING_TIMEOUT_MS,
+    // grpc-js would wait up to two minutes between attempts; callers here back off themselves.
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 2_000,
+    // A watch may be silent for hours, so only a ping detects that its peer is gone.
+    "grpc.keepalive_time_ms": 20_000,
+    "grpc.keepalive_timeout_ms": 10_000,
     "grpc.use_local_subchannel_pool": ownConnection ? 1 : 0,
   });
   const caller: Caller = { client, token };

@@ -5,6 +5,7 @@ import { type SessionEvent, SessionEventSchema } from "../../gen/ambient/v1/even
 import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import { type Session, SessionSchema } from "../../gen/ambient/v1/sessions_pb.ts";
 import { type JsonObject, parseObject } from "../agui/json.ts";
+import { msOf } from "../base/clock.ts";
 import type { FragmentIndex } from "../compressor/fragments.ts";
 
 export type StreamName = "messages" | "events";
@@ -147,7 +148,6 @@ export class MessageItem extends Item {
 }
 
 const MICROS_PER_SECOND = 1_000_000n;
-const MICROS_PER_MS = 1_000n;
 const NANOS_PER_MICRO = 1_000;
 
 /** In the form of google.protobuf.Timestamp; for times after 1970. */
@@ -164,7 +164,7 @@ function microsOf(time: Timestamp | undefined): bigint | undefined {
 }
 
 function dateOf(micros: bigint): Date {
-  return new Date(Number(micros / MICROS_PER_MS));
+  return new Date(msOf(micros));
 }
 
 /** Without empty fields, which proto3 treats as absent. */

@@ -61,7 +61,6 @@ export interface ReadMessagesOptions extends ReadSessionOptions {
   readonly stream: "messages";
 }
 
-const RETRY_FOR_MS = 60_000;
 /**
  * Throws an RpcFailure when it cannot continue: the session does not exist (NOT_FOUND), `after` is
  * above its head (OUT_OF_RANGE), the caller may not read it, or the service was unreachable for
@@ -126,7 +125,7 @@ async function* rowsOf(
   options: ReadEventsOptions | ReadMessagesOptions,
 ): AsyncGenerator<LedgerRow, void, undefined> {
   const { sessionId, stream = "events", after = 0n, follow = false } = options;
-  const { signal, retryForMs = RETRY_FOR_MS, onRetry } = options;
+  const { signal, retryForMs = 60_000, onRetry } = options;
   const { expand = false } = "expand" in options ? options : {};
   const request: ReadRequest = { sessionId, stream, afterSeq: after, expand };
   const retry: RetryOptions = {

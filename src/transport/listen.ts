@@ -69,8 +69,6 @@ export function countConnections(
   server.on("drop", () => metrics.connectionsClosed.inc({ server: name, why: "limit" }));
 }
 
-/** From the connection to the end of the handshake; Node's own limit is two minutes. */
-const HANDSHAKE_LIMIT_MS = 10_000;
 /** Anyone can make handshakes fail at any rate: one log line per this time. */
 const FAILED_LINE_MS = 60_000;
 
@@ -84,7 +82,7 @@ interface TlsServerParts {
 /** Options of a server that has no certificate yet. */
 export function tlsServerOptions({ asksClients }: TlsMaterial): TlsOptions {
   return {
-    handshakeTimeout: HANDSHAKE_LIMIT_MS,
+    handshakeTimeout: 10_000, // Milliseconds; Node's own limit is two minutes.
     requestCert: asksClients,
     rejectUnauthorized: asksClients,
   };

@@ -1,6 +1,6 @@
 import { createPrivateKey, type KeyObject, randomBytes, X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
-import type { Clock } from "../base/clock.ts";
+import { type Clock, msOf } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
@@ -8,7 +8,7 @@ import type { TransportMetrics } from "../observability/metrics.ts";
 import { FILE_POLL_MS, readSettingFile, settingRefused, WatchedFiles } from "./watched-files.ts";
 
 /** The files of TLS, in PEM. */
-export interface TlsFiles {
+interface TlsFiles {
   /** The certificate, followed by the intermediate certificates. */
   readonly certFile: string;
   readonly keyFile: string;
@@ -69,7 +69,7 @@ export class TlsMaterial implements Unit {
     const { validFromDate: notBefore, validToDate: notAfter } = leaf;
     const { log, metrics, clock } = this.#parts;
     metrics.tlsExpiry.set({ file: SETTINGS.certFile }, notAfter.getTime() / 1_000);
-    const nowMs = Number(clock.nowMicros() / 1_000n);
+    const nowMs = msOf(clock.nowMicros());
     if (nowMs < notBefore.getTime() || nowMs > notAfter.getTime()) {
       log.warn({ notBefore, notAfter }, "the TLS certificate is not valid now");
     }
@@ -92,7 +92,6 @@ const SETTINGS = {
 } as const satisfies Record<keyof TlsFiles, string>;
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----/gs;
-const TICKET_KEY_BYTES = 48;
 
 /** Throws a ServiceError that names the wrong setting and quotes nothing of a file. */
 async function readTls({ certFile, keyFile, clientCaFile }: TlsFiles) {
@@ -113,7 +112,7 @@ async function readTls({ certFile, keyFile, clientCaFile }: TlsFiles) {
     minVersion: "TLSv1.2",
     // New keys each time: a resumed TLS session does not show a certificate again, and its
     // certificate could be from an authority that is not trusted any more.
-    ticketKeys: randomBytes(TICKET_KEY_BYTES),
+    ticketKeys: randomBytes(48),
   } as const satisfies SecureContextOptions;
   try {
     createSecureContext(context);

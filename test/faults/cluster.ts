@@ -10,10 +10,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type postgres from "postgres";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
+import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import {
   cleanUp,
   endProcess,
@@ -28,6 +25,8 @@ import { readWitness } from "../support/history-witness.ts";
 import { copyOfStopped, Standby } from "../support/standby.ts";
 import { closed, openSql } from "./sql.ts";
 import { makeSmallDisk, type SmallDisk } from "./small-disk.ts";
+
+type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
 const PRELOAD = fileURLToPath(new URL("./shifted-clock.ts", import.meta.url));
 /** A replica that does not start within this time has failed; every fault heals sooner. */

@@ -4,8 +4,8 @@ import { once } from "node:events";
 import { readFile, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { type DataDirLock, lockDataDir } from "../../src/postgres/lock.ts";
-import { type ProcessIdentity, thisProcess } from "../../src/postgres/process.ts";
+import { lockDataDir } from "../../src/postgres/lock.ts";
+import { thisProcess } from "../../src/postgres/process.ts";
 import {
   addRow,
   cleanUp,
@@ -26,7 +26,7 @@ beforeEach(async () => {
 
 afterAll(cleanUp);
 
-async function take(log = recordingLog()): Promise<DataDirLock> {
+async function take(log = recordingLog()): ReturnType<typeof lockDataDir> {
   const lock = await lockDataDir(dataDir, {
     log,
     heartbeatMs: HEARTBEAT_MS,
@@ -37,7 +37,10 @@ async function take(log = recordingLog()): Promise<DataDirLock> {
 }
 
 /** As a process that was killed leaves it. */
-async function leaveLock(owner: Partial<ProcessIdentity>, number = 1): Promise<string> {
+async function leaveLock(
+  owner: Partial<Awaited<ReturnType<typeof thisProcess>>>,
+  number = 1,
+): Promise<string> {
   const path = join(dataDir, `session-ledger.lock.${number}`);
   const content = { ...(await thisProcess()), startedAt: "2026-01-01T00:00:00.000Z", ...owner };
   await writeFile(path, JSON.stringify(content));

@@ -4,10 +4,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { findBinaries } from "../../src/postgres/binaries.ts";
-import {
-  type EmbeddedPostgres,
-  createEmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
+import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import { serverArguments } from "../../src/postgres/server.ts";
 import {
   IS_ROOT,
@@ -23,6 +20,8 @@ import {
   withSql,
 } from "../support/embedded-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
+
+type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
 let dataDir: string;
 

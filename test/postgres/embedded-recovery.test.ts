@@ -6,10 +6,7 @@ import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { ownerOf } from "../../src/postgres/place.ts";
-import {
-  type EmbeddedPostgres,
-  createEmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
+import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import {
   IS_ROOT,
   addRow,
@@ -26,6 +23,8 @@ import {
   startOwner,
   withSql,
 } from "../support/embedded-fixture.ts";
+
+type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
 /** A recovery syncs every file of the cluster first, which takes seconds on a busy disk. */
 const PATIENCE = { timeout: 30_000 };

@@ -21,10 +21,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { accountNamed } from "../../src/postgres/place.ts";
 import { findBinaries, usableBinaries } from "../../src/postgres/binaries.ts";
-import {
-  type EmbeddedPostgres,
-  createEmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
+import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import {
   IS_ROOT,
   addRow,
@@ -33,6 +30,8 @@ import {
   makeDirectory,
   recordingLog,
 } from "../support/embedded-fixture.ts";
+
+type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
 afterAll(cleanUp);
 

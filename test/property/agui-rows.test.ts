@@ -7,9 +7,11 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE, type EventType } from "../../src/agui/catalogue.ts";
 import { fieldsOfType, snakeName } from "../../src/agui/normalise.ts";
-import { eventRows, type EventRow, type EventRows } from "../../src/agui/rows.ts";
+import { eventRows, type EventRow } from "../../src/agui/rows.ts";
 import { parseObject } from "../../src/agui/json.ts";
 import { properties } from "../support/properties.ts";
+
+type EventRows = ReturnType<typeof eventRows>;
 
 const NOW_MICROS = 1_770_389_237_000_000n;
 

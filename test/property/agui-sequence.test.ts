@@ -11,8 +11,10 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import { CATALOGUE, lookup, type CatalogueEntry } from "../../src/agui/catalogue.ts";
 import { placeOf, type EventPlace } from "../../src/agui/constructs.ts";
-import { Sequence, type SequenceRule, Sequences } from "../../src/agui/sequence.ts";
+import { Sequence, Sequences } from "../../src/agui/sequence.ts";
 import { properties } from "../support/properties.ts";
+
+type SequenceRule = ReturnType<Sequence["observe"]>;
 
 interface Ids {
   readonly id?: string | undefined;
@@ -131,7 +133,10 @@ const inOrder = fc.array(choice, { minLength: 1, maxLength: 60 }).map((choices) 
   return producer.places;
 });
 
-function rulesOf(sequence: Sequence, places: readonly EventPlace[]): readonly SequenceRule[] {
+function rulesOf(
+  sequence: Sequence,
+  places: readonly EventPlace[],
+): readonly NonNullable<SequenceRule>[] {
   return places.flatMap((one) => sequence.observe(one) ?? []);
 }
 
@@ -189,7 +194,7 @@ class Model {
   #ended: "before" | "finished" | "failed" | undefined = "before";
   readonly #open = new Set<string>();
 
-  observe({ type, kind, role }: CatalogueEntry, { id, owner }: Ids): SequenceRule | undefined {
+  observe({ type, kind, role }: CatalogueEntry, { id, owner }: Ids): SequenceRule {
     if (kind === "run") return this.#run(type);
     if (this.#ended !== undefined)
       return this.#ended === "before" ? "outside_run" : "after_run_end";
@@ -200,7 +205,7 @@ class Model {
     return undefined;
   }
 
-  #run(type: string): SequenceRule | undefined {
+  #run(type: string): SequenceRule {
     const was = this.#ended;
     const left = this.#open.size;
     if (type === "RUN_STARTED") {

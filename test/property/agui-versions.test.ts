@@ -14,9 +14,11 @@ import { EventSchema } from "@ag-ui/core/schemas";
 import { EventSchemas } from "agui-core-0";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { eventRows, type EventRows } from "../../src/agui/rows.ts";
+import { eventRows } from "../../src/agui/rows.ts";
 import { drawnEvent } from "../support/agui-shapes.ts";
 import { properties } from "../support/properties.ts";
+
+type EventRows = ReturnType<typeof eventRows>;
 
 function stored(eventType: string, payload: string): EventRows {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };

@@ -4,10 +4,7 @@
  */
 import postgres from "postgres";
 import { createLedgerClient, type LedgerClient } from "../../src/runner/client.ts";
-import {
-  createEmbeddedPostgres,
-  type EmbeddedPostgres,
-} from "../../src/postgres/embedded-postgres.ts";
+import { createEmbeddedPostgres } from "../../src/postgres/embedded-postgres.ts";
 import { makeDirectory, recordingLog, withSql } from "./embedded-fixture.ts";
 import { History } from "./history.ts";
 import { send, watch } from "./history-clients.ts";
@@ -15,6 +12,8 @@ import { plan, PUSH_KINDS } from "./history-pushes.ts";
 import type { Witness } from "./history-check.ts";
 import { readWitness } from "./history-witness.ts";
 import { type ServiceProcess, startService } from "./service-process.ts";
+
+type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
 type Environment = Readonly<Record<string, string>>;
 

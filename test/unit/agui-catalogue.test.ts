@@ -6,10 +6,11 @@ import {
   isCompressible,
   lookup,
   type CatalogueEntry,
-  type ProtocolVersion,
 } from "../../src/agui/catalogue.ts";
 import { fieldsOfType } from "../../src/agui/normalise.ts";
 import { validate } from "../../src/agui/conform.ts";
+
+type ProtocolVersion = NonNullable<(typeof CATALOGUE)[number]["firstVersion"]>;
 
 const VERSIONS: readonly ProtocolVersion[] = ["0.0.57", "0.0.59", "1.0.0"];
 

@@ -5,9 +5,11 @@
  */
 import { describe, expect, test } from "vitest";
 import { CATALOGUE } from "../../src/agui/catalogue.ts";
-import { eventRows, type EventRows } from "../../src/agui/rows.ts";
+import { eventRows } from "../../src/agui/rows.ts";
 import { Sequence } from "../../src/agui/sequence.ts";
 import { ownStreams, recordedStreams, type Stream, type StreamEvent } from "../support/streams.ts";
+
+type EventRows = ReturnType<typeof eventRows>;
 
 function stored({ eventType, payload }: StreamEvent): EventRows {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };

@@ -4,7 +4,8 @@
  */
 import { EventSchema } from "@ag-ui/core/schemas";
 import { describe, expect, test } from "vitest";
-import { rawEventRows, type ValidationMode } from "../../src/agui/rows.ts";
+import type { ValidationMode } from "../../src/agui/conform.ts";
+import { rawEventRows } from "../../src/agui/rows.ts";
 import type { JsonObject } from "../../src/agui/json.ts";
 
 function takes(mode: ValidationMode, event: JsonObject): boolean {

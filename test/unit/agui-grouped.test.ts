@@ -2,7 +2,9 @@
  * The grouped form, in which existing runners send a whole message, and the rows that it becomes.
  */
 import { describe, expect, test } from "vitest";
-import { eventRows, type EventPush, type EventRow } from "../../src/agui/rows.ts";
+import { eventRows, type EventRow } from "../../src/agui/rows.ts";
+
+type EventPush = Parameters<typeof eventRows>[0];
 
 const CREATED = 1_770_389_237_000_000n;
 const COMPLETED = CREATED + 2_000_000n;

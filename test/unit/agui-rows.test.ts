@@ -1,11 +1,9 @@
 import { describe, expect, test } from "vitest";
-import {
-  eventRows,
-  type EventPush,
-  type EventRow,
-  type ValidationMode,
-} from "../../src/agui/rows.ts";
+import type { ValidationMode } from "../../src/agui/conform.ts";
+import { eventRows, type EventRow } from "../../src/agui/rows.ts";
 import type { Violation } from "../../src/base/errors.ts";
+
+type EventPush = Parameters<typeof eventRows>[0];
 
 const NOW_MICROS = 1_770_389_237_000_000n;
 

@@ -3,8 +3,10 @@ import { KEY_CHARS_MAX, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { eventRows } from "../../src/agui/rows.ts";
-import { SEQUENCE_RULES, Sequence, type SequenceRule } from "../../src/agui/sequence.ts";
+import { SEQUENCE_RULES, Sequence } from "../../src/agui/sequence.ts";
 import type { StreamEvent } from "../support/streams.ts";
+
+type SequenceRule = ReturnType<Sequence["observe"]>;
 
 /** What a type requires besides its id. */
 const REQUIRED: Readonly<Record<string, object>> = {
@@ -56,7 +58,7 @@ function broken(sequence: Sequence, events: readonly StreamEvent[]): readonly st
   });
 }
 
-function observed(sequence: Sequence, event: StreamEvent): SequenceRule | undefined {
+function observed(sequence: Sequence, event: StreamEvent): SequenceRule {
   const times = { createdAtMicros: undefined, completedAtMicros: undefined };
   const push = { ...event, eventCount: 0, ...times, hasFragments: false };
   const result = eventRows(push, { mode: "lenient", nowMicros: 0n });

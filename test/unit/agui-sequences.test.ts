@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { lookup } from "../../src/agui/catalogue.ts";
 import { placeOf, type EventPlace, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
-import { Sequences, SEQUENCES_LIMITS, type SequencesLimits } from "../../src/agui/sequence.ts";
+import { Sequences, SEQUENCES_LIMITS } from "../../src/agui/sequence.ts";
+
+type SequencesLimits = typeof SEQUENCES_LIMITS;
 
 function place(type: string, messageId = "m"): EventPlace {
   const entry = lookup(type);

@@ -1,10 +1,12 @@
 import { afterEach, expect, test, vi } from "vitest";
 import { createAudit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
-import { createLogTo, type LogLevel } from "../../src/observability/log.ts";
+import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { handClock } from "../support/auth.ts";
 import type { LogRecord } from "../support/rpc-fixture.ts";
+
+type LogLevel = Parameters<typeof createLogTo>[1];
 
 afterEach(() => {
   vi.useRealTimers();

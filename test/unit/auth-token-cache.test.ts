@@ -2,7 +2,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { RefusedToken } from "../../src/auth/refused-token.ts";
-import { type Known, TOKEN_CACHE_LIMITS, TokenCache } from "../../src/auth/token-cache.ts";
+import { type Known, TOKEN_CACHE_LIMITS, TokenCache } from "../../src/auth/authenticator.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 
 const NOW = { nowMs: 1_000, tickMs: 0 };

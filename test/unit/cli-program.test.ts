@@ -6,14 +6,10 @@ import { exitHelp } from "../../src/cli/exit.ts";
 import { importUpstream } from "../../tools/import-upstream/command.ts";
 import { runCli } from "../../src/cli/program.ts";
 import { startedLines } from "../../src/cli/serve.ts";
-import {
-  type Config,
-  configHelp,
-  type Environment,
-  loadClientConfig,
-  loadConfig,
-} from "../../src/config/config.ts";
+import { type Config, configHelp, loadClientConfig, loadConfig } from "../../src/config/config.ts";
 import { ServiceError } from "../../src/base/errors.ts";
+
+type Environment = NonNullable<Parameters<typeof loadConfig>[0]>;
 
 class Captured extends Writable {
   text = "";

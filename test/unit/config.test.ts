@@ -1,12 +1,8 @@
 import { describe, expect, test } from "vitest";
-import {
-  configForLog,
-  type Environment,
-  loadClientConfig,
-  loadConfig,
-  RELATIONS,
-} from "../../src/config/config.ts";
+import { configForLog, loadClientConfig, loadConfig, RELATIONS } from "../../src/config/config.ts";
 import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
+
+type Environment = NonNullable<Parameters<typeof loadConfig>[0]>;
 
 function valuesOf(environment: Environment) {
   const loaded = loadConfig(environment);

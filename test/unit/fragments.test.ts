@@ -3,8 +3,9 @@ import {
   EXPANDED_BYTES_MAX,
   checkFragments,
   type FragmentIndex,
-  type MergedRow,
 } from "../../src/compressor/fragments.ts";
+
+type MergedRow = Parameters<typeof checkFragments>[0];
 
 function row(
   payload: object | string,

@@ -1,12 +1,10 @@
 /** The next step of a stream of events: each row of the table has a view and its step. */
 import { describe, expect, test } from "vitest";
-import {
-  COALESCE_MS,
-  FRAME_EVENTS_MAX,
-  nextStep,
-  type StreamStep,
-  type StreamView,
-} from "../../src/runner/writer/stream.ts";
+import { COALESCE_MS, FRAME_EVENTS_MAX, nextStep } from "../../src/runner/writer/stream.ts";
+
+type StreamView = Parameters<typeof nextStep>[0];
+
+type StreamStep = ReturnType<typeof nextStep>;
 
 const LIMITS = { progressTimeoutMs: 1_000, idleTimeoutMs: 300 };
 

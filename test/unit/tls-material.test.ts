@@ -7,7 +7,7 @@ import { ServiceError } from "../../src/base/errors.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { type TlsFiles, TlsMaterial } from "../../src/transport/tls-material.ts";
+import { TlsMaterial } from "../../src/transport/tls-material.ts";
 import {
   type Authority,
   type CertificateFiles,
@@ -17,6 +17,8 @@ import {
 } from "../support/certificates.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
+
+type TlsFiles = ConstructorParameters<typeof TlsMaterial>[1];
 
 let authority: Authority;
 beforeAll(async () => {

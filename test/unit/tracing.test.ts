@@ -3,14 +3,14 @@ import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
 import { SPANS_WAITING_MAX } from "../../src/observability/otlp-tracing.ts";
 import type { Tracing } from "../../src/observability/trace.ts";
-import { createTracing } from "../../src/observability/tracing.ts";
+import { LoadedTracing } from "../../src/observability/tracing.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
 
 /** Nothing is sent: no server listens at this address. */
 function tracing(sampleRatio: number, metrics = createMetrics()): Tracing {
   const log = createLogTo({ write: () => undefined });
   const options = { endpoint: "http://127.0.0.1:1/", serviceName: "test", sampleRatio };
-  return createTracing({ log, metrics }, options);
+  return new LoadedTracing({ log, metrics }, options);
 }
 
 const isRecorded = (unit: Tracing): boolean => unit.span("call", undefined, {}) !== undefined;

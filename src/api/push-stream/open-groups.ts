@@ -9,7 +9,7 @@ import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
 import { sessionDeleted } from "../../store/failure.ts";
 import type { OpenedStream } from "../../store/streams.ts";
 import { BoundedMap } from "../../base/bounded-map.ts";
-import type { Texts } from "../../redaction/redactor.ts";
+import type { Texts } from "../../redaction/line.ts";
 
 export interface StreamOfSession {
   readonly sessionId: string;

@@ -10,7 +10,8 @@
  */
 import { Compressor, type CompressorLimits } from "../../compressor/compressor.ts";
 import { gapsOf } from "../../compressor/frame.ts";
-import type { RedactionLine, Redactor, Texts } from "../../redaction/redactor.ts";
+import type { RedactionLine, Texts } from "../../redaction/line.ts";
+import type { Redactor } from "../../redaction/redactor.ts";
 import type { GroupStep, StreamCommits } from "./commits.ts";
 import { type FragmentEvent, printed, type Taken, type TakenFragment } from "./intake.ts";
 import type { GroupClosing, StreamMeter } from "./meter.ts";

@@ -107,8 +107,6 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 /** The cost of a record beside its text: the object, its numbers, its place in the queue. */
 const RECORD_BYTES = 128;
-/** A UTF-16 unit takes at most this number of bytes in UTF-8. */
-const UNIT_BYTES_MAX = 3;
 const RESERVE_PART = 1 / 8;
 const REOPEN_PART = 3 / 4;
 
@@ -140,10 +138,7 @@ export class Spool {
   /** Whether an empty spool could hold the text. A larger text would block the spool for good. */
   canHold(kind: "events" | "messages", payload: string): boolean {
     const bytesMax = kind === "events" ? this.#eventBytesMax : this.#bytesMax;
-    const textBytesMax = bytesMax - RECORD_BYTES;
-    return (
-      payload.length * UNIT_BYTES_MAX <= textBytesMax || Buffer.byteLength(payload) <= textBytesMax
-    );
+    return Buffer.byteLength(payload) + RECORD_BYTES <= bytesMax;
   }
 
   /** False: dropped, and counted. */

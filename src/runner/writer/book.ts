@@ -11,7 +11,7 @@
  * A left lane is sent under its own epoch and is done when both its queues are empty. Only then the
  * next lane takes its epoch, because that fences the lane before it.
  */
-import type { Clock } from "../../base/clock.ts";
+import { type Clock, msOf } from "../../base/clock.ts";
 import type { RpcFailure } from "../failure.ts";
 import type { SpoolFile } from "../spool/file.ts";
 import {
@@ -27,7 +27,6 @@ import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 
 /** The name of the CUSTOM event that marks missing records. */
 const GAP_NAME = "session_ledger.dropped";
-const MICROS_PER_MS = 1_000n;
 const TOO_LARGE = {
   reason: "PAYLOAD_TOO_LARGE",
   message: "the record is larger than an empty spool",
@@ -253,7 +252,7 @@ export class Book {
 
   #markGap({ events, messages, sinceMicros }: Gap): void {
     this.#isDropping = false;
-    const since = new Date(Number(sinceMicros / MICROS_PER_MS)).toISOString();
+    const since = new Date(msOf(sinceMicros)).toISOString();
     const value = { events, messages, since };
     const payload = JSON.stringify({ type: "CUSTOM", name: GAP_NAME, value });
     this.#spool.addMark(this.live, payload, this.clock.nowMicros());
@@ -340,5 +339,5 @@ const RANDOM_BITS = 20n;
 function proposedEpoch(clock: Clock): bigint {
   const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
   const low = BigInt(random) & ((1n << RANDOM_BITS) - 1n);
-  return ((clock.nowMicros() / MICROS_PER_MS) << RANDOM_BITS) | low;
+  return ((clock.nowMicros() / 1_000n) << RANDOM_BITS) | low;
 }

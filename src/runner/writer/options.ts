@@ -1,12 +1,12 @@
+import { ID_BYTES_MAX, isSessionId } from "../../base/ids.ts";
+import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
 import {
+  type Check,
   checkAddress,
-  checkFile,
   checkOptions,
   type Checks,
-  checkSessionId,
   checkTls,
   checkToken,
-  integer,
   objectOf,
   ofType,
   oneOf,
@@ -15,18 +15,9 @@ import {
 import { credentialsOf } from "../credentials.ts";
 import type { SessionWriterOptions } from "./types.ts";
 
-const SPOOL_BYTES_MAX = 64 * 1024 * 1024;
-/** A record of the default size of an event, and room for another. */
-const SPOOL_BYTES_MIN = 4_096;
-const AGE_MS = 250;
-const AGE_MS_MAX = 5_000;
-const TEXT_BYTES = 10_240;
-const TEXT_BYTES_MAX = 65_536;
 const TIMEOUT_MS = 10_000;
-const PROGRESS_TIMEOUT_MS = 15_000;
 /** setTimeout accepts no longer times. */
-export const TIMEOUT_MS_MAX = 2 ** 31 - 1;
-const EPOCH_MAX = 2n ** 63n - 1n;
+const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 
 /** The options with their defaults, as the parts of a writer use them. */
 export type CheckedOptions = ReturnType<typeof checkedOptions>;
@@ -36,13 +27,14 @@ export function checkedOptions(options: SessionWriterOptions) {
   checkOptions("options", options, CHECKS);
   credentialsOf(options.tls); // Invalid PEM is reported now, and not with the first event.
   const { compression = {}, spool = {}, ...given } = options;
-  const { maxAgeMs = AGE_MS, textBytesMax = TEXT_BYTES } = compression === false ? {} : compression;
-  const { progressTimeoutMs = PROGRESS_TIMEOUT_MS } = options;
+  const { maxAgeMs = COMPRESSOR_LIMITS.maxAgeMs, textBytesMax = COMPRESSOR_LIMITS.textBytesMax } =
+    compression === false ? {} : compression;
+  const { progressTimeoutMs = 15_000 } = options;
   return {
     ...given,
     messages: given.messages ?? "derive",
     lifecycleMessages: given.lifecycleMessages ?? true,
-    bytesMax: spool.bytesMax ?? SPOOL_BYTES_MAX,
+    bytesMax: spool.bytesMax ?? 64 * 1024 * 1024,
     file: spool.file,
     merges: compression !== false,
     maxAgeMs,
@@ -56,10 +48,16 @@ export function checkedOptions(options: SessionWriterOptions) {
   };
 }
 
+/** For an invalid or absent number: the default. Never throws. */
+export function flushTimeoutMs(timeoutMs: unknown): number {
+  if (typeof timeoutMs !== "number" || Number.isNaN(timeoutMs)) return TIMEOUT_MS;
+  return Math.min(Math.max(timeoutMs, 0), TIMEOUT_MS_MAX);
+}
+
 const timeout = integer(1, TIMEOUT_MS_MAX);
 const compressionObject = objectOf({
-  maxAgeMs: integer(1, AGE_MS_MAX),
-  textBytesMax: integer(1, TEXT_BYTES_MAX),
+  maxAgeMs: integer(1, 5_000),
+  textBytesMax: integer(1, 65_536),
 });
 
 const CHECKS: Checks<SessionWriterOptions> = {
@@ -71,11 +69,11 @@ const CHECKS: Checks<SessionWriterOptions> = {
   lifecycleMessages: ofType("boolean"),
   epoch: (name, value) => {
     ofType("bigint")(name, value);
-    if (typeof value === "bigint" && (value < 1n || value > EPOCH_MAX))
-      throw new RangeError(`${name} must be 1 to ${EPOCH_MAX}`);
+    if (typeof value === "bigint" && (value < 1n || BigInt.asIntN(64, value) !== value))
+      throw new RangeError(`${name} must be 1 to 2^63 - 1`);
   },
   spool: objectOf({
-    bytesMax: integer(SPOOL_BYTES_MIN, Number.MAX_SAFE_INTEGER),
+    bytesMax: integer(4_096, Number.MAX_SAFE_INTEGER),
     file: checkFile,
   }),
   compression: (name, value) => {
@@ -91,3 +89,21 @@ const CHECKS: Checks<SessionWriterOptions> = {
   wait: ofType("function"),
   random: ofType("function"),
 };
+
+function integer(min: number, max: number): Check {
+  return (name, value) => {
+    const isInteger = typeof value === "number" && Number.isInteger(value);
+    if (value === undefined || (isInteger && value >= min && value <= max)) return;
+    throw new RangeError(`${name} must be an integer from ${min} to ${max}`);
+  };
+}
+
+function checkSessionId(name: string, value: unknown): void {
+  if (typeof value === "string" && isSessionId(value)) return;
+  throw new TypeError(`${name} must be 1 to ${ID_BYTES_MAX} bytes of [A-Za-z0-9._:-], not . or ..`);
+}
+
+function checkFile(name: string, value: unknown): void {
+  if (value === undefined || (typeof value === "string" && value !== "")) return;
+  throw new TypeError(`${name} must be the path of a file`);
+}

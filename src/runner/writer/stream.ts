@@ -295,7 +295,7 @@ async function pause(ms: number, signal: AbortSignal): Promise<void> {
   await timeout(ms, undefined, { signal }).catch(() => undefined);
 }
 
-export interface StreamView {
+interface StreamView {
   /** Events that are in the spool and were not sent on this stream. */
   readonly unsentEvents: number;
   /** Events that were sent and are not settled, and the bytes of their payloads. */
@@ -318,7 +318,7 @@ export interface StreamView {
   readonly sinceActiveMs: number;
 }
 
-export type StreamStep =
+type StreamStep =
   | { readonly kind: "send" | "flush" | "stalled" | "end" }
   /** Until then no event changes the decision. */
   | { readonly kind: "coalesce"; readonly forMs: number }

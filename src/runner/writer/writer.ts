@@ -10,6 +10,7 @@
  */
 import { isDate } from "node:util/types";
 import { systemClock } from "../../base/clock.ts";
+import { withEscapedHalves } from "../../compressor/text.ts";
 import { MessageDeriver } from "../derive/derive.ts";
 import { asRpcFailure, textOf } from "../failure.ts";
 import type { Sender } from "../rows.ts";
@@ -17,7 +18,7 @@ import { openSpoolFile } from "../spool/file.ts";
 import type { MessageRecord } from "../spool/spool.ts";
 import { Book } from "./book.ts";
 import { Connection } from "./connection.ts";
-import { checkedOptions, type CheckedOptions, TIMEOUT_MS_MAX } from "./options.ts";
+import { checkedOptions, type CheckedOptions, flushTimeoutMs } from "./options.ts";
 import { EventSender, sendMessages } from "./senders.ts";
 import type {
   CloseResult,
@@ -29,7 +30,6 @@ import type {
   WriterStats,
 } from "./types.ts";
 
-const FLUSH_TIMEOUT_MS = 10_000;
 const INVALID = "INVALID_REQUEST";
 
 /**
@@ -106,7 +106,7 @@ class Writer implements SessionWriter {
   async flush(options?: FlushOptions): Promise<FlushResult> {
     this.#deriver?.settle();
     const { promise: late, resolve } = Promise.withResolvers<void>();
-    const timer = setTimeout(resolve, flushTimeoutMs(options));
+    const timer = setTimeout(resolve, flushTimeoutMs(options?.timeoutMs));
     await Promise.race([this.#ready.promise, late]);
     const complete = await this.#book.settledSoFar(late);
     clearTimeout(timer);
@@ -150,13 +150,6 @@ class Writer implements SessionWriter {
 
 type FlushOptions = { readonly timeoutMs?: number } | undefined;
 
-/** An invalid or absent number means the default; the function never throws. */
-function flushTimeoutMs(options: FlushOptions): number {
-  const timeoutMs: unknown = options?.timeoutMs;
-  if (typeof timeoutMs !== "number" || Number.isNaN(timeoutMs)) return FLUSH_TIMEOUT_MS;
-  return Math.min(Math.max(timeoutMs, 0), TIMEOUT_MS_MAX);
-}
-
 /** A plain stream of text, as the events of one run; when the text fails, the last event is a RUN_ERROR. */
 async function* eventsOfText(
   stream: AsyncIterable<string>,
@@ -186,16 +179,13 @@ async function* eventsOfText(
 
 /** A request has at most 4 MiB, and the payload is only a part of it. */
 const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;
-const UNIT_BYTES_MAX = 3;
-const MICROS_PER_MS = 1_000n;
 
 /**
  * Throws for an invalid value, as messageOf does: a record that cannot be encoded would be pushed
  * again and again, and block the records after it.
  */
 function eventPayload(event: unknown): string {
-  const text = printed(event);
-  return text.isWellFormed() ? text : withEscapedHalves(text);
+  return withEscapedHalves(printed(event));
 }
 
 export function messageOf(message: WriterMessage): Omit<MessageRecord, "bytes"> {
@@ -212,20 +202,11 @@ export function messageOf(message: WriterMessage): Omit<MessageRecord, "bytes"> 
 function printed(value: unknown): string {
   const text: unknown = typeof value === "string" ? value : JSON.stringify(value);
   if (typeof text !== "string") throw new TypeError("the value has no JSON");
-  const mayBeLarge = text.length * UNIT_BYTES_MAX > PAYLOAD_BYTES_MAX;
-  const isLarge = text.length > PAYLOAD_BYTES_MAX; // Measuring a text of 100 MiB takes long.
-  if (isLarge || (mayBeLarge && Buffer.byteLength(text) > PAYLOAD_BYTES_MAX)) {
+  // Measuring a text of 100 MiB takes long.
+  if (text.length > PAYLOAD_BYTES_MAX || Buffer.byteLength(text) > PAYLOAD_BYTES_MAX) {
     throw new RangeError(`a payload has at most ${PAYLOAD_BYTES_MAX} bytes`);
   }
   return text;
-}
-
-/**
- * Half of a surrogate pair has no UTF-8 form; JSON has an escape for it, which gives the same
- * string.
- */
-function withEscapedHalves(json: string): string {
-  return json.replaceAll(/\p{Surrogate}/gu, (half) => `\\u${half.charCodeAt(0).toString(16)}`);
 }
 
 function textField(name: string, value: unknown, fallback?: string): string {
@@ -240,7 +221,7 @@ function microsOf(sentAt: unknown): bigint | undefined {
   if (!isDate(sentAt)) throw new TypeError("sentAt must be a Date");
   const ms = sentAt.getTime();
   if (!Number.isInteger(ms)) throw new RangeError("sentAt is not a valid time");
-  return BigInt(ms) * MICROS_PER_MS;
+  return BigInt(ms) * 1_000n;
 }
 
 function senderOf(sender: Sender | undefined): Sender | undefined {
