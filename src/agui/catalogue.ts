@@ -149,9 +149,7 @@ export interface CatalogueEntry {
   readonly kind: ConstructKind | undefined;
   readonly role: EventRole;
   readonly idField: IdField | undefined;
-  /**
-   * The field with the text of a fragment: consecutive fragments of one construct merge into a row.
-   */
+  /** The field with the text of a fragment; fragments in a row of one construct merge. */
   readonly fragmentField: "delta" | undefined;
   readonly firstVersion: ProtocolVersion | undefined;
   readonly lastVersion: ProtocolVersion | undefined;

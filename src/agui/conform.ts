@@ -16,18 +16,12 @@ export type ValidationMode =
   /** The event is stored unchanged, and marked. */
   | "lenient";
 
-/**
- * Types outside the catalogue that lenient mode stores: a CUSTOM event gets this name when it is
- * served.
- */
+/** Types outside the catalogue that lenient mode stores; served as CUSTOM, by this name. */
 const FOREIGN_TYPE = /^[A-Z][A-Z0-9_]{0,63}$/;
 
 export interface AcceptedEvent {
   readonly payload: Payload;
-  /**
-   * The event type under which clients of some version know the event; undefined: no client knows
-   * it.
-   */
+  /** The type under which clients of some version know the event; undefined: no client knows it. */
   readonly entry: CatalogueEntry | undefined;
   /** The name from another vocabulary that a field had. */
   readonly renamed?: string | undefined;
@@ -37,10 +31,7 @@ type Conformed =
   | ({ readonly ok: true } & AcceptedEvent)
   | { readonly ok: false; readonly violations: readonly Violation[] };
 
-/**
- * Normalises and validates. An event that only lenient mode accepts is not edited: its meaning is
- * unknown.
- */
+/** Normalises and validates. An event that only lenient mode accepts is stored unchanged. */
 export function conform(eventType: string, payload: Payload, mode: ValidationMode): Conformed {
   const entry = lookup(eventType);
   const result = entry === undefined ? foreign(eventType, mode) : accept(entry, payload, mode);
@@ -84,10 +75,7 @@ function protocolSpelling(eventType: string): string {
     .toUpperCase();
 }
 
-/**
- * All types except the draft META, shortened as `RUN_{STARTED,FINISHED,ERROR}` to fit into an
- * answer.
- */
+/** All types but the draft META, shortened as `RUN_{STARTED,FINISHED,ERROR}` to fit an answer. */
 const TYPES = `the types are ${[
   ...Map.groupBy(
     CATALOGUE.filter(({ firstVersion }) => firstVersion !== undefined).map(({ type }) => type),
@@ -104,10 +92,7 @@ function refused(field: string, description: string): Normalised {
   return { ok: false, violations: [{ field, description }] };
 }
 
-/**
- * The reasons why every version of the protocol refuses the event; empty when one version accepts
- * it.
- */
+/** Why every version of the protocol refuses the event; empty when one version accepts it. */
 export function validate(type: EventType, value: JsonObject): readonly Violation[] {
   const [current, earlier] = [CURRENT.get(type), EARLIER.get(type)];
   const now = current && issuesOf(current, value);

@@ -16,9 +16,7 @@ import type { JsonObject } from "./json.ts";
 /** The facts about an event that tell its construct. */
 export interface EventPlace {
   readonly type: EventType;
-  /**
-   * Identifies its construct within the kind; undefined: at most one construct of the kind is open.
-   */
+  /** Identifies its construct within the kind; undefined: at most one of the kind is open. */
   readonly key: string | undefined;
   /** The subagent that it is from; undefined: the agent itself. */
   readonly owner: string | undefined;
@@ -107,10 +105,7 @@ export function phaseAfter(phase: Phase, { does }: Effect): Phase | undefined {
   return does === "fail_run" && phase !== "failed" ? "failed" : undefined;
 }
 
-/**
- * Ids noted of a run. In 241 streams, 234 of them recorded from real agents, no run has more than
- * 5.
- */
+/** Ids noted of a run. In 241 streams, 234 of them of real agents, no run has more than 5. */
 export const OPEN_IDS_MAX = 1_000;
 /** The longest id that is noted on the path of a push; a UUID has 36 characters. */
 export const KEY_CHARS_MAX = 256;

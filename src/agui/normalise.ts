@@ -237,10 +237,7 @@ function hasRoom({ violations }: Findings): boolean {
   return violations.length < VIOLATIONS_MAX;
 }
 
-/**
- * Compares strings by their values, and other values by their text: a producer prints equal values
- * alike within one object.
- */
+/** Compares strings by value, others by text: a producer prints equal values alike. */
 function isSame(
   text: string,
   { value, member, other }: { value: JsonObject; member: Member; other: Member },
@@ -266,10 +263,7 @@ function withType(text: string, type: EventType): string {
 interface Fields {
   /** snake_case spelling → the field. */
   readonly bySnakeName: ReadonlyMap<string, string>;
-  /**
-   * Optional fields in which null has no meaning; fields where null is a value (`state`) are
-   * absent.
-   */
+  /** Optional fields in which null has no meaning; fields where null is a value are absent. */
   readonly droppable: ReadonlySet<string>;
   /** Required ids that existing runners send as null; they are stored as empty ids. */
   readonly emptied: ReadonlySet<string>;

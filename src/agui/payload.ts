@@ -3,9 +3,7 @@ import { isObject, type JsonObject } from "./json.ts";
 import { memberSpans, outline } from "./spans.ts";
 import { pathName } from "./violations.ts";
 
-/**
- * The nesting limit of objects and arrays; deeper nesting is a mistake or an attack on a reader.
- */
+/** The nesting limit of objects and arrays; deeper nesting is a mistake or an attack. */
 export const JSON_DEPTH_MAX = 64;
 
 /** The text of a payload, and its parsed value. */
@@ -18,10 +16,7 @@ type ReadPayload =
   | { readonly ok: true; readonly payload: Payload }
   | { readonly ok: false; readonly violation: Violation };
 
-/**
- * Reads a JSON object. A repeated key at the top level is refused: two readers could see two
- * different events.
- */
+/** A repeated key at the top level is refused: two readers could see two different events. */
 export function readPayload(text: string): ReadPayload {
   // Checked first: JSON.parse takes 50 ms to build a megabyte of brackets, and this walk takes 5
   // ms.

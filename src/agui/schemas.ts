@@ -44,10 +44,7 @@ export const CURRENT: Schemas = new Map(
   EventSchema.options.map((schema) => [schema.shape.type.value as string, schema as z.ZodObject]),
 );
 
-/**
- * Any number: zod's own schema refuses the infinity that JSON.parse makes of 1e999, and 0.0.59 did
- * not.
- */
+/** Any number: zod refuses the infinity that JSON.parse makes of 1e999, and 0.0.59 did not. */
 const ANY_NUMBER = z.custom<number>((value) => typeof value === "number", "a number").optional();
 /** Optional with any value: zod's own z.any() requires the key. */
 const ANYTHING = z.any().optional();

@@ -63,10 +63,7 @@ const BITS = {
 /** A subagent's id is for one invocation: it may not start again in the run. */
 const SUBAGENT_ENDED = 256;
 
-/**
- * The constructs that may be open at the end of a run: 0.0.59 accepted open thinking, and 1.0.0 has
- * none.
- */
+/** Constructs that may be open at the end of a run: 0.0.59 accepted thinking, 1.0.0 has none. */
 const MAY_STAY_OPEN = BITS.thinking | BITS.thinking_message | SUBAGENT_ENDED;
 
 export class Sequence {
@@ -187,10 +184,7 @@ export class Sequence {
     return rule;
   }
 
-  /**
-   * An END may follow a construct made of chunks, which ends without END; then this END is the
-   * second one.
-   */
+  /** An END may follow a construct made of chunks, which has ended; then it is the second END. */
   #endEach(chunked: readonly Chunked[]): SequenceRule | undefined {
     return chunked
       .map(({ kind, key }) => this.#end(BITS[kind], key))

@@ -5,10 +5,7 @@ import type { z } from "zod";
 import { type Violation, VIOLATIONS_MAX } from "../base/errors.ts";
 import { isObject, type JsonObject } from "./json.ts";
 
-/**
- * The limit of faulty fields that are examined; a payload may have as many as bytes, and more
- * change no answer.
- */
+/** Faulty fields that are examined; a payload may have millions, which change no answer. */
 const FIELDS_MAX = 1_000;
 
 type Issue = z.core.$ZodIssue;
@@ -32,9 +29,7 @@ export function pathName(path: Path): string {
   return name.slice(1);
 }
 
-/**
- * A caller's word in a form for messages: short, and without characters that a terminal would obey.
- */
+/** A caller's word in a form for messages: short, and without control characters. */
 export function printedWord(word: string): string {
   return /^\w{1,64}$/.test(word) ? word : JSON.stringify(word.slice(0, 64));
 }
@@ -152,9 +147,7 @@ function valueAt(value: unknown, path: Path): unknown {
   return inside;
 }
 
-/**
- * Strings are not repeated: the content of a payload stays out of messages, which end up in logs.
- */
+/** Strings are not repeated: content stays out of messages, which end up in logs. */
 function differenceOf(value: unknown): string {
   if (typeof value === "number") return String(value);
   return typeof value === "string" ? "another string" : kindOf(value);

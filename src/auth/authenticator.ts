@@ -45,10 +45,7 @@ export interface Authenticator extends Unit {
 
 /** An authenticator that can also issue session tokens. */
 interface IssuingAuthenticator extends Authenticator {
-  /**
-   * Reads all files and rejects as a start does, without a database: for use before a database is
-   * made for a service that cannot start.
-   */
+  /** Reads all files and rejects as a start does; for use before a database is made. */
   check(): Promise<void>;
   readonly sessionTokens: SessionTokens;
 }

@@ -96,10 +96,7 @@ export class RoleAndScope {
   }
 }
 
-/**
- * `role`: none of the caller's roles allows the action. `scope`: a role allows it, but not for this
- * session.
- */
+/** `role`: no role of the caller allows the action. `scope`: it is not allowed for this session. */
 export type Denial = "role" | "scope";
 
 export interface Act {

@@ -124,10 +124,7 @@ export class CallMemory {
     this.#charge.become(this.#sum);
   }
 
-  /**
-   * Bytes of the request, or the part of it that is kept. False: there is no room, although the
-   * bytes are held.
-   */
+  /** Bytes of the request that are kept. False: there is no room, although the bytes are held. */
   request(bytes: number): boolean {
     this.#requestBytes = bytes;
     return this.#charge.set(this.#sum);
@@ -151,10 +148,7 @@ export class CallMemory {
     return this.#answerBytes > 0;
   }
 
-  /**
-   * Bytes sent and not yet taken by the caller. False: there is no room, and no other call could be
-   * ended for it.
-   */
+  /** Bytes sent and not taken by the caller. False: no room, and no call could be ended for it. */
   answer(bytes: number): boolean {
     this.#answerBytes = bytes;
     return this.#charge.setAnyway(this.#sum);

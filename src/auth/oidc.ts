@@ -338,10 +338,7 @@ export class IssuerUrl implements Unit {
   }
 }
 
-/**
- * Follows no redirect: a person who controls the redirect could change the keys, so the setting must
- * name the final URL.
- */
+/** Follows no redirect: a person who controls it could change the keys. */
 async function textAt(
   url: string,
   { signal, bytesMax }: { readonly signal: AbortSignal; readonly bytesMax: number },

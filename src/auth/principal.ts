@@ -8,10 +8,7 @@ export type Role = (typeof ROLES)[number];
 export const PROJECT_FORM = /^[^\p{Cc}\p{Cs}]{1,256}$/u;
 
 export interface Principal {
-  /**
-   * The id of the token, as in audit records. It is unique only within its kind: an issuer's `sub`
-   * may equal the id of a static token.
-   */
+  /** The token's id, unique within its kind: a `sub` may equal the id of a static token. */
   readonly id: string;
   readonly kind: "anonymous" | "static" | "oidc" | "session";
   readonly roles: readonly Role[];
@@ -23,10 +20,7 @@ export interface Principal {
   readonly expiresAtMs: number | undefined;
 }
 
-/**
- * Every caller when no token is configured; the service then listens on loopback, or is open by
- * configuration.
- */
+/** Every caller when no token is configured. */
 export const ANONYMOUS: Principal = {
   id: "anonymous",
   kind: "anonymous",

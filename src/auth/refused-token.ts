@@ -17,9 +17,7 @@ type Refusal =
   | "not_yet_valid"
   | "expired";
 
-/**
- * Three causes that the caller may learn, because it can react to them; all others have one text.
- */
+/** Three causes that the caller may learn, because it can react; all others have one text. */
 const TEXTS: Readonly<Partial<Record<Refusal, string>>> = {
   missing: "a bearer token is required",
   differing: "authorization is given more than once, with different values",

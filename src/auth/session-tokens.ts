@@ -104,10 +104,7 @@ const MARGIN_MS = 60_000;
  * when one read failed, and when the clock of the key's maker is ahead.
  */
 export const KEY_AHEAD_MS = 2 * READ_MS + MARGIN_MS;
-/**
- * For any time between two keys, a token's longest life has at most this number of
- * rotations.
- */
+/** A token's longest life has at most this number of rotations. */
 const ROTATIONS_KEPT_MAX = 500;
 
 export class SessionTokens implements Unit, TokenVerifier {

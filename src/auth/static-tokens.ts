@@ -198,10 +198,7 @@ function isEqual(left: StaticToken, right: StaticToken): boolean {
   return left.id === right.id && left.projectId === right.projectId && roles(left) === roles(right);
 }
 
-/**
- * The parser's message quotes the text around the mistake, which may be a token; its place quotes
- * nothing.
- */
+/** The parser's message quotes the text, which may hold a token; its place quotes nothing. */
 function jsonOf(json: string): unknown {
   try {
     return JSON.parse(json);

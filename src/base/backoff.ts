@@ -7,10 +7,7 @@ export interface Backoff {
   readonly maxMs: number;
 }
 
-/**
- * `attempt` counts from 0; `random` is in [0, 1). The delay is between half of the step and the
- * whole step.
- */
+/** Between half of the step and the step. `attempt` counts from 0; `random` is in [0, 1). */
 export function backoffMs(backoff: Backoff, attempt: number, random: number): number {
   const step = Math.min(backoff.maxMs, backoff.minMs * 2 ** Math.min(attempt, 30));
   return step / 2 + (random * step) / 2;

@@ -42,10 +42,7 @@ export async function startAll(
   }
 }
 
-/**
- * Units that stop at the same time, so that the wait for one unit's callers does not delay the
- * others. They start in order.
- */
+/** Units that start in order and stop together, so that none waits for another's callers. */
 export function together(units: readonly Unit[]): Unit {
   return {
     start: () => startAll(units),

@@ -79,16 +79,10 @@ function passes(failure: RpcFailure): boolean {
   return kind === undefined || kind === "closed" || kind === "nobody";
 }
 
-/**
- * Each line of a rate-limited push fails again: the same failure is not reported twice within this
- * time.
- */
+/** A failure is not reported twice within this time: each line of a push may fail again. */
 const TOLD_AGAIN_MS = 10_000;
 
-/**
- * Reports the first failure in a row, which explains the rest; the last failure is thrown when no
- * retry is left.
- */
+/** Reports the first failure in a row; the last one is thrown when no retry is left. */
 export function retryTeller(
   { address, retryForMs }: { readonly address: string; readonly retryForMs: number },
   say: (line: string) => void,

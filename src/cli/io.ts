@@ -42,10 +42,7 @@ export function tell({ stderr }: Pick<CliIo, "stderr">, line: string): void {
   stderr.write(`session-ledger: ${line}\n`);
 }
 
-/**
- * Prints lines no faster than they are read. A reader that is gone (`| head`) ends the work without
- * a failure; a full disk is a failure.
- */
+/** Prints no faster than the lines are read. A reader that is gone (`| head`) is no failure. */
 export class Printer {
   readonly #output: Output;
   readonly #signal: AbortSignal;

@@ -116,9 +116,7 @@ interface Refusal {
   readonly message: string;
 }
 
-/**
- * Resolves when the line is stored, or finally refused; rejects when further lines would fail too.
- */
+/** Resolves when the line is stored or refused; rejects when further lines would fail too. */
 async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | undefined> {
   const { flags, connection, summary } = run;
   const event = eventLine(line);
@@ -172,10 +170,7 @@ type EventLine =
   /** The line is not an event; the service never sees it. */
   | ({ readonly kind: "refused" } & Refusal);
 
-/**
- * Classifies a line of input. The payload is the exact bytes of the line: nothing is parsed and
- * printed again.
- */
+/** Classifies a line of input. The payload is the line, byte for byte. */
 export function eventLine(line: Line): EventLine {
   if (line.bytes === undefined) {
     return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);

@@ -89,10 +89,7 @@ async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
 
 type Session = Awaited<ReturnType<typeof readPage>>[number];
 
-/**
- * Pages are numbered, so a new session pushes the last one of a page onto the next page; sessions
- * of the previous page are skipped.
- */
+/** A new session pushes the last one of a page onto the next page, where it is skipped. */
 async function* allSessions(connection: Connection): AsyncGenerator<Session, void, undefined> {
   let before: ReadonlySet<string> = new Set();
   for (let page = 1; ; page += 1) {

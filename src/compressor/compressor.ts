@@ -60,10 +60,7 @@ export class Compressor<E extends IncomingEvent = IncomingEvent> {
     return row;
   }
 
-  /**
-   * The time when the open group must be flushed, on the clock of `push`; undefined when none is
-   * open.
-   */
+  /** When the open group must be flushed, on the clock of `push`; undefined: none is open. */
   get dueAtMs(): number | undefined {
     return this.#group && this.#dueAtMs;
   }
@@ -275,17 +272,11 @@ function difference(a: Time, b: Time): bigint {
 export interface CompressorLimits {
   /** UTF-8 bytes of a row's text, the joined deltas. A larger fragment is a row of its own. */
   readonly textBytesMax: number;
-  /**
-   * From the arrival of a group's first fragment. A watcher of a live stream waits at most this
-   * long.
-   */
+  /** From the arrival of a group's first fragment: the longest delay for a watcher. */
   readonly maxAgeMs: number;
   /** Raw events of a row; at most EVENT_COUNT_MAX. */
   readonly eventsMax: number;
-  /**
-   * UTF-8 bytes of a merged row's payload: a receiver that accepts the events must accept the row
-   * too.
-   */
+  /** UTF-8 bytes of a merged row's payload: a receiver of the events must accept the row. */
   readonly payloadBytesMax: number;
 }
 

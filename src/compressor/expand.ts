@@ -26,10 +26,7 @@ export interface ExpandableRow {
   readonly payload: string;
   readonly createdAtMicros: bigint;
   readonly eventCount: number;
-  /**
-   * The index, or the message `Fragments` in which it is stored; undefined: the row is returned
-   * whole.
-   */
+  /** The index, as numbers or as a stored `Fragments`; undefined: the row is returned whole. */
   readonly fragments: FragmentIndex | Uint8Array | undefined;
 }
 
@@ -78,10 +75,7 @@ export function* expand(
   }
 }
 
-/**
- * Cuts the text of a JSON string into pieces, each with a given number of UTF-16 units of its
- * value.
- */
+/** Cuts the text of a JSON string into pieces of a given number of UTF-16 units. */
 class Texts {
   readonly #payload: string;
   #at: number;
@@ -119,10 +113,7 @@ class Texts {
 
 const LETTER_U = 0x75;
 
-/**
- * The times of the events, one after the other; plain numbers as long as they are exact, which is
- * nearly always.
- */
+/** The times of the events, in order; plain numbers as long as they are exact. */
 class Times {
   /** The text in the event's payload. */
   text: string;
@@ -158,10 +149,7 @@ function sum(a: Milliseconds, b: Milliseconds): Milliseconds {
   return BigInt(a) + BigInt(b);
 }
 
-/**
- * The years 1 to 9999: the range of the contract's timestamps. A payload's timestamp may be any
- * number.
- */
+/** The years 1 to 9999, as in the contract's timestamps; a payload may have any number. */
 const MICROS_MIN = -62_135_596_800_000_000n;
 const MICROS_MAX = 253_402_300_799_999_999n;
 

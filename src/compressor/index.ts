@@ -7,9 +7,7 @@
  * ages are milliseconds on any monotonic clock; lengths are UTF-16 units.
  */
 
-/**
- * Makes rows of events one after the other: `push` each event, `flush` at the end and at `dueAtMs`.
- */
+/** Makes rows of events: `push` each event, `flush` at the end and at `dueAtMs`. */
 export { Compressor } from "./compressor.ts";
 /** The input and the output. */
 export type { CompressedRow, IncomingEvent } from "./compressor.ts";

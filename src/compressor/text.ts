@@ -15,10 +15,7 @@ export interface ScannedText {
   readonly spelledBytes: number;
   /** True when its first unit is the second half of a pair. */
   readonly startsLow: boolean;
-  /**
-   * True when its last unit is the first half of a pair: two such texts form a pair when they are
-   * joined.
-   */
+  /** True when its last unit is the first half of a pair, which the next text may complete. */
   readonly endsHigh: boolean;
 }
 
@@ -92,10 +89,7 @@ function walkText(text: string, start: number): ScannedText | undefined {
   };
 }
 
-/**
- * The unit of an escape, read after its backslash; for short escapes, any unit of one byte is
- * returned.
- */
+/** The unit of an escape, read after its backslash; for short ones, any unit of one byte. */
 function escapedUnit(text: string, at: number): number {
   const letter = text.charCodeAt(at);
   if (letter !== LETTER_U) return SHORT_ESCAPES.has(letter) ? letter : NOTHING;
@@ -144,10 +138,7 @@ export function utf8Bytes(text: string): number {
   return bytes;
 }
 
-/**
- * The same JSON with every single half of a pair as an escape, because half a pair has no UTF-8
- * form.
- */
+/** The same JSON with each half of a pair as an escape, because it has no UTF-8 form. */
 export function withEscapedHalves(json: string): string {
   return json.isWellFormed() ? json : json.replaceAll(/\p{Surrogate}/gu, escaped);
 }

@@ -96,10 +96,7 @@ function readAll<S extends Settings>(
   return { values: values as Values<S>, problems, refused };
 }
 
-/**
- * Other machines may reach sessions only with TLS and with tokens, unless each requirement was
- * waived separately.
- */
+/** Other machines may reach sessions only with TLS and tokens; each can be waived. */
 function exposureProblems(values: ServiceValues): readonly string[] {
   const servesTls = values.tlsCertFile !== undefined && values.tlsKeyFile !== undefined;
   const missing = [
@@ -250,10 +247,7 @@ function removals(environment: Environment): readonly string[] {
     .map(([name, value]) => `${name} is no setting any more and has no effect; it is ${value}`);
 }
 
-/**
- * The part of the configuration for the log: the database, and the settings that differ from their
- * defaults. No password.
- */
+/** The database and the settings that differ from their defaults, for the log. No password. */
 export function configForLog(config: Config): Readonly<Record<string, Shown>> {
   const defaults = loadConfig({});
   const entries = Object.entries(SERVICE_SETTINGS).flatMap(([name, { publicPart }]) => {

@@ -128,10 +128,7 @@ function refuseLeft({ signal }: EraseCall): void {
  * two cores shared with other work, November 2026).
  */
 const ERASED_ROWS_MAX = 500;
-/**
- * The limit of stored bytes; one row may have more. PostgreSQL stores each 2 KB of a large row as a
- * row of its own.
- */
+/** Stored bytes; one row may have more. PostgreSQL stores each 2 KB of a large row as a row. */
 const ERASED_BYTES_MAX = 4 * 1024 * 1024;
 
 /** Rows from the beginning of a stream. */
@@ -150,10 +147,7 @@ interface ErasedRows {
   readonly bytes: bigint;
 }
 
-/**
- * `busy`: another transaction holds the session, or held it. No rows: nothing of the beginning is
- * left.
- */
+/** `busy`: another transaction holds or held the session. No rows: nothing is left. */
 export async function eraseBatch(
   database: Database,
   beginning: Beginning,
@@ -171,10 +165,7 @@ interface CountedRows extends ErasedRows {
   readonly lastSeq: bigint | undefined;
 }
 
-/**
- * Counts the rows of a beginning after a number, as many as one statement may read; used by dry
- * runs.
- */
+/** Counts the next rows of a beginning, as many as one statement may read; for dry runs. */
 export async function countRows(
   database: Database,
   beginning: Beginning,

@@ -128,10 +128,7 @@ function endSpan(span: Span, { error, failure, ...end }: CallEnd): void {
   span.end(isOurs ? failure : undefined);
 }
 
-/**
- * Our defects are `error`; refusals caused by the database or a full queue are `warn`; errors of
- * callers are lower.
- */
+/** Defects are `error`; a refusal by the database or a full queue is `warn`; others are lower. */
 function levelOf(error: ServiceError): Level {
   // A caller without a token may try at any rate; the audit log records such tries, within limits.
   if (error.code === "unauthenticated") return "debug";

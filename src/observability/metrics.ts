@@ -227,10 +227,7 @@ function processInstruments(make: Instruments) {
 
 function authInstruments(make: Instruments) {
   return {
-    /**
-     * `outcome`: accepted, or the cause of the refusal; `kind` is the kind of the token, or
-     * unknown.
-     */
+    /** `outcome`: accepted, or the cause of the refusal; `kind`: of the token, or unknown. */
     authentications: make.counter(
       "authentications_total",
       "Authenticated calls, by kind of token and outcome.",

@@ -38,10 +38,7 @@ import type { Attributes, Elapsed, Span, Tracing, TracingDeps, TracingOptions } 
 
 /** Ended spans in memory, including those being exported. */
 export const SPANS_WAITING_MAX = 4_096;
-/**
- * The limit of one export with its retries; also the longest time that a stop waits for the last
- * spans.
- */
+/** The limit of one export with its retries, and of a stop that waits for the last spans. */
 const EXPORT_LIMIT_MS = 2_000;
 
 export class OtlpTracing implements Tracing {

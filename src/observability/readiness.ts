@@ -14,10 +14,7 @@ const INTERVAL_MS = 2_000;
 /** A slower database is useless for a runner with a deadline of five seconds. */
 const ANSWER_LIMIT_MS = 2_000;
 
-/**
- * Commits count as failing after this number of failures in a row, over this time, with a recent
- * last failure.
- */
+/** Commits fail after this number of failures in a row, over this time, the last one recent. */
 const FAILURES_MIN = 5;
 const FAILING_MS_MIN = 3_000;
 /** An instance that is out of service gets no pushes. After this time it is tried again. */

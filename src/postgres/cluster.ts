@@ -189,10 +189,7 @@ async function giveTo(account: Account, paths: readonly string[]): Promise<void>
   }
 }
 
-/**
- * Best effort: the initdb of a killed service may still write there, and the next start tries
- * again.
- */
+/** Best effort: the initdb of a killed service may still write; the next start tries again. */
 async function removeDraft(draft: string): Promise<void> {
   await rm(draft, { recursive: true, force: true, maxRetries: 3 }).catch(() => undefined);
 }

@@ -133,10 +133,7 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
   };
 }
 
-/**
- * The whole life of a run; calls `ready` with the server. Settles when all its resources are
- * released.
- */
+/** The life of a run; calls `ready` with the server. Settles when all resources are released. */
 async function live(context: Context, ready: (server: Ready) => void): Promise<void> {
   const beganMs = performance.now();
   const found = await findBinaries();

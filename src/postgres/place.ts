@@ -35,10 +35,7 @@ const CLUSTER_NAME = "postgres";
 /** For an answer from the file system of DATA_DIR: a mount can hang. */
 const DATA_DIR_MS_MAX = 20_000;
 
-/**
- * Creates DATA_DIR when it does not exist; returns its real path, so that two spellings are one
- * directory.
- */
+/** Creates DATA_DIR; returns its real path, so that two spellings are one directory. */
 export async function openDataDir(dataDir: string, signal: AbortSignal): Promise<string> {
   const message = `its file system did not answer in ${DATA_DIR_MS_MAX / 1_000} s`;
   const late = (): Promise<string> => Promise.reject(new Error(message));
@@ -56,10 +53,7 @@ export async function openDataDir(dataDir: string, signal: AbortSignal): Promise
   }
 }
 
-/**
- * With the directories above it. Node's recursive mkdir never ends in procfs, which reports ENOENT
- * in existing directories.
- */
+/** With the directories above. Node's recursive mkdir never ends in procfs. */
 async function makeDirectory(path: string): Promise<void> {
   const isDirectory = async (): Promise<boolean> =>
     (await stat(path).catch(() => undefined))?.isDirectory() ?? false;
@@ -152,10 +146,7 @@ async function makeOpenDir(path: string): Promise<void> {
   await chmod(path, 0o755); // Independent of the umask: the account passes through to its cluster.
 }
 
-/**
- * The commands that make a user without login on the systems we know; the first that works is
- * enough.
- */
+/** Commands that make a user without login; the first that works is enough. */
 const WAYS_TO_ADD_USER = [
   ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/bin/false"],
   ["adduser", "--system", "--group", "--no-create-home", "--quiet"], // Debian without `passwd`.
@@ -185,10 +176,7 @@ export async function accountNamed(name: string): Promise<Account> {
   );
 }
 
-/**
- * The owner of a directory: the maker of a cluster keeps running it, also when the service is root
- * now.
- */
+/** The maker of a cluster keeps running it, also when the service is root now. */
 export async function ownerOf(path: string): Promise<Account> {
   const { uid, gid } = await stat(path);
   const { code, output } = await runProgram("id", ["-un", String(uid)]);

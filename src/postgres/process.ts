@@ -6,10 +6,7 @@ import { hostname } from "node:os";
 import { promisify } from "node:util";
 import { ServiceError } from "../base/errors.ts";
 
-/**
- * The embedded server cannot start, and the person who started the service can fix it: the message
- * says how.
- */
+/** The embedded server cannot start, and the operator can fix it: the message says how. */
 export function refusal(message: string, cause?: unknown): ServiceError {
   return new ServiceError("failed_precondition", "DATABASE_UNAVAILABLE", message, { cause });
 }
@@ -123,18 +120,13 @@ export async function thisProcess(): Promise<ProcessIdentity> {
   return { pid, startMark: (await startMarkOf(pid)) ?? HIDDEN, scope: scopeOfPids() };
 }
 
-/**
- * Whether that same process runs. An uncertain answer counts as "yes": a refusal is better than two
- * owners.
- */
+/** Whether that same process runs. In doubt it does: a refusal is better than two owners. */
 export async function isRunning({ pid, startMark }: ProcessIdentity): Promise<boolean> {
   const found = await startMarkOf(pid);
   return found !== undefined && (found === HIDDEN || found === startMark);
 }
 
-/**
- * The start arguments of a living process; undefined when there is no process, or they are hidden.
- */
+/** The start arguments of a process; undefined: there is no process, or they are hidden. */
 export async function argumentsOf(pid: number): Promise<readonly string[] | undefined> {
   if (process.platform !== "linux") return (await ps(pid, "command="))?.split(/\s+/);
   // Empty for a zombie: it holds no resource any more.

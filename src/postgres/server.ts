@@ -17,10 +17,7 @@ export interface EmbeddedLog {
 
 /** From spawn to "ready": includes the replay of at most max_wal_size after a crash. */
 export const START_MS_MAX = 300_000;
-/**
- * A fast stop rolls open transactions back and writes a checkpoint; after this time an immediate
- * stop follows.
- */
+/** A fast stop rolls transactions back and writes a checkpoint; then an immediate one follows. */
 export const FAST_STOP_MS_MAX = 10_000;
 /** After SIGKILL, until the kernel has removed the process. */
 const KILL_MS_MAX = 5_000;
@@ -118,9 +115,7 @@ const POLL_MS = 20;
 const LINES_KEPT = 20;
 const LINE_CHARS_MAX = 4_096;
 
-/**
- * Spawns the server and resolves when it is ready. When it rejects, no process of it runs any more.
- */
+/** Resolves when the server is ready. When it rejects, no process of it runs any more. */
 export async function launch(options: LaunchOptions): Promise<Server> {
   const child = spawn(options.postgresPath, serverArguments(options), {
     ...spawnAs(options.account),
@@ -158,10 +153,7 @@ function exitOf(child: ChildProcess): Promise<string> {
   return promise;
 }
 
-/**
- * "Gone" means that the log pipe is closed: every process of the server inherits it, so that proves
- * more than the end of the postmaster.
- */
+/** "Gone": the log pipe is closed, which every process of the server inherits. */
 function childPostmaster(child: ChildProcess): Postmaster {
   const { promise: closed, resolve } = Promise.withResolvers<true>();
   child.once("close", () => resolve(true));
@@ -172,10 +164,7 @@ function childPostmaster(child: ChildProcess): Postmaster {
   };
 }
 
-/**
- * Sends every line to our log, and keeps the newest, because they name the reason of a failed
- * start.
- */
+/** Sends every line to our log, and keeps the newest: they name the reason of a failure. */
 function forwardLines(stderr: Readable, log: EmbeddedLog): string[] {
   const kept: string[] = [];
   createInterface({ input: stderr }).on("line", (text) => {

@@ -74,9 +74,7 @@ export function compile(secrets: readonly Secret[]): Automaton {
   return { next: Int32Array.from(entered), columns, begins, rests };
 }
 
-/**
- * Otherwise a candidate could outlive an older one of its secret, and only the older one is kept.
- */
+/** Otherwise a candidate could outlive an older one of its secret, which alone is kept. */
 function assertOneEnds({ kind, prefixes, parts }: Secret): void {
   const dashes = "-".repeat(parts.at(-1)?.endsAtDashes ?? 0);
   if (!prefixes.every((prefix) => prefix.endsWith(dashes)))
@@ -132,10 +130,7 @@ function kindOf(character: string, before: State["before"]): State["before"] {
 
 const ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/**
- * Characters with the same meaning share a column: those of no prefix, split into word characters
- * and others.
- */
+/** Characters of no prefix share two columns: word characters and others. */
 function columnsOf(words: readonly Word[]) {
   const own = [...new Set([...words.flatMap(({ text }) => text.split("")), "\\"])];
   const used = new Set(own);

@@ -180,9 +180,7 @@ export class Texts {
   #nameless = 0;
   /** For each kind, the construct of its last CHUNK. */
   readonly #chunked = new Map<ConstructKind | undefined, string>();
-  /**
-   * Keyed by the place object, which all fragments of one frame share, so that most need no name.
-   */
+  /** Keyed by the place object, which all fragments of a frame share: most need no name. */
   #last: { readonly place: EventPlace; readonly scans: readonly TextScan[] } | undefined;
 
   constructor(automaton: Automaton, found: Found) {
@@ -268,10 +266,7 @@ export class Texts {
     return [this.#scan(both)];
   }
 
-  /**
-   * For clients, a nameless CHUNK after CUSTOM is a new message; a reader of rows may see it as a
-   * continuation.
-   */
+  /** A nameless CHUNK after CUSTOM is a new message, or for readers of rows a continuation. */
   #beginBehind(name: string, chunked: string | undefined): void {
     const last = this.#scans.get(behind(chunked)) ?? this.#scans.get(chunked ?? "");
     if (last === undefined || last.isAtRest) return;

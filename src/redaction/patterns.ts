@@ -24,9 +24,7 @@ export interface Secret {
 }
 
 export interface Part {
-  /**
-   * The text between the previous part and this one; empty where their classes distinguish them.
-   */
+  /** The text between the previous part and this one; empty where their classes differ. */
   readonly joint?: string;
   /** ASCII, in the form of a regular expression's brackets. */
   readonly characters: string;
@@ -35,10 +33,7 @@ export interface Part {
   readonly window?: number;
   /** The part is between a name and its value, and is not masked. */
   readonly isGap?: boolean;
-  /**
-   * This number of dashes in a row ends the part, and so do the dashes that end its prefix. A dash
-   * may be masked or not.
-   */
+  /** The number of dashes in a row that ends the part, and the prefix. A dash may be masked. */
   readonly endsAtDashes?: number;
 }
 

@@ -74,10 +74,7 @@ export class TextScan {
     return this.#live.length > 0;
   }
 
-  /**
-   * True when the next units are masked the same way after any text; a continued word may count as
-   * a new one.
-   */
+  /** True when the next units are masked the same way after any text. */
   get isAtRest(): boolean {
     return this.#live.length === 0 && this.#automaton.rests.has(this.#state);
   }
@@ -155,10 +152,7 @@ export class TextScan {
     while ((this.#masked[0]?.to ?? before + 1) <= before) this.#masked.shift();
   }
 
-  /**
-   * Returns another scan, which begins with this text and continues separately; the masks of this
-   * text stay here.
-   */
+  /** Another scan that begins with this text and continues alone; the masks stay here. */
   goOn(): TextScan {
     const other = new TextScan(this.#automaton, this.#found);
     other.#state = this.#state;
@@ -173,10 +167,7 @@ export class TextScan {
     this.#position = 0;
   }
 
-  /**
-   * Skips text in which nothing begins; stops at the end, at `stop`, and at a unit that needs a
-   * step.
-   */
+  /** Skips text in which nothing begins; stops at the end, at `stop`, and before a step. */
   #pass(text: string, start: number, stop: number): number {
     const { next, columns } = this.#automaton;
     let state = this.#state;

@@ -50,9 +50,7 @@ interface ConverseOptions {
 
 /** A call with streams in both directions, from its caller's side. */
 export interface Conversation<I extends DescMessage, O extends DescMessage> {
-  /**
-   * False: the transport is full for now, and further messages are kept in memory until `drained`.
-   */
+  /** False: the transport is full, and further messages are kept in memory until `drained`. */
   send(request: MessageInitShape<I>): boolean;
   /** Resolves when the transport has room, or when the conversation is over. */
   drained(): Promise<void>;
@@ -77,10 +75,7 @@ export interface LedgerClientOptions {
 }
 
 export interface LedgerClient {
-  /**
-   * With `retryForMs` the call is sent again while the service does not answer, or asks for a later
-   * try.
-   */
+  /** With `retryForMs` it is sent again while the service is away or asks for a later try. */
   call<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -275,10 +270,7 @@ function pathOf(method: { readonly name: string }): string {
   return `/${SessionService.typeName}/${method.name}`;
 }
 
-/**
- * Encoded here and not by grpc-js, so that an unencodable request is reported as the caller's
- * defect.
- */
+/** Encoded here, so that an unencodable request is reported as the caller's defect. */
 function encode<I extends DescMessage>(input: I, request: MessageInitShape<I>): Buffer {
   return Buffer.from(toBinary(input, create(input, request)));
 }

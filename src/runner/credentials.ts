@@ -74,10 +74,7 @@ export interface TlsOptions {
   readonly key?: string;
 }
 
-/**
- * True: TLS with the authorities of the system. Absent or false: no TLS, which is for your own
- * machine.
- */
+/** True: TLS with the authorities of the system. Absent or false: no TLS. */
 export type Tls = boolean | TlsOptions;
 
 /** Throws a TypeError that names the part that is not PEM; it never quotes one. */
@@ -97,10 +94,7 @@ export function credentialsOf(tls: Tls | undefined): ChannelCredentials {
 
 let ofSystem: ChannelCredentials | undefined;
 
-/**
- * Made once, because it reads more than a hundred certificates. Clients with the same credentials
- * can share a connection.
- */
+/** Made once: it reads a hundred certificates, and clients that share it share a connection. */
 function systems(): ChannelCredentials {
   ofSystem ??= credentials.createSsl(Buffer.from(trustedHere()));
   return ofSystem;

@@ -22,10 +22,7 @@ interface Details {
 export class RpcFailure extends Error {
   override readonly name = "RpcFailure";
   readonly code: RpcCode;
-  /**
-   * The reason, for programs: a name of the service's closed list; undefined when another server
-   * answered.
-   */
+  /** A name of the service's closed list; undefined when another server answered. */
   readonly reason: string | undefined;
   readonly violations: readonly Violation[];
   /** Set when the service states that the same call can succeed later. */
@@ -55,9 +52,7 @@ export class RpcFailure extends Error {
   }
 }
 
-/**
- * The failure of one event in a frame of a stream: the status that a call would have failed with.
- */
+/** The failure of one event of a stream: the status that a call would have failed with. */
 export function failureOfStatus(refused: Status | undefined): RpcFailure {
   const code = codeName(refused?.code ?? status.UNKNOWN);
   const details = refused === undefined ? {} : detailsOf(refused);
@@ -86,10 +81,7 @@ interface GrpcFailure {
   readonly metadata: { get(key: string): readonly (string | Uint8Array)[] };
 }
 
-/**
- * Converts the errors of a grpc-js call. A value without a status is a defect and is returned
- * unchanged.
- */
+/** For the errors of a grpc-js call. A value without a status is a defect, and unchanged. */
 export function failureFrom(cause: unknown): unknown {
   if (!isGrpcFailure(cause)) return cause;
   const [encoded] = cause.metadata.get("grpc-status-details-bin");
@@ -175,9 +167,7 @@ const SAYS: Readonly<Record<NoConnection, string>> = {
     "the service closed the connection at once: it may expect TLS, or another certificate of the client",
 };
 
-/**
- * The texts of Node 24 (OpenSSL 3) and grpc-js 1.14; test/e2e/runner-doors.test.ts provokes them.
- */
+/** Texts of Node 24 (OpenSSL 3) and grpc-js 1.14; test/e2e/runner-doors.test.ts provokes them. */
 const SIGNS: readonly (readonly [RegExp, NoConnection])[] = [
   [/unable to (?:verify|get)|self[- ]signed/i, "untrusted"],
   [/certificate (?:has expired|is not yet valid)/i, "out_of_date"],
@@ -203,9 +193,7 @@ function kindOf(details: string): NoConnection | undefined {
   return SIGNS.find(([sign]) => sign.test(details))?.[1];
 }
 
-/**
- * One line for people; a text about something else is returned unchanged, without an empty note.
- */
+/** One line for people; a text about something else is returned unchanged. */
 function connectionText(details: string): string {
   // grpc-js reports why no address could be resolved, also when one could be.
   const said = details.replace(/\.?\s*Resolution note:\s*$/, "");

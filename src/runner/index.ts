@@ -6,9 +6,7 @@
  * where their names end in `Micros`, and `Date` elsewhere.
  */
 
-/**
- * Begins to write a session. The writer never throws into the agent's run, and never makes it wait.
- */
+/** Begins to write a session. The writer never throws into the agent's run or makes it wait. */
 export { createSessionWriter } from "./writer/writer.ts";
 export type {
   CloseResult,

@@ -19,10 +19,7 @@ export interface Line {
 interface LinesOptions {
   /** The longest line that is held, without its end. */
   readonly bytesMax: number;
-  /**
-   * True: the first longer line is the last one, and is reported before its end, which may never
-   * come.
-   */
+  /** True: the first longer line is the last, and is reported before its end. */
   readonly stopsAtTooLong?: boolean;
 }
 
@@ -80,10 +77,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** The buffer that is kept from one line to the next. */
 const KEPT_BYTES = 65_536;
 
-/**
- * An incomplete line, copied into one buffer. A list of its pieces would cost many times their
- * bytes when the input arrives byte by byte.
- */
+/** An incomplete line in one buffer: a list of its pieces would cost many times their bytes. */
 class HeldBytes {
   readonly #bytesMax: number;
   #buffer: Buffer = Buffer.alloc(0);
@@ -210,10 +204,7 @@ export async function* fromJsonLines(
   }
 }
 
-/**
- * Puts JSON on one line: a line break is white space between two tokens, and inside a string an
- * escape.
- */
+/** Puts JSON on one line: a line break is white space; inside a string it is an escape. */
 export function oneLine(json: string): string {
   return json.replaceAll(/[\r\n]+/g, " ");
 }

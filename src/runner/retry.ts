@@ -6,9 +6,7 @@ import { RpcFailure } from "./failure.ts";
 const PAUSE: Backoff = { minMs: 100, maxMs: 5_000 };
 
 export interface RetryOptions {
-  /**
-   * The longest time of failures in a row, after which the last failure is thrown; 0 tries once.
-   */
+  /** The longest time of failures in a row; then the last one is thrown. 0 tries once. */
   readonly retryForMs: number;
   /** Ends a pause at once; the failure before it is then thrown. */
   readonly signal?: AbortSignal;
@@ -23,10 +21,7 @@ export interface RetryOptions {
   readonly random?: () => number;
 }
 
-/**
- * Failures in a row: from the first one to the next success. A pause is never shorter than the
- * service's RetryInfo.
- */
+/** From the first failure to a success. A pause is never shorter than the RetryInfo. */
 export class Retries {
   readonly #options: RetryOptions;
   readonly #clock: Clock;

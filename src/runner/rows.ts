@@ -56,10 +56,7 @@ abstract class Item {
   readonly sessionId: string;
   /** Its number in its stream; for a merged row, the number of its first event. */
   readonly seq: bigint;
-  /**
-   * The last number it takes: as `after`, it continues with the next row, with and without
-   * `expand`.
-   */
+  /** The last number it takes: as `after`, it continues with the next row, also expanded. */
   readonly lastSeq: bigint;
   readonly eventType: string;
   /** As stored, byte for byte: JSON for an event, any text of the sender for a message. */
@@ -84,9 +81,7 @@ abstract class Item {
     return dateOf(this.createdAtMicros);
   }
 
-  /**
-   * The result for `JSON.stringify`: the contract's own JSON, as `session-ledger tail` shows it.
-   */
+  /** For `JSON.stringify`: the contract's own JSON, as `session-ledger tail` shows it. */
   toJSON(): unknown {
     return JSON.parse(rowJson(this.#row));
   }

@@ -35,17 +35,13 @@ interface ReadSessionOptions {
   readonly token?: TokenSource;
   /** True, or your own authorities and certificate; default: without TLS. */
   readonly tls?: Tls;
-  /**
-   * Begins after this number, the `lastSeq` of the last known item; default 0n: from the beginning.
-   */
+  /** Begins after this number, the `lastSeq` of the last known item; default 0n: all. */
   readonly after?: bigint;
   /** True: wait for new rows after the stored ones, instead of ending. */
   readonly follow?: boolean;
   /** An abort ends the reading: the loop throws an RpcFailure with the code CANCELLED. */
   readonly signal?: AbortSignal;
-  /**
-   * The longest time that the service may be unreachable before the loop throws; default 60,000.
-   */
+  /** The longest time that the service may be away before the loop throws; default 60,000. */
   readonly retryForMs?: number;
   /** Called before each pause; `count` is 1 at the first failure in a row. */
   readonly onRetry?: (failure: RpcFailure, count: number) => void;
@@ -238,9 +234,7 @@ interface Resumable<Row> {
   readonly cursorOf: (row: Row) => bigint;
 }
 
-/**
- * A watch that was open this long worked; one that ends sooner counts as one more failure in a row.
- */
+/** A watch that was open this long worked; a shorter one counts as one more failure. */
 const STEADY_MS = 5_000;
 
 /**

@@ -11,10 +11,7 @@ import type { EventType } from "../../agui/catalogue.ts";
 import { type Chunked, ChunkLanes, type Effect, OpenConstructs } from "../../agui/constructs.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
-/**
- * The total of all open constructs: one text as long as a payload in fragments of one character, or
- * several texts.
- */
+/** The total of all open constructs: one text as long as a payload in single characters. */
 const TEXT_CHARS_MAX = 24 * 1_048_576;
 /** An appended fragment is a separate node in memory until the text is read. */
 const FRAGMENT_CHARS = 16;
@@ -177,9 +174,7 @@ function keyOf({ id, owner }: Place): string {
  * the validator. An unreadable event derives nothing, and the service reports its fault.
  */
 
-/**
- * The fields that messages are made from, in the spelling of the protocol and of Python runners.
- */
+/** The fields that messages are made from, as the protocol and Python runners spell them. */
 const SNAKE_NAMES = {
   messageId: "message_id",
   toolCallId: "tool_call_id",
@@ -221,9 +216,7 @@ const GROUPED: ReadonlyMap<unknown, Grouped> = new Map([
   ["TOOL_CALL_START", { content: "TOOL_CALL_ARGS", end: "TOOL_CALL_END" }],
 ]);
 
-/**
- * The events that one event stands for: itself, or START, a fragment and END for the grouped form.
- */
+/** The events that one event stands for: itself, or START, fragment and END of a group. */
 export function ungrouped(event: JsonObject): readonly JsonObject[] {
   const grouped = GROUPED.get(event["type"]);
   if (grouped === undefined || !Object.hasOwn(event, "fragment_count")) return [event];

@@ -60,9 +60,7 @@ export class MessageDeriver {
     this.#constructs = new Constructs((construct) => this.#ended(construct), limits);
   }
 
-  /**
-   * Takes the next event, as JSON; returns the messages that it completes, in order; mostly none.
-   */
+  /** Takes the next event, as JSON; returns the messages that it completes, mostly none. */
   next(payload: string): readonly DerivedMessage[] {
     const event = readEvent(payload);
     if (event === undefined) return [];
@@ -162,9 +160,7 @@ function textOf(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/**
- * Bases that are counted separately in one run: at most 128 bytes each, plus the map's overhead.
- */
+/** Bases that are counted separately in one run: at most 128 bytes each. */
 const COUNTED_MAX = 10_000;
 /** 64 bits of the content, in addition to all other parts of the key, which must be equal too. */
 const DIGEST_HEX = 16;
@@ -206,10 +202,7 @@ class MessageKeys {
     return fitted(this.#runId === undefined ? `${key}:${digest(payload, DIGEST_HEX)}` : key);
   }
 
-  /**
-   * Above the limit of separate counts, n is the number of all messages of the run: higher than
-   * every earlier n, and the same in a replay.
-   */
+  /** Above the limit, n is the number of all messages of the run: higher than every earlier n. */
   #count(base: string): number {
     this.#total += 1;
     const name = fitted(base);

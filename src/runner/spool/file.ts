@@ -131,10 +131,7 @@ export class SpoolFile {
     this.#parts = parts;
   }
 
-  /**
-   * Something in a lane has changed. The call is cheap: the change is looked up at the time of the
-   * write.
-   */
+  /** Something in a lane has changed. The call is cheap: the write looks the change up. */
   changed(): void {
     this.#isDirty = true;
     if (this.#handle !== undefined) this.#writing ??= this.#write();
@@ -323,10 +320,7 @@ async function isAlive({ pid, started }: Owner): Promise<boolean> {
   return started === undefined || now === undefined || started === now;
 }
 
-/**
- * Linux reports when a process was started (proc(5), field 22 of stat); on other systems only the
- * id is compared.
- */
+/** Field 22 of stat (proc(5)); on other systems only the id is compared. */
 async function startedAt(pid: number): Promise<string | undefined> {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, "utf8");

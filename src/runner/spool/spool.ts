@@ -44,10 +44,7 @@ export interface Lane {
   generation: number;
   /** Identifies the lane in the keys of unary pushes. */
   readonly start: string;
-  /**
-   * True for the lane of an ended process: nothing is added, and the lane is dropped when it is
-   * empty.
-   */
+  /** True for the lane of an ended process: nothing is added, and when empty it is dropped. */
   readonly isLeft: boolean;
   /** Undefined until the service, or the caller, has set it. */
   epoch: bigint | undefined;
@@ -56,16 +53,11 @@ export interface Lane {
    * the only evidence that a later writer has taken over.
    */
   proposed: bigint | undefined;
-  /**
-   * The service knows record n as number `base + n` of the epoch; undefined until a stream was
-   * opened.
-   */
+  /** The service knows record n as `base + n`; undefined until a stream was opened. */
   base: bigint | undefined;
   /** The refusals of the epoch in the service's count that are counted here too. */
   refusals: bigint;
-  /**
-   * The highest event that was sent on a stream; undefined for a left lane, where it is unknown.
-   */
+  /** The highest event that was sent on a stream; undefined (unknown) for a left lane. */
   sent: bigint | undefined;
   /** The event numbers of the unary row in progress, so that it can be sent again unchanged. */
   cut: Cut | undefined;
@@ -94,10 +86,7 @@ export interface Counts {
   readonly committed: number;
   /** Not acceptable to the service, or already here (and then never accepted). Never stored. */
   readonly refused: number;
-  /**
-   * Without room, given after the end, or given up because another writer took over or the session
-   * is gone.
-   */
+  /** Without room, given after the end, or given up with the session or to another writer. */
   readonly dropped: number;
   /** Accepted, with an unknown outcome. */
   readonly pending: number;
@@ -208,10 +197,7 @@ export class Spool {
     return { events, messages };
   }
 
-  /**
-   * The dropped counts, once there is room again; undefined before that, and when nothing was
-   * dropped.
-   */
+  /** The dropped counts, once there is room again; undefined: none, or not yet. */
   takeGap(): Gap | undefined {
     if (this.#isClosed || !this.#hasRoom(0, REOPEN_PART)) return undefined;
     const gap = this.#gap;

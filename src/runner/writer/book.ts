@@ -196,10 +196,7 @@ export class Book {
     this.#ring();
   }
 
-  /**
-   * A record was given to a writer that has ended. If the writer was fenced or refused, that was
-   * already reported.
-   */
+  /** A record for a writer that has ended; that it was fenced or refused is already reported. */
   #late(stream: "events" | "messages"): void {
     this.#spool.count(stream, "dropped");
     if (this.#end === "closed" && !this.#toldClosed) this.tell({ kind: "closed" });

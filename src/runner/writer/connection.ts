@@ -82,10 +82,7 @@ export class Attempts {
   }
 }
 
-/**
- * A writer that cannot reach the service keeps its process alive for this time after the last
- * record.
- */
+/** Without the service, a writer keeps its process alive for this time after a record. */
 const LINGER_MS = 30_000;
 
 function lingering(book: Book): NonNullable<RetryOptions["wait"]> {

@@ -272,9 +272,7 @@ export class EventStream {
   }
 }
 
-/**
- * Another writer has numbered events under our epoch: our events would count as duplicates of them.
- */
+/** Another writer has numbered events under our epoch: ours would count as duplicates. */
 function taken(): RpcFailure {
   const reason = "STALE_EPOCH";
   return new RpcFailure("FAILED_PRECONDITION", "another writer uses this epoch", { reason });
@@ -305,9 +303,7 @@ interface StreamView {
   readonly unacknowledgedBytesMax: number;
   /** True when the transport is full. */
   readonly isBlocked: boolean;
-  /**
-   * A caller waits for a commit of the sent events, and the service was not asked for a flush yet.
-   */
+  /** A caller waits for a commit of the sent events, and no flush was asked for yet. */
   readonly wantsFlush: boolean;
   /** True for the lane of an earlier process: no event will be added. */
   readonly isLeft: boolean;
@@ -325,9 +321,7 @@ type StreamStep =
   /** Until something happens, but no longer. */
   | { readonly kind: "wait"; readonly forMs: number };
 
-/**
- * The limit of one frame. Well below the 4 MiB of a request, because the last event may exceed it.
- */
+/** The limit of one frame. Well below the 4 MiB of a request: the last event may exceed it. */
 const FRAME_BYTES_MAX = 256 * 1024;
 export const FRAME_EVENTS_MAX = 512;
 /** Not noticeable for a watcher, and at most a hundred frames per second. */

@@ -15,23 +15,14 @@ export interface SessionWriterOptions {
   readonly token?: TokenSource;
   /** True, or your own authorities and certificate; default: without TLS. */
   readonly tls?: Tls;
-  /**
-   * `derive` (default): messages are derived from the events, and `message` adds to them. `manual`:
-   * only from `message`.
-   */
+  /** `derive` (default): from the events, and `message` adds to them. `manual`: only `message`. */
   readonly messages?: "derive" | "manual";
   /** Whether RUN_STARTED and RUN_FINISHED derive a `lifecycle` message; default true. */
   readonly lifecycleMessages?: boolean;
-  /**
-   * The writer's generation, 1 to 2^63 - 1; default: from the time, so that a later writer fences
-   * this one.
-   */
+  /** The writer's generation, 1 to 2^63 - 1; default: the time, so that a later one fences it. */
   readonly epoch?: bigint;
   readonly spool?: {
-    /**
-     * The limit of bytes that wait for the service; default 64 MiB. A record counts as its text
-     * plus 128.
-     */
+    /** Bytes that wait for the service; default 64 MiB. A record counts as its text plus 128. */
     readonly bytesMax?: number;
     /** Records are also written to this file, and found again when the process restarts. */
     readonly file?: string;
@@ -53,15 +44,9 @@ export interface SessionWriterOptions {
   readonly openTimeoutMs?: number;
   /** The limit of a unary call, milliseconds; default 10,000. */
   readonly callTimeoutMs?: number;
-  /**
-   * A stream that acknowledges nothing for this time, though it should, is opened again; default
-   * 15,000.
-   */
+  /** A stream that acknowledges nothing for this time is opened again; default 15,000. */
   readonly progressTimeoutMs?: number;
-  /**
-   * A stream without activity for this time is ended until there is something to send; default
-   * 10,000.
-   */
+  /** A stream without activity for this time ends until there is more; default 10,000. */
   readonly idleTimeoutMs?: number;
   readonly clock?: Clock;
   readonly wait?: RetryOptions["wait"];
@@ -73,10 +58,7 @@ export interface WriterMessage {
   readonly type: string;
   /** An object is sent as JSON. */
   readonly payload: string | object;
-  /**
-   * At most 128 bytes; a message whose key is stored already is not stored again. Default, and for
-   * "": a random one.
-   */
+  /** At most 128 bytes; a message with a stored key is not stored again. Default: random. */
   readonly key?: string;
   readonly sentAt?: Date;
   readonly sender?: Sender;
@@ -115,9 +97,7 @@ export interface WriterStats {
   readonly state: WriterState;
   /** The session's number of the last acknowledged event; 0n before the first. */
   readonly lastSeq: bigint;
-  /**
-   * Undefined until the service has assigned it; always undefined with a service without epochs.
-   */
+  /** Undefined until the service has assigned it, and with a service without epochs. */
   readonly epoch: bigint | undefined;
 }
 
@@ -147,10 +127,7 @@ interface Loss {
 export type WriterProblem =
   /** The spool is full: from here on records are dropped. Reported once per gap. */
   | { readonly kind: "dropping" }
-  /**
-   * There is room again; these counts were dropped, and the stream has a CUSTOM event that marks
-   * the gap.
-   */
+  /** There is room again; these were dropped, and a CUSTOM event in the stream marks the gap. */
   | {
       readonly kind: "dropped";
       readonly events: number;
@@ -170,26 +147,18 @@ export type WriterProblem =
    * backup. They are not sent again; later events are sent.
    */
   | { readonly kind: "lost"; readonly stream: "events"; readonly count: number }
-  /**
-   * A call failed and is tried again. Reported at the first failure in a row, for each kind of
-   * record.
-   */
+  /** A call failed and is tried again: the first failure in a row of each kind of record. */
   | {
       readonly kind: "unreachable";
       readonly stream: "events" | "messages";
       readonly reason: string;
       readonly message: string;
     }
-  /**
-   * The service has no stream for events: rows are pushed one by one, without protection from
-   * duplicates.
-   */
+  /** The service has no stream: rows are pushed one by one, and may be stored twice. */
   | { readonly kind: "no_stream"; readonly message: string }
   /** Another writer took over: waiting records are lost, and later ones are dropped. */
   | ({ readonly kind: "fenced" } & Loss)
-  /**
-   * The service accepts nothing more (session deleted, no permission, …); losses as with `fenced`.
-   */
+  /** The service accepts no more (session deleted, no permission, …); losses as with `fenced`. */
   | ({ readonly kind: "ended" } & Loss)
   /** Records of an earlier process were lost: another writer took over before they were sent. */
   | ({ readonly kind: "left_lost" } & Loss)

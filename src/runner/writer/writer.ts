@@ -172,10 +172,7 @@ async function* eventsOfText(
   yield { type: "RUN_FINISHED", threadId, runId };
 }
 
-/**
- * The agent's side of a writer: its values become records, and its events become messages, without
- * delaying the agent.
- */
+/** Turns the agent's values into records and messages, without delaying the agent. */
 
 /** A request has at most 4 MiB, and the payload is only a part of it. */
 const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;
@@ -239,10 +236,7 @@ function senderOf(sender: Sender | undefined): Sender | undefined {
   return Object.fromEntries(given);
 }
 
-/**
- * Text that is parsed within a call of `event`, in UTF-16 units: about 25 µs (Node 24, a loaded
- * 2-core machine).
- */
+/** Text that `event` itself parses, in UTF-16 units: about 25 µs (Node 24, a loaded machine). */
 const AT_ONCE_UNITS_MAX = 4_096;
 /** Text that is parsed in one turn of the event loop; at least one event. */
 const SLICE_UNITS = 32_768;
