@@ -2,7 +2,7 @@
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
  *   traces (if on) ─► ports are free ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
- *     ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► readiness
+ *     ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
  *
  * So a stop first ends the parts that callers see (health, watches, calls in progress), then
  * commits the waiting pushes and announces them to the other instances, and closes the database
@@ -18,6 +18,8 @@ import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
 import { createRunsHandlers } from "./api/runs.ts";
 import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
+import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
+import { createClaimHandlers } from "./api/turns/claim-turn.ts";
 import { createWatchHandlers } from "./api/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
@@ -64,6 +66,7 @@ import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
 import { ownerOf } from "./store/sessions.ts";
 import { lostAfter } from "./store/streams.ts";
+import { createTurnStore } from "./store/turns.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/tls-material.ts";
 
@@ -119,6 +122,7 @@ export function createService(config: Config, log: Log): Service {
     core.retention,
     ops,
     together([http, rpc]),
+    core.waits,
     readiness,
   ].filter((unit) => unit !== undefined);
   return {
@@ -230,7 +234,8 @@ function createCore(config: Config, base: Base, postgres: Postgres) {
     afterMs === undefined
       ? undefined
       : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
-  const flow = { database, reader, transcripts, live, exchange };
+  const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
+  const flow = { database, reader, transcripts, live, exchange, waits };
   return { ...flow, commits, ingest, groups, deleted, retention };
 }
 
@@ -313,7 +318,7 @@ function createEdges(config: Config, parts: EdgeParts) {
 
 /** All served methods; a missing method answers UNIMPLEMENTED. */
 function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
-  const { database, reader, live, deleted, ingest, groups, clock, metrics, doors } = parts;
+  const { database, reader, live, deleted, ingest, groups, clock, metrics, doors, waits } = parts;
   const order = createOrderObserver(metrics);
   const rates = createRateLimits({ clock, metrics }, config);
   const redactor = createRedactorOf(config, metrics);
@@ -329,6 +334,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       { ...pushed, timers: systemTimers, metrics, lostAfter: (told) => lostAfter(database, told) },
       { ...config, redactor },
     ),
+    ...createClaimHandlers({ ...pushed, turns: createTurnStore(database), waits, metrics }, config),
     ...createListHandlers({ ...reader, ...pages }),
     ...createSessionHandlers(store, deleted, redactor),
     ...createEraseHandlers(eraseStore(database, metrics), deleted),

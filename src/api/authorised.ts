@@ -93,6 +93,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
       served.pushSessionMessage,
     ),
     pushSessionEvent: unary(bySession("PushSessionEvent"), served.pushSessionEvent),
+    claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
     pushSessionEvents: pushStream(authorizer, served.pushSessionEvents),
     listSessionMessages: unary(bySession("ListSessionMessages"), served.listSessionMessages),
     listSessionEvents: unary(readEvents, served.listSessionEvents),
@@ -167,6 +168,20 @@ function recorded<R extends { readonly id: string }, A>(
       if (!isRefused) audit.done(act, { unfinished: reason });
       throw error;
     }
+  };
+}
+
+/** Writes an audit record of each run that a claim has ended. */
+function takeOvers(audit: Audit, handle: Methods["claimTurn"]): Methods["claimTurn"] {
+  return async (request, context) => {
+    const answer = await handle(request, context);
+    const { lostRunId, producerEpoch, runStarted } = answer;
+    if (lostRunId !== "" && runStarted?.deduplicated !== true) {
+      const { principal } = context;
+      const act = { principal, action: "turn.claim", sessionId: request.sessionId } as const;
+      audit.done(act, { lostRunId, producerEpoch: String(producerEpoch) });
+    }
+    return answer;
   };
 }
 

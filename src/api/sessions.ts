@@ -193,12 +193,19 @@ function toSession(record: SessionRecord): Session {
       projectId: record.projectId,
       phase: record.phase,
       agentId: record.agentId,
+      openRunId: record.openRunId,
     }),
     ...given({
       startTime: optionalTime(record.startTimeMicros),
       completionTime: optionalTime(record.completionTimeMicros),
       lastActivityAt: optionalTime(record.lastActivityAtMicros),
     }),
+    messageSeq: record.messageSeq,
+    eventSeq: record.eventSeq,
+    rows: record.rowCount,
+    payloadBytes: record.payloadBytes,
+    turnSeq: record.turnSeq,
+    waiting: record.pendingCount,
   };
 }
 

@@ -16,6 +16,7 @@ export type Action =
   | "message.push.user"
   | "message.push.other"
   | "event.push"
+  | "turn.claim"
   | "token.issue"
   /** Facts about the service itself, without a session. */
   | "contract.read";
@@ -38,6 +39,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "message.push.user": ["admin", "editor"],
   "message.push.other": ["admin", "runner"],
   "event.push": ["admin", "runner"],
+  "turn.claim": ["admin", "runner"],
   "token.issue": ["admin"],
   "contract.read": ["admin", "editor", "viewer", "runner"],
 };
@@ -63,6 +65,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "message.push.user": "session",
   "message.push.other": "session",
   "event.push": "session",
+  "turn.claim": "session",
   "token.issue": "session",
   "contract.read": "nothing",
 };
@@ -83,6 +86,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   ListSessionMessages: "session.read",
   ListSessionEvents: "session.read",
   PushSessionEvents: "event.push",
+  ClaimTurn: "turn.claim",
   IssueSessionToken: "token.issue",
   EraseSession: "session.erase",
 };

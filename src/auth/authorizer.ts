@@ -105,12 +105,15 @@ export interface Act {
   readonly sessionId: string | undefined;
 }
 
-/** Records refused callers and completed acts of admins: records in the log, and a count. */
+/**
+ * Records refused callers, completed acts of admins, and runs that a claim has ended: records in the
+ * log, and a count.
+ */
 export interface Audit {
   denied(act: Act, reason: Denial): void;
   /** The caller is unknown; `reason` is a fixed word, and never a part of the request. */
   unauthenticated(reason: string): void;
-  /** An act that only admins may do, after its completion. Its record is never left out. */
+  /** An act of an admin, or a take-over, after its completion. Its record is never left out. */
   done(act: Act, fields?: Readonly<Record<string, string | number>>): void;
 }
 

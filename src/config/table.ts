@@ -161,6 +161,9 @@ const SCHEMA_NAME: Kind<string> = {
 };
 
 const TERABYTE = 1_000_000_000_000;
+/** A second; 0: no limit. */
+const MESSAGES = amount(0, 100_000_000);
+const BYTES = amount(0, TERABYTE);
 
 /** The settings of the service, one row each; config.ts makes a `Config` of them. */
 export const SERVICE_SETTINGS = {
@@ -342,35 +345,26 @@ export const SERVICE_SETTINGS = {
   ).means(
     "Memory for the bytes that are held for all callers: unanswered requests, unread answers. A held byte counts as 1.5. Above it the caller that holds the most gives way (SERVER_BUSY).",
   ),
-  principalMessagesPerSecondMax: setting(
-    "PRINCIPAL_MESSAGES_PER_SECOND",
-    amount(0, 100_000_000),
-    "50000",
-  ).means(
+  principalMessagesPerSecondMax: setting("PRINCIPAL_MESSAGES_PER_SECOND", MESSAGES, "50000").means(
     "Pushes, and frames of push streams, of one caller; 0: no limit. Above it: RESOURCE_EXHAUSTED (RATE_LIMITED); a push stream is read slower.",
   ),
-  principalBytesPerSecondMax: setting(
-    "PRINCIPAL_BYTES_PER_SECOND",
-    amount(0, TERABYTE),
-    "134217728",
-  ).means("Payload bytes pushed by one caller; 0: no limit. Above it as with messages."),
-  sessionMessagesPerSecondMax: setting(
-    "SESSION_MESSAGES_PER_SECOND",
-    amount(0, 100_000_000),
-    "20000",
-  ).means(
+  principalBytesPerSecondMax: setting("PRINCIPAL_BYTES_PER_SECOND", BYTES, "134217728").means(
+    "Payload bytes pushed by one caller; 0: no limit. Above it as with messages.",
+  ),
+  sessionMessagesPerSecondMax: setting("SESSION_MESSAGES_PER_SECOND", MESSAGES, "20000").means(
     "Pushes, and frames of push streams, into one session; 0: no limit. Above it as with callers.",
   ),
-  sessionBytesPerSecondMax: setting(
-    "SESSION_BYTES_PER_SECOND",
-    amount(0, TERABYTE),
-    "67108864",
-  ).means("Payload bytes pushed into one session; 0: no limit. Above it as with callers."),
+  sessionBytesPerSecondMax: setting("SESSION_BYTES_PER_SECOND", BYTES, "67108864").means(
+    "Payload bytes pushed into one session; 0: no limit. Above it as with callers.",
+  ),
   sessionRowsMax: setting("SESSION_ROWS_MAX", amount(1, TERABYTE), "2000000").means(
     "Rows of one session, messages and events. Above it: FAILED_PRECONDITION (SESSION_FULL).",
   ),
   sessionBytesMax: setting("SESSION_BYTES_MAX", amount(1_024, 100 * TERABYTE), "4294967296").means(
     "Bytes of one session: payloads, senders, run ids, fragment indexes. Above it: FAILED_PRECONDITION (SESSION_FULL).",
+  ),
+  pendingMax: setting("PENDING_MAX", amount(1, 1_000_000_000), "1000").means(
+    "Messages that wait for a turn in one session, once ClaimTurn was called for it. Above it: RESOURCE_EXHAUSTED (TOO_MANY_PENDING).",
   ),
 } as const;
 

@@ -50,6 +50,9 @@ const EMITTED = { alwaysEmitImplicit: true } as const;
 const PAGE_MAX = 100_000;
 const SIZE = { fallback: 100, max: 1_000 };
 
+/** The JSON of protobuf has numbers of 64 bits as text. */
+const int64Text = z.string().meta({ format: "int64" });
+
 const sessionSchema = z
   .strictObject({
     metadata: z.strictObject({
@@ -72,6 +75,13 @@ const sessionSchema = z
     completionTime: timeText.optional(),
     agentId: z.string().optional(),
     lastActivityAt: timeText.optional(),
+    messageSeq: int64Text,
+    eventSeq: int64Text,
+    rows: int64Text,
+    payloadBytes: int64Text,
+    openRunId: z.string().optional(),
+    turnSeq: int64Text,
+    waiting: int64Text,
   })
   .meta({ id: "Session" });
 

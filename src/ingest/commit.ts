@@ -1,6 +1,13 @@
 /** Commits a batch: appends it, makes the stored rows, and finds the rows of repeated pushes. */
 import { failureOf } from "../store/failure.ts";
-import { type Outcome, type Place, type Push, type StoredRow, storedRow } from "../store/rows.ts";
+import {
+  keyedRow,
+  type Outcome,
+  type Place,
+  type Push,
+  type StoredRow,
+  storedRow,
+} from "../store/rows.ts";
 import type { RowAddress } from "../store/pages.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Opening, StreamRequest } from "../store/streams.ts";
@@ -56,6 +63,7 @@ export async function commitBatch(
         return "kind" in kept ? kept : (keptRow(push, kept[repeated++]) ?? { kind: "busy" });
       case "key_reused":
       case "stale_epoch":
+      case "turn_moved":
       case "stream_replaced":
       case "gap":
       case "not_found":
@@ -81,8 +89,8 @@ function unread(error: unknown): Settled {
 function keptRow(push: Push, row: StoredRow | undefined): Settled | undefined {
   if (row === undefined) return undefined;
   // The id is ours: this very push was committed and its answer was lost. When the push has several
-  // rows, live delivery reads the rows after the first.
-  const isOwn = row.id === push.rows[0]?.id;
+  // rows, live delivery reads the others.
+  const isOwn = row.id === keyedRow(push)?.id;
   return isOwn ? { kind: "stored", rows: [row] } : { kind: "deduplicated", row };
 }
 

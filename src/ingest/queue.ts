@@ -207,7 +207,7 @@ function sum(items: readonly Waiting[], field: "rows" | "bytes"): number {
 export interface Acknowledged {
   /**
    * The rows of the push, none where it has none. After a repeat or a lost first answer, only the
-   * first row.
+   * row with the key.
    */
   readonly rows: readonly StoredRow[];
   readonly deduplicated: boolean;
@@ -249,9 +249,12 @@ export function isOver({ triedSinceMs }: Item, nowMs: number): boolean {
   return nowMs - triedSinceMs > RETRY_LIMIT_MS;
 }
 
-/** True when the push may be sent again: its key or range tells the table that it is stored already. */
-export function isRepeatable({ key, range }: Push): boolean {
-  return key !== undefined || range !== undefined;
+/**
+ * True when the push may be sent again: its key or range tells the table that it is stored already. A
+ * stored claim has changed the state for which it was made.
+ */
+export function isRepeatable({ key, range, claim }: Push): boolean {
+  return key !== undefined || range !== undefined || claim !== undefined;
 }
 
 /**

@@ -13,6 +13,7 @@ const QUEUE_FULL_RETRY_AFTER_MS = 250;
 export type RefusedPush =
   | "key_reused"
   | "stale_epoch"
+  | "turn_moved"
   | "stream_replaced"
   | "gap"
   | "not_found"
@@ -36,6 +37,8 @@ export function refusal(kind: RefusedPush, push: Push): ServiceError {
       );
     case "stale_epoch":
       return staleEpoch(push.range?.epoch ?? push.epoch);
+    case "turn_moved":
+      return new TurnMoved("aborted", "RUN_OPEN", "another claim or run came first");
     case "stream_replaced":
       return streamReplaced();
     case "gap":
@@ -77,13 +80,16 @@ export function staleEpoch(epoch: bigint | undefined): ServiceError {
   );
 }
 
-function noEpochAbove(highest: bigint): ServiceError {
+export function noEpochAbove(highest: bigint): ServiceError {
   return new ServiceError(
     "failed_precondition",
     "STALE_EPOCH",
     `this session has seen producer_epoch ${highest}, the highest there is: no writer can take over`,
   );
 }
+
+/** A claim that was made for an earlier state of its session: it must be made again. */
+export class TurnMoved extends ServiceError {}
 
 /** A range that does not continue the stored part of its stream. */
 export class RangeGap extends ServiceError {}
@@ -105,9 +111,15 @@ export function sessionFull(
   sessionId: string,
   { of, max }: Extract<Outcome, { readonly kind: "full" }>,
 ): ServiceError {
+  if (of === "pending") return tooManyPending(sessionId, max);
   const what = of === "rows" ? "rows (SESSION_ROWS_MAX)" : "bytes (SESSION_BYTES_MAX)";
   const message = `session ${sessionId} has no room for this: it may hold ${max} ${what}`;
   return new ServiceError("failed_precondition", "SESSION_FULL", message);
+}
+
+function tooManyPending(sessionId: string, max: number): ServiceError {
+  const message = `${max} messages of session ${sessionId} wait for a turn (PENDING_MAX)`;
+  return new ServiceError("overloaded", "TOO_MANY_PENDING", message, { retryAfterMs: 1_000 });
 }
 
 export function queueFull(): ServiceError {

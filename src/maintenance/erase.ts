@@ -53,8 +53,8 @@ export async function eraseSession(
     const erased = await database.run(sql`
       update sessions set name = '', project_id = null, phase = null, prompt = null,
         created_by_user_id = null, llm_model = null, agent_id = null, parent_session_id = null,
-        labels = null, annotations = null, open_run_id = null, row_count = 0, payload_bytes = 0,
-        erased_at = clock_timestamp()
+        labels = null, annotations = null, open_run_id = null, open_turn_seq = null, pending_count = 0,
+        waiting_since = null, row_count = 0, payload_bytes = 0, erased_at = clock_timestamp()
       where id = ${sessionId} and erased_at is null
         and message_seq = ${String(heads["message_seq"])}::bigint
         and event_seq = ${String(heads["event_seq"])}::bigint returning id`);
@@ -70,7 +70,12 @@ async function eraseStream(
   of: { readonly sessionId: string; readonly stream: StreamName },
   call: EraseCall,
 ): Promise<bigint> {
-  const beginning = { ...of, upToSeq: undefined, recordedUpToMicros: undefined };
+  const beginning = {
+    ...of,
+    upToSeq: undefined,
+    recordedUpToMicros: undefined,
+    sparesTurns: false,
+  };
   let rows = 0n;
   for (;;) {
     refuseLeft(call);
@@ -139,6 +144,11 @@ export interface Beginning {
   readonly upToSeq: bigint | undefined;
   /** Only rows before the first one that was stored later than this; undefined: any. */
   readonly recordedUpToMicros: bigint | undefined;
+  /**
+   * True: messages that wait for a turn stay, and those of the turn of the open run. Only in sessions
+   * that were claimed, because other sessions have no turns.
+   */
+  readonly sparesTurns: boolean;
 }
 
 interface ErasedRows {
@@ -173,7 +183,10 @@ export async function countRows(
 ): Promise<CountedRows> {
   const [fields] = await database.run(sql`
     select count(*) as rows, coalesce(sum(size), 0) as bytes, max(seq) as last_seq
-    from (${beginningOf(beginning, look)}) counted where is_old`);
+    from (${beginningOf(beginning, look)}) counted where is_old and ${isErasable(
+      beginning,
+      sql`(select ${SPARED_FROM} from sessions where id = ${beginning.sessionId})`,
+    )}`);
   const last = fields?.["last_seq"];
   return { ...erasedOf(fields), lastSeq: typeof last === "string" ? BigInt(last) : undefined };
 }
@@ -183,24 +196,44 @@ export function eraseStatement(beginning: Beginning): SQL {
   const { sessionId, stream } = beginning;
   return sql`
     with held as materialized (
-      select id from sessions where id = ${sessionId} for no key update skip locked
+      select ${SPARED_FROM} as spared_from, turn_seq from sessions where id = ${sessionId}
+      for no key update skip locked
     ), cut as materialized (
       select max(seq) as seq
       from (${beginningOf(beginning, { after: 0n, rowsMax: ERASED_ROWS_MAX })}) counted
       where is_old and (bytes <= ${ERASED_BYTES_MAX} or place = 1) and exists (select from held)
+        and ${isErasable(beginning, sql`(select spared_from from held)`)}
     ), gone as (
       delete from ${TABLE[stream]}
       where session_id = ${sessionId} and seq <= (select seq from cut)
-      returning ${storedBytes(stream)} as size
+      returning ${storedBytes(stream)} as size, ${isPending(stream)} as is_pending
     ), counted as materialized (
-      select count(*) as rows, coalesce(sum(size), 0) as bytes from gone
+      select count(*) as rows, coalesce(sum(size), 0) as bytes,
+        count(*) filter (where is_pending) as pending
+      from gone
     ), kept as (
       update sessions set row_count = row_count - counted.rows,
-        payload_bytes = payload_bytes - counted.bytes
+        payload_bytes = payload_bytes - counted.bytes,
+        pending_count = pending_count - counted.pending,
+        waiting_since = case when pending_count > counted.pending then waiting_since end
       from counted where id = ${sessionId} and counted.rows > 0
     )
     select exists (select from held) as is_held, (select seq from cut) is not null as saw_rows,
       rows, bytes from counted`;
+}
+
+/** Messages above this number wait for a turn, or belong to that of the open run. */
+const SPARED_FROM = sql`case when has_claimed then coalesce(open_turn_seq, turn_seq) end`;
+
+function isErasable({ sparesTurns }: Beginning, sparedFrom: SQL): SQL {
+  return sparesTurns ? sql`seq <= coalesce(${sparedFrom}, 9223372036854775807)` : sql`true`;
+}
+
+/** True for a message that was counted as waiting. */
+function isPending(stream: StreamName): SQL {
+  return stream === "messages"
+    ? sql`event_type = 'user' and seq > (select turn_seq from held)`
+    : sql`false`;
 }
 
 function beginningOf(

@@ -1,6 +1,8 @@
 /**
  * One pass of retention. For one session after another, the pass deletes whole runs at the
  * beginning whose end is older than a duration, and the messages that were stored until that end.
+ * Messages that wait for a turn, or that a redelivery of the open run would need, stay in sessions
+ * that were claimed.
  *
  *   sessions by id ──► first row old? ──► look for ended runs ──► messages ──► events ──► look on
  *                        │ no, or of the open run                   a batch per transaction, a pause
@@ -249,12 +251,14 @@ class Pass {
       stream: "messages",
       upToSeq: undefined,
       recordedUpToMicros: border.recordedAtMicros,
+      sparesTurns: true,
     };
     const events: Beginning = {
       sessionId,
       stream: "events",
       upToSeq: border.seq,
       recordedUpToMicros: undefined,
+      sparesTurns: false,
     };
     return (await this.#eraseBeginning(messages)) && (await this.#eraseBeginning(events));
   }

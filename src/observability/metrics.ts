@@ -24,6 +24,8 @@ export interface CallMetrics {
 
 // From far below one fsync to above the 5 s deadline of existing runners.
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+// From a waiting runner to a person who comes back the next day.
+const WAITS = [0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 1_800, 7_200, 86_400];
 const POWERS_OF_TWO = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 
 export function createMetrics(clock: Clock = systemClock) {
@@ -41,6 +43,7 @@ export function createMetrics(clock: Clock = systemClock) {
     ...callInstruments(make),
     ...ingestInstruments(make),
     ...pushStreamInstruments(make),
+    ...turnInstruments(make),
     ...readInstruments(make),
     ...processInstruments(make),
     ...authInstruments(make),
@@ -166,6 +169,27 @@ function pushStreamInstruments(make: Instruments) {
       "push_stream_groups_total",
       "Rows made of fragments, by cause: event, age, flush, bytes, push, end.",
       ["by"],
+    ),
+  };
+}
+
+function turnInstruments(make: Instruments) {
+  return {
+    claims: make.counter(
+      "claims_total",
+      "Claims of turns, by outcome (claimed, repeated, nothing, lost, run_open, stale_epoch, failed).",
+      ["outcome"],
+    ),
+    claimsWaiting: make.gauge("claims_waiting", "Claims that wait for a message."),
+    turnWaitSeconds: make.histogram(
+      "turn_wait_seconds",
+      "Time of a message from its push to its turn.",
+      WAITS,
+    ),
+    turnMessages: make.histogram("turn_messages", "Messages of one turn.", POWERS_OF_TWO),
+    turnEnvelopeTokens: make.counter(
+      "turn_envelope_tokens_total",
+      "Tokens that runners added around the messages of turns, as they report them.",
     ),
   };
 }

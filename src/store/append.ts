@@ -17,7 +17,7 @@ import {
 } from "./arrange.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
 import { type Database, SERVER_TEXT } from "./database.ts";
-import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
+import type { Claim, Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
 import { isoOf } from "./columns.ts";
 
 export interface AppendOptions {
@@ -49,12 +49,18 @@ interface Answer {
   readonly ranges?: readonly RefusedPush[] | null;
   /**
    * Nothing was stored, because these sessions have no room for all of it: the rows and bytes that
-   * they hold, and the length of the id of their open run.
+   * they hold, the length of the id of their open run, and their arrivals if they are limited.
    */
-  readonly full?: readonly (readonly [string, number, number, number])[];
+  readonly full?: readonly (readonly [string, number, number, number, number | null])[];
 }
 type RefusedPush = readonly [number, Verdict, string | null];
-type Verdict = "stale_epoch" | "deduplicated" | "key_reused" | "stream_replaced" | "gap";
+type Verdict =
+  | "stale_epoch"
+  | "deduplicated"
+  | "key_reused"
+  | "turn_moved"
+  | "stream_replaced"
+  | "gap";
 
 /**
  * Resolves after commit, with one outcome per push. No push may depend on an earlier one of the
@@ -153,9 +159,9 @@ function roomInAll(
   limits: SessionLimits | undefined,
 ): Turn {
   if (limits === undefined) throw new Error("ledger_append kept a limit that it was not given");
-  const rooms = full.map(([sessionId, rows, bytes, runBytes]) => {
+  const rooms = full.map(([sessionId, rows, bytes, runBytes, pending]) => {
     const own = pushes.filter((push) => push.sessionId === sessionId);
-    return roomFor(own, { rows, bytes, runBytes }, limits);
+    return roomFor(own, { rows, bytes, runBytes, pending: pending ?? undefined }, limits);
   });
   return {
     settled: new Map(rooms.flatMap(({ refused }) => [...refused])),
@@ -212,7 +218,8 @@ function judgedJson(pushes: readonly Push[]): string | null {
     const { sessionId: s, range } = push;
     if (range !== undefined) return [{ u, s, ...rangeOf(range), id: push.rows[0]?.id }];
     if (push.key === undefined && push.epoch === undefined) return [];
-    return [{ u, s, t: push.stream === "messages" ? "m" : "e", ...keyOf(push) }];
+    const t = push.stream === "messages" ? "m" : "e";
+    return [{ u, s, t, ...keyOf(push), ...(push.claim && seenOf(push.claim)) }];
   });
   return judged.length === 0 ? null : JSON.stringify(judged);
 }
@@ -222,14 +229,14 @@ function judgedJson(pushes: readonly Push[]): string | null {
 // runs, three times).
 
 function messagesJson({ rows }: Arrangement): string | null {
-  return rowsJson(rows, "messages", ({ push, row, offset, first }) => ({
+  return rowsJson(rows, "messages", ({ push, row, offset, isKeyed }) => ({
     s: push.sessionId,
     p: offset.toString(),
     id: row.id,
     ty: row.eventType,
     pl: row.payload,
-    key: first ? push.key : undefined,
-    dg: first ? hexOf(push.digest) : undefined,
+    key: isKeyed ? push.key : undefined,
+    dg: isKeyed ? hexOf(push.digest) : undefined,
     act: push.actor,
     ca: isoOf(row.createdAtMicros),
     snd: row.sender,
@@ -238,14 +245,14 @@ function messagesJson({ rows }: Arrangement): string | null {
 }
 
 function eventsJson({ rows }: Arrangement): string | null {
-  return rowsJson(rows, "events", ({ push, row, offset, first, runId }) => ({
+  return rowsJson(rows, "events", ({ push, row, offset, isKeyed, runId }) => ({
     s: push.sessionId,
     p: offset.toString(),
     id: row.id,
     ty: row.eventType,
     pl: row.payload,
-    key: first ? push.key : undefined,
-    dg: first ? hexOf(push.digest) : undefined,
+    key: isKeyed ? push.key : undefined,
+    dg: isKeyed ? hexOf(push.digest) : undefined,
     act: push.actor,
     ca: isoOf(row.createdAtMicros),
     co: isoOrUndefined(row.completedAtMicros),
@@ -273,6 +280,15 @@ function keyOf(push: Push): object {
   return { key: push.key, dg: hexOf(push.digest), ep: push.epoch?.toString() };
 }
 
+function seenOf({ seen }: Claim): object {
+  return {
+    tf: seen.turnSeq.toString(),
+    tr: seen.openRunId === "" ? undefined : seen.openRunId,
+    te: seen.epoch?.toString(),
+    tv: seen.eventSeq?.toString(),
+  };
+}
+
 function rangeOf(range: StreamRange): object {
   return {
     ep: range.epoch.toString(),
@@ -298,6 +314,12 @@ function usedJson({ sessions }: Arrangement, limits: SessionLimits | undefined):
       rf: use.refused === 0 ? undefined : use.refused,
       w: use.runId !== undefined,
       rid: use.runId === "" ? undefined : use.runId,
+      u: use.arrivals === 0 ? undefined : use.arrivals,
+      tm: use.started?.messages.toString(),
+      ua: use.started?.arrivals,
+      tt: use.turnSeq?.toString(),
+      tk: use.turnSeq === undefined ? undefined : use.taken,
+      tb: use.openTurnSeq?.toString(),
     })),
   );
 }
@@ -305,16 +327,21 @@ function usedJson({ sessions }: Arrangement, limits: SessionLimits | undefined):
 /** The limits, and the amounts below which the largest part of the batch has room. */
 function limitsOf(
   uses: readonly SessionUse[],
-  { sessionRowsMax: rx, sessionBytesMax: bx }: SessionLimits,
+  { sessionRowsMax: rx, sessionBytesMax: bx, pendingMax: px }: SessionLimits,
 ): object {
   let rows = 0;
   let bytes = 0;
+  let arrivals = 0;
+  let pending = Number.NEGATIVE_INFINITY;
   for (const use of uses) {
     rows = Math.max(rows, use.rows);
+    arrivals += use.arrivals;
+    pending = Math.max(pending, use.arrivals - use.taken);
     // With room for the longest id, the length of the open run's id need not be read.
     bytes = Math.max(bytes, use.bytes + use.openRunRows * ID_BYTES_MAX);
   }
-  return { rx, bx, rr: rx - rows, br: bx - bytes };
+  const room = arrivals === 0 ? {} : { px, pr: px - pending };
+  return { rx, bx, rr: rx - rows, br: bx - bytes, ...room };
 }
 
 function isoOrUndefined(micros: bigint | undefined): string | undefined {

@@ -3,14 +3,23 @@
  * numbers of each row, and its run. The counters and the run that is open at the beginning are
  * unknown here; the statement adds them under the lock.
  */
-import { type NewRow, type Outcome, type Place, type Push, type SessionLimits } from "./rows.ts";
+import {
+  arrivalsOf,
+  isArrival,
+  keyedRow,
+  type NewRow,
+  type Outcome,
+  type Place,
+  type Push,
+  type SessionLimits,
+} from "./rows.ts";
 
 /** A row and its place: `offset` numbers after the session's counter of its stream. */
 export interface Arranged {
   readonly push: Push;
   readonly row: NewRow;
   /** True when the row carries its push's key. */
-  readonly first: boolean;
+  readonly isKeyed: boolean;
   readonly offset: bigint;
   /**
    * The run, if an earlier mark in the batch sets it ("" outside of runs); undefined: the run that
@@ -39,6 +48,16 @@ export interface SessionUse {
   refused: number;
   /** The open run after the batch; undefined: unchanged. */
   runId: string | undefined;
+  /** New arrivals. */
+  arrivals: number;
+  /** Arrivals that the claim of the batch takes. */
+  taken: number;
+  /** The last RUN_STARTED of a batch without a claim: the messages before it, the arrivals after it. */
+  started: { readonly messages: bigint; arrivals: number } | undefined;
+  /** The watermark after the claim of the batch; undefined: there is none. */
+  turnSeq: bigint | undefined;
+  /** The watermark before that turn, while its run is open. */
+  openTurnSeq: bigint | undefined;
 }
 
 export interface Arrangement {
@@ -66,27 +85,36 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     use.lastClientSeq = push.range?.lastClientSeq ?? use.lastClientSeq;
     use.refused += push.range?.refused ?? 0;
     use.bytes += push.bytes;
+    use.arrivals += arrivalsOf(push);
+    use.taken += push.claim?.taken ?? 0;
+    use.turnSeq = push.claim?.turnSeq ?? use.turnSeq;
     for (const row of push.rows) rows.push(place(push, row, use));
   }
   return { rows, sessions };
 }
 
 function place(push: Push, row: NewRow, use: SessionUse): Arranged {
-  const first = row === push.rows[0];
+  const isKeyed = row === keyedRow(push);
   use.rows += 1;
   if (push.stream === "messages") {
     const offset = use.messages;
     use.messages += 1n;
-    return { push, row, first, offset, runId: undefined };
+    if (use.started !== undefined && isArrival(row)) use.started.arrivals += 1;
+    return { push, row, isKeyed, offset, runId: undefined };
   }
   const offset = use.events;
   use.events += BigInt(row.eventCount);
-  if (row.mark?.kind === "open") use.runId = row.mark.runId;
+  if (row.mark !== undefined) use.openTurnSeq = undefined;
+  if (row.mark?.kind === "open") {
+    use.runId = row.mark.runId;
+    if (push.claim !== undefined) use.openTurnSeq = push.claim.fromSeq;
+    else if (use.turnSeq === undefined) use.started = { messages: use.messages, arrivals: 0 };
+  }
   const { runId } = use; // The row that ends a run belongs to that run.
   if (runId === undefined) use.openRunRows += 1;
   else use.bytes += Buffer.byteLength(runId);
   if (row.mark?.kind === "close") use.runId = "";
-  return { push, row, first, offset, runId };
+  return { push, row, isKeyed, offset, runId };
 }
 
 /**
@@ -125,6 +153,11 @@ function unused(sessionId: string): SessionUse {
     lastClientSeq: undefined,
     refused: 0,
     runId: undefined,
+    arrivals: 0,
+    taken: 0,
+    started: undefined,
+    turnSeq: undefined,
+    openTurnSeq: undefined,
   };
 }
 
@@ -155,8 +188,10 @@ export interface Room {
  * A session's amount, and the length of the id of its open run, which each event row of the run
  * stores.
  */
-interface Held extends Amount {
+export interface Held extends Amount {
   readonly runBytes: number;
+  /** Arrivals that wait; undefined: they are not limited. */
+  readonly pending: number | undefined;
 }
 
 /** For one session, in the order of the batch. */
@@ -165,19 +200,22 @@ export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimi
   const later = new Set<Push>();
   let taken = held;
   let isRangeLeft = false;
+  // The claim of a batch comes first, and makes room for arrivals.
+  const claimed = Math.max(0, pushes[0]?.claim?.taken ?? 0);
+  const leastPending = held.pending === undefined ? undefined : held.pending - claimed;
   for (const push of pushes) {
     const isRange = push.range !== undefined;
     // Earlier pushes may end the open run: without them its id counts, and with them perhaps not.
     const isFirst = taken === held && later.size === 0;
-    const least = plus(isFirst ? held : { ...held, runBytes: 0 }, push);
-    const alone = push.rows.length === 0 ? undefined : excessOf(least, limits);
+    const least = plus(isFirst ? held : { ...held, runBytes: 0, pending: leastPending }, push);
+    const alone = push.rows.length === 0 ? undefined : excessOf(least, push, limits);
     const together = plus(taken, push);
     if (isRange && isRangeLeft) {
       later.add(push);
     } else if (alone !== undefined) {
       refused.set(push, alone);
       isRangeLeft ||= isRange;
-    } else if (later.size > 0 || excessOf(together, limits) !== undefined) {
+    } else if (later.size > 0 || excessOf(together, push, limits) !== undefined) {
       later.add(push);
       isRangeLeft ||= isRange;
     } else {
@@ -188,7 +226,8 @@ export function roomFor(pushes: readonly Push[], held: Held, limits: SessionLimi
 }
 
 /** Counts as `arrange` does. */
-function plus(held: Held, { stream, rows, bytes: added }: Push): Held {
+function plus(held: Held, push: Push): Held {
+  const { stream, rows, bytes: added } = push;
   let { runBytes } = held;
   let bytes = held.bytes + added;
   for (const row of rows) {
@@ -196,11 +235,19 @@ function plus(held: Held, { stream, rows, bytes: added }: Push): Held {
     if (stream === "events") bytes += runBytes;
     if (row.mark?.kind === "close") runBytes = 0;
   }
-  return { rows: held.rows + rows.length, bytes, runBytes };
+  const more = arrivalsOf(push) - (push.claim?.taken ?? 0);
+  const pending = held.pending === undefined ? undefined : held.pending + more;
+  return { rows: held.rows + rows.length, bytes, runBytes, pending };
 }
 
-function excessOf({ rows, bytes }: Amount, limits: SessionLimits): Outcome | undefined {
-  const { sessionRowsMax, sessionBytesMax } = limits;
+function excessOf(
+  { rows, bytes, pending = 0 }: Held,
+  push: Push,
+  limits: SessionLimits,
+): Outcome | undefined {
+  const { sessionRowsMax, sessionBytesMax, pendingMax } = limits;
+  if (pending > pendingMax && arrivalsOf(push) > 0)
+    return { kind: "full", of: "pending", max: pendingMax };
   if (rows > sessionRowsMax) return { kind: "full", of: "rows", max: sessionRowsMax };
   if (bytes > sessionBytesMax) return { kind: "full", of: "bytes", max: sessionBytesMax };
   return undefined;

@@ -104,8 +104,29 @@ export interface StreamRange {
 }
 
 /**
- * The rows of one call: one row, the rows of a grouped event, or the rows of a range of a push
- * stream. They are stored together or not at all.
+ * A claim of arrivals as a turn. Its rows (the end of a lost run, the start of the new one) were made
+ * for one state of the session, and are stored only in that state.
+ */
+export interface Claim {
+  readonly seen: {
+    readonly turnSeq: bigint;
+    /** Empty: no run is open. */
+    readonly openRunId: string;
+    readonly epoch: bigint | undefined;
+    /** Only where no event may have come since. */
+    readonly eventSeq: bigint | undefined;
+  };
+  /** The watermark before the turn. */
+  readonly fromSeq: bigint;
+  /** The watermark after the turn. */
+  readonly turnSeq: bigint;
+  /** The number of arrivals that wait no longer; below 0 when more of a lost run wait again. */
+  readonly taken: number;
+}
+
+/**
+ * The rows of one call: one row, the rows of a grouped event, the rows of a range of a push stream, or
+ * the rows of a claim. They are stored together or not at all.
  */
 export interface Push {
   readonly sessionId: string;
@@ -118,16 +139,35 @@ export interface Push {
   readonly actor: string | undefined;
   /** Only for a push stream. Its numbers serve as key and epoch: such a push has no others. */
   readonly range: StreamRange | undefined;
+  /** Only for a claim; it also has an epoch. */
+  readonly claim?: Claim | undefined;
   /** Empty only for a range whose events were all refused. */
   readonly rows: readonly NewRow[];
   /** `storedBytesOf` its rows. */
   readonly bytes: number;
 }
 
+/** The row that carries the key of its push: the first, or the start of the run of a claim. */
+export function keyedRow({ claim, rows }: Push): NewRow | undefined {
+  return claim === undefined ? rows[0] : rows.at(-1);
+}
+
+/** The number of arrivals that a push adds. */
+export function arrivalsOf({ stream, rows }: Push): number {
+  return stream === "messages" ? rows.filter(isArrival).length : 0;
+}
+
+/** An arrival is a message for the agent: it waits until a turn takes it. */
+export function isArrival({ eventType }: { readonly eventType: string }): boolean {
+  return eventType === "user";
+}
+
 /** The limits of one session, for messages and events together. */
 export interface SessionLimits {
   readonly sessionRowsMax: number;
   readonly sessionBytesMax: number;
+  /** Arrivals that wait, in a session that was claimed before. */
+  readonly pendingMax: number;
 }
 
 /** The place of a stored row. */
@@ -151,8 +191,10 @@ export type Outcome =
   | { readonly kind: "stream_replaced" }
   /** The range before this one was not stored, so this one is not stored either. */
   | { readonly kind: "gap" }
-  /** The session would exceed one of its two limits. */
-  | { readonly kind: "full"; readonly of: "rows" | "bytes"; readonly max: number }
+  /** The claim was made for another state of the session. */
+  | { readonly kind: "turn_moved" }
+  /** The session would exceed one of its limits. */
+  | { readonly kind: "full"; readonly of: "rows" | "bytes" | "pending"; readonly max: number }
   /**
    * A later turn of the batch failed with the driver's error; the turns before it are committed.
    */
@@ -173,16 +215,19 @@ export class Independent {
   readonly #keys = new Set<string>();
   #epoch: bigint | undefined;
   #range: StreamRange | undefined;
+  #isEmpty = true;
 
   /** Adds the push and returns true, or returns false. */
   admit(push: Push): boolean {
     const { range } = push;
+    if (push.claim !== undefined && !this.#isEmpty) return false;
     const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
     if (key !== undefined && this.#keys.has(key)) return false;
     const epoch = range?.epoch ?? push.epoch;
     if (epoch !== undefined && this.#epoch !== undefined && epoch < this.#epoch) return false;
     if (range !== undefined && this.#range !== undefined && !isLater(range, this.#range))
       return false;
+    this.#isEmpty = false;
     if (key !== undefined) this.#keys.add(key);
     this.#epoch = push.epoch ?? this.#epoch;
     this.#range = range ?? this.#range;

@@ -5,8 +5,9 @@
  * Payloads are text and not jsonb (jsonb refuses \u0000 and reorders keys). Every unique key starts
  * with the session, so the schema runs on distributed engines too.
  *
- * The columns of `sessions` that a push changes have no index, and the table has a fillfactor of 70
- * (migrations/0000_ledger.sql), so the update stays in its page.
+ * The columns of `sessions` that most pushes change have no index, and the table has a fillfactor of
+ * 70 (migrations/0000_ledger.sql), so the update stays in its page. Only a push that begins or ends a
+ * run, or the waiting of a session, writes an index.
  */
 import { sql } from "drizzle-orm";
 import {
@@ -60,6 +61,16 @@ export const sessions = pgTable(
     producerClientSeq: number("producer_client_seq").notNull().default(sql`0`),
     producerRefused: number("producer_refused").notNull().default(sql`0`),
     openRunId: text("open_run_id"),
+    /** The watermark: messages up to this number belong to a turn, or are older than all turns. */
+    turnSeq: number("turn_seq").notNull().default(sql`0`),
+    /** The watermark before the turn of the open run; null: no run is open, or no claim began it. */
+    openTurnSeq: number("open_turn_seq"),
+    /** Set by the first claim. */
+    hasClaimed: boolean("has_claimed").notNull().default(false),
+    /** The number of arrivals: messages of type `user` above the watermark. */
+    pendingCount: number("pending_count").notNull().default(sql`0`),
+    /** The time since when there is always an arrival; null: there is none. */
+    waitingSince: time("waiting_since"),
     lastActivityAt: time("last_activity_at"),
     /** The size of its rows, for the limits of a session. */
     rowCount: number("row_count").notNull().default(sql`0`),
@@ -76,6 +87,12 @@ export const sessions = pgTable(
     index("sessions_of_project")
       .on(table.projectId, table.createdAt.desc(), table.id.desc())
       .where(sql`deleted_at is null and project_id is not null`),
+    index("sessions_waiting")
+      .on(table.waitingSince, table.id)
+      .where(sql`deleted_at is null and waiting_since is not null`),
+    index("sessions_running")
+      .on(table.createdAt.desc(), table.id.desc())
+      .where(sql`deleted_at is null and open_run_id is not null`),
   ],
 );
 

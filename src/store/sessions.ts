@@ -25,6 +25,13 @@ export interface SessionRecord {
   readonly createdAtMicros: bigint;
   readonly updatedAtMicros: bigint;
   readonly lastActivityAtMicros: bigint | null;
+  readonly messageSeq: bigint;
+  readonly eventSeq: bigint;
+  readonly rowCount: bigint;
+  readonly payloadBytes: bigint;
+  readonly openRunId: string | null;
+  readonly turnSeq: bigint;
+  readonly pendingCount: bigint;
 }
 
 export interface NewSession {
@@ -83,6 +90,13 @@ const RECORD = {
   createdAtMicros: micros(sessions.createdAt),
   updatedAtMicros: micros(sessions.updatedAt),
   lastActivityAtMicros: micros(sessions.lastActivityAt),
+  messageSeq: sessions.messageSeq,
+  eventSeq: sessions.eventSeq,
+  rowCount: sessions.rowCount,
+  payloadBytes: sessions.payloadBytes,
+  openRunId: sessions.openRunId,
+  turnSeq: sessions.turnSeq,
+  pendingCount: sessions.pendingCount,
 };
 
 const now = sql`clock_timestamp()`;
@@ -99,6 +113,7 @@ const SHORT = {
   llmModel: left,
   agentId: left,
   parentSessionId: left,
+  openRunId: left,
 };
 
 export async function createSession(
@@ -142,8 +157,8 @@ export async function ownerOf(
 
 /** A page of sessions; a larger page leaves out the longest texts. */
 const LIST_BYTES_MAX = 3 * 1024 * 1024;
-/** Five times, the phase, the kind, the path before the id, and the tags around all of them. */
-const SESSION_OVERHEAD_BYTES = 256;
+/** Five times, six numbers, the phase, the kind, the path before the id, and the tags around them. */
+const SESSION_OVERHEAD_BYTES = 384;
 // The order of the index, otherwise it is not used: descending and nulls last.
 const newestFirst = [
   sql`${desc(sessions.createdAt)} nulls last`,
@@ -166,7 +181,7 @@ export async function listSessions(
     select coalesce(sum(octet_length(prompt)), 0) as prompts,
       coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels,
       coalesce(sum(octet_length(concat(id, id, name, project_id, created_by_user_id, llm_model,
-        agent_id, parent_session_id)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
+        agent_id, parent_session_id, open_run_id)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
     from (select * from sessions where ${listed}
       order by created_at desc nulls last, id desc nulls last limit ${size} offset ${offset}) listed`);
   const rest = Number(weights?.["rest"]);

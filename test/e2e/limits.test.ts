@@ -7,6 +7,7 @@ import { describe, expect, test } from "vitest";
 import { RpcFailure } from "../support/grpc-client.ts";
 import { eventsOf, PushStreamClient, whole } from "../support/push-stream.ts";
 import { failureOf, newSession, push, rowsOf, STREAMS } from "../support/pushing.ts";
+import { claim, finish, say, textsOf } from "../support/turns.ts";
 import { type UsedService, useService } from "../support/use-service.ts";
 import { observedWriter } from "../support/writing.ts";
 
@@ -23,7 +24,11 @@ const { service, client } = useService({
 });
 /** Another one with the same limits of a session, and no limits of a rate: neither bites where the other is asked. */
 const { service: full, client: fullClient } = useService({
-  env: { SESSION_ROWS_MAX: String(ROWS_MAX), SESSION_BYTES_MAX: String(BYTES_MAX) },
+  env: {
+    SESSION_ROWS_MAX: String(ROWS_MAX),
+    SESSION_BYTES_MAX: String(BYTES_MAX),
+    PENDING_MAX: "2",
+  },
 });
 
 async function metric(of: UsedService, name: string): Promise<number> {
@@ -42,6 +47,17 @@ function post(of: UsedService, sessionId: string, payload = "hi"): Promise<Respo
     body: JSON.stringify({ event_type: "user", payload }),
   });
 }
+
+test("one message above PENDING_MAX is refused with a retry time, until a claim makes room", async () => {
+  const sessionId = newSession();
+  for (const text of ["1", "2", "3"]) await say(fullClient, sessionId, text); // Not claimed yet.
+  await claim(fullClient, { sessionId, runId: "r1", messagesMax: 1 });
+  const failure = await failureOf(say(fullClient, sessionId, "4"));
+  expect(failure).toMatchObject({ code: "RESOURCE_EXHAUSTED", reason: "TOO_MANY_PENDING" });
+  expect([failure.retryAfterMs, failure.message.includes("PENDING_MAX")]).toEqual([1_000, true]);
+  await finish(fullClient, sessionId, "r1");
+  expect(textsOf(await claim(fullClient, { sessionId, runId: "r2" }))).toEqual(["2", "3"]);
+});
 
 describe("messages a second", () => {
   test.each(STREAMS)(

@@ -82,6 +82,7 @@ const event = fc.record({ eventCount: fc.integer({ min: 1, max: 4 }), mark, payl
 const limits = fc.record({
   sessionRowsMax: fc.oneof(fc.constant(2_000_000), fc.integer({ min: 1, max: 12 })),
   sessionBytesMax: fc.oneof(fc.constant(4_294_967_296), fc.integer({ min: 1, max: 400 })),
+  pendingMax: fc.constant(1_000),
 });
 const push = fc
   .record({

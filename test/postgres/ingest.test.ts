@@ -305,7 +305,7 @@ describe("a batch that the limit of a session splits into turns, where the third
         return turns === 3 ? failing(turn) : turn();
       },
     };
-    const limits = { sessionRowsMax: 10, sessionBytesMax: 1_000 };
+    const limits = { sessionRowsMax: 10, sessionBytesMax: 1_000, pendingMax: 1_000 };
     const writer: LedgerWriter = {
       ...ledgerWriter(ledger.database),
       append: (pushes) => append(database, pushes, { createMissing: true, wait: true, limits }),

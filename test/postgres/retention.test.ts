@@ -336,7 +336,7 @@ describe("a pass of retention", () => {
     const beginning = { sessionId, stream: "events", upToSeq: 9n } as const;
     for (const statement of [
       endedRunsStatement(look),
-      eraseStatement({ ...beginning, recordedUpToMicros: undefined }),
+      eraseStatement({ ...beginning, recordedUpToMicros: undefined, sparesTurns: false }),
       candidatesStatement(sql`select * from sessions where id > ${"a"} order by id limit 10`),
     ]) {
       const plan = await planOf(statement);

@@ -12,7 +12,7 @@ afterAll(async () => {
   await ledger[Symbol.asyncDispose]();
 });
 
-const LIMITS = { sessionRowsMax: 3, sessionBytesMax: 1_000 };
+const LIMITS = { sessionRowsMax: 3, sessionBytesMax: 1_000, pendingMax: 1_000 };
 const OPTIONS = { createMissing: true, wait: true, limits: LIMITS };
 const kinds = (outcomes: readonly Outcome[]): string => outcomes.map(({ kind }) => kind).join(" ");
 const run = async (pushes: readonly Push[]): Promise<string> =>

@@ -224,7 +224,7 @@ test("batches of streams do the same as pushes and openings one after the other"
       async (steps, size, sessionRowsMax) => {
         const sessionId = `s${(runs += 1)}`;
         // The first makes the session.
-        const limits = { sessionRowsMax, sessionBytesMax: 4_294_967_296 };
+        const limits = { sessionRowsMax, sessionBytesMax: 4_294_967_296, pendingMax: 1_000 };
         const opening = { kind: "open", epoch: 0n } as const;
         const { acts, model } = played([opening, ...steps], { sessionId, limits });
         const answers = await answersTo(acts, { sessionId, size, limits });

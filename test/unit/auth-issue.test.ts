@@ -46,6 +46,13 @@ function fixture(ttlMaxMs = 24 * HOUR_MS) {
     createdAtMicros: 0n,
     updatedAtMicros: 0n,
     lastActivityAtMicros: null,
+    messageSeq: 0n,
+    eventSeq: 0n,
+    rowCount: 0n,
+    payloadBytes: 0n,
+    openRunId: null,
+    turnSeq: 0n,
+    pendingCount: 0n,
   };
   const store = { getSession: async (id: string) => (id === "s1" ? record : undefined) };
   const handlers = createTokenHandlers(

@@ -90,6 +90,12 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "a page of sessions above 3 MiB comes without $left",
   ],
   ["rows of a page", "e2e/bad-input-lists", "a page of more than 1,000"],
+  [
+    "messages of a turn",
+    "e2e/turns",
+    "takes the waiting messages of people in order, and stores the start of the run",
+  ],
+  ["seconds that a claim waits", "e2e/turns", "names each wrong field, and stores nothing"],
   ["exports of an instance under way", "unit/http-export", "is refused while 64 others are open"],
   [
     "replays under way: AG-UI answers with `replay=events`, or without a snapshot that fits a frame, until they are live",
@@ -112,6 +118,11 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "bytes of a session: payloads, senders, run ids, fragment indexes",
     "e2e/limits",
     "payloads are stored up to the last byte",
+  ],
+  [
+    "messages that wait for a turn in a session that was claimed",
+    "e2e/limits",
+    "one message above PENDING_MAX is refused with a retry time, until a claim makes room",
   ],
   ["rows of a commit", "unit/push-queue", "ends at its maximum of rows"],
   [

@@ -3,7 +3,7 @@ import { roomFor } from "../../src/store/arrange.ts";
 import type { Push } from "../../src/store/rows.ts";
 import { newPush, newRow } from "../support/ledger.ts";
 
-const LIMITS = { sessionRowsMax: 10, sessionBytesMax: 1_000 };
+const LIMITS = { sessionRowsMax: 10, sessionBytesMax: 1_000, pendingMax: 5 };
 const pushOf = (rows: number, bytes = 1, push: Partial<Push> = {}): Push =>
   newPush("s", {
     rows: Array.from({ length: rows }, () => newRow({ payload: "x".repeat(bytes) })),
@@ -17,7 +17,7 @@ const rangeOf = (rows: number, firstClientSeq: bigint): Push => {
 
 /** One letter for each push: now, later, or refused because of rows (R) or bytes (B). */
 function fates(pushes: readonly Push[], held: { rows: number; bytes: number }): string {
-  const { refused, later } = roomFor(pushes, { ...held, runBytes: 0 }, LIMITS);
+  const { refused, later } = roomFor(pushes, { ...held, runBytes: 0, pending: undefined }, LIMITS);
   return pushes
     .map((push) => {
       const outcome = refused.get(push);
@@ -53,7 +53,7 @@ describe("room in a session", () => {
 
 test("a push that fits only after the end of a run is checked again, and not refused", () => {
   const closing = newPush("s", { rows: [newRow({ payload: "", mark: { kind: "close" } })] });
-  const held = { rows: 0, bytes: 850, runBytes: 100 };
+  const held = { rows: 0, bytes: 850, runBytes: 100, pending: undefined };
   const next = pushOf(1, 100);
   const { refused, later } = roomFor([closing, next], held, LIMITS);
   expect([refused.size, later.has(next)]).toEqual([0, true]);

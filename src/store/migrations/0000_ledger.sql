@@ -73,6 +73,11 @@ CREATE TABLE "sessions" (
 	"producer_client_seq" bigint DEFAULT 0 NOT NULL,
 	"producer_refused" bigint DEFAULT 0 NOT NULL,
 	"open_run_id" text,
+	"turn_seq" bigint DEFAULT 0 NOT NULL,
+	"open_turn_seq" bigint,
+	"has_claimed" boolean DEFAULT false NOT NULL,
+	"pending_count" bigint DEFAULT 0 NOT NULL,
+	"waiting_since" timestamp(6) with time zone,
 	"last_activity_at" timestamp(6) with time zone,
 	"row_count" bigint DEFAULT 0 NOT NULL,
 	"payload_bytes" bigint DEFAULT 0 NOT NULL,
@@ -89,6 +94,8 @@ CREATE UNIQUE INDEX "session_events_key" ON "session_events" USING btree ("sessi
 CREATE UNIQUE INDEX "session_messages_key" ON "session_messages" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;--> statement-breakpoint
 CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
+CREATE INDEX "sessions_waiting" ON "sessions" USING btree ("waiting_since","id") WHERE deleted_at is null and waiting_since is not null;--> statement-breakpoint
+CREATE INDEX "sessions_running" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and open_run_id is not null;--> statement-breakpoint
 -- Room in each page for the next version of its rows: each push updates its session's row.
 ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint
 -- include ledger.sql

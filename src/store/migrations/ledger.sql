@@ -25,18 +25,31 @@
 -- its rows in the same transaction, under the same lock.
 --
 --   pushes    those with a key, an epoch or a range: u number, s session; t 'm' or 'e', key, dg digest,
---             ep epoch; of ranges ep, st stream, f first and l last client number, id of the first row
+--             ep epoch; of ranges ep, st stream, f first and l last client number, id of the first row; of
+--             claims the state of the session for which the rows were made: tf watermark, tr open run, te
+--             epoch, and tv last event, if no event may have come since
 --   messages, events
 --             rows: s session, p place (0, 1, 2 … after the session's counter), id, ty, pl, key, dg,
 --             act, ca and, of events, co, n event_count, fr, cf, w run known, rid that run (otherwise
 --             the run that is open when the batch begins); of messages, snd, st
 --   used      one for each session: s, m and e numbers taken, ep highest epoch, cs last client number,
 --             rf count of refused numbers, w run changes, rid to this one; n rows and b stored bytes,
---             without the run ids of q rows in the run that is open when the batch begins. A unary push
---             that raises the epoch begins the client numbers again: it comes after the ranges of its
---             batch. The first one also has rx and bx, the limits of a session (absent: none), and rr
---             and br, the amounts up to which a session has room for the largest part of the batch
---   full      session, its rows, its bytes, and the bytes of the id of its open run
+--             without the run ids of q rows in the run that is open when the batch begins; u new
+--             arrivals. A unary push that raises the epoch begins the client numbers again: it comes
+--             after the ranges of its batch. Of a claim, tt is the new watermark, tk the count of taken
+--             arrivals, and tb the watermark before the turn of the run that is open after the batch.
+--             Without a claim, tm is the count of messages before the last RUN_STARTED, and ua the count
+--             of arrivals after it. The first one also has rx, bx and px, the limits of a session
+--             (absent: none), and rr, br and pr, the amounts up to which a session has room for the
+--             largest part of the batch
+--   full      session, its rows, its bytes, the bytes of the id of its open run, and its arrivals if they
+--             are limited
+--
+-- An arrival is a message of type `user` above the watermark of its session, turn_seq. A claim is judged
+-- like a key: its rows were made for one state of the session, and in any other state it is refused as
+-- `turn_moved`, and made again. It is the first push of its session in the batch. A RUN_STARTED without a
+-- claim moves the watermark to the last message before it, until the session is claimed for the first time;
+-- from then on only claims move it.
 CREATE FUNCTION ledger_append(
   session_ids text[], create_missing boolean, lock_wait boolean,
   pushes json, messages json, events json, used json)
@@ -63,18 +76,21 @@ DECLARE
   first_use json := used->0;
   most_rows bigint;
   most_bytes bigint;
+  most_pending bigint;
 BEGIN
   FOR attempt IN 1..2 LOOP
     IF lock_wait THEN
       SELECT array_agg(s.id), json_agg(json_build_array(s.id, s.message_seq::text, s.event_seq::text, s.open_run_id))
-        FILTER (WHERE s.deleted_at IS NULL), max(s.row_count), max(s.payload_bytes)
-      INTO held, bases, most_rows, most_bytes FROM (
+        FILTER (WHERE s.deleted_at IS NULL), max(s.row_count), max(s.payload_bytes),
+        max(s.pending_count) FILTER (WHERE s.has_claimed)
+      INTO held, bases, most_rows, most_bytes, most_pending FROM (
         SELECT * FROM sessions WHERE id = ANY (session_ids) ORDER BY id FOR NO KEY UPDATE
       ) s;
     ELSE
       SELECT array_agg(s.id), json_agg(json_build_array(s.id, s.message_seq::text, s.event_seq::text, s.open_run_id))
-        FILTER (WHERE s.deleted_at IS NULL), max(s.row_count), max(s.payload_bytes)
-      INTO held, bases, most_rows, most_bytes FROM (
+        FILTER (WHERE s.deleted_at IS NULL), max(s.row_count), max(s.payload_bytes),
+        max(s.pending_count) FILTER (WHERE s.has_claimed)
+      INTO held, bases, most_rows, most_bytes, most_pending FROM (
         SELECT * FROM sessions WHERE id = ANY (session_ids) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
       ) s;
     END IF;
@@ -103,11 +119,16 @@ BEGIN
     -- The key comes before the epoch: fencing is for new rows. With LIMIT each look-up is a walk down
     -- the index, for any statistics of the table.
     SELECT json_agg(json_build_array(p.u, CASE
-      WHEN kept.seq IS NULL THEN 'stale_epoch' WHEN kept.key_digest = p.dg THEN 'deduplicated' ELSE 'key_reused' END,
-      kept.seq::text)) FILTER (WHERE kept.seq IS NOT NULL OR (p.st IS NULL AND p.ep < s.producer_epoch)),
+      WHEN kept.key_digest = p.dg THEN 'deduplicated' WHEN kept.seq IS NOT NULL THEN 'key_reused'
+      WHEN p.tf IS NULL THEN 'stale_epoch' ELSE 'turn_moved' END,
+      kept.seq::text)) FILTER (WHERE kept.seq IS NOT NULL OR CASE WHEN p.tf IS NULL
+        THEN p.st IS NULL AND p.ep < s.producer_epoch
+        ELSE s.turn_seq <> p.tf OR s.open_run_id IS DISTINCT FROM p.tr
+          OR s.producer_epoch IS DISTINCT FROM p.te OR s.event_seq <> p.tv END),
       bool_or(p.st IS NOT NULL)
     INTO refused, has_ranges
-    FROM json_to_recordset(pushes) AS p(u integer, s text, t text, key text, dg bytea, ep bigint, st bigint)
+    FROM json_to_recordset(pushes) AS p(u integer, s text, t text, key text, dg bytea, ep bigint, st bigint,
+      tf bigint, tr text, te bigint, tv bigint)
     JOIN sessions s ON s.id = p.s
     LEFT JOIN LATERAL (
       (SELECT e.seq, e.key_digest FROM session_events e
@@ -159,14 +180,17 @@ BEGIN
   -- If a session has no room for its part of the batch, nothing of the batch is stored, and the caller
   -- finds the pushes that have room. Nearly always every session is far below its limits, and one
   -- comparison, of the fullest session with the largest part, answers for all.
-  IF most_rows > (first_use->>'rr')::bigint OR most_bytes > (first_use->>'br')::bigint THEN
-    SELECT json_agg(json_build_array(r.s, s.row_count, s.payload_bytes, open_run.bytes))
+  IF most_rows > (first_use->>'rr')::bigint OR most_bytes > (first_use->>'br')::bigint
+    OR most_pending > (first_use->>'pr')::bigint THEN
+    SELECT json_agg(json_build_array(r.s, s.row_count, s.payload_bytes, open_run.bytes,
+      CASE WHEN s.has_claimed THEN s.pending_count END))
     INTO refused
-    FROM json_to_recordset(used) AS r(s text, n bigint, b bigint, q bigint)
+    FROM json_to_recordset(used) AS r(s text, n bigint, b bigint, q bigint, u bigint, tk bigint)
     JOIN sessions s ON s.id = r.s
     CROSS JOIN LATERAL (SELECT COALESCE(octet_length(s.open_run_id), 0) AS bytes) open_run
     WHERE r.n > 0 AND (s.row_count + r.n > (first_use->>'rx')::bigint
-      OR s.payload_bytes + r.b + r.q * open_run.bytes > (first_use->>'bx')::bigint);
+      OR s.payload_bytes + r.b + r.q * open_run.bytes > (first_use->>'bx')::bigint
+      OR (s.has_claimed AND r.u > 0 AND s.pending_count + r.u - COALESCE(r.tk, 0) > (first_use->>'px')::bigint));
     IF refused IS NOT NULL THEN
       RETURN json_build_object('full', refused);
     END IF;
@@ -202,9 +226,20 @@ BEGIN
     open_run_id = CASE WHEN r.w THEN r.rid ELSE sessions.open_run_id END,
     row_count = sessions.row_count + r.n,
     payload_bytes = sessions.payload_bytes + r.b + r.q * COALESCE(octet_length(sessions.open_run_id), 0),
+    turn_seq = CASE WHEN r.tt IS NOT NULL THEN r.tt
+      WHEN NOT sessions.has_claimed THEN COALESCE(sessions.message_seq + r.tm, sessions.turn_seq)
+      ELSE sessions.turn_seq END,
+    open_turn_seq = CASE WHEN r.w THEN r.tb ELSE sessions.open_turn_seq END,
+    has_claimed = sessions.has_claimed OR r.tt IS NOT NULL,
+    pending_count = CASE WHEN r.ua IS NULL OR sessions.has_claimed
+      THEN sessions.pending_count + COALESCE(r.u, 0) - COALESCE(r.tk, 0) ELSE r.ua END,
+    -- An index has this column, so it changes only when the session begins or ceases to wait.
+    waiting_since = CASE WHEN CASE WHEN r.ua IS NULL OR sessions.has_claimed
+      THEN sessions.pending_count + COALESCE(r.u, 0) - COALESCE(r.tk, 0) ELSE r.ua END > 0
+      THEN COALESCE(sessions.waiting_since, recorded) END,
     last_activity_at = recorded
   FROM json_to_recordset(used) AS r(s text, m bigint, e bigint, ep bigint, cs bigint, rf bigint, w boolean, rid text,
-    n bigint, b bigint, q bigint)
+    n bigint, b bigint, q bigint, u bigint, tm bigint, ua bigint, tt bigint, tk bigint, tb bigint)
   WHERE sessions.id = r.s;
 
   RETURN json_build_object('bases', bases, 'most', json_build_array(most_rows, most_bytes));

@@ -1,0 +1,174 @@
+/**
+ * The state of a session for a claim, and the arrivals that its turn would take: one statement, one
+ * snapshot, no lock. ledger_append compares the state under the lock (migrations/ledger.sql).
+ */
+import { type SQL, sql } from "drizzle-orm";
+import { columnsOf, rowOf, storedBytes, TABLE } from "./columns.ts";
+import { type Database, type Fields, SERVER } from "./database.ts";
+import { readKept, readPage } from "./pages.ts";
+import type { EventRow, MessageRow } from "./rows.ts";
+
+/** The newest events that are searched for output of the lost run. */
+const NEWEST_EVENTS_MAX = 100;
+/** Arrivals of one turn; a turn has fewer when its messages are large. */
+const TURN_ROWS_MAX = 1_000;
+
+export interface TurnRequest {
+  readonly sessionId: string;
+  /** The key of the start of the run. */
+  readonly key: string;
+  /** Only arrivals up to this number. */
+  readonly upToSeq: bigint;
+  readonly rowsMax: number;
+  /** The limit of stored bytes of all arrivals; a single arrival may have more. */
+  readonly bytesMax: number;
+  /** Also take the messages of the open run, if it has no output. */
+  readonly redeliver: boolean;
+}
+
+export interface TurnState {
+  readonly isDeleted: boolean;
+  readonly messageSeq: bigint;
+  readonly eventSeq: bigint;
+  /** The watermark. */
+  readonly turnSeq: bigint;
+  /** The number of waiting arrivals. */
+  readonly pending: number;
+  /** Empty: no run is open. */
+  readonly openRunId: string;
+  readonly epoch: bigint | undefined;
+  /** The watermark before the next turn: below `turnSeq` in a redelivery. */
+  readonly fromSeq: bigint;
+  /** Messages between the two, which wait again in a redelivery. */
+  readonly redelivered: number;
+  /** The start of the run of this key, if it is stored. */
+  readonly keptSeq: bigint | undefined;
+  /** The next arrivals; empty when the key is stored. */
+  readonly arrivals: readonly MessageRow[];
+}
+
+export interface TurnStore {
+  /** Undefined: there is no such session. */
+  readTurn(request: TurnRequest): Promise<TurnState | undefined>;
+  /** The start of a run that a claim has stored; undefined: it was erased. */
+  readStarted(sessionId: string, seq: bigint): Promise<EventRow | undefined>;
+  /** The arrivals from `first` to `last`, as many as were given to that run. */
+  readTaken(sessionId: string, taken: TakenTurn): Promise<readonly MessageRow[]>;
+}
+
+export interface TakenTurn {
+  readonly first: bigint;
+  readonly last: bigint;
+}
+
+export function createTurnStore(database: Database): TurnStore {
+  return {
+    async readTurn(request) {
+      const rows = await database.run(turnStatement(request));
+      database.answeredBy(rows[0]?.["server"]);
+      return stateOf(request.sessionId, rows);
+    },
+    async readStarted(sessionId, seq) {
+      const [row] = await readKept(database, [{ stream: "events", sessionId, seq }]);
+      return row?.stream === "events" ? row : undefined;
+    },
+    async readTaken(sessionId, { first, last }) {
+      const taken: MessageRow[] = [];
+      for (let after = first - 1n; after < last; ) {
+        const page = await readPage(database, {
+          stream: "messages",
+          sessionId,
+          after,
+          before: last + 1n,
+          descending: false,
+          rowsMax: TURN_ROWS_MAX,
+          bytesMax: Number.MAX_SAFE_INTEGER,
+          filter: ARRIVALS,
+        });
+        taken.push(...page.rows);
+        if (!page.hasMore) break;
+        after = page.nextAfter;
+      }
+      return taken;
+    },
+  };
+}
+
+const ARRIVALS = {
+  eventTypes: ["user"],
+  runId: "",
+  createdAfterMicros: undefined,
+  createdBeforeMicros: undefined,
+};
+
+/** Exported for the plan test. The conditions stand where they keep a part from being computed. */
+export function turnStatement(request: TurnRequest): SQL {
+  const { sessionId, key, upToSeq, rowsMax, bytesMax, redeliver } = request;
+  return sql`
+    select state.deleted, state.message_seq, state.event_seq, state.turn_seq, state.pending_count,
+      state.open_run_id, state.producer_epoch, state.from_seq, state.redelivered,
+      kept.seq as kept_seq, ${SERVER} as server, arrivals.*
+    from (
+      select s.id, s.deleted_at is not null as deleted, s.message_seq, s.event_seq, s.turn_seq,
+        s.pending_count, s.open_run_id, s.producer_epoch,
+        coalesce(back.seq, s.turn_seq) as from_seq, coalesce(back.arrivals, 0) as redelivered
+      from sessions s
+      left join lateral (
+        select s.open_turn_seq as seq, (
+          select count(*) from ${TABLE.messages} where session_id = s.id
+            and seq > s.open_turn_seq and seq <= s.turn_seq and event_type = 'user') as arrivals
+        where ${redeliver}::boolean and s.open_turn_seq is not null and (
+          select event_type from (
+            select seq, event_type from ${TABLE.events} where session_id = s.id
+            order by seq desc limit ${NEWEST_EVENTS_MAX}
+          ) newest where event_type <> 'META' order by seq desc limit 1) = 'RUN_STARTED'
+      ) back on true
+      where s.id = ${sessionId}
+    ) state
+    left join lateral (
+      select seq from ${TABLE.events}
+      where session_id = state.id and idempotency_key = ${key} limit 1
+    ) kept on true
+    left join lateral (
+      select ${columnsOf("messages")} from (
+        select *, sum(${storedBytes("messages")}) over (order by seq) as bytes,
+          row_number() over (order by seq) as place
+        from (
+          select * from ${TABLE.messages}
+          where kept.seq is null and state.pending_count + state.redelivered > 0
+            and session_id = state.id and seq > state.from_seq
+            and seq <= ${upToSeq.toString()}::bigint and event_type = 'user'
+          order by seq limit ${rowsMax}
+        ) wanted
+      ) counted
+      where bytes <= ${bytesMax} or place = 1
+    ) arrivals on true
+    order by arrivals.seq`;
+}
+
+function stateOf(sessionId: string, rows: readonly Fields[]): TurnState | undefined {
+  const [first] = rows;
+  if (first === undefined) return undefined;
+  const openRunId = first["open_run_id"];
+  return {
+    isDeleted: first["deleted"] === true,
+    messageSeq: seqOf(first["message_seq"]),
+    eventSeq: seqOf(first["event_seq"]),
+    turnSeq: seqOf(first["turn_seq"]),
+    pending: Number(first["pending_count"]),
+    openRunId: typeof openRunId === "string" ? openRunId : "",
+    epoch: optionalSeqOf(first["producer_epoch"]),
+    fromSeq: seqOf(first["from_seq"]),
+    redelivered: Number(first["redelivered"]),
+    keptSeq: optionalSeqOf(first["kept_seq"]),
+    arrivals: first["seq"] === null ? [] : rows.map((row) => rowOf("messages", sessionId, row)),
+  };
+}
+
+function seqOf(field: Fields[string] | undefined): bigint {
+  return BigInt(String(field));
+}
+
+function optionalSeqOf(field: Fields[string] | undefined): bigint | undefined {
+  return field === null || field === undefined ? undefined : seqOf(field);
+}

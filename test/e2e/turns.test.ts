@@ -1,0 +1,242 @@
+/** Claims of turns through gRPC, on one service. Two replicas are in turns-replicas.test.ts. */
+import { describe, expect, test } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { failureOf, newSession, push, rowsOf } from "../support/pushing.ts";
+import { claim, emit, finish, say, standing, textsOf } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
+
+const { client } = useService();
+const seconds = (count: number) => ({ seconds: BigInt(count), nanos: 0 });
+
+async function waiting(...texts: readonly string[]): Promise<string> {
+  const sessionId = newSession();
+  for (const text of texts) await say(client, sessionId, text);
+  return sessionId;
+}
+
+describe("a claim", () => {
+  test("takes the waiting messages of people in order, and stores the start of the run", async () => {
+    const sessionId = await waiting("one");
+    await push(client, "messages", { sessionId, eventType: "assistant", payload: "no" });
+    await say(client, sessionId, "two");
+    await say(client, sessionId, "three");
+    const turn = await claim(client, { sessionId, runId: "r1", messagesMax: 2 });
+    expect(textsOf(turn)).toEqual(["one", "two"]);
+    expect([turn.waiting, turn.producerEpoch, turn.lostRunId]).toEqual([1n, 1n, ""]);
+    const [row] = await rowsOf(client, "events", sessionId);
+    expect(row).toEqual(turn.runStarted);
+    expect(JSON.parse(row?.payload ?? "")).toEqual({
+      type: "RUN_STARTED",
+      threadId: sessionId,
+      runId: "r1",
+      metadata: { session: { consumed: { first: 1, last: 3 }, producerEpoch: "1" } },
+    });
+    expect(await standing(client, sessionId)).toEqual([3n, 1n, "r1"]);
+    await finish(client, sessionId, "r1");
+    const next = await claim(client, { sessionId, runId: "r2", upToSeq: 4n });
+    expect(textsOf(next)).toEqual(["three"]);
+    expect(next.producerEpoch).toBe(2n);
+    await finish(client, sessionId, "r2");
+    expect(await standing(client, sessionId)).toEqual([4n, 0n, undefined]);
+  });
+
+  test("of the same run again gets the same answer, whatever else it says", async () => {
+    const sessionId = await waiting("one", "two");
+    const first = await claim(client, { sessionId, runId: "r1", messagesMax: 1 });
+    await say(client, sessionId, "three");
+    const again = await claim(client, {
+      sessionId,
+      runId: "r1",
+      producerEpoch: 7n,
+      wait: seconds(60),
+    });
+    expect(textsOf(again)).toEqual(["one"]);
+    expect(again.runStarted).toEqual({ ...first.runStarted, deduplicated: true });
+    expect([again.producerEpoch, again.waiting]).toEqual([1n, 2n]);
+    expect(await rowsOf(client, "events", sessionId)).toHaveLength(1);
+  });
+
+  test("keeps the payload of its caller byte for byte, and adds its metadata as the last member", async () => {
+    const sessionId = await waiting("one");
+    const given = `{ "runId":"r1","threadId":"t","n":1.50,"metadata":{"a":[1, 2]} }`;
+    const { claimTurn } = SessionService.method;
+    const { runStarted } = await client.unary(claimTurn, { sessionId, runStarted: given });
+    expect(runStarted?.payload).toBe(
+      `{"type":"RUN_STARTED", "runId":"r1","threadId":"t","n":1.50,"metadata":{"a":[1, 2],"session":{"consumed":{"first":1,"last":1},"producerEpoch":"1"}} }`,
+    );
+  });
+
+  test("is refused while a run is open, with nothing to take, or below the epoch", async () => {
+    const sessionId = await waiting("one");
+    await claim(client, { sessionId, runId: "r1", producerEpoch: 5n });
+    await say(client, sessionId, "two");
+    const open = await failureOf(claim(client, { sessionId, runId: "r2" }));
+    expect([open.code, open.reason, open.retryAfterMs]).toEqual(["ABORTED", "RUN_OPEN", 1_000]);
+    const same = await failureOf(claim(client, { sessionId, runId: "r2", producerEpoch: 5n }));
+    expect(same.reason).toBe("RUN_OPEN");
+    const stale = await failureOf(claim(client, { sessionId, runId: "r2", producerEpoch: 4n }));
+    expect([stale.code, stale.reason]).toEqual(["FAILED_PRECONDITION", "STALE_EPOCH"]);
+    await finish(client, sessionId, "r1");
+    await claim(client, { sessionId, runId: "r2", producerEpoch: 5n });
+    await finish(client, sessionId, "r2");
+    const nothing = await failureOf(claim(client, { sessionId, runId: "r3" }));
+    expect([nothing.code, nothing.reason]).toEqual(["FAILED_PRECONDITION", "NOTHING_WAITS"]);
+    const unknown = await failureOf(claim(client, { sessionId: newSession(), runId: "r1" }));
+    expect(unknown.reason).toBe("NOTHING_WAITS");
+  });
+
+  test("with a higher epoch ends the open run in the same commit, and fences its writer", async () => {
+    const sessionId = await waiting("one");
+    const lost = await claim(client, { sessionId, runId: "r1" });
+    await emit(client, sessionId, { type: "CUSTOM", name: "n", value: 1 }, lost.producerEpoch);
+    await say(client, sessionId, "two");
+    const turn = await claim(client, {
+      sessionId,
+      runId: "r2",
+      producerEpoch: 9n,
+      redeliver: true,
+    });
+    expect([textsOf(turn), turn.lostRunId, turn.producerEpoch]).toEqual([["two"], "r1", 9n]);
+    const rows = await rowsOf(client, "events", sessionId);
+    expect(rows.map(({ eventType }) => eventType)).toEqual([
+      "RUN_STARTED",
+      "CUSTOM",
+      "RUN_ERROR",
+      "RUN_STARTED",
+    ]);
+    expect(JSON.parse(rows[2]?.payload ?? "")).toMatchObject({ code: "RUNNER_LOST" });
+    expect(rows.map((row) => "runId" in row && row.runId)).toEqual(["r1", "r1", "r1", "r2"]);
+    const fenced = emit(
+      client,
+      sessionId,
+      { type: "CUSTOM", name: "n", value: 2 },
+      lost.producerEpoch,
+    );
+    expect((await failureOf(fenced)).reason).toBe("STALE_EPOCH");
+    const again = await claim(client, { sessionId, runId: "r2", producerEpoch: 9n });
+    expect([textsOf(again), again.lostRunId]).toEqual([["two"], "r1"]);
+  });
+
+  test("that takes over with redeliver gets the messages of a run without output again", async () => {
+    const sessionId = await waiting("one", "two", "three");
+    await claim(client, { sessionId, runId: "r1", messagesMax: 2 });
+    await emit(client, sessionId, { type: "META", metaType: "thumbs_up", payload: {} });
+    const second = { sessionId, runId: "r2", producerEpoch: 5n, redeliver: true, messagesMax: 1 };
+    const turn = await claim(client, second);
+    expect([textsOf(turn), turn.waiting, turn.lostRunId]).toEqual([["one"], 2n, "r1"]);
+    expect(await standing(client, sessionId)).toEqual([1n, 2n, "r2"]);
+    const third = { sessionId, runId: "r3", producerEpoch: 6n, redeliver: true };
+    expect(textsOf(await claim(client, third))).toEqual(["one", "two", "three"]);
+    expect(await standing(client, sessionId)).toEqual([3n, 0n, "r3"]);
+    const without = { sessionId, runId: "r4", producerEpoch: 7n };
+    const ended = await claim(client, without);
+    expect([ended.runStarted, ended.lostRunId, ended.producerEpoch]).toEqual([undefined, "r3", 7n]);
+    expect(await standing(client, sessionId)).toEqual([3n, 0n, undefined]);
+    expect((await failureOf(claim(client, without))).reason).toBe("NOTHING_WAITS");
+  });
+
+  test("names each wrong field, and stores nothing", async () => {
+    const { claimTurn } = SessionService.method;
+    const sessionId = await waiting("one");
+    const wrong = {
+      sessionId: "a/b",
+      producerEpoch: 2n ** 63n,
+      upToSeq: -1n,
+      messagesMax: 1_001,
+      wait: { seconds: 60n, nanos: 1 },
+      envelopeTokens: -1n,
+    };
+    const failure = await failureOf(client.unary(claimTurn, wrong));
+    const fields = ["session_id", "producer_epoch", "up_to_seq", "messages_max", "run_started"];
+    expect(failure.violations.map(({ field }) => field)).toEqual([
+      ...fields,
+      "wait",
+      "envelope_tokens",
+    ]);
+    const ofRun = async (runStarted: string) => {
+      const { violations } = await failureOf(client.unary(claimTurn, { sessionId, runStarted }));
+      return violations.map(({ field, description }) => `${field}: ${description}`);
+    };
+    expect(await ofRun("[]")).toEqual(["run_started: run_started must be a JSON object"]);
+    expect(await ofRun("{}")).toEqual([expect.stringContaining("run_started.runId: ")]);
+    expect(await ofRun('{"runId":""}')).toEqual([
+      "run_started.runId: run_started.runId is required",
+    ]);
+    expect(await ofRun(`{"runId":"${"r".repeat(129)}"}`)).toEqual([
+      "run_started.runId: run_started.runId must have at most 128 bytes",
+    ]);
+    expect(await ofRun('{"runId":"r","type":"RUN_ERROR"}')).toHaveLength(1);
+    expect(await ofRun('{"runId":"r","metadata":[]}')).toHaveLength(1);
+    expect(await ofRun('{"runId":"r","metadata":{"session":1}}')).toEqual([
+      "run_started.metadata.session: run_started.metadata.session must be absent: the service sets it",
+    ]);
+    const large = `{"runId":"r","a":"${"x".repeat(1_048_576)}"}`;
+    const tooLarge = await failureOf(client.unary(claimTurn, { sessionId, runStarted: large }));
+    expect(tooLarge.reason).toBe("PAYLOAD_TOO_LARGE");
+    expect(await standing(client, sessionId)).toEqual([0n, 1n, undefined]);
+    expect(await rowsOf(client, "events", sessionId)).toEqual([]);
+  });
+
+  test("of several at once is given to one of them", async () => {
+    const sessionId = await waiting("one", "two");
+    const claims = Array.from({ length: 8 }, (_, at) =>
+      claim(client, { sessionId, runId: `r${at}` }),
+    );
+    const outcomes = await Promise.allSettled(claims);
+    const won = outcomes.filter(({ status }) => status === "fulfilled");
+    expect(won).toHaveLength(1);
+    expect(await rowsOf(client, "events", sessionId)).toHaveLength(1);
+    await say(client, sessionId, "three");
+    const takeOver = { sessionId, runId: "same", producerEpoch: 9n };
+    const answers = await Promise.all(Array.from({ length: 8 }, () => claim(client, takeOver)));
+    expect(new Set(answers.map(({ runStarted }) => runStarted?.id)).size).toBe(1);
+    expect(answers.map(textsOf)).toEqual(answers.map(() => ["three"]));
+    expect(await rowsOf(client, "events", sessionId)).toHaveLength(3);
+  });
+});
+
+describe("a waiting claim", () => {
+  test("ends with the next message of a person, and with no other row", async () => {
+    const sessionId = newSession();
+    const turn = claim(client, { sessionId, runId: "r1", wait: seconds(60) });
+    await push(client, "messages", { sessionId, eventType: "assistant", payload: "no" });
+    await push(client, "events", { sessionId });
+    await say(client, sessionId, "one");
+    expect(textsOf(await turn)).toEqual(["one"]);
+  });
+
+  test("ends empty when its time is over", async () => {
+    const wait = { seconds: 0n, nanos: 50_000_000 };
+    const nothing = await claim(client, { sessionId: newSession(), runId: "r1", wait });
+    expect([nothing.runStarted, nothing.messages, nothing.producerEpoch]).toEqual([
+      undefined,
+      [],
+      0n,
+    ]);
+  });
+
+  test("ends with the deletion of its session", async () => {
+    const sessionId = newSession();
+    await push(client, "events", { sessionId });
+    const turn = failureOf(claim(client, { sessionId, runId: "r1", wait: seconds(60) }));
+    await client.unary(SessionService.method.deleteSession, { id: sessionId });
+    expect((await turn).reason).toMatch(/SESSION_(DELETED|NOT_FOUND)/);
+  });
+});
+
+describe("without claims", () => {
+  test("each RUN_STARTED moves the watermark to the last message before it", async () => {
+    const sessionId = await waiting("one", "two");
+    expect(await standing(client, sessionId)).toEqual([0n, 2n, undefined]);
+    await emit(client, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "u1" });
+    expect(await standing(client, sessionId)).toEqual([2n, 0n, "u1"]);
+    await say(client, sessionId, "three");
+    await finish(client, sessionId, "u1");
+    const turn = await claim(client, { sessionId, runId: "r1" });
+    expect(textsOf(turn)).toEqual(["three"]);
+    await say(client, sessionId, "four");
+    await finish(client, sessionId, "r1");
+    await emit(client, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "u2" });
+    expect(await standing(client, sessionId)).toEqual([3n, 1n, "u2"]);
+  });
+});
