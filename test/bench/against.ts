@@ -6,10 +6,11 @@
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
 import { startClosed } from "./doors.ts";
-import { ratioOf, rounded } from "./figures.ts";
+import { median, ratioOf } from "./figures.ts";
 import { runLoad } from "./load.ts";
-import { bytesOfPages, checkPages } from "./pages.ts";
+import { checkPages } from "./pages.ts";
 import { pushAmount } from "./push.ts";
+import { REPLAYS, type Replay } from "./replay.ts";
 import { type Ledger, startLedger, type Target } from "./servers.ts";
 import { SHAPES } from "./shapes.ts";
 import { streamLoad } from "./stream.ts";
@@ -44,7 +45,8 @@ const PARTS: Readonly<Record<string, Part>> = {
   doors: (bench, { closed }) => unary(bench, closed),
   stream1: (bench, { ledger }) => stream(bench, ledger, 1),
   stream50: (bench, { ledger }) => stream(bench, ledger, 50),
-  read,
+  read: (bench, side) => read(bench, side, "pages"),
+  replay: (bench, side) => read(bench, side, "watch"),
   watch,
 };
 
@@ -97,22 +99,24 @@ async function stream(bench: Bench, ledger: Ledger, eventsPerFrame: 1 | 50): Pro
 }
 
 /** The session is filled by pushes, because old and new may have different tables. */
-async function read(bench: Bench, { ledger }: Side): Promise<Figure> {
+async function read(bench: Bench, { ledger }: Side, by: keyof typeof REPLAYS): Promise<Figure> {
   const rows = bench.options.quick ? 1_000 : READ_ROWS;
   const session = { sessionId: "bench-read", rows, rareType: "", middleMicros: 0n };
   if ((await ledger.witness.rowsOf([session.sessionId])) === 0) {
     await pushAll(bench, ledger, session);
-  }
-  const client = new RpcClient(ledger.address);
-  try {
+    const client = new RpcClient(ledger.address);
     await checkPages(bench, client, session);
-    const beganMs = performance.now();
-    for (let pass = 0; pass < READ_PASSES; pass += 1) await bytesOfPages(bench, client, session);
-    const seconds = (performance.now() - beganMs) / 1_000;
-    return { perSecond: rounded((READ_PASSES * rows) / seconds), cpuMicros: Number.NaN };
-  } finally {
     client.close();
   }
+  const found: Replay[] = [];
+  for (let pass = 0; pass < READ_PASSES; pass += 1) {
+    found.push(await REPLAYS[by](bench, ledger, session));
+  }
+  const cpu = found.map(({ cpuMicrosPerRow: { service, postgres } }) => service + postgres);
+  return {
+    perSecond: median(found.map(({ rowsPerSecond }) => rowsPerSecond)),
+    cpuMicros: median(cpu),
+  };
 }
 
 async function watch(bench: Bench, { ledger }: Side): Promise<Figure> {

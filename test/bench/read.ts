@@ -4,13 +4,15 @@
  *
  * The numbers of the rows are known, so a timed pass asks for its pages without decoding the one
  * before: it is the service that is measured, and not the decoder of this client. A first pass decodes
- * every row and checks it; the timed ones must then receive the same bytes.
+ * every row and checks it; the timed ones must then receive the same bytes. `replay` is one watch from 0,
+ * and the same pages on a raw connection.
  */
 import { RpcClient } from "../support/grpc-client.ts";
 import type { Bench, Findings } from "./bench.ts";
-import { median, ratioOf, rounded } from "./figures.ts";
+import { median, medians, ratioOf, rounded } from "./figures.ts";
 import { type FilledSession, fillSession } from "./filled-session.ts";
 import { bytesOfPages, checkPages, filteredPages, PAGE_ROWS, sqlPages } from "./pages.ts";
+import { type Replay, REPLAYS } from "./replay.ts";
 import { startLedger } from "./servers.ts";
 import { memoryOf } from "./usage.ts";
 
@@ -32,6 +34,7 @@ export async function benchRead(bench: Bench): Promise<Findings> {
   await sqlPages(bench, ledger.sql, session);
   const residentMiB = [await residentOf(ledger.pid)];
   const passes = { service: new Array<number>(), sql: new Array<number>() };
+  const replays: Record<keyof typeof REPLAYS, Replay[]> = { watch: [], pages: [] };
   for (let pass = 0; pass < (quick ? PASSES_QUICK : PASSES); pass += 1) {
     const service = await timed(() => bytesOfPages(bench, client, session));
     if (service.value !== bytes) throw new Error("a page came back other than at first");
@@ -39,6 +42,8 @@ export async function benchRead(bench: Bench): Promise<Findings> {
     if (sql.value !== rows) throw new Error(`SQL read ${sql.value} of ${rows} rows`);
     passes.service.push(rows / service.seconds);
     passes.sql.push(rows / sql.seconds);
+    replays.watch.push(await REPLAYS.watch(bench, ledger, session));
+    replays.pages.push(await REPLAYS.pages(bench, ledger, session));
     residentMiB.push(await residentOf(ledger.pid));
     bench.progress(
       `pass ${pass + 1}: ${Math.round(rows / service.seconds)} rows/s, SQL ${Math.round(rows / sql.seconds)}`,
@@ -51,10 +56,27 @@ export async function benchRead(bench: Bench): Promise<Findings> {
       sql: rounded(median(passes.sql)),
       rounds: { service: passes.service.map(rounded), sql: passes.sql.map(rounded) },
     },
-    ratios: { "service / raw SQL": ratioOf(passes.service, passes.sql) },
+    ratios: {
+      "service / raw SQL": ratioOf(passes.service, passes.sql),
+      "one watch from 0 / raw SQL": ratioOf(speedsOf(replays.watch), passes.sql),
+      "pages on a raw connection / raw SQL": ratioOf(speedsOf(replays.pages), passes.sql),
+    },
+    replay: { watch: figuresOf(replays.watch), pages: figuresOf(replays.pages) },
     residentMiB,
     filtered: await benchFiltered(bench, client, session),
   };
+}
+
+function speedsOf(replays: readonly Replay[]): readonly number[] {
+  return replays.map(({ rowsPerSecond }) => rowsPerSecond);
+}
+
+function figuresOf(replays: readonly Replay[]): Findings {
+  return { ...medians(replays.map(flatOf)), rounds: replays };
+}
+
+function flatOf({ cpuMicrosPerRow: { service, postgres }, ...rest }: Replay) {
+  return { ...rest, serviceCpuMicros: service, postgresCpuMicros: postgres };
 }
 
 /** Both halves of the session: in the later one a page has to look past rows that do not match. */
