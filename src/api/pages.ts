@@ -93,28 +93,37 @@ export function createListHandlers(
     check(request);
     const { sessionId } = request;
     const expand = "expand" in request && request.expand;
-    const head = (await reader.heads([sessionId])).get(sessionId);
+    const { afterSeq, beforeSeq, itemsMax } = boundsOf(request);
+    const readAfter = (after: bigint): Promise<Page<S>> => {
+      // The caller already has this many events of the row that holds the cursor; its page does not
+      // count them.
+      const seen = afterSeq > after ? Number(afterSeq - after) : 0;
+      return reader.readPage({
+        stream,
+        sessionId,
+        after,
+        before: beforeSeq,
+        descending: request.descending,
+        rowsMax: itemsMax,
+        bytesMax: PAGE_BYTES_MAX,
+        filter: filterOf(request, span),
+        ...(expand ? { eventsMax: itemsMax + seen } : { undecoded: true }),
+      });
+    };
+    // Without `expand` a cursor is almost always between two rows, so the page is read while the
+    // cursor is looked up.
+    const [heads, after, expected] = await Promise.all([
+      reader.heads([sessionId]),
+      reader.resolveCursor({ stream, sessionId, afterSeq, expand }),
+      expand ? undefined : readAfter(afterSeq),
+    ]);
+    const head = heads.get(sessionId);
     if (head === undefined) throw sessionNotFound(sessionId);
     if (head.deleted) throw sessionDeleted(sessionId);
-    const { afterSeq, beforeSeq, itemsMax } = boundsOf(request);
     const end = headOf(head, stream);
     if (afterSeq > end) throw cursorBeyondHead(end);
-    const after = await reader.resolveCursor({ stream, sessionId, afterSeq, expand });
-    // The caller already has this many events of the row that holds the cursor; its page does not
-    // count them.
-    const seen = afterSeq > after ? Number(afterSeq - after) : 0;
-    const page = await reader.readPage({
-      stream,
-      sessionId,
-      after,
-      before: beforeSeq,
-      descending: request.descending,
-      rowsMax: itemsMax,
-      bytesMax: PAGE_BYTES_MAX,
-      filter: filterOf(request, span),
-      ...(expand && { eventsMax: itemsMax + seen }),
-    });
-    return { page, end };
+    const isRead = expected !== undefined && after === afterSeq;
+    return { page: isRead ? expected : await readAfter(after), end };
   }
 }
 

@@ -113,10 +113,9 @@ export function createWatchHandlers(
       const after = await cursorOf(stream, request, head);
       const end = head === undefined ? 0n : headOf(head, stream);
       let standing: Standing = "catching_up";
-      for await (const delivery of watcher.follow({
-        after,
-        until: request.snapshotOnly ? end : undefined,
-      })) {
+      const until = request.snapshotOnly ? end : undefined;
+      const undecoded = call.expanded === undefined;
+      for await (const delivery of watcher.follow({ after, until, undecoded })) {
         if (delivery.kind === "standing") {
           standing = delivery.standing;
           span?.event(standing);

@@ -6,23 +6,35 @@
  * as `undefined`, so that all messages of a type share one shape.
  */
 import { fromBinary, fromJsonString, toJsonString } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
-import { FragmentsSchema, type SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import {
+  type Fragments,
+  FragmentsSchema,
+  type SessionEvent,
+} from "../../gen/ambient/v1/events_pb.ts";
 import {
   type Sender,
   SenderSchema,
   type SessionMessage,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import { expand } from "../compressor/expand.ts";
-import type { EventRow, MessageRow } from "../store/rows.ts";
+import { ReadEvent } from "../store/columns.ts";
+import type { Columns } from "../store/database.ts";
+import type { EventRow, MessageRow, StoredRow } from "../store/rows.ts";
 import { timestampOf } from "./times.ts";
 
 /** The memory of a row beside its payload: the objects, the ids. */
 const ROW_BYTES = 1_024;
 
 /** The memory of rows, at two bytes per character: V8 uses one or two, and does not say which. */
-export function heldBytesOf(rows: readonly { readonly payload: string }[]): number {
-  return rows.reduce((sum, { payload }) => sum + ROW_BYTES + 2 * payload.length, 0);
+export function heldBytesOf(rows: readonly StoredRow[]): number {
+  let bytes = 0;
+  for (const row of rows) {
+    const { length } = row instanceof ReadEvent ? row.payloadBytes : row.payload;
+    bytes += ROW_BYTES + 2 * length;
+  }
+  return bytes;
 }
 
 export function toSessionMessage(row: MessageRow, deduplicated = false): SessionMessage {
@@ -42,6 +54,7 @@ export function toSessionMessage(row: MessageRow, deduplicated = false): Session
 }
 
 export function toSessionEvent(row: EventRow, deduplicated = false): SessionEvent {
+  if (row instanceof ReadEvent) return new ReadSessionEvent(row);
   return {
     $typeName: "ambient.v1.SessionEvent",
     id: row.id,
@@ -106,4 +119,203 @@ export function senderText(sender: Sender): string {
 export function senderOf(text: string): Sender {
   // A newer version of the service may have stored a field that this one does not know.
   return fromJsonString(SenderSchema, text, { ignoreUnknownFields: true });
+}
+
+/**
+ * An event row as the driver read it, as a message: gRPC copies the columns to the wire form
+ * (`write`), and HTTP reads fields, which are decoded then. `write` gives the bytes of toBinary
+ * (test/unit/rows-to-wire.test.ts).
+ */
+export class ReadSessionEvent implements SessionEvent {
+  readonly $typeName = "ambient.v1.SessionEvent";
+  readonly deduplicated = false;
+  readonly watchState = WatchState.UNSPECIFIED;
+  readonly #row: ReadEvent;
+  #decoded: SessionEvent | undefined;
+
+  constructor(row: ReadEvent) {
+    this.#row = row;
+  }
+
+  get id(): string {
+    return this.#message.id;
+  }
+
+  get sessionId(): string {
+    return this.#message.sessionId;
+  }
+
+  get seq(): bigint {
+    return this.#message.seq;
+  }
+
+  get eventType(): string {
+    return this.#message.eventType;
+  }
+
+  get payload(): string {
+    return this.#message.payload;
+  }
+
+  get createdAt(): Timestamp | undefined {
+    return this.#message.createdAt;
+  }
+
+  get completedAt(): Timestamp | undefined {
+    return this.#message.completedAt;
+  }
+
+  get eventCount(): number {
+    return this.#message.eventCount;
+  }
+
+  get fragments(): Fragments | undefined {
+    return this.#message.fragments;
+  }
+
+  get runId(): string {
+    return this.#message.runId;
+  }
+
+  get #message(): SessionEvent {
+    return (this.#decoded ??= toSessionEvent(this.#row.decoded()));
+  }
+
+  /** The message is not longer, also with a tag and its length. */
+  get bytesMax(): number {
+    let bytes = AROUND_BYTES + 3 * this.#row.sessionId.length;
+    for (const column of this.#row.columns) if (column !== null) bytes += column.length;
+    return bytes;
+  }
+
+  /** Writes the message from `start` on, where `bytesMax` bytes are free, and returns its end. */
+  write(into: Buffer, start: number): number {
+    const { columns, fragments, sessionId } = this.#row;
+    const [seq, id, eventType, payload, createdAt, completedAt, eventCount, runId] = columns;
+    const out = new Fields(into, start);
+    out.bytes(1, id);
+    out.bytes(2, bytesOfId(sessionId));
+    out.digits(3, seq);
+    out.bytes(4, eventType);
+    out.bytes(5, payload);
+    out.time(6, createdAt);
+    out.time(7, completedAt);
+    out.digits(8, eventCount);
+    if (fragments !== undefined) out.message(103, fragments);
+    out.bytes(111, runId);
+    return out.end;
+  }
+
+  /** The same as a field of another message. */
+  writeField(field: number, into: Buffer, start: number): number {
+    const from = new Fields(into, start).head(field, this.bytesMax);
+    const end = this.write(into, from);
+    const head = new Fields(into, start).head(field, end - from);
+    // The bound may have a longer length than the message.
+    if (head < from) into.copyWithin(head, from, end);
+    return end - from + head;
+  }
+}
+
+/** More bytes than the tags, lengths and numbers of a SessionEvent take. */
+const AROUND_BYTES = 160;
+
+type Column = Columns[number] | undefined;
+
+/** The rows of a page have one session. */
+let lastId = { text: "", bytes: Buffer.alloc(0) };
+
+function bytesOfId(text: string): Buffer {
+  if (lastId.text !== text) lastId = { text, bytes: Buffer.from(text) };
+  return lastId.bytes;
+}
+
+const VARINT = 0;
+const LENGTH_DELIMITED = 2;
+const MICROS_DIGITS = 6;
+/** A number of this many digits is exact. */
+const EXACT_DIGITS = 15;
+const [ZERO, MINUS, POINT] = [0x30, 0x2d, 0x2e] as const;
+
+/** Writes fields of a message; a field with the default value of its type is left out. */
+class Fields {
+  readonly #into: Buffer;
+  end: number;
+
+  constructor(into: Buffer, start: number) {
+    this.#into = into;
+    this.end = start;
+  }
+
+  bytes(field: number, value: Column): void {
+    if (value !== undefined && value !== null && value.length > 0) this.message(field, value);
+  }
+
+  /** The tag and the length of a message or text; returns the place of its first byte. */
+  head(field: number, length: number): number {
+    this.#varint((field << 3) | LENGTH_DELIMITED);
+    this.#varint(length);
+    return this.end;
+  }
+
+  message(field: number, value: Uint8Array): void {
+    this.head(field, value.length);
+    this.#into.set(value, this.end);
+    this.end += value.length;
+  }
+
+  /** A number of decimal digits. */
+  digits(field: number, text: Column): void {
+    if (text === undefined || text === null) return;
+    if (text.length > EXACT_DIGITS) return this.#integer(field, BigInt(text.toString()));
+    const value = numberOf(text, 0, text.length);
+    if (value !== 0) this.#number(field, value);
+  }
+
+  /** A Timestamp, of seconds with six decimals. */
+  time(field: number, text: Column): void {
+    if (text === undefined || text === null) return;
+    const point = text.length - MICROS_DIGITS - 1;
+    if (text[point] !== POINT) throw new TypeError("a time has no microseconds");
+    const isNegative = text[0] === MINUS;
+    const whole = numberOf(text, isNegative ? 1 : 0, point);
+    const micros = numberOf(text, point + 1, text.length);
+    // Micros count forward from the second, also before 1970.
+    const seconds = isNegative ? -whole - (micros > 0 ? 1 : 0) : whole;
+    const rest = isNegative && micros > 0 ? 1_000_000 - micros : micros;
+    this.#varint((field << 3) | LENGTH_DELIMITED);
+    const start = this.end;
+    this.end += 1; // A Timestamp has at most 17 bytes, so its length is one byte.
+    if (seconds > 0) this.#number(1, seconds);
+    else if (seconds < 0) this.#integer(1, BigInt(seconds));
+    if (rest > 0) this.#number(2, rest * 1_000);
+    this.#into[start] = this.end - start - 1;
+  }
+
+  #number(field: number, value: number): void {
+    this.#varint((field << 3) | VARINT);
+    this.#varint(value);
+  }
+
+  #integer(field: number, value: bigint): void {
+    this.#varint((field << 3) | VARINT);
+    let left = BigInt.asUintN(64, value);
+    for (; left >= 0x80n; left >>= 7n) this.#into[this.end++] = Number(left & 0x7fn) | 0x80;
+    this.#into[this.end++] = Number(left);
+  }
+
+  #varint(value: number): void {
+    let left = value;
+    for (; left >= 0x80; left = Math.floor(left / 0x80)) {
+      this.#into[this.end++] = (left % 0x80) | 0x80;
+    }
+    this.#into[this.end++] = left;
+  }
+}
+
+/** The number that the decimal digits from `start` to `end` spell. */
+function numberOf(text: Buffer, start: number, end: number): number {
+  let value = 0;
+  for (let at = start; at < end; at += 1) value = value * 10 + (text[at] ?? 0) - ZERO;
+  return value;
 }

@@ -33,9 +33,9 @@ export const LIVE_LIMITS: LiveLimits = {
   windowRowsMax: 512,
   windowBytesMax: 1_048_576,
   windowsBytesMax: 67_108_864,
-  // Small, because every idle watcher may hold one page: 4,096 times this is 512 MiB.
-  pageRowsMax: 256,
-  pageBytesMax: 131_072,
+  // Small, because every slow watcher may hold one page; the bytes held for callers have a limit.
+  pageRowsMax: 512,
+  pageBytesMax: 262_144,
   // Half of the default pool: many watchers that return after a restart must leave room for pushes.
   pageReadsMax: 5,
   readLimitMs: 10_000,

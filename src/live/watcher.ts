@@ -15,6 +15,7 @@ import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import type { RowForm } from "../store/columns.ts";
 import { headOf, lastSeqOf, type RowOf, type SessionHead, type StreamName } from "../store/rows.ts";
 import { type LiveLimits, READ_RETRY } from "./limits.ts";
 import type { Reads } from "./reads.ts";
@@ -33,7 +34,7 @@ export type Delivery<S extends StreamName> =
   /** The watch has a new standing, after every number up to `seq` was delivered or found absent. */
   | { readonly kind: "standing"; readonly standing: Standing; readonly seq: bigint };
 
-interface Follow {
+interface Follow extends RowForm {
   /** The last number the caller has. A cursor inside a merged row is resolved before. */
   readonly after: bigint;
   /** The watch delivers up to this number, then ends. */
@@ -45,6 +46,9 @@ interface Follow {
  * own choice.
  */
 export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds" | "limitUse">;
+
+/** A page may have this many times the rows of the page before. */
+const PAGE_GROWTH = 1.25;
 
 /** The parts that all watchers share. */
 export interface WatcherParts {
@@ -73,6 +77,8 @@ export class Watcher<S extends StreamName> {
   #head: SessionHead | undefined;
   #wake: (() => void) | undefined;
   #failures = 0;
+  /** Rows of the next page: PostgreSQL reads all of them before it knows which fit the bytes. */
+  #pageRows: number;
   #left = false;
 
   constructor(parts: WatcherParts, watch: OneWatch<S>) {
@@ -80,6 +86,7 @@ export class Watcher<S extends StreamName> {
     this.#tail = watch.tail;
     this.#signal = watch.signal;
     this.#onLeave = watch.onLeave;
+    this.#pageRows = parts.limits.pageRowsMax;
     watch.signal.addEventListener("abort", this.wake, { once: true });
   }
 
@@ -118,7 +125,7 @@ export class Watcher<S extends StreamName> {
   }
 
   /** Ends when `until` is reached or the signal aborts; throws the error that ended the tail. */
-  async *follow({ after, until }: Follow): AsyncGenerator<Delivery<S>, void, undefined> {
+  async *follow({ after, until, ...form }: Follow): AsyncGenerator<Delivery<S>, void, undefined> {
     const beganAt = this.#head === undefined ? 0n : headOf(this.#head, this.#tail.stream);
     let cursor = after;
     let told: Standing | undefined;
@@ -140,7 +147,7 @@ export class Watcher<S extends StreamName> {
           continue;
         }
         const { rows, seq } =
-          taken.kind === "page" ? await this.#page(cursor) : this.#taken(taken.rows, waited);
+          taken.kind === "page" ? await this.#page(cursor, form) : this.#taken(taken.rows, waited);
         waited = false;
         const looked = until !== undefined && seq > until ? until : seq;
         if (looked > cursor) cursor = looked;
@@ -184,7 +191,7 @@ export class Watcher<S extends StreamName> {
   }
 
   /** A page of the table after `cursor`, and the number up to which the table has no other rows. */
-  async #page(cursor: bigint): Promise<{ rows: readonly RowOf<S>[]; seq: bigint }> {
+  async #page(cursor: bigint, form: RowForm): Promise<{ rows: readonly RowOf<S>[]; seq: bigint }> {
     const { reads, limits, log } = this.#parts;
     const { stream, sessionId } = this.#tail;
     if (this.#failures > 0) {
@@ -192,11 +199,12 @@ export class Watcher<S extends StreamName> {
       if (this.#hasEnded) return { rows: [], seq: cursor };
     }
     const { floor, doubts } = this.#tail;
-    const page = { rowsMax: limits.pageRowsMax, bytesMax: limits.pageBytesMax };
+    const page = { rowsMax: this.#pageRows, bytesMax: limits.pageBytesMax };
     try {
-      const request = { stream, sessionId, after: cursor, ...page };
+      const request = { stream, sessionId, after: cursor, ...page, ...form };
       const rows = await reads.pageAfter(request, this.#signal);
       this.#failures = 0;
+      this.#pageRows = Math.min(limits.pageRowsMax, Math.ceil(rows.length * PAGE_GROWTH) + 1);
       // The page may come from a different history than the caller's rows.
       if (this.#tail.doubts !== doubts) return { rows: [], seq: cursor };
       const last = rows.at(-1);

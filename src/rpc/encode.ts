@@ -16,7 +16,10 @@ import {
   ScalarType,
   toBinary,
 } from "@bufbuild/protobuf";
+import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+
+import { ReadSessionEvent } from "../contract/rows-to-wire.ts";
 
 type Encode = (message: Message) => Buffer;
 type Write = (writer: BinaryWriter, value: unknown) => void;
@@ -28,6 +31,34 @@ const WRITER_KEPT_BYTES_MAX = 64 * 1024;
 let writer = new BinaryWriter();
 
 export function encoderOf(desc: DescMessage): Encode {
+  const encode = fieldsEncoderOf(desc);
+  const [items] = desc.fields;
+  if (items?.fieldKind !== "list" || items.message !== SessionEventSchema) return encode;
+  return (message) => {
+    const rows: unknown = Reflect.get(message, items.localName);
+    if (!isRead(rows)) return encode(message);
+    const rest = encode({ ...message, [items.localName]: [] });
+    return pageOf(rows, { field: items.number, rest });
+  };
+}
+
+function isRead(rows: unknown): rows is readonly ReadSessionEvent[] {
+  return Array.isArray(rows) && rows.every((row) => row instanceof ReadSessionEvent);
+}
+
+/** Rows as the first field of their page. The page has one buffer, and nothing is moved in it. */
+function pageOf(
+  rows: readonly ReadSessionEvent[],
+  { field, rest }: { readonly field: number; readonly rest: Buffer },
+): Buffer {
+  const bytesMax = rows.reduce((sum, row) => sum + row.bytesMax, rest.length);
+  const page = Buffer.allocUnsafeSlow(bytesMax);
+  const end = rows.reduce((at, row) => row.writeField(field, page, at), 0);
+  rest.copy(page, end);
+  return page.subarray(0, end + rest.length);
+}
+
+function fieldsEncoderOf(desc: DescMessage): Encode {
   const write = messageWriter(desc);
   if (write === undefined) return (message) => bufferOver(toBinary(desc, message));
   return (message) => {

@@ -59,6 +59,11 @@ export interface Database extends Unit {
     how?: { readonly prepare: boolean },
   ): Promise<readonly Fields[]>;
   /**
+   * Like `run`, with the columns in the server's bytes, in the order of the statement: for rows that
+   * are mostly passed on.
+   */
+  columns(statement: SQL): Promise<readonly Columns[]>;
+  /**
    * Like `run`, but rejects with the driver's own error, for callers that decide on a retry by it.
    */
   attempt(statement: SQL | FixedStatement): Promise<readonly Fields[]>;
@@ -126,6 +131,15 @@ export function createDatabase(options: DatabaseOptions): Database {
         return await answered((pool) => build(pool.drizzle));
       } catch (error) {
         throw drizzleError(error);
+      }
+    },
+    async columns(statement) {
+      const { text, values } = rendered(statement);
+      const how = { prepare: true };
+      try {
+        return await answered((pool) => pool.client.unsafe(text, [...values], how).raw());
+      } catch (error) {
+        throw storeError(error);
       }
     },
     async run(statement, how) {
@@ -224,6 +238,9 @@ function answeringServer(): Pick<Database, "answeredBy" | "onOtherServer"> {
 export type Field = string | number | boolean | null | Uint8Array;
 /** One row of an answer, by the names of its columns. */
 export type Fields = Readonly<Record<string, Field>>;
+
+/** One row of an answer in the text form of the server; null for null. */
+export type Columns = readonly (Buffer | null)[];
 
 export interface Transaction {
   /** One statement at a time; rejects with the driver's own error. */

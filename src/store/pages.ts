@@ -8,7 +8,16 @@
  *                      the rows before it that match; what matches beyond comes with the next page
  */
 import { type SQL, sql } from "drizzle-orm";
-import { columnsOf, isoOf, microsColumn, rowOf, storedBytes, TABLE } from "./columns.ts";
+import {
+  COLUMNS,
+  columnsOf,
+  isoOf,
+  microsColumn,
+  rowOf,
+  type RowForm,
+  storedBytes,
+  TABLE,
+} from "./columns.ts";
 import { type Database, SERVER } from "./database.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
@@ -19,7 +28,7 @@ export const ROWS_LOOKED_AT_MAX = 20_000;
 /** Ids, times, names: at most 128 + 36 + 64 + 128 bytes of text and the tags around them. */
 const ROW_OVERHEAD_BYTES = 512;
 
-export interface PageRequest<S extends StreamName> {
+export interface PageRequest<S extends StreamName> extends RowForm {
   readonly stream: S;
   readonly sessionId: string;
   /** A number (as `resolveCursor` returns it): the page has rows whose first number is above it. */
@@ -47,7 +56,7 @@ export interface PageRequest<S extends StreamName> {
  * A bounded read of contiguous rows, for watchers below their window and for windows below their
  * head.
  */
-export interface PageAfter<S extends StreamName> {
+export interface PageAfter<S extends StreamName> extends RowForm {
   readonly stream: S;
   readonly sessionId: string;
   /**
@@ -92,11 +101,12 @@ export async function readPage<S extends StreamName>(
   request: PageRequest<S>,
 ): Promise<Page<S>> {
   const border = request.filter === undefined ? NO_BORDER : await borderOf(database, request);
-  const fields = await database.run(pageStatement(request, border));
-  database.answeredBy(fields[0]?.["server"]);
   const { stream, sessionId, rowsMax, descending } = request;
-  const rows = fields.slice(0, rowsMax).map((row) => rowOf(stream, sessionId, row));
-  const cut = Number(fields[0]?.["found"] ?? 0) > rows.length;
+  const read = (await database.columns(pageStatement(request, border))).slice(0, rowsMax);
+  const [followed, server] = [COLUMNS[stream], COLUMNS[stream] + 1];
+  database.answeredBy(read[0]?.[server]?.toString());
+  const rows = read.map((columns) => rowOf(stream, sessionId, columns, request));
+  const cut = read.at(-1)?.[followed]?.toString() === "t";
   const last = rows.at(-1);
   const first = rows[0];
   if (descending) {
@@ -149,31 +159,29 @@ async function borderOf(database: Database, request: PageRequest<StreamName>): P
 /** Exported for the plan test. */
 export function pageStatement(request: PageRequest<StreamName>, border: Border): SQL {
   const { stream, descending, rowsMax, bytesMax, filter, eventsMax } = request;
-  const events =
-    eventsMax === undefined
-      ? { sum: sql``, bound: sql`` }
-      : {
-          sum: sql`sum(${eventsOf(request)}) over (order by seq ${direction(descending)}
-            rows between unbounded preceding and 1 preceding) as events_before,`,
-          bound: sql`and events_before < ${eventsMax}`,
-        };
+  const events = eventsMax === undefined ? undefined : eventsOf(request);
   const inside =
     border.seq === undefined
       ? sql``
       : descending
         ? sql`and seq >= ${border.seq.toString()}::bigint`
         : sql`and seq <= ${border.seq.toString()}::bigint`;
+  // One window of ROWS: PostgreSQL sends the first rows before it has read the last one. A page of
+  // 1,000 takes 3.4 µs of its time a row, with frames of RANGE and a second window for the count
+  // 4.0, and 2.2 without any window (rows of 600 bytes, PostgreSQL 18.4, on a busy machine).
   return sql`
-    select ${columnsOf(stream)}, found, case when place = 1 then ${SERVER} end as server from (
-      select *, ${events.sum} row_number() over (order by seq ${direction(descending)}) as place,
-        sum(${bytesOf(stream)}) over (order by seq ${direction(descending)}) as bytes,
-        count(*) over () as found
+    select ${columnsOf(stream)}, followed, case when bytes = size then ${SERVER} end from (
+      select *, ${events === undefined ? sql`` : sql`sum(${events}) over w - ${events} as events_before,`}
+        sum(size) over w as bytes, lead(seq) over w is not null as followed
       from (
-        select * from ${TABLE[stream]} where ${rangeOf(request)} ${inside} ${matching(filter)}
+        select *, ${bytesOf(stream)} as size
+        from ${TABLE[stream]} where ${rangeOf(request)} ${inside} ${matching(filter)}
         order by seq ${direction(descending)} limit ${rowsMax + 1}
       ) wanted
+      window w as (order by seq ${direction(descending)} rows unbounded preceding)
     ) counted
-    where bytes <= ${bytesMax} ${events.bound} or place = 1
+    where bytes <= ${bytesMax} ${events === undefined ? sql`` : sql`and events_before < ${eventsMax}`}
+      or bytes = size
     order by seq ${direction(descending)}`;
 }
 
@@ -304,12 +312,12 @@ export async function readKept(
     const list = JSON.stringify(
       wanted.map(({ sessionId, seq }) => ({ s: sessionId, n: seq.toString() })),
     );
-    const rows = await database.run(sql`
-      select kept.session_id, ${columnsOf(stream)}
+    const rows = await database.columns(sql`
+      select ${columnsOf(stream)}, kept.session_id
       from json_to_recordset(${list}::text::json) as w(s text, n bigint)
       cross join lateral (select * from ${TABLE[stream]} where session_id = w.s and seq = w.n limit 1) kept`);
-    for (const fields of rows) {
-      const row = rowOf(stream, String(fields["session_id"]), fields);
+    for (const columns of rows) {
+      const row = rowOf(stream, String(columns[COLUMNS[stream]]), columns);
       found.set(addressKey(row), row);
     }
   }

@@ -3,7 +3,7 @@
  * snapshot, no lock. ledger_append compares the state under the lock (migrations/ledger.sql).
  */
 import { type SQL, sql } from "drizzle-orm";
-import { columnsOf, rowOf, storedBytes, TABLE } from "./columns.ts";
+import { columnsOf, messageColumns, rowOf, storedBytes, TABLE } from "./columns.ts";
 import { type Database, type Fields, SERVER } from "./database.ts";
 import { readKept, readPage } from "./pages.ts";
 import type { EventRow, MessageRow } from "./rows.ts";
@@ -161,7 +161,10 @@ function stateOf(sessionId: string, rows: readonly Fields[]): TurnState | undefi
     fromSeq: seqOf(first["from_seq"]),
     redelivered: Number(first["redelivered"]),
     keptSeq: optionalSeqOf(first["kept_seq"]),
-    arrivals: first["seq"] === null ? [] : rows.map((row) => rowOf("messages", sessionId, row)),
+    arrivals:
+      first["seq"] === null
+        ? []
+        : rows.map((row) => rowOf("messages", sessionId, messageColumns(row))),
   };
 }
 

@@ -7,6 +7,7 @@ import {
   readPage,
   ROWS_LOOKED_AT_MAX,
 } from "../../src/store/pages.ts";
+import { ReadEvent } from "../../src/store/columns.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { lastSeqOf, type StoredRow } from "../../src/store/rows.ts";
 import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
@@ -84,6 +85,29 @@ describe("pages", () => {
       expect(await readAll({ rowsMax })).toEqual(rows);
       expect(await readAll({ rowsMax, descending: true })).toEqual(rows.toReversed());
     }
+  });
+
+  test("rows that stay in the bytes of the driver decode to the rows of any other read", async () => {
+    const times = [0n, -1n, -1_500_000n, -62_135_596_800_000_000n, 253_402_300_799_999_999n];
+    const drawn = times.map((createdAtMicros, at) =>
+      newRow({
+        createdAtMicros,
+        completedAtMicros: at === 0 ? undefined : createdAtMicros,
+        eventCount: at + 1,
+        payload: `{"é":"${"x".repeat(at * 1_000)}"}`,
+        fragments: at === 0 ? undefined : new Uint8Array([10, at]),
+        conformant: at !== 1,
+        mark: at === 2 ? { kind: "open", runId: "run é" } : undefined,
+      }),
+    );
+    const [first = newRow(), ...others] = drawn;
+    const push = newPush("undecoded", { rows: [first, ...others] });
+    await append(ledger.database, [push], { createMissing: true, wait: false });
+    const { rows } = await read({ sessionId: "undecoded" });
+    const undecoded = (await read({ sessionId: "undecoded", undecoded: true })).rows;
+    expect(undecoded.map((one) => one instanceof ReadEvent && one.decoded())).toEqual(rows);
+    expect(rows.map((one) => one.createdAtMicros)).toEqual(times);
+    expect(rows.map((one) => one.completedAtMicros)).toEqual([undefined, ...times.slice(1)]);
   });
 
   test("the last page has hasMore false, and a full one before it has hasMore true", async () => {

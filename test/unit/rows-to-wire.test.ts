@@ -5,15 +5,22 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { FragmentsSchema, SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
+import {
+  FragmentsSchema,
+  ListSessionEventsResponseSchema,
+  SessionEventSchema,
+} from "../../gen/ambient/v1/events_pb.ts";
 import { SenderSchema, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
 import {
+  ReadSessionEvent,
   senderOf,
   senderText,
   toSessionEvent,
   toSessionMessage,
 } from "../../src/contract/rows-to-wire.ts";
 import { timestampOf } from "../../src/contract/times.ts";
+import { encoderOf } from "../../src/rpc/encode.ts";
+import { ReadEvent } from "../../src/store/columns.ts";
 import type { EventRow, MessageRow } from "../../src/store/rows.ts";
 import { properties } from "../support/properties.ts";
 
@@ -63,6 +70,120 @@ const eventRow: fc.Arbitrary<EventRow> = fc.record({
     { nil: undefined },
   ),
   conformant: fc.boolean(),
+});
+
+/** The row as PostgreSQL sends it. */
+function readEvent(row: EventRow): ReadEvent {
+  const seconds = (time: bigint): string => {
+    const digits = (time < 0n ? -time : time).toString().padStart(7, "0");
+    return `${time < 0n ? "-" : ""}${digits.slice(0, -6)}.${digits.slice(-6)}`;
+  };
+  const { completedAtMicros: completed, fragments: index, runId } = row;
+  const columns = [
+    row.seq.toString(),
+    row.id,
+    row.eventType,
+    row.payload,
+    seconds(row.createdAtMicros),
+    completed === undefined ? null : seconds(completed),
+    row.eventCount.toString(),
+    runId === "" ? null : runId,
+    index === undefined ? null : `\\x${Buffer.from(index).toString("hex")}`,
+    row.conformant ? "t" : "f",
+  ];
+  return new ReadEvent(
+    row.sessionId,
+    columns.map((column) => (column === null ? null : Buffer.from(column))),
+  );
+}
+
+const boundary = fc.constantFrom(0n, 1n, -1n, 999_999n, -999_999n, -1_000_000n, -1_500_000n);
+/** Payloads of the sizes at which a length takes one byte more, and texts of every width. */
+const sized = fc.oneof(
+  text,
+  fc.integer({ min: 0, max: 300 }).map((length) => "x".repeat(length)),
+  fc.integer({ min: 15_900, max: 16_400 }).map((length) => "é".repeat(length / 2)),
+);
+const storedRow = fc.oneof(
+  eventRow,
+  fc.record({
+    ...base,
+    stream: fc.constant("events" as const),
+    payload: sized,
+    createdAtMicros: fc.oneof(micros, boundary),
+    completedAtMicros: fc.option(fc.oneof(micros, boundary), { nil: undefined }),
+    eventCount: fc.constantFrom(1, 127, 128, 1_000_000),
+    runId: text,
+    fragments: fc.constantFrom(undefined, new Uint8Array()),
+    conformant: fc.boolean(),
+  }),
+);
+
+describe("an event row in the bytes of the driver", () => {
+  test("has the bytes and the fields of the message made of its decoded row", () => {
+    fc.assert(
+      fc.property(storedRow, fc.integer({ min: 0, max: 9 }), (row, start) => {
+        const read = readEvent(row);
+        expect(read.decoded()).toEqual({
+          ...row,
+          fragments: row.fragments && Buffer.from(row.fragments),
+        });
+        const message = new ReadSessionEvent(read);
+        const decoded = toSessionEvent(row);
+        const expected = toBinary(SessionEventSchema, decoded);
+        const into = Buffer.alloc(start + message.bytesMax, 0xff);
+        const end = message.write(into, start);
+        expect(into.subarray(start, end).toString("hex")).toBe(
+          Buffer.from(expected).toString("hex"),
+        );
+        expect(create(SessionEventSchema, { ...fieldsOf(message) })).toEqual(
+          create(SessionEventSchema, decoded),
+        );
+      }),
+      RUNS,
+    );
+  });
+
+  test("has the same bytes in a page", () => {
+    fc.assert(
+      fc.property(fc.array(storedRow, { maxLength: 5 }), fc.boolean(), (rows, hasMore) => {
+        const page = { nextAfterSeq: 7n, nextBeforeSeq: 1n, hasMore };
+        const encode = encoderOf(ListSessionEventsResponseSchema);
+        const sent = encode(
+          Object.assign(create(ListSessionEventsResponseSchema, page), {
+            items: rows.map((row) => toSessionEvent(readEvent(row))),
+          }),
+        );
+        const expected = toBinary(
+          ListSessionEventsResponseSchema,
+          create(ListSessionEventsResponseSchema, {
+            ...page,
+            items: rows.map((row) => toSessionEvent(row)),
+          }),
+        );
+        expect(sent.toString("hex")).toBe(Buffer.from(expected).toString("hex"));
+      }),
+      RUNS,
+    );
+  });
+
+  /** HTTP reads the fields one by one: they are getters. */
+  function fieldsOf(message: ReadSessionEvent) {
+    return {
+      id: message.id,
+      sessionId: message.sessionId,
+      seq: message.seq,
+      eventType: message.eventType,
+      payload: message.payload,
+      createdAt: message.createdAt,
+      completedAt: message.completedAt,
+      eventCount: message.eventCount,
+      fragments: message.fragments,
+      deduplicated: message.deduplicated,
+      runId: message.runId,
+      watchState: message.watchState,
+    };
+  }
 });
 
 describe("rows to wire", () => {
