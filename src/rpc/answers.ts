@@ -71,7 +71,7 @@ const ADAPTERS: Readonly<Record<DescMethod["methodKind"], Adapter | undefined>> 
 
 function unimplemented({ records, callers, incoming }: MethodDeps, method: DescMethod): Answer {
   return (wire, arrived) => {
-    const call = new ServedCall(wire, records);
+    const call = new ServedCall(wire, arrived.stream, records);
     const request = new OneRequest(incoming, arrived, call);
     const message = `${method.name} is not implemented in this version`;
     wire.start({

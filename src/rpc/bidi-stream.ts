@@ -40,7 +40,7 @@ export function bidiStream(
   const { openCalls, records, callers, incoming } = deps;
   const codec = { decode: decoderOf(method.input), encode: encoderOf(method.output) };
   return (wire, arrived) => {
-    const call = new ServedCall(wire, records);
+    const call = new ServedCall(wire, arrived.stream, records);
     const requests = new ManyRequests(incoming, arrived, call);
     const talk = new Talk({ wire, call, requests, openCalls }, codec);
     wire.start({

@@ -56,7 +56,7 @@ export function receiveOne(
   { wire, arrived }: { readonly wire: ServerInterceptingCallInterface; readonly arrived: Arrived },
   handle: (call: ServedCall, request: OneRequest, bytes: Buffer) => Promise<void>,
 ): void {
-  const call = new ServedCall(wire, records);
+  const call = new ServedCall(wire, arrived.stream, records);
   const request = new OneRequest(incoming, arrived, call);
   let message: Buffer | undefined;
   const hand = (bytes: Buffer): void => void handle(call, request, bytes);
