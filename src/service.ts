@@ -2,7 +2,7 @@
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
  *   traces (if on) ─► ports are free ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
- *     ─► schema ─► pool ─► tokens ─► live ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
+ *     ─► schema ─► pool ─► tokens ─► live ─► feeds ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
  *
  * So a stop first ends the parts that callers see (health, watches, calls in progress), then
  * commits the waiting pushes and announces them to the other instances, and closes the database
@@ -10,6 +10,7 @@
  */
 import { authorisedMethods, authorisedReads, type ServedMethods } from "./api/authorised.ts";
 import { createExportHandlers } from "./api/export.ts";
+import { createFeedHandlers } from "./api/feed.ts";
 import { createListHandlers } from "./api/pages.ts";
 import { createOrderObserver } from "./api/order.ts";
 import { createPushHandlers } from "./api/push.ts";
@@ -38,9 +39,10 @@ import { createHttpServer } from "./http/server.ts";
 import { createIngest } from "./ingest/ingest.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
 import { type Carrier, createNatsCarrier, createPostgresCarrier } from "./live/hints/carrier.ts";
-import { createExchange } from "./live/hints/exchange.ts";
+import { createFeeds, FEED_LIMITS, type Feeds } from "./live/feeds.ts";
+import { createExchange, type WakeUps } from "./live/hints/exchange.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
-import { createLive } from "./live/live.ts";
+import { createLive, type Live } from "./live/live.ts";
 import { Retention } from "./maintenance/retention.ts";
 import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
@@ -60,6 +62,7 @@ import {
 } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
+import { createFeedReader } from "./store/feed.ts";
 import { type PageRequest, readLogged, readPage } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
 import type { StoredRow, StreamName } from "./store/rows.ts";
@@ -116,6 +119,7 @@ export function createService(config: Config, log: Log): Service {
     ...postgres.units,
     doors.authenticator,
     core.live,
+    core.feeds,
     core.exchange,
     core.ingest,
     core.transcripts,
@@ -204,11 +208,17 @@ function createCore(config: Config, base: Base, postgres: Postgres) {
   const lost = (sessionId: string): void => transcripts.forget(sessionId);
   const live = createLive({ reader, clock, log, metrics, lost }, liveLimits(config));
   database.onOtherServer(() => live.otherServer());
-  const exchange = createExchange({ wakeUps: live, log, metrics }, createCarrier(config, postgres));
+  const feeds = createFeeds(
+    { reader: createFeedReader(database), clock, log, metrics },
+    { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
+  );
+  const wakeUps = wakingBoth(live, feeds);
+  const exchange = createExchange({ wakeUps, log, metrics }, createCarrier(config, postgres));
   const commits = new CommitFailures(clock);
   const writer = createWriter(database, config, { ...metrics, commits, refusal });
   const publish = (rows: readonly StoredRow[]): void => {
     live.committed(rows);
+    feeds.woken();
     exchange.committed(rows);
   };
   const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
@@ -235,8 +245,24 @@ function createCore(config: Config, base: Base, postgres: Postgres) {
       ? undefined
       : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
-  const flow = { database, reader, transcripts, live, exchange, waits };
+  const flow = { database, reader, transcripts, live, feeds, exchange, waits };
   return { ...flow, commits, ingest, groups, deleted, retention };
+}
+
+/** News of other instances. Feeds need no more of it than that there is some. */
+function wakingBoth(live: Live, feeds: Feeds): WakeUps {
+  return {
+    hinted: (sessionId, head) => {
+      live.hinted(sessionId, head);
+      feeds.woken();
+    },
+    missed: () => {
+      live.missed();
+      feeds.woken();
+    },
+    lost: () => live.lost(),
+    regained: () => live.regained(),
+  };
 }
 
 function liveLimits(config: Config): LiveLimits {
@@ -318,7 +344,8 @@ function createEdges(config: Config, parts: EdgeParts) {
 
 /** All served methods; a missing method answers UNIMPLEMENTED. */
 function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
-  const { database, reader, live, deleted, ingest, groups, clock, metrics, doors, waits } = parts;
+  const { database, reader, live, feeds, deleted, ingest, groups, clock, metrics, doors, waits } =
+    parts;
   const order = createOrderObserver(metrics);
   const rates = createRateLimits({ clock, metrics }, config);
   const redactor = createRedactorOf(config, metrics);
@@ -339,6 +366,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     ...createSessionHandlers(store, deleted, redactor),
     ...createEraseHandlers(eraseStore(database, metrics), deleted),
     ...createWatchHandlers({ live, reader }, config),
+    ...createFeedHandlers(feeds, doors.audit),
     ...createTokenHandlers({ tokens, store, ...doors }, config),
   });
 }

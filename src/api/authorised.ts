@@ -63,10 +63,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
   const list = actionOf("ListSessions");
   const readEvents = bySession("ListSessionEvents");
   return {
-    createSession: unary(
-      (principal, { projectId }) => allowNew(parts, principal, projectId),
-      served.createSession,
-    ),
+    createSession: unary(ofProject(parts, "CreateSession"), served.createSession),
     getSession: unary(byId("GetSession"), served.getSession),
     // The handler lists only the sessions of the caller.
     listSessions: unary(
@@ -99,6 +96,8 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     listSessionEvents: unary(readEvents, served.listSessionEvents),
     watchSessionMessages: stream(bySession("WatchSessionMessages"), served.watchSessionMessages),
     watchSessionEvents: stream(bySession("WatchSessionEvents"), served.watchSessionEvents),
+    watchEvents: stream(ofProject(parts, "WatchEvents"), served.watchEvents),
+    watchMessages: stream(ofProject(parts, "WatchMessages"), served.watchMessages),
     readEventHistory: unary(
       (principal, { page }) => readEvents(principal, page),
       served.readEventHistory,
@@ -233,20 +232,24 @@ function pushStream(
   };
 }
 
-/** A new session belongs to the project of its maker. The request may name that project or none. */
-function allowNew(
+/**
+ * A new session belongs to the project of its maker, and a feed has the rows of its reader's
+ * project. The request may name that project or none.
+ */
+function ofProject(
   { authorizer, audit }: AuthorisingParts,
-  principal: Principal,
-  projectId: string | undefined,
-): Allowed {
-  const action = "session.create";
-  const allowed = authorizer.authorize(principal, action, undefined);
-  const isFree = principal.projectId === undefined || projectId === undefined || projectId === "";
-  if (isFree || projectId === principal.projectId) return allowed;
-  audit.denied({ principal, action, sessionId: undefined }, "scope");
-  const description = "project_id must be the token's project, or empty";
-  const violations = [{ field: "project_id", description }];
-  throw new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
+  method: string,
+): Allow<{ readonly projectId?: string | undefined }> {
+  const action = actionOf(method);
+  return (principal, { projectId }) => {
+    const allowed = authorizer.authorize(principal, action, undefined);
+    const isFree = principal.projectId === undefined || projectId === undefined || projectId === "";
+    if (isFree || projectId === principal.projectId) return allowed;
+    audit.denied({ principal, action, sessionId: undefined }, "scope");
+    const description = "project_id must be the token's project, or empty";
+    const violations = [{ field: "project_id", description }];
+    throw new ServiceError("permission_denied", "PERMISSION_DENIED", description, { violations });
+  };
 }
 
 /** Returns undefined for an id that the handler will refuse. */

@@ -246,7 +246,7 @@ interface StateFrame {
   readonly seq: bigint;
 }
 
-const WATCH_STATE = {
+export const WATCH_STATE = {
   catching_up: WatchState.CATCHING_UP,
   live: WatchState.LIVE,
   degraded: WatchState.DEGRADED,

@@ -18,6 +18,8 @@ export type Action =
   | "event.push"
   | "turn.claim"
   | "token.issue"
+  /** The rows of all sessions in one stream. */
+  | "feed.read"
   /** Facts about the service itself, without a session. */
   | "contract.read";
 
@@ -31,8 +33,8 @@ export type Served =
 /** A principal may do everything that any of its roles may do. */
 export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "session.create": ["admin", "editor"],
-  "session.read": ["admin", "editor", "viewer", "runner"],
-  "session.list": ["admin", "editor", "viewer", "runner"],
+  "session.read": ["admin", "editor", "viewer", "runner", "service"],
+  "session.list": ["admin", "editor", "viewer", "runner", "service"],
   "session.status": ["admin", "runner"],
   "session.delete": ["admin"],
   "session.erase": ["admin"],
@@ -41,7 +43,8 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "event.push": ["admin", "runner"],
   "turn.claim": ["admin", "runner"],
   "token.issue": ["admin"],
-  "contract.read": ["admin", "editor", "viewer", "runner"],
+  "feed.read": ["admin", "service"],
+  "contract.read": ["admin", "editor", "viewer", "runner", "service"],
 };
 
 /**
@@ -49,8 +52,8 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
  *
  *   session   the call names one session: one of the caller's project, or the caller's own session
  *   sessions  the call names none; the handler limits the answer to the caller's sessions
- *   project   no session exists yet: the handler puts the new one into the caller's project, and a
- *             token for one session creates none
+ *   project   the call concerns a whole project: a new session goes into the caller's project, and a
+ *             feed has the rows of that project; a token for one session may do neither
  *   nothing   the call concerns no session
  */
 type Reach = "session" | "sessions" | "project" | "nothing";
@@ -67,6 +70,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "event.push": "session",
   "turn.claim": "session",
   "token.issue": "session",
+  "feed.read": "project",
   "contract.read": "nothing",
 };
 
@@ -89,11 +93,15 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   ClaimTurn: "turn.claim",
   IssueSessionToken: "token.issue",
   EraseSession: "session.erase",
+  WatchEvents: "feed.read",
+  WatchMessages: "feed.read",
 };
 
 /** Keyed by method and pattern of the path; HEAD counts as GET. */
 export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "GET /openapi.json": "contract.read",
+  "GET /api/ambient/v1/events": "feed.read",
+  "GET /api/ambient/v1/messages": "feed.read",
   "GET /api/ambient/v1/sessions": "session.list",
   "GET /api/ambient/v1/sessions/:id": "session.read",
   "DELETE /api/ambient/v1/sessions/:id": "session.delete",

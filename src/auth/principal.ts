@@ -1,7 +1,7 @@
 /** The caller, in the form that every protocol passes to the handlers. */
 
 /** A caller may do everything that any of its roles may do; the table is in actions.ts. */
-export const ROLES = ["admin", "editor", "viewer", "runner"] as const;
+export const ROLES = ["admin", "editor", "viewer", "runner", "service"] as const;
 export type Role = (typeof ROLES)[number];
 
 /** The name of a project, in a token. */

@@ -137,6 +137,21 @@ export function eventItem(event: SessionEvent): string {
   });
 }
 
+/** A row of a feed: the item, as JSON text, and what is known of the row besides. */
+export function feedItem(
+  item: string,
+  {
+    projectId,
+    recordedAt,
+  }: { readonly projectId: string; readonly recordedAt: Timestamp | undefined },
+): string {
+  const around = jsonObject({
+    project_id: projectId === "" ? undefined : JSON.stringify(projectId),
+    recorded_at: timeJson(recordedAt),
+  });
+  return `${item.slice(0, -1)},${around.slice(1)}`;
+}
+
 /** An object of fields that are JSON text already; an undefined field is left out. */
 export function jsonObject(fields: Readonly<Record<string, string | undefined>>): string {
   let text = "";

@@ -222,7 +222,7 @@ function stateFrame(
 }
 
 /** The names of the contract's enum, without the common prefix of its values. */
-const STATE_NAMES: Readonly<Record<number, string>> = {
+export const STATE_NAMES: Readonly<Record<number, string>> = {
   [WatchState.CATCHING_UP]: "CATCHING_UP",
   [WatchState.LIVE]: "LIVE",
   [WatchState.DEGRADED]: "DEGRADED",

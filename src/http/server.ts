@@ -36,6 +36,7 @@ import { answer, DENIALS, sendJson } from "./answers.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
 import { eventRoutes } from "./event-routes.ts";
+import { feedRoutes } from "./feed-routes.ts";
 import { isLoopbackName } from "./plumbing/request-checks.ts";
 import {
   HTTP_LIMITS,
@@ -62,6 +63,8 @@ export interface HttpParts {
       | "listSessionEvents"
       | "watchSessionMessages"
       | "watchSessionEvents"
+      | "watchEvents"
+      | "watchMessages"
     >;
   readonly runs: RunsHandlers;
   readonly transcripts: TranscriptHandlers;
@@ -203,6 +206,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       messageRoutes(api, streams);
       eventRoutes(api, streams);
       exportRoutes(api, parts);
+      feedRoutes(api, streams);
       done();
     },
     { prefix: API_PREFIX },

@@ -17,7 +17,7 @@ const USED_LIMITS = [
 ] as const;
 export type UsedLimit = (typeof USED_LIMITS)[number];
 
-type SharedLimit = "bytes" | "watches" | "push_streams" | "exports" | "replays";
+type SharedLimit = "bytes" | "watches" | "feeds" | "push_streams" | "exports" | "replays";
 
 interface SharedPool {
   readonly held: number;
@@ -111,7 +111,7 @@ function sharedInstruments(shared: ReadonlyMap<SharedLimit, SharedPool>, make: I
     });
   gauge(
     "shared_limit_held",
-    "Used part of the shared limits, by limit (bytes, watches, push_streams, exports, replays).",
+    "Used part of the shared limits, by limit (bytes, watches, feeds, push_streams, exports, replays).",
     ({ held }) => held,
   );
   gauge("shared_limit_callers", "Callers that use a shared limit.", ({ callers }) => callers);

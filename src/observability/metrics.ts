@@ -195,7 +195,17 @@ function turnInstruments(make: Instruments) {
 }
 
 function readInstruments(make: Instruments) {
+  const feeds = { lagSeconds: () => 0 };
+  make.gauge(
+    "feed_lag_seconds",
+    "Time between the clock of the database and the place of the feed that is furthest behind; 0 without feeds.",
+    [],
+    (gauge) => gauge.set(feeds.lagSeconds()),
+  );
   return {
+    feedLag: (seconds: () => number): void => {
+      feeds.lagSeconds = seconds;
+    },
     watchers: make.gauge("watchers", "Open watches.", ["stream"]),
     watchLagSeconds: make.histogram(
       "watch_lag_seconds",

@@ -62,7 +62,7 @@ export interface Database extends Unit {
    * Like `run`, with the columns in the server's bytes, in the order of the statement: for rows that
    * are mostly passed on.
    */
-  columns(statement: SQL): Promise<readonly Columns[]>;
+  columns(statement: SQL, how?: { readonly prepare: boolean }): Promise<readonly Columns[]>;
   /**
    * Like `run`, but rejects with the driver's own error, for callers that decide on a retry by it.
    */
@@ -133,9 +133,8 @@ export function createDatabase(options: DatabaseOptions): Database {
         throw drizzleError(error);
       }
     },
-    async columns(statement) {
+    async columns(statement, how = { prepare: true }) {
       const { text, values } = rendered(statement);
-      const how = { prepare: true };
       try {
         return await answered((pool) => pool.client.unsafe(text, [...values], how).raw());
       } catch (error) {

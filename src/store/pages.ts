@@ -212,7 +212,7 @@ function overlapping({ startMicros, endMicros }: Span = WHENEVER): SQL {
 const WHENEVER: Span = { startMicros: undefined, endMicros: undefined };
 
 /** The size of a row in an answer: its long fields, and an upper bound of the rest. */
-function bytesOf(stream: StreamName): SQL {
+export function bytesOf(stream: StreamName): SQL {
   return sql`${storedBytes(stream)} + ${ROW_OVERHEAD_BYTES}::int`;
 }
 

@@ -1,7 +1,8 @@
 /**
  * The three tables of the ledger, the keys that sign tokens, and the records of imports. Some
  * features are left out on purpose: foreign keys (they are row triggers; the locked session row is
- * the guarantee), sequences, triggers, and indexes beside the primary key and the idempotency key.
+ * the guarantee), sequences, triggers, and indexes of rows beside the primary key, the idempotency key
+ * and the time of recording, by which feeds read.
  * Payloads are text and not jsonb (jsonb refuses \u0000 and reorders keys). Every unique key starts
  * with the session, so the schema runs on distributed engines too.
  *
@@ -117,6 +118,7 @@ export const sessionMessages = pgTable(
     uniqueIndex("session_messages_key")
       .on(table.sessionId, table.idempotencyKey)
       .where(sql`idempotency_key is not null`),
+    index("session_messages_recorded").on(table.recordedAt),
   ],
 );
 
@@ -145,6 +147,7 @@ export const sessionEvents = pgTable(
     uniqueIndex("session_events_key")
       .on(table.sessionId, table.idempotencyKey)
       .where(sql`idempotency_key is not null`),
+    index("session_events_recorded").on(table.recordedAt),
   ],
 );
 

@@ -90,8 +90,8 @@ function expected(call: Call, caller: Caller, place: Place): string {
   const pushed = call.messageType === "user" ? "message.push.user" : "message.push.other";
   const action: Action = served === "by message type" ? pushed : served;
   const mayDo = caller.roles.some((role) => ALLOWED[action].includes(role));
-  const makesAnother = action === "session.create" && caller.sessionId !== undefined;
-  if (!mayDo || makesAnother) return "PERMISSION_DENIED";
+  const isOfProject = action === "session.create" || action === "feed.read";
+  if (!mayDo || (isOfProject && caller.sessionId !== undefined)) return "PERMISSION_DENIED";
   if (!call.hasSession) return "OK";
   if (place === "impossible") return "INVALID_ARGUMENT";
   const seesAll = caller.projectId === undefined && caller.sessionId === undefined;

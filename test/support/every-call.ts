@@ -77,6 +77,8 @@ const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   PushSessionEvents: (sessionId) => ({ frame: { case: "open", value: { sessionId } } }),
   IssueSessionToken: (sessionId) => ({ sessionId, role: "viewer" }),
   EraseSession: (id) => ({ id }),
+  WatchEvents: () => ({}),
+  WatchMessages: () => ({}),
 };
 
 interface Route {
@@ -91,6 +93,8 @@ const connectBody = (threadId: string): object => ({ ...RUN, threadId });
 /** As in the table; the word after two spaces names the variant. */
 const ROUTES: Readonly<Record<string, Route>> = {
   "GET /openapi.json": { path: () => "/openapi.json" },
+  "GET /api/ambient/v1/events": { path: () => `${API}/events` },
+  "GET /api/ambient/v1/messages": { path: () => `${API}/messages` },
   "GET /api/ambient/v1/sessions": { path: () => `${API}/sessions?size=1` },
   "GET /api/ambient/v1/sessions/:id": session(""),
   "DELETE /api/ambient/v1/sessions/:id": session(""),
@@ -140,7 +144,11 @@ const ROUTES: Readonly<Record<string, Route>> = {
 const WITHOUT_SESSION = new Set([
   "CreateSession",
   "ListSessions",
+  "WatchEvents",
+  "WatchMessages",
   "GET /openapi.json",
+  "GET /api/ambient/v1/events",
+  "GET /api/ambient/v1/messages",
   "GET /api/ambient/v1/sessions",
   "GET /copilotkit/info",
 ]);

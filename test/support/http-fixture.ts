@@ -45,6 +45,8 @@ export function httpParts(
     readEventHistory: notAsked,
     watchSessionMessages: notAsked,
     watchSessionEvents: notAsked,
+    watchEvents: notAsked,
+    watchMessages: notAsked,
   };
   return {
     runs: { listRuns: notAsked },

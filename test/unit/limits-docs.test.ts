@@ -85,6 +85,11 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "a watch above the limit is 429 with Retry-After",
   ],
   [
+    "feeds of an instance",
+    "unit/feeds",
+    "a feed above the limit is refused, and a stop ends the feeds with UNAVAILABLE",
+  ],
+  [
     "sessions of a page",
     "postgres/session-scope",
     "a page of sessions above 3 MiB comes without $left",

@@ -26,6 +26,7 @@ describe("metrics", () => {
       "connections_closed_total",
       "denied_total",
       "disk_free_bytes",
+      "feed_lag_seconds",
       "http_request_duration_seconds",
       "http_requests_total",
       "key_refreshes_total",

@@ -91,7 +91,9 @@ CREATE TABLE "token_keys" (
 );
 --> statement-breakpoint
 CREATE UNIQUE INDEX "session_events_key" ON "session_events" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
+CREATE INDEX "session_events_recorded" ON "session_events" USING btree ("recorded_at");--> statement-breakpoint
 CREATE UNIQUE INDEX "session_messages_key" ON "session_messages" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
+CREATE INDEX "session_messages_recorded" ON "session_messages" USING btree ("recorded_at");--> statement-breakpoint
 CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null;--> statement-breakpoint
 CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_waiting" ON "sessions" USING btree ("waiting_since","id") WHERE deleted_at is null and waiting_since is not null;--> statement-breakpoint

@@ -1,0 +1,184 @@
+/**
+ * The two feeds: check the form, read the cursor, then pass on what live/feeds.ts delivers.
+ *
+ * A cursor names the feed, the server process whose clock made it, and the place: the time of the
+ * last row and its session and number. So a feed that continues begins inside the rows of one time.
+ */
+import { create } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import {
+  type FeedEvent,
+  FeedEventSchema,
+  type FeedMessage,
+  FeedMessageSchema,
+  type WatchEventsRequest,
+  type WatchMessagesRequest,
+} from "../../gen/ambient/v1/feed_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Audit } from "../auth/authorizer.ts";
+import { seatTaker, serverBusy } from "../auth/caller-memory.ts";
+import { invalidArgument } from "../base/errors.ts";
+import { isSessionId } from "../base/ids.ts";
+import {
+  type Check,
+  checkEventTypeFilter,
+  checkTextBytes,
+  checkTime,
+  violationsOf,
+} from "../contract/checks.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import { heldBytesOf, toSessionEvent, toSessionMessage } from "../contract/rows-to-wire.ts";
+import { microsOf, timestampOf } from "../contract/times.ts";
+import type { Feeds } from "../live/feeds.ts";
+import type { FeedPosition, FeedRow } from "../store/feed.ts";
+import type { StreamName } from "../store/rows.ts";
+import { MESSAGE_TYPES } from "./push.ts";
+import { WATCH_STATE } from "./watch.ts";
+
+type FeedHandlers = Pick<Handlers<typeof SessionService>, "watchEvents" | "watchMessages">;
+
+const PROJECT_BYTES_MAX = 1_024;
+const CURSOR_CHARS_MAX = 512;
+/** The first word of a cursor: the form and the feed. */
+const CURSOR_FORM = { events: "e1", messages: "m1" } as const;
+
+interface Place {
+  readonly server: string;
+  readonly position: FeedPosition;
+}
+
+/** The fields of a frame around its row. */
+interface Around {
+  readonly cursor: string;
+  readonly projectId: string;
+  readonly recordedAt: Timestamp | undefined;
+  readonly watchState: WatchState;
+}
+
+interface Call<S extends StreamName, M> {
+  readonly stream: S;
+  readonly request: WatchEventsRequest | WatchMessagesRequest;
+  readonly context: CallContext;
+  readonly checkTypes: (eventTypes: readonly string[]) => Check;
+  readonly toWire: (row: FeedRow<S>["row"] | undefined, around: Around) => M;
+}
+
+export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
+  return {
+    watchEvents: (request, context) =>
+      feed<"events", FeedEvent>({
+        stream: "events",
+        request,
+        context,
+        checkTypes: checkEventTypeFilter,
+        toWire: (row, around) =>
+          create(FeedEventSchema, { ...around, ...(row && { event: toSessionEvent(row) }) }),
+      }),
+    watchMessages: (request, context) =>
+      feed<"messages", FeedMessage>({
+        stream: "messages",
+        request,
+        context,
+        checkTypes: checkMessageTypes,
+        toWire: (row, around) =>
+          create(FeedMessageSchema, { ...around, ...(row && { message: toSessionMessage(row) }) }),
+      }),
+  };
+
+  async function* feed<S extends StreamName, M>(call: Call<S, M>): AsyncGenerator<M> {
+    const { stream, request, context, toWire } = call;
+    const { principal, memory, signal } = context;
+    const { position, server } = checked(call);
+    const projectId = principal.projectId ?? request.projectId;
+    const deliveries = feeds.follow({
+      stream,
+      from: position,
+      server,
+      projectId: projectId === "" ? undefined : projectId,
+      eventTypes: request.eventTypes,
+      snapshotOnly: request.snapshotOnly,
+      signal,
+      takeSeat: seatTaker(context),
+    });
+    const act = { principal, action: "feed.read", sessionId: undefined } as const;
+    let isTold = false;
+    for await (const delivery of deliveries) {
+      // The first delivery shows that the feed has a seat.
+      if (!isTold) audit.done(act, { stream, projectId });
+      isTold = true;
+      if (delivery.kind === "standing") {
+        yield toWire(undefined, {
+          cursor: cursorText(stream, delivery),
+          projectId: "",
+          recordedAt: undefined,
+          watchState: WATCH_STATE[delivery.standing],
+        });
+        continue;
+      }
+      const { rows } = delivery;
+      if (memory?.rows(heldBytesOf(rows.map(({ row }) => row))) === false) throw serverBusy();
+      for (const { row, projectId: owner = "", recordedAtMicros: atMicros } of rows) {
+        const at = { atMicros, sessionId: row.sessionId, seq: row.seq };
+        yield toWire(row, {
+          cursor: cursorText(stream, { server: delivery.server, position: at }),
+          projectId: owner,
+          recordedAt: timestampOf(atMicros),
+          watchState: WatchState.UNSPECIFIED,
+        });
+      }
+      memory?.rows(0);
+    }
+  }
+}
+
+function checked({ stream, request, checkTypes }: Call<StreamName, unknown>): Place {
+  const { cursor, startTime, projectId, eventTypes } = request;
+  const place = cursor === "" ? beginningAt(startTime) : placeOf(stream, cursor);
+  const violations = violationsOf([
+    place === undefined
+      ? { field: "cursor", description: `cursor must be one of an earlier feed of ${stream}` }
+      : undefined,
+    cursor !== "" && startTime !== undefined
+      ? { field: "start_time", description: "start_time must be absent with a cursor" }
+      : undefined,
+    checkTime("start_time", startTime),
+    checkTextBytes("project_id", projectId, PROJECT_BYTES_MAX),
+    checkTypes(eventTypes),
+  ]);
+  if (place === undefined || violations.length > 0) throw invalidArgument(violations);
+  return place;
+}
+
+function checkMessageTypes(eventTypes: readonly string[]): Check {
+  const wrong = eventTypes.findIndex((type) => !MESSAGE_TYPES.some((known) => known === type));
+  if (wrong < 0) return undefined;
+  const field = `event_types[${wrong}]`;
+  return { field, description: `${field} must be one of ${MESSAGE_TYPES.join(", ")}` };
+}
+
+function beginningAt(startTime: Timestamp | undefined): Place {
+  const micros = startTime === undefined ? 0n : microsOf(startTime);
+  return { server: "", position: { atMicros: micros, sessionId: "", seq: 0n } };
+}
+
+function cursorText(stream: StreamName, { server, position }: Place): string {
+  const { atMicros, sessionId, seq } = position;
+  const words = [CURSOR_FORM[stream], server, atMicros, seq, sessionId];
+  return Buffer.from(words.join(" ")).toString("base64url");
+}
+
+/** Undefined when the text is no cursor of this feed. */
+function placeOf(stream: StreamName, cursor: string): Place | undefined {
+  if (cursor.length > CURSOR_CHARS_MAX) return undefined;
+  const words = Buffer.from(cursor, "base64url").toString().split(" ");
+  const [form, server = "", at = "", seq = "", sessionId = ""] = words;
+  if (form !== CURSOR_FORM[stream] || words.length !== 5) return undefined;
+  if (!/^[\d.]{0,32}$/.test(server) || !/^-?\d{1,18}$/.test(at) || !/^\d{1,18}$/.test(seq)) {
+    return undefined;
+  }
+  const atMicros = BigInt(at);
+  if (checkTime("cursor", timestampOf(atMicros)) !== undefined) return undefined;
+  if (sessionId !== "" && !isSessionId(sessionId)) return undefined;
+  return { server, position: { atMicros, sessionId, seq: BigInt(seq) } };
+}

@@ -1,0 +1,130 @@
+/**
+ * The two feeds as server-sent events. An event's id is its cursor, so the Last-Event-ID of a
+ * returning client continues; it wins over `cursor`, because an EventSource requests the same URL
+ * each time. A frame without a row is a comment, and moves the id of the client to its cursor.
+ */
+import { create } from "@bufbuild/protobuf";
+import type { FastifyRequest } from "fastify";
+import { z } from "zod";
+import {
+  type FeedEvent,
+  type FeedMessage,
+  WatchEventsRequestSchema,
+  WatchMessagesRequestSchema,
+} from "../../gen/ambient/v1/feed_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Handlers } from "../contract/context.ts";
+import { timestampOf } from "../contract/times.ts";
+import { answer, eventItem, eventType, feedItem, messageItem, PROBLEMS } from "./answers.ts";
+import { STATE_NAMES } from "./event-routes.ts";
+import { flagParameter, listParameter, textParameter, timeParameter } from "./parameters.ts";
+import type { App } from "./plumbing/app.ts";
+import { streamContextOf } from "./plumbing/call-context.ts";
+import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
+
+export interface FeedRouteParts extends EventStreamOptions {
+  readonly handlers: Pick<Handlers<typeof SessionService>, "watchEvents" | "watchMessages">;
+}
+
+export function feedRoutes(app: App, parts: FeedRouteParts): void {
+  app.get("/events", { schema: EVENTS }, (request, reply) => {
+    const context = streamContextOf(request);
+    const asked = create(WatchEventsRequestSchema, requestOf(request, request.query));
+    const frames = framesOf(parts.handlers.watchEvents(asked, context), eventText);
+    return sendEventStream(reply, context, frames, parts);
+  });
+  app.get("/messages", { schema: MESSAGES }, (request, reply) => {
+    const context = streamContextOf(request);
+    const asked = create(WatchMessagesRequestSchema, requestOf(request, request.query));
+    const frames = framesOf(parts.handlers.watchMessages(asked, context), messageText);
+    return sendEventStream(reply, context, frames, parts);
+  });
+}
+
+interface Query {
+  readonly cursor: string;
+  readonly start_time?: bigint | undefined;
+  readonly project_id: string;
+  readonly event_type: readonly string[];
+  readonly snapshot_only: boolean;
+}
+
+function requestOf(request: FastifyRequest, query: Query) {
+  const { start_time: micros } = query;
+  const header = request.headers["last-event-id"];
+  const isHeader = typeof header === "string" && header !== "";
+  return {
+    cursor: isHeader ? header : query.cursor,
+    // A returning client repeats the whole URL, also the time at which its first request began.
+    ...(micros === undefined || isHeader ? {} : { startTime: timestampOf(micros) }),
+    projectId: query.project_id,
+    eventTypes: [...query.event_type],
+    snapshotOnly: query.snapshot_only,
+  };
+}
+
+async function* framesOf<M extends FeedEvent | FeedMessage>(
+  frames: AsyncIterable<M>,
+  textOf: (frame: M) => string | undefined,
+): AsyncGenerator<SseFrame, void, undefined> {
+  for await (const frame of frames) {
+    const { cursor: id, watchState } = frame;
+    const data = textOf(frame);
+    if (data !== undefined) {
+      yield { id, data };
+      continue;
+    }
+    yield { comment: `watch_state ${STATE_NAMES[watchState] ?? ""}` };
+    yield { id };
+  }
+}
+
+function eventText({ event, projectId, recordedAt }: FeedEvent): string | undefined {
+  return event && feedItem(eventItem(event), { projectId, recordedAt });
+}
+
+function messageText({ message, projectId, recordedAt }: FeedMessage): string | undefined {
+  return message && feedItem(messageItem(message), { projectId, recordedAt });
+}
+
+const headers = z.looseObject({
+  "last-event-id": z.string().optional().meta({
+    description: "Continue after this cursor, the id that was seen last.",
+  }),
+});
+
+const parameters = {
+  cursor: textParameter("Continue after this cursor. Last-Event-ID wins over it."),
+  start_time: timeParameter("Without a cursor: begin with what was recorded at this time."),
+  project_id: textParameter("Only sessions of this project."),
+  snapshot_only: flagParameter("End with the rows that are committed at the time of the call."),
+};
+
+const ABOUT =
+  "`id:` is the cursor to continue from, `data:` the row with `project_id` and `recorded_at`. Begins with the oldest row, or behind `Last-Event-ID` or else `cursor`. Rows may come again after a break. For the roles admin and service.";
+
+const EVENTS = {
+  operationId: "watchEvents",
+  summary: "The events of all sessions",
+  description: `Server-sent events: ${ABOUT}`,
+  tags: ["feeds"],
+  headers,
+  querystring: z.strictObject({
+    ...parameters,
+    event_type: listParameter("Only of this type; may be repeated.", eventType),
+  }),
+  response: { 200: answer("A stream.", z.string(), "text/event-stream"), ...PROBLEMS },
+};
+
+const MESSAGES = {
+  operationId: "watchMessages",
+  summary: "The messages of all sessions",
+  description: `Server-sent events: ${ABOUT}`,
+  tags: ["feeds"],
+  headers,
+  querystring: z.strictObject({
+    ...parameters,
+    event_type: listParameter("Only of this type; may be repeated."),
+  }),
+  response: { 200: answer("A stream.", z.string(), "text/event-stream"), ...PROBLEMS },
+};

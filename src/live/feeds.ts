@@ -1,0 +1,288 @@
+/**
+ * Feeds: the rows of all sessions, at least once, in the order of the time when they were recorded.
+ * A feed is a position; the table gives it pages up to the horizon (horizon.ts).
+ *
+ *   position below the horizon ──► a page of the table, a delivery
+ *   position at the horizon    ──► wait for the next look
+ *
+ * The consumer pulls, as from a watcher: a slow one holds one page and causes no further read. Two
+ * feeds read pages at once, so that the pool is left to pushes.
+ */
+import { backoffMs } from "../base/backoff.ts";
+import type { Clock } from "../base/clock.ts";
+import { ServiceError } from "../base/errors.ts";
+import { type Charge, FairShare } from "../base/fair-share.ts";
+import { Semaphore } from "../base/semaphore.ts";
+import { systemTimers, type Timers } from "../base/timers.ts";
+import type { Unit } from "../base/unit.ts";
+import type { Log } from "../observability/log.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import type { FeedFilter, FeedPage, FeedPosition, FeedReader, FeedRow } from "../store/feed.ts";
+import type { StreamName } from "../store/rows.ts";
+import { Horizon } from "./horizon.ts";
+import { READ_RETRY } from "./limits.ts";
+import { shuttingDown } from "./reads.ts";
+import type { Standing } from "./watcher.ts";
+
+export interface FeedLimits {
+  readonly feedsMax: number;
+  readonly pageRowsMax: number;
+  readonly pageBytesMax: number;
+  readonly pageReadsMax: number;
+  /** The pause between frames of a feed that advances without a sent row. */
+  readonly progressIntervalMs: number;
+  readonly pollIntervalMs: number;
+}
+
+export const FEED_LIMITS: Omit<FeedLimits, "pollIntervalMs"> = {
+  feedsMax: 32,
+  pageRowsMax: 1_000,
+  pageBytesMax: 1_048_576,
+  pageReadsMax: 2,
+  progressIntervalMs: 5_000,
+};
+
+/** `server` is the server process whose clock made the positions. */
+export type FeedDelivery<S extends StreamName> =
+  | { readonly kind: "rows"; readonly rows: readonly FeedRow<S>[]; readonly server: string }
+  /** Every row up to the position was delivered, or did not pass the filter. */
+  | {
+      readonly kind: "standing";
+      readonly standing: Standing;
+      readonly position: FeedPosition;
+      readonly server: string;
+    };
+
+export interface FeedRequest<S extends StreamName> extends FeedFilter {
+  readonly stream: S;
+  readonly from: FeedPosition;
+  /** The server of the delivery that gave the position; empty: it is not of a feed. */
+  readonly server: string;
+  /** Ends with the rows that are committed at the time of the call. */
+  readonly snapshotOnly: boolean;
+  /** An abort ends the feed. */
+  readonly signal: AbortSignal;
+  readonly takeSeat: (seats: FairShare, refusal: () => ServiceError) => Charge;
+}
+
+export interface Feeds extends Unit {
+  /** Rows were committed, here or by another instance. Never throws, never waits. */
+  woken(): void;
+  /** Throws when there are too many feeds. */
+  follow<S extends StreamName>(request: FeedRequest<S>): AsyncGenerator<FeedDelivery<S>, void>;
+}
+
+interface FeedParts {
+  readonly reader: FeedReader;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics?: Pick<Metrics, "limitUse" | "feedLag">;
+  readonly timers?: Timers;
+}
+
+export function createFeeds(parts: FeedParts, limits: FeedLimits): Feeds {
+  return new FeedBook(parts, limits);
+}
+
+class FeedBook implements Feeds {
+  readonly #parts: Required<Omit<FeedParts, "metrics">>;
+  readonly #limits: FeedLimits;
+  readonly #horizon: Horizon;
+  readonly #seats: FairShare;
+  readonly #pages: Semaphore;
+  readonly #following = new Set<Follower<StreamName>>();
+  #isStopped = false;
+
+  constructor({ timers = systemTimers, metrics, ...parts }: FeedParts, limits: FeedLimits) {
+    this.#parts = { timers, ...parts };
+    this.#limits = limits;
+    this.#horizon = new Horizon(this.#parts, limits);
+    this.#seats = new FairShare({ max: limits.feedsMax });
+    this.#pages = new Semaphore({ atOnce: limits.pageReadsMax });
+    metrics?.limitUse.share("feeds", this.#seats);
+    metrics?.feedLag(() => this.#lagMs / 1_000);
+  }
+
+  async start(): Promise<void> {
+    // Nothing runs before the first feed.
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    for (const follower of this.#following) follower.end(shuttingDown());
+    await this.#horizon.stop();
+  }
+
+  woken(): void {
+    this.#horizon.woken();
+  }
+
+  async *follow<S extends StreamName>(
+    request: FeedRequest<S>,
+  ): AsyncGenerator<FeedDelivery<S>, void> {
+    if (this.#isStopped) throw shuttingDown();
+    const { feedsMax } = this.#limits;
+    const seat = request.takeSeat(this.#seats, () => tooMany(feedsMax));
+    const horizon = this.#horizon;
+    const page = <T>(read: () => Promise<T>): Promise<T> => this.#pages.run(read, request.signal);
+    const follower = new Follower({ ...this.#parts, horizon, page, limits: this.#limits }, request);
+    this.#following.add(follower);
+    try {
+      yield* follower.follow();
+    } finally {
+      this.#following.delete(follower);
+      follower.leave();
+      seat.release();
+    }
+  }
+
+  /** The lag of the feed that is furthest behind. */
+  get #lagMs(): number {
+    const { nowMicros } = this.#horizon;
+    if (nowMicros === undefined) return 0;
+    const positions = [...this.#following].map(({ position }) => position.atMicros);
+    return positions.reduce((lag, micros) => Math.max(lag, Number(nowMicros - micros) / 1_000), 0);
+  }
+}
+
+interface FollowerParts {
+  readonly reader: FeedReader;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly timers: Timers;
+  readonly horizon: Horizon;
+  readonly page: <T>(read: () => Promise<T>) => Promise<T>;
+  readonly limits: FeedLimits;
+}
+
+class Follower<S extends StreamName> {
+  readonly #parts: FollowerParts;
+  readonly #request: FeedRequest<S>;
+  readonly #leaveHorizon: () => void;
+  #position: FeedPosition;
+  #wake: (() => void) | undefined;
+  #failures = 0;
+  #ended: ServiceError | undefined;
+
+  constructor(parts: FollowerParts, request: FeedRequest<S>) {
+    this.#parts = parts;
+    this.#request = request;
+    this.#position = request.from;
+    request.signal.addEventListener("abort", this.#woken, { once: true });
+    this.#leaveHorizon = parts.horizon.join(this.#woken);
+  }
+
+  get position(): FeedPosition {
+    return this.#position;
+  }
+
+  end(reason: ServiceError): void {
+    this.#ended = reason;
+    this.#woken();
+  }
+
+  leave(): void {
+    this.#request.signal.removeEventListener("abort", this.#woken);
+    this.#leaveHorizon();
+  }
+
+  async *follow(): AsyncGenerator<FeedDelivery<S>, void> {
+    const { horizon, clock, limits } = this.#parts;
+    const { from, signal, snapshotOnly } = this.#request;
+    const beganAt = horizon.fromNowOn();
+    let { server } = this.#request;
+    let standing: Standing = "catching_up";
+    yield { kind: "standing", standing, position: from, server };
+    while (horizon.server === undefined && !this.#isOver) await this.#wait();
+    if (server !== "" && horizon.isAnother(server, from)) this.#rewind();
+    let rewinds: number | undefined;
+    let told = this.#position;
+    let toldAtMs = clock.monotonicMs();
+    while (!this.#isOver) {
+      if (rewinds !== undefined && rewinds !== horizon.rewinds) this.#rewind();
+      rewinds = horizon.rewinds;
+      server = horizon.server ?? server;
+      const began = beganAt();
+      const isLive = began !== undefined && this.#position.atMicros >= began;
+      const now = this.#hasFailed ? "degraded" : isLive ? "live" : "catching_up";
+      const isDue = clock.monotonicMs() - toldAtMs >= limits.progressIntervalMs;
+      if (now !== standing || (isDue && told !== this.#position)) {
+        standing = now;
+        told = this.#position;
+        toldAtMs = clock.monotonicMs();
+        yield { kind: "standing", standing, position: told, server };
+        continue;
+      }
+      if (snapshotOnly && isLive) return;
+      const end = horizon.micros;
+      if (end === undefined || this.#position.atMicros >= end) {
+        await this.#wait();
+        continue;
+      }
+      const page = await this.#page(end);
+      if (page === undefined || rewinds !== horizon.rewinds) continue;
+      this.#position = page.position;
+      if (page.rows.length === 0) continue;
+      yield { kind: "rows", rows: page.rows, server };
+      toldAtMs = clock.monotonicMs();
+    }
+    if (this.#ended !== undefined) throw this.#ended;
+    // The reason of the abort may be an error for the caller; a caller that left gets no error.
+    if (signal.reason instanceof ServiceError) throw signal.reason;
+  }
+
+  /** A field, because it is passed as a listener. */
+  readonly #woken = (): void => {
+    const wake = this.#wake;
+    this.#wake = undefined;
+    wake?.();
+  };
+
+  get #isOver(): boolean {
+    return this.#ended !== undefined || this.#request.signal.aborted;
+  }
+
+  get #hasFailed(): boolean {
+    return this.#failures > 0 || this.#parts.horizon.isFailing;
+  }
+
+  #rewind(): void {
+    this.#position = this.#parts.horizon.rewound(this.#position);
+  }
+
+  #wait(): Promise<void> {
+    return new Promise((resolve) => (this.#wake = resolve));
+  }
+
+  /** Undefined after a failure, which is tried again after a pause. */
+  async #page(beforeMicros: bigint): Promise<FeedPage<S> | undefined> {
+    const { reader, limits, log, timers, page } = this.#parts;
+    const { stream, projectId, eventTypes } = this.#request;
+    const { pageRowsMax: rowsMax, pageBytesMax: bytesMax } = limits;
+    const bounds = { after: this.#position, beforeMicros, rowsMax, bytesMax };
+    try {
+      const read = await page(() => reader.page({ stream, projectId, eventTypes, ...bounds }));
+      this.#failures = 0;
+      return read;
+    } catch (error) {
+      if (this.#isOver) return undefined;
+      if (this.#failures === 0) log.warn({ stream, err: error }, "feed read failed");
+      const delayMs = backoffMs(READ_RETRY, this.#failures, Math.random());
+      this.#failures += 1;
+      const pause = { isOver: false };
+      const cancel = timers.after(delayMs, () => {
+        pause.isOver = true;
+        this.#woken();
+      });
+      // Looks of the horizon wake it too.
+      while (!pause.isOver && !this.#isOver) await this.#wait();
+      cancel();
+      return undefined;
+    }
+  }
+}
+
+function tooMany(feedsMax: number): ServiceError {
+  const message = `the service has ${feedsMax} feeds, its limit`;
+  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
+}

@@ -1,0 +1,235 @@
+/**
+ * The horizon of feeds: the time up to which the rows of all sessions are complete. Every row that
+ * was recorded before it is visible to a read that begins now, and no further one will come. It is
+ * found by looks at the database, which all feeds of an instance share:
+ *
+ *   look: clock t, writers W ──► W is empty ─────────────────────────► the horizon is t
+ *                                W is not ──► candidate t ── later looks list none of W ──┘
+ *
+ * A writer is listed from before it takes the time of its rows until after they are visible. So a
+ * transaction that is not in W has rows that are visible already, or takes a time after t. There is
+ * one candidate: while a transaction stays open, the horizon stands still, and the looks become
+ * rarer. A look happens soon after a commit is announced, by this instance or another, and at the
+ * interval of the poll; without feeds there is none.
+ *
+ * The rule needs a clock that does not go back. When another server process answers (a restart, a
+ * failover to a machine with another clock, a restored backup), or the clock has fallen behind ours,
+ * the horizon is found again, and every feed goes back by REWIND_MS.
+ */
+import type { Clock } from "../base/clock.ts";
+import type { Timers } from "../base/timers.ts";
+import type { Log } from "../observability/log.ts";
+import type { FeedPosition, FeedReader, Look } from "../store/feed.ts";
+
+/** The shortest time between two looks; under load a feed gets its rows at this pace. */
+const LOOK_INTERVAL_MS = 25;
+/** Machines of one database differ by less, and a poll is shorter. */
+const REWIND_MS = 60_000;
+/** chrony slows a clock that is ahead by at most 8 %; a clock that lost more was set back. */
+const SLOWEST_CLOCK = 0.9;
+const MICROS_PER_MS = 1_000n;
+
+export interface HorizonState {
+  readonly micros: bigint | undefined;
+  readonly candidate: Candidate | undefined;
+}
+
+interface Candidate {
+  readonly micros: bigint;
+  readonly writers: readonly string[];
+}
+
+export const NO_HORIZON: HorizonState = { micros: undefined, candidate: undefined };
+
+export function horizonAfter(
+  { micros, candidate }: HorizonState,
+  look: Pick<Look, "atMicros" | "writers">,
+): HorizonState {
+  if (look.writers.length === 0) return { micros: look.atMicros, candidate: undefined };
+  const next = { micros: look.atMicros, writers: look.writers };
+  if (candidate === undefined) return { micros, candidate: next };
+  const writers = candidate.writers.filter((one) => look.writers.includes(one));
+  if (writers.length > 0) return { micros, candidate: { ...candidate, writers } };
+  return { micros: candidate.micros, candidate: next };
+}
+
+interface HorizonParts {
+  readonly reader: Pick<FeedReader, "look">;
+  readonly clock: Clock;
+  readonly timers: Timers;
+  readonly log: Log;
+}
+
+/** The last answered look, by our monotonic clock. */
+interface Answered {
+  readonly look: Look;
+  readonly receivedMs: number;
+}
+
+export class Horizon {
+  readonly #parts: HorizonParts;
+  readonly #pollIntervalMs: number;
+  /** One for each feed; called after every look. */
+  readonly #feeds = new Set<() => void>();
+  #state = NO_HORIZON;
+  #last: Answered | undefined;
+  #rewinds = 0;
+  #looksBegun = 0;
+  /** Looks that had begun before the last answered one, and that one. */
+  #looksAnswered = 0;
+  #isFailing = false;
+  #looking: Promise<void> | undefined;
+  #wasWoken = false;
+  #delayMs = LOOK_INTERVAL_MS;
+  #cancel: (() => void) | undefined;
+  #isStopped = false;
+
+  constructor(parts: HorizonParts, limits: { readonly pollIntervalMs: number }) {
+    this.#parts = parts;
+    this.#pollIntervalMs = limits.pollIntervalMs;
+  }
+
+  /** Undefined until it is found, and again after a rewind. */
+  get micros(): bigint | undefined {
+    return this.#state.micros;
+  }
+
+  /** Undefined before the first answer. */
+  get server(): string | undefined {
+    return this.#last?.look.server;
+  }
+
+  /** How often the feeds had to go back. */
+  get rewinds(): number {
+    return this.#rewinds;
+  }
+
+  get isFailing(): boolean {
+    return this.#isFailing;
+  }
+
+  /** The clock of the database now; undefined before the first answer. */
+  get nowMicros(): bigint | undefined {
+    if (this.#last === undefined) return undefined;
+    const { look, receivedMs } = this.#last;
+    const passedMs = this.#parts.clock.monotonicMs() - receivedMs;
+    return look.atMicros + BigInt(Math.floor(passedMs)) * MICROS_PER_MS;
+  }
+
+  /** The clock at a look that began after this call; undefined until it is answered. */
+  fromNowOn(): () => bigint | undefined {
+    const begunBefore = this.#looksBegun;
+    let micros: bigint | undefined;
+    return () => {
+      if (this.#looksAnswered > begunBefore) micros ??= this.#last?.look.atMicros;
+      return micros;
+    };
+  }
+
+  /** Looks at the database until the returned function is called; `looked` hears of every look. */
+  join(looked: () => void): () => void {
+    this.#feeds.add(looked);
+    this.woken();
+    return () => {
+      this.#feeds.delete(looked);
+      if (this.#feeds.size === 0) this.#rest();
+    };
+  }
+
+  /** A row was committed somewhere, or may have been. Costs nothing without feeds. */
+  woken(): void {
+    if (this.#feeds.size === 0 || this.#isStopped || this.#wasWoken) return;
+    this.#wasWoken = true;
+    if (this.#looking === undefined) this.#lookIn(this.#delayMs);
+  }
+
+  /** Resolves when no look is under way. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#rest();
+    await this.#looking;
+  }
+
+  /** True when a position of that server process does not hold by the present clock. */
+  isAnother(server: string, { atMicros }: FeedPosition): boolean {
+    if (this.#last === undefined) return false;
+    const { look } = this.#last;
+    return server !== look.server || atMicros > look.atMicros;
+  }
+
+  /** The place to continue from after a rewind: some rows are sent again. */
+  rewound({ atMicros }: FeedPosition): FeedPosition {
+    const now = this.#last?.look.atMicros ?? atMicros;
+    const micros = (atMicros < now ? atMicros : now) - BigInt(REWIND_MS) * MICROS_PER_MS;
+    return { atMicros: micros > 0n ? micros : 0n, sessionId: "", seq: 0n };
+  }
+
+  #rest(): void {
+    this.#cancel?.();
+    this.#cancel = undefined;
+    this.#wasWoken = false;
+    this.#delayMs = LOOK_INTERVAL_MS;
+    // Without looks a clock that goes back is not seen, and an old horizon says nothing about it.
+    this.#state = NO_HORIZON;
+    this.#last = undefined;
+  }
+
+  #lookIn(delayMs: number): void {
+    this.#cancel?.();
+    this.#cancel = this.#parts.timers.after(delayMs, () => {
+      this.#cancel = undefined;
+      this.#looking = this.#look().finally(() => this.#looked());
+    });
+  }
+
+  async #look(): Promise<void> {
+    const { reader, clock, log } = this.#parts;
+    this.#wasWoken = false;
+    this.#looksBegun += 1;
+    const begun = this.#looksBegun;
+    const sentMs = clock.monotonicMs();
+    try {
+      const look = await reader.look();
+      if (this.#feeds.size > 0) this.#saw(look, sentMs);
+      this.#looksAnswered = begun;
+      this.#isFailing = false;
+    } catch (error) {
+      if (!this.#isFailing) log.warn({ err: error }, "feed look failed");
+      this.#isFailing = true;
+      this.#slower();
+    }
+  }
+
+  #looked(): void {
+    this.#looking = undefined;
+    if (this.#isStopped || this.#feeds.size === 0) return;
+    for (const looked of this.#feeds) looked();
+    const isWanted = this.#wasWoken || this.#state.candidate !== undefined;
+    this.#lookIn(isWanted ? this.#delayMs : this.#pollIntervalMs);
+  }
+
+  #saw(look: Look, sentMs: number): void {
+    const last = this.#last;
+    if (last !== undefined && hasGoneBack(last, look, sentMs)) {
+      this.#rewinds += 1;
+      this.#state = NO_HORIZON;
+      this.#parts.log.warn({ server: look.server }, "feeds_rewound");
+    }
+    this.#last = { look, receivedMs: this.#parts.clock.monotonicMs() };
+    const before = this.#state.micros;
+    this.#state = horizonAfter(this.#state, look);
+    if (this.#state.micros === before) this.#slower();
+    else this.#delayMs = LOOK_INTERVAL_MS;
+  }
+
+  #slower(): void {
+    this.#delayMs = Math.min(this.#delayMs * 2, this.#pollIntervalMs);
+  }
+}
+
+function hasGoneBack({ look: before, receivedMs }: Answered, look: Look, sentMs: number): boolean {
+  if (look.server !== before.server) return true;
+  const passedMs = Number(look.atMicros - before.atMicros) / Number(MICROS_PER_MS);
+  // Rounded to microseconds, hence the millisecond.
+  return passedMs < (sentMs - receivedMs) * SLOWEST_CLOCK - 1;
+}

@@ -1,0 +1,182 @@
+/**
+ * Reads the rows of all sessions in the order of `recorded_at`, for feeds (live/feeds.ts).
+ *
+ * `recorded_at` is the clock at the moment when a transaction holds all of its sessions, so it rises
+ * with the numbers of each session. Across sessions a transaction may commit after another one with
+ * a later time. `look` gives what live/horizon.ts needs to tell up to which time no such row can
+ * come any more: the clock, and the transactions that write now.
+ */
+import { type SQL, sql } from "drizzle-orm";
+import { bytesOf } from "./pages.ts";
+import { COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
+import { type Columns, type Database, SERVER } from "./database.ts";
+import type { RowOf, StreamName } from "./rows.ts";
+
+/** The rows that one filtered page reads; the page then ends and tells how far it got. */
+const FILTERED_ROWS_LOOKED_AT_MAX = 4_000;
+
+/** One answer of the database about its clock and its writers. */
+export interface Look {
+  /** The clock of the database, read before the writers were listed. */
+  readonly atMicros: bigint;
+  /** Transactions that may hold rows with an earlier `recorded_at` which are not visible yet. */
+  readonly writers: readonly string[];
+  /** The server process that answered. */
+  readonly server: string;
+}
+
+/** A place between two rows of a feed. */
+export interface FeedPosition {
+  readonly atMicros: bigint;
+  /** Empty: before every row of that time. */
+  readonly sessionId: string;
+  readonly seq: bigint;
+}
+
+export interface FeedFilter {
+  /** Undefined: every project, and sessions without one. */
+  readonly projectId: string | undefined;
+  /** Empty: all types. */
+  readonly eventTypes: readonly string[];
+}
+
+export interface FeedPageRequest<S extends StreamName> extends FeedFilter {
+  readonly stream: S;
+  readonly after: FeedPosition;
+  /** The page has rows that were recorded before this time. */
+  readonly beforeMicros: bigint;
+  readonly rowsMax: number;
+  /** A page ends before the row that would exceed it, but has at least one row. */
+  readonly bytesMax: number;
+}
+
+export interface FeedRow<S extends StreamName> {
+  readonly row: RowOf<S>;
+  readonly projectId: string | undefined;
+  readonly recordedAtMicros: bigint;
+}
+
+export interface FeedPage<S extends StreamName> {
+  readonly rows: readonly FeedRow<S>[];
+  /** Every row up to this place was examined. */
+  readonly position: FeedPosition;
+}
+
+/** The reads of feeds. */
+export interface FeedReader {
+  look(): Promise<Look>;
+  page<S extends StreamName>(request: FeedPageRequest<S>): Promise<FeedPage<S>>;
+}
+
+export function createFeedReader(database: Database): FeedReader {
+  return {
+    look: () => look(database),
+    page: (request) => readFeedPage(database, request),
+  };
+}
+
+/**
+ * A writer locks the table `sessions` before it takes a time, and frees the lock after its rows are
+ * visible. Every role may read pg_locks, unlike the times of other roles' transactions in
+ * pg_stat_activity. Reads, VACUUM and the building of an index lock the table in other modes.
+ * statement_timestamp() was taken before the statement ran.
+ */
+async function look(database: Database): Promise<Look> {
+  const [fields] = await database.run(sql`
+    select ${microsColumn(sql`statement_timestamp()`)} as at, ${SERVER} as server,
+      (select string_agg(distinct virtualtransaction, ' ') from pg_locks
+        where locktype = 'relation' and relation = to_regclass('sessions')
+          and database = (select oid from pg_database where datname = current_database())
+          and mode in ('RowShareLock', 'RowExclusiveLock') and granted) as writers`);
+  const writers = fields?.["writers"];
+  database.answeredBy(fields?.["server"]);
+  return {
+    atMicros: BigInt(String(fields?.["at"])),
+    writers: typeof writers === "string" ? writers.split(" ") : [],
+    server: String(fields?.["server"]),
+  };
+}
+
+async function readFeedPage<S extends StreamName>(
+  database: Database,
+  request: FeedPageRequest<S>,
+): Promise<FeedPage<S>> {
+  const { stream, beforeMicros } = request;
+  // Planned for each call: the best plan depends on the times, and a page is worth many plans.
+  const read = await database.columns(feedStatement(request), { prepare: false });
+  const found = read.map((columns) => foundRow(stream, columns));
+  const rows = found.filter(({ fits }) => fits).map(({ row }) => row);
+  const isCut = (found[0]?.passed ?? 0) > rows.length;
+  const isFull = (found[0]?.lookedAt ?? 0) >= lookedAtMaxOf(request);
+  const last = isCut ? rows.at(-1) : found.at(-1)?.row;
+  const position =
+    (isCut || isFull) && last !== undefined
+      ? { atMicros: last.recordedAtMicros, sessionId: last.row.sessionId, seq: last.row.seq }
+      : { atMicros: beforeMicros, sessionId: "", seq: 0n };
+  return { rows, position };
+}
+
+/** The columns of `feedStatement`, in its order: those of the row come first. */
+function foundRow<S extends StreamName>(stream: S, columns: Columns) {
+  const [sessionId, projectId, fits, recordedAt, lookedAt, passed] = columns
+    .slice(COLUMNS[stream])
+    .map((column) => column?.toString());
+  const row: FeedRow<S> = {
+    row: rowOf(stream, sessionId ?? "", columns),
+    projectId,
+    recordedAtMicros: BigInt(recordedAt ?? ""),
+  };
+  return { row, fits: fits === "t", lookedAt: Number(lookedAt), passed: Number(passed) };
+}
+
+function lookedAtMaxOf({ rowsMax, projectId, eventTypes }: FeedPageRequest<StreamName>): number {
+  const isFiltered = projectId !== undefined || eventTypes.length > 0;
+  return isFiltered ? FILTERED_ROWS_LOOKED_AT_MAX : rowsMax;
+}
+
+/**
+ * The rows that fit, and the last examined row, whether it passed or not. The index has only the
+ * time: the rows of one time are one batch, and are sorted here. With LIMIT each look-up of a
+ * session is a walk down its key, for any statistics. Exported for the plan test.
+ */
+export function feedStatement(request: FeedPageRequest<StreamName>): SQL {
+  const { stream, after, beforeMicros, rowsMax, bytesMax, projectId, eventTypes } = request;
+  const from = sql`${isoOf(after.atMicros)}::timestamptz`;
+  const types = JSON.stringify(eventTypes);
+  const passes = sql.join([
+    sql`s.id is not null`,
+    projectId === undefined ? sql`` : sql` and s.project_id = ${projectId}`,
+    eventTypes.length === 0
+      ? sql``
+      : sql` and event_type = any (array(select json_array_elements_text(${types}::text::json)))`,
+  ]);
+  return sql`
+    select ${columnsOf(stream)}, session_id, project_id, fits,
+      ${microsColumn(sql`recorded_at`)} as recorded_at, looked_at, passed
+    from (
+      select *, passes and place <= ${rowsMax} and (bytes <= ${bytesMax} or place = 1) as fits
+      from (
+        select *, row_number() over upwards as number, count(*) over () as looked_at,
+          count(*) filter (where passes) over () as passed,
+          count(*) filter (where passes) over upwards as place,
+          sum(${bytesOf(stream)}) filter (where passes) over upwards as bytes
+        from (
+          select wanted.*, s.project_id, ${passes} as passes
+          from (
+            select * from ${TABLE[stream]}
+            where recorded_at >= ${from} and recorded_at < ${isoOf(beforeMicros)}::timestamptz
+              and (recorded_at, session_id, seq) > (${from}, ${after.sessionId}, ${after.seq.toString()}::bigint)
+            order by recorded_at, session_id, seq limit ${lookedAtMaxOf(request)}
+          ) wanted
+          left join lateral (
+            select id, project_id from sessions
+            where id = wanted.session_id and deleted_at is null limit 1
+          ) s on true
+        ) found
+        window upwards as (order by recorded_at, session_id, seq
+          rows between unbounded preceding and current row)
+      ) counted
+    ) chosen
+    where fits or number = looked_at
+    order by number`;
+}
