@@ -166,6 +166,7 @@ export async function startStubLedger(options: StubOptions = {}): Promise<StubLe
         value: {
           $typeName: "ambient.v1.Committed",
           lastClientSeq: state.lastClientSeq + (options.overstatesBy?.() ?? 0n),
+          firstSeq: seq === 0n ? 0n : 1n,
           lastSeq: seq,
         },
       });

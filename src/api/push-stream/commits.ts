@@ -50,20 +50,52 @@ export interface CommittedStream {
 /** The committed part of a stream, for its caller. */
 export interface Standing {
   readonly lastClientSeq: bigint;
+  readonly firstSeq: bigint;
   readonly lastSeq: bigint;
 }
 
 type Observable = Pick<AguiRow, "place" | "eventCount">;
 
-export class StreamCommits {
+/** Accepts rows, and counts the events that they stand for. */
+export interface RowSink {
+  readonly numbers: StreamNumbers;
+  addMerged(row: CompressedRow<FragmentEvent>): void;
+  add(row: AguiRow): void;
+}
+
+/** Rows for one push. */
+export class GatheredRows {
+  readonly rows: NewRow[] = [];
+  /** The facts about each row that the order check needs. */
+  readonly observables: Observable[] = [];
+
+  addMerged(row: CompressedRow<FragmentEvent>): void {
+    const { first, fragments, ...event } = row;
+    const index = fragments === undefined ? undefined : encodeFragments(fragments);
+    this.rows.push(newEventRow({ ...event, conformant: true, mark: undefined }, index));
+    this.observables.push({ place: first.place, eventCount: row.eventCount });
+  }
+
+  add(row: AguiRow): void {
+    this.rows.push(newEventRow(row, undefined));
+    this.observables.push(row);
+  }
+
+  /** The rows of one push have consecutive numbers. */
+  lastSeq(firstSeq: bigint): bigint {
+    const events = this.observables.reduce((sum, { eventCount }) => sum + eventCount, 0);
+    return firstSeq + BigInt(events) - 1n;
+  }
+}
+
+export class StreamCommits implements RowSink {
   readonly numbers: StreamNumbers;
   readonly #parts: CommitParts;
   readonly #stream: CommittedStream;
-  #rows: NewRow[] = [];
-  /** The facts about each row that the order check needs. */
-  #observables: Observable[] = [];
+  #gathered = new GatheredRows();
   #inFlight = 0;
-  /** The seq of the last event that this stream has committed; 0 before the first. */
+  /** The seqs of the first and the last event that this stream has committed; 0 before the first. */
+  #firstSeq = 0n;
   #lastSeq = 0n;
   #rowsHanded = 0;
   /** The last number that the caller was told of. */
@@ -89,7 +121,7 @@ export class StreamCommits {
   get news(): Standing | undefined {
     const { lastCommitted: lastClientSeq, isCommitted } = this.numbers;
     const isNews = lastClientSeq > this.#told || (this.#isOwed && isCommitted);
-    return isNews ? { lastClientSeq, lastSeq: this.#lastSeq } : undefined;
+    return isNews ? { lastClientSeq, firstSeq: this.#firstSeq, lastSeq: this.#lastSeq } : undefined;
   }
 
   told({ lastClientSeq }: Standing): void {
@@ -98,7 +130,7 @@ export class StreamCommits {
   }
 
   get rowsWaiting(): number {
-    return this.#rows.length;
+    return this.#gathered.rows.length;
   }
 
   /** The number of rows handed over so far. */
@@ -107,15 +139,11 @@ export class StreamCommits {
   }
 
   addMerged(row: CompressedRow<FragmentEvent>): void {
-    const { first, fragments, ...event } = row;
-    const index = fragments === undefined ? undefined : encodeFragments(fragments);
-    this.#rows.push(newEventRow({ ...event, conformant: true, mark: undefined }, index));
-    this.#observables.push({ place: first.place, eventCount: row.eventCount });
+    this.#gathered.addMerged(row);
   }
 
   add(row: AguiRow): void {
-    this.#rows.push(newEventRow(row, undefined));
-    this.#observables.push(row);
+    this.#gathered.add(row);
   }
 
   /** Hands over the settled events when it is time; with `now`, at once. */
@@ -126,10 +154,9 @@ export class StreamCommits {
     const { sessionId, opened, actor } = this.#stream;
     const { firstClientSeq, lastClientSeq, refused } = handover;
     const { epoch, stream } = opened;
-    const rows = this.#rows;
-    const observables = this.#observables;
-    this.#rows = [];
-    this.#observables = [];
+    const gathered = this.#gathered;
+    const { rows } = gathered;
+    this.#gathered = new GatheredRows();
     this.#inFlight += 1;
     this.#rowsHanded += rows.length;
     this.#parts.meter.handedOver(handover, rows.length);
@@ -144,15 +171,15 @@ export class StreamCommits {
       rows,
       bytes: storedBytesOf(rows),
     } as const;
-    void this.#commit(handover, push, observables);
+    void this.#commit(handover, push, gathered);
   }
 
-  async #commit(handover: Handover, push: Push, observables: readonly Observable[]): Promise<void> {
+  async #commit(handover: Handover, push: Push, gathered: GatheredRows): Promise<void> {
     let failure: ServiceError | undefined;
     try {
       const acknowledged = await this.#parts.ingest.push(push, staysWanted);
       this.numbers.committed(handover);
-      this.#committed(acknowledged, observables);
+      this.#committed(acknowledged, gathered);
     } catch (error) {
       failure = await this.#failureOf(handover, ServiceError.from(error));
     }
@@ -178,19 +205,17 @@ export class StreamCommits {
 
   #isTime(): boolean {
     if (this.#inFlight === 0) return true;
-    const isMuch =
-      this.#rows.length >= HANDOVER_ROWS || this.numbers.settledBytes >= HANDOVER_BYTES;
+    const isMuch = this.rowsWaiting >= HANDOVER_ROWS || this.numbers.settledBytes >= HANDOVER_BYTES;
     return isMuch && this.#inFlight < IN_FLIGHT_MAX;
   }
 
-  #committed({ rows, deduplicated }: Acknowledged, observables: readonly Observable[]): void {
+  #committed({ rows, deduplicated }: Acknowledged, gathered: GatheredRows): void {
+    // After a lost answer only the first row is known.
     const [first] = rows;
     if (first === undefined) return;
-    // The rows of one push have consecutive numbers. After a lost answer only the first row is
-    // known.
-    const events = observables.reduce((sum, { eventCount }) => sum + eventCount, 0);
-    this.#lastSeq = first.seq + BigInt(events) - 1n;
-    if (!deduplicated) this.#parts.order.observe(rows, observables);
+    if (this.#firstSeq === 0n) this.#firstSeq = first.seq;
+    this.#lastSeq = gathered.lastSeq(first.seq);
+    if (!deduplicated) this.#parts.order.observe(rows, gathered.observables);
   }
 }
 

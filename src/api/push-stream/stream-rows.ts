@@ -12,7 +12,7 @@ import { Compressor, type CompressorLimits } from "../../compressor/compressor.t
 import { gapsOf } from "../../compressor/frame.ts";
 import type { RedactionLine, Texts } from "../../redaction/line.ts";
 import type { Redactor } from "../../redaction/redactor.ts";
-import type { GroupStep, StreamCommits } from "./commits.ts";
+import type { GroupStep, RowSink } from "./commits.ts";
 import { type FragmentEvent, printed, type Taken, type TakenFragment } from "./intake.ts";
 import type { GroupClosing, StreamMeter } from "./meter.ts";
 
@@ -32,13 +32,13 @@ export interface Arrival {
 }
 
 export class StreamRows {
-  readonly #commits: StreamCommits;
+  readonly #commits: RowSink;
   readonly #meter: Pick<StreamMeter, "groupClosed">;
   readonly #compressor: Compressor<FragmentEvent>;
   readonly #line: RedactionLine<Arrival> | undefined;
 
   constructor(
-    commits: StreamCommits,
+    commits: RowSink,
     meter: Pick<StreamMeter, "groupClosed">,
     { compressor, redactor, texts }: StreamRowsOptions,
   ) {
