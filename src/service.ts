@@ -14,6 +14,7 @@ import { createFeedHandlers } from "./api/feed.ts";
 import { createListHandlers } from "./api/pages.ts";
 import { createOrderObserver } from "./api/order.ts";
 import { createPushHandlers } from "./api/push.ts";
+import { createEventListHandlers } from "./api/push-list.ts";
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
 import { createRunsHandlers } from "./api/runs.ts";
@@ -333,7 +334,8 @@ function createEdges(config: Config, parts: EdgeParts) {
     {
       address: addressText(config.httpAddress),
       requestBytesMax,
-      connectionsMax: config.watchersMax + CONNECTIONS_BESIDE_STREAMS_MAX,
+      connectionsMax: config.watchersMax + config.pushStreamsMax + CONNECTIONS_BESIDE_STREAMS_MAX,
+      origins: config.httpOrigins ?? [],
       heartbeatMs: config.sseHeartbeatMs,
       logRequests: config.callLog,
       stopLimitMs,
@@ -357,6 +359,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const { sessionTokens: tokens } = doors.authenticator;
   return authorisedMethods(doors, {
     ...createPushHandlers(pushed, config),
+    ...createEventListHandlers(pushed, config),
     ...createPushStreamHandlers(
       { ...pushed, timers: systemTimers, metrics, lostAfter: (told) => lostAfter(database, told) },
       { ...config, redactor },

@@ -25,6 +25,7 @@ import type {
 } from "../contract/context.ts";
 import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
+import type { EventListHandlers } from "./push-list.ts";
 import type { RunsHandlers } from "./runs.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -35,8 +36,10 @@ import type {
 
 type Methods = Handlers<typeof SessionService>;
 
-/** The methods that have a handler, and the reads that only HTTP offers. */
-export type ServedMethods = Omit<Methods, "updateSession" | "watchSessions"> & HistoryHandlers;
+/** The methods that have a handler, and those that only HTTP offers. */
+export type ServedMethods = Omit<Methods, "updateSession" | "watchSessions"> &
+  HistoryHandlers &
+  EventListHandlers;
 
 export interface ServedReads {
   readonly runs: RunsHandlers;
@@ -62,6 +65,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
   };
   const list = actionOf("ListSessions");
   const readEvents = bySession("ListSessionEvents");
+  const pushEvent = bySession("PushSessionEvent");
   return {
     createSession: unary(ofProject(parts, "CreateSession"), served.createSession),
     getSession: unary(byId("GetSession"), served.getSession),
@@ -89,7 +93,8 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
         authorizer.authorize(principal, pushActionOf(eventType), named(sessionId)),
       served.pushSessionMessage,
     ),
-    pushSessionEvent: unary(bySession("PushSessionEvent"), served.pushSessionEvent),
+    pushSessionEvent: unary(pushEvent, served.pushSessionEvent),
+    pushEventList: unary(pushEvent, served.pushEventList),
     claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
     pushSessionEvents: pushStream(authorizer, served.pushSessionEvents),
     listSessionMessages: unary(bySession("ListSessionMessages"), served.listSessionMessages),

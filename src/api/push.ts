@@ -248,15 +248,27 @@ function pushOf(
     rows,
     bytes: storedBytesOf(rows),
     key: key === "" ? undefined : key,
-    digest:
-      key === "" ? undefined : digestOf(JSON.stringify([eventType, rest], plainBigint) + payload),
+    digest: key === "" ? undefined : contentDigest(eventType, payload, rest),
     epoch,
     range: undefined,
   };
 }
 
-function digestOf(text: string): Uint8Array {
+function contentDigest(eventType: string, payload: string, rest: readonly unknown[]): Uint8Array {
+  const text = JSON.stringify([eventType, rest], plainBigint) + payload;
   return hash("sha256", text, "buffer");
+}
+
+/** The content of events that have nothing but a payload; one event has that of a unary push. */
+export function payloadsDigest(eventType: string, payloads: readonly string[]): Uint8Array {
+  const [payload = "", ...others] = payloads;
+  return others.length === 0
+    ? contentDigest(eventType, payload, [undefined, 0, undefined, undefined])
+    : contentDigest(
+        "",
+        payloads.join(""),
+        payloads.map(({ length }) => length),
+      );
 }
 
 function plainBigint(_key: string, value: unknown): unknown {

@@ -31,3 +31,20 @@ export function addressText({ host, port }: Address): string {
 function isIpv6(text: string): boolean {
   return URL.canParse(`http://[${text.replace(/%[\w.-]+$/, "")}]/`);
 }
+
+/**
+ * Web origins as browsers send them, separated by commas; undefined where one is not spelled so. `*` is
+ * no origin: without tokens every page that a user opens could read and change the sessions, and with
+ * tokens a list of pages costs nothing.
+ */
+export function parseOrigins(text: string): readonly string[] | undefined {
+  const origins = text.split(",").map((origin) => origin.trim());
+  return origins.every(isOrigin) ? origins : undefined;
+}
+
+/** A URL may have the host `*.example`, which no browser sends. */
+function isOrigin(text: string): boolean {
+  const url = URL.parse(text);
+  const isWeb = url?.protocol === "http:" || url?.protocol === "https:";
+  return isWeb && url.origin === text && !text.includes("*");
+}

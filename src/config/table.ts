@@ -2,7 +2,7 @@
  * The settings, one row each, and the kinds of value that they take. The table is the source of the
  * parser, of `--help` and of docs/operations.md, so the three always agree.
  */
-import { type Address, parseAddress } from "../base/address.ts";
+import { type Address, parseAddress, parseOrigins } from "../base/address.ts";
 import { durationMs } from "../base/duration.ts";
 
 interface Kind<T> {
@@ -172,6 +172,12 @@ export const SERVICE_SETTINGS = {
   ),
   httpAddress: setting("HTTP_ADDRESS", ADDRESS, "127.0.0.1:8000").means(
     "The address for REST, SSE, AG-UI and CopilotKit clients. Beyond loopback it needs TLS and tokens, or the ALLOW_ switches.",
+  ),
+  httpOrigins: optional("HTTP_ORIGINS", {
+    expected: "origins like https://chat.example, separated by commas, without a path; no *",
+    parse: parseOrigins,
+  }).means(
+    "The web origins whose pages may call HTTP (CORS), separated by commas. Without it no page of another origin may.",
   ),
   opsAddress: setting("OPS_ADDRESS", ADDRESS, "127.0.0.1:8083").means(
     "The address of /healthz, /readyz and /metrics. They show no session data, so any address is allowed.",

@@ -1,7 +1,7 @@
 /** The checks of every request, field by field; AG-UI has its own checks. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { CATALOGUE } from "../agui/catalogue.ts";
-import { memberSpans, outline } from "../agui/spans.ts";
+import { elementSpans, memberSpans, outline } from "../agui/spans.ts";
 import { ServiceError, type Violation } from "../base/errors.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
 import { checkTimestamp } from "./times.ts";
@@ -111,4 +111,9 @@ export function repeatedKey(text: string, object: object): string | undefined {
   if (commas >= NAMED_MEMBERS_MAX) return "";
   const seen = new Set<string>();
   return memberSpans(text).find(({ key }) => seen.size === seen.add(key).size)?.key;
+}
+
+/** The elements of an array that JSON.parse has read from this text, as they are spelled. */
+export function elementTexts(text: string): readonly string[] {
+  return elementSpans(text).map(({ start, end }) => text.slice(start, end));
 }

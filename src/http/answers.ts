@@ -6,7 +6,8 @@ import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
 import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { MESSAGE_TYPES } from "../api/push.ts";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
-import { PROBLEM_TYPE } from "./plumbing/problem.ts";
+import type { ServiceError } from "../base/errors.ts";
+import { PROBLEM_TYPE, problemOf } from "./plumbing/problem.ts";
 
 export const JSON_TYPE = "application/json";
 
@@ -22,7 +23,7 @@ export function sendJson(
   return reply.code(status).type(JSON_TYPE).send(Buffer.from(text));
 }
 
-const problemSchema = z
+export const problemSchema = z
   .strictObject({
     type: z.literal("about:blank"),
     title: z.string(),
@@ -40,9 +41,9 @@ const problemSchema = z
   })
   .meta({ id: "Problem", description: "RFC 9457." });
 
-const problem = (description: string) => ({
+const problem = (description: string, schema: z.ZodType = problemSchema) => ({
   description,
-  content: { [PROBLEM_TYPE]: { schema: problemSchema } },
+  content: { [PROBLEM_TYPE]: { schema } },
 });
 
 /** The refusals of callers without a valid token, or without the right role. */
@@ -51,12 +52,16 @@ export const DENIALS = {
   403: problem("The token's roles do not allow it."),
 } as const;
 
-/** The refusals of every route. */
-export const PROBLEMS = {
-  ...DENIALS,
-  "4xx": problem("The request is at fault; `violations` names what."),
-  "5xx": problem("The service is at fault, or stops; with Retry-After, try again."),
-} as const;
+/** The refusals of a route. */
+export function problems(schema: z.ZodType = problemSchema) {
+  return {
+    ...DENIALS,
+    "4xx": problem("The request is at fault; `violations` names what.", schema),
+    "5xx": problem("The service is at fault, or stops; with Retry-After, try again.", schema),
+  } as const;
+}
+
+export const PROBLEMS = problems();
 
 /** An answer that is one kind of content. */
 export function answer(description: string, schema: z.ZodType, type = JSON_TYPE) {
@@ -163,6 +168,11 @@ export function jsonObject(fields: Readonly<Record<string, string | undefined>>)
 
 export function jsonArray(items: readonly string[]): string {
   return `[${items.join(",")}]`;
+}
+
+/** The body of an error answer; the result is JSON text. */
+export function problemJson(error: ServiceError): string {
+  return JSON.stringify(problemOf(error));
 }
 
 function timeJson(time: Timestamp | undefined): string | undefined {

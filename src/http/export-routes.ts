@@ -22,6 +22,7 @@ import { acceptsGzip } from "./plumbing/request-checks.ts";
 import { answer, messageItem, PROBLEMS } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
+import { vary } from "./plumbing/cors.ts";
 import { limitUnread } from "./plumbing/listener.ts";
 import { sessionParams } from "./parameters.ts";
 
@@ -88,13 +89,13 @@ interface Body {
 /** Resolves when the whole body was sent; rejects otherwise, after a reset of the connection. */
 async function send(request: FastifyRequest, reply: FastifyReply, body: Body): Promise<void> {
   const packed = acceptsGzip(request.headers["accept-encoding"]);
+  vary(reply, "Accept-Encoding");
   void reply.hijack();
   const response = reply.raw;
   const headers = {
     ...reply.getHeaders(),
     "content-type": "application/x-ndjson",
     "content-disposition": `attachment; filename="${body.fileName}"`,
-    vary: "Accept-Encoding",
     ...(packed ? { "content-encoding": "gzip" } : {}),
   };
   for (const [name, value] of Object.entries(headers)) {

@@ -22,6 +22,7 @@ import {
 } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
+import { vary } from "./plumbing/cors.ts";
 import {
   type EventRouteParts,
   followMessages,
@@ -47,7 +48,7 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
   app.get("/sessions/:id/messages", { schema: LIST }, async (request, reply) => {
     const { id: sessionId } = request.params;
     const { after_seq: afterSeq, limit: pageSize } = request.query;
-    void reply.header("vary", "Accept");
+    vary(reply, "Accept");
     if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
       if (pageSize !== undefined) throw invalidArgument([NO_LIMIT]);
       await followMessages(parts, { request, reply, sessionId, query: request.query });
@@ -77,7 +78,7 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
 }
 
 /** Node reads headers as Latin-1; the key is UTF-8, so it equals the same key over gRPC. */
-function keyOf(header = ""): string {
+export function keyOf(header = ""): string {
   const bytes = Buffer.from(header, "latin1");
   if (!isUtf8(bytes)) throw invalidArgument([NO_TEXT]);
   return bytes.toString();

@@ -57,11 +57,15 @@ function describe({
   if (zodSchema instanceof z.ZodUndefined) jsonSchema.type = "null";
 }
 
-/** Each schema is described twice, as input and as output; ours are only ever one of the two. */
+/**
+ * Each schema is described twice, as input and as output; ours are only ever one of the two. A schema
+ * that only an unused one refers to is unused too.
+ */
 function withoutUnused<D extends object>(document: D): D {
   const text = JSON.stringify(document);
-  return JSON.parse(text, function (this: unknown, key: string, value: unknown) {
+  const rest: D = JSON.parse(text, function (this: unknown, key: string, value: unknown) {
     const isUnused = /^[A-Z]\w*Input$/.test(key) && !text.includes(`"#/components/schemas/${key}"`);
     return isUnused ? undefined : value;
   });
+  return JSON.stringify(rest) === text ? rest : withoutUnused(rest);
 }

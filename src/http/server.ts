@@ -18,6 +18,7 @@ import type { Handlers } from "../contract/context.ts";
 import type { AguiJoin } from "../conversation/join.ts";
 import type { ExportHandlers } from "../api/export.ts";
 import type { HistoryHandlers } from "../api/pages.ts";
+import type { EventListHandlers } from "../api/push-list.ts";
 import type { RunsHandlers } from "../api/runs.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
@@ -35,6 +36,7 @@ import { type App, createApp } from "./plumbing/app.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
+import { eventPushRoutes } from "./event-push-routes.ts";
 import { eventRoutes } from "./event-routes.ts";
 import { feedRoutes } from "./feed-routes.ts";
 import { isLoopbackName } from "./plumbing/request-checks.ts";
@@ -53,13 +55,16 @@ import { UnsentFrames } from "./sse.ts";
 
 export interface HttpParts {
   readonly handlers: HistoryHandlers &
+    EventListHandlers &
     Pick<
       Handlers<typeof SessionService>,
+      | "createSession"
       | "listSessions"
       | "getSession"
       | "deleteSession"
       | "listSessionMessages"
       | "pushSessionMessage"
+      | "pushSessionEvents"
       | "listSessionEvents"
       | "watchSessionMessages"
       | "watchSessionEvents"
@@ -93,6 +98,8 @@ export interface HttpOptions {
   readonly logRequests: LoggedCalls;
   /** The time that requests in progress may take to finish when the server stops. */
   readonly stopLimitMs: number;
+  /** Web origins whose pages may call; none when absent. */
+  readonly origins?: readonly string[];
   readonly limits?: HttpLimits;
 }
 
@@ -140,6 +147,7 @@ class FastifyServer implements HttpServer {
         admission: createAdmission(parts),
         isOnLoopback: isLoopbackName(hostOf(options.address)),
         serverFactory: (handle) => this.#listener.serving(handle),
+        clientError: (error, socket) => this.#listener.refuse(error, socket),
         memory: parts.memory && new CallerMemory(parts.memory, parts.authenticator),
       },
       options,
@@ -191,6 +199,7 @@ class FastifyServer implements HttpServer {
 /** Every route, and the document that describes them. */
 export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): void {
   const streams = { ...parts, heartbeatMs: options.heartbeatMs, unsent: new UnsentFrames() };
+  const { requestBytesMax, limits = HTTP_LIMITS } = options;
   const openApi = openApiRoutes(app);
   void app.register((root: App, _options, done) => {
     const inputs = new AguiInputs();
@@ -205,6 +214,11 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       sessionRoutes(api, parts);
       messageRoutes(api, streams);
       eventRoutes(api, streams);
+      eventPushRoutes(api, {
+        ...parts,
+        requestBytesMax,
+        lineLimitMs: limits.requestLimitMs,
+      });
       exportRoutes(api, parts);
       feedRoutes(api, streams);
       done();

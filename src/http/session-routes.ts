@@ -2,6 +2,7 @@
 import { create, toJson } from "@bufbuild/protobuf";
 import { z } from "zod";
 import {
+  CreateSessionRequestSchema,
   DeleteSessionRequestSchema,
   GetSessionRequestSchema,
   ListSessionsRequestSchema,
@@ -11,6 +12,7 @@ import {
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Run, RunsHandlers, RunsPage } from "../api/runs.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
+import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
 import { timestampOf } from "../contract/times.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
@@ -25,14 +27,15 @@ import {
   seqNumber,
   timeText,
 } from "./answers.ts";
-import { countParameter, NO_QUERY, seqParameter, sessionParams } from "./parameters.ts";
+import { countParameter, NO_QUERY, seqParameter, SESSION_ID, sessionParams } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
+import { renamed, withNames } from "./plumbing/problem.ts";
 
 export interface SessionRouteParts {
   readonly handlers: Pick<
     Handlers<typeof SessionService>,
-    "listSessions" | "getSession" | "deleteSession"
+    "createSession" | "listSessions" | "getSession" | "deleteSession"
   >;
   readonly runs: RunsHandlers;
   readonly transcripts: TranscriptHandlers;
@@ -100,6 +103,15 @@ function storedSessionRoutes(app: App, { handlers }: SessionRouteParts): void {
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
   });
+  app.post("/sessions", { schema: CREATE }, async (request, reply) => {
+    const asked = create(CreateSessionRequestSchema, request.body);
+    const session = await handlers
+      .createSession(asked, callContextOf(request))
+      .catch((error: unknown) => Promise.reject(withJsonNames(ServiceError.from(error))));
+    void reply.header("location", session.metadata?.href);
+    const text = JSON.stringify(toJson(SessionSchema, session, EMITTED));
+    return sendJson(reply, text, { status: 201 });
+  });
   app.get("/sessions/:id", { schema: GET }, async (request, reply) => {
     const asked = create(GetSessionRequestSchema, request.params);
     const session = await handlers.getSession(asked, callContextOf(request));
@@ -123,6 +135,45 @@ const LIST = {
     size: countParameter("Sessions on a page.", SIZE),
   }),
   response: { 200: answer("A page of sessions.", sessionsSchema), ...PROBLEMS },
+};
+
+/** Protobuf's JSON mapping spells fields in camelCase. */
+const JSON_NAMES = {
+  llm_model: "llmModel",
+  parent_session_id: "parentSessionId",
+  project_id: "projectId",
+};
+
+function withJsonNames(error: ServiceError): ServiceError {
+  return withNames(error, (name) => renamed(name, JSON_NAMES));
+}
+
+const textField = () => z.string({ error: "must be a text" });
+
+/** CreateSessionRequest in protobuf's own JSON mapping. */
+const CREATE = {
+  operationId: "createSession",
+  summary: "Make a session",
+  description: "The service chooses the id. `Location` has the path of the session.",
+  tags: ["sessions"],
+  querystring: NO_QUERY,
+  body: z.strictObject(
+    {
+      name: textField().meta({ description: "A name for people, at most 1,024 bytes." }),
+      prompt: textField().optional().meta({ description: "The task of the agent, at most 1 MiB." }),
+      llmModel: textField().optional().meta({ description: "The model, at most 1,024 bytes." }),
+      parentSessionId: textField()
+        .optional()
+        .meta({ description: "The session that starts this one.", ...SESSION_ID }),
+      labels: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
+      annotations: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
+      projectId: textField().optional().meta({
+        description: "The project, at most 1,024 bytes. A token of a project may name only that.",
+      }),
+    },
+    { error: "must be an object with a name" },
+  ),
+  response: { 201: answer("The session.", sessionSchema), ...PROBLEMS },
 };
 
 const GET = {

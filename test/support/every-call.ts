@@ -96,6 +96,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "GET /api/ambient/v1/events": { path: () => `${API}/events` },
   "GET /api/ambient/v1/messages": { path: () => `${API}/messages` },
   "GET /api/ambient/v1/sessions": { path: () => `${API}/sessions?size=1` },
+  "POST /api/ambient/v1/sessions": {
+    path: () => `${API}/sessions`,
+    body: () => ({ name: "walked" }),
+  },
   "GET /api/ambient/v1/sessions/:id": session(""),
   "DELETE /api/ambient/v1/sessions/:id": session(""),
   "GET /api/ambient/v1/sessions/:id/messages": session("/messages"),
@@ -112,6 +116,15 @@ const ROUTES: Readonly<Record<string, Route>> = {
     body: () => ({ payload: "hi", event_type: "assistant" }),
   },
   "GET /api/ambient/v1/sessions/:id/events": session("/events"),
+  "POST /api/ambient/v1/sessions/:id/events": {
+    ...session("/events"),
+    body: () => ({ type: "RAW", event: 1 }),
+  },
+  "POST /api/ambient/v1/sessions/:id/events  stream": {
+    ...session("/events"),
+    headers: { "producer-epoch": "0", "client-seq": "1" },
+    body: () => ({ type: "RAW", event: 1 }),
+  },
   "GET /api/ambient/v1/sessions/:id/events/history": session("/events/history"),
   "GET /api/ambient/v1/sessions/:id/runs": session("/runs"),
   "GET /api/ambient/v1/sessions/:id/transcript": session("/transcript"),
@@ -150,11 +163,12 @@ const WITHOUT_SESSION = new Set([
   "GET /api/ambient/v1/events",
   "GET /api/ambient/v1/messages",
   "GET /api/ambient/v1/sessions",
+  "POST /api/ambient/v1/sessions",
   "GET /copilotkit/info",
 ]);
 const DESTROYS = /^(?:DeleteSession|EraseSession|DELETE .*)$/;
 const WAITS_OR_MAKES =
-  /^(?:Push|Watch)|^POST .*messages|\/events$|messages {2}stream$|^POST \/agui/;
+  /^(?:Push|Watch)|^POST .*messages|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui/;
 
 export const EVERY_CALL: readonly Call[] = [
   ...Object.keys(REQUESTS).map((name) => callOf("rpc", name, / /)),

@@ -36,6 +36,9 @@ export function httpParts(
   given: { readonly handlers?: Partial<Handlers> } & Partial<Omit<HttpParts, "handlers">> = {},
 ): HttpParts {
   const handlers: Handlers = {
+    createSession: notAsked,
+    pushEventList: notAsked,
+    pushSessionEvents: notAsked,
     listSessions: notAsked,
     getSession: notAsked,
     deleteSession: notAsked,

@@ -45,16 +45,18 @@ export class OpenApi {
   }
 
   #schemaOf(schema: unknown): z.ZodType {
-    const inlined: unknown = JSON.parse(JSON.stringify(schema), (_key, value: unknown) =>
-      this.#resolved(value),
-    );
+    const inlined = this.#inlined(schema);
     // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- The validator of the document's own test says so.
     return z.fromJSONSchema(inlined as Parameters<typeof z.fromJSONSchema>[0]);
+  }
+
+  #inlined(schema: unknown): unknown {
+    return JSON.parse(JSON.stringify(schema), (_key, value: unknown) => this.#resolved(value));
   }
 
   #resolved(value: unknown): unknown {
     if (typeof value !== "object" || value === null || !("$ref" in value)) return value;
     const name = String(value.$ref).replace("#/components/schemas/", "");
-    return this.#document.components.schemas[name] ?? { not: {} };
+    return this.#inlined(this.#document.components.schemas[name] ?? { not: {} });
   }
 }

@@ -41,6 +41,30 @@ const EXAMPLES: Readonly<
     good: [["127.0.0.1:8001", { host: "127.0.0.1", port: 8_001 }]],
     bad: ["127.0.0.1:", "256.0.0.1:80", "http://127.0.0.1:80", "local host:80", "-a:80"],
   },
+  HTTP_ORIGINS: {
+    good: [
+      ["https://chat.example", ["https://chat.example"]],
+      [
+        "http://localhost:3000, https://chat.example:8443,http://[::1]:5173",
+        ["http://localhost:3000", "https://chat.example:8443", "http://[::1]:5173"],
+      ],
+    ],
+    bad: [
+      "*",
+      "https://chat.example,*",
+      "https://*.example",
+      "null",
+      "chat.example",
+      "https://chat.example/",
+      "https://chat.example/app",
+      "https://Chat.example",
+      "https://chat.example:443",
+      "https://user@chat.example",
+      "https://chat.example,,",
+      "file://",
+      "ftp://chat.example",
+    ],
+  },
   OPS_ADDRESS: {
     good: [
       ["0.0.0.0:8083", { host: "0.0.0.0", port: 8_083 }],

@@ -75,6 +75,11 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "more events than a batch may have are refused",
   ],
   [
+    "events of an array over HTTP",
+    "e2e/http-push",
+    "of a thousand events is stored whole, and one more is refused",
+  ],
+  [
     "watches of an instance",
     "unit/live-watch",
     "bound the watchers of a session and of the service, and a leaving one makes room",

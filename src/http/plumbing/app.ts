@@ -21,6 +21,7 @@ import type { ErrorReason, ServiceError } from "../../base/errors.ts";
 import { FairShare } from "../../base/fair-share.ts";
 import type { Admission } from "./admission.ts";
 import { SERVED_REQUEST, ServedRequest, servedRequestOf } from "./call-context.ts";
+import { Cors } from "./cors.ts";
 import {
   checkContentCoding,
   checkHost,
@@ -61,6 +62,8 @@ export interface AppParts {
    */
   readonly isOnLoopback: boolean;
   readonly serverFactory: FastifyServerFactory;
+  /** Answers bytes that are no request, and late requests; when absent, the framework does. */
+  readonly clientError?: (error: Error, socket: unknown) => void;
   /** When absent, the server makes its own. */
   readonly memory?: CallerMemory | undefined;
 }
@@ -94,13 +97,21 @@ function checkOf({ schema }: { readonly schema: z.ZodType }) {
  */
 const PARAMETER_CHARS_MAX = 16 * 1024;
 
-export function createApp(parts: AppParts, options: { readonly requestBytesMax: number }): App {
+export interface AppOptions {
+  readonly requestBytesMax: number;
+  /** Web origins whose pages may call; none when absent. */
+  readonly origins?: readonly string[];
+}
+
+export function createApp(parts: AppParts, options: AppOptions): App {
+  const cors = new Cors(options.origins ?? []);
   const app = fastify({
     serverFactory: parts.serverFactory,
     bodyLimit: options.requestBytesMax,
     trustProxy: false,
     ...CHECKED_BY_ZOD,
     return503OnClosing: false, // A hook answers 503 instead, as a problem.
+    ...(parts.clientError && { clientErrorHandler: parts.clientError }),
     routerOptions: {
       caseSensitive: true,
       ignoreTrailingSlash: false,
@@ -115,6 +126,7 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
         record(parts.records, { request, reply, startedMs, sessionId: undefined, error });
       });
       void reply.headers(SAFE);
+      cors.answer(request.headers, reply);
       sendProblem(reply, error);
     },
   }).withTypeProvider<ZodTypeProvider>();
@@ -127,11 +139,14 @@ export function createApp(parts: AppParts, options: { readonly requestBytesMax: 
       readBody(request, payload, { bytesMax: options.requestBytesMax }),
   );
   app.decorateRequest(SERVED_REQUEST);
-  serveAll(app, parts);
+  serveAll(app, { ...parts, cors });
   return app;
 }
 
-function serveAll(app: App, { openRequests, records, admission, ...parts }: AppParts): void {
+function serveAll(
+  app: App,
+  { openRequests, records, admission, cors, ...parts }: AppParts & { readonly cors: Cors },
+): void {
   const routes = new KnownRoutes();
   const all = new FairShare({ max: MEMORY_BYTES_MAX });
   const { isOnLoopback, memory = new CallerMemory(all, { asks: false }) } = parts;
@@ -152,13 +167,21 @@ function serveAll(app: App, { openRequests, records, admission, ...parts }: AppP
       record(records, { request, reply, startedMs, sessionId, error: served.refusedBy, served });
     });
     void reply.headers(SAFE);
+    cors.answer(request.headers, reply);
     const hasRoom = served.heldBy(memory.of(request.raw.socket), reply.raw);
-    done(
+    const refusal =
       openRequests.stopping ??
-        (hasRoom ? undefined : serverBusy()) ??
-        checkHost(request.raw, { isOnLoopback }) ??
-        (request.is404 ? routes.refusalOf(request.method, request.url) : undefined),
-    );
+      (hasRoom ? undefined : serverBusy()) ??
+      checkHost(request.raw, { isOnLoopback });
+    if (refusal === undefined && request.is404) {
+      const methods = routes.methodsOf(request.url);
+      if (methods.size > 0 && cors.isPreflight(request.method, request.headers)) {
+        // Before the token is read: a browser sends none with this request.
+        Cors.permit(reply, methods);
+        return void reply.code(204).send();
+      }
+    }
+    done(refusal ?? (request.is404 ? routes.refusalOf(request.method, request.url) : undefined));
   });
   app.addHook("onRequest", async (request) => {
     servedRequestOf(request).madeBy(await admission.admit(request));
@@ -175,7 +198,10 @@ function serveAll(app: App, { openRequests, records, admission, ...parts }: AppP
     served.working(false);
     served.memory?.answer(lengthOf(payload));
     limitUnread(reply.raw, UNREAD_LIMIT_MS);
-    if (openRequests.stopping !== undefined) void reply.header("connection", "close");
+    // The connection of an upload is closed later: a close before the end of its body could overtake
+    // the answer.
+    if (openRequests.stopping !== undefined && !served.isStream)
+      void reply.header("connection", "close");
     done(null, payload);
   });
   app.setErrorHandler((cause, request, reply) => {
@@ -199,7 +225,7 @@ const LEFT_BODY: ReadonlySet<ErrorReason> = new Set([
 /** … after this time, in which the caller can read the answer. */
 const LEFT_BODY_LIMIT_MS = 1_000;
 
-function leaveBody(request: IncomingMessage, response: ServerResponse): void {
+export function leaveBody(request: IncomingMessage, response: ServerResponse): void {
   const end = (): void => void (request.complete || request.socket.destroy());
   response.once("finish", () => setTimeout(end, LEFT_BODY_LIMIT_MS).unref());
 }
@@ -235,6 +261,7 @@ function record(
     route: (request.is404 ? undefined : request.routeOptions.url) ?? UNKNOWN_ROUTE,
     status: reply.raw.headersSent ? reply.raw.statusCode : CLIENT_CLOSED_REQUEST,
     isStream: served?.isStream ?? false,
+    counts: served?.counts?.(),
     span: served?.span,
     wasLeft,
   });

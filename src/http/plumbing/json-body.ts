@@ -82,14 +82,9 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 const UTF_8 = /^utf-?8$/i;
 
 /** An empty body counts as absent, with any header. */
-export function parse({ headers }: Pick<FastifyRequest, "headers">, bytes: Buffer): unknown {
+export function parse(request: Pick<FastifyRequest, "headers">, bytes: Buffer): unknown {
   if (bytes.length === 0) return undefined;
-  const charset = charsetOf(headers["content-type"]);
-  if (charset !== undefined && !UTF_8.test(charset)) {
-    throw notJsonType("Content-Type must have no charset, or utf-8");
-  }
-  const text = textOf(bytes);
-  if (text === undefined) throw notJson("it is not UTF-8");
+  const text = readText(request, bytes);
   let body: unknown;
   try {
     body = JSON.parse(text);
@@ -102,6 +97,21 @@ export function parse({ headers }: Pick<FastifyRequest, "headers">, bytes: Buffe
   const description =
     repeated === "" ? "the body must have each key once" : `${repeated} must be given once`;
   throw invalidArgument([{ field: repeated, description }]);
+}
+
+/** The text of a body that is JSON, or should be. */
+export function readText({ headers }: Pick<FastifyRequest, "headers">, bytes: Buffer): string {
+  checkCharset(headers["content-type"]);
+  const text = textOf(bytes);
+  if (text === undefined) throw notJson("it is not UTF-8");
+  return text;
+}
+
+export function checkCharset(contentType: string | undefined): void {
+  const charset = charsetOf(contentType);
+  if (charset !== undefined && !UTF_8.test(charset)) {
+    throw notJsonType("Content-Type must have no charset, or utf-8");
+  }
 }
 
 function charsetOf(contentType: string | undefined): string | undefined {

@@ -4,6 +4,7 @@
  */
 import {
   createServer,
+  type IncomingMessage,
   type RequestListener,
   type Server,
   type ServerResponse,
@@ -32,6 +33,17 @@ import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
  * early.
  */
 const UNANSWERED_MAX = 16;
+
+/** Requests whose bodies may take any time to arrive; their routes have limits of their own. */
+const unhurried = new WeakSet<IncomingMessage>();
+
+/**
+ * Takes the limit of a request's time from a request whose headers have arrived. Node reports a late
+ * request once, as an error of its connection, and does nothing more when the error is ignored.
+ */
+export function mayTakeLong(request: IncomingMessage): void {
+  unhurried.add(request);
+}
 
 export interface ListenerOptions {
   readonly limits: HttpLimits;
@@ -64,7 +76,6 @@ export class Listener {
     });
     countConnections(this.#server, "http", parts.metrics);
     this.#server.maxConnections = options.connectionsMax;
-    this.#server.on("clientError", (error, socket) => this.#refuse(error, socket));
     this.#server.on("checkExpectation", (_request, response) => this.#refuseExpectation(response));
   }
 
@@ -112,14 +123,18 @@ export class Listener {
     return false;
   }
 
-  #refuse(cause: Error, socket: unknown): void {
+  /** For errors of the parser, and for late requests. */
+  refuse(cause: Error, socket: unknown): void {
     if (!isSocket(socket)) return;
-    const error = refusalOf(cause);
     const answer = this.#answers.get(socket);
+    const isUnhurried = answer !== undefined && unhurried.has(answer.req);
+    if (isUnhurried && isLate(cause)) return;
+    const error = refusalOf(cause);
     // In the middle of an answer an error cannot be sent: the client would read it as part of the
     // answer.
     const isSaying = answer !== undefined && answer.headersSent && !answer.writableFinished;
-    if (isReset(cause) || !socket.writable || isSaying) {
+    const isLeft = isReset(cause) || (isUnhurried && isCutOff(cause));
+    if (isLeft || !socket.writable || isSaying) {
       socket.destroy();
       return;
     }
@@ -165,9 +180,7 @@ function refusalOf(cause: Error): HttpRefusal {
       reason: "REQUEST_TOO_LARGE",
     });
   }
-  if (code === "ERR_HTTP_REQUEST_TIMEOUT") {
-    return new HttpRefusal(408, "the request did not arrive in time");
-  }
+  if (isLate(cause)) return new HttpRefusal(408, "the request did not arrive in time");
   return new HttpRefusal(400, "this is no HTTP request");
 }
 
@@ -186,6 +199,15 @@ function rawAnswer(error: HttpRefusal): string {
 
 function bodyOf(error: ServiceError): string {
   return JSON.stringify(problemOf(error));
+}
+
+function isLate(cause: Error): boolean {
+  return "code" in cause && cause.code === "ERR_HTTP_REQUEST_TIMEOUT";
+}
+
+/** The connection was closed in the middle of a body. */
+function isCutOff(cause: Error): boolean {
+  return "code" in cause && cause.code === "HPE_INVALID_EOF_STATE";
 }
 
 function isReset(cause: Error): boolean {

@@ -108,6 +108,7 @@ const FIELD_NAMES: FieldNames = {
   page_size: "limit",
   event_types: "event_type",
   idempotency_key: "Idempotency-Key",
+  producer_epoch: "Producer-Epoch",
 };
 
 export function statusOf(error: ServiceError): number {
@@ -132,6 +133,20 @@ export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
   };
 }
 
+/** The same error for a request whose fields have other names than the contract's. */
+export function withNames(error: ServiceError, nameOf: (text: string) => string): ServiceError {
+  const { code, reason, message, violations, retryAfterMs } = error;
+  if (violations.length === 0) return error;
+  return new ServiceError(code, reason, nameOf(message), {
+    violations: violations.map(({ field, description }) => ({
+      field: nameOf(field),
+      description: nameOf(description),
+    })),
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    cause: error,
+  });
+}
+
 /** The headers of the answer. */
 export function problemHeaders(error: ServiceError): Readonly<Record<string, string>> {
   const headers = {
@@ -146,7 +161,7 @@ export function problemHeaders(error: ServiceError): Readonly<Record<string, str
  * Descriptions begin with the name of their field; an index or a path after the name stays
  * unchanged.
  */
-function renamed(text: string, names: FieldNames): string {
+export function renamed(text: string, names: FieldNames): string {
   const name = /^[a-z_]+/.exec(text)?.[0] ?? "";
   const known = Object.hasOwn(names, name) ? names[name] : undefined;
   return known === undefined ? text : known + text.slice(name.length);

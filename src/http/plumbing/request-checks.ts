@@ -109,11 +109,16 @@ export class KnownRoutes {
     for (const one of [method].flat()) methods.add(one);
   }
 
-  /** For a request without a route: 405 where another method exists, else 404. */
-  refusalOf(method: string, url: string): HttpRefusal {
+  /** The methods of a path; none where nothing is served. */
+  methodsOf(url: string): ReadonlySet<string> {
     const path = url.split("?", 1)[0] ?? "";
     const found = [...this.#methods].filter(([pattern]) => new RegExp(`^${pattern}$`).test(path));
-    const methods = new Set(found.flatMap(([, served]) => [...served]));
+    return new Set(found.flatMap(([, served]) => [...served]));
+  }
+
+  /** For a request without a route: 405 where another method exists, else 404. */
+  refusalOf(method: string, url: string): HttpRefusal {
+    const methods = this.methodsOf(url);
     if (methods.size === 0) {
       return new HttpRefusal(404, "there is nothing at this path", { code: "not_found" });
     }

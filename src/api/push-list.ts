@@ -1,0 +1,162 @@
+/**
+ * A list of raw events as one push, for HTTP: all of it is stored, or nothing. The objects of a push
+ * stream take the events, so fragments of one text are merged, and a secret is found that is spread
+ * over several events:
+ *
+ *   payloads ──► intake ──► redaction, the open group ──► rows ──► one push, with the key of the list
+ *                  └─ a refused event refuses the list; the error names the event by its index
+ *
+ * The key is stored with the first row. The rows of a push are stored together, so the key stands for
+ * the whole list.
+ */
+import { actorOf } from "../auth/principal.ts";
+import { invalidArgument, ServiceError, type Violation } from "../base/errors.ts";
+import { COMPRESSOR_LIMITS } from "../compressor/compressor.ts";
+import { type Check, checkEpoch, checkKey, violationsOf } from "../contract/checks.ts";
+import type { CallContext } from "../contract/context.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import { TimeSlice } from "../contract/time-slice.ts";
+import { storedBytesOf } from "../store/rows.ts";
+import { payloadsDigest, type PushOptions, type PushParts } from "./push.ts";
+import { GatheredRows, type RowSink, StreamNumbers } from "./push-stream/commits.ts";
+import { Intake, type Taken } from "./push-stream/intake.ts";
+import { StreamRows } from "./push-stream/stream-rows.ts";
+
+/** Longer lists belong into a push stream, which commits while it is read. */
+export const LIST_EVENTS_MAX = 1_000;
+
+/** Violations of one list, as many as an error of HTTP shows. */
+const VIOLATIONS_MAX = 16;
+
+export interface EventList {
+  readonly sessionId: string;
+  /** AG-UI events as JSON texts, 1 to LIST_EVENTS_MAX. */
+  readonly payloads: readonly string[];
+  /** Empty: a repeated list is stored twice. */
+  readonly idempotencyKey: string;
+  /** The writer's generation; undefined: never fenced. */
+  readonly producerEpoch: bigint | undefined;
+}
+
+export interface StoredList {
+  readonly firstSeq: bigint;
+  readonly lastSeq: bigint;
+  /** An earlier push with the same key stored it. */
+  readonly deduplicated: boolean;
+}
+
+export interface EventListHandlers {
+  /** A fault of an event has the field `events[INDEX].payload.FIELD`. */
+  readonly pushEventList: (list: EventList, context: CallContext) => Promise<StoredList>;
+}
+
+export function createEventListHandlers(
+  { ingest, rates, clock, order, groups, redactor }: PushParts,
+  { validation, payloadBytesMax }: PushOptions,
+): EventListHandlers {
+  const intake = { validation, payloadBytesMax, merges: true, redactor };
+  const compressor = {
+    ...COMPRESSOR_LIMITS,
+    payloadBytesMax: Math.min(payloadBytesMax, COMPRESSOR_LIMITS.payloadBytesMax),
+  };
+  return {
+    async pushEventList(list, context) {
+      const { sessionId, payloads, idempotencyKey, producerEpoch: epoch } = list;
+      refuse([
+        checkSessionId(sessionId),
+        checkCount(payloads),
+        checkKey(idempotencyKey),
+        checkEpoch(epoch),
+      ]);
+      const events = await takeAll(new Intake(intake), payloads, clock.nowMicros());
+      const gathered = new ListRows();
+      const rows = new StreamRows(gathered, UNCOUNTED, { compressor, redactor });
+      const nowMs = clock.monotonicMs();
+      for (const taken of events) rows.add({ taken, payloadBytes: 0, nowMs });
+      rows.close("end");
+      const bytes = storedBytesOf(gathered.rows);
+      const key = idempotencyKey === "" ? undefined : idempotencyKey;
+      rates.take(context.principal, sessionId, bytes);
+      groups.close(sessionId);
+      const { rows: stored, deduplicated } = await ingest.push(
+        {
+          sessionId,
+          stream: "events",
+          rows: gathered.rows,
+          bytes,
+          key,
+          digest: key === undefined ? undefined : payloadsDigest(typeOf(events[0]), payloads),
+          epoch,
+          actor: actorOf(context.principal),
+          range: undefined,
+        },
+        () => context.hasEnded,
+        context.span,
+      );
+      if (!deduplicated) order.observe(stored, gathered.observables);
+      const [first] = stored;
+      if (first === undefined) throw new Error("a list of events became no row");
+      return { firstSeq: first.seq, lastSeq: gathered.lastSeq(first.seq), deduplicated };
+    },
+  };
+}
+
+type TakenEvent = Exclude<Taken, { readonly kind: "refused" }>;
+
+/** Takes every event, or throws the faults of those that are refused. */
+async function takeAll(
+  intake: Intake,
+  payloads: readonly string[],
+  nowMicros: bigint,
+): Promise<readonly TakenEvent[]> {
+  const events: TakenEvent[] = [];
+  const faults: Violation[] = [];
+  const slice = new TimeSlice();
+  for (const [index, payload] of payloads.entries()) {
+    const taken = intake.take(
+      { $typeName: "ambient.v1.RawEvent", eventType: "", payload },
+      nowMicros,
+    );
+    if (taken.kind === "refused") faults.push(...faultsOf(taken.error, index));
+    else events.push(taken);
+    if (faults.length >= VIOLATIONS_MAX) break;
+    const turn = slice.turn();
+    if (turn !== undefined) await turn;
+  }
+  refuse(faults);
+  return events;
+}
+
+/** Any other error than one of the input, such as a payload that is too large, ends the list. */
+function faultsOf({ code, reason, message, violations }: ServiceError, index: number): Violation[] {
+  const place = `events[${index}].`;
+  const faults = violations.map(({ field, description }) => ({
+    field: place + field,
+    description: description.startsWith(field) ? place + description : description,
+  }));
+  if (code === "invalid_argument") return faults;
+  throw new ServiceError(code, reason, place + message, { violations: faults });
+}
+
+function typeOf(event: TakenEvent | undefined): string {
+  if (event?.kind === "fragment") return event.event.eventType;
+  return event?.rows[0]?.eventType ?? "";
+}
+
+/** Rows without numbers of a client. */
+class ListRows extends GatheredRows implements RowSink {
+  readonly numbers = new StreamNumbers({ lastClientSeq: 0n });
+}
+
+/** The metrics count the groups of push streams. */
+const UNCOUNTED = { groupClosed: (): void => undefined };
+
+function checkCount({ length }: readonly unknown[]): Check {
+  if (length > 0 && length <= LIST_EVENTS_MAX) return undefined;
+  return { field: "events", description: `events must be 1 to ${LIST_EVENTS_MAX}` };
+}
+
+function refuse(checks: readonly Check[]): void {
+  const violations = violationsOf(checks);
+  if (violations.length > 0) throw invalidArgument(violations);
+}

@@ -1,0 +1,76 @@
+/**
+ * Lets the pages of named origins read answers and send requests (https://fetch.spec.whatwg.org,
+ * "HTTP extensions"). The browser of a page asks before a request that a plain form could not send,
+ * and hides an answer whose headers do not name the page's origin.
+ *
+ * Tokens travel in `authorization`, which a page has to set itself, so no answer allows credentials
+ * (cookies, client certificates). The answer names one origin and never `*`. It depends on `Origin`,
+ * so every answer says so to caches.
+ */
+import type { IncomingHttpHeaders } from "node:http";
+import type { FastifyReply } from "fastify";
+
+/** The headers that a page may send, beside the few that every page may. */
+const REQUEST_HEADERS = [
+  "authorization",
+  "content-type",
+  "idempotency-key",
+  "producer-epoch",
+  "client-seq",
+  "last-event-id",
+  "traceparent",
+].join(", ");
+
+/** The headers that a page may read, beside the few that every page may. */
+const ANSWER_HEADERS = [
+  "location",
+  "idempotent-replayed",
+  "retry-after",
+  "www-authenticate",
+  "content-disposition",
+].join(", ");
+
+/** Chromium remembers a permission for at most two hours. */
+const MAX_AGE_S = 7_200;
+
+export class Cors {
+  readonly #origins: ReadonlySet<string>;
+
+  constructor(origins: readonly string[]) {
+    this.#origins = new Set(origins);
+  }
+
+  /** Adds the headers of every answer, refusals included. */
+  answer({ origin }: IncomingHttpHeaders, reply: FastifyReply): void {
+    if (this.#origins.size === 0) return;
+    vary(reply, "Origin");
+    if (!this.#isNamed(origin)) return;
+    void reply.header("access-control-allow-origin", origin);
+    void reply.header("access-control-expose-headers", ANSWER_HEADERS);
+  }
+
+  /** The question of a browser before a request; an origin that is not named gets no answer to it. */
+  isPreflight(method: string, headers: IncomingHttpHeaders): boolean {
+    const asked = headers["access-control-request-method"];
+    return method === "OPTIONS" && asked !== undefined && this.#isNamed(headers.origin);
+  }
+
+  /** The permission, for a path that has these methods. */
+  static permit(reply: FastifyReply, methods: ReadonlySet<string>): void {
+    void reply.headers({
+      "access-control-allow-methods": [...methods].toSorted().join(", "),
+      "access-control-allow-headers": REQUEST_HEADERS,
+      "access-control-max-age": MAX_AGE_S,
+    });
+  }
+
+  #isNamed(origin: string | undefined): boolean {
+    return origin !== undefined && this.#origins.has(origin);
+  }
+}
+
+/** Says that the answer depends on a header of the request too. */
+export function vary(reply: FastifyReply, header: string): void {
+  const before = reply.getHeader("vary");
+  void reply.header("vary", before === undefined ? header : `${String(before)}, ${header}`);
+}
