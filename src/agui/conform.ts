@@ -106,7 +106,7 @@ export function validate(type: EventType, value: JsonObject): readonly Violation
   if (common.length > 0) return common;
   // For a long list the two checks may have stopped in different parts; then the earlier versions,
   // which accept more, decide.
-  return isTakenInParts(value) ? violationsOf(before, value) : violations;
+  return longList(value) !== undefined ? violationsOf(before, value) : violations;
 }
 
 /** The reasons why 1.0.0 refuses the event. */
@@ -142,10 +142,6 @@ function issuesOf(schema: z.ZodObject, value: JsonObject): readonly Issue[] {
     if (error !== undefined) return error.issues.map((issue) => moved(issue, path, start));
   }
   return [];
-}
-
-function isTakenInParts(value: JsonObject): boolean {
-  return longList(value) !== undefined;
 }
 
 type ListPath = readonly [string] | readonly [string, string];

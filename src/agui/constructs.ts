@@ -28,14 +28,19 @@ export interface EventPlace {
 export function placeOf({ type, kind, idField }: CatalogueEntry, value: JsonObject): EventPlace {
   const id = idField === undefined ? undefined : textOf(value[idField]);
   const owner = textOf(value["subagentRunId"]);
-  const key = kind === "step" ? stepKey(owner, id) : id;
+  const key = kind === "step" ? ownedKey({ id, owner }) : id;
   const isNamed = type !== "TOOL_CALL_CHUNK" || value["toolCallName"] !== undefined;
   return { type, key, owner, canStart: id !== undefined && isNamed };
 }
 
-/** A subagent may have steps with the same names as its parent's; they are different steps. */
-function stepKey(owner: string | undefined, name = ""): string {
-  return owner === undefined ? `:${name}` : `${owner.length}:${owner}${name}`;
+/** Subagents may use the same names as each other and as the agent. */
+export function ownedKey({ id = "", owner }: OwnedId): string {
+  return owner === undefined ? `:${id}` : `${owner.length}:${owner}${id}`;
+}
+
+interface OwnedId {
+  readonly id: string | undefined;
+  readonly owner: string | undefined;
 }
 
 function textOf(value: unknown): string | undefined {

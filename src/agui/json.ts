@@ -8,6 +8,19 @@ export function parseObject(text: string): JsonObject {
   return value;
 }
 
+/** Undefined when the text is not JSON. */
+export function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+export function isNothing(value: unknown): value is null | undefined {
+  return value === undefined || value === null;
+}
+
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -217,7 +217,10 @@ function isDropped(findings: Findings, object: ObjectIn, member: Member): boolea
   const other = name === member.key ? undefined : members.find(({ key }) => key === name);
   if (other === undefined) return false;
   if (value[name] === null && yields) return false; // The other spelling is dropped instead.
-  if (!isSame(findings.text, { value, member, other }) && hasRoom(findings)) {
+  if (
+    !isSame(findings.text, { value, member, other }) &&
+    findings.violations.length < VIOLATIONS_MAX
+  ) {
     const field = pathName([...path, name]);
     const second = pathName([...path, member.key]);
     const description = `${field} and ${second} are two spellings of one field, but differ`;
@@ -231,10 +234,6 @@ function isSaid({ value, fields }: ObjectIn, name: string): boolean {
   return Object.keys(value).some(
     (key) => (fields.bySnakeName.get(key) ?? key) === name && value[key] !== null,
   );
-}
-
-function hasRoom({ violations }: Findings): boolean {
-  return violations.length < VIOLATIONS_MAX;
 }
 
 /** Compares strings by value, others by text: a producer prints equal values alike. */

@@ -4,7 +4,7 @@ import { type CatalogueEntry, checkEventCount, EVENT_COUNT_MAX } from "./catalog
 import { type AcceptedEvent, conform, type ValidationMode } from "./conform.ts";
 import { type EventPlace, placeOf } from "./constructs.ts";
 import { snakeName } from "./normalise.ts";
-import { isObject, type JsonObject, parseObject } from "./json.ts";
+import { isNothing, isObject, type JsonObject, parseObject } from "./json.ts";
 import { type Payload, readPayload } from "./payload.ts";
 import { applyEdits, dropEdits, type Member, memberSpans } from "./spans.ts";
 
@@ -334,10 +334,6 @@ function groupViolations(value: JsonObject): readonly Violation[] {
     refuse("accumulated_content", "left out where fragment_count is 0");
   if (!isNothing(end) && !isObject(end)) refuse("end_event", "an object, or left out");
   return violations;
-}
-
-function isNothing(value: unknown): value is null | undefined {
-  return value === undefined || value === null;
 }
 
 function partOf(eventType: string, text: string): Part {

@@ -127,7 +127,9 @@ export function createAudit(parts: {
   readonly clock: Clock;
 }): Audit {
   const { metrics, clock } = parts;
-  const log = auditLog(parts.log);
+  // With its own level: LOG_LEVEL selects lines for operators, and never removes audit records.
+  const isSilent = parts.log.level === "silent";
+  const log = isSilent ? parts.log : parts.log.child({}, { level: "info" });
   const tell = (leftOut: ReadonlyMap<string, number>): void => {
     for (const [kind, records] of leftOut) {
       log.warn({ audit: true, kind, records }, "audit records left out");
@@ -149,11 +151,6 @@ export function createAudit(parts: {
       log.info({ ...fields, ...fieldsOf(act) }, "done");
     },
   };
-}
-
-/** With its own level: LOG_LEVEL selects lines for operators, and never removes audit records. */
-function auditLog(log: Log): Log {
-  return log.level === "silent" ? log : log.child({}, { level: "info" });
 }
 
 function fieldsOf({ principal, action, sessionId }: Act): object {

@@ -108,12 +108,8 @@ function principalOf(claims: JWTPayload, options: OidcOptions): Verified["princi
 
 /** Issuers have roles for other services too; a token without one of our roles allows nothing. */
 function rolesIn(claim: unknown): readonly Role[] {
-  const words: readonly unknown[] = typeof claim === "string" ? claim.split(" ") : asList(claim);
-  return ROLES.filter((role) => words.includes(role));
-}
-
-function asList(claim: unknown): readonly unknown[] {
-  return Array.isArray(claim) ? claim : [];
+  const words = typeof claim === "string" ? claim.split(" ") : claim;
+  return Array.isArray(words) ? ROLES.filter((role) => words.includes(role)) : [];
 }
 
 /** An absent claim means every project. An unreadable claim must not mean the same. */

@@ -1,4 +1,4 @@
-import { ServiceError } from "../base/errors.ts";
+import { codeOf, ServiceError } from "../base/errors.ts";
 import type { Principal } from "./principal.ts";
 
 /** The exact cause, for the counters and the audit record; the caller learns less. */
@@ -65,7 +65,7 @@ const BY_CLAIM: Readonly<Record<string, Refusal>> = {
 /** The refusal for an error of the verification; anything but jose's own errors is a defect. */
 export function refusedBy(cause: unknown): ServiceError {
   if (cause instanceof ServiceError) return cause;
-  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  const code = codeOf(cause);
   if (!/^ERR_J[A-Z]{2}/.test(code)) return ServiceError.from(cause);
   if (code === "ERR_JWT_CLAIM_VALIDATION_FAILED") {
     const claim = cause instanceof Error && "claim" in cause ? String(cause.claim) : "";

@@ -232,8 +232,9 @@ export class SessionTokens implements Unit, TokenVerifier {
     if (current !== undefined) return current;
     const { store, log } = this.#parts;
     const made = await newKey(this.#nowMs());
-    await store.addKey(stored(made));
-    log.info({ keyId: made.id }, "key for session tokens made");
+    const { id, privateJwk, createdAtMs } = made;
+    await store.addKey({ id, privateJwk, createdAtMicros: BigInt(createdAtMs) * 1_000n });
+    log.info({ keyId: id }, "key for session tokens made");
     // A running read may have begun before the key was written.
     await this.#reading?.catch(() => undefined);
     this.#inForce = new Set([...this.#inForce, made]);
@@ -353,10 +354,6 @@ async function imported(jwk: JWK): Promise<CryptoKey> {
   const key = await importJWK(jwk, ALGORITHM);
   if (key instanceof Uint8Array) throw new TypeError("a secret, and no key");
   return key;
-}
-
-function stored({ id, privateJwk, createdAtMs }: SessionKey): StoredTokenKey {
-  return { id, privateJwk, createdAtMicros: BigInt(createdAtMs) * 1_000n };
 }
 
 const claims = z.object({

@@ -111,6 +111,11 @@ export class ServiceError extends Error {
   }
 }
 
+/** The code of an error of the system or of a library, like `ENOENT`; "": it has none. */
+export function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
+
 /** The input is at fault; the message is the first violation, and the details are all of them. */
 export function invalidArgument(violations: readonly Violation[]): ServiceError {
   const [first] = violations;

@@ -11,12 +11,10 @@ export interface Unit {
   stop(): Promise<void>;
 }
 
-/** More than the sum of all limits inside any start: a start that takes longer hangs. */
-const START_STEP_MS_MAX = 600_000;
-
 interface StartOptions {
   /** Ends the start early: it rejects with the signal's reason. */
   readonly signal?: AbortSignal;
+  /** Default ten minutes, more than all limits inside any start: a longer one hangs. */
   readonly stepMsMax?: number;
 }
 
@@ -26,7 +24,7 @@ interface StartOptions {
  */
 export async function startAll(
   units: readonly Unit[],
-  { signal, stepMsMax = START_STEP_MS_MAX }: StartOptions = {},
+  { signal, stepMsMax = 600_000 }: StartOptions = {},
 ): Promise<void> {
   const message = `a step of the start is not done after ${stepMsMax / 1_000} s`;
   const late = new ServiceError("unavailable", "DEADLINE_EXCEEDED", message);

@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { addressText } from "../base/address.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
+import { codeOf } from "../base/errors.ts";
 import { type ClientConfig, loadClientConfig } from "../config/config.ts";
 import { createLedgerClient, type LedgerClient } from "../runner/client.ts";
 import { isSendable, type Tls, type TokenSource } from "../runner/credentials.ts";
@@ -152,7 +153,7 @@ function read(name: string, path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (cause) {
-    const why = cause instanceof Error && "code" in cause ? String(cause.code) : "it is not a file";
+    const why = codeOf(cause) || "it is not a file";
     throw new UsageError(`${name}: ${JSON.stringify(path)} cannot be read (${why})`, { cause });
   }
 }

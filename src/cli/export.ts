@@ -10,9 +10,10 @@ import { open, realpath, rename, rm, stat } from "node:fs/promises";
 import { finished } from "node:stream/promises";
 import { type Command, Option } from "commander";
 import { systemClock } from "../base/clock.ts";
+import { codeOf } from "../base/errors.ts";
 import { oneLine } from "../runner/lines.ts";
 import { headSeq, readRows } from "../runner/session-reader.ts";
-import { isEvent, lastSeqOf, type LedgerRow, rowJson, type StreamName } from "../runner/rows.ts";
+import { isEvent, lastSeqOf, rowJson, type StreamName } from "../runner/rows.ts";
 import {
   addConnectionOptions,
   type Connection,
@@ -92,7 +93,8 @@ async function run(
   let lines = 0;
   try {
     for await (const row of readRows(client, request, retry)) {
-      if (!(await printer.print(lineOf(row)))) return EXIT.done; // The reader has closed the pipe.
+      const line = isEvent(row) ? oneLine(row.payload) : rowJson(row);
+      if (!(await printer.print(line))) return EXIT.done; // The reader has closed the pipe.
       lines += 1;
       progress.update(Number((lastSeqOf(row) * PROGRESS_STEPS) / head), { lines });
       if (io.signal.aborted) break;
@@ -107,10 +109,6 @@ async function run(
   const seconds = ((systemClock.monotonicMs() - startMs) / 1_000).toFixed(1);
   tell(io, `${lines} ${stream} in ${seconds} s, session ${sessionId} up to ${head}`);
   return EXIT.done;
-}
-
-function lineOf(row: LedgerRow): string {
-  return isEvent(row) ? oneLine(row.payload) : rowJson(row);
 }
 
 /** The target of the lines. */
@@ -168,7 +166,7 @@ async function openTarget({ output, force = false }: ExportFlags, io: CliIo): Pr
 /** The file itself, when the path is a link to it. */
 async function placeOf(output: string, force: boolean): Promise<string> {
   const found = await stat(output).catch((error: unknown) => {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    if (codeOf(error) === "ENOENT") return undefined;
     throw cannotWrite(output, error);
   });
   if (found === undefined) return output;

@@ -1,6 +1,7 @@
 /** The outside world of a command, and safe ways to print to it. */
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
+import { codeOf } from "../base/errors.ts";
 import type { ClientConfig, Config, Loaded } from "../config/config.ts";
 import type { RetentionOptions, RetentionSummary } from "../maintenance/retention.ts";
 import type { MigrationStatus } from "../store/migrate.ts";
@@ -61,7 +62,7 @@ export class Printer {
   async print(line: string): Promise<boolean> {
     if (this.#failure === undefined && !this.#output.write(`${line}\n`)) await this.#drained();
     if (this.#failure === undefined) return true;
-    if ("code" in this.#failure && this.#failure.code === "EPIPE") return false;
+    if (codeOf(this.#failure) === "EPIPE") return false;
     throw this.#failure;
   }
 

@@ -125,7 +125,8 @@ export function createEmbeddedPostgres(options: EmbeddedOptions): EmbeddedPostgr
         await ending.ended;
       } catch (error) {
         // A failed start has reported its error to its own caller.
-        if (ending.isReady && !isAbort(error)) throw error;
+        const isAbort = error instanceof Error && error.name === "AbortError";
+        if (ending.isReady && !isAbort) throw error;
       } finally {
         if (run === ending) run = undefined;
       }
@@ -260,10 +261,6 @@ function contextOf(options: EmbeddedOptions, signal: AbortSignal): Context {
     ...options,
     signal,
   };
-}
-
-function isAbort(error: unknown): boolean {
-  return error instanceof Error && error.name === "AbortError";
 }
 
 function stoppedWhileStarting(cause: unknown): ServiceError {

@@ -4,7 +4,7 @@ import { readFileSync, readlinkSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { promisify } from "node:util";
-import { ServiceError } from "../base/errors.ts";
+import { codeOf, ServiceError } from "../base/errors.ts";
 
 /** The embedded server cannot start, and the operator can fix it: the message says how. */
 export function refusal(message: string, cause?: unknown): ServiceError {
@@ -12,7 +12,7 @@ export function refusal(message: string, cause?: unknown): ServiceError {
 }
 
 export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
-  return error instanceof Error && "code" in error && codes.includes(String(error.code));
+  return codes.includes(codeOf(error));
 }
 
 /** For the reading of a file that need not exist. */

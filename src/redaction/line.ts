@@ -199,7 +199,10 @@ export class Texts {
     if (this.#nameless > before) this.#beginBehind(own, this.#chunked.get(kind));
     const scans = [this.#scan(own), ...this.#together(kind, id), ...this.#behind(own)];
     if (effect.does === "chunk") this.#chunked.set(kind, own);
-    while (this.#scans.size > TEXTS_MAX) this.#forgetOldest();
+    for (const oldest of this.#scans.keys()) {
+      if (this.#scans.size <= TEXTS_MAX) break;
+      this.#forget(oldest);
+    }
     this.#last = { place, scans };
     return scans;
   }
@@ -287,11 +290,6 @@ export class Texts {
   #forget(name: string): void {
     this.#scans.get(name)?.letGo();
     this.#scans.delete(name);
-  }
-
-  #forgetOldest(): void {
-    const [oldest] = this.#scans.keys();
-    if (oldest !== undefined) this.#forget(oldest);
   }
 }
 

@@ -165,7 +165,11 @@ function readPattern(text: string): Secret | string {
   const [, prefix = "", characters = "", number = ""] = form ?? [];
   if (form === null)
     return "kind=prefix[characters]{least}, with [characters] and {least} at the end";
-  if (prefix.length < PREFIX_UNITS.min || prefix.length > PREFIX_UNITS.max || !isAscii(prefix))
+  if (
+    prefix.length < PREFIX_UNITS.min ||
+    prefix.length > PREFIX_UNITS.max ||
+    !/^[!-~]+$/.test(prefix)
+  )
     return `a prefix of ${PREFIX_UNITS.min} to ${PREFIX_UNITS.max} printable ASCII characters`;
   if (/["\\]/.test(prefix)) return 'a prefix without " and \\, which JSON spells in its own way';
   const has = charClassOf(characters);
@@ -179,10 +183,6 @@ function readPattern(text: string): Secret | string {
   if (least < LEAST.min || least > LEAST.max)
     return `a least length from ${LEAST.min} to ${LEAST.max}`;
   return { kind, prefixes: [prefix], parts: [{ characters, least }] };
-}
-
-function isAscii(text: string): boolean {
-  return /^[!-~]+$/.test(text);
 }
 
 function keyProblems(text: string | undefined): readonly string[] {

@@ -36,17 +36,14 @@ async function asked(
   const late = (): Promise<never> =>
     Promise.reject(new RpcFailure("UNAVAILABLE", `no token within ${deadlineMs} ms`));
   try {
-    return bearer(await within(askedNow(source), { limitMs: deadlineMs, late, signal }));
+    // The function also handles a source that throws instead of rejecting.
+    const given = (async () => source())();
+    return bearer(await within(given, { limitMs: deadlineMs, late, signal }));
   } catch (cause) {
     if (signal?.aborted) throw new RpcFailure("CANCELLED", "cancelled before it began");
     if (cause instanceof RpcFailure) throw cause;
     throw new RpcFailure("UNAVAILABLE", `the source of tokens failed: ${textOf(cause)}`, { cause });
   }
-}
-
-/** Also handles a source that throws instead of rejecting. */
-async function askedNow(source: () => string | Promise<string>): Promise<string> {
-  return source();
 }
 
 function bearer(token: string): Metadata {

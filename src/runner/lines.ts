@@ -33,7 +33,8 @@ export async function* readLines(
   let endByte = 0;
 
   const close = (): Line => {
-    const bytes = withoutReturn(held.take());
+    const taken = held.take();
+    const bytes = taken?.at(-1) === CR ? taken.subarray(0, -1) : taken;
     const isTooLong = bytes === undefined || bytes.length > bytesMax;
     number += 1;
     return { number, bytes: isTooLong ? undefined : bytes, endByte };
@@ -121,10 +122,6 @@ class HeldBytes {
   }
 }
 
-function withoutReturn(bytes: Buffer | undefined): Buffer | undefined {
-  return bytes?.at(-1) === CR ? bytes.subarray(0, -1) : bytes;
-}
-
 /** Editors on Windows write one; it belongs to the file and not to the first line. */
 function withoutMark(bytes: Buffer): Buffer {
   return bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK)
@@ -139,7 +136,8 @@ function withoutMark(bytes: Buffer): Buffer {
 export async function* toJsonLines(
   values: AsyncIterable<unknown> | Iterable<unknown>,
 ): AsyncGenerator<string, void, undefined> {
-  for await (const value of values) yield `${lineOf(value)}\n`;
+  for await (const value of values)
+    yield `${oneLine(typeof value === "string" ? value : textOf(value))}\n`;
 }
 
 /** A line that was read. */
@@ -222,10 +220,6 @@ function parseLine(number: number, text: string): unknown {
   }
 }
 
-function lineOf(value: unknown): string {
-  return oneLine(typeof value === "string" ? value : textOf(value));
-}
-
 function textOf(value: unknown): string {
   if (value instanceof EventItem) return value.payload;
   const text: string | undefined = JSON.stringify(value);
@@ -246,13 +240,9 @@ async function* bytesOf(
       continue;
     }
     const text = half + chunk;
-    const end = isHighSurrogate(text.charCodeAt(text.length - 1)) ? text.length - 1 : text.length;
+    const end = /[\uD800-\uDBFF]$/.test(text) ? text.length - 1 : text.length;
     half = text.slice(end);
     yield Buffer.from(text.slice(0, end));
   }
   if (half !== "") yield Buffer.from(half);
-}
-
-function isHighSurrogate(unit: number): boolean {
-  return unit >= 0xd800 && unit <= 0xdbff;
 }

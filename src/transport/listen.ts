@@ -1,8 +1,8 @@
 /** What the servers of TCP connections share: their addresses, their counters, and TLS. */
-import { type AddressInfo, createServer, type Server } from "node:net";
+import { createServer, type Server } from "node:net";
 import type { Server as TlsServer, TlsOptions } from "node:tls";
 import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
+import { codeOf, ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { ServerName, TransportMetrics } from "../observability/metrics.ts";
 import type { TlsMaterial } from "./tls-material.ts";
@@ -45,7 +45,9 @@ export async function listen(server: Server, options: ListenOptions): Promise<st
     server.off("error", reject);
     server.off("listening", resolve);
   }
-  return `${host}:${portOf(server.address())}`;
+  const bound = server.address();
+  if (bound === null || typeof bound === "string") throw new Error("not a TCP server");
+  return `${host}:${bound.port}`;
 }
 
 /** Takes no more connections; resolves when the last connection is closed. */
@@ -103,20 +105,15 @@ export function serveTls(server: TlsServer, name: ServerName, parts: TlsServerPa
     unsaid += 1;
     const nowMs = clock.monotonicMs();
     if (nowMs - saidMs < FAILED_LINE_MS) return;
-    const code = "code" in error ? error.code : undefined;
+    const code = codeOf(error) || undefined;
     log.info({ server: name, handshakes: unsaid, code }, "TLS handshakes failed");
     saidMs = nowMs;
     unsaid = 0;
   });
 }
 
-function portOf(address: AddressInfo | string | null): number {
-  if (address === null || typeof address === "string") throw new Error("not a TCP server");
-  return address.port;
-}
-
 function cannotListen({ address, what }: ListenOptions, cause: unknown): ServiceError {
-  const isInUse = cause instanceof Error && "code" in cause && cause.code === "EADDRINUSE";
+  const isInUse = codeOf(cause) === "EADDRINUSE";
   const why = isInUse ? "the address is in use" : String(cause);
   const message = `${what} cannot listen on ${address}: ${why}`;
   const reason = isInUse ? "ADDRESS_TAKEN" : "INVALID_REQUEST";

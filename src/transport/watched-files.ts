@@ -1,5 +1,5 @@
 import { readFile, stat } from "node:fs/promises";
-import { ServiceError } from "../base/errors.ts";
+import { codeOf, ServiceError } from "../base/errors.ts";
 import { Repeating } from "../base/repeating.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
@@ -134,7 +134,7 @@ export async function readSettingFile(setting: string, path: string): Promise<st
     const { size } = await stat(path);
     if (size <= FILE_BYTES_MAX) return await readFile(path, "utf8");
   } catch (cause) {
-    const code = cause instanceof Error && "code" in cause ? String(cause.code) : "unknown";
+    const code = codeOf(cause) || "unknown";
     throw settingRefused(setting, `${JSON.stringify(path)} cannot be read (${code})`, cause);
   }
   throw settingRefused(setting, `expected at most ${FILE_BYTES_MAX} bytes`);

@@ -8,7 +8,13 @@
  * construct ends as if its END had come; later fragments of it begin a new one.
  */
 import type { EventType } from "../../agui/catalogue.ts";
-import { type Chunked, ChunkLanes, type Effect, OpenConstructs } from "../../agui/constructs.ts";
+import {
+  type Chunked,
+  ChunkLanes,
+  type Effect,
+  OpenConstructs,
+  ownedKey,
+} from "../../agui/constructs.ts";
 import { isObject, type JsonObject } from "../../agui/json.ts";
 
 /** The total of all open constructs: one text as long as a payload in single characters. */
@@ -102,7 +108,7 @@ export class Constructs {
 
   /** A second START of an open construct changes only the name: clients continue it too. */
   #start(place: Place, said: Said): void {
-    const known = this.#open.get(place.kind, keyOf(place));
+    const known = this.#open.get(place.kind, ownedKey(place));
     if (known === undefined) this.#begin(place, said);
     else known.name = said.name ?? known.name;
   }
@@ -119,7 +125,7 @@ export class Constructs {
   }
 
   #begin(place: Place, said: Said): OpenConstruct {
-    const key = keyOf(place);
+    const key = ownedKey(place);
     const chars = FRAGMENT_CHARS + place.id.length + (place.owner?.length ?? 0);
     const construct = { ...place, key, ...said, text: "", missingChars: 0, chars };
     this.#open.open(construct);
@@ -129,7 +135,7 @@ export class Constructs {
 
   /** An event without an owner may belong to the single construct with its id. */
   #find(place: Place): OpenConstruct | undefined {
-    const own = this.#open.get(place.kind, keyOf(place));
+    const own = this.#open.get(place.kind, ownedKey(place));
     if (own !== undefined || place.owner !== undefined) return own;
     const isAlike = ({ kind, id }: OpenConstruct) => kind === place.kind && id === place.id;
     const [first, second] = this.#open.inOrder().filter(isAlike);
@@ -138,7 +144,7 @@ export class Constructs {
 
   #endLanes(lanes: readonly InLane[]): void {
     for (const { place } of lanes)
-      if (place !== undefined) this.#tell(this.#open.get(place.kind, keyOf(place)));
+      if (place !== undefined) this.#tell(this.#open.get(place.kind, ownedKey(place)));
   }
 
   #makeRoom(): void {
@@ -161,10 +167,6 @@ function saidOf(kind: Place["kind"] | undefined, event: JsonObject): Said {
   const role = kind === "text" ? textField(event, "role") : undefined;
   const isAssistants = role === undefined || role === "assistant";
   return { isAssistants, name: textField(event, "toolCallName") };
-}
-
-function keyOf({ id, owner }: Place): string {
-  return owner === undefined ? `:${id}` : `${owner.length}:${owner}${id}`;
 }
 
 /**
@@ -194,16 +196,6 @@ type FieldName = keyof typeof SNAKE_NAMES;
 export function textField(event: JsonObject, name: FieldName): string | undefined {
   const value = event[name] ?? event[SNAKE_NAMES[name]];
   return typeof value === "string" ? value : undefined;
-}
-
-/** Undefined when the text is not a JSON object. */
-export function readEvent(payload: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(payload);
-    return isObject(value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
 }
 
 interface Grouped {

@@ -18,11 +18,12 @@
 import { createHash } from "node:crypto";
 import { lookup } from "../../agui/catalogue.ts";
 import { EFFECTS } from "../../agui/constructs.ts";
-import { isObject, type JsonObject } from "../../agui/json.ts";
+import { isNothing, parseJson, isObject, type JsonObject } from "../../agui/json.ts";
 import type { MESSAGE_TYPES } from "../../agui/message-types.ts";
 import { memberSpans } from "../../agui/spans.ts";
 import { ID_BYTES_MAX } from "../../base/ids.ts";
-import { Constructs, type OpenConstruct, readEvent, textField, ungrouped } from "./constructs.ts";
+import { COMPRESSOR_LIMITS } from "../../compressor/compressor.ts";
+import { Constructs, type OpenConstruct, textField, ungrouped } from "./constructs.ts";
 
 type MessageType = (typeof MESSAGE_TYPES)[number];
 
@@ -38,12 +39,9 @@ export interface DerivedMessage {
 export interface DeriveOptions {
   /** False: no messages for the start and the finish of runs. */
   readonly lifecycle?: boolean;
-  /** The service's limit of a message, in bytes; a longer message is cut, with a note. */
+  /** The service's limit of a message, in bytes; a longer one is cut. Default: 1 MiB. */
   readonly payloadBytesMax?: number;
 }
-
-/** The default PAYLOAD_BYTES_MAX of a service. */
-const PAYLOAD_BYTES_MAX = 1_048_576;
 
 export class MessageDeriver {
   readonly #lifecycle: boolean;
@@ -52,7 +50,10 @@ export class MessageDeriver {
   readonly #constructs: Constructs;
   #derived: DerivedMessage[] = [];
 
-  constructor({ lifecycle = true, payloadBytesMax = PAYLOAD_BYTES_MAX }: DeriveOptions = {}) {
+  constructor({
+    lifecycle = true,
+    payloadBytesMax = COMPRESSOR_LIMITS.payloadBytesMax,
+  }: DeriveOptions = {}) {
     this.#lifecycle = lifecycle;
     this.#bytesMax = payloadBytesMax;
     // A UTF-16 unit takes at least one byte, so no payload holds more of them.
@@ -62,8 +63,8 @@ export class MessageDeriver {
 
   /** Takes the next event, as JSON; returns the messages that it completes, mostly none. */
   next(payload: string): readonly DerivedMessage[] {
-    const event = readEvent(payload);
-    if (event === undefined) return [];
+    const event = parseJson(payload);
+    if (!isObject(event)) return [];
     for (const one of ungrouped(event)) this.#take(one, payload);
     const derived = this.#derived;
     this.#derived = [];
@@ -140,7 +141,7 @@ export class MessageDeriver {
 
   #lifecycleOf(event: "run_started" | "run_finished"): void {
     if (!this.#lifecycle) return;
-    const payload = lifecyclePayload(event);
+    const payload = printed({ event: quoted(event) });
     this.#add({ eventType: "lifecycle", constructId: event, payload });
   }
 
@@ -150,10 +151,6 @@ export class MessageDeriver {
     if (Buffer.byteLength(payload) > this.#bytesMax) return;
     this.#derived.push({ eventType, payload, key: this.#keys.next(message) });
   }
-}
-
-function isNothing(value: unknown): value is null | undefined {
-  return value === undefined || value === null;
 }
 
 function textOf(value: unknown): string {
@@ -271,7 +268,7 @@ function toolUsePayload({ name, toolCallId, ...args }: ToolUse, bytesMax: number
 /** Empty when the call has no arguments. */
 function inputOf({ text }: Kept): string {
   if (text === "") return "";
-  const value = parsed(text);
+  const value = parseJson(text);
   if (value === undefined) return rawInput(text);
   const json = text.trim().toWellFormed();
   return isObject(value) ? json : `{"value":${json}}`;
@@ -326,10 +323,6 @@ function errorPayload({ message, code }: RunError, bytesMax: number): string {
   return printed({ error: quoted(error), code: code === undefined ? "" : quoted(code) });
 }
 
-function lifecyclePayload(event: string): string {
-  return printed({ event: quoted(event) });
-}
-
 /** Members in the given order; empty ones are left out. */
 function printed(members: Readonly<Record<string, string>>): string {
   const shown = Object.entries(members).filter(([, json]) => json !== "");
@@ -343,14 +336,6 @@ function quoted(text: string): string {
 
 function shownText(text: string): string {
   return text.toWellFormed().replaceAll("\0", "\uFFFD");
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined; // The text is not JSON.
-  }
 }
 
 /** At most `charsMax` characters, and a note about the rest. */

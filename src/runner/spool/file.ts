@@ -20,6 +20,7 @@ import {
   writeFile,
 } from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
+import { codeOf } from "../../base/errors.ts";
 import { textOf } from "../failure.ts";
 import { decodeLine, readLines } from "../lines.ts";
 import { eventLine, headerLine, laneLine, messageLine, settledLine, SpoolReader } from "./lines.ts";
@@ -53,7 +54,9 @@ export async function openSpoolFile(
 ): Promise<OpenedSpool | undefined> {
   let unlock: (() => Promise<void>) | undefined;
   try {
-    await refuseOtherKinds(file);
+    // A rename to this path would replace a device, a pipe or a link.
+    const found = await lstat(file).catch(() => undefined);
+    if (found?.isFile() === false) throw new Error(`${file} is not a regular file`);
     unlock = await lockFile(file);
     const lanes = await readLanes(file, sessionId);
     live.generation = lanes.reduce((highest, lane) => Math.max(highest, lane.generation), 0) + 1;
@@ -69,17 +72,10 @@ export async function openSpoolFile(
   }
 }
 
-/** A rename to this path would replace a device, a pipe or a link. */
-async function refuseOtherKinds(file: string): Promise<void> {
-  // A file that cannot be examined cannot be opened either.
-  const found = await lstat(file).catch(() => undefined);
-  if (found?.isFile() === false) throw new Error(`${file} is not a regular file`);
-}
-
 async function readLanes(file: string, sessionId: string): Promise<readonly Lane[]> {
   const reader = new SpoolReader(sessionId);
   const handle = await open(file, "r").catch((error: unknown) => {
-    if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+    if (codeOf(error) === "ENOENT") return undefined;
     throw error;
   });
   if (handle === undefined) return [];
@@ -312,7 +308,7 @@ async function isAlive({ pid, started }: Owner): Promise<boolean> {
     process.kill(pid, 0); // Signal 0 only tests the process.
   } catch (error) {
     // EPERM: the process exists, and belongs to another user.
-    if (!(error instanceof Error && "code" in error && error.code === "EPERM")) return false;
+    if (codeOf(error) !== "EPERM") return false;
   }
   // This process does not hold the file, so an earlier process with the same id did.
   if (pid === process.pid) return false;

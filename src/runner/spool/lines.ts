@@ -13,7 +13,7 @@
  * The numbers of a lane are written in order. Records that were settled before the write are left
  * out, so a gap means that all earlier records are settled.
  */
-import { isObject } from "../../agui/json.ts";
+import { isObject, parseJson } from "../../agui/json.ts";
 import {
   type EventRecord,
   eventRecord,
@@ -79,7 +79,7 @@ export class SpoolReader {
 
   /** Throws when the file is not one of this session; an unreadable line is ignored. */
   read(text: string): void {
-    const value = parsed(text);
+    const value = parseJson(text);
     if (!this.#hasHeader) return this.#readHeader(value);
     if (!Array.isArray(value)) return;
     const [kind, generation, ...rest]: readonly unknown[] = value;
@@ -151,12 +151,4 @@ function messageOf([, message]: readonly unknown[]): MessageRecord | undefined {
 
 function numberOf(value: unknown): bigint | undefined {
   return typeof value === "string" && /^-?\d{1,20}$/.test(value) ? BigInt(value) : undefined;
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -127,7 +127,11 @@ export class Book {
     if (this.#end !== undefined) return this.#late(stream);
     if (!this.#spool.canHold(stream, payload)) return this.refuse(stream, TOO_LARGE);
     this.lastOfferedMs = this.clock.monotonicMs();
-    if (!offer()) return this.#tellDropping();
+    if (!offer()) {
+      if (!this.#isDropping) this.tell({ kind: "dropping" });
+      this.#isDropping = true;
+      return;
+    }
     this.#log?.changed();
     // Also for a message, which waits for the epoch that the event sender learns.
     this.eventBell.ring();
@@ -254,12 +258,6 @@ export class Book {
     const payload = JSON.stringify({ type: "CUSTOM", name: GAP_NAME, value });
     this.#spool.addMark(this.live, payload, this.clock.nowMicros());
     this.tell({ kind: "dropped", ...value });
-  }
-
-  #tellDropping(): void {
-    if (this.#isDropping) return;
-    this.#isDropping = true;
-    this.tell({ kind: "dropping" });
   }
 
   #isSettled({ events, messages }: Pick<FlushMark, "events" | "messages">): boolean {

@@ -9,7 +9,7 @@
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { PushSessionEventRequestSchema } from "../../../gen/ambient/v1/events_pb.ts";
-import { isObject } from "../../agui/json.ts";
+import { isObject, parseJson } from "../../agui/json.ts";
 import { type CompressedRow, Compressor, type IncomingEvent } from "../../compressor/compressor.ts";
 import { ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, type RpcFailure } from "../failure.ts";
@@ -243,20 +243,14 @@ const TYPE_FIRST = /^\{"type":"([A-Z0-9_]+)"/;
 function typeOf(payload: string): string {
   const first = TYPE_FIRST.exec(payload)?.[1];
   if (first !== undefined) return first;
-  try {
-    const value: unknown = JSON.parse(payload);
-    const type = isObject(value) ? value["type"] : undefined;
-    return typeof type === "string" ? type : "";
-  } catch {
-    return "";
-  }
+  const value = parseJson(payload);
+  return isObject(value) && typeof value["type"] === "string" ? value["type"] : "";
 }
 
 /**
  * Sends the events of one lane after the other: by a stream, or by unary rows where the service has
  * no stream. A stream is opened when there is something to send, and opened again after it broke.
  */
-
 export class EventSender {
   readonly #parts: Parts;
   readonly #attempts: Attempts;

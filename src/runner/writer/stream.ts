@@ -334,7 +334,10 @@ export function nextStep(
   const waitsForAnswer = view.unacknowledgedEvents > 0;
   const quietMs = limits.progressTimeoutMs - view.sinceProgressMs;
   if (waitsForAnswer && quietMs <= 0) return { kind: "stalled" };
-  const mayPass = !view.isBlocked && !isFull(view);
+  // One event may always be sent, with any size.
+  const unsettledBytes = view.unacknowledgedBytes;
+  const isFull = unsettledBytes > 0 && unsettledBytes >= view.unacknowledgedBytesMax;
+  const mayPass = !view.isBlocked && !isFull;
   if (view.unsentEvents > 0 && mayPass) {
     const dueMs = COALESCE_MS - view.sinceSentMs;
     const isDue = dueMs <= 0 || view.unsentEvents >= FRAME_EVENTS_MAX;
@@ -347,9 +350,4 @@ export function nextStep(
   if (view.unsentEvents > 0) return { kind: "wait", forMs: limits.progressTimeoutMs };
   const idleMs = limits.idleTimeoutMs - view.sinceActiveMs;
   return view.isLeft || idleMs <= 0 ? { kind: "end" } : { kind: "wait", forMs: idleMs };
-}
-
-/** One event may always be sent, with any size. */
-function isFull({ unacknowledgedBytes, unacknowledgedBytesMax }: StreamView): boolean {
-  return unacknowledgedBytes > 0 && unacknowledgedBytes >= unacknowledgedBytesMax;
 }

@@ -73,7 +73,7 @@ class Writer implements SessionWriter {
   event(event: object | string): void {
     let payload: string;
     try {
-      payload = eventPayload(event);
+      payload = withEscapedHalves(printed(event));
     } catch (error) {
       return this.#refuse("events", error);
     }
@@ -177,14 +177,6 @@ async function* eventsOfText(
 /** A request has at most 4 MiB, and the payload is only a part of it. */
 const PAYLOAD_BYTES_MAX = 3.5 * 1024 * 1024;
 
-/**
- * Throws for an invalid value, as messageOf does: a record that cannot be encoded would be pushed
- * again and again, and block the records after it.
- */
-function eventPayload(event: unknown): string {
-  return withEscapedHalves(printed(event));
-}
-
 export function messageOf(message: WriterMessage): Omit<MessageRecord, "bytes"> {
   const { type, payload, key, sentAt, sender } = message;
   return {
@@ -196,6 +188,10 @@ export function messageOf(message: WriterMessage): Omit<MessageRecord, "bytes"> 
   };
 }
 
+/**
+ * Throws for an invalid value, as messageOf does: a record that cannot be encoded would be pushed
+ * again and again, and block the records after it.
+ */
 function printed(value: unknown): string {
   const text: unknown = typeof value === "string" ? value : JSON.stringify(value);
   if (typeof text !== "string") throw new TypeError("the value has no JSON");
