@@ -72,7 +72,7 @@ import { ownerOf } from "./store/sessions.ts";
 import { lostAfter } from "./store/streams.ts";
 import { createTurnStore } from "./store/turns.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
-import { TlsMaterial } from "./transport/tls-material.ts";
+import { TlsMaterial } from "./transport/watched-files.ts";
 
 /**
  * A byte that is held for a caller costs up to 2.1 bytes of resident memory, with its copies and

@@ -97,9 +97,9 @@ export class RoleAndScope {
 }
 
 /** `role`: no role of the caller allows the action. `scope`: it is not allowed for this session. */
-export type Denial = "role" | "scope";
+type Denial = "role" | "scope";
 
-export interface Act {
+interface Act {
   readonly principal: Principal;
   readonly action: Action;
   readonly sessionId: string | undefined;

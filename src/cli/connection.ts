@@ -11,8 +11,7 @@ import { isSendable, type Tls, type TokenSource } from "../runner/credentials.ts
 import { noConnectionOf, type RpcFailure } from "../runner/failure.ts";
 import type { RetryOptions } from "../runner/retry.ts";
 import { durationArgument } from "./arguments.ts";
-import { explainCall, UsageError } from "./exit.ts";
-import { type CliIo, tell } from "./io.ts";
+import { type CliIo, explainCall, tell, UsageError } from "./io.ts";
 
 /** The options of every command that calls a running service. */
 export interface ConnectionFlags {

@@ -8,8 +8,16 @@ import type { RetentionOptions, RetentionSummary } from "../maintenance/retentio
 import { createLog } from "../observability/log.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
-import { EXIT, type ExitCode, UsageError } from "./exit.ts";
-import { type CliIo, type MigrateCommand, Printer, printLine, tell } from "./io.ts";
+import {
+  type CliIo,
+  EXIT,
+  type ExitCode,
+  type MigrateCommand,
+  Printer,
+  printLine,
+  tell,
+  UsageError,
+} from "./io.ts";
 import { configOf, type Finish } from "./serve.ts";
 
 export function addDatabaseCommands(program: Command, io: CliIo, finish: Finish): void {

@@ -20,8 +20,7 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { EXIT, type ExitCode, UsageError } from "./exit.ts";
-import { type CliIo, type Output, Printer, tell } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, type Output, Printer, tell, UsageError } from "./io.ts";
 import { startProgress } from "./progress.ts";
 import type { Finish } from "./serve.ts";
 

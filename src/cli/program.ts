@@ -1,16 +1,15 @@
 import { Command, CommanderError } from "commander";
 import { packageVersion } from "../observability/version.ts";
-import { EXIT, exitHelp, explain } from "./exit.ts";
+import { type CliIo, EXIT, exitHelp, explain, tell } from "./io.ts";
 import { addExport } from "./export.ts";
 import { addDatabaseCommands } from "./database.ts";
-import { type CliIo, tell } from "./io.ts";
 import { addPush } from "./push.ts";
 import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
 import { addSessionCommands } from "./sessions.ts";
 import { addTail } from "./tail.ts";
 
 /**
- * Runs one command and resolves with its exit code (exit.ts); without a command it starts the
+ * Runs one command and resolves with its exit code (io.ts); without a command it starts the
  * service. Never rejects, and never ends the process: output may still be on its way.
  */
 export async function runCli(argv: readonly string[], io: CliIo): Promise<number> {

@@ -23,8 +23,16 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { EXIT, type ExitCode, explain, explainCall, UsageError } from "./exit.ts";
-import { type CliIo, printLine, tell } from "./io.ts";
+import {
+  type CliIo,
+  EXIT,
+  type ExitCode,
+  explain,
+  explainCall,
+  printLine,
+  tell,
+  UsageError,
+} from "./io.ts";
 import { type Progress, startProgress } from "./progress.ts";
 import type { Finish } from "./serve.ts";
 

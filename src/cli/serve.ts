@@ -3,8 +3,7 @@ import type { Command } from "commander";
 import { type Address, addressText } from "../base/address.ts";
 import { type Config, configHelp, settingsThatDiffer, whoMayConnect } from "../config/config.ts";
 import { createLog } from "../observability/log.ts";
-import { EXIT, type ExitCode, explain, UsageError } from "./exit.ts";
-import { type CliIo, printLine, tell } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, explain, printLine, tell, UsageError } from "./io.ts";
 
 /** Takes the exit code of a command. */
 export type Finish = (exitCode: number) => void;

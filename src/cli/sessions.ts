@@ -10,8 +10,7 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { EXIT, type ExitCode, UsageError } from "./exit.ts";
-import { type CliIo, Printer, printLine, visible } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, Printer, printLine, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
 export function addSessionCommands(program: Command, io: CliIo, finish: Finish): void {

@@ -11,8 +11,7 @@ import {
 } from "../runner/rows.ts";
 import { countArgument } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
-import { EXIT, type ExitCode, UsageError } from "./exit.ts";
-import { type CliIo, Printer, visible } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, Printer, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
 export function addTail(program: Command, io: CliIo, finish: Finish): void {

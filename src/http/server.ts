@@ -25,7 +25,7 @@ import type { LoggedCalls } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { Tracer } from "../observability/trace.ts";
-import type { TlsMaterial } from "../transport/tls-material.ts";
+import type { TlsMaterial } from "../transport/watched-files.ts";
 import type { FairShare } from "../base/fair-share.ts";
 import { CallerMemory } from "../auth/caller-memory.ts";
 import { createAdmission } from "./plumbing/admission.ts";

@@ -33,9 +33,8 @@ interface Cluster {
   readonly password: string;
 }
 
-/** The one role and the one database of a new cluster. */
-export const ROLE = "postgres";
-export const DATABASE = "postgres";
+/** The one role of a new cluster, and its one database. */
+const ROLE = "postgres";
 
 /** Directories with this prefix are deleted, so no other program may use it. */
 const DRAFT_PREFIX = "session-ledger-initdb-";
@@ -87,7 +86,7 @@ export async function runningUrl(dataDir: string): Promise<string> {
 }
 
 export function connectionUrl(to: { readonly password: string; readonly port: number }): string {
-  return `postgres://${ROLE}:${to.password}@127.0.0.1:${to.port}/${DATABASE}`;
+  return `postgres://${ROLE}:${to.password}@127.0.0.1:${to.port}/${ROLE}`;
 }
 
 async function makeCluster(place: Place, options: ClusterOptions): Promise<void> {

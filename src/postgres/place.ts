@@ -153,7 +153,7 @@ const WAYS_TO_ADD_USER = [
   ["adduser", "-S", "-D", "-H", "-s", "/bin/false"], // BusyBox.
 ] as const;
 
-export function isRoot(): boolean {
+function isRoot(): boolean {
   return process.getuid?.() === 0;
 }
 

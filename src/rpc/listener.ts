@@ -11,7 +11,7 @@ import {
   serveTls,
   tlsServerOptions,
 } from "../transport/listen.ts";
-import type { TlsMaterial } from "../transport/tls-material.ts";
+import type { TlsMaterial } from "../transport/watched-files.ts";
 
 export interface ListenerParts {
   /** Called for a connection that may begin to send HTTP/2. */

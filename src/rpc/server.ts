@@ -24,7 +24,7 @@ import type { Authenticator } from "../auth/authenticator.ts";
 import { FairShare } from "../base/fair-share.ts";
 import { isDoneWithin } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
-import type { TlsMaterial } from "../transport/tls-material.ts";
+import type { TlsMaterial } from "../transport/watched-files.ts";
 import { type AnswerDeps, answersOf, definitionOf, type SessionHandlers } from "./answers.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
 import { statusOf } from "./call.ts";

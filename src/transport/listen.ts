@@ -5,7 +5,7 @@ import type { Clock } from "../base/clock.ts";
 import { codeOf, ServiceError } from "../base/errors.ts";
 import type { Log } from "../observability/log.ts";
 import type { ServerName, TransportMetrics } from "../observability/metrics.ts";
-import type { TlsMaterial } from "./tls-material.ts";
+import type { TlsMaterial } from "./watched-files.ts";
 
 interface ListenOptions {
   /** `host:port`; port 0 takes a free port. An IPv6 address needs brackets. */

@@ -7,7 +7,6 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import postgres from "postgres";
 import { z } from "zod";
-import { DATABASE, ROLE } from "../../src/postgres/cluster.ts";
 import { makeDirectory, runningPostmaster } from "../support/embedded-fixture.ts";
 import type { Bench } from "./bench.ts";
 import { startProcess } from "./processes.ts";
@@ -112,7 +111,7 @@ export async function startLedger(
   });
   const cluster = await realpath(join(dataDir, "postgres"));
   const password = (await readFile(join(cluster, "password"), "utf8")).trim();
-  const databaseUrl = `postgres://${ROLE}:${password}@127.0.0.1:${port}/${DATABASE}`;
+  const databaseUrl = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`;
   const sql = postgres(databaseUrl, { max: 1, onnotice: () => undefined });
   bench.undo.defer(() => sql.end({ timeout: 1 }));
   const witness = createWitness(sql, {

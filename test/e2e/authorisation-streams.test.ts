@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { bearer, type Caller, Doors, sessionCaller } from "../support/callers.ts";
 import { cleanUp } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 
@@ -222,7 +223,11 @@ test("a caller with all eight replays loses one when another caller asks", async
   const read = await replay(editor);
   expect(read.status).toBe(200);
   expect(await read.text()).toContain("RUN_FINISHED");
-  // The oldest, which cannot be told why.
+  // The service cuts the oldest a second after its end: read before that, it would end normally.
+  await eventually(async () => {
+    const metrics = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
+    expect(metrics).toContain('session_ledger_sse_streams{route="/agui/sessions/:id"} 7');
+  });
   await expect(unread[0]?.text()).rejects.toThrow("terminated");
   for (const { body } of unread.slice(1)) await body?.cancel();
 });

@@ -3,7 +3,7 @@ import { chmod, chown } from "node:fs/promises";
 import { join } from "node:path";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
-import { accountNamed, isRoot } from "../../src/postgres/place.ts";
+import { accountNamed } from "../../src/postgres/place.ts";
 import { runProgram } from "../../src/postgres/process.ts";
 import { FAST_STOP_MS_MAX, launch, randomPort } from "../../src/postgres/server.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -23,7 +23,7 @@ const DEBIAN_15 = "/usr/lib/postgresql/15/bin/postgres";
 
 async function startDebians(): Promise<Server> {
   const postgresPath = toolPath(DEBIAN_15);
-  const account = isRoot() ? await accountNamed("postgres") : undefined;
+  const account = process.getuid?.() === 0 ? await accountNamed("postgres") : undefined;
   const directory = await makeDirectory();
   await chmod(directory, 0o755);
   if (account !== undefined) await chown(directory, account.uid, account.gid);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type Action, ALLOWED, REACH } from "../../src/auth/actions.ts";
-import { type Act, type Audit, type Authorizer, RoleAndScope } from "../../src/auth/authorizer.ts";
+import { type Audit, type Authorizer, RoleAndScope } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal, ROLES } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { sessionNotFound } from "../../src/store/failure.ts";
@@ -19,7 +19,7 @@ interface Fixture {
   readonly authorizer: Authorizer;
   /** Sessions whose owner was looked up. */
   readonly asked: string[];
-  readonly denied: (Act & { readonly reason: string })[];
+  readonly denied: (Parameters<Audit["done"]>[0] & { readonly reason: string })[];
   /** The result of a question: OK, or the reason of the refusal. */
   readonly ask: (who: Principal, action: Action, sessionId?: string) => Promise<string>;
 }
@@ -33,7 +33,7 @@ const OWNERS: Readonly<Record<string, string | undefined>> = {
 
 function fixture(limits?: { readonly ownersMax: number }): Fixture {
   const asked: string[] = [];
-  const denied: (Act & { readonly reason: string })[] = [];
+  const denied: (Parameters<Audit["done"]>[0] & { readonly reason: string })[] = [];
   const audit: Audit = {
     denied: (act, reason) => denied.push({ ...act, reason }),
     unauthenticated: () => undefined,

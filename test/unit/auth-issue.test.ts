@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { IssueSessionTokenRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Act, Audit } from "../../src/auth/authorizer.ts";
+import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import { createTokenHandlers } from "../../src/api/tokens.ts";
@@ -17,7 +17,10 @@ interface Issued {
 
 function fixture(ttlMaxMs = 24 * HOUR_MS) {
   const issued: Issued[] = [];
-  const done: { readonly act: Act; readonly fields: object | undefined }[] = [];
+  const done: {
+    readonly act: Parameters<Audit["done"]>[0];
+    readonly fields: object | undefined;
+  }[] = [];
   const audit: Audit = {
     denied: () => undefined,
     unauthenticated: () => undefined,

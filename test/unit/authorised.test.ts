@@ -14,7 +14,7 @@ import {
   WatchSessionMessagesRequestSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import { CreateSessionRequestSchema } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Act, Denial } from "../../src/auth/authorizer.ts";
+import type { Audit } from "../../src/auth/authorizer.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
 import {
@@ -25,6 +25,9 @@ import {
 import type { CallContext, Caller } from "../../src/contract/context.ts";
 import { sessionNotFound } from "../../src/store/failure.ts";
 import { conversation } from "../support/rpc-fixture.ts";
+
+type Act = Parameters<Audit["denied"]>[0];
+type Denial = Parameters<Audit["denied"]>[1];
 
 const SCOPED: Principal = { ...ANONYMOUS, id: "ci", kind: "static", projectId: "alpha" };
 

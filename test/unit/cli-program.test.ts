@@ -1,8 +1,7 @@
 /** The arguments and the environment of the command line, as far as no service is needed. */
 import { Readable, Writable } from "node:stream";
 import { describe, expect, test } from "vitest";
-import type { CliIo } from "../../src/cli/io.ts";
-import { exitHelp } from "../../src/cli/exit.ts";
+import { type CliIo, exitHelp } from "../../src/cli/io.ts";
 import { importUpstream } from "../../tools/import-upstream/command.ts";
 import { runCli } from "../../src/cli/program.ts";
 import { startedLines } from "../../src/cli/serve.ts";

@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { exitHelp } from "../../src/cli/exit.ts";
+import { exitHelp } from "../../src/cli/io.ts";
 import { REMOVED_SETTINGS } from "../../src/config/config.ts";
 import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";

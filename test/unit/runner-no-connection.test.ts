@@ -1,7 +1,7 @@
 /** Messages for people about a failed connection; the causes are texts of grpc-js and OpenSSL. */
 import { Metadata, status } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
-import { explain } from "../../src/cli/exit.ts";
+import { explain } from "../../src/cli/io.ts";
 import { failureFrom } from "../../src/runner/failure.ts";
 
 function said(details: string): string {

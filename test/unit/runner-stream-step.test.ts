@@ -1,6 +1,6 @@
 /** The next step of a stream of events: each row of the table has a view and its step. */
 import { describe, expect, test } from "vitest";
-import { COALESCE_MS, FRAME_EVENTS_MAX, nextStep } from "../../src/runner/writer/stream.ts";
+import { nextStep } from "../../src/runner/writer/stream.ts";
 
 type StreamView = Parameters<typeof nextStep>[0];
 
@@ -33,11 +33,11 @@ const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
   [
     "an event just after another",
     { unsentEvents: 1, sinceSentMs: 3 },
-    { kind: "coalesce", forMs: COALESCE_MS - 3 },
+    { kind: "coalesce", forMs: 7 },
   ],
   [
     "a frame full of events just after another",
-    { unsentEvents: FRAME_EVENTS_MAX, sinceSentMs: 0 },
+    { unsentEvents: 512, sinceSentMs: 0 },
     { kind: "send" },
   ],
   ["an event while others are under way", { ...AWAITED, unsentEvents: 1 }, { kind: "send" }],

@@ -7,7 +7,7 @@ import { ServiceError } from "../../src/base/errors.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
-import { TlsMaterial } from "../../src/transport/tls-material.ts";
+import { TlsMaterial } from "../../src/transport/watched-files.ts";
 import {
   type Authority,
   type CertificateFiles,

@@ -2,8 +2,15 @@
 import { Option } from "commander";
 import { countArgument } from "../../src/cli/arguments.ts";
 import { withDatabase } from "../../src/cli/database.ts";
-import { EXIT, type ExitCode, UsageError } from "../../src/cli/exit.ts";
-import { type CliIo, Printer, tell, visible } from "../../src/cli/io.ts";
+import {
+  type CliIo,
+  EXIT,
+  type ExitCode,
+  Printer,
+  tell,
+  UsageError,
+  visible,
+} from "../../src/cli/io.ts";
 import { programNamed, runProgram } from "../../src/cli/program.ts";
 import { configOf } from "../../src/cli/serve.ts";
 import type { Config } from "../../src/config/config.ts";
@@ -15,7 +22,7 @@ import { openSource, sourceName } from "./source.ts";
 
 export type ImportIo = Pick<CliIo, "stdout" | "stderr" | "signal" | "loadConfig">;
 
-/** Runs the tool with these arguments, and resolves with its exit code (src/cli/exit.ts). */
+/** Runs the tool with these arguments, and resolves with its exit code (src/cli/io.ts). */
 export function importUpstream(argv: readonly string[], io: ImportIo): Promise<number> {
   return runProgram(argv, io, (_, finish) =>
     programNamed("session-ledger import", io)

@@ -25,7 +25,7 @@ import {
   serveTls,
   tlsServerOptions,
 } from "../../transport/listen.ts";
-import type { TlsMaterial } from "../../transport/tls-material.ts";
+import type { TlsMaterial } from "../../transport/watched-files.ts";
 import { HttpRefusal, PROBLEM_TYPE, problemOf, statusOf } from "./problem.ts";
 
 /**

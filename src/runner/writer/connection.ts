@@ -93,7 +93,7 @@ function lingering(book: Book): NonNullable<RetryOptions["wait"]> {
 }
 
 /** The number of replaced streams of one epoch in a row that proves another writer. */
-export const REPLACED_MAX = 3;
+const REPLACED_MAX = 3;
 
 /**
  * For a stream that ended. `epochGiven`: the caller chose the epoch, so another writer may use it

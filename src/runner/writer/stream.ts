@@ -323,9 +323,9 @@ type StreamStep =
 
 /** The limit of one frame. Well below the 4 MiB of a request: the last event may exceed it. */
 const FRAME_BYTES_MAX = 256 * 1024;
-export const FRAME_EVENTS_MAX = 512;
+const FRAME_EVENTS_MAX = 512;
 /** Not noticeable for a watcher, and at most a hundred frames per second. */
-export const COALESCE_MS = 10;
+const COALESCE_MS = 10;
 
 export function nextStep(
   view: StreamView,
