@@ -108,6 +108,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "DELETE /api/ambient/v1/sessions/:id": "session.delete",
   "GET /api/ambient/v1/sessions/:id/messages": "session.read",
   "POST /api/ambient/v1/sessions/:id/messages": "by message type",
+  "POST /api/ambient/v1/sessions/:id/turns": "turn.claim",
   "GET /api/ambient/v1/sessions/:id/events": "session.read",
   "POST /api/ambient/v1/sessions/:id/events": "event.push",
   "GET /api/ambient/v1/sessions/:id/events/history": "session.read",

@@ -52,6 +52,7 @@ import { OpenRequests } from "./plumbing/open-requests.ts";
 import { RequestRecords } from "./plumbing/request-records.ts";
 import { sessionRoutes } from "./session-routes.ts";
 import { UnsentFrames } from "./sse.ts";
+import { turnRoutes } from "./turn-routes.ts";
 
 export interface HttpParts {
   readonly handlers: HistoryHandlers &
@@ -65,6 +66,7 @@ export interface HttpParts {
       | "listSessionMessages"
       | "pushSessionMessage"
       | "pushSessionEvents"
+      | "claimTurn"
       | "listSessionEvents"
       | "watchSessionMessages"
       | "watchSessionEvents"
@@ -213,6 +215,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
     (api: App, _options, done) => {
       sessionRoutes(api, parts);
       messageRoutes(api, streams);
+      turnRoutes(api, parts);
       eventRoutes(api, streams);
       eventPushRoutes(api, {
         ...parts,

@@ -5,7 +5,7 @@ import { failureOf, newSession, push, rowsOf } from "../support/pushing.ts";
 import { claim, emit, finish, say, standing, textsOf } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
-const { client } = useService();
+const { service, client } = useService();
 const seconds = (count: number) => ({ seconds: BigInt(count), nanos: 0 });
 
 async function waiting(...texts: readonly string[]): Promise<string> {
@@ -221,6 +221,55 @@ describe("a waiting claim", () => {
     const turn = failureOf(claim(client, { sessionId, runId: "r1", wait: seconds(60) }));
     await client.unary(SessionService.method.deleteSession, { id: sessionId });
     expect((await turn).reason).toMatch(/SESSION_(DELETED|NOT_FOUND)/);
+  });
+});
+
+describe("a claim over HTTP", () => {
+  const post = async (sessionId: string, body: object) => {
+    const url = `http://${service.httpAddress}/api/ambient/v1/sessions/${sessionId}/turns`;
+    const headers = { "content-type": "application/json" };
+    const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+    return { response, body: JSON.parse(await response.text()) };
+  };
+
+  test("is the same claim as over gRPC", async () => {
+    const sessionId = await waiting("one", "two", "three");
+    const run_started = { runId: "r1", threadId: "t" };
+    const asked = { run_started, messages_max: 2, producer_epoch: "7", wait: "60s" };
+    const { response, body } = await post(sessionId, asked);
+    expect([response.status, response.headers.get("idempotent-replayed")]).toEqual([200, null]);
+    expect(body).toMatchObject({
+      run_started: { event_type: "RUN_STARTED", seq: 1, run_id: "r1" },
+      messages: [{ payload: "one" }, { payload: "two" }],
+      waiting: 1,
+      producer_epoch: 7,
+    });
+    expect(textsOf(await claim(client, { sessionId, runId: "r1" }))).toEqual(["one", "two"]);
+    const again = await post(sessionId, { run_started });
+    expect(again.response.headers.get("idempotent-replayed")).toBe("true");
+    const other = await post(sessionId, { run_started: { runId: "r2" } });
+    expect([other.response.status, other.body.reason]).toEqual([409, "RUN_OPEN"]);
+    expect(other.response.headers.get("retry-after")).toBe("1");
+    const takeOver = { run_started: { runId: "r2" }, producer_epoch: 9, redeliver: true };
+    const { body: second } = await post(sessionId, takeOver);
+    expect(second).toMatchObject({ lost_run_id: "r1", waiting: 0, messages: [{}, {}, {}] });
+  });
+
+  test("ends empty when its time is over, and names each wrong field", async () => {
+    const { response, body } = await post(newSession(), {
+      run_started: { runId: "r" },
+      wait: "0.01s",
+    });
+    expect([response.status, body]).toEqual([200, { messages: [], waiting: 0, producer_epoch: 0 }]);
+    const wrong = { run_started: 1, wait: "1m", producer_epoch: -1, messages_max: 0, more: 1 };
+    const refused = await post(newSession(), wrong);
+    expect(refused.response.status).toBe(400);
+    const fields = refused.body.violations.map(({ field }: { field: string }) => field);
+    expect(fields.toSorted()).toEqual(
+      ["messages_max", "more", "producer_epoch", "run_started", "wait"].toSorted(),
+    );
+    const late = await post(newSession(), { run_started: { runId: "r" }, wait: "61s" });
+    expect([late.response.status, late.body.violations[0].field]).toEqual([400, "wait"]);
   });
 });
 

@@ -75,6 +75,8 @@ const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   ListSessionMessages: (sessionId) => ({ sessionId }),
   ListSessionEvents: (sessionId) => ({ sessionId }),
   PushSessionEvents: (sessionId) => ({ frame: { case: "open", value: { sessionId } } }),
+  // It waits for a moment, so that a session without messages is no error.
+  ClaimTurn: (sessionId) => ({ sessionId, runStarted: '{"runId":"walked"}', wait: { nanos: 1 } }),
   IssueSessionToken: (sessionId) => ({ sessionId, role: "viewer" }),
   EraseSession: (id) => ({ id }),
   WatchEvents: () => ({}),
@@ -114,6 +116,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "POST /api/ambient/v1/sessions/:id/messages  assistant": {
     ...session("/messages"),
     body: () => ({ payload: "hi", event_type: "assistant" }),
+  },
+  "POST /api/ambient/v1/sessions/:id/turns": {
+    ...session("/turns"),
+    body: () => ({ run_started: { runId: "walked" }, wait: "0.000000001s" }),
   },
   "GET /api/ambient/v1/sessions/:id/events": session("/events"),
   "POST /api/ambient/v1/sessions/:id/events": {
@@ -168,7 +174,7 @@ const WITHOUT_SESSION = new Set([
 ]);
 const DESTROYS = /^(?:DeleteSession|EraseSession|DELETE .*)$/;
 const WAITS_OR_MAKES =
-  /^(?:Push|Watch)|^POST .*messages|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui/;
+  /^(?:Push|Watch|Claim)|^POST .*(?:messages|turns)|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui/;
 
 export const EVERY_CALL: readonly Call[] = [
   ...Object.keys(REQUESTS).map((name) => callOf("rpc", name, / /)),

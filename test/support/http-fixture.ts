@@ -44,6 +44,7 @@ export function httpParts(
     deleteSession: notAsked,
     listSessionMessages: notAsked,
     pushSessionMessage: notAsked,
+    claimTurn: notAsked,
     listSessionEvents: notAsked,
     readEventHistory: notAsked,
     watchSessionMessages: notAsked,

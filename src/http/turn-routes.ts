@@ -1,0 +1,128 @@
+/** The claim of a turn: what ClaimTurn of gRPC is, for runners that speak HTTP only. */
+import { create } from "@bufbuild/protobuf";
+import { z } from "zod";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ClaimTurnRequestSchema, type ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
+import type { Handlers } from "../contract/context.ts";
+import {
+  answer,
+  eventItem,
+  eventItemSchema,
+  jsonArray,
+  jsonObject,
+  messageItem,
+  messageItemSchema,
+  PROBLEMS,
+  sendJson,
+  seqNumber,
+} from "./answers.ts";
+import { NO_QUERY, sessionParams } from "./parameters.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
+
+export interface TurnRouteParts {
+  readonly handlers: Pick<Handlers<typeof SessionService>, "claimTurn">;
+}
+
+export function turnRoutes(app: App, { handlers }: TurnRouteParts): void {
+  app.post("/sessions/:id/turns", { schema: CLAIM }, async (request, reply) => {
+    const { run_started: runStarted, wait, ...body } = request.body;
+    const asked = create(ClaimTurnRequestSchema, {
+      sessionId: request.params.id,
+      runStarted: JSON.stringify(runStarted),
+      wait,
+      producerEpoch: body.producer_epoch,
+      upToSeq: body.up_to_seq,
+      messagesMax: body.messages_max,
+      envelopeTokens: body.envelope_tokens,
+      redeliver: body.redeliver,
+    });
+    const turn = await handlers.claimTurn(asked, callContextOf(request));
+    if (turn.runStarted?.deduplicated === true) void reply.header("idempotent-replayed", "true");
+    return sendJson(reply, turnJson(turn));
+  });
+}
+
+function turnJson(turn: ClaimTurnResponse): string {
+  const { runStarted, messages, waiting, producerEpoch, lostRunId } = turn;
+  return jsonObject({
+    run_started: runStarted && eventItem(runStarted),
+    messages: jsonArray(messages.map(messageItem)),
+    waiting: waiting.toString(),
+    producer_epoch: producerEpoch.toString(),
+    lost_run_id: lostRunId === "" ? undefined : JSON.stringify(lostRunId),
+  });
+}
+
+const INT64_MAX = 2n ** 63n - 1n;
+
+/** A number, or its digits as text: JavaScript rounds numbers above 2^53. */
+function wholeNumber(description: string) {
+  const error = `must be a whole number from 0 to ${INT64_MAX}`;
+  const isWhole = (value: unknown): value is number | string =>
+    typeof value === "number" ? Number.isSafeInteger(value) : /^\d{1,19}$/.test(String(value));
+  return z
+    .preprocess(
+      (value) => (isWhole(value) && Number(value) >= 0 ? BigInt(value) : value),
+      z.bigint({ error }).max(INT64_MAX, { error }),
+    )
+    .default(0n)
+    .meta({ description, type: "integer", format: "int64", minimum: 0, default: 0 });
+}
+
+const MESSAGES_ERROR = "must be a whole number from 1 to 1000";
+
+const CLAIM = {
+  operationId: "claimTurn",
+  summary: "Claim the waiting messages as the next run",
+  description:
+    "What ClaimTurn of gRPC does. Without `run_started`, the answer means that no message came in time. A repeated claim of the same run has the header `Idempotent-Replayed: true`.",
+  tags: ["turns"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  body: z.strictObject(
+    {
+      run_started: z
+        .looseObject({}, { error: "must be an object with a runId" })
+        .meta({ description: "The RUN_STARTED event; `runId` is required." }),
+      producer_epoch: wholeNumber("The writer's generation; 0: the highest so far plus 1."),
+      up_to_seq: wholeNumber("Take messages up to this number; 0: any."),
+      messages_max: z
+        .int({ error: MESSAGES_ERROR })
+        .min(1, { error: MESSAGES_ERROR })
+        .max(1_000, { error: MESSAGES_ERROR })
+        .default(10)
+        .meta({ description: "The most messages of the turn." }),
+      wait: z
+        .string({ error: "must be a duration like 30s" })
+        .regex(/^\d{1,9}(?:\.\d{1,9})?s$/, { error: "must be a duration like 30s" })
+        .optional()
+        .transform(durationOf)
+        .meta({ description: "How long to wait for a message: up to `60s`." }),
+      envelope_tokens: wholeNumber("Tokens that the runner added around the messages."),
+      redeliver: z.boolean({ error: "must be true or false" }).default(false).meta({
+        description: "Take the messages of a lost run without output again.",
+      }),
+    },
+    { error: "must be an object with run_started" },
+  ),
+  response: {
+    200: answer(
+      "The turn, or that nothing came.",
+      z.strictObject({
+        run_started: eventItemSchema.optional(),
+        messages: z.array(messageItemSchema),
+        waiting: seqNumber.meta({ description: "Messages that are left." }),
+        producer_epoch: seqNumber.meta({ description: "For the pushes of the run." }),
+        lost_run_id: z.string().optional().meta({ description: "The run that the claim ended." }),
+      }),
+    ),
+    ...PROBLEMS,
+  },
+};
+
+function durationOf(text: string | undefined) {
+  if (text === undefined) return undefined;
+  const [seconds = "0", fraction = ""] = text.slice(0, -1).split(".");
+  return { seconds: BigInt(seconds), nanos: Number(fraction.padEnd(9, "0")) };
+}
