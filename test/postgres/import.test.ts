@@ -289,6 +289,16 @@ describe(`an import that is killed twice and then completed (SEED=${seed})`, () 
     expect(rows.map((row) => ({ ...row, seq: BigInt(String(row["seq"])) }))).toEqual(expected);
   });
 
+  test("leaves no message that waits for a turn", async () => {
+    const [row] = await into`
+      select count(*)::int as sessions, sum(message_seq)::int as messages,
+        count(*) filter (where turn_seq <> message_seq or pending_count <> 0 or waiting_since is not null
+          or has_claimed)::int as wrong
+      from sessions`;
+    expect(row).toMatchObject({ wrong: 0 });
+    expect(row?.["messages"]).toBeGreaterThan(100);
+  });
+
   test("maps each old cursor to the rows after it", async () => {
     const reader = createReader(ledger.database);
     let cursors = 0;

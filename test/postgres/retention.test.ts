@@ -69,6 +69,12 @@ async function session({ events = [], messages = [] }: Rows): Promise<string> {
 const holding = (sessionId: string) => holdingOf(ledger.database, sessionId);
 const EXACT = { rowsOff: 0, bytesOff: 0 };
 
+interface Claimed {
+  readonly hasClaimed: boolean;
+  readonly turnSeq: number;
+  readonly openTurnSeq?: number | null;
+}
+
 describe("retention erases", () => {
   test("whole runs that ended long ago with the rows before them, and keeps the numbers", async () => {
     const sessionId = await session({
@@ -103,6 +109,30 @@ describe("retention erases", () => {
     );
     expect(row).toEqual({ message_seq: "4", event_seq: "14", deleted_at: null });
     expect(await pass({ sessionId })).toMatchObject({ sessionsErased: 0, events: 0n });
+  });
+
+  test("no message that waits for a turn, and none of the open run, once a session was claimed", async () => {
+    const rows = {
+      events: [started("a", 60), finished("a", 50)],
+      messages: [1, 2, 3, 4].map((at) => message(`m${at}`, 60)),
+    };
+    const erasedOf = async ({ hasClaimed, turnSeq, openTurnSeq = null }: Claimed) => {
+      const sessionId = await session(rows);
+      await ledger.database.run(sql`
+        update sessions set has_claimed = ${hasClaimed}, turn_seq = ${turnSeq},
+          open_turn_seq = ${openTurnSeq}::bigint, pending_count = 4 - ${turnSeq}::bigint
+        where id = ${sessionId}`);
+      const summary = await pass({ sessionId, dryRun: true });
+      expect(await pass({ sessionId })).toEqual(summary);
+      const [row] = await ledger.database.run(sql`
+        select pending_count, waiting_since is not null as waits from sessions where id = ${sessionId}`);
+      const { messages } = await holding(sessionId);
+      return [messages, Number(row?.["pending_count"]), row?.["waits"]];
+    };
+    expect(await erasedOf({ hasClaimed: true, turnSeq: 2 })).toEqual([[3n, 4n], 2, true]);
+    const open = { hasClaimed: true, turnSeq: 3, openTurnSeq: 1 };
+    expect(await erasedOf(open)).toEqual([[2n, 3n, 4n], 1, true]);
+    expect(await erasedOf({ hasClaimed: false, turnSeq: 2 })).toEqual([[], 0, false]);
   });
 
   test("nothing in or after an open run, however old it is", async () => {
