@@ -141,8 +141,8 @@ export const DEFECTS: readonly Defect[] = [
     edits: [
       {
         file: "src/ingest/queue.ts",
-        find: "return key !== undefined || range !== undefined;",
-        replace: "return key !== undefined || range !== undefined || true;",
+        find: "return key !== undefined || range !== undefined || claim !== undefined;",
+        replace: "return key !== undefined || range !== undefined || claim !== undefined || true;",
         times: 1,
       },
     ],
