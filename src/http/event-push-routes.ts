@@ -201,7 +201,7 @@ function named(error: ServiceError, { isList }: Body): ServiceError {
 function nameInRequest(text: string, { isList }: { readonly isList: boolean }): string {
   return text
     .replace(/^batch\.first_client_seq\b/, "Client-Seq")
-    .replace(/^open\.producer_epoch\b/, "Producer-Epoch")
+    .replace(/^(?:open\.)?producer_epoch\b/, "Producer-Epoch")
     .replace(/^open\.session_id\b/, "id")
     .replace(
       /^(?:events(\[\d+\])\.)?(?:payload(\.)?|(event_type)\b)/,

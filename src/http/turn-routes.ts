@@ -49,7 +49,7 @@ function turnJson(turn: ClaimTurnResponse): string {
     run_started: runStarted && eventItem(runStarted),
     messages: jsonArray(messages.map(messageItem)),
     waiting: waiting.toString(),
-    producer_epoch: producerEpoch.toString(),
+    producer_epoch: `"${producerEpoch}"`,
     lost_run_id: lostRunId === "" ? undefined : JSON.stringify(lostRunId),
   });
 }
@@ -59,15 +59,18 @@ const INT64_MAX = 2n ** 63n - 1n;
 /** A number, or its digits as text: JavaScript rounds numbers above 2^53. */
 function wholeNumber(description: string) {
   const error = `must be a whole number from 0 to ${INT64_MAX}`;
-  const isWhole = (value: unknown): value is number | string =>
-    typeof value === "number" ? Number.isSafeInteger(value) : /^\d{1,19}$/.test(String(value));
   return z
     .preprocess(
-      (value) => (isWhole(value) && Number(value) >= 0 ? BigInt(value) : value),
+      (value) => (isWhole(value) ? BigInt(value) : value),
       z.bigint({ error }).max(INT64_MAX, { error }),
     )
     .default(0n)
     .meta({ description, type: "integer", format: "int64", minimum: 0, default: 0 });
+}
+
+function isWhole(value: unknown): value is number | string {
+  if (typeof value === "string") return /^\d{1,19}$/.test(value);
+  return Number.isSafeInteger(value) && Number(value) >= 0;
 }
 
 const MESSAGES_ERROR = "must be a whole number from 1 to 1000";
@@ -113,7 +116,9 @@ const CLAIM = {
         run_started: eventItemSchema.optional(),
         messages: z.array(messageItemSchema),
         waiting: seqNumber.meta({ description: "Messages that are left." }),
-        producer_epoch: seqNumber.meta({ description: "For the pushes of the run." }),
+        producer_epoch: z.string().meta({
+          description: "For the pushes of the run, as text: it may be above 2^53.",
+        }),
         lost_run_id: z.string().optional().meta({ description: "The run that the claim ended." }),
       }),
     ),

@@ -242,7 +242,7 @@ describe("a claim over HTTP", () => {
       run_started: { event_type: "RUN_STARTED", seq: 1, run_id: "r1" },
       messages: [{ payload: "one" }, { payload: "two" }],
       waiting: 1,
-      producer_epoch: 7,
+      producer_epoch: "7",
     });
     expect(textsOf(await claim(client, { sessionId, runId: "r1" }))).toEqual(["one", "two"]);
     const again = await post(sessionId, { run_started });
@@ -260,7 +260,10 @@ describe("a claim over HTTP", () => {
       run_started: { runId: "r" },
       wait: "0.01s",
     });
-    expect([response.status, body]).toEqual([200, { messages: [], waiting: 0, producer_epoch: 0 }]);
+    expect([response.status, body]).toEqual([
+      200,
+      { messages: [], waiting: 0, producer_epoch: "0" },
+    ]);
     const wrong = { run_started: 1, wait: "1m", producer_epoch: -1, messages_max: 0, more: 1 };
     const refused = await post(newSession(), wrong);
     expect(refused.response.status).toBe(400);

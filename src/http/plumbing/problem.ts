@@ -108,7 +108,6 @@ const FIELD_NAMES: FieldNames = {
   page_size: "limit",
   event_types: "event_type",
   idempotency_key: "Idempotency-Key",
-  producer_epoch: "Producer-Epoch",
 };
 
 export function statusOf(error: ServiceError): number {
@@ -135,9 +134,10 @@ export function problemOf(error: ServiceError, names = FIELD_NAMES): Problem {
 
 /** The same error for a request whose fields have other names than the contract's. */
 export function withNames(error: ServiceError, nameOf: (text: string) => string): ServiceError {
-  const { code, reason, message, violations, retryAfterMs } = error;
-  if (violations.length === 0) return error;
-  return new ServiceError(code, reason, nameOf(message), {
+  const { code, reason, violations, retryAfterMs } = error;
+  const message = nameOf(error.message);
+  if (violations.length === 0 && message === error.message) return error;
+  return new ServiceError(code, reason, message, {
     violations: violations.map(({ field, description }) => ({
       field: nameOf(field),
       description: nameOf(description),
