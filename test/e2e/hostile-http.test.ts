@@ -10,6 +10,7 @@ const CLOSED: readonly (readonly [AttackName, number])[] = [
   ["http: requests that come a byte at a time", 15_000],
   ["http: headers without end", 8_000],
   ["http: garbage", 8_000],
+  ["http: lines without end", 8_000],
   ["http: requests that do not wait for answers", 8_000],
 ];
 

@@ -178,6 +178,21 @@ describe("one event, or an array", () => {
     expect(row).toMatchObject({ seq: 1n, deduplicated: true });
   });
 
+  test("comes after the received events of a push stream of its session", async () => {
+    const id = newSession();
+    const { stream } = await PushStreamClient.open(client, { sessionId: id, maxAgeMs: 5_000 });
+    const payloads = [said("a"), said("b"), {}].map((event) => JSON.stringify(event));
+    stream.batch(
+      1,
+      payloads.map((payload) => ({ payload })),
+    );
+    await stream.refused(); // So the fragments have come.
+    expect((await push(id, [raw(1), raw(2)])).told).toEqual({ first_seq: 3, last_seq: 4 });
+    stream.end();
+    await stream.rest();
+    expect(await storedIn(id)).toEqual([said("a"), said("b"), raw(1), raw(2)]);
+  });
+
   test("is fenced by Producer-Epoch", async () => {
     const id = newSession();
     const epoch = (value: number): Headers => ({ "producer-epoch": String(value) });

@@ -228,20 +228,27 @@ test("the end of a token, and a stop, end an upload with what is stored", async 
   const doors = await Doors.make();
   const [gone, kept] = [doors.add("gone", ["runner"]), doors.add("kept", ["admin"])];
   await doors.save();
-  const service = await startService({ env: doors.env });
+  const service = await startService({ env: { ...doors.env, PUSH_STREAMS_MAX: "2" } });
   const { databaseUrl } = service;
   const event = (at: number): string => `{"type":"RAW","event":${at}}\n`;
+  const uploadTo = (id: string, caller: typeof gone): LinesUpload => {
+    const path = `/api/ambient/v1/sessions/${id}/events`;
+    return new LinesUpload(service.httpAddress, path, bearer(caller));
+  };
   const begin = async (id: string, caller: typeof gone): Promise<LinesUpload> => {
-    const path = `/api/ambient/v1/sessions/${id}`;
-    const upload = new LinesUpload(service.httpAddress, `${path}/events`, bearer(caller));
+    const upload = uploadTo(id, caller);
     upload.write(event(1) + event(2));
-    const read = () =>
-      fetch(`http://${service.httpAddress}${path}/events/history`, { headers: bearer(kept) });
+    const url = `http://${service.httpAddress}/api/ambient/v1/sessions/${id}/events/history`;
+    const read = () => fetch(url, { headers: bearer(kept) });
     await expect.poll(async () => Object(await (await read()).json()).total).toBe(2);
     return upload;
   };
   const ended = await begin("token", gone);
   const stopped = await begin("stop", kept);
+  const { status, headers, told } = await uploadTo("third", kept).answer;
+  expect({ status, told }).toMatchObject({ status: 429, told: { reason: "TOO_MANY_STREAMS" } });
+  expect(headers["retry-after"]).toBe("1");
+
   doors.remove(gone);
   await doors.save();
   expect(await ended.answer).toMatchObject({
@@ -249,19 +256,36 @@ test("the end of a token, and a stop, end an upload with what is stored", async 
     told: { reason: "UNAUTHENTICATED", last_client_seq: 2, last_seq: 2 },
   });
   stopped.write(`${event(3)}{"type"`);
-  const answer = stopped.answer;
   const end = service.stop();
-  expect(await answer).toMatchObject({ status: 503, told: { reason: "SHUTTING_DOWN" } });
+  const answer = await stopped.answer;
+  expect(answer).toMatchObject({ status: 503, told: { reason: "SHUTTING_DOWN" } });
   expect(await end).toBe(0);
-  const { last_client_seq: told } = (await answer).told;
 
-  const again = await startService({ env: { ...doors.env, DATABASE_URL: databaseUrl } });
+  // Another start reads what the answer promised; it redacts what a page sends it.
+  const env = { ...doors.env, DATABASE_URL: databaseUrl, REDACTION: "on" };
+  const again = await startService({ env });
   const client = new RpcClient(again.grpcAddress);
-  const request = { sessionId: "stop" };
+  onTestFinished(async () => {
+    client.close();
+    await endService(again);
+  });
   const as = { metadata: bearer(kept) };
-  const { items } = await client.unary(SessionService.method.listSessionEvents, request, as);
-  expect(items).toHaveLength(Number(told));
-  expect([2, 3]).toContain(told);
-  client.close();
-  await endService(again);
+  const rowsOf = async (sessionId: string) =>
+    (await client.unary(SessionService.method.listSessionEvents, { sessionId }, as)).items;
+  const stored = (await rowsOf("stop")).length;
+  expect([2, 3]).toContain(stored);
+  expect(answer.told["last_client_seq"]).toBe(stored);
+
+  // A secret that is cut into two events of an array.
+  const secret = `ghp_${"a1B2".repeat(9)}`;
+  const parts = [secret.slice(0, 13), `${secret.slice(13)} `];
+  const body = parts.map((delta) => ({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta }));
+  const pushed = await fetch(`http://${again.httpAddress}/api/ambient/v1/sessions/r/events`, {
+    method: "POST",
+    headers: { ...bearer(kept), "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  expect(await pushed.json()).toEqual({ first_seq: 1, last_seq: 2 });
+  const [row] = await rowsOf("r");
+  expect(row?.payload).toMatch(/"delta":"ghp_\*+ "/);
 });

@@ -272,6 +272,17 @@ const ATTACKS = {
     connection.write(post("transfer-encoding: chunked"));
     await attacker.flood(connection, Buffer.from(`1;${"e".repeat(10_000)}\r\nx\r\n`));
   },
+  async "http: lines without end"(attacker) {
+    const more = "content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+    const chunk = Buffer.from(`10000\r\n${"x".repeat(65_536)}\r\n`);
+    const attack = async (session: string): Promise<void> => {
+      const connection = await attacker.connect();
+      const head = `POST /api/ambient/v1/sessions/${session}/events HTTP/1.1\r\nhost: localhost\r\n`;
+      connection.write(Buffer.from(head + more));
+      await attacker.flood(connection, chunk);
+    };
+    await Promise.all(Array.from({ length: 20 }, (_, at) => attack(`lines-${at}`)));
+  },
   async "http: packed bodies"(attacker) {
     const bomb = gzipSync(Buffer.alloc(64 * 1_048_576));
     const connection = await attacker.connect();
