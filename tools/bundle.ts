@@ -29,6 +29,8 @@ const OUTSIDE: readonly string[] = [
   "@fastify/ajv-compiler",
   "@fastify/fast-json-stringify-compiler",
   "light-my-request",
+  // The same is true of grpc-js, which needs it for channelz.
+  "@grpc/proto-loader",
 ];
 
 /** Packages of CommonJS call `require` for modules of Node, and ES modules have no such function. */
@@ -72,7 +74,7 @@ async function build(folder: string): Promise<void> {
     mainFields: ["module", "main"],
     external: [...OUTSIDE],
     banner: { js: REQUIRE },
-    plugins: [ownFolders, englishOnly],
+    plugins: [englishOnly],
     sourcemap: "linked",
     sourcesContent: false,
     metafile: true,
@@ -105,19 +107,6 @@ async function replace(path: string, contents: Uint8Array): Promise<void> {
   await writeFile(draft, contents);
   await rename(draft, path);
 }
-
-/** Two packages read their .proto files from their own folder. */
-const ownFolders: Plugin = {
-  name: "own folders",
-  setup(esbuild) {
-    const filter = /node_modules\/(grpc-health-check|@grpc\/reflection)\/.*\.js$/;
-    esbuild.onLoad({ filter }, async (file) => {
-      const module = JSON.stringify(file.path.replace(/.*node_modules\//, ""));
-      const folder = `require("node:path").dirname(require.resolve(${module}))`;
-      return { contents: (await readFile(file.path, "utf8")).replaceAll("__dirname", folder) };
-    });
-  },
-};
 
 /** zod exports its messages in fifty languages; the English ones are imported by their own path. */
 const englishOnly: Plugin = {

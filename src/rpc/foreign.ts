@@ -1,37 +1,111 @@
 /**
- * Calls that a package answers: health and reflection. Anyone may make them without a token, and
- * they may last, so their number and their requests have limits of their own.
+ * Health and reflection. Anyone may call them without a token, and a call may last, so their number
+ * and their requests have limits of their own.
  */
 import { constants, type Http2Session, type ServerHttp2Stream } from "node:http2";
-import { type DescFile, fromBinary, toBinary } from "@bufbuild/protobuf";
+import {
+  create,
+  createRegistry,
+  type DescFile,
+  type DescService,
+  fromBinary,
+  type MessageInitShape,
+  type Registry,
+  toBinary,
+} from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
-import type { Server } from "@grpc/grpc-js";
-import { ReflectionService } from "@grpc/reflection";
-import { HealthImplementation, service as healthService } from "grpc-health-check";
+import {
+  type sendUnaryData,
+  type Server,
+  type ServerDuplexStream,
+  type ServerUnaryCall,
+  type ServerWritableStream,
+  type ServiceDefinition,
+  status,
+} from "@grpc/grpc-js";
+import {
+  file_grpc_health_v1_health,
+  Health as HealthService,
+  type HealthCheckRequest,
+  type HealthCheckResponse,
+  HealthCheckResponse_ServingStatus as ServingStatus,
+  HealthCheckResponseSchema,
+  type HealthListRequest,
+  type HealthListResponse,
+  HealthListResponseSchema,
+} from "../../gen/grpc/health/v1/health_pb.ts";
+import {
+  ServerReflection,
+  type ServerReflectionRequest,
+  type ServerReflectionResponse,
+  ServerReflectionResponseSchema,
+} from "../../gen/grpc/reflection/v1/reflection_pb.ts";
 import { ServiceError } from "../base/errors.ts";
+import { methodDefinitionOf } from "./answers.ts";
 import { Incoming } from "./incoming.ts";
 import type { RequestParts } from "./requests.ts";
 
-/** grpc.health.v1, for the server as a whole (the empty name) and for each service. */
+/** grpc.health.v1. The server as a whole (the empty name) and its services have one status. */
 export class Health {
   readonly #names: readonly string[];
-  readonly #implementation: HealthImplementation;
+  readonly #watches = new Set<ServerWritableStream<HealthCheckRequest, HealthCheckResponse>>();
+  #status: ServingStatus = ServingStatus.NOT_SERVING;
 
   constructor(services: readonly string[]) {
     this.#names = ["", ...services];
-    this.#implementation = new HealthImplementation(
-      Object.fromEntries(this.#names.map((name) => [name, "NOT_SERVING"])),
-    );
   }
 
   addTo(server: Server): void {
-    this.#implementation.addToServer(server);
+    server.addService(definitionOf(HealthService), {
+      check: (
+        { request: { service } }: ServerUnaryCall<HealthCheckRequest, HealthCheckResponse>,
+        answer: sendUnaryData<HealthCheckResponse>,
+      ) => {
+        const details = `Health status unknown for service ${service}`;
+        if (this.#names.includes(service)) answer(null, statusMessage(this.#status));
+        else answer({ code: status.NOT_FOUND, details });
+      },
+      watch: (call: ServerWritableStream<HealthCheckRequest, HealthCheckResponse>) => {
+        const isKnown = this.#names.includes(call.request.service);
+        call.write(statusMessage(isKnown ? this.#status : ServingStatus.SERVICE_UNKNOWN));
+        if (!isKnown) return; // It stays open without news: no service is added later.
+        this.#watches.add(call);
+        call.on("cancelled", () => this.#watches.delete(call));
+      },
+      list: (
+        _: ServerUnaryCall<HealthListRequest, HealthListResponse>,
+        answer: sendUnaryData<HealthListResponse>,
+      ) => {
+        const statuses = this.#names.map((name) => [name, statusMessage(this.#status)]);
+        answer(null, create(HealthListResponseSchema, { statuses: Object.fromEntries(statuses) }));
+      },
+    });
   }
 
   set(isServing: boolean): void {
-    const status = isServing ? "SERVING" : "NOT_SERVING";
-    for (const name of this.#names) this.#implementation.setStatus(name, status);
+    this.#status = isServing ? ServingStatus.SERVING : ServingStatus.NOT_SERVING;
+    for (const call of this.#watches) call.write(statusMessage(this.#status));
   }
+}
+
+function statusMessage(serving: ServingStatus): HealthCheckResponse {
+  return create(HealthCheckResponseSchema, { status: serving });
+}
+
+/** A service whose messages grpc-js decodes and encodes, under its own or another name. */
+function definitionOf(service: DescService, typeName = service.typeName): ServiceDefinition {
+  return Object.fromEntries(
+    service.methods.map((method) => [
+      method.localName,
+      {
+        ...methodDefinitionOf(method),
+        path: `/${typeName}/${method.name}`,
+        requestDeserialize: (bytes: Buffer) => fromBinary(method.input, bytes),
+        responseSerialize: (message: HealthCheckResponse) =>
+          Buffer.from(toBinary(method.output, message)),
+      },
+    ]),
+  );
 }
 
 /** A client watches health once per connection, and asks reflection a few questions at a time. */
@@ -114,22 +188,36 @@ class ForeignRequest extends Incoming {
 }
 
 /**
- * Server reflection, v1 and v1alpha, for these files, all their imports, and health. grpcurl and
- * similar tools need it to list, describe and call methods without a .proto file.
+ * Server reflection for these files, all their imports, and health. grpcurl and similar tools need it
+ * to list, describe and call methods without a .proto file. v1alpha is v1 under an older name.
  */
 export function addReflection(server: Server, files: readonly DescFile[]): void {
-  const fileDescriptorProtos = [
-    ...closureOf(files).map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto))),
-    ...Object.values(healthService)
-      .flatMap((method) => method.requestType.fileDescriptorProtos)
-      .map(withMapEntries),
-  ];
-  // A package in the form of proto-loader; the reflection service reads only its descriptors.
-  const format = "Protocol Buffer 3 DescriptorProto";
-  new ReflectionService({ all: { format, type: {}, fileDescriptorProtos } }).addToServer(server);
+  const known = closureOf([...files, file_grpc_health_v1_health]);
+  const types = createRegistry(...known);
+  const reflect = (call: ServerDuplexStream<ServerReflectionRequest, ServerReflectionResponse>) => {
+    call.on("data", (request: ServerReflectionRequest) => {
+      const { host: validHost, messageRequest } = request;
+      const answer = create(ServerReflectionResponseSchema, {
+        validHost,
+        originalRequest: request,
+        messageResponse: answerTo(messageRequest, known, types),
+      });
+      if (call.write(answer)) return;
+      call.pause();
+      call.once("drain", () => call.resume());
+    });
+    call.on("end", () => call.end());
+  };
+  for (const version of ["v1", "v1alpha"]) {
+    const definition = definitionOf(
+      ServerReflection,
+      `grpc.reflection.${version}.ServerReflection`,
+    );
+    server.addService(definition, { serverReflectionInfo: reflect });
+  }
 }
 
-function closureOf(files: readonly DescFile[]): DescFile[] {
+function closureOf(files: readonly DescFile[]): readonly DescFile[] {
   const found = new Set<DescFile>();
   const visit = (file: DescFile): void => {
     if (found.has(file)) return;
@@ -140,22 +228,85 @@ function closureOf(files: readonly DescFile[]): DescFile[] {
   return [...found];
 }
 
-/**
- * protobufjs, the source of health's descriptors, names the entry type of a map after its field.
- * protoc adds `Entry`, and Go, so also grpcurl, refuses the file without it.
- */
-function withMapEntries(bytes: Uint8Array): Buffer {
-  const file = fromBinary(FileDescriptorProtoSchema, bytes);
-  for (const message of file.messageType) {
-    for (const nested of message.nestedType) {
-      if (nested.options?.mapEntry !== true || nested.name.endsWith("Entry")) continue;
-      const { name } = nested;
-      nested.name = `${name}Entry`;
-      for (const field of message.field) {
-        const isEntry = field.typeName === name || field.typeName.endsWith(`.${name}`);
-        if (isEntry) field.typeName = `${field.typeName}Entry`;
-      }
+type ReflectionAnswer = NonNullable<
+  Exclude<
+    MessageInitShape<typeof ServerReflectionResponseSchema>,
+    ServerReflectionResponse
+  >["messageResponse"]
+>;
+
+function answerTo(
+  { case: kind, value }: ServerReflectionRequest["messageRequest"],
+  known: readonly DescFile[],
+  types: Registry,
+): ReflectionAnswer {
+  switch (kind) {
+    case "listServices": {
+      const service = known
+        .flatMap(({ services }) => services)
+        .map(({ typeName: name }) => ({ name }));
+      return { case: "listServicesResponse", value: { service } };
     }
+    case "fileByFilename": {
+      const file = known.find(({ proto }) => proto.name === value);
+      return file ? encodedWithImports(file) : notFound(`Proto file not found: ${value}`);
+    }
+    case "fileContainingSymbol": {
+      const file = fileOf(value, types);
+      return file ? encodedWithImports(file) : notFound(`Symbol not found: ${value}`);
+    }
+    // No known file has an extension.
+    case "fileContainingExtension": {
+      const { containingType, extensionNumber } = value;
+      return notFound(
+        `Extension not found for symbol ${containingType} at field ${extensionNumber}`,
+      );
+    }
+    case "allExtensionNumbersOfType":
+      return notFound(`Extensions not found for symbol ${value}`);
+    case undefined:
+      return failure(status.UNIMPLEMENTED, "Unimplemented method for request: undefined");
   }
-  return Buffer.from(toBinary(FileDescriptorProtoSchema, file));
+}
+
+/** The file of a type or service, or of a member of one. */
+function fileOf(symbol: string, types: Registry): DescFile | undefined {
+  const type = types.get(symbol);
+  if (type !== undefined) return type.file;
+  const dot = symbol.lastIndexOf(".");
+  const parent = types.get(symbol.slice(0, dot));
+  const hasMember = parent && membersOf(parent).some(({ name }) => name === symbol.slice(dot + 1));
+  return hasMember ? parent.file : undefined;
+}
+
+function membersOf(type: NonNullable<ReturnType<Registry["get"]>>) {
+  switch (type.kind) {
+    case "message":
+      return type.members;
+    case "service":
+      return type.methods;
+    case "enum":
+      return type.values;
+    case "extension":
+      return [];
+  }
+}
+
+const encodedFiles = new WeakMap<DescFile, Uint8Array>();
+
+function encodedWithImports(file: DescFile): ReflectionAnswer {
+  const fileDescriptorProto = closureOf([file]).map((one) => {
+    const encoded = encodedFiles.get(one) ?? toBinary(FileDescriptorProtoSchema, one.proto);
+    encodedFiles.set(one, encoded);
+    return encoded;
+  });
+  return { case: "fileDescriptorResponse", value: { fileDescriptorProto } };
+}
+
+function notFound(errorMessage: string): ReflectionAnswer {
+  return failure(status.NOT_FOUND, errorMessage);
+}
+
+function failure(errorCode: status, errorMessage: string): ReflectionAnswer {
+  return { case: "errorResponse", value: { errorCode, errorMessage } };
 }

@@ -1,6 +1,6 @@
 /**
- * The gRPC server: our service by the adapters beside this file, and health and reflection from
- * their packages. Every call passes one interceptor, which handles our calls in place of grpc-js.
+ * The gRPC server: our service by the adapters beside this file, and health and reflection
+ * (foreign.ts). Every call passes one interceptor, which handles our calls in place of grpc-js.
  *
  *   new ── start ──► serving ── stop ──► health says NOT_SERVING
  *                                          │ streams end with UNAVAILABLE, new calls get it

@@ -1,21 +1,19 @@
 /**
- * What a person without a client of ours does: grpcurl, with nothing but the address. It finds the
- * contract by reflection, and prints messages as JSON and the details of errors.
+ * grpcurl, with only the address of the service: it finds the contract by reflection, and prints
+ * messages as JSON and the details of errors.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
 
-const require = createRequire(import.meta.url);
 const { service } = useService();
 let stopping: ServiceProcess | undefined;
 const running = new Set<ChildProcess>();
@@ -273,8 +271,8 @@ describe("errors are printed with their details", () => {
 describe("health, as grpc_health_probe asks for it", () => {
   const CHECK = "grpc.health.v1.Health/Check";
   // A probe brings the definition along; it works where reflection is off.
-  const PROTOS = join(dirname(require.resolve("grpc-health-check/package.json")), "proto");
-  const PROBE = ["-import-path", PROTOS, "-proto", "health/v1/health.proto"];
+  const PROTOS = fileURLToPath(new URL("../../proto", import.meta.url));
+  const PROBE = ["-import-path", PROTOS, "-proto", "grpc/health/v1/health.proto"];
   const check = (address: string, name: string) =>
     run([...PROBE, "-max-time", "5", "-d", JSON.stringify({ service: name }), address, CHECK]);
 
@@ -303,7 +301,7 @@ describe("health, as grpc_health_probe asks for it", () => {
     expect(await ended).toBe(0);
     const gone = await check(stopping.grpcAddress, "");
     expect(gone.exitCode).toBe(1);
-    // Up to 1.9.3 it goes on with "connection refused"; 1.9.4 tries until its time is over.
+    // Up to 1.9.3 it continues with "connection refused"; 1.9.4 tries until its time is over.
     expect(gone.stderr).toContain("Failed to dial target host");
   });
 });

@@ -1,13 +1,15 @@
 /**
- * Who calls, by gRPC: what the authenticator is asked, what waits for its answer, and what becomes of
- * streams whose token ends. Who may do what is tested elsewhere.
+ * Authentication of gRPC calls: the questions to the authenticator, the calls that wait for its answer,
+ * and streams whose token ends. authorisation.test.ts has the rights of callers.
  */
 import { create } from "@bufbuild/protobuf";
-import { credentials, makeClientConstructor } from "@grpc/grpc-js";
-import { service as healthService } from "grpc-health-check";
 import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import {
+  Health,
+  HealthCheckResponse_ServingStatus as ServingStatus,
+} from "../../gen/grpc/health/v1/health_pb.ts";
 import type { Authenticator } from "../../src/auth/authenticator.ts";
 import { ANONYMOUS, type Principal } from "../../src/auth/principal.ts";
 import { ServiceError } from "../../src/base/errors.ts";
@@ -19,7 +21,7 @@ const { getSession, pushSessionEvents, watchSessionEvents } = SessionService.met
 const GET = "/ambient.v1.SessionService/GetSession";
 const RUNNER: Principal = { ...ANONYMOUS, id: "r1", kind: "static", roles: ["runner"] };
 
-/** Knows one token, `good`, and says when; what it was asked is in `asked`. */
+/** Accepts one token, `good`, at once or later; `asked` has the headers that it was given. */
 class Gate implements Pick<Authenticator, "asks" | "authenticate" | "refusalOf"> {
   readonly asks = true;
   readonly asked: (readonly string[])[] = [];
@@ -145,13 +147,8 @@ describe("two authorization values", () => {
 test("health and reflection need no authentication", async () => {
   const gate = new Gate();
   await using rpc = await startRpc({}, {}, { authenticator: gate });
-  const HealthClient = makeClientConstructor(healthService, "Health");
-  const client = new HealthClient(rpc.server.address, credentials.createInsecure());
-  const answer = await new Promise((resolve) => {
-    client["check"]?.({ service: "" }, (error: unknown, said: unknown) => resolve(error ?? said));
-  });
-  client.close();
-  expect(answer).toEqual({ status: "SERVING" });
+  const answer = await rpc.client.unary(Health.method.check, {});
+  expect(answer).toMatchObject({ status: ServingStatus.SERVING });
   expect(gate.asked).toEqual([]);
 });
 
@@ -175,14 +172,13 @@ test("the streams of an expired token end, and others continue", async () => {
   await watch.next();
   const push = rpc.client.bidiStream(pushSessionEvents, good);
   await push.attached;
-  const HealthClient = makeClientConstructor(healthService, "Health");
-  const client = new HealthClient(rpc.server.address, credentials.createInsecure());
-  const health = client["watch"]?.({ service: "" });
+  const health = rpc.client.serverStream(Health.method.watch, {});
+  await health.next();
   let healthEnded = false;
-  health.on("error", () => {
+  const ends = (): void => {
     healthEnded = true;
-  });
-  await new Promise((resolve) => health.once("data", resolve));
+  };
+  health.next().then(ends, ends);
 
   gate.refusal = unauthenticated("the bearer token has expired");
   const refused = { code: "UNAUTHENTICATED", message: "the bearer token has expired" };
@@ -191,5 +187,4 @@ test("the streams of an expired token end, and others continue", async () => {
   expect(await over.promise).toMatchObject({ reason: "UNAUTHENTICATED" });
   expect(await ended.promise).toMatchObject({ reason: "UNAUTHENTICATED" });
   expect(healthEnded).toBe(false);
-  client.close();
 });

@@ -2,14 +2,23 @@
 import { once } from "node:events";
 import { connect } from "node:http2";
 import { createConnection, type Socket } from "node:net";
-import { create, fromBinary } from "@bufbuild/protobuf";
-import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
-import { Client, credentials, makeClientConstructor } from "@grpc/grpc-js";
-import { service as healthService } from "grpc-health-check";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { type FileDescriptorProto, FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { Client, credentials } from "@grpc/grpc-js";
 import { describe, expect, test } from "vitest";
 import { SessionEventSchema } from "../../gen/ambient/v1/events_pb.ts";
 import { SessionSchema, SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import {
+  Health,
+  HealthCheckResponse_ServingStatus as ServingStatus,
+} from "../../gen/grpc/health/v1/health_pb.ts";
+import {
+  ExtensionRequestSchema,
+  type ServerReflectionRequest,
+  ServerReflectionRequestSchema,
+  type ServerReflectionResponse,
+  ServerReflectionResponseSchema,
+} from "../../gen/grpc/reflection/v1/reflection_pb.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
@@ -80,126 +89,123 @@ test("the server listens on IPv6 loopback", async () => {
 });
 
 describe("health", () => {
-  const HealthClient = makeClientConstructor(healthService, "Health");
-
-  function healthOf(address: string) {
-    const client = new HealthClient(address, credentials.createInsecure());
-    return {
-      client,
-      check: (service: string) =>
-        new Promise<unknown>((resolve) => {
-          client["check"]?.({ service }, (error: unknown, answer: unknown) =>
-            resolve(error ?? answer),
-          );
-        }),
-    };
-  }
+  const { check, watch, list } = Health.method;
+  const { SERVING, NOT_SERVING, SERVICE_UNKNOWN } = ServingStatus;
 
   test("Check is SERVING for the server and the service, and NOT_FOUND for another name", async () => {
     await using rpc = await startRpc({});
-    const { client, check } = healthOf(rpc.server.address);
-    expect(await check("")).toEqual({ status: "SERVING" });
-    expect(await check(SERVICE)).toEqual({ status: "SERVING" });
-    expect(await check("ambient.v1.Other")).toMatchObject({ code: 5 });
+    expect(await rpc.client.unary(check, {})).toMatchObject({ status: SERVING });
+    expect(await rpc.client.unary(check, { service: SERVICE })).toMatchObject({ status: SERVING });
+    const unknown = rpc.client.unary(check, { service: "ambient.v1.Other" });
+    await expect(unknown).rejects.toMatchObject({ code: "NOT_FOUND" });
     rpc.server.setServing(false);
-    expect(await check("")).toEqual({ status: "NOT_SERVING" });
+    expect(await rpc.client.unary(check, {})).toMatchObject({ status: NOT_SERVING });
     rpc.server.setServing(true);
-    expect(await check(SERVICE)).toEqual({ status: "SERVING" });
-    client.close();
+    expect(await rpc.client.unary(check, { service: SERVICE })).toMatchObject({ status: SERVING });
   });
 
   test("Watch sends each change, NOT_SERVING at a stop, and then ends", async () => {
     await using rpc = await startRpc({});
-    const { client } = healthOf(rpc.server.address);
-    const statuses: unknown[] = [];
-    const ended = Promise.withResolvers<unknown>();
-    const watch = client["watch"]?.({ service: "" });
-    watch.on("error", ended.resolve);
-    watch.on("data", (answer: { readonly status: unknown }) => {
-      statuses.push(answer.status);
-      if (statuses.length === 1) rpc.server.setServing(false);
-      if (statuses.length === 2) {
-        void rpc.server.stop();
-        rpc.server.setServing(true); // A check that comes too late.
+    const statuses: ServingStatus[] = [];
+    const watched = async (): Promise<void> => {
+      for await (const { status } of rpc.client.serverStream(watch, {})) {
+        statuses.push(status);
+        if (statuses.length === 1) rpc.server.setServing(false);
+        if (statuses.length === 2) {
+          void rpc.server.stop();
+          rpc.server.setServing(true); // A check that comes too late.
+        }
       }
-    });
-    expect(await ended.promise).toMatchObject({ code: 14 });
-    expect(statuses).toEqual(["SERVING", "NOT_SERVING", "NOT_SERVING"]);
+    };
+    await expect(watched()).rejects.toMatchObject({ code: "UNAVAILABLE" });
+    expect(statuses).toEqual([SERVING, NOT_SERVING, NOT_SERVING]);
     await rpc.server.stop();
-    client.close();
+  });
+
+  test("Watch of another name is SERVICE_UNKNOWN, and stays open", async () => {
+    await using rpc = await startRpc({});
+    const unknown = rpc.client.serverStream(watch, { service: "ambient.v1.Other" });
+    expect((await unknown.next()).value).toMatchObject({ status: SERVICE_UNKNOWN });
+    rpc.server.setServing(false);
+    const ended = unknown.next().catch((error: unknown) => error);
+    expect(await rpc.client.unary(check, {})).toMatchObject({ status: NOT_SERVING });
+    await rpc.server.stop();
+    expect(await ended).toMatchObject({ code: "UNAVAILABLE" });
   });
 
   test("List has the server and its service", async () => {
     await using rpc = await startRpc({});
-    const { client } = healthOf(rpc.server.address);
-    const answer = await new Promise((resolve) => {
-      client["list"]?.({}, (error: unknown, list: unknown) => resolve(error ?? list));
-    });
-    expect(answer).toEqual({
-      statuses: { "": { status: "SERVING" }, [SERVICE]: { status: "SERVING" } },
-    });
-    client.close();
+    const { statuses } = await rpc.client.unary(list, {});
+    expect(Object.entries(statuses).map(([name, { status }]) => [name, status])).toEqual([
+      ["", SERVING],
+      [SERVICE, SERVING],
+    ]);
   });
 });
 
 describe.each(["v1", "v1alpha"])("reflection %s", (version) => {
-  /** One question, in bytes: the package's own stubs are not for clients. */
-  async function ask(address: string, field: number, value: string): Promise<BinaryReader> {
+  const method = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
+
+  /** The answers to questions of one stream. Generated code has the method of v1 only. */
+  async function ask(
+    address: string,
+    ...questions: readonly ServerReflectionRequest["messageRequest"][]
+  ): Promise<readonly ServerReflectionResponse["messageResponse"][]> {
     const client = new Client(address, credentials.createInsecure());
-    const same = (bytes: Buffer): Buffer => bytes;
-    const path = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
-    const call = client.makeBidiStreamRequest(path, same, same);
+    const call = client.makeBidiStreamRequest(
+      method,
+      (message: ServerReflectionRequest) =>
+        Buffer.from(toBinary(ServerReflectionRequestSchema, message)),
+      (bytes: Buffer) => fromBinary(ServerReflectionResponseSchema, bytes),
+    );
     try {
-      const question = new BinaryWriter().tag(field, WireType.LengthDelimited).string(value);
-      call.write(Buffer.from(question.finish()));
-      const [answer] = await once(call, "data");
+      for (const messageRequest of questions)
+        call.write(create(ServerReflectionRequestSchema, { host: "h", messageRequest }));
       call.end();
-      await once(call, "end");
-      return new BinaryReader(answer);
+      const answers: ServerReflectionResponse[] = await call.toArray();
+      expect(answers.map(({ validHost, originalRequest }) => [validHost, originalRequest])).toEqual(
+        questions.map((messageRequest) => [
+          "h",
+          create(ServerReflectionRequestSchema, { host: "h", messageRequest }),
+        ]),
+      );
+      return answers.map(({ messageResponse }) => messageResponse);
     } finally {
       client.close();
     }
   }
 
-  /** The values of one field of a message; all of its fields have a length. */
-  function values(reader: BinaryReader, wanted: number): Uint8Array[] {
-    const found: Uint8Array[] = [];
-    while (reader.pos < reader.len) {
-      const [field] = reader.tag();
-      const bytes = reader.bytes();
-      if (field === wanted) found.push(bytes);
-    }
-    return found;
-  }
-
-  function inside(reader: BinaryReader, ...path: readonly number[]): Uint8Array[] {
-    const [field = 0, ...rest] = path;
-    const found = values(reader, field);
-    return rest.length === 0
-      ? found
-      : found.flatMap((bytes) => inside(new BinaryReader(bytes), ...rest));
+  async function filesWith(
+    address: string,
+    question: ServerReflectionRequest["messageRequest"],
+  ): Promise<readonly FileDescriptorProto[]> {
+    const [answer] = await ask(address, question);
+    if (answer?.case !== "fileDescriptorResponse") throw new Error(`got ${answer?.case}`);
+    const encoded = answer.value.fileDescriptorProto;
+    return encoded.map((bytes) => fromBinary(FileDescriptorProtoSchema, bytes));
   }
 
   test("lists the services", async () => {
     await using rpc = await startRpc({});
-    const names = inside(await ask(rpc.server.address, 7, "*"), 6, 1, 1);
-    expect(names.map((name) => Buffer.from(name).toString()).toSorted()).toEqual([
-      SERVICE,
-      "grpc.health.v1.Health",
-    ]);
+    const [answer] = await ask(rpc.server.address, { case: "listServices", value: "*" });
+    expect(answer).toMatchObject({
+      case: "listServicesResponse",
+      value: { service: [{ name: SERVICE }, { name: "grpc.health.v1.Health" }] },
+    });
   });
 
   test.each([
     SERVICE,
     `${SERVICE}.PushSessionEvent`,
     "ambient.v1.SessionEvent",
+    "ambient.v1.SessionEvent.payload",
     "google.rpc.BadRequest",
+    "google.rpc.BadRequest.FieldViolation",
     "grpc.health.v1.Health",
   ])("describes %s with every file it needs", async (symbol) => {
     await using rpc = await startRpc({});
-    const files = inside(await ask(rpc.server.address, 4, symbol), 4, 1).map((bytes) =>
-      fromBinary(FileDescriptorProtoSchema, bytes),
-    );
+    const { address } = rpc.server;
+    const files = await filesWith(address, { case: "fileContainingSymbol", value: symbol });
     const names = files.map((file) => file.name);
     expect(names).not.toEqual([]);
     for (const file of files) expect(names).toEqual(expect.arrayContaining(file.dependency));
@@ -207,15 +213,36 @@ describe.each(["v1", "v1alpha"])("reflection %s", (version) => {
 
   test("describes all methods of the contract, and the optional fields", async () => {
     await using rpc = await startRpc({});
-    const files = inside(await ask(rpc.server.address, 4, SERVICE), 4, 1).map((bytes) =>
-      fromBinary(FileDescriptorProtoSchema, bytes),
-    );
-    const sessions = files.find((file) => file.name === "ambient/v1/sessions.proto");
+    const path = "ambient/v1/sessions.proto";
+    const files = await filesWith(rpc.server.address, { case: "fileByFilename", value: path });
+    const sessions = files.find(({ name }) => name === path);
     expect(sessions?.service[0]?.method.map(({ name }) => name)).toEqual(
       SessionService.methods.map(({ name }) => name),
     );
     const session = sessions?.messageType.find(({ name }) => name === "Session");
     expect(session?.field.find(({ name }) => name === "prompt")?.proto3Optional).toBe(true);
+  });
+
+  test("refuses each unknown name, and continues", async () => {
+    await using rpc = await startRpc({});
+    const extension = create(ExtensionRequestSchema, {
+      containingType: SERVICE,
+      extensionNumber: 7,
+    });
+    const answers = await ask(
+      rpc.server.address,
+      { case: "fileByFilename", value: "no.proto" },
+      { case: "fileContainingSymbol", value: "ambient.v1.SessionEvent.nothing" },
+      { case: "fileContainingSymbol", value: "nothing" },
+      { case: "fileContainingExtension", value: extension },
+      { case: "allExtensionNumbersOfType", value: SERVICE },
+      { case: undefined },
+      { case: "fileByFilename", value: "google/rpc/error_details.proto" },
+    );
+    const codes = answers.map((answer) =>
+      answer.case === "errorResponse" ? answer.value.errorCode : answer.case,
+    );
+    expect(codes).toEqual([5, 5, 5, 5, 5, 12, "fileDescriptorResponse"]);
   });
 });
 

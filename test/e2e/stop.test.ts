@@ -1,6 +1,6 @@
 /**
- * How the service ends: asked once it finishes what it has begun and leaves nothing behind, asked
- * twice it goes at once, and killed it leaves what its next start puts in order.
+ * The end of the service: the first signal lets calls finish and leaves no process or file, the second
+ * ends at once, and after a SIGKILL the next start cleans up.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -8,10 +8,12 @@ import { readdir } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { credentials, makeClientConstructor } from "@grpc/grpc-js";
-import { service as healthService } from "grpc-health-check";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import {
+  Health,
+  HealthCheckResponse_ServingStatus as ServingStatus,
+} from "../../gen/grpc/health/v1/health_pb.ts";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
 import {
   cleanUp,
@@ -21,6 +23,7 @@ import {
   remainsIn,
   runningPostmaster,
 } from "../support/embedded-fixture.ts";
+import { RpcClient } from "../support/grpc-client.ts";
 import { holdSession, waitingForLocks } from "../support/held-session.ts";
 import { History, type PushRecord, type Reader } from "../support/history.ts";
 import { problemsOf } from "../support/history-check.ts";
@@ -125,11 +128,12 @@ describe("SIGTERM with pushes in flight and watches open", () => {
   beforeAll(async () => {
     service = await startService({ dataDir, env: { STOP_LIMIT_MS: String(STOP_LIMIT_MS) } });
     const client = createLedgerClient({ address: service.grpcAddress });
-    const HealthClient = makeClientConstructor(healthService, "Health");
-    const health = new HealthClient(service.grpcAddress, credentials.createInsecure());
-    const healthWatch = health["watch"]?.({ service: "" });
-    healthWatch.on("data", (answer: { readonly status: unknown }) => statuses.push(answer.status));
-    const healthWatchEnds = once(healthWatch, "error").catch((error: unknown) => [error]);
+    const health = new RpcClient(service.grpcAddress);
+    const watchHealth = async (): Promise<void> => {
+      const watched = health.serverStream(Health.method.watch, {});
+      for await (const { status } of watched) statuses.push(status);
+    };
+    const healthWatchEnds = watchHealth().catch((error: unknown) => error);
     const readers = Array.from({ length: WRITERS }, (_, at) =>
       history.reader("watch", { stream: "events", sessionId: `session-${at % 4}` }),
     );
@@ -141,15 +145,15 @@ describe("SIGTERM with pushes in flight and watches open", () => {
     tookMs = performance.now() - startMs;
     watchesEnded = await Promise.all(watching);
     await Promise.all(writing);
-    [healthEnded] = await healthWatchEnds;
+    healthEnded = await healthWatchEnds;
     client.close();
     health.close();
   });
 
   test("health is NOT_SERVING, and its watch ends", () => {
-    expect(statuses[0]).toBe("SERVING");
-    expect(statuses.at(-1)).toBe("NOT_SERVING");
-    expect(healthEnded).toMatchObject({ code: 14 });
+    expect(statuses[0]).toBe(ServingStatus.SERVING);
+    expect(statuses.at(-1)).toBe(ServingStatus.NOT_SERVING);
+    expect(healthEnded).toMatchObject({ code: "UNAVAILABLE" });
   });
 
   test("watches end with UNAVAILABLE", () => {
