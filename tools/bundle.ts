@@ -62,7 +62,7 @@ async function build(folder: string): Promise<void> {
   const esbuild = await import("esbuild");
   const { metafile, outputFiles } = await esbuild.build({
     absWorkingDir: ROOT,
-    entryPoints: ["src/main.ts"],
+    entryPoints: ["tools/main.ts"],
     outdir: folder,
     entryNames: "[name]",
     chunkNames: "[name]-[hash]",
@@ -74,6 +74,7 @@ async function build(folder: string): Promise<void> {
     mainFields: ["module", "main"],
     external: [...OUTSIDE],
     banner: { js: REQUIRE },
+    alias: { "node:http": "./tools/node-http.cjs" },
     plugins: [englishOnly],
     sourcemap: "linked",
     sourcesContent: false,

@@ -213,6 +213,7 @@ function misspellings(environment: Environment): readonly string[] {
 
 /** One letter too many, too few or wrong, or two neighbours swapped. */
 function isOneSlipApart(left: string, right: string): boolean {
+  if (Math.abs(left.length - right.length) > 1) return false;
   let start = 0;
   while (start < left.length && left[start] === right[start]) start += 1;
   let end = 0;

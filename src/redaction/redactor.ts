@@ -189,6 +189,7 @@ function keyProblems(text: string | undefined): readonly string[] {
   const names = namesIn(text);
   if (names.length > KEYS_MAX)
     return [`REDACTION_KEYS: expected at most ${KEYS_MAX} names; got ${names.length}`];
+  if (names.length === 0) return [];
   const own = new Set([...protocolNames(), ...PATCH_NAMES].map(plainName));
   return names
     .filter((name) => own.has(plainName(name)) || plainName(name) === "")

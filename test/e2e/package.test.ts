@@ -3,12 +3,13 @@
  * name, checked against its declarations, and run against a real service.
  */
 import { execFile } from "node:child_process";
-import { cp, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { cp, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { bundle } from "../../tools/bundle.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -89,6 +90,19 @@ test("regression: an old Node met a SyntaxError instead of the required version"
   // What an old Node has to parse has no newer syntax than a function call.
   const text = await readFile(bin, "utf8");
   expect(text).not.toMatch(/=>|\bconst\b|\blet\b|\bawait\b|\?\.|\?\?|`/);
+});
+
+test("a command keeps compiled code beside the bundle, and runs where it cannot", async () => {
+  const folder = join(home, "dist");
+  await bundle(folder);
+  const { NODE_COMPILE_CACHE: _, ...env } = process.env;
+  const version = () => run(process.execPath, [join(folder, "main.js"), "--version"], { env });
+  const first = await version();
+  const cache = join(folder, "compile-cache");
+  expect(await readdir(cache)).not.toEqual([]);
+  await rm(cache, { recursive: true });
+  await writeFile(cache, ""); // In a file no other can be made, not even by root.
+  expect(await version()).toEqual(first);
 });
 
 test("the tarball has every file that its README links to, and no generated client", async () => {
