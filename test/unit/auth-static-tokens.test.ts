@@ -156,12 +156,6 @@ test("an empty list of tokens is logged as a warning, as no caller has access", 
   expect(other.records.map(({ msg }) => msg).join()).not.toContain("nobody");
 });
 
-/** In one step: a look between the cut and the write of writeFileSync refuses the empty file too. */
-function replaceFile(path: string, text: string): void {
-  writeFileSync(`${path}.new`, text);
-  renameSync(`${path}.new`, path);
-}
-
 describe("a file of tokens", () => {
   const folder = mkdtempSync(join(tmpdir(), "tokens-"));
   let count = 0;
@@ -228,7 +222,7 @@ describe("a file of tokens", () => {
       '{"tokens":[{"id":"ci","tok',
       json(entry({ roles: [] })),
     ].entries()) {
-      replaceFile(path, bad);
+      writeFileSync(path, bad);
       await eventually(() => expect(refusals()).toHaveLength(index + 1));
     }
     unlinkSync(path);
@@ -243,7 +237,7 @@ describe("a file of tokens", () => {
     expect(await auth.metricsText()).toContain(
       'session_ledger_auth_file_reloads_total{file="tokens",outcome="failed"} 3',
     );
-    replaceFile(path, json(entry({ id: "new" })));
+    writeFileSync(path, json(entry({ id: "new" })));
     await eventually(async () => expect(await auth.ask(SECRET)).toMatchObject({ id: "new" }));
   });
 
