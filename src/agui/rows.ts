@@ -1,5 +1,5 @@
 import type { Violation } from "../base/errors.ts";
-import { ID_BYTES_MAX } from "../base/ids.ts";
+import { ID_BYTES_MAX, type RunMark } from "../base/ids.ts";
 import { type CatalogueEntry, checkEventCount, EVENT_COUNT_MAX } from "./catalogue.ts";
 import { type AcceptedEvent, conform, type ValidationMode } from "./conform.ts";
 import { type EventPlace, placeOf } from "./constructs.ts";
@@ -7,11 +7,6 @@ import { snakeName } from "./normalise.ts";
 import { isNothing, isObject, type JsonObject, parseObject } from "./json.ts";
 import { type Payload, readPayload } from "./payload.ts";
 import { applyEdits, dropEdits, type Member, memberSpans } from "./spans.ts";
-
-/** The effect of a row on the session's open run. */
-type RunMark =
-  /** The id for every row of the run: text that PostgreSQL can hold. */
-  { readonly kind: "open"; readonly runId: string } | { readonly kind: "close" };
 
 /** The fields of a push that AG-UI needs. */
 interface EventPush {

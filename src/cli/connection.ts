@@ -47,7 +47,7 @@ function addressArgument(text: string): string {
 /** The parts that every command with a running service needs. */
 export interface Connection {
   readonly client: LedgerClient;
-  readonly retry: RetryOptions;
+  readonly retry: RetryOptions & Required<Pick<RetryOptions, "mayRepeat">>;
 }
 
 /** Runs a command with a connection, and always closes the connection. */
@@ -60,10 +60,10 @@ export async function connected<T>(
   if (!loaded.ok) throw new UsageError(loaded.problems.join("\n"));
   const address = given ?? addressText(loaded.config.address);
   const client = clientOf(address, loaded.config);
-  const retry: RetryOptions = {
+  const retry: Connection["retry"] = {
     retryForMs,
     signal: io.signal,
-    passes,
+    mayRepeat,
     onRetry: retryTeller({ address, retryForMs }, (line) => tell(io, line)),
   };
   try {
@@ -74,7 +74,8 @@ export async function connected<T>(
 }
 
 /** A restarting service also closes connections; other failures need a person. */
-function passes(failure: RpcFailure): boolean {
+function mayRepeat(failure: RpcFailure): boolean {
+  if (!failure.mayPass) return false;
   const kind = noConnectionOf(failure);
   return kind === undefined || kind === "closed" || kind === "nobody";
 }

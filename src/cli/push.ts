@@ -134,11 +134,10 @@ async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | un
   const idempotencyKey = flags.keys ? key : "";
   const request = { sessionId: flags.session, eventType, payload, idempotencyKey };
   try {
-    const row = await retrying(
-      () => connection.client.call(ledger.pushSessionEvent, request),
-      (failure) => mayRepeat(failure, flags),
-      connection.retry,
-    );
+    const row = await retrying(() => connection.client.call(ledger.pushSessionEvent, request), {
+      ...connection.retry,
+      mayRepeat: (failure) => mayRepeat(failure, flags) && connection.retry.mayRepeat(failure),
+    });
     summary.stored(lastSeqOf(row), row.deduplicated);
     return undefined;
   } catch (error) {

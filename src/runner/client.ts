@@ -32,7 +32,7 @@ import { retrying, type RetryOptions } from "./retry.ts";
 export const ledger = SessionService.method;
 
 interface CallOptions
-  extends Partial<Pick<RetryOptions, "retryForMs" | "signal" | "passes" | "onRetry">> {
+  extends Partial<Pick<RetryOptions, "retryForMs" | "signal" | "mayRepeat" | "onRetry">> {
   /** The limit of each attempt. */
   readonly deadlineMs?: number;
 }
@@ -118,7 +118,7 @@ export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
       const attempt = () => call(caller, method, request, callOptions);
       const { retryForMs } = callOptions;
       if (retryForMs === undefined) return attempt();
-      return retrying(attempt, (failure) => failure.mayPass, { ...callOptions, retryForMs });
+      return retrying(attempt, { ...callOptions, retryForMs });
     },
     watch: (method, request, watchOptions = {}) => watch(caller, method, request, watchOptions),
     converse: (method, converseOptions = {}) => converse(caller, method, converseOptions),

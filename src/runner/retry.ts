@@ -10,8 +10,8 @@ export interface RetryOptions {
   readonly retryForMs: number;
   /** Ends a pause at once; the failure before it is then thrown. */
   readonly signal?: AbortSignal;
-  /** False: this failure does not pass with time, and is thrown at once. */
-  readonly passes?: (failure: RpcFailure) => boolean;
+  /** False: this failure is thrown at once. Default: a failure that may pass is repeated. */
+  readonly mayRepeat?: (failure: RpcFailure) => boolean;
   /** Called before each pause; `count` is 1 at the first failure in a row. */
   readonly onRetry?: (failure: RpcFailure, count: number) => void;
   readonly clock?: Clock;
@@ -38,9 +38,12 @@ export class Retries {
     this.#sinceMs = undefined;
   }
 
+  mayRepeat(failure: RpcFailure): boolean {
+    return this.#options.mayRepeat?.(failure) ?? failure.mayPass;
+  }
+
   /** Resolves when it is time to try again; rejects with the failure when no time is left. */
   async pauseAfter(failure: RpcFailure): Promise<void> {
-    if (this.#options.passes?.(failure) === false) throw failure;
     const nowMs = this.#clock.monotonicMs();
     this.#sinceMs ??= nowMs;
     const { retryForMs, signal, onRetry, wait = sleep, random = Math.random } = this.#options;
@@ -60,18 +63,13 @@ export class Retries {
   }
 }
 
-/** Repeats a call for as long as `mayRepeat` accepts its failure. */
-export async function retrying<T>(
-  attempt: () => Promise<T>,
-  mayRepeat: (failure: RpcFailure) => boolean,
-  options: RetryOptions,
-): Promise<T> {
+export async function retrying<T>(attempt: () => Promise<T>, options: RetryOptions): Promise<T> {
   const retries = new Retries(options);
   for (;;) {
     try {
       return await attempt();
     } catch (error) {
-      if (!(error instanceof RpcFailure) || !mayRepeat(error)) throw error;
+      if (!(error instanceof RpcFailure && retries.mayRepeat(error))) throw error;
       await retries.pauseAfter(error);
     }
   }

@@ -268,7 +268,7 @@ export async function* resume<Row>(
       if (!(error instanceof RpcFailure)) throw error;
       // A token that was accepted has ended since; its source may have another one by now.
       const isOver = error.code === "UNAUTHENTICATED" && attachedMs !== undefined;
-      if (!(error.mayPass || isOver)) throw error;
+      if (!(retries.mayRepeat(error) || isOver)) throw error;
       if (attachedMs !== undefined && clock.monotonicMs() - attachedMs >= STEADY_MS)
         retries.succeeded();
       await retries.pauseAfter(error);

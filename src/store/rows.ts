@@ -3,6 +3,8 @@
  * `undefined` where the table has null. A row that was just pushed equals the row of a later read,
  * field by field.
  */
+import type { RunMark } from "../base/ids.ts";
+
 export type StreamName = "messages" | "events";
 
 interface RowBase {
@@ -55,11 +57,6 @@ export function headOf(head: SessionHead, stream: StreamName): bigint {
 }
 
 /** The pushes that the rest of the service gives to the store, and their outcomes. */
-
-/** The effect of a row on the session's open run; the store need not know the cause. */
-export type RunMark =
-  | { readonly kind: "open"; readonly runId: string }
-  | { readonly kind: "close" };
 
 /** A row before the commit gives it a place. A message has no fields of events, and the reverse. */
 export interface NewRow

@@ -127,11 +127,7 @@ async function erasedOnceThere(
       if (there.length > 0) break;
       await delay(PAUSE_MS);
     }
-    await retrying(
-      () => eraseOnce(client, id),
-      (failure) => failure.mayPass,
-      { retryForMs: LIMIT_MS },
-    );
+    await retrying(() => eraseOnce(client, id), { retryForMs: LIMIT_MS });
   }
   client.close();
 }

@@ -40,11 +40,10 @@ export function send(
         : await client.call(ledger.pushSessionEvent, { ...request, eventCount }, options);
     return { row: rowOfWire(row), deduplicated: row.deduplicated };
   };
-  return retrying(
-    () => history.attempt(push, call),
-    (failure) => failure.wasRefusedForNow || (key !== undefined && failure.wasLost),
-    { retryForMs },
-  );
+  return retrying(() => history.attempt(push, call), {
+    retryForMs,
+    mayRepeat: (failure) => failure.wasRefusedForNow || (key !== undefined && failure.wasLost),
+  });
 }
 
 interface WatchOptions {

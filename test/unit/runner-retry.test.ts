@@ -32,60 +32,59 @@ describe("a retry", () => {
   test("repeats the call until it succeeds, with pauses that double up to a limit", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000, random: 1 });
     const attempt = failing(Array.from({ length: 8 }, () => lost));
-    expect(await retrying(attempt, () => true, retry)).toBe("done");
+    expect(await retrying(attempt, retry)).toBe("done");
     expect(pauses).toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
   });
 
   test("spreads the pauses over their upper half", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000, random: 0 });
-    await retrying(failing([lost, lost]), () => true, retry);
+    await retrying(failing([lost, lost]), retry);
     expect(pauses).toEqual([50, 100]);
   });
 
   test("waits at least as long as the service asked", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000 });
-    await retrying(failing([full]), () => true, retry);
+    await retrying(failing([full]), retry);
     expect(pauses).toEqual([9_000]);
   });
 
   test("ends with the last failure at its time limit, and cuts the last pause", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 1_000, random: 1 });
     const attempt = failing(Array.from({ length: 99 }, () => lost));
-    await expect(retrying(attempt, () => true, retry)).rejects.toBe(lost);
+    await expect(retrying(attempt, retry)).rejects.toBe(lost);
     expect(pauses).toEqual([100, 200, 400, 300]);
   });
 
-  test("does not wait for a permanent failure", async () => {
+  test("does not wait for a failure that its options refuse", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000 });
-    const options = { ...retry, passes: (failure: RpcFailure) => failure !== lost };
-    await expect(retrying(failing([full, lost]), () => true, options)).rejects.toBe(lost);
+    const options = { ...retry, mayRepeat: (failure: RpcFailure) => failure !== lost };
+    await expect(retrying(failing([full, lost]), options)).rejects.toBe(lost);
     expect(pauses).toEqual([9_000]);
   });
 
   test("does not wait when the service asks for more than the remaining time", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 1_000 });
-    await expect(retrying(failing([full, full]), () => true, retry)).rejects.toBe(full);
+    await expect(retrying(failing([full, full]), retry)).rejects.toBe(full);
     expect(pauses).toEqual([]);
   });
 
   test("makes one attempt without time", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 0 });
-    await expect(retrying(failing([lost]), () => true, retry)).rejects.toBe(lost);
+    await expect(retrying(failing([lost]), retry)).rejects.toBe(lost);
     expect(pauses).toEqual([]);
   });
 
-  test("does not repeat an unrepeatable call, nor a defect", async () => {
+  test("does not repeat a permanent failure, nor a defect", async () => {
     const { pauses, retry } = clockwork({ retryForMs: 60_000 });
-    const mayRepeat = (failure: RpcFailure): boolean => failure !== wrong;
-    await expect(retrying(failing([wrong]), mayRepeat, retry)).rejects.toBe(wrong);
+    await expect(retrying(failing([wrong]), retry)).rejects.toBe(wrong);
     const defect = new TypeError("a defect");
-    await expect(retrying(failing([defect]), () => true, retry)).rejects.toBe(defect);
+    await expect(retrying(failing([defect]), retry)).rejects.toBe(defect);
     expect(pauses).toEqual([]);
   });
 
   test("stops its wait when the signal aborts, and ends with the failure", async () => {
     const ending = new AbortController();
-    const attempt = retrying(failing([full]), () => true, {
+    const attempt = retrying(failing([full]), {
       retryForMs: 60_000,
       signal: ending.signal,
       onRetry: () => ending.abort(),
