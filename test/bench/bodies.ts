@@ -1,6 +1,6 @@
 /**
  * Request bodies for h2load, which sends one file as the body of every request. It reads the file for
- * each request anew (file_read_callback in its h2load_http2_session.cc), so a body can have a field
+ * each request again (file_read_callback in its h2load_http2_session.cc), so a body can have a field
  * that the benchmark overwrites while the load runs: the last character of the session id, which makes
  * one connection write to a set of sessions, or the end of the idempotency key.
  */

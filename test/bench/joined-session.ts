@@ -19,7 +19,7 @@ const STATEMENT_LIMIT_MS = 30_000;
 /** 2026-01-01T00:00:00Z; one event a millisecond. */
 const BEGAN_MS = 1_767_225_600_000;
 
-/** About so many events; the third of a tool call's arguments is as long as the text of a message. */
+/** The approximate number of events; a third of a tool call's arguments is as long as the text of a message. */
 export function conversation(rawEvents: number): readonly StreamEvent[] {
   const messages = Math.max(1, Math.round(rawEvents / EVENTS_A_MESSAGE));
   const run = { threadId: "bench", runId: "run" };

@@ -1,6 +1,6 @@
 /**
- * The ceiling of a fan-out: grpc-js alone. When so many watches are there, each is sent so many rows
- * of the same bytes, as fast as it takes them; nothing is encoded, read or kept.
+ * The ceiling of a fan-out: grpc-js alone. When the wanted number of watches is open, each gets the wanted
+ * number of rows of the same bytes, as fast as it takes them; nothing is encoded, read or kept.
  *
  *   node test/bench/noop-stream-server.ts <watchers> <rows>      prints {"address":"127.0.0.1:40123"}
  */

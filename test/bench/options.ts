@@ -29,7 +29,7 @@ export type BenchName =
 
 export interface BenchOptions {
   readonly benches: readonly BenchName[];
-  /** Of one run of load: so many calls, or so many seconds. Undefined: the benchmark's own. */
+  /** The length of one run of load, in calls or seconds. Undefined: the benchmark's own. */
   readonly calls: number | undefined;
   readonly seconds: number | undefined;
   readonly rounds: number;

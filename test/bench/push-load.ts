@@ -3,7 +3,7 @@ import { z } from "zod";
 
 export const pushLoadSchema = z.object({
   address: z.string(),
-  /** On push streams, so many events a frame; or each event by a unary call. */
+  /** The events of a frame on push streams; or each event by a unary call. */
   eventsPerFrame: z.union([z.number(), z.literal("unary")]),
   connections: z.number(),
   /** Streams of a connection, or unary calls in flight; each has a session of its own. */
@@ -12,7 +12,7 @@ export const pushLoadSchema = z.object({
   sessionEvents: z.number(),
   /** Keeps the sessions of one run from those of another. */
   run: z.string(),
-  /** When to stop sending: after so many events in all, or so long. */
+  /** When to stop sending: after a number of events in all, or after a time. */
   events: z.number().optional(),
   seconds: z.number().optional(),
 });

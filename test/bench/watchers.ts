@@ -51,7 +51,7 @@ export class Watchers {
     await this.#ask({ kind: "attach", ...attach });
   }
 
-  /** Resolves when every watcher has seen so many rows since the last reset. */
+  /** Resolves when every watcher has seen this number of rows since the last reset. */
   async complete(rowsEach: number): Promise<Delivered> {
     const answer = await this.#ask({ kind: "await", rowsEach });
     if (answer.kind !== "complete") throw new Error("the watchers lost count");

@@ -39,7 +39,7 @@ test("upstream merges adjacent fragments of one id whatever their other fields s
 test.each([
   ["another id", text("2", "b")],
   ["another type", event({ type: "REASONING_MESSAGE_CONTENT", messageId: "1", delta: "b" })],
-  ["an event that is none", event({ type: "RAW", event: {} })],
+  ["an event of type RAW", event({ type: "RAW", event: {} })],
   ["a boundary", event({ type: "TEXT_MESSAGE_END", messageId: "1" })],
   ["a chunk", event({ type: "TEXT_MESSAGE_CHUNK", messageId: "1", delta: "b" })],
 ])("%s ends a row of upstream", (_name, between) => {

@@ -52,7 +52,7 @@ test("the statuses of docs/http.md are those of the errors", () => {
   const described = itemsOf(DOCUMENT)
     .map(nameOf)
     .flatMap((name) => (/^\d{3}(?:, \d{3})*$/.test(name) ? name.split(", ").map(Number) : []));
-  const later = [401, 403, 499, 501, 504]; // No token and no deadline yet; 499 nobody reads.
+  const later = [401, 403, 499, 501, 504]; // No token and no deadline here; no caller reads a 499.
   const missing = Object.values(HTTP_STATUS).filter(
     (status) => !later.includes(status) && !described.includes(status),
   );

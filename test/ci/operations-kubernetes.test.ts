@@ -14,7 +14,7 @@ import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "../../src/config/table.ts";
 
 const FOLDER = new URL("../../docs/operations/kubernetes/", import.meta.url);
 const EXAMPLE = "secret.example.yaml";
-/** What is closed behind the calls: queue, database, traces. */
+/** The time to close queue, database and traces after the calls. */
 const CLOSING_MS = 5_000;
 
 const names = z.record(z.string(), z.string());
@@ -33,7 +33,7 @@ const containerSchema = z.looseObject({
         name: z.string(),
         valueFrom: z.object({ secretKeyRef: z.object({ name: z.string(), key: z.string() }) }),
       }),
-      // Of Node.js, and no setting of ours.
+      // A setting of Node.js.
       z.object({ name: z.literal("NODE_EXTRA_CA_CERTS"), value: z.string() }),
     ]),
   ),

@@ -105,7 +105,7 @@ async function each<T, R>(
 
 const oracles = new Map<string, Promise<Oracle>>();
 
-/** What the client shows that was given so many events of the session. */
+/** The state of a client that was given the first events of the session. */
 async function expectedOf(
   client: AguiClient,
   { sessionId, events }: Session,

@@ -14,7 +14,7 @@ import { newSession } from "../support/pushing.ts";
 import { endService, startAgain, startService } from "../support/service-process.ts";
 import { useService } from "../support/use-service.ts";
 
-/** Longer than a push takes on a slow machine: every run here goes on with the next push. */
+/** Longer than a push takes on a slow machine: every run here continues with the next push. */
 const STALE_MS = 6_000;
 const WAIT_MS = 2_000;
 
@@ -589,7 +589,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     expect(agent.conversation().messages).toMatchObject([{ content: "and" }, { id: "m2" }]);
     const rows = await rpc.unary(SessionService.method.listSessionEvents, { sessionId });
     expect(rows.items.map(({ eventType }) => eventType)).not.toContain("RUN_ERROR");
-    // A runner that was only slow goes on, and so does whoever asks again.
+    // A runner that was only slow continues, and so does a client that connects again.
     await push(sessionId, [content("m2", "so on"), end("m2"), done("r1")]);
     await agent.connect();
     expect(agent.conversation().messages).toMatchObject([{ content: "and" }, { content: "so on" }]);

@@ -62,7 +62,7 @@ interface Fixture extends AsyncDisposable {
   refreshes(): Promise<readonly string[]>;
 }
 
-/** Reads again only when a test says so, or a token asks for it. */
+/** Keys are read again only when a test asks for it, or a token needs it. */
 async function start(limits: Partial<typeof ISSUER_URL_LIMITS> = {}): Promise<Fixture> {
   const records: LogRecord[] = [];
   const log = createLogTo({ write: (line) => records.push(JSON.parse(line)) });

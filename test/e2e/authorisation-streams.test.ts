@@ -1,6 +1,6 @@
 /**
- * What goes on when it has begun: a stream ends when its token does, and what a token wrote says whose it
- * was. And the one push that matters most: a runner's into the session of another.
+ * Calls that last: a stream ends with its token, and stored rows name the owner of the token. And a
+ * runner's push into the session of another runner is refused.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -201,7 +201,7 @@ describe("the removal of a static token", () => {
 
 test("a caller with all eight replays loses one when another caller asks", async () => {
   const sessionId = await newSession();
-  // More than the buffers of a connection take: a replay that nobody reads does not come to its end.
+  // More than the buffers of a connection take: an unread replay does not end.
   const large = { type: "CUSTOM", name: "n", value: "v".repeat(1_000_000) };
   const run = { threadId: "t", runId: "r" };
   const began = { type: "RUN_STARTED", ...run };

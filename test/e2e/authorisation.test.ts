@@ -1,10 +1,8 @@
 /**
- * The walk: every RPC and every route, as every kind of caller, on its own session, another one of its
- * project, a foreign one, one that was never made and one that cannot be; and what comes of it is what
- * the table says. What there is to call is taken from the contract and from the service, so that a new method or route fails
- * here until somebody has decided who may use it.
- *
- * The expectation is made by the few lines of `expected`, out of nothing but the table of roles.
+ * Every RPC and every route, called by every kind of caller, on its own session, another one of its
+ * project, a foreign one, one that was never created and one with an invalid id. Each answer must be
+ * the one of the table of roles; `expected` computes it from that table alone. The list of calls comes
+ * from the contract and from the service, so a new method or route fails here until the table has it.
  */
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -68,7 +66,7 @@ afterAll(async () => {
   await cleanUp();
 });
 
-/** With a run that has ended, so that whoever may see it is shown something. */
+/** With a run that has ended, so that an allowed read has a content. */
 async function newSession(projectId: string | undefined): Promise<string> {
   const as = { metadata: bearer(root) };
   const project = projectId === undefined ? {} : { projectId };
@@ -84,7 +82,7 @@ async function newSession(projectId: string | undefined): Promise<string> {
 function expected(call: Call, caller: Caller, place: Place): string {
   const served = call.of === "rpc" ? METHOD_ACTIONS[call.entry] : ROUTE_ACTIONS[call.entry];
   if (served === undefined) return "to be in the table";
-  // What was typed is not stored, which is told to everybody.
+  // The ledger runs no agents, and every caller gets this answer.
   if (call.entry === "POST /copilotkit/agent/:agent/run") return "FAILED_PRECONDITION";
   if (served === "unserved") return "UNIMPLEMENTED";
   const pushed = call.messageType === "user" ? "message.push.user" : "message.push.other";
@@ -101,7 +99,7 @@ function expected(call: Call, caller: Caller, place: Place): string {
   return call.entry.startsWith("POST /copilotkit") ? "EMPTY" : "NOT_FOUND";
 }
 
-/** What a call may destroy, or make, is nobody else's. */
+/** A call that deletes or creates has a session for itself. */
 async function sessionOf(place: Place, call: Call, outcome: string): Promise<string> {
   if (place === "impossible") return IMPOSSIBLE;
   if (place === "unknown") return randomUUID();
@@ -199,8 +197,8 @@ describe("a caller without a valid token", () => {
       ["another scheme", [`Basic ${root.token}`]],
       ["nothing but the scheme", ["Bearer"]],
       ["differing ones", [`Bearer ${one?.token}`, `Bearer ${other?.token}`]],
-      ["a good one behind a bad one", ["Bearer not-a-token-of-anybody", `Bearer ${root.token}`]],
-      ["a bad one behind a good one", [`Bearer ${root.token}`, "Bearer not-a-token-of-anybody"]],
+      ["a good one after a bad one", ["Bearer not-a-token-of-anybody", `Bearer ${root.token}`]],
+      ["a bad one after a good one", [`Bearer ${root.token}`, "Bearer not-a-token-of-anybody"]],
     ];
     const own = sessions.get("own") ?? "";
     const steps = EVERY_CALL.flatMap((call) => ways.map((way) => ({ call, way })));

@@ -225,7 +225,7 @@ describe("any input", () => {
       ),
       bounds,
     );
-    // Each run sends one to eight; where hardly any was accepted, the others showed one check only.
+    // Each run sends one to eight; with almost none accepted, the refusals would show one check only.
     // Some seeds fence a session early by a high epoch, and fewer are accepted after that.
     expect(acknowledged.size).toBeGreaterThan(bounds.numRuns / 10);
     await isWhole();

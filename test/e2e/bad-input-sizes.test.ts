@@ -1,6 +1,6 @@
 /**
- * What is accepted can be read again by a client that takes 4 MiB a message, gRPC's default: every
- * answer, every page, every row of a watch. Where rows are large a page ends sooner, and goes on.
+ * A client with gRPC's default limit of 4 MiB a message can read everything that was accepted: every
+ * answer, every page, every row of a watch. A page of large rows ends sooner, and the next one follows.
  */
 import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";

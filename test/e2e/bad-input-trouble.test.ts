@@ -1,7 +1,6 @@
 /**
- * What a push is answered when the fault is not its own: a session that somebody holds, a database
- * that is slow, gone or not as it should be, a full queue. The database is the test's, behind a way
- * that it can cut.
+ * Answers to pushes that are not at fault: a locked session, a database that is slow, gone or damaged,
+ * a full queue. The test reaches its database through a proxy that it can cut.
  */
 import type postgres from "postgres";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
@@ -126,7 +125,7 @@ test("a full queue is RESOURCE_EXHAUSTED with a retry time, and every accepted p
       push(client, "events", { sessionId }, { deadlineMs: 20_000 }),
     );
     settled = Promise.allSettled(pushes);
-    // Refusals come at once; who was taken waits until the session is free.
+    // Refusals come at once; an accepted push waits until the session is free.
     await Promise.any(pushes.map((one) => failureOf(one)));
   });
   const outcomes = await settled;
@@ -161,7 +160,7 @@ describe("a lost database", () => {
     const stored = await keyed;
     const rows = await rowsOf(client, "messages", sessionId);
     expect(rows.map(({ seq }) => seq)).toEqual(rows.map((_, index) => BigInt(index + 1)));
-    // The one without a key may be there: nobody knows, and so it was told.
+    // The push without a key may be stored or not, as its answer says.
     const known = [first.id, stored?.id];
     expect(rows.map(({ id }) => id).filter((id) => known.includes(id))).toEqual(known);
   });

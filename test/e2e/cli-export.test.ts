@@ -305,7 +305,7 @@ describe("tail", () => {
   });
 });
 
-/** A reader that takes one chunk, and the others only when it is told to. */
+/** A reader that takes one chunk, and the others when the test releases it. */
 class Held extends Writable {
   text = "";
   readonly #first = Promise.withResolvers<void>();

@@ -1,7 +1,7 @@
 /**
- * The clients in Python and Go as a person runs them, whatever breaks meanwhile: what they sent is in
- * the tables once, what they were told of is what is there, and they have no compressor of their own.
- * Once each also through the doors: by TLS, with a token that is withdrawn in the middle.
+ * The clients in Python and Go, run as processes while parts break: the tables hold what they sent
+ * once, their answers are true, and they have no compressor of their own. Each also runs once with TLS
+ * and a token that is withdrawn in the middle.
  */
 import { type ChildProcessByStdio, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -77,14 +77,14 @@ let client: RpcClient;
 beforeAll(async () => {
   database = await openDatabase();
   ({ sql } = database);
-  // One watch a session, so that a second one is told to come again.
+  // One watch a session, so that a second one is refused with a delay.
   environment = { DATABASE_URL: database.url, WATCHERS_PER_SESSION_MAX: "1" };
   service = await startService({ env: environment });
   client = new RpcClient(service.grpcAddress);
   const authority = await createAuthority();
   const files = await certificateFiles(await authority.server(), authority);
   doors = await Doors.make();
-  doors.add("somebody", ["admin"]); // So that it asks from the start.
+  doors.add("somebody", ["admin"]); // So that tokens are required from the start.
   await doors.save();
   const tls = { TLS_CERT_FILE: files.certFile, TLS_KEY_FILE: files.keyFile };
   guarded = await startService({ env: { ...environment, ...tls, ...doors.env } });
@@ -241,7 +241,7 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
         run.hangUp();
         expect(await run.ended).toEqual(WELL);
         await expectOnceIn(run);
-        // It was told of more than it had heard of, and went on from there.
+        // The service named a later number than the client knew, and the client continued there.
         expect(run.opened[1]).toBeGreaterThan(heard + 1n);
       } finally {
         await proxy.stop();
@@ -386,7 +386,7 @@ async function start(
   return new Run(sessionId, child);
 }
 
-/** The tables hold what was said, once and in order, merged; and the example saw all of it so. */
+/** The tables hold what was sent, once, in order and merged, and the example read the same. */
 async function expectOnceIn({ sessionId, lines, rows: seen, committed }: Run): Promise<void> {
   const messages = await client.unary(SessionService.method.listSessionMessages, { sessionId });
   expect(messages.items.map(({ eventType, payload }) => [eventType, payload])).toEqual([
@@ -431,7 +431,7 @@ async function headOf(sessionId: string): Promise<bigint> {
   return items[0]?.seq ?? 0n;
 }
 
-/** How often the guarded service has taken the file of tokens anew. */
+/** The number of times that the guarded service has read the changed file of tokens. */
 function reloads(): number {
   return guarded.log.filter((line) => line.includes(doors.tokensFile)).length;
 }

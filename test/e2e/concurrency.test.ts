@@ -30,13 +30,13 @@ let sql: postgres.Sql;
 beforeAll(async () => {
   database = await openDatabase();
   const url = new URL(database.url);
-  // So long that whoever waits for a lock stands out.
+  // A push that waits for a lock shows in the results, because the wait is this long.
   url.searchParams.set("lock_timeout", String(LOCK_TIMEOUT_MS));
   const env = {
     DATABASE_URL: url.href,
     // Small batches, so that there are many: two under way at once, pushes of a session in several.
     QUEUE_ROWS_MAX: String(32 * 32),
-    // The poll is how a watch hears of what the other service commits.
+    // By the poll a watch sees the rows of the other service.
     HEAD_POLL_INTERVAL_MS: "100",
   };
   const [first, second] = await Promise.all([startService({ env }), startService({ env })]);
@@ -141,7 +141,7 @@ describe("attempts of one key at once on both services", () => {
       const push = newPush(history, { sessionId, kind, keyed: true });
       const sending = sendAtOnce(history, push, 0);
       await expect.poll(() => waitingForLocks(sql), { interval: 2 }).toBe(2);
-      // Two attempts on each service that wait behind the first, and so come in one batch.
+      // Two attempts on each service wait for the first, and so become one batch.
       const behind = newPush(history, { sessionId, kind, keyed: true });
       const sendingBehind = [sendAtOnce(history, behind, 0), sendAtOnce(history, behind, 0)];
       // Those have arrived when one that was sent after them is stored.

@@ -1,6 +1,6 @@
 /**
- * Old client, new server: a runner that knows upstream's messages and nothing of ours pushes plain,
- * compressed and grouped rows into one session, and understands what it reads back.
+ * Old client, new server: a runner that knows only upstream's messages pushes plain, compressed and
+ * grouped rows into one session, and understands the rows that it reads.
  */
 import { status } from "@grpc/grpc-js";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

@@ -58,7 +58,7 @@ function said(messageId: string, ...deltas: readonly string[]): readonly Event[]
 interface Page {
   readonly core: CopilotKitCore;
   readonly agent: ProxiedCopilotRuntimeAgent;
-  /** What the core has told the page of, by its code. */
+  /** The codes of the errors that the core gave to the page. */
   readonly errors: readonly string[];
 }
 
@@ -375,7 +375,7 @@ describe("a chat shows the same as a client that received the events", () => {
 });
 
 describe("a request that is refused", () => {
-  test("a run is refused, because the ledger runs no agents, and the page is told so", async () => {
+  test("the page gets an error for a run, because the ledger runs no agents", async () => {
     const chat = page();
     await shownOn(chat, newSession());
     await chat.core.runAgent({ agent: chat.agent });
@@ -438,7 +438,7 @@ describe("a request that is refused", () => {
     expect(violations.map((violation) => violation.field)).toEqual([field]);
   });
 
-  test("a deleted session is 404, and the page is told the reason", async () => {
+  test("a deleted session is 404, and the page gets the reason", async () => {
     const threadId = await sessionOf([started("r1"), finished("r1")]);
     await rpc.unary(SessionService.method.deleteSession, { id: threadId });
     const { status, reason } = await problemOf(await post(connect, { ...good, threadId }));

@@ -50,8 +50,8 @@ function witness(history: History): Promise<Witness> {
 }
 
 /**
- * The push is committed, and whoever sent it to PostgreSQL never hears of it: it waits for its
- * session, and when the session is let go, no answer comes through any more.
+ * The push is committed, and its sender gets no answer: the push waits for a lock on its session, and
+ * the connection drops answers before the lock is released.
  */
 async function commitUnheard(
   history: History,

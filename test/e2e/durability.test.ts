@@ -160,7 +160,7 @@ describe.each(Object.entries(FAULTS))("SIGKILL of %s while all clients push", (f
     expect(felt.length).toBeGreaterThan(1);
   });
 
-  // Bug: nobody told the counter.
+  // Bug: a restart of PostgreSQL was not counted.
   test("restarts of the server are counted", async () => {
     const restarts = service.log.filter((line) => line.includes("embedded_postgres_restarted"));
     const metrics = await fetch(`http://${service.opsAddress}/metrics`);

@@ -1,7 +1,6 @@
 /**
- * A flood of large pushes beside a runner that behaves: memory stays within what the limits say, who
- * floods is told so and when to come again, the other hardly notices, and nothing that was
- * acknowledged is missing.
+ * A flood of large pushes beside an honest runner: memory stays within the limits, the flooding caller
+ * is refused with a delay, the runner's latency stays low, and no acknowledged row is missing.
  *
  *   FLOOD_SECONDS=60 FLOOD_CONNECTIONS=200 npx vitest run … test/e2e/flood.test.ts
  */

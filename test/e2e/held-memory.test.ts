@@ -7,7 +7,7 @@
  * Each way is judged by how much more memory the service takes than just before it, and not than at its
  * start: Node keeps pages that one way has filled, and a way must not fail for the ones before it. So a
  * way that comes late can use these pages again, and takes less than it would alone. Each way asks for
- * several times the limit, so that it is seen all the same.
+ * several times the limit, so that a growth shows in either case.
  */
 import { writeFile } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";

@@ -1,7 +1,7 @@
 /**
- * Callers who mean harm, on the connections of gRPC. While each of them does his worst, an honest caller
- * is answered in time and the service takes no more memory than it may; and most of them lose their
- * connections. What single requests may take is in rpc-requests.test.ts.
+ * Hostile callers on connections of gRPC. During each attack an honest caller is answered in time and
+ * memory stays within the limit; most attackers lose their connections. The limits of single requests
+ * are in rpc-requests.test.ts.
  */
 import { expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";

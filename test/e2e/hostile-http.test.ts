@@ -1,4 +1,4 @@
-/** Callers who mean harm, over HTTP/1.1, as hostile-grpc.test.ts has them over gRPC. */
+/** Hostile callers over HTTP/1.1; hostile-grpc.test.ts has those over gRPC. */
 import { expect, test } from "vitest";
 import type { AttackName } from "../support/hostile-worker.ts";
 import { attacked } from "../support/under-attack.ts";
@@ -20,7 +20,7 @@ test.each(CLOSED)("%s: the connections are closed", async (attack, lastsMs) => {
   expect(report.pushes).toBeGreaterThan(0);
 });
 
-/** What comes of a body behind its refusal is read and thrown away, for a minute at most. */
+/** The rest of a refused body is read and dropped, for a minute at most. */
 const BORNE: readonly AttackName[] = [
   "http: packed bodies",
   "http: a body in chunks without end",

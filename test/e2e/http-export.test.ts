@@ -1,4 +1,4 @@
-/** Exports as whoever downloads them sees them: equal to what was pushed, or visibly broken off. */
+/** A downloaded export equals the pushed rows, or is visibly broken off. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
@@ -169,7 +169,7 @@ describe("an export that cannot finish", () => {
   test.each(["1.0", "1.1"])("is broken off, and HTTP/%s can tell", async (version) => {
     const sessionId = await largeSession();
     const socket = await ask(service.httpAddress, pathOf(sessionId), { version });
-    await once(socket, "readable"); // It has begun, and is held up behind some 10 MB of buffers.
+    await once(socket, "readable"); // It has begun, and some 10 MB of buffers hold it up.
     await client.unary(SessionService.method.deleteSession, { id: sessionId });
     const failed = once(socket, "error");
     const received = new Received(socket);

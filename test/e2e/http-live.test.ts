@@ -68,7 +68,7 @@ function follow(url: string): Following {
   return following;
 }
 
-/** The HTTP port of a service behind something that can be cut. */
+/** A proxy, which can be cut, to the HTTP port of a service. */
 async function cuttable({ httpAddress }: ServiceProcess): Promise<TcpProxy> {
   const proxy = await startTcpProxy({ host: "127.0.0.1", port: Number(httpAddress.split(":")[1]) });
   proxies.push(proxy);
@@ -329,13 +329,13 @@ describe("a stream", () => {
     const path = `${API}/sessions/${sessionId}/events?after_seq=0`;
     const before = await rssBytes(here);
     const still = await Promise.all(Array.from({ length: 20 }, () => ask(here.httpAddress, path)));
-    // One that reads, begun after the others and through before them.
+    // One that reads: it begins after the others and ends before them.
     const reading = follow(urlOf(here.httpAddress, sessionId, "events?after_seq=0"));
     await reading.until(rows);
     expect(reading.ids).toEqual(upTo(rows));
     // They asked for 375 MiB; measured: 83 MiB more, and 399 where `write() === false` is not waited for.
     expect((await rssBytes(here)) - before).toBeLessThan(150 * 1024 * 1024);
-    // And the one that goes on reading gets all of it.
+    // And one that continues to read gets every row.
     const [first] = still;
     if (first === undefined) throw new Error("nobody stood still");
     const received = await rawHttp(first);

@@ -258,7 +258,7 @@ test.each(WAYS)(
     expect(watched.said).toEqual([...KEPT_ROWS, ...LOST_ROWS]);
     await eventually(() => expect(idle.ended).toMatchObject(LOST));
     const history = [...KEPT_ROWS, ...NEW_ROWS, LAST_ROW];
-    // An EventSource is told, and comes back by itself, to the beginning.
+    // An EventSource gets the error, and reconnects by itself, at the beginning.
     await eventually(() =>
       expect(source.given.slice(12).map(({ data }) => valueOf(data))).toEqual(history),
     );

@@ -1,11 +1,11 @@
 /**
- * Push streams keep every raw event exactly once, whatever breaks: 32 writers stream into a session
- * each, 20 readers go through the sessions from random raw events on, and one thing after the other
- * gets a SIGKILL, is stopped, or is cut off. At the end what the sessions hold, expanded, is what was
- * sent, every answer was true, and no reader missed or saw anything twice.
+ * Push streams keep every raw event exactly once under faults: 32 writers stream into a session each,
+ * 20 readers follow the sessions from random raw events, and one part after the other gets a SIGKILL,
+ * is stopped, or is cut off. At the end the expanded sessions are what was sent, every answer was true,
+ * and no reader missed an event or saw one twice.
  *
- * LOAD_SECONDS is how long the load goes on at least: each fault strikes once in any case. SEED says
- * which moments and sizes are drawn; it repeats the draws, not what the machine made of them.
+ * The load lasts at least LOAD_SECONDS, and until each fault has happened once. SEED repeats the drawn
+ * moments and sizes, but not the timing of the machine.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -39,10 +39,10 @@ const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
 const TIMEOUT_MS = 300_000 + SECONDS * 4_000;
 const WRITERS = 32;
 const READERS = 20;
-/** Events of all writers between one fault and the next: so many in any case, and up to so many more. */
+/** Events of all writers between two faults: at least this number, and up to the next one more. */
 const UNDISTURBED_EVENTS = 200;
 const BETWEEN_FAULTS_EVENTS = 1_500;
-/** Of a stream whose writer waits so long for an answer, the writer takes another way. */
+/** A writer that waits longer for an answer opens another connection. */
 const SILENCE_MS = 1_500;
 const FAR_BEHIND_EVENTS = 40;
 
@@ -64,7 +64,7 @@ afterAll(async () => {
   await cleanUp();
 });
 
-/** On the same port, so that everybody finds it again. */
+/** On the same port, so that writers and readers find it again. */
 async function restart(): Promise<void> {
   service = await startAgain(service);
 }

@@ -1,7 +1,7 @@
 /**
- * Push streams over two services that share one PostgreSQL. A writer that comes back on the other
- * service learns exactly what is committed, and nothing that the service it left still holds gets in
- * behind that; of two writers of a session one wins, and the other is told why it did not.
+ * Push streams over two services that share one PostgreSQL. A writer that reconnects to the other
+ * service learns exactly what is committed, and events that the first service still holds are not
+ * stored after that. Of two writers of a session one wins, and the other gets the reason.
  *
  * LOAD_SECONDS and SEED as in push-stream-faults.test.ts.
  */
@@ -268,7 +268,7 @@ describe("writers that compete for a session", () => {
       });
       this.lost = this.writer.failure();
       this.#writing = this.#write(wordsOf(name));
-      this.#writing.catch(() => undefined); // Whoever loses says so by `lost`.
+      this.#writing.catch(() => undefined); // A loss is reported by `lost`.
     }
 
     async #write(words: Iterator<StreamEvent, never>): Promise<void> {

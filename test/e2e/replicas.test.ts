@@ -1,9 +1,9 @@
 /**
  * Watches across two services on one PostgreSQL: each watcher gets every committed row once and in
- * order, whichever service took it, whatever happens to the wake-ups between the two. Where a wake-up
- * is to be shown the poll is a minute away, so that nothing else can have brought the rows in time.
+ * order, from either service, with wake-ups that are lost or late. A test of a wake-up has a poll of
+ * one minute, so only the wake-up can have brought the rows in time.
  *
- * LOAD_SECONDS is how long each load goes on: 2, or 30 for a thorough run.
+ * Each load lasts LOAD_SECONDS: 2, or 30 for a thorough run.
  */
 import { once } from "node:events";
 import { spawn } from "node:child_process";

@@ -1,6 +1,6 @@
 /**
- * Connections that are lost while rows are erased, by retention and by EraseSession. They are ended where
- * it hurts most: while a statement of a batch runs, and between two of them, if there are two.
+ * Connections that are lost while retention or EraseSession erases rows: during a statement of a
+ * batch, and between two statements if the batch has two.
  */
 import type postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -44,7 +44,7 @@ afterAll(async () => {
 
 const EXACT = { rowsOff: 0, bytesOff: 0 };
 
-/** Resolves with how many it has ended, when so many are, or when it is no use any more. */
+/** Ends connections of erasing batches until `endedMax` or the signal; resolves with their number. */
 async function endBatches(
   sql: postgres.Sql,
   { endedMax, until }: { readonly endedMax: number; readonly until: AbortSignal },

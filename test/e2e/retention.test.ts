@@ -1,6 +1,6 @@
 /**
- * Rows that are gone, as everybody who reads a session meets them: by the command, by the service itself,
- * and by erasing the whole session, with two services on one PostgreSQL.
+ * Erased rows, as every kind of reader sees them: by the command, by the service itself, and by erasing
+ * the whole session, with two services on one PostgreSQL.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
@@ -230,7 +230,7 @@ test("a service that erases rows serves none of them from memory, and its watche
     expect(await transcript()).toContain("said in r1");
     await age(sessionId);
     await expect.poll(transcript, { timeout: 20_000 }).not.toContain("said in r1");
-    // The window that the watcher keeps open had all of it.
+    // The window that the watcher keeps open had all of these rows.
     expect(await watched(client, { sessionId })).toEqual(KEPT);
     await pushRun(sessionId, "r3");
     await ended;

@@ -1,6 +1,6 @@
 /**
- * What requests may take of the memory, and of the time: how bytes are counted from the first to the
- * answer, who is refused and who waits when there is no room, and what becomes of those that never end.
+ * Limits of requests in memory and time: bytes are counted from the first one to the answer, calls
+ * without room are refused or wait, and requests that never end are cut.
  */
 import { once } from "node:events";
 import { type ClientHttp2Session, type ClientHttp2Stream, connect, constants } from "node:http2";
@@ -43,7 +43,7 @@ function sessionTo(rpc: RpcFixture): ClientHttp2Session {
   return session;
 }
 
-/** A call that says what it is told to, when it is. */
+/** A call without a body: the test writes it. */
 function begin(
   session: ClientHttp2Session,
   method: string,
@@ -124,7 +124,7 @@ describe("unary requests", () => {
     await heldBytes(rpc, (bytes) => bytes < 7 * MIB);
     expect(await gauge(rpc, 'refused_total{reason="SERVER_BUSY"}')).toBe(1);
 
-    // Other callers, who hold less, are answered; the request that moved the longest ago gives way.
+    // Other callers hold less and are answered; the request without progress for the longest time ends.
     const ends = held.map(endOf);
     const { client } = rpc;
     const large = await client.unary(pushSessionEvent, { payload: "y".repeat(2.5 * MIB) });
@@ -166,7 +166,7 @@ describe("unary requests", () => {
     await heldBytes(rpc, (bytes) => bytes === 0);
   });
 
-  /** A request in pieces of so many bytes. */
+  /** A request in pieces of `pieceBytes`. */
   async function inPieces(rpc: RpcFixture, pieceBytes: number): Promise<RawConnection> {
     const raw = (await RawConnection.to(rpc.server.address)).begin();
     const headers = callHeaders(`${SERVICE}/PushSessionEvent`);
@@ -314,7 +314,7 @@ describe("requests of a stream", () => {
     await heldBytes(rpc, (bytes) => bytes > 5 * MIB && bytes < 5.1 * MIB);
     stream.close();
     await heldBytes(rpc, (bytes) => bytes === 0);
-    expect(kept).toBe(5 * MIB); // It did not have to say so.
+    expect(kept).toBe(5 * MIB); // The server reads `keptBytes` by itself.
   });
 
   test("are held back, one message and one window, while the handler does not read", async () => {
@@ -405,7 +405,7 @@ describe("unread answers", () => {
     });
     const ended = () => calls.filter(({ closed }) => closed).length;
     await expect.poll(ended).toBeGreaterThanOrEqual(23);
-    // An answer that was told to end counts until its call is gone, which takes a while under load.
+    // An answer that is being ended counts until its call is gone, which takes a while under load.
     await heldBytes(rpc, (bytes) => bytes < 8 * MIB);
     await rpc.client.unary(pushSessionEvent, { payload: "y".repeat(MIB) });
     for (const stream of calls) stream.close();
@@ -550,7 +550,7 @@ test("headers above 16 KiB reset the call before the client has confirmed our SE
 });
 
 const EMPTY = frame(Buffer.alloc(0));
-/** The largest frame that HTTP/2 has without being told another size. */
+/** HTTP/2's default for the largest frame. */
 const FRAME_BYTES_MAX = 16_384;
 
 function headersIn(stream: number, block: Buffer): Buffer[] {

@@ -212,8 +212,8 @@ describe("a broken request", () => {
     ["half a frame head", Buffer.from([0, 0, 0]), {}, 3],
     ["no frame", Buffer.alloc(0), {}, 3],
     ["two frames", Buffer.concat([frame(whole), frame(whole)]), {}, 12],
-    ["an encoding nobody knows", frame(whole, true), { "grpc-encoding": "br" }, 12],
-    ["a timeout that is none", frame(whole), { "grpc-timeout": "soon" }, 3],
+    ["an unknown encoding", frame(whole, true), { "grpc-encoding": "br" }, 12],
+    ["an invalid timeout", frame(whole), { "grpc-timeout": "soon" }, 3],
   ])("%s", async (_, body, headers, code) => {
     await using rpc = await startRpc(untouched);
     const answer = await rawCall(rpc.server.address, { path: PUSH, body, headers });

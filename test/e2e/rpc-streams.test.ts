@@ -326,7 +326,7 @@ describe("a bidirectional stream", () => {
     expect((await call.next()).value.frame).toMatchObject({ value: { lastClientSeq: 7n } });
     const end = await call.next().catch((reason: unknown) => reason);
     expect(end).toMatchObject(failure ?? { done: true });
-    expect(told).toBe(0); // It knows.
+    expect(told).toBe(0); // A handler that ended by itself gets no call of `over`.
   });
 
   test("calls over once, and not heardAll, when the caller leaves", async () => {

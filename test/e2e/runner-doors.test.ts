@@ -73,7 +73,7 @@ async function made(): Promise<string> {
   return metadata?.id ?? "";
 }
 
-/** A service's own file, with the token in it and the end of a line behind it. */
+/** A file with a token and a line end, as a secret is mounted. */
 async function tokenFile(token: string): Promise<string> {
   const path = join(directory, `${newSession()}.token`);
   await writeFile(path, `${token}\n`);

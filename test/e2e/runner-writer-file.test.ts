@@ -170,7 +170,7 @@ describe("a file", () => {
     await way.cut();
   });
 
-  /** Resolves with the last run that is wholly in the file, when there are so many. */
+  /** Resolves with the last complete run in the file, once there are `runs` of them. */
   async function lastRunIn(file: string, runs: number): Promise<number> {
     const finished = (): number =>
       (readFileSync(file, "utf8").match(/\\"RUN_FINISHED\\"/g) ?? []).length;

@@ -1,6 +1,6 @@
 /**
- * The session writer against a server that a test has in its hand: with tokens that expire, silent,
- * refusing, breaking off. The stub keeps what it was sent.
+ * The session writer against a server that the test controls: tokens expire, and the server is silent,
+ * refuses, or breaks off. The stub keeps the requests.
  */
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";

@@ -1,6 +1,6 @@
 /**
- * A new writer and an old server: one that knows upstream's calls and fields 1 to 5 only. What it is
- * sent is compared with what a runner of theirs would send, in their own hand-written codec.
+ * A new writer and an old server: one that knows upstream's calls and fields 1 to 5 only. The
+ * requests are compared with those of upstream's runner, in upstream's hand-written codec.
  */
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
@@ -46,8 +46,8 @@ describe("a server with only upstream's calls and fields", () => {
     expect(closed.stats.events).toMatchObject({ accepted: 44, committed: 44 });
     expect(problems.map(({ kind }) => kind)).toEqual(["no_stream"]);
 
-    // What a server of theirs stores is fields 1 to 5, in upstream's own codec: those, byte for byte,
-    // then ours, which it skips.
+    // An upstream server stores fields 1 to 5. They come first and equal upstream's own encoding, byte
+    // for byte; our fields follow, and it skips them.
     const [, text = ""] = messagesOfRun(1, 40);
     const merged = RUN[2]?.replace('"1.0 "', JSON.stringify(text)) ?? "";
     const expected = [RUN[0], RUN[1], merged, RUN[42], RUN[43]].map((payload = "", at) => ({

@@ -1,4 +1,4 @@
-/** TLS of both servers, as a service has it that was started with files: who gets in, and what a change does. */
+/** TLS of both servers of a real service: accepted and refused connections, and changed files. */
 import { once } from "node:events";
 import { Agent, request } from "node:https";
 import { connect as connectTcp } from "node:net";
@@ -165,7 +165,7 @@ describe("a service with a certificate", () => {
     const [host = "", port] = service.grpcAddress.split(":");
     const socket = connect({ host, port: Number(port), ca: authority.certificate });
     socket.on("error", () => undefined);
-    await once(socket.resume(), "close"); // It has no ALPN, so nobody said that it is HTTP/2.
+    await once(socket.resume(), "close"); // Without ALPN it is not HTTP/2.
   });
 
   test("shows a new certificate to new connections, and keeps open ones", async () => {

@@ -1,4 +1,4 @@
-/** Several services on one PostgreSQL: how they begin on an empty one, and what they hear of each other. */
+/** Several services on one PostgreSQL: starts on an empty database, and rows of the other service. */
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";
@@ -30,7 +30,7 @@ afterAll(async () => {
   await cleanUp();
 });
 
-/** All have come to their first step before any may take it: somebody is just taking it, and gives up. */
+/** All services wait for the first step of the migration, which another connection takes and rolls back. */
 async function startAtOnce(): Promise<void> {
   const env = { DATABASE_URL: database.url, HEAD_POLL_INTERVAL_MS: "100" };
   const taken = Promise.withResolvers<void>();

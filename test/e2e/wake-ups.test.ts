@@ -1,6 +1,6 @@
 /**
- * Two services on one PostgreSQL that hear of each other by wake-ups: the poll comes once a minute, so
- * what comes sooner was announced.
+ * Two services on one PostgreSQL with wake-ups. The poll comes once a minute, so a row that arrives
+ * sooner was announced.
  */
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { createLedgerClient, ledger, type LedgerClient } from "../../src/runner/client.ts";

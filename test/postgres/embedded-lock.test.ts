@@ -1,4 +1,4 @@
-/** One service a DATA_DIR: who is refused, who is not, and that of many exactly one wins. */
+/** One service a DATA_DIR: refused and accepted starts, and exactly one winner of many. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, readdir, rm, utimes, writeFile } from "node:fs/promises";

@@ -42,7 +42,7 @@ beforeEach(async () => {
 afterEach(() => unit.stop());
 afterAll(cleanUp);
 
-/** A backend that computes until it is told, and so does not notice that its postmaster has died. */
+/** A backend that computes until `end`, and so does not notice that its postmaster has died. */
 async function startBusyBackend(url: string): Promise<{ end(): Promise<void> }> {
   const endFile = join(await makeDirectory(), "end");
   const sql = postgres(url, { max: 1, onnotice: () => undefined });
@@ -111,7 +111,7 @@ describe("after a SIGKILL of the service", () => {
     expect((await log.until("embedded_postgres_stale_pid_replaced")).fields).toEqual({
       pid: stranger,
     });
-    expect(() => process.kill(stranger, 0)).not.toThrow(); // It is none of ours.
+    expect(() => process.kill(stranger, 0)).not.toThrow(); // It is another process.
   });
 
   test("a start waits for a backend that outlives its server, though the pid file is stale", async () => {

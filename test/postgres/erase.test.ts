@@ -135,7 +135,7 @@ test.each(["messages", "events"] as const)(
       ...database,
       async run(statement) {
         statements += 1;
-        // The first one marks. Bug: what came behind the deletion of the rows stayed.
+        // The first one marks. Bug: rows that were stored after the deletion stayed.
         if (statements > 1 && left > 0) {
           left -= 1;
           const oldSeq = BigInt(10 - left);

@@ -209,7 +209,7 @@ async function snapshot(init: WatchInit): Promise<SessionEvent[]> {
   return got;
 }
 
-/** The cursors of a page with more behind it are where its items end, whatever a filter skipped. */
+/** The cursors of a page that is not the last are at its last item, whatever a filter skipped. */
 function expectCursors(
   { items, nextAfterSeq, nextBeforeSeq }: ListSessionEventsResponse,
   { filtered }: { readonly filtered: boolean },
@@ -379,7 +379,7 @@ describe("watches of raw events", () => {
     expect(rows[0]?.fragments).toBeDefined();
   });
 
-  test("filters apply, and no frame is behind the caller's cursor", async () => {
+  test("filters apply, and no frame is before the caller's cursor", async () => {
     const filter = { eventTypes: ["CUSTOM"], stateFrames: true };
     for (const afterSeq of CURSORS) {
       const got = await snapshot({ ...filter, afterSeq });
@@ -398,7 +398,7 @@ describe("watches of raw events", () => {
     expect(rawOf(ofRun)).toEqual(RAW.filter(({ seq, runId }) => runId === "r1" && seq > 3n));
   });
 
-  test("live rows reach every watcher, from cursors behind, inside and at the head", async () => {
+  test("live rows reach every watcher, from cursors before, inside and at the head", async () => {
     const sessionId = "live";
     await store(sessionId, ROWS);
     const following = [0n, 4n, HEAD].map((afterSeq) => follow({ sessionId, afterSeq }));

@@ -1,7 +1,8 @@
 /**
  * A database of the upstream service, taken over by the real command, which is killed twice on the way:
- * each time while it waits for a session that somebody holds, so in the middle of a transaction. The
- * third loses its connections, between two statements or in one, and goes on. What is here then is compared with what was written down by hand (test/support/upstream-database.ts).
+ * each time while it waits for a locked session, so in the middle of a transaction. The third loses its
+ * connections, between two statements or in one, and continues. The result is compared with rows that
+ * were written by hand (test/support/upstream-database.ts).
  */
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
@@ -357,7 +358,7 @@ describe(`an import that is killed twice and then completed (SEED=${seed})`, () 
   test("writes nothing in another run, and then only rows that are new upstream", async () => {
     const before = await image();
     const again = await imported();
-    // Bug: who was refused once was not told of again, and the code said that all was done.
+    // Bug: the second import did not name a session that the first one refused, and exited with 0.
     expect(again).toMatchObject({
       exitCode: 1,
       report: { events: { read: 0, written: 0 }, sessions: { refused: 2 } },

@@ -1,4 +1,4 @@
-/** Push streams through group commit: order, refusals, lost answers, and who may go on after a break. */
+/** Push streams through group commit: order, refusals, lost answers, and reconnects. */
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
@@ -261,8 +261,8 @@ describe("a lost answer", () => {
   });
 
   test("a client that moves between replicas sends again from the opened number, and each number is stored once", async () => {
-    // Each replica hangs after a few batches, some with their connections killed, and goes on with all
-    // that it was given behind the back of the next one.
+    // Each replica hangs after a few batches, some with their connections killed. It stores the rest of
+    // its events while the client already uses the next replica.
     const sessionId = "roams";
     const total = 200n;
     const limits = { ...LIMITS, batch: { rowsMax: 8, bytesMax: 1_000_000 } };

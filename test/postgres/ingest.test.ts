@@ -349,7 +349,7 @@ describe("a batch that the limit of a session splits into turns, where the third
 });
 
 test("a push that is given up after a lost try is not reported as not stored", async () => {
-  // The bug: the last failure alone decided, and the caller was told "nothing was stored".
+  // The bug: the last failure alone decided, and the caller got "nothing was stored".
   const codes = ["CONNECTION_CLOSED", "57014"];
   const failing = async (): Promise<never> => {
     throw Object.assign(new Error("failed"), { code: codes.shift() });

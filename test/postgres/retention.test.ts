@@ -1,4 +1,4 @@
-/** What retention erases, what it leaves, and what it costs those who push meanwhile. */
+/** The rows that retention erases and keeps, and its cost for pushes beside it. */
 import { sql } from "drizzle-orm";
 import * as fc from "fast-check";
 import postgres from "postgres";
@@ -347,7 +347,7 @@ describe("a pass of retention", () => {
     const inDays = Number((due.get(sessionId) ?? 0n) - nowMicros) / 1_000 / DAY_MS;
     expect(inDays).toBeGreaterThan(19.9);
     expect(inDays).toBeLessThan(20.1);
-    // Aged behind its back: only a pass that looks would see it.
+    // Aged by the test: only a pass that reads the rows sees it.
     await ledger.database.run(sql`
       update session_events set recorded_at = now() - interval '70 days' where session_id = ${sessionId} and seq = 3`);
     expect(await pass({ sessionId, due })).toMatchObject({ events: 0n });

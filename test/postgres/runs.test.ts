@@ -1,4 +1,4 @@
-/** The runs of a session, told from its rows by the real statements. */
+/** The runs of a session, found in its rows by the real statements. */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
 import { type SQL, sql } from "drizzle-orm";
 import * as fc from "fast-check";
@@ -27,7 +27,7 @@ beforeAll(async () => {
 });
 afterAll(async () => ledger[Symbol.asyncDispose]());
 
-/** Calls that nobody leaves. */
+/** Calls that are never cancelled. */
 const patient = { principal: ANONYMOUS, signal: new AbortController().signal, hasEnded: false };
 
 interface ListOptions {
@@ -189,7 +189,7 @@ test("regression: a run without an end is stalled as soon as another run follows
   expect(await statuses({ afterSeq: 2n })).toEqual(["b running"]);
 });
 
-/** Once the rest of a run behind the cursor was told as a run of its own. */
+/** Bug: the rest of a run after the cursor was returned as another run. */
 test("regression: a cursor inside a run does not return the rest of that run", async () => {
   const sessionId = "cut";
   const merged = newRow({ eventCount: 3 });
@@ -230,7 +230,7 @@ test("regression: an invalid end ends no run, and an invalid start begins none",
 /**
  * Any order of starts, ends and other events, also those that no runner should send, against a model
  * that goes through the rows one by one. However few rows a statement looks at and however few runs
- * a page has, following the cursors gives the same runs, and a cursor anywhere those that begin behind it.
+ * a page has, following the cursors gives the same runs, and any cursor gives the runs that begin after it.
  */
 test("property: pages of any size, read in parts of any size, have the runs of the rows", async () => {
   const step = fc.constantFrom(

@@ -1,4 +1,4 @@
-/** What callers who do not see every session are listed, and whose a session is. */
+/** Lists for callers who may not see every session, and the owner of a session. */
 import { create, toBinary } from "@bufbuild/protobuf";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -151,7 +151,7 @@ describe("the owner of a session", () => {
   test.each([
     ["is its project", "alpha-1", { projectId: "alpha" }],
     ["is still there when it is deleted", "alpha-gone", { projectId: "alpha" }],
-    ["is nobody where it has no project", "free-1", { projectId: undefined }],
+    ["is absent for a session without a project", "free-1", { projectId: undefined }],
     ["is not there when it never was", "never", undefined],
   ])("%s", async (_name, id, owner) => {
     expect(await ownerOf(ledger.database, id)).toEqual(owner);

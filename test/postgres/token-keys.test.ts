@@ -107,7 +107,7 @@ test("regression: a forged token made another instance refuse the first tokens o
   });
   const first = decodeProtectedHeader(await issue(one)).kid;
   clock.advance(HOUR_MS);
-  // It looks for the key that nobody has, and does not look again for a second.
+  // It looks up the unknown key once, and not again for a second.
   expect(await other.refusalOf(await issue(theirs))).toBe("unknown_key");
   const token = await issue(one);
   expect(await keyIds()).toHaveLength(2);

@@ -1,4 +1,4 @@
-/** A transaction of several statements that loses its connection: all of it or nothing, and no more said. */
+/** A transaction that loses its connection: all statements or none, and one error for the caller. */
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -69,7 +69,7 @@ test.each(["between two statements", "in a statement"] as const)(
     const losing = ledger.database.transaction(async (transaction) => {
       await tell(transaction, "lost");
       await LOSSES[when](transaction, await pidOf(transaction));
-      // Whoever does not listen to the first failure hears it again, and says nothing elsewhere.
+      // Statements after the first failure fail with it too, and write on no other connection.
       for (const word of ["after", "later"]) {
         await tell(transaction, word).catch((error: unknown) => failures.push(error));
       }

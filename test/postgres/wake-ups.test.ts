@@ -61,7 +61,7 @@ function portOf(url: string): { readonly host: string; readonly port: number } {
 }
 
 describe("wake-ups by PostgreSQL", () => {
-  test("the other instance hears commits and deletions, and the first does not hear itself", async () => {
+  test("the other instance receives commits and deletions, and the first not its own", async () => {
     await using one = await listening();
     await using other = await listening();
     expect(await one.hears(1)).toEqual(["regained"]);
@@ -155,7 +155,7 @@ describe("wake-ups by PostgreSQL", () => {
     expect(await one.isConnected()).toBe(false);
   });
 
-  test("an instance that hears nothing can still send", async () => {
+  test("an instance that cannot receive can still send", async () => {
     await using other = await listening();
     await using deaf = await listening("postgres://nobody@127.0.0.1:1/nothing");
     expect(await deaf.hears(1)).toEqual(["lost"]);

@@ -5,7 +5,7 @@
  * connection is cut. What each watcher got must be what the table holds after its cursor, row by
  * row: nothing lost, nothing twice, in order.
  *
- * Windows and pages are tiny, so that falling behind is the rule. The replicas know of each other
+ * Windows and pages are tiny, so watchers often leave the window. The replicas see each other's rows
  * only by the poll.
  */
 import { sql } from "drizzle-orm";
@@ -84,7 +84,7 @@ async function startReplica(url: string): Promise<Replica> {
   return { database, reader, live, ingest };
 }
 
-/** Follows from a cursor until it is told to leave; `roams` to the other replica every few rows. */
+/** Follows from a cursor until `leave`; `roams` to the other replica every few rows. */
 class Follower {
   readonly got: StoredRow[] = [];
   readonly sessionId: string;
@@ -131,7 +131,7 @@ class Follower {
     return new Promise((resolve) => this.#reached.set(seq, resolve));
   }
 
-  /** Ends when it was told to leave; a refusal because of the database is tried again, as clients do. */
+  /** Ends after `leave`; a refusal because of the database is tried again, as clients do. */
   async run(at: 0 | 1): Promise<void> {
     for (let replica = at; this.#leave.signal.reason !== "left"; replica = replica === 0 ? 1 : 0) {
       await this.#follow(replicas[replica]).catch((error: unknown) => {

@@ -47,7 +47,7 @@ function served(generation: Generation, events: readonly CanonicalEvent[]): Json
     .map(parseObject);
 }
 
-/** What a client that comes after so many of the events is sent; undefined: no run is open there. */
+/** The events for a client that joins at this place; undefined: no run is open there. */
 function joined(
   generation: Generation,
   events: readonly LoggedEvent[],
@@ -105,9 +105,9 @@ function withOwnCallId(event: JsonObject): JsonObject {
 }
 
 /**
- * Ids that were told to be of one subagent and later, in another run or behind a snapshot, of another. What
- * is served goes without an owner there, because a client that joined knows the first one and a client
- * from the beginning has forgotten it (docs/ag-ui.md, Served); all else of their messages is compared.
+ * Ids with the owner of one subagent, and later, in another run or after a snapshot, of another. They
+ * are served without an owner, because a client that joined knows the first owner and a client from the
+ * beginning has forgotten it (docs/ag-ui.md, Served). The rest of their messages is compared.
  */
 function contestedIds(events: readonly JsonObject[]): ReadonlySet<unknown> {
   const owners = new Map<unknown, unknown>();
@@ -122,13 +122,13 @@ function contestedIds(events: readonly JsonObject[]): ReadonlySet<unknown> {
       tell(message["id"], message["subagentRunId"]);
     if (!String(type).endsWith("_START")) continue;
     tell(event["messageId"], owner);
-    // A call without a tag is of its parent's owner, and else says who that is.
+    // A call without a tag has its parent's owner; with a tag it sets the parent's owner.
     const { parentMessageId } = event;
     tell(event["toolCallId"], owner ?? owners.get(parentMessageId));
     if (owner !== undefined || !owners.has(parentMessageId)) tell(parentMessageId, owner);
   }
-  // A call is in its parent's message, or in one of its own where there is none; what is not told of
-  // the one is not told of the other, nor of the other calls in it.
+  // A call is in its parent's message, or in a message for itself. An id that is contested makes the
+  // other, and all calls of the message, contested too.
   for (let before = -1; before !== contested.size; ) {
     before = contested.size;
     for (const { toolCallId, parentMessageId } of events) {

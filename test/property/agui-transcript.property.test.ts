@@ -419,20 +419,20 @@ test("the weight of a transcript is known after any events, and equals a new cou
     fc.property(streamOf(MIXED, "1.0.0"), (events) => {
       const transcript = new Transcript();
       for (const one of events) transcript.apply(one);
-      // What is answered weighs on until the run ends.
+      // Answered calls count until the run ends.
       const ends = { type: "RUN_FINISHED", threadId: "t", runId: "r" };
       transcript.apply(ends);
-      const anew = new Transcript();
-      anew.apply(ends);
-      anew.apply({ type: "MESSAGES_SNAPSHOT", messages: transcript.messages() });
+      const rebuilt = new Transcript();
+      rebuilt.apply(ends);
+      rebuilt.apply({ type: "MESSAGES_SNAPSHOT", messages: transcript.messages() });
       if (transcript.state !== undefined)
-        anew.apply({ type: "STATE_SNAPSHOT", snapshot: transcript.state });
-      anew.messages();
+        rebuilt.apply({ type: "STATE_SNAPSHOT", snapshot: transcript.state });
+      rebuilt.messages();
       const ids = transcript.messages().map(({ id }) => id);
-      // What is told of one of two messages by one id is counted once, and may stand on both.
-      const atLeast = new Set(ids).size < ids.length ? anew.bytes / 2 : anew.bytes;
+      // A property of two messages with one id is counted once, and may be in both.
+      const atLeast = new Set(ids).size < ids.length ? rebuilt.bytes / 2 : rebuilt.bytes;
       expect(transcript.bytes).toBeGreaterThanOrEqual(atLeast);
-      expect(transcript.bytes).toBeLessThanOrEqual(anew.bytes);
+      expect(transcript.bytes).toBeLessThanOrEqual(rebuilt.bytes);
     }),
     properties({ runs: 400 }),
   );

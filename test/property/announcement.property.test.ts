@@ -1,4 +1,4 @@
-/** Whatever the sessions are called and however many there are, the others are told of all of them. */
+/** Any number of sessions with any names is announced completely. */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 import {

@@ -1,11 +1,9 @@
 /**
- * Whatever is committed and deleted, in whatever order texts are sent, fail and take their time, the
- * others have been told of all of it once the carrier works; never is more than one text on its way,
- * and never does one begin before the last one's interval is over.
+ * Every commit and deletion is announced once the carrier works, in any order of sent, failed and slow
+ * texts. At most one text is on its way, and none begins before the interval of the last one is over.
  *
- * Method: the carrier keeps what it is given until a step takes it or refuses it, and time passes by
- * steps. A text that was taken counts from the moment it was handed over: what is committed later it
- * cannot know.
+ * Method: the carrier keeps a text until a step takes or refuses it, and time passes by steps. A taken
+ * text counts from the moment when it was handed over: it cannot contain later commits.
  */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
@@ -48,7 +46,7 @@ class World {
   readonly timers = new ManualTimers();
   readonly table = new SlowTable();
   readonly onTheirWay: { readonly text: string; readonly handedOver: number; done: Settle }[] = [];
-  /** What happened last, by session and kind of news, and what of it the others were told. */
+  /** The last change of each session and kind of news, and the last one that was announced. */
   readonly happened = new Map<string, { readonly at: number; readonly seq: bigint }>();
   readonly told = new Map<string, bigint>();
   toldAnythingAt = -1;
@@ -124,7 +122,7 @@ class World {
     if (seq > (this.told.get(what) ?? 0n)) this.told.set(what, seq);
   }
 
-  /** What nobody was told of, or of more than there is. */
+  /** The changes that were not announced, or announced with too high a number. */
   untold(): readonly string[] {
     const news = [...this.happened].filter(
       ([what, { at, seq }]) => this.toldAnythingAt < at && this.told.get(what) !== seq,

@@ -1,6 +1,6 @@
 /**
- * Who reduces the rows ends with the messages and the state of who reduced the events: a reader that
- * knows nothing of compression misses nothing.
+ * The reduced rows give the same messages and state as the reduced events: a reader that does not know
+ * the compression misses nothing.
  *
  * Method: the real clients of both generations, their reducers alone and whole, are fed the events and
  * fed the rows, of drawn streams in order whose fragments were taken apart further, of the streams

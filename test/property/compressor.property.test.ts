@@ -56,7 +56,7 @@ interface Cut {
 
 const someCut: fc.Arbitrary<Cut> = fc.record({ limits: someLimits, pauses: somePauses });
 
-/** The rows of a stream that was pushed with these pauses, as it goes on after each event. */
+/** The rows of a stream that was pushed with these pauses, after each event. */
 function* pushed(
   events: readonly WildEvent[],
   { limits, pauses }: Cut,
@@ -168,7 +168,7 @@ function allFaults(
   return count === events.length ? faults.flat() : [`${count} of ${events.length} events`];
 }
 
-/** Without their times, which are told from their rows'. */
+/** Without times, which follow from those of the rows. */
 function textsOf(rows: readonly Row[]): readonly string[] {
   return expandAll(rows).map(({ seq, eventType, payload }) => `${seq} ${eventType} ${payload}`);
 }
@@ -218,7 +218,7 @@ describe("a stream in any spelling", { timeout: 600_000 }, () => {
     );
   });
 
-  test("after any cursor expands to the events behind it", () => {
+  test("after any cursor expands to the events after it", () => {
     fc.assert(
       fc.property(wildStream, someCut, (events, cut) => {
         const rows = rowsOf(events, cut);

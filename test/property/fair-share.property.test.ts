@@ -1,7 +1,7 @@
 /**
- * Callers share a limit in fair parts, whatever they take, grow, give back and leave behind. Method: draw
- * steps, keep a list of what each connection holds, and compare with the pool after each step. A charge
- * that is told to end is released at once or later, as the draw says.
+ * Callers share a limit in fair parts, in any order of charges, growth, releases and closed connections.
+ * Method: draw steps, keep a list of the charges of each connection, and compare with the pool after
+ * each step. A charge that must end is released at once or later, as drawn.
  */
 import assert from "node:assert/strict";
 import * as fc from "fast-check";
@@ -60,7 +60,7 @@ class Model {
     if (!this.set(one, amount)) this.release(one);
   }
 
-  /** False: refused; then it must have been fair, and nobody else was touched for nothing. */
+  /** False: refused; then it must have been fair, and no other caller lost a charge. */
   set(one: Held, amount: number): boolean {
     const before = one.charge.amount;
     const wasEnding = one.isEnding;
@@ -108,7 +108,7 @@ class Model {
     return this.sum((one) => of(one.caller) === key && !one.isEnding);
   }
 
-  /** Nobody who holds more than the asker has something that could end. */
+  /** No caller that holds more than the refused one has a charge that could end. */
   #checkRefusal({ caller, charge }: Held): void {
     const others = this.held.filter(
       (one) => one.charge !== charge && !one.isEnding && one.charge.canEnd && one.charge.amount > 0,
@@ -251,7 +251,7 @@ describe("a limit shared by callers", () => {
     expect(charges.map(({ hasRoom }) => hasRoom)).toEqual([true, false, false]);
     charges[0]?.release();
     expect(went).toEqual([0, 1]);
-    charges[2]?.release(); // It does not want to any more, which leaves room for nobody else.
+    charges[2]?.release(); // It no longer waits, and its release leaves no room for others.
     charges[1]?.set(10);
     expect(charges[1]?.hasRoom).toBe(true);
   });

@@ -2,7 +2,7 @@
  * The fragment index as bytes: what protobuf makes of the message `Fragments`, and nothing else is read.
  *
  * Method: any numbers that the message can hold, beside protobuf-es; and bytes that are anything, or an
- * index that somebody broke.
+ * index that was damaged.
  */
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import * as fc from "fast-check";
@@ -58,7 +58,7 @@ function readByProtobuf(bytes: Uint8Array): FragmentIndex | undefined {
   }
 }
 
-/** Undefined when it is refused, and says what it was about. */
+/** Undefined when it is refused with an error that names the index. */
 function decoded(bytes: Uint8Array): FragmentIndex | undefined {
   try {
     return decodeFragments(bytes);

@@ -1,11 +1,10 @@
 /**
  * Every watcher of the real live.ts gets every committed row after its cursor exactly once and in
- * order, and nothing else, whatever the order in which commits are made, published, published again,
- * polled and read, however reads fail, whatever hints say, true or false, whether they come, and
- * whenever watchers come, pull and leave.
+ * order, and nothing else, in any order of commits, publications, polls and reads, with failed reads, with true,
+ * false and lost hints, and with watchers that come, pull and leave at any time.
  *
- * Method: the table is in memory, and answers each read when a step says so, as of when it began or
- * as of then, or with an error. Commits "elsewhere" are never published. fast-check picks the steps;
+ * Method: the table is in memory. A step answers each read, as of its beginning or as of now, or
+ * with an error. Commits "elsewhere" are never published. fast-check picks the steps;
  * at the end the table is fast, the timers run, every watcher pulls until it waits, and what each got
  * must be the table from its cursor.
  */
@@ -90,7 +89,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: kind("leave"), pick }) },
 );
 
-/** A caller of a watch: pulls when a step says so, and keeps what it got. */
+/** A caller of a watch: pulls at its steps, and keeps the rows. */
 class Caller {
   readonly controller = new AbortController();
   readonly got: StoredRow[] = [];
@@ -245,7 +244,7 @@ class World {
     }
   }
 
-  /** What a caller must have got: all of it, or for one that has left, a beginning of it. */
+  /** The rows that a caller must have: all, or for one that has left, the first ones. */
   expected(caller: Caller): readonly StoredRow[] {
     const { sessionId, stream: streamName, until } = caller;
     return this.table.rows.filter(

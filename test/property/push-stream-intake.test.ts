@@ -1,8 +1,8 @@
 /**
  * A fragment like one that was accepted before is not read again. This shows that it makes no
  * difference: wild events, many of which differ in one place only, go through one intake, and each
- * through a new one that knows nothing; the answers are the same, and so are the rows of a compressor
- * that is told what the intake knows and one that is not.
+ * through a new, empty one. The answers are the same, and so are the rows of a compressor with and
+ * without the knowledge of the intake.
  */
 import { create } from "@bufbuild/protobuf";
 import * as fc from "fast-check";

@@ -188,7 +188,7 @@ function messagesOf<O extends DescMessage>(
       reject(error);
     });
   });
-  attached.catch(() => undefined); // Whoever reads the messages is told of the failure.
+  attached.catch(() => undefined); // The reader of the messages gets the failure.
   const messages = (async function* () {
     try {
       for await (const bytes of call) yield fromBinary(output, bytes);

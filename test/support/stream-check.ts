@@ -287,7 +287,7 @@ function openingProblems(writer: WriterRecord): readonly string[] {
 }
 
 function successionProblems(places: readonly Places[]): readonly string[] {
-  const anew = places.flatMap(({ writer }, at) => {
+  const misnumbered = places.flatMap(({ writer }, at) => {
     const { name, epoch, firstClientSeq } = writer;
     const isFirst = places.findIndex((other) => other.writer.epoch === epoch) === at;
     return isFirst && firstClientSeq !== 1n
@@ -308,7 +308,7 @@ function successionProblems(places: readonly Places[]): readonly string[] {
       ? []
       : [`${before.name}: seq ${before.last} is behind ${first}, the first of ${name}`];
   });
-  return [...anew, ...behind];
+  return [...misnumbered, ...behind];
 }
 
 /** The same for equal JSON, with any order of keys. */

@@ -50,7 +50,7 @@ export class StreamReader {
     this.#random = options.random;
     this.#sessions = options.sessions;
     this.#ended = this.#run();
-    this.#ended.catch(() => undefined); // Whoever finishes it is told.
+    this.#ended.catch(() => undefined); // The caller of its end gets the failure.
   }
 
   /** The writers have ended: resolves when it has read to the end of a session once more. */

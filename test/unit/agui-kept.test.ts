@@ -18,7 +18,7 @@ test.each([
   ["messages that are gone", ["x", "y"], ["a", "b"], false],
   ["the first messages, with gone ones in between", ["a", "x", "b"], ["a", "b", "c"], false],
   ["messages in another order", ["b", "a"], ["a", "b"], true],
-  ["messages behind new ones", ["b"], ["a", "b"], true],
+  ["messages after new ones", ["b"], ["a", "b"], true],
   ["messages with new ones in between", ["a", "c"], ["a", "b", "c"], true],
 ])(
   "whether a snapshot reorders a client's messages is known when it has %s",

@@ -58,7 +58,7 @@ describe("an unreadable announcement", () => {
 
   test.each([
     ["a flag of a later version", "1 you s/1/2 t/3/4/e"],
-    ["a number that is none", "1 you s/1/x"],
+    ["an invalid number", "1 you s/1/x"],
     ["a number that is too long", "1 you s/1/99999999999999999999"],
     ["a negative number", "1 you s/-1/2"],
     ["too few numbers", "1 you s/1"],

@@ -111,20 +111,6 @@ describe("a refused watch", () => {
     expect(live.counts().watchers).toBe(0);
   });
 
-  test("never has a cursor from another replica that is above the local head only", async () => {
-    const { table, events, live } = serving();
-    const first = events({ sessionId: "s" });
-    await settled();
-    live.committed([table.event("s")]);
-    table.event("s"); // Committed on another instance, without a hint to this one.
-    const second = events({ sessionId: "s", afterSeq: 2n });
-    await settled();
-    expect(second.ended).toBeUndefined();
-    live.committed([table.event("s")]);
-    await settled();
-    expect([first.seqs, second.seqs]).toEqual([[1n, 2n, 3n], [3n]]);
-  });
-
   test("is NOT_FOUND for a deleted session under any policy", async () => {
     const { table, messages } = serving();
     table.deleted.add("s");
@@ -179,6 +165,20 @@ describe("the start of a watch", () => {
     const call = events({ sessionId: "s", afterSeq });
     await settled();
     expect(call.seqs).toEqual(expected);
+  });
+
+  test("accepts a cursor of another replica that is above the local head only", async () => {
+    const { table, events, live } = serving();
+    const first = events({ sessionId: "s" });
+    await settled();
+    live.committed([table.event("s")]);
+    table.event("s"); // Committed on another instance, without a hint to this one.
+    const second = events({ sessionId: "s", afterSeq: 2n });
+    await settled();
+    expect(second.ended).toBeUndefined();
+    live.committed([table.event("s")]);
+    await settled();
+    expect([first.seqs, second.seqs]).toEqual([[1n, 2n, 3n], [3n]]);
   });
 
   test("needs the table only for a cursor between rows of a merged stream", async () => {
@@ -279,16 +279,16 @@ describe("a delivered message", () => {
     expect(first?.fragments?.lengths).toEqual([2]);
     for (const other of others) expect(other).toBe(first);
   });
+});
 
-  test("is followed by the reason when the watch is ended, and by none when the caller left", async () => {
-    const { messages, live } = serving();
-    const [left, ended] = [messages({ sessionId: "s" }), messages({ sessionId: "s" })];
-    await settled();
-    left.controller.abort();
-    ended.controller.abort(new ServiceError("unavailable", "SHUTTING_DOWN", "stopping"));
-    await settled();
-    expect(left.ended).toBeNull();
-    expect(ended.ended).toMatchObject({ reason: "SHUTTING_DOWN" });
-    expect(live.counts().watchers).toBe(0);
-  });
+test("an ended watch gets the reason, and a watch whose caller left ends without one", async () => {
+  const { messages, live } = serving();
+  const [left, ended] = [messages({ sessionId: "s" }), messages({ sessionId: "s" })];
+  await settled();
+  left.controller.abort();
+  ended.controller.abort(new ServiceError("unavailable", "SHUTTING_DOWN", "stopping"));
+  await settled();
+  expect(left.ended).toBeNull();
+  expect(ended.ended).toMatchObject({ reason: "SHUTTING_DOWN" });
+  expect(live.counts().watchers).toBe(0);
 });

@@ -70,7 +70,7 @@ describe("a row committed on this instance", () => {
 });
 
 describe("reads of the table", () => {
-  test("happen page by page for a watcher that begins behind, until it is live", async () => {
+  test("happen page by page for a watcher that begins before the head, until it is live", async () => {
     const { live, table } = watching({ pageRowsMax: 4 });
     for (let count = 0; count < 10; count += 1) table.event("s");
     const follower = new Follower(live, { sessionId: "s" });

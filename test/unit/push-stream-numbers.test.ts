@@ -116,7 +116,13 @@ describe("the number of known events of a batch", () => {
     ["a gap", 5n, 1, 4n, /at most 4, the next number, but is 5/],
     ["a gap at the top", 2n ** 64n - 1n, 1, 4n, /at most 4/],
     ["past the top", CLIENT_SEQ_MAX, 2, CLIENT_SEQ_MAX, /no number is above 9223372036854775807/],
-    ["behind the top", CLIENT_SEQ_MAX + 1n, 1, CLIENT_SEQ_MAX + 1n, /no number is above/],
+    [
+      "a number above the largest",
+      CLIENT_SEQ_MAX + 1n,
+      1,
+      CLIENT_SEQ_MAX + 1n,
+      /no number is above/,
+    ],
   ])("is refused for %s", (_, first, count, next, description) => {
     expect(knownOf(batch(first, count), next)).toMatchObject({
       field: "batch.first_client_seq",

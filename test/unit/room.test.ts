@@ -35,7 +35,7 @@ describe("room in a session", () => {
     expect(fates([pushOf(1, 101)], { rows: 0, bytes: 900 })).toBe("B");
   });
 
-  test("is checked again for a push that fits only without its predecessors, and for those behind it", () => {
+  test("is checked again for a push that fits only without its predecessors, and for those after it", () => {
     expect(fates([pushOf(2), pushOf(2), pushOf(1), pushOf(4)], { rows: 7, bytes: 0 })).toBe("nllR");
   });
 

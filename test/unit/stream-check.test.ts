@@ -240,7 +240,7 @@ describe("the checker reports", () => {
     ]);
   });
 
-  test("an event of a writer behind the first event of its successor", () => {
+  test("an event of a writer after the first event of its successor", () => {
     const names = ["a", "x", "b"];
     const first = writing(["a", "b"], { isWhole: false, acknowledged: [] });
     const second = writing(["x"], { name: "v", acknowledged: [] });
