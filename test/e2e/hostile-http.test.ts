@@ -6,16 +6,19 @@ import { useService } from "../support/use-service.ts";
 
 const { service, client } = useService({ env: { CALL_LOG: "failures" } });
 
-const CLOSED: readonly (readonly [AttackName, number])[] = [
-  ["http: requests that come a byte at a time", 15_000],
-  ["http: headers without end", 8_000],
-  ["http: garbage", 8_000],
-  ["http: lines without end", 8_000],
-  ["http: requests that do not wait for answers", 8_000],
+const CLOSED: readonly AttackName[] = [
+  "http: requests that come a byte at a time",
+  "http: headers without end",
+  "http: garbage",
+  "http: lines without end",
+  "http: requests that do not wait for answers",
 ];
+/** An attack ends when its connections are closed: only one that fails lasts this long. */
+const CLOSED_WITHIN_MS = 60_000;
 
-test.each(CLOSED)("%s: the connections are closed", async (attack, lastsMs) => {
-  const report = await attacked(service, client, { address: service.httpAddress, attack, lastsMs });
+test.each(CLOSED)("%s: the connections are closed", async (attack) => {
+  const order = { address: service.httpAddress, attack, lastsMs: CLOSED_WITHIN_MS };
+  const report = await attacked(service, client, order);
   expect(report.closed).toBe(report.connections);
   expect(report.pushes).toBeGreaterThan(0);
 });

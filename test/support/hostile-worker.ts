@@ -246,7 +246,8 @@ const ATTACKS = {
     const lines = Buffer.from(`GET / HTTP/1.1\r\nhost: localhost\r\nx: ${"y".repeat(10_000)}`);
     const all = Array.from({ length: 100 }, () => attacker.connect());
     const connections = await Promise.all(all);
-    for (let at = 0; at < lines.length && !attacker.isOver; at += 1) {
+    for (let at = 0; at < lines.length && attacker.closed < connections.length; at += 1) {
+      if (attacker.isOver) return;
       for (const connection of connections) connection.write(lines.subarray(at, at + 1));
       await delay(100);
     }
