@@ -1,7 +1,14 @@
 import { defineConfig } from "vitest/config";
+import { LongestFirst } from "./support/longest-first.ts";
 
 /** How long `expect.poll` waits for a fact: test/support/eventually.ts says why. */
 const FACTS = { poll: { timeout: 30_000, interval: 20 } };
+
+/** Node loads the files itself, as it does those of the service: nothing here mocks a module. */
+const NATIVE = { viteModuleRunner: false, nodeLoader: false };
+
+/** Tests wait for processes most of their time. */
+const WAITING_WORKERS = 6;
 
 /**
  * Four projects. `unit` runs in seconds, with no database and no port; `postgres` has a real
@@ -14,10 +21,12 @@ const FACTS = { poll: { timeout: 30_000, interval: 20 } };
 export default defineConfig({
   test: {
     globalSetup: ["test/support/postgres-server.ts"],
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         test: {
           name: "unit",
+          experimental: NATIVE,
           include: ["test/tidy.test.ts", "test/unit/**/*.test.ts", "test/property/**/*.test.ts"],
           testTimeout: 120_000,
           // Nothing waits here: as many workers as there are processors.
@@ -28,29 +37,31 @@ export default defineConfig({
       {
         test: {
           name: "postgres",
+          experimental: NATIVE,
           expect: FACTS,
           include: ["test/postgres/**/*.test.ts"],
           testTimeout: 60_000,
           hookTimeout: 60_000,
-          maxWorkers: 4,
+          maxWorkers: WAITING_WORKERS,
           isolate: false,
         },
       },
       {
         test: {
           name: "e2e",
+          experimental: NATIVE,
           expect: FACTS,
           include: ["test/e2e/**/*.test.ts"],
           testTimeout: 240_000,
           hookTimeout: 240_000,
-          // Each file waits for processes much of its time.
-          maxWorkers: 4,
+          maxWorkers: WAITING_WORKERS,
           isolate: false,
         },
       },
       {
         test: {
           name: "ci",
+          experimental: NATIVE,
           expect: FACTS,
           include: ["test/ci/**/*.test.ts"],
           testTimeout: 240_000,

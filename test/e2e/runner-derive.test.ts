@@ -8,8 +8,6 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
@@ -23,12 +21,7 @@ const { service } = useService();
 
 function startRunner(sessionId: string, { settled }: { settled: number }) {
   const args = [RUNNER, service.grpcAddress, sessionId, String(settled)];
-  // As in support/service-process.ts: what every start would compile again.
-  const env = {
-    ...process.env,
-    NODE_COMPILE_CACHE: join(tmpdir(), "session-ledger-compile-cache"),
-  };
-  const child = spawn(process.execPath, args, { env, stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(process.execPath, args, { stdio: ["pipe", "pipe", "inherit"] });
   child.stdin.on("error", () => undefined); // It was killed.
   return { child, said: createInterface({ input: child.stdout })[Symbol.asyncIterator]() };
 }

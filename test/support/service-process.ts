@@ -1,8 +1,6 @@
 /** The service and its command line as processes, seen from outside: their output, answers and ends. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
@@ -194,8 +192,6 @@ function spawnCommand(args: readonly string[], env: Environment = {}, program = 
 function environment(): NodeJS.ProcessEnv {
   return {
     ...process.env,
-    // Several hundred processes compile the same files: with the cache a start takes 0.3 s less.
-    NODE_COMPILE_CACHE: join(tmpdir(), "session-ledger-compile-cache"),
     DATABASE_URL: "",
     GRPC_ADDRESS: "127.0.0.1:0",
     HTTP_ADDRESS: "127.0.0.1:0",
