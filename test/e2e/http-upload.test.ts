@@ -229,6 +229,7 @@ test("the end of a token, and a stop, end an upload with what is stored", async 
   const [gone, kept] = [doors.add("gone", ["runner"]), doors.add("kept", ["admin"])];
   await doors.save();
   const service = await startService({ env: { ...doors.env, PUSH_STREAMS_MAX: "2" } });
+  onTestFinished(() => endService(service));
   const { databaseUrl } = service;
   const event = (at: number): string => `{"type":"RAW","event":${at}}\n`;
   const uploadTo = (id: string, caller: typeof gone): LinesUpload => {
