@@ -114,8 +114,8 @@ export function createWatchHandlers(
       const end = head === undefined ? 0n : headOf(head, stream);
       let standing: Standing = "catching_up";
       const until = request.snapshotOnly ? end : undefined;
-      const undecoded = call.expanded === undefined;
-      for await (const delivery of watcher.follow({ after, until, undecoded })) {
+      const how = { undecoded: call.expanded === undefined, readAhead: aheadOf(call) };
+      for await (const delivery of watcher.follow({ after, until, ...how })) {
         if (delivery.kind === "standing") {
           standing = delivery.standing;
           span?.event(standing);
@@ -161,6 +161,14 @@ function attachTo<S extends StreamName>(
 function hold(delivery: Delivery<StreamName>, memory: CallMemory | undefined): void {
   const isOwn = delivery.kind === "rows" && !delivery.shared;
   if (memory?.rows(isOwn ? heldBytesOf(delivery.rows) : 0) === false) throw serverBusy();
+}
+
+/** A page and the next one; a call without a count of its memory reads no page ahead. */
+function aheadOf({ context: { memory } }: Pick<Call<never, never>, "context">) {
+  if (memory === undefined) return undefined;
+  return (rows: readonly StoredRow[]): void => {
+    if (!memory.rows(heldBytesOf(rows))) memory.end(serverBusy());
+  };
 }
 
 function cursorIn({ afterSeq }: WatchRequest): bigint {

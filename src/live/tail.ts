@@ -80,6 +80,7 @@ export class Tail<S extends StreamName> {
   /** The last row that a watcher was given, or could have been given. */
   #seenRow: Seen["row"];
   #doubts = 0;
+  #emptied = 0;
   #isDoubted = false;
   #reading = false;
   #failures = 0;
@@ -126,6 +127,11 @@ export class Tail<S extends StreamName> {
    */
   get doubts(): number {
     return this.#doubts;
+  }
+
+  /** How often rows in memory became worthless: erased, doubted, or too many. */
+  get emptied(): number {
+    return this.#emptied;
   }
 
   /** Held and seen rows may be lost: no watcher gets anything before `trust`. */
@@ -226,6 +232,7 @@ export class Tail<S extends StreamName> {
   }
 
   empty(): void {
+    this.#emptied += 1;
     if (this.#window !== undefined) this.#become(emptied(this.#window));
   }
 

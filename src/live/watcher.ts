@@ -5,8 +5,9 @@
  *   cursor below the window's head  ──► rows of the window, a delivery
  *   cursor at the head              ──► wait until the tail changes
  *
- * The consumer pulls. While the consumer does not pull, the watcher reads nothing and buffers
- * nothing, so the cursor of a slow consumer drops below the window and reads pages. Before every
+ * The consumer pulls. While the consumer does not pull, the watcher reads at most one page ahead, if
+ * the consumer counts its memory, and buffers nothing else. So the cursor of a slow consumer drops
+ * below the window and reads pages. Before every
  * step the watcher checks whether it has ended and whether its state has changed. Only the promise
  * of a wait stays pending; an abort, the end of the tail and the end of a delay resolve it.
  */
@@ -34,11 +35,29 @@ export type Delivery<S extends StreamName> =
   /** The watch has a new standing, after every number up to `seq` was delivered or found absent. */
   | { readonly kind: "standing"; readonly standing: Standing; readonly seq: bigint };
 
-interface Follow extends RowForm {
+interface Follow<S extends StreamName> extends RowForm {
   /** The last number the caller has. A cursor inside a merged row is resolved before. */
   readonly after: bigint;
   /** The watch delivers up to this number, then ends. */
   readonly until: bigint | undefined;
+  /**
+   * With it, PostgreSQL reads the next page while the consumer sends one. Called with the rows of
+   * both when the next page is in memory.
+   */
+  readonly readAhead?: ((rows: readonly RowOf<S>[]) => void) | undefined;
+}
+
+interface Page<S extends StreamName> {
+  readonly rows: readonly RowOf<S>[];
+  /** The number up to which the table has no other rows. */
+  readonly seq: bigint;
+}
+
+/** A page that was asked for before its turn; it is dropped if the window was emptied meanwhile. */
+interface Ahead<S extends StreamName> {
+  readonly after: bigint;
+  readonly emptied: number;
+  readonly page: Promise<Page<S>>;
 }
 
 /**
@@ -47,7 +66,7 @@ interface Follow extends RowForm {
  */
 export type LiveMetrics = Pick<Metrics, "watchers" | "watchLagSeconds" | "limitUse">;
 
-/** A page may have this many times the rows of the page before. */
+/** A page that its bytes ended is followed by a page of this many times its rows, at most. */
 const PAGE_GROWTH = 1.25;
 
 /** The parts that all watchers share. */
@@ -79,6 +98,7 @@ export class Watcher<S extends StreamName> {
   #failures = 0;
   /** Rows of the next page: PostgreSQL reads all of them before it knows which fit the bytes. */
   #pageRows: number;
+  #ahead: Ahead<S> | undefined;
   #left = false;
 
   constructor(parts: WatcherParts, watch: OneWatch<S>) {
@@ -119,13 +139,15 @@ export class Watcher<S extends StreamName> {
   leave(): void {
     if (this.#left) return;
     this.#left = true;
+    this.#ahead = undefined;
     this.#signal.removeEventListener("abort", this.wake);
     this.#tail.forget(this);
     this.#onLeave();
   }
 
   /** Ends when `until` is reached or the signal aborts; throws the error that ended the tail. */
-  async *follow({ after, until, ...form }: Follow): AsyncGenerator<Delivery<S>, void, undefined> {
+  async *follow(follow: Follow<S>): AsyncGenerator<Delivery<S>, void, undefined> {
+    const { after, until } = follow;
     const beganAt = this.#head === undefined ? 0n : headOf(this.#head, this.#tail.stream);
     let cursor = after;
     let told: Standing | undefined;
@@ -147,12 +169,15 @@ export class Watcher<S extends StreamName> {
           continue;
         }
         const { rows, seq } =
-          taken.kind === "page" ? await this.#page(cursor, form) : this.#taken(taken.rows, waited);
+          taken.kind === "page"
+            ? await this.#nextPage(cursor, follow)
+            : this.#taken(taken.rows, waited);
         waited = false;
         const looked = until !== undefined && seq > until ? until : seq;
         if (looked > cursor) cursor = looked;
         const wanted = looked === seq ? rows : rows.filter((row) => row.seq <= looked);
         if (wanted.length > 0) {
+          if (taken.kind === "page" && cursor !== until) this.#readAhead(cursor, wanted, follow);
           yield { kind: "rows", rows: wanted, shared: taken.kind === "rows" };
         }
       }
@@ -190,8 +215,31 @@ export class Watcher<S extends StreamName> {
     return { rows: held.map(({ row }) => row), seq: held.at(-1)?.lastSeq ?? 0n };
   }
 
-  /** A page of the table after `cursor`, and the number up to which the table has no other rows. */
-  async #page(cursor: bigint, form: RowForm): Promise<{ rows: readonly RowOf<S>[]; seq: bigint }> {
+  #readAhead(after: bigint, given: readonly RowOf<S>[], follow: Follow<S>): void {
+    const { readAhead } = follow;
+    const { floor, emptied } = this.#tail;
+    if (readAhead === undefined || after >= floor) return;
+    const page = this.#page(after, follow);
+    const ahead = { after, emptied, page };
+    this.#ahead = ahead;
+    void page.then(({ rows }) =>
+      this.#ahead === ahead ? readAhead([...given, ...rows]) : undefined,
+    );
+  }
+
+  async #nextPage(cursor: bigint, follow: Follow<S>): Promise<Page<S>> {
+    const ahead = this.#ahead;
+    this.#ahead = undefined;
+    if (ahead?.after === cursor) {
+      const page = await ahead.page;
+      if (ahead.emptied === this.#tail.emptied) return page;
+      if (this.#hasEnded) return { rows: [], seq: cursor };
+    }
+    return this.#page(cursor, follow);
+  }
+
+  /** A page of the table after `cursor`. */
+  async #page(cursor: bigint, { undecoded = false }: RowForm): Promise<Page<S>> {
     const { reads, limits, log } = this.#parts;
     const { stream, sessionId } = this.#tail;
     if (this.#failures > 0) {
@@ -201,14 +249,14 @@ export class Watcher<S extends StreamName> {
     const { floor, doubts } = this.#tail;
     const page = { rowsMax: this.#pageRows, bytesMax: limits.pageBytesMax };
     try {
-      const request = { stream, sessionId, after: cursor, ...page, ...form };
+      const request = { stream, sessionId, after: cursor, ...page, undecoded };
       const rows = await reads.pageAfter(request, this.#signal);
       this.#failures = 0;
-      this.#pageRows = Math.min(limits.pageRowsMax, Math.ceil(rows.length * PAGE_GROWTH) + 1);
       // The page may come from a different history than the caller's rows.
       if (this.#tail.doubts !== doubts) return { rows: [], seq: cursor };
       const last = rows.at(-1);
       this.#tail.saw(last);
+      this.#pageRows = this.#rowsAfter(rows.length, { isLast: (last?.seq ?? floor) >= floor });
       // Every row up to the floor was committed before the read began. If none is there, those rows
       // were erased, and a second read would find nothing either.
       return { rows, seq: last === undefined ? floor : lastSeqOf(last) };
@@ -218,6 +266,12 @@ export class Watcher<S extends StreamName> {
       if (this.#failures === 1) log.warn({ stream, sessionId, err: error }, "live read failed");
       return { rows: [], seq: cursor };
     }
+  }
+
+  #rowsAfter(rows: number, { isLast }: { readonly isLast: boolean }): number {
+    const { pageRowsMax } = this.#parts.limits;
+    if (rows >= this.#pageRows) return Math.min(pageRowsMax, 2 * this.#pageRows);
+    return isLast ? this.#pageRows : Math.min(pageRowsMax, Math.ceil(PAGE_GROWTH * rows) + 1);
   }
 
   async #delay(delayMs: number): Promise<void> {

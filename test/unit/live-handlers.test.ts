@@ -1,5 +1,6 @@
 /** The watch calls: their refusals, starts, filters and state frames. */
 import { ANONYMOUS } from "../../src/auth/principal.ts";
+import { EventEmitter } from "node:events";
 import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
@@ -13,7 +14,9 @@ import {
   type WatchSessionMessagesRequest,
   WatchSessionMessagesRequestSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
+import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { ServiceError } from "../../src/base/errors.ts";
+import { FairShare } from "../../src/base/fair-share.ts";
 import type { CallContext } from "../../src/contract/context.ts";
 import { createWatchHandlers } from "../../src/api/watch.ts";
 import type { LiveLimits } from "../../src/live/limits.ts";
@@ -291,4 +294,29 @@ test("an ended watch gets the reason, and a watch whose caller left ends without
   expect(left.ended).toBeNull();
   expect(ended.ended).toMatchObject({ reason: "SHUTTING_DOWN" });
   expect(live.counts().watchers).toBe(0);
+});
+
+test("a watch ends with SERVER_BUSY when the page that was read ahead has no room", async () => {
+  const { live, table } = watching({ pageRowsMax: 2 });
+  for (let count = 0; count < 4; count += 1) table.event("s");
+  const handlers = createWatchHandlers({ live, reader: table }, { sessionPolicy: "auto" });
+  const controller = new AbortController();
+  // One page takes 2,056 bytes.
+  const callers = new CallerMemory(new FairShare({ max: 3_000 }), { asks: false });
+  const memory = callers.of(new EventEmitter()).call((error) => controller.abort(error));
+  const { signal } = controller;
+  const context = { principal: ANONYMOUS, hasEnded: false, signal, memory };
+  const rows = handlers.watchSessionEvents(
+    create(WatchSessionEventsRequestSchema, { sessionId: "s", snapshotOnly: true }),
+    context,
+  );
+  const got: bigint[] = [];
+  const read = (async () => {
+    for await (const { seq } of rows) {
+      got.push(seq);
+      await settled();
+    }
+  })();
+  await expect(read).rejects.toMatchObject({ reason: "SERVER_BUSY" });
+  expect(got).toEqual([1n, 2n]);
 });

@@ -69,6 +69,25 @@ describe("a row committed on this instance", () => {
   });
 });
 
+/** Five events, in pages of two. */
+async function readingAhead() {
+  const { live, table } = watching({ pageRowsMax: 2 });
+  for (let count = 0; count < 5; count += 1) table.event("s");
+  const { signal } = new AbortController();
+  const watcher = await live.attach({ stream: "events", sessionId: "s", signal });
+  const held: (readonly bigint[])[] = [];
+  const deliveries = watcher.follow({
+    after: 0n,
+    until: undefined,
+    readAhead: (rows) => void held.push(rows.map(({ seq }) => seq)),
+  });
+  const next = async (): Promise<readonly bigint[]> => {
+    const { value } = await deliveries.next();
+    return value?.kind === "rows" ? value.rows.map(({ seq }) => seq) : next();
+  };
+  return { live, table, held, next };
+}
+
 describe("reads of the table", () => {
   test("happen page by page for a watcher that begins before the head, until it is live", async () => {
     const { live, table } = watching({ pageRowsMax: 4 });
@@ -79,6 +98,32 @@ describe("reads of the table", () => {
     live.committed([table.event("s")]);
     await settled();
     expect(follower.seqs).toEqual(seqs(1, 11));
+    expect(table.pagesRead).toBe(3);
+  });
+
+  test("are one page ahead of a consumer that counts its memory", async () => {
+    const { table, held, next } = await readingAhead();
+    expect(await next()).toEqual([1n, 2n]);
+    await settled();
+    expect(held).toEqual([[1n, 2n, 3n, 4n]]);
+    expect(table.pagesRead).toBe(2);
+    expect(await next()).toEqual([3n, 4n]);
+    await settled();
+    expect(await next()).toEqual([5n]);
+    expect(held).toEqual([
+      [1n, 2n, 3n, 4n],
+      [3n, 4n, 5n],
+    ]);
+    expect(table.pagesRead).toBe(3);
+  });
+
+  test("are repeated when the page ahead was read before rows were erased", async () => {
+    const { live, table, next } = await readingAhead();
+    expect(await next()).toEqual([1n, 2n]);
+    await settled();
+    table.erase("s", 3n);
+    live.erased("s");
+    expect(await next()).toEqual([4n, 5n]);
     expect(table.pagesRead).toBe(3);
   });
 
