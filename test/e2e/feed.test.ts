@@ -132,7 +132,9 @@ describe("a feed", () => {
     }
   });
 
-  test("delivers a row of either service without a poll, also after a session was locked for a while", async () => {
+  test("delivers a row of either service without a poll, also after a session was locked for a while", {
+    timeout: 45_000, // Less than a poll.
+  }, async () => {
     const feed = events(0, { cursor: (await snapshot({})).at(-1)?.cursor ?? "" });
     const next = async (): Promise<FeedEvent> => {
       for (;;) {

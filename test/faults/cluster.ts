@@ -298,7 +298,8 @@ async function nothingRuns(url: string): Promise<void> {
     for (;;) {
       const running = await sql`
         select 1 from pg_stat_activity
-        where application_name = 'session-ledger' and state = 'active'`;
+        where application_name = 'session-ledger' and state = 'active'
+          and wait_event_type is distinct from 'Client'`; // Half a statement changes nothing.
       if (running.length === 0) return;
       await delay(START_PAUSE_MS);
     }

@@ -83,6 +83,20 @@ export const DEFECTS: readonly Defect[] = [
     expected: /is not delivered|stands at/,
   },
   {
+    name: "feed_up_to_now",
+    what: "a feed reads up to the clock, and does not wait for transactions that write",
+    edits: [
+      {
+        file: "src/live/horizon.ts",
+        find: "if (look.writers.length === 0) return",
+        replace: "if (look.writers.length >= 0) return",
+        times: 1,
+      },
+    ],
+    kinds: ["slow_disk", "session_locked"],
+    expected: /feed of \w+: has not/,
+  },
+  {
     name: "window_with_holes",
     what: "a row is appended to the window when its number is higher, and not only when it is the next",
     edits: [

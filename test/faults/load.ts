@@ -9,7 +9,7 @@
  *                    have room
  *
  *   readers          of each session from its beginning to its end, one of them slow; and many that
- *                    go in anywhere: by pages, watches and server-sent events
+ *                    go in anywhere: by pages, watches and server-sent events; and the feeds
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type postgres from "postgres";
@@ -20,6 +20,7 @@ import { PUSH_KINDS } from "../support/history-pushes.ts";
 import type { Random } from "../support/random.ts";
 import { byTurns } from "../support/replicas.ts";
 import type { StreamWriter } from "../support/stream-writer.ts";
+import { FeedReader } from "./feed-readers.ts";
 import { type Lockstep, watchQuietly, writeQuietly } from "./lockstep.ts";
 import { BY, type Finals, PassReader, type Target, type Ways } from "./passes.ts";
 import type { Progress } from "./progress.ts";
@@ -57,6 +58,7 @@ export class Load {
   readonly streamWriters: readonly StreamWriter[];
   readonly said: readonly Said[];
   readonly passReaders: readonly PassReader[];
+  readonly feedReaders: readonly FeedReader[];
   readonly sessionIds: readonly string[];
   /** Sessions that only the witness reads. */
   readonly brimIds = names("brim", LOAD.brimSessions);
@@ -67,7 +69,7 @@ export class Load {
   /** The writers that have not ended. */
   readonly #writing = new Map<string, Promise<unknown>>();
   readonly #watching: Promise<unknown>[] = [];
-  #losesRows = false;
+  readonly losesRows: boolean;
   #isOver = false;
   #isSlow = true;
 
@@ -80,7 +82,7 @@ export class Load {
     readonly losesRows: boolean;
   }) {
     const { ways, random, weather, progress, losesRows } = parts;
-    this.#losesRows = losesRows;
+    this.losesRows = losesRows;
     const count = losesRows ? { ...LOAD, ...LOAD_THAT_LOSES } : LOAD;
     this.#clients = ways.grpc.map((address) =>
       createLedgerClient({ address, ownConnection: true }),
@@ -129,6 +131,9 @@ export class Load {
         ended: writeQuietly(writing, lockstep, own()),
       })),
     ]);
+    this.feedReaders = (["messages", "events"] as const).map(
+      (stream) => new FeedReader(stream, { addresses: ways.grpc, random: random.fork() }),
+    );
     this.passReaders = losesRows ? [] : this.#startPassReaders(ways, { heads, random });
   }
 
@@ -169,17 +174,18 @@ export class Load {
         const isAtEnd = reader.cursor >= head || reader.wasToldOfLoss;
         if (!isAtEnd) reader.failed(new Error(`stands at ${reader.cursor} of ${head}`));
       }
-      for (const reader of this.passReaders) reader.giveUp();
+      for (const reader of [...this.passReaders, ...this.feedReaders]) reader.giveUp();
     }, limitMs);
+    for (const reader of this.feedReaders) reader.finish();
     for (const reader of this.passReaders) reader.finish(finals);
     for (const reader of readers) {
       await reader.until(finals.get(reader.sessionId)?.[reader.stream] ?? 0n);
     }
-    await Promise.all(this.passReaders.map(({ ended }) => ended));
+    await Promise.all([...this.passReaders, ...this.feedReaders].map(({ ended }) => ended));
     clearTimeout(late);
     this.#ended.abort();
     await Promise.all(this.#watching);
-    for (const reader of this.passReaders) reader.close();
+    for (const reader of [...this.passReaders, ...this.feedReaders]) reader.close();
     for (const client of this.#clients) client.close();
     await Promise.allSettled(this.streamWriters.map((writer) => writer.close()));
   }
@@ -214,7 +220,7 @@ export class Load {
       sessionIds: streamed,
       kinds: ["message", "event"] as const,
     }));
-    const brim = writers("brim", this.#losesRows ? 0 : LOAD.brimWriters, false).map((one) => ({
+    const brim = writers("brim", this.losesRows ? 0 : LOAD.brimWriters, false).map((one) => ({
       ...one,
       sessionIds: this.brimIds,
       // Pushes of one row and of three: where one has no room another still has.
@@ -234,7 +240,7 @@ export class Load {
     const follow = (reader: Reader, at: number, rest?: () => Promise<unknown>): void => {
       const { name, stream, sessionId } = reader;
       const again = (): Reader => history.reader(name, { stream, sessionId });
-      const options = { ...(this.#losesRows ? { again } : {}), ...(rest && { rest }) };
+      const options = { ...(this.losesRows ? { again } : {}), ...(rest && { rest }) };
       this.#watching.push(watch(byTurns(this.#clients, at), reader, signal, options));
     };
     for (const [at, sessionId] of sessionIds.entries()) {

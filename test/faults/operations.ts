@@ -6,7 +6,7 @@ import type { Evidence } from "./verdict.ts";
 export type Operations = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
 export function operationsOf(load: Load, { stored, witness }: Evidence): Operations {
-  const { history, streamWriters, said, passReaders } = load;
+  const { history, streamWriters, said, passReaders, feedReaders } = load;
   const groups = Map.groupBy(history.pushes, ({ sent }) =>
     sent.key === undefined ? "unkeyed pushes" : "keyed pushes",
   );
@@ -36,6 +36,11 @@ export function operationsOf(load: Load, { stored, witness }: Evidence): Operati
       ]),
     ),
     "ways lost by readers": { breaks: sum(passReaders.map(({ breaks }) => breaks)) },
+    feeds: {
+      rows: sum(feedReaders.map(({ seen }) => seen.length)),
+      repeated: sum(feedReaders.map(({ repeated }) => repeated)),
+      breaks: sum(feedReaders.map(({ breaks }) => breaks)),
+    },
     stored: {
       rows: witness.rows.length,
       "raw events": sum([...stored.values()].map(({ events }) => events.length)),

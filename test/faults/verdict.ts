@@ -40,7 +40,7 @@ export function verdictOf(
   load: Load,
   { witness, stored, miscounted, lost }: Evidence,
 ): readonly string[] {
-  const { history, streamWriters, said, passReaders } = load;
+  const { history, streamWriters, said, passReaders, feedReaders } = load;
   const streamed = new Set(streamWriters.map(({ sessionId }) => sessionId));
   const written = withAgents(
     history,
@@ -77,6 +77,7 @@ export function verdictOf(
       const name = reader.passes.at(-1)?.name ?? "a reader";
       return failure === undefined ? own : [...own, `${name}: failed with ${reasonOf(failure)}`];
     }),
+    ...feedReaders.flatMap((reader) => reader.problemsIn(witness, load)),
     ...(miscounted ?? []),
   ];
 }
