@@ -77,7 +77,7 @@ export function sessionStore(database: Database): SessionStore {
     createSession: (session) => sessions.createSession(database, session),
     getSession: (id) => sessions.getSession(database, id),
     listSessions: (page) => sessions.listSessions(database, page),
-    updateSessionStatus: (id, status) => sessions.updateSessionStatus(database, id, status),
+    updateSession: (id, change) => sessions.updateSession(database, id, change),
     deleteSession: (id) => sessions.deleteSession(database, id),
   };
 }

@@ -37,9 +37,7 @@ import type {
 type Methods = Handlers<typeof SessionService>;
 
 /** The methods that have a handler, and those that only HTTP offers. */
-export type ServedMethods = Omit<Methods, "updateSession" | "watchSessions"> &
-  HistoryHandlers &
-  EventListHandlers;
+export type ServedMethods = Omit<Methods, "watchSessions"> & HistoryHandlers & EventListHandlers;
 
 export interface ServedReads {
   readonly runs: RunsHandlers;
@@ -73,6 +71,12 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     listSessions: unary(
       (principal) => authorizer.authorize(principal, list, undefined),
       served.listSessions,
+    ),
+    updateSession: unary(
+      byId("UpdateSession"),
+      recorded(audit, "session.update", served.updateSession, (_, request) => ({
+        fields: CHANGEABLE.filter((name) => request[name] !== undefined).join(","),
+      })),
     ),
     updateSessionStatus: unary(byId("UpdateSessionStatus"), served.updateSessionStatus),
     deleteSession: unary(
@@ -149,8 +153,10 @@ function unary<R, A>(
   };
 }
 
+const CHANGEABLE = ["name", "labels", "annotations"] as const;
+
 /**
- * Writes an audit record of an action that only admins may do and that cannot be undone. An
+ * Writes an audit record of an action that cannot be undone: the old texts are gone too. An
  * interrupted action may be done in part: an erasure whose caller left has deleted its session and
  * some of the rows.
  */
@@ -158,13 +164,13 @@ function recorded<R extends { readonly id: string }, A>(
   audit: Audit,
   action: Action,
   handle: (request: R, context: CallContext) => Promise<A>,
-  fieldsOf: (answer: A) => Readonly<Record<string, string>>,
+  fieldsOf: (answer: A, request: R) => Readonly<Record<string, string>>,
 ): (request: R, context: CallContext) => Promise<A> {
   return async (request, context) => {
     const act = { principal: context.principal, action, sessionId: request.id };
     try {
       const answer = await handle(request, context);
-      audit.done(act, fieldsOf(answer));
+      audit.done(act, fieldsOf(answer, request));
       return answer;
     } catch (error) {
       const { code, reason } = ServiceError.from(error);

@@ -1,4 +1,4 @@
-/** The records of sessions: create, read, list, update the status, delete. */
+/** The records of sessions: create, read, list, update, delete. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { v7 as uuidv7 } from "uuid";
 import type {
@@ -12,10 +12,10 @@ import type { Redactor } from "../redaction/redactor.ts";
 import { sessionNotFound } from "../store/failure.ts";
 import type {
   NewSession,
+  SessionChange,
   SessionList,
   SessionRecord,
   SessionsPage,
-  SessionStatus,
 } from "../store/sessions.ts";
 import { type Check, checkTextBytes, checkTime, violationsOf } from "../contract/checks.ts";
 import type { Handlers } from "../contract/context.ts";
@@ -37,13 +37,18 @@ export interface SessionStore {
   createSession(session: NewSession): Promise<SessionRecord>;
   getSession(id: string): Promise<SessionRecord | undefined>;
   listSessions(page: SessionsPage): Promise<SessionList>;
-  updateSessionStatus(id: string, status: SessionStatus): Promise<SessionRecord | undefined>;
+  updateSession(id: string, change: SessionChange): Promise<SessionRecord | undefined>;
   deleteSession(id: string): Promise<boolean>;
 }
 
 type SessionHandlers = Pick<
   Handlers<typeof SessionService>,
-  "createSession" | "getSession" | "listSessions" | "updateSessionStatus" | "deleteSession"
+  | "createSession"
+  | "getSession"
+  | "listSessions"
+  | "updateSession"
+  | "updateSessionStatus"
+  | "deleteSession"
 >;
 
 export function createSessionHandlers(
@@ -56,17 +61,13 @@ export function createSessionHandlers(
     async createSession(request, { principal }) {
       refuse(newSessionChecks(request));
       const { llmModel, parentSessionId } = request;
-      const { name, prompt, labels, annotations } = redactor
-        ? redacted(request, redactor)
-        : request;
+      const { name, prompt, labels, annotations } = request;
+      const texts = { name, prompt, labels, annotations };
       const session = {
         id: uuidv7(),
-        name,
-        prompt,
         llmModel,
         parentSessionId,
-        labels,
-        annotations,
+        ...(redactor ? redacted(texts, redactor) : texts),
       };
       const projectId = principal.projectId ?? request.projectId;
       const createdByUserId = userIdOf(principal);
@@ -90,6 +91,33 @@ export function createSessionHandlers(
         metadata: { $typeName: "ambient.v1.ListMeta", page, size: items.length, total },
       };
     },
+    ...changeHandlers(store, redactor),
+    async deleteSession({ id }) {
+      refuse([checkSessionId(id, "id")]);
+      if (!(await store.deleteSession(id))) throw sessionNotFound(id);
+      deleted(id);
+      return { $typeName: "ambient.v1.DeleteSessionResponse" };
+    },
+  };
+}
+
+function changeHandlers(
+  store: SessionStore,
+  redactor: Redactor | undefined,
+): Pick<SessionHandlers, "updateSession" | "updateSessionStatus"> {
+  return {
+    async updateSession(request) {
+      const { id } = request;
+      refuse([checkSessionId(id, "id"), ...textChecks(request)]);
+      const { name, labels, annotations } = request;
+      const texts = given({
+        name: name ?? null,
+        labels: labels ?? null,
+        annotations: annotations ?? null,
+      });
+      const change = redactor ? redacted(texts, redactor) : texts;
+      return toSession(found(id, await store.updateSession(id, change)));
+    },
     async updateSessionStatus(request) {
       const { id, phase, startTime, completionTime } = request;
       refuse([
@@ -104,41 +132,46 @@ export function createSessionHandlers(
         completionTimeMicros: completionTime && microsOf(completionTime),
       };
       refuse([checkSpan(status)]);
-      return toSession(found(id, await store.updateSessionStatus(id, status)));
-    },
-    async deleteSession({ id }) {
-      refuse([checkSessionId(id, "id")]);
-      if (!(await store.deleteSession(id))) throw sessionNotFound(id);
-      deleted(id);
-      return { $typeName: "ambient.v1.DeleteSessionResponse" };
+      return toSession(found(id, await store.updateSession(id, status)));
     },
   };
 }
 
-type Texts = Pick<CreateSessionRequest, "name" | "prompt" | "labels" | "annotations">;
-
 /** Redacts the free texts of people and programs; the other fields are ids and names of models. */
-function redacted({ name, prompt, labels, annotations }: Texts, redactor: Redactor): Texts {
-  const optional = given({
-    prompt: prompt ?? null,
-    labels: labels ?? null,
-    annotations: annotations ?? null,
-  });
-  const texts = Object.entries(optional).map(([field, text]) => [field, redactor.text(text)]);
-  return { name: redactor.text(name), ...Object.fromEntries(texts) };
+function redacted<T extends Readonly<Record<string, string | undefined>>>(
+  texts: T,
+  redactor: Redactor,
+): T {
+  const clean = { ...texts };
+  for (const field in clean) {
+    const text = clean[field];
+    if (text !== undefined) Object.assign(clean, { [field]: redactor.text(text) });
+  }
+  return clean;
 }
 
 function newSessionChecks(request: CreateSessionRequest): readonly Check[] {
   const { parentSessionId: parent } = request;
   return [
-    request.name === "" ? { field: "name", description: "name is required" } : undefined,
-    checkTextBytes("name", request.name, NAME_BYTES_MAX),
+    ...textChecks(request),
     checkTextBytes("prompt", request.prompt, PROMPT_BYTES_MAX),
     checkTextBytes("llm_model", request.llmModel, NAME_BYTES_MAX),
     parent === undefined ? undefined : checkSessionId(parent, "parent_session_id"),
-    checkTextBytes("labels", request.labels, TEXT_BYTES_MAX),
-    checkTextBytes("annotations", request.annotations, TEXT_BYTES_MAX),
     checkTextBytes("project_id", request.projectId, NAME_BYTES_MAX),
+  ];
+}
+
+/** The checks of the texts that may change later; an absent one is right. */
+function textChecks({
+  name,
+  labels,
+  annotations,
+}: Pick<SessionChange, "name" | "labels" | "annotations">): readonly Check[] {
+  return [
+    name === "" ? { field: "name", description: "name must not be empty" } : undefined,
+    checkTextBytes("name", name, NAME_BYTES_MAX),
+    checkTextBytes("labels", labels, TEXT_BYTES_MAX),
+    checkTextBytes("annotations", annotations, TEXT_BYTES_MAX),
   ];
 }
 
@@ -147,7 +180,7 @@ function checkPhase(phase: string | undefined): Check {
   return { field: "phase", description: `phase must be one of ${PHASES.join(", ")}` };
 }
 
-function checkSpan(status: SessionStatus): Check {
+function checkSpan(status: SessionChange): Check {
   const { startTimeMicros: start, completionTimeMicros: completion } = status;
   if (start === undefined || completion === undefined || completion >= start) return undefined;
   return {

@@ -10,6 +10,7 @@ export type Action =
   | "session.create"
   | "session.read"
   | "session.list"
+  | "session.update"
   | "session.status"
   | "session.delete"
   | "session.erase"
@@ -35,6 +36,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "session.create": ["admin", "editor"],
   "session.read": ["admin", "editor", "viewer", "runner", "service"],
   "session.list": ["admin", "editor", "viewer", "runner", "service"],
+  "session.update": ["admin", "editor"],
   "session.status": ["admin", "runner"],
   "session.delete": ["admin"],
   "session.erase": ["admin"],
@@ -62,6 +64,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "session.create": "project",
   "session.read": "session",
   "session.list": "sessions",
+  "session.update": "session",
   "session.status": "session",
   "session.delete": "session",
   "session.erase": "session",
@@ -78,7 +81,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
 export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   GetSession: "session.read",
   CreateSession: "session.create",
-  UpdateSession: "unserved",
+  UpdateSession: "session.update",
   UpdateSessionStatus: "session.status",
   DeleteSession: "session.delete",
   ListSessions: "session.list",
@@ -105,6 +108,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "GET /api/ambient/v1/sessions": "session.list",
   "POST /api/ambient/v1/sessions": "session.create",
   "GET /api/ambient/v1/sessions/:id": "session.read",
+  "PATCH /api/ambient/v1/sessions/:id": "session.update",
   "DELETE /api/ambient/v1/sessions/:id": "session.delete",
   "GET /api/ambient/v1/sessions/:id/messages": "session.read",
   "POST /api/ambient/v1/sessions/:id/messages": "by message type",

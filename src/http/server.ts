@@ -62,6 +62,7 @@ export interface HttpParts {
       | "createSession"
       | "listSessions"
       | "getSession"
+      | "updateSession"
       | "deleteSession"
       | "listSessionMessages"
       | "pushSessionMessage"

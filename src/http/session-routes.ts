@@ -9,6 +9,7 @@ import {
   ListSessionsResponseSchema,
   SessionSchema,
   type SessionService,
+  UpdateSessionRequestSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import type { Run, RunsHandlers, RunsPage } from "../api/runs.ts";
 import { serverBusy } from "../auth/caller-memory.ts";
@@ -35,7 +36,7 @@ import { renamed, withNames } from "./plumbing/problem.ts";
 export interface SessionRouteParts {
   readonly handlers: Pick<
     Handlers<typeof SessionService>,
-    "createSession" | "listSessions" | "getSession" | "deleteSession"
+    "createSession" | "listSessions" | "getSession" | "updateSession" | "deleteSession"
   >;
   readonly runs: RunsHandlers;
   readonly transcripts: TranscriptHandlers;
@@ -117,6 +118,11 @@ function storedSessionRoutes(app: App, { handlers }: SessionRouteParts): void {
     const session = await handlers.getSession(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
   });
+  app.patch("/sessions/:id", { schema: UPDATE }, async (request, reply) => {
+    const asked = create(UpdateSessionRequestSchema, { ...request.body, id: request.params.id });
+    const session = await handlers.updateSession(asked, callContextOf(request));
+    return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
+  });
   app.delete("/sessions/:id", { schema: DELETE }, async (request, reply) => {
     const asked = create(DeleteSessionRequestSchema, request.params);
     await handlers.deleteSession(asked, callContextOf(request));
@@ -149,6 +155,12 @@ function withJsonNames(error: ServiceError): ServiceError {
 }
 
 const textField = () => z.string({ error: "must be a text" });
+/** Those that may change later. */
+const FIELDS = {
+  name: textField().meta({ description: "A name for people, at most 1,024 bytes." }),
+  labels: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
+  annotations: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
+};
 
 /** CreateSessionRequest in protobuf's own JSON mapping. */
 const CREATE = {
@@ -159,14 +171,12 @@ const CREATE = {
   querystring: NO_QUERY,
   body: z.strictObject(
     {
-      name: textField().meta({ description: "A name for people, at most 1,024 bytes." }),
+      ...FIELDS,
       prompt: textField().optional().meta({ description: "The task of the agent, at most 1 MiB." }),
       llmModel: textField().optional().meta({ description: "The model, at most 1,024 bytes." }),
       parentSessionId: textField()
         .optional()
         .meta({ description: "The session that starts this one.", ...SESSION_ID }),
-      labels: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
-      annotations: textField().optional().meta({ description: "Kept as it is, at most 64 KiB." }),
       projectId: textField().optional().meta({
         description: "The project, at most 1,024 bytes. A token of a project may name only that.",
       }),
@@ -183,6 +193,20 @@ const GET = {
   params: sessionParams,
   querystring: NO_QUERY,
   response: { 200: answer("The session.", sessionSchema), ...PROBLEMS },
+};
+
+const UPDATE = {
+  operationId: "updateSession",
+  summary: "Change the name, labels or annotations of a session",
+  description: "Absent fields stay unchanged.",
+  tags: ["sessions"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  body: z.strictObject(
+    { ...FIELDS, name: FIELDS.name.optional() },
+    { error: "must be an object with name, labels or annotations" },
+  ),
+  response: { 200: answer("The session as it is now.", sessionSchema), ...PROBLEMS },
 };
 
 const DELETE = {

@@ -59,10 +59,13 @@ export interface SessionsPage {
 }
 
 /** Undefined fields stay unchanged. */
-export interface SessionStatus {
-  readonly phase: string | undefined;
-  readonly startTimeMicros: bigint | undefined;
-  readonly completionTimeMicros: bigint | undefined;
+export interface SessionChange {
+  readonly name?: string | undefined;
+  readonly labels?: string | undefined;
+  readonly annotations?: string | undefined;
+  readonly phase?: string | undefined;
+  readonly startTimeMicros?: bigint | undefined;
+  readonly completionTimeMicros?: bigint | undefined;
 }
 
 export interface SessionList {
@@ -217,18 +220,18 @@ function listedIn({ projectId, sessionId }: SessionScope): SQL | undefined {
 }
 
 /** Undefined when the session does not exist or was deleted. */
-export async function updateSessionStatus(
+export async function updateSession(
   database: Database,
   id: string,
-  status: SessionStatus,
+  change: SessionChange,
 ): Promise<SessionRecord | undefined> {
-  const { phase, startTimeMicros: start, completionTimeMicros: completion } = status;
+  const { startTimeMicros: start, completionTimeMicros: completion, ...texts } = change;
   const [record] = await database.query((drizzle) =>
     drizzle
       .update(sessions)
       .set({
         updatedAt: now,
-        ...(phase === undefined ? {} : { phase }),
+        ...texts,
         ...(start === undefined ? {} : { startTime: isoOf(start) }),
         ...(completion === undefined ? {} : { completionTime: isoOf(completion) }),
       })

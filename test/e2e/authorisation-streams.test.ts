@@ -13,6 +13,7 @@ import { endService, type ServiceProcess, startService } from "../support/servic
 const {
   createSession,
   deleteSession,
+  updateSession,
   getSession,
   listSessions,
   listSessionMessages,
@@ -274,6 +275,8 @@ describe("a write with a token", () => {
   test("a deleted session is SESSION_DELETED to its own callers and SESSION_NOT_FOUND to others", async () => {
     const sessionId = await newSession("beta");
     const viewer = await sessionCaller(client, root, { sessionId, role: "viewer" });
+    const rename = { id: sessionId, name: "new", annotations: "" };
+    await client.unary(updateSession, rename, as(root));
     await client.unary(deleteSession, { id: sessionId }, as(root));
     const own = client.unary(listSessionMessages, { sessionId }, as(viewer));
     await expect(own).rejects.toMatchObject({ reason: "SESSION_DELETED" });
@@ -290,6 +293,7 @@ describe("a write with a token", () => {
       .poll(() => recordsOf(sessionId, "done"))
       .toMatchObject([
         { audit: true, action: "token.issue", actor: "root" },
+        { audit: true, action: "session.update", actor: "root", fields: "name,annotations" },
         { audit: true, action: "session.delete", actor: "root" },
       ]);
   });

@@ -144,6 +144,54 @@ describe("ListSessions", () => {
   });
 });
 
+describe("UpdateSession", () => {
+  test("sets the given texts byte for byte, and leaves all other fields unchanged", async () => {
+    const { metadata, ...made } = await client.unary(createSession, {
+      name: "old",
+      prompt: "p",
+      labels: '{"a":"b"}',
+      annotations: "old",
+      projectId: "p",
+    });
+    const id = metadata?.id ?? "";
+    const labels = '{ "b":1, "a":"\\u0000"}';
+    const named = await client.unary(updateSession, { id, name: "é 😀", labels });
+    const { metadata: after, ...now } = named;
+    expect(now).toEqual({ ...made, name: "é 😀", labels });
+    expect(after?.createdAt).toEqual(metadata?.createdAt);
+    expect(after?.updatedAt).not.toEqual(metadata?.updatedAt);
+    const emptied = await client.unary(updateSession, { id, annotations: "" });
+    expect(emptied).toMatchObject({ name: "é 😀", labels, annotations: "" });
+    expect(await client.unary(getSession, { id })).toEqual(emptied);
+  });
+
+  test.each([
+    { title: "an empty name", request: { name: "" }, field: "name" },
+    { title: "a name of 1,025 bytes", request: { name: "n".repeat(1_025) }, field: "name" },
+    { title: "labels over 64 KiB", request: { labels: "x".repeat(65_537) }, field: "labels" },
+    { title: "annotations with U+0000", request: { annotations: "\0" }, field: "annotations" },
+  ])("refuses $title, and changes nothing", async ({ request, field }) => {
+    const id = await create();
+    const before = await client.unary(getSession, { id });
+    const all = { id, name: "other", labels: "other", ...request };
+    const failure = await failureOf(client.unary(updateSession, all));
+    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
+    expect(await client.unary(getSession, { id })).toEqual(before);
+  });
+
+  test("is NOT_FOUND for an unknown or deleted session and creates none", async () => {
+    const id = await create();
+    await client.unary(deleteSession, { id });
+    for (const gone of [id, "never-made"]) {
+      const call = client.unary(updateSession, { id: gone, name: "n" });
+      expect(await failureOf(call)).toMatchObject(NOT_FOUND);
+    }
+    expect(await failureOf(client.unary(getSession, { id: "never-made" }))).toMatchObject(
+      NOT_FOUND,
+    );
+  });
+});
+
 describe("UpdateSessionStatus", () => {
   const START = { seconds: 1_700_000_000n, nanos: 1_999 };
   const END = { seconds: 253_402_300_799n, nanos: 999_999_999 };
@@ -279,17 +327,12 @@ describe("with SESSION_POLICY=strict", () => {
   });
 });
 
-describe("an RPC that is not served yet", () => {
-  test.each([
-    ["UpdateSession", () => client.unary(updateSession, { id: "s" })],
-    ["WatchSessions", () => client.serverStream(watchSessions, {}).next()],
-  ])("%s is UNIMPLEMENTED", async (name, call) => {
-    const failure = await failureOf(call());
-    expect(failure).toMatchObject({
-      code: "UNIMPLEMENTED",
-      reason: "NOT_IMPLEMENTED",
-      domain: "session-ledger",
-      message: `${name} is not implemented in this version`,
-    });
+test("WatchSessions, which is not served yet, is UNIMPLEMENTED", async () => {
+  const failure = await failureOf(client.serverStream(watchSessions, {}).next());
+  expect(failure).toMatchObject({
+    code: "UNIMPLEMENTED",
+    reason: "NOT_IMPLEMENTED",
+    domain: "session-ledger",
+    message: "WatchSessions is not implemented in this version",
   });
 });

@@ -84,6 +84,30 @@ describe("sessions", () => {
     expect((await ask("/sessions/{id}/runs", `/sessions/${id}/runs`)).status).toBe(404);
   });
 
+  test("have a new name, labels or annotations after a PATCH", async () => {
+    const made = await client.unary(SessionService.method.createSession, { name: "old" });
+    const id = made.metadata?.id ?? "";
+    const patch = (body: unknown) =>
+      ask(ONE, `/sessions/${id}`, { ...post(body), method: "PATCH" });
+    const labels = '{"team":"a"}';
+    const changed = await patch({ labels, annotations: "" });
+    expect(changed.status).toBe(200);
+    expect(await changed.json()).toMatchObject({ name: "old", labels, annotations: "" });
+    const named = await patch({ name: "new" });
+    const session: unknown = await named.json();
+    expect(session).toMatchObject({ name: "new", labels });
+    expect(await (await ask(ONE, `/sessions/${id}`)).json()).toEqual(session);
+    for (const [body, field] of [
+      [{ name: "" }, "name"],
+      [{ labels: 1 }, "labels"],
+      [{ phase: "Running" }, "phase"],
+    ] as const) {
+      const refused = await patch(body);
+      expect(refused.status).toBe(400);
+      expect(await problemOf(refused)).toMatchObject({ violations: [{ field }] });
+    }
+  });
+
   test("an empty page has an empty list of items", async () => {
     const page = await ask(LIST, "/sessions?page=100000");
     expect(await page.json()).toMatchObject({ items: [], metadata: { size: 0 } });

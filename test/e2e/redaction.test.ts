@@ -14,7 +14,7 @@ import { eventsOf, fragments, PushStreamClient } from "../support/push-stream.ts
 import { newSession, push, type Row, rowsOf } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 
-const { createSession, getSession, watchSessionEvents } = SessionService.method;
+const { createSession, getSession, updateSession, watchSessionEvents } = SessionService.method;
 
 let shared: OpenDatabase;
 let service: ServiceProcess;
@@ -318,12 +318,19 @@ test("the texts of a session are masked", async () => {
     labels: JSON.stringify({ key: whole }),
     annotations: whole,
   });
-  const session = await client.unary(getSession, { id: metadata?.id ?? "" });
+  const id = metadata?.id ?? "";
+  const session = await client.unary(getSession, { id });
   expect(session).toMatchObject({
     name: `for ${masked}`,
     prompt: `use ${masked}`,
     labels: JSON.stringify({ key: masked }),
     annotations: masked,
+  });
+  await client.unary(updateSession, { id, name: `was ${whole}`, annotations: "none" });
+  expect(await client.unary(getSession, { id })).toMatchObject({
+    name: `was ${masked}`,
+    labels: JSON.stringify({ key: masked }),
+    annotations: "none",
   });
   expect(session.llmModel).toBeUndefined();
 });

@@ -54,7 +54,7 @@ const RUN = {
 const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   GetSession: (id) => ({ id }),
   CreateSession: () => ({ name: "walked" }),
-  UpdateSession: (id) => ({ id }),
+  UpdateSession: (id) => ({ id, annotations: "walked" }),
   UpdateSessionStatus: (id) => ({ id, phase: "Running" }),
   DeleteSession: (id) => ({ id }),
   ListSessions: () => ({ size: 1 }),
@@ -103,6 +103,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
     body: () => ({ name: "walked" }),
   },
   "GET /api/ambient/v1/sessions/:id": session(""),
+  "PATCH /api/ambient/v1/sessions/:id": {
+    ...session(""),
+    body: () => ({ annotations: "walked" }),
+  },
   "DELETE /api/ambient/v1/sessions/:id": session(""),
   "GET /api/ambient/v1/sessions/:id/messages": session("/messages"),
   "GET /api/ambient/v1/sessions/:id/messages  stream": {

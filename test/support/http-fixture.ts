@@ -41,6 +41,7 @@ export function httpParts(
     pushSessionEvents: notAsked,
     listSessions: notAsked,
     getSession: notAsked,
+    updateSession: notAsked,
     deleteSession: notAsked,
     listSessionMessages: notAsked,
     pushSessionMessage: notAsked,

@@ -191,5 +191,5 @@ test("a route that is missing in the table is not served", () => {
   const admission = createAdmission(httpParts());
   expect(() => admission.expect("GET", `${SESSIONS}/:id`)).not.toThrow();
   expect(() => admission.expect("HEAD", `${SESSIONS}/:id`)).not.toThrow();
-  expect(() => admission.expect("PATCH", `${SESSIONS}/:id`)).toThrow("the table does not say");
+  expect(() => admission.expect("PUT", `${SESSIONS}/:id`)).toThrow("the table does not say");
 });
