@@ -178,6 +178,21 @@ export const DEFECTS: readonly Defect[] = [
     expected: /refused, and stored|\d+ rows, and not \d+/,
   },
   {
+    name: "claimed_without_compare",
+    what: "a claim is stored in any state of the session, and not only in the one that it was made for",
+    edits: [
+      {
+        file: LEDGER,
+        find: `ELSE s.turn_seq <> p.tf OR s.open_run_id IS DISTINCT FROM p.tr
+          OR s.producer_epoch IS DISTINCT FROM p.te OR s.event_seq <> p.tv END)`,
+        replace: "ELSE false END)",
+        times: 1,
+      },
+    ],
+    kinds: ["session_locked", "lost_answers"],
+    expected: /begins while|had its turn before|is not the next|stands at message/,
+  },
+  {
     name: "erased_before_the_import",
     what: "a session is marked as erased without a look at what an import has stored meanwhile",
     edits: [

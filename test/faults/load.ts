@@ -4,6 +4,7 @@
  *   hot sessions     many unary writers, keyed and unkeyed, by both replicas
  *   stream sessions  a raw stream writer each, and unary writers of messages and events beside it
  *   agent sessions   the SDK's session writer, which derives its messages
+ *   turned sessions  a person who writes, and runners that claim turns and take over from each other
  *   quiet sessions   one push at a time, and none before everybody has seen it
  *   brim sessions    a few rows below the most that a session may hold, and more pushes at once than
  *                    have room
@@ -25,6 +26,7 @@ import { type Lockstep, watchQuietly, writeQuietly } from "./lockstep.ts";
 import { BY, type Finals, PassReader, type Target, type Ways } from "./passes.ts";
 import type { Progress } from "./progress.ts";
 import { newStreamWriter, Said, writeSession, writeStream } from "./stream-writers.ts";
+import { runTurns, Turned } from "./turn-runners.ts";
 import { Heads, write, type WriterParts } from "./unary-writers.ts";
 import type { Weather } from "./weather.ts";
 
@@ -33,6 +35,8 @@ const LOAD = {
   streamSessions: 4,
   agentSessions: 2,
   quietSessions: 2,
+  turnedSessions: 2,
+  turnRunners: 3,
   keyedWriters: 5,
   unkeyedWriters: 4,
   besideWriters: 2,
@@ -40,7 +44,12 @@ const LOAD = {
   brimWriters: 3,
   passReaders: 9,
 } as const;
-const LOAD_THAT_LOSES = { streamSessions: 0, agentSessions: 0, quietSessions: 0 } as const;
+const LOAD_THAT_LOSES = {
+  streamSessions: 0,
+  agentSessions: 0,
+  quietSessions: 0,
+  turnedSessions: 0,
+} as const;
 const PACE_MS = 25;
 /** Until the next brim session: the last is reached after half a minute, and then all are full. */
 const BRIM_PACE_MS = 500;
@@ -57,6 +66,7 @@ export class Load {
   readonly history = new History();
   readonly streamWriters: readonly StreamWriter[];
   readonly said: readonly Said[];
+  readonly turned: readonly Turned[];
   readonly passReaders: readonly PassReader[];
   readonly feedReaders: readonly FeedReader[];
   readonly sessionIds: readonly string[];
@@ -98,6 +108,8 @@ export class Load {
     );
     const streamed = this.streamWriters.map(({ sessionId }) => sessionId);
     this.said = names("agent", count.agentSessions).map((sessionId) => new Said(sessionId));
+    this.turned = names("turned", count.turnedSessions).map((sessionId) => new Turned(sessionId));
+    const turned = this.turned.map(({ sessionId }) => sessionId);
     const quiet = names("quiet", count.quietSessions).map((sessionId) =>
       watchQuietly(writing, sessionId, this.#ended.signal),
     );
@@ -105,16 +117,24 @@ export class Load {
       ...hot,
       ...streamed,
       ...this.said.map(({ sessionId }) => sessionId),
+      ...turned,
       ...quiet.map(({ sessionId }) => sessionId),
     ];
 
-    this.#watchAll([...hot, ...streamed], quiet);
+    this.#watchAll([...hot, ...streamed, ...turned], quiet);
     const own = (): { readonly weather: Weather; readonly random: Random } => ({
       weather,
       random: random.fork(),
     });
     this.#write([
-      ...this.#unaryWriters(writing, { hot, streamed, random }),
+      ...this.#unaryWriters(writing, { hot, streamed, turned, random }),
+      ...this.turned.flatMap((one) =>
+        Array.from({ length: LOAD.turnRunners }, (_, at) => {
+          const name = `runner ${at} of ${one.sessionId}`;
+          const runner = { name, turned: one, random: random.fork() };
+          return { name, ended: runTurns({ clients: this.#clients, progress, isOver }, runner) };
+        }),
+      ),
       ...this.streamWriters.map((writer) => ({
         name: `stream writer of ${writer.sessionId}`,
         ended: writeStream({ progress, isOver }, writer, random.fork()),
@@ -204,10 +224,11 @@ export class Load {
     of: {
       readonly hot: readonly string[];
       readonly streamed: readonly string[];
+      readonly turned: readonly string[];
       readonly random: Random;
     },
   ): readonly OpenWriter[] {
-    const { hot, streamed } = of;
+    const { hot, streamed, turned } = of;
     const writers = (name: string, count: number, keyed: boolean) =>
       Array.from({ length: count }, (_, at) => ({ name: `${name} writer ${at}`, keyed }));
     const many = [
@@ -220,6 +241,12 @@ export class Load {
       sessionIds: streamed,
       kinds: ["message", "event"] as const,
     }));
+    const people = turned.map((sessionId, at) => ({
+      name: `person ${at}`,
+      keyed: true,
+      sessionIds: [sessionId],
+      kinds: ["message"] as const,
+    }));
     const brim = writers("brim", this.losesRows ? 0 : LOAD.brimWriters, false).map((one) => ({
       ...one,
       sessionIds: this.brimIds,
@@ -228,9 +255,13 @@ export class Load {
       paceMs: BRIM_PACE_MS,
       atOnce: BRIM_PUSHES,
     }));
-    return [...[...many, ...beside].map((one) => ({ ...one, paceMs: PACE_MS })), ...brim].map(
-      (one) => ({ name: one.name, ended: write(writing, { ...one, random: of.random.fork() }) }),
-    );
+    return [
+      ...[...many, ...beside, ...people].map((one) => ({ ...one, paceMs: PACE_MS })),
+      ...brim,
+    ].map((one) => ({
+      name: one.name,
+      ended: write(writing, { ...one, random: of.random.fork() }),
+    }));
   }
 
   /** From the beginning to the end, by the first replica that answers. */

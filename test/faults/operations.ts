@@ -6,7 +6,8 @@ import type { Evidence } from "./verdict.ts";
 export type Operations = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
 export function operationsOf(load: Load, { stored, witness }: Evidence): Operations {
-  const { history, streamWriters, said, passReaders, feedReaders } = load;
+  const { history, streamWriters, said, turned, passReaders, feedReaders } = load;
+  const claims = turned.flatMap((one) => one.claims);
   const groups = Map.groupBy(history.pushes, ({ sent }) =>
     sent.key === undefined ? "unkeyed pushes" : "keyed pushes",
   );
@@ -24,6 +25,11 @@ export function operationsOf(load: Load, { stored, witness }: Evidence): Operati
       events: sum(said.map(({ events }) => events.length)),
       messages: sum(said.map(({ messages }) => messages.length)),
       ...totals(said.map(({ problems }) => problems)),
+    },
+    runners: {
+      claims: claims.length,
+      turns: claims.filter(({ taken }) => taken !== undefined).length,
+      messages: sum(claims.map(({ taken = [] }) => taken.length)),
     },
     watchers: {
       watchers: history.readers.length,

@@ -5,6 +5,7 @@ import { problemsOf, type Witness } from "../support/history-check.ts";
 import { readWitness } from "../support/history-witness.ts";
 import { passProblemsOf, type StoredSession, streamProblemsOf } from "../support/stream-check.ts";
 import { expectationOf } from "../support/stream-source.ts";
+import { turnProblemsOf } from "../support/turn-check.ts";
 import { readStoredSessions } from "../support/stream-witness.ts";
 import type { Load } from "./load.ts";
 import type { Finals } from "./passes.ts";
@@ -14,6 +15,8 @@ export interface Evidence {
   readonly stored: ReadonlyMap<string, StoredSession>;
   /** Sessions whose counters differ from their rows and bytes; undefined: not counted yet. */
   readonly miscounted: readonly string[] | undefined;
+  /** Where the sessions with turns stand. */
+  readonly standing: ReadonlyMap<string, { readonly turnSeq: bigint; readonly pending: bigint }>;
   /** Rows that a promoted standby did not have. */
   readonly lost: readonly Row[];
 }
@@ -33,15 +36,16 @@ export async function readEvidence(
     witness: await readWitness(from.sql, [...sessionIds, ...brimIds]),
     stored: await readStoredSessions(from, sessionIds),
     miscounted: await wrongCounts(from.sql, sessionIds),
+    standing: await readStanding(from.sql, sessionIds),
   };
 }
 
 export function verdictOf(
   load: Load,
-  { witness, stored, miscounted, lost }: Evidence,
+  { witness, stored, miscounted, standing, lost }: Evidence,
 ): readonly string[] {
-  const { history, streamWriters, said, passReaders, feedReaders } = load;
-  const streamed = new Set(streamWriters.map(({ sessionId }) => sessionId));
+  const { history, streamWriters, said, turned, passReaders, feedReaders } = load;
+  const shared = new Set([...streamWriters, ...turned].map(({ sessionId }) => sessionId));
   const written = withAgents(
     history,
     said.map(({ sessionId }) => sessionId),
@@ -50,7 +54,7 @@ export function verdictOf(
   const counters = new Map([...witness.counters].filter(([sessionId]) => written.has(sessionId)));
   return [
     ...load.failures.map((failure) => `a writer ended: ${failure}`),
-    ...problemsOf(history, { rows: pushed, counters }, { shared: streamed, lost }),
+    ...problemsOf(history, { rows: pushed, counters }, { shared, lost }),
     ...streamWriters.flatMap((writer) => {
       const session = stored.get(writer.sessionId);
       const record = writer.record(expectationOf);
@@ -60,6 +64,13 @@ export function verdictOf(
       return streamProblemsOf([record], session, isOthers).map(
         (problem) => `stream ${writer.sessionId} events: ${problem}`,
       );
+    }),
+    ...turned.flatMap(({ sessionId, claims }) => {
+      const rows = witness.rows.filter((row) => row.sessionId === sessionId);
+      const { turnSeq = 0n, pending = 0n } = standing.get(sessionId) ?? {};
+      const messages = rows.filter(({ stream }) => stream === "messages");
+      const events = rows.filter(({ stream }) => stream === "events");
+      return turnProblemsOf({ sessionId, claims, messages, events, turnSeq, pending });
     }),
     ...said.flatMap((one) => {
       const messages = messagesIn(witness, one.sessionId);
@@ -80,6 +91,21 @@ export function verdictOf(
     ...feedReaders.flatMap((reader) => reader.problemsIn(witness, load)),
     ...(miscounted ?? []),
   ];
+}
+
+async function readStanding(
+  sql: postgres.Sql,
+  sessionIds: readonly string[],
+): Promise<Evidence["standing"]> {
+  const rows = await sql<{ id: string; turn_seq: string; pending: string }[]>`
+    select id, turn_seq::text, pending_count::text as pending from sessions
+    where id in ${sql([...sessionIds])}`;
+  return new Map(
+    rows.map(({ id, turn_seq: turnSeq, pending }) => [
+      id,
+      { turnSeq: BigInt(turnSeq), pending: BigInt(pending) },
+    ]),
+  );
 }
 
 /** Sessions in the history, which does not have those of the SDK's writer. */

@@ -200,6 +200,7 @@ const STORES_NOTHING: ReadonlySet<string> = new Set([
   "SERVER_BUSY",
   "KEYS_UNAVAILABLE",
   "SESSION_FULL",
+  "TOO_MANY_PENDING",
 ]);
 
 function answerOf(error: unknown): Answer {
