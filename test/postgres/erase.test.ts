@@ -146,6 +146,7 @@ test.each(["messages", "events"] as const)(
             upTo: oldSeq,
             rows: [{ sessionId, oldSeq, rows: [newRow()] }],
             deleted: new Set([sessionId]),
+            recordedAtMicros: BigInt(Date.now()) * 1_000n,
           });
         }
         return database.run(statement);

@@ -24,12 +24,14 @@ import {
 } from "./source.ts";
 import {
   countMissing,
+  type ImportBatch,
   importBatch,
   importProgress,
   type ImportRefusal,
   importSessions,
   previewBatch,
   stillRefused,
+  timeNow,
 } from "./target.ts";
 import type { ImportRow } from "./write.ts";
 import type { StreamName } from "../../src/store/rows.ts";
@@ -70,7 +72,8 @@ export async function importLedger(
 ): Promise<ImportReport> {
   const columns = await again(options.signal, () => readColumns(parts.source));
   refuseOther(columns);
-  const importing = new Import(parts, options, columns);
+  const recordedAtMicros = await again(options.signal, () => timeNow(parts.target));
+  const importing = new Import(parts, { ...options, recordedAtMicros }, columns);
   await importing.sessions();
   for (const stream of ["messages", "events"] as const) await importing.stream(stream);
   return importing.tally.report();
@@ -98,10 +101,14 @@ const NEEDED = ["id", "session_id", "seq", "event_type", "payload", "created_at"
 class Import {
   readonly tally: Tally;
   readonly #parts: ImportParts;
-  readonly #options: ImportOptions;
+  readonly #options: ImportOptions & Pick<ImportBatch, "recordedAtMicros">;
   readonly #columns: SourceColumns;
 
-  constructor(parts: ImportParts, options: ImportOptions, columns: SourceColumns) {
+  constructor(
+    parts: ImportParts,
+    options: ImportOptions & Pick<ImportBatch, "recordedAtMicros">,
+    columns: SourceColumns,
+  ) {
     this.#parts = parts;
     this.#options = options;
     this.#columns = columns;
@@ -172,7 +179,7 @@ class Import {
   /** The last number of the page; undefined: there are no more rows. */
   async #page(stream: StreamName, after: bigint): Promise<bigint | "moved" | undefined> {
     const { source, target, redaction } = this.#parts;
-    const { sourceName, dryRun, batchRowsMax: rowsMax } = this.#options;
+    const { sourceName, dryRun, batchRowsMax: rowsMax, recordedAtMicros } = this.#options;
     if (!dryRun) {
       // An earlier try may have been committed although its answer was lost.
       if ((await this.#progress(stream)) !== after) return "moved";
@@ -191,7 +198,15 @@ class Import {
     const deleted = await readDeleted(source, this.#columns, ids);
     const outcome = dryRun
       ? await previewBatch(target, { stream, rows, deleted })
-      : await importBatch(target, { source: sourceName, stream, after, upTo, rows, deleted });
+      : await importBatch(target, {
+          source: sourceName,
+          stream,
+          after,
+          upTo,
+          rows,
+          deleted,
+          recordedAtMicros,
+        });
     if (outcome === "moved") return "moved";
     const known = new Set(
       [...outcome.known].map(({ oldSeq, sessionId }) => `${oldSeq} ${sessionId}`),

@@ -12,7 +12,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Database, Fields, Transaction } from "../../src/store/database.ts";
 import type { StreamName } from "../../src/store/rows.ts";
 import { importedRows, imports } from "../../src/store/schema.ts";
-import { isoOf } from "../../src/store/columns.ts";
+import { isoOf, microsColumn } from "../../src/store/columns.ts";
 import { SESSION_TEXTS, SESSION_TIMES, type SourceSession } from "./source.ts";
 import { type ImportRow, writeRows } from "./write.ts";
 
@@ -27,6 +27,8 @@ export interface ImportBatch {
   readonly rows: readonly ImportRow[];
   /** Sessions that are deleted in the source: they still take rows. */
   readonly deleted: ReadonlySet<string>;
+  /** The beginning of the import. */
+  readonly recordedAtMicros: bigint;
 }
 
 /** The reason why a session takes no rows of an import. */
@@ -40,6 +42,12 @@ export interface ImportedBatch {
 
 /** `moved`: another import of the source made progress meanwhile. */
 export type ImportOutcome = "moved" | ImportedBatch;
+
+/** The time of the database. */
+export async function timeNow(database: Database): Promise<bigint> {
+  const [row] = await database.run(sql`select ${microsColumn(sql`clock_timestamp()`)} as now`);
+  return BigInt(String(row?.["now"]));
+}
 
 export async function importProgress(
   database: Database,
@@ -137,7 +145,8 @@ export async function importBatch(database: Database, batch: ImportBatch): Promi
     const refusals = refusalsOf(states, batch.deleted);
     const known = await knownRows((statement) => transaction.execute(statement), batch);
     const taken = batch.rows.filter((row) => !refusals.has(row.sessionId) && !known.has(row));
-    await writeRows(transaction, batch.stream, { rows: taken, states });
+    const { recordedAtMicros } = batch;
+    await writeRows(transaction, batch.stream, { rows: taken, states, recordedAtMicros });
     await transaction.execute(sql`
       update ${imports} set last_old_seq = ${batch.upTo.toString()}::bigint, updated_at = clock_timestamp()
       where source = ${batch.source} and stream = ${batch.stream}`);

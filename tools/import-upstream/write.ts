@@ -25,11 +25,18 @@ interface Placed {
   readonly places: readonly Place[];
 }
 
+interface Written {
+  readonly rows: readonly ImportRow[];
+  readonly states: readonly Fields[];
+  /** The same for all rows of an import: then the two streams are in the order of `created_at`. */
+  readonly recordedAtMicros: bigint;
+}
+
 /** Runs under the lock of all their sessions; `states` are their current states. */
 export async function writeRows(
   transaction: Transaction,
   stream: StreamName,
-  { rows, states }: { readonly rows: readonly ImportRow[]; readonly states: readonly Fields[] },
+  { rows, states, recordedAtMicros }: Written,
 ): Promise<void> {
   if (rows.length === 0) return;
   const pushes = rows.map((row) => ({ push: pushOf(stream, row), oldSeq: row.oldSeq }));
@@ -46,7 +53,7 @@ export async function writeRows(
   );
   const places = placesOf(arrangement.rows, bases);
   const placed = pushes.map((one) => ({ ...one, places: places.get(one.push) ?? [] }));
-  await insertRows(transaction, stream, placed);
+  await insertRows(transaction, { stream, placed, recordedAtMicros });
   await insertMap(transaction, stream, placed);
   const used = [...arrangement.sessions.values()].map((use) => ({
     s: use.sessionId,
@@ -85,9 +92,16 @@ function latestOf(placed: readonly Placed[], sessionId: string): bigint {
 
 async function insertRows(
   transaction: Transaction,
-  stream: StreamName,
-  placed: readonly Placed[],
+  {
+    stream,
+    placed,
+    recordedAtMicros,
+  }: Pick<Written, "recordedAtMicros"> & {
+    readonly stream: StreamName;
+    readonly placed: readonly Placed[];
+  },
 ): Promise<void> {
+  const recorded = sql`${isoOf(recordedAtMicros)}::timestamptz`;
   const rows = placed.flatMap(({ push, places }) =>
     push.rows.map((row, index) => {
       const place = places[index];
@@ -111,10 +125,10 @@ async function insertRows(
   await transaction.execute(
     stream === "messages"
       ? sql`insert into session_messages (session_id, seq, id, event_type, payload, created_at, recorded_at)
-          select s, n, id, ty, pl, ca, statement_timestamp() ${from}`
+          select s, n, id, ty, pl, ca, ${recorded} ${from}`
       : sql`insert into session_events (session_id, seq, id, event_type, payload, created_at, recorded_at,
             completed_at, event_count, run_id, conformant)
-          select s, n, id, ty, pl, ca, statement_timestamp(), co, ec, rid, cf ${from}`,
+          select s, n, id, ty, pl, ca, ${recorded}, co, ec, rid, cf ${from}`,
   );
 }
 
