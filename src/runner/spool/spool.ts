@@ -63,8 +63,20 @@ export interface Lane {
   cut: Cut | undefined;
   /** Numbers of remaining records that the service has refused, and that were reported. */
   readonly refused: Set<bigint>;
+  /**
+   * A person's messages that are not settled, the oldest first: the events given after one are sent
+   * after it, so that the answer is never stored before the question. Not in the file.
+   */
+  readonly questions: Question[];
   readonly events: SpoolQueue<EventRecord>;
   readonly messages: SpoolQueue<MessageRecord>;
+}
+
+interface Question {
+  /** The number of the message. */
+  readonly message: bigint;
+  /** The last event that was given before it. */
+  readonly lastEvent: bigint;
 }
 
 interface Cut {
@@ -152,6 +164,11 @@ export class Spool {
     }
     this.#messages.add(record);
     lane.messages.push(record);
+    if (record.eventType === "user")
+      lane.questions.push({
+        message: lane.messages.lastNumber,
+        lastEvent: lane.events.lastNumber,
+      });
     return true;
   }
 
@@ -182,7 +199,8 @@ export class Spool {
     this.#reopen();
   }
 
-  settleMessage({ messages }: Lane, fate: "committed" | "refused"): void {
+  settleMessage({ messages, questions }: Lane, fate: "committed" | "refused"): void {
+    if (questions[0]?.message === messages.frontNumber) questions.shift();
     this.#messages.counts[fate] += this.#messages.remove(messages.takeUpTo(messages.frontNumber));
     this.#reopen();
   }
@@ -193,6 +211,7 @@ export class Spool {
     const messages = this.#messages.remove(lane.messages.takeUpTo(lane.messages.lastNumber));
     this.#events.counts.dropped += events;
     this.#messages.counts.dropped += messages;
+    lane.questions.length = 0;
     this.#reopen();
     return { events, messages };
   }
@@ -272,10 +291,16 @@ export function newLane(start: string, lane: Partial<Lane> = {}): Lane {
     sent: lane.isLeft === true ? undefined : 0n,
     cut: undefined,
     refused: new Set(),
+    questions: [],
     events: new SpoolQueue<EventRecord>(),
     messages: new SpoolQueue<MessageRecord>(),
     ...lane,
   };
+}
+
+/** The last event that may be sent. */
+export function sendableUpTo({ events, questions }: Lane): bigint {
+  return questions[0]?.lastEvent ?? events.lastNumber;
 }
 
 export function isEmpty({ events, messages }: Lane): boolean {

@@ -14,7 +14,7 @@ import { type CompressedRow, Compressor, type IncomingEvent } from "../../compre
 import { ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, type RpcFailure } from "../failure.ts";
 import { lastSeqOf, timestampOf } from "../rows.ts";
-import type { Lane, MessageRecord } from "../spool/spool.ts";
+import { type Lane, type MessageRecord, sendableUpTo } from "../spool/spool.ts";
 import { reasonOf } from "./book.ts";
 import { Attempts, fateOfRecord, fateOfStream, type Parts } from "./connection.ts";
 import { EventStream } from "./stream.ts";
@@ -143,7 +143,7 @@ class UnaryRows {
     const { book, options } = this.#parts;
     const { events, isLeft, cut } = this.#lane;
     const number = this.#taken + 1n;
-    const record = events.at(number);
+    const record = number <= sendableUpTo(this.#lane) ? events.at(number) : undefined;
     if (record === undefined) return false;
     this.#taken = number;
     const event = {

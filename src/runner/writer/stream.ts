@@ -29,7 +29,7 @@ import { within } from "../../base/timers.ts";
 import { type Conversation, ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, failureOfStatus, RpcFailure } from "../failure.ts";
 import { timestampOf } from "../rows.ts";
-import type { Lane } from "../spool/spool.ts";
+import { type Lane, sendableUpTo } from "../spool/spool.ts";
 import { type Book, reasonOf } from "./book.ts";
 import type { Parts } from "./connection.ts";
 import type { CheckedOptions } from "./options.ts";
@@ -175,10 +175,11 @@ export class EventStream {
   #sendFrame(call: Call): void {
     const { events, base = 0n } = this.#lane;
     const first = this.#sent + 1n;
+    const end = sendableUpTo(this.#lane);
     const frame: { payload: string; occurredAt: ReturnType<typeof timestampOf> }[] = [];
     let bytes = 0;
     for (;;) {
-      const record = events.at(this.#sent + 1n);
+      const record = this.#sent < end ? events.at(this.#sent + 1n) : undefined;
       if (record === undefined || frame.length === FRAME_EVENTS_MAX) break;
       if (frame.length > 0 && bytes + record.bytes > FRAME_BYTES_MAX) break;
       frame.push({ payload: record.payload, occurredAt: timestampOf(record.atMicros) });
@@ -258,7 +259,7 @@ export class EventStream {
     // A lane that was given up meanwhile has nothing left to send.
     if (this.#sent < settled) this.#sent = settled;
     return {
-      unsentEvents: Number(events.lastNumber - this.#sent),
+      unsentEvents: Math.max(0, Number(sendableUpTo(this.#lane) - this.#sent)),
       unacknowledgedEvents: Number(this.#sent - settled),
       unacknowledgedBytes: this.#unacknowledgedBytes,
       unacknowledgedBytesMax: this.#unacknowledgedBytesMax,
