@@ -3,7 +3,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
-import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type { Sender, SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
 import { MESSAGE_TYPES } from "../api/push.ts";
 import { EVENT_TYPE_FORM, EVENT_TYPES } from "../contract/checks.ts";
 import type { ServiceError } from "../base/errors.ts";
@@ -87,6 +87,24 @@ export const eventType = z.string().meta({
   anyOf: [{ enum: [...EVENT_TYPES] }, { pattern: EVENT_TYPE_FORM.source }],
 });
 
+const senderText = z.string({ error: "must be a text" }).optional();
+
+/** The handlers check the lengths. */
+export const senderSchema = z
+  .strictObject(
+    {
+      id: senderText.meta({ description: "In the system that the message comes from." }),
+      name: senderText.meta({ description: "Login or handle." }),
+      display_name: senderText.meta({ description: "The name to show to a person." }),
+      is_bot: z.boolean({ error: "must be true or false" }).optional(),
+      channel: senderText.meta({ description: "The kind of place, for example `slack`." }),
+      channel_id: senderText,
+      thread_id: senderText,
+    },
+    { error: "must be an object" },
+  )
+  .meta({ description: "At most 1,024 bytes a field." });
+
 export const messageItemSchema = z
   .strictObject({
     id: z.string().meta({ format: "uuid" }),
@@ -95,6 +113,8 @@ export const messageItemSchema = z
     event_type: messageType,
     payload: z.string(),
     created_at: timeText,
+    sent_at: timeText.optional().meta({ description: "As pushed." }),
+    sender: senderSchema.optional(),
   })
   .meta({ id: "Message" });
 
@@ -124,7 +144,18 @@ export function messageItem(message: SessionMessage): string {
     event_type: JSON.stringify(message.eventType),
     payload: JSON.stringify(message.payload),
     created_at: timeJson(message.createdAt),
+    sent_at: timeJson(message.sentAt),
+    sender: message.sender && senderJson(message.sender),
   });
+}
+
+/** Empty fields are left out: protobuf does not tell them from absent ones. */
+function senderJson({ id, name, displayName, isBot, ...from }: Sender): string {
+  const { channel, channelId, threadId } = from;
+  const texts = { id, name, display_name: displayName, channel };
+  const more = { channel_id: channelId, thread_id: threadId };
+  const given = Object.entries({ ...texts, ...more }).filter(([, value]) => value !== "");
+  return JSON.stringify({ ...Object.fromEntries(given), ...(isBot && { is_bot: true }) });
 }
 
 /** The result is JSON text. */

@@ -1,14 +1,16 @@
 /** The conversation: read as an array, or as a stream on request, and written to. */
 import { isUtf8 } from "node:buffer";
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { z } from "zod";
 import {
   ListSessionMessagesRequestSchema,
   PushSessionMessageRequestSchema,
+  type SenderSchema,
 } from "../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
+import { timestampOf } from "../contract/times.ts";
 import { MESSAGE_TYPES } from "../api/push.ts";
 import { wantsEventStream } from "./plumbing/request-checks.ts";
 import {
@@ -18,6 +20,7 @@ import {
   messageItem,
   messageItemSchema,
   PROBLEMS,
+  senderSchema,
   sendJson,
 } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
@@ -29,7 +32,7 @@ import {
   liveHeaders,
   liveParameters,
 } from "./event-routes.ts";
-import { NO_QUERY, optionalCountParameter, sessionParams } from "./parameters.ts";
+import { NO_QUERY, optionalCountParameter, sessionParams, timeParameter } from "./parameters.ts";
 
 export interface MessageRouteParts extends EventRouteParts {
   readonly handlers: EventRouteParts["handlers"] &
@@ -62,12 +65,14 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
     return sendJson(reply, jsonArray(page.items.map(messageItem)));
   });
   app.post("/sessions/:id/messages", { schema: PUSH }, async (request, reply) => {
-    const { event_type: eventType, payload } = request.body;
+    const { event_type: eventType, payload, sent_at: sentAt, sender } = request.body;
     const asked = create(PushSessionMessageRequestSchema, {
       sessionId: request.params.id,
       eventType: eventType === "" ? DEFAULT_TYPE : eventType,
       payload,
       idempotencyKey: keyOf(request.headers["idempotency-key"]),
+      ...(sentAt === undefined ? {} : { sentAt: timestampOf(sentAt) }),
+      ...(sender === undefined ? {} : { sender: senderOf(sender) }),
     });
     const message = await handlers.pushSessionMessage(asked, callContextOf(request));
     // A retry gets the first answer again, also 201: its caller must not have to handle another
@@ -75,6 +80,13 @@ export function messageRoutes(app: App, parts: MessageRouteParts): void {
     if (message.deduplicated) void reply.header("idempotent-replayed", "true");
     return sendJson(reply, messageItem(message), { status: 201 });
   });
+}
+
+function senderOf(said: z.infer<typeof senderSchema>): MessageInitShape<typeof SenderSchema> {
+  const { display_name: displayName, is_bot: isBot, channel_id: channelId, ...rest } = said;
+  const { thread_id: threadId, id, name, channel } = rest;
+  const given = { id, name, displayName, isBot, channel, channelId, threadId };
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined));
 }
 
 /** Node reads headers as Latin-1; the key is UTF-8, so it equals the same key over gRPC. */
@@ -130,6 +142,10 @@ const PUSH = {
           enum: ["", ...MESSAGE_TYPES],
         }),
       payload: z.string({ error: "must be a text" }).meta({ description: "Any text." }),
+      sent_at: timeParameter("When the sender sent it; kept and given back."),
+      sender: senderSchema
+        .optional()
+        .meta({ description: "Who wrote it, as another system says." }),
     },
     { error: "must be an object with a payload" },
   ),

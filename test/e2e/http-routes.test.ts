@@ -142,6 +142,32 @@ describe("messages", () => {
     expect(await read("?limit=1")).toEqual([message]);
   });
 
+  test("a message keeps its sender and the time at which it was sent", async () => {
+    const at = `/sessions/${newSession()}/messages`;
+    const sender = {
+      id: "U1",
+      name: "ann",
+      display_name: "Ann",
+      is_bot: true,
+      channel: "slack",
+      channel_id: "C1",
+      thread_id: "T1",
+    };
+    const said = { sender, sent_at: "2026-11-22T02:54:40.1234567+01:00", payload: "hi" };
+    const written: unknown = await (await ask(PATH, at, post(said))).json();
+    expect(written).toMatchObject({ sender, sent_at: "2026-11-22T01:54:40.123456Z" });
+    expect(await (await ask(PATH, at)).json()).toEqual([written]);
+    const wrong = { payload: "hi", sender: { id: 1, nick: "a" }, sent_at: "yesterday" };
+    const refused = await ask(PATH, at, post(wrong));
+    expect(refused.status).toBe(400);
+    expect(await problemOf(refused)).toMatchObject({
+      violations: expect.arrayContaining([
+        expect.objectContaining({ field: "sender.id" }),
+        expect.objectContaining({ field: "sent_at" }),
+      ]),
+    });
+  });
+
   test("a message with an empty type is a user message", async () => {
     const at = `/sessions/${newSession()}/messages`;
     const written = await ask(PATH, at, post({ event_type: "", payload: "x" }));

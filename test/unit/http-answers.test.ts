@@ -28,7 +28,8 @@ describe("an item of an answer", () => {
       payload: 'a "quote"\n\u2028é',
       createdAt,
       deduplicated: true,
-      sender: { id: "x" },
+      sentAt: createdAt,
+      sender: { id: "x", displayName: "Ann", isBot: true },
     });
     expect(JSON.parse(messageItem(message))).toEqual({
       id: "i",
@@ -37,6 +38,8 @@ describe("an item of an answer", () => {
       event_type: "user",
       payload: 'a "quote"\n\u2028é',
       created_at: "2023-11-14T22:13:20.000001Z",
+      sent_at: "2023-11-14T22:13:20.000001Z",
+      sender: { id: "x", display_name: "Ann", is_bot: true },
     });
   });
 
