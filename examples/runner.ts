@@ -7,7 +7,7 @@ const retry = { retryForMs: 600_000, onRetry: (error: Error) => console.error(er
 
 // The runner reads its own messages too; it answers only those of a person.
 const read = { address, sessionId, stream: "messages", follow: true, ...retry } as const;
-for await (const { seq, eventType, payload } of readSession(read)) {
+for await (const { id, seq, eventType, payload } of readSession(read)) {
   if (eventType !== "user") continue;
   const [runId, messageId] = [`run-${seq}`, `answer-${seq}`];
   const push = (type: string, fields: object) => {
@@ -16,7 +16,7 @@ for await (const { seq, eventType, payload } of readSession(read)) {
     return client.call(ledger.pushSessionEvent, request, retry);
   };
   const answer = `You said: ${payload}`; // Here an agent would think.
-  const said = { id: `turn-${seq}`, role: "user", content: payload };
+  const said = { id, role: "user", content: payload };
   const input = { threadId: sessionId, runId, messages: [said], tools: [], context: [] };
   await push("RUN_STARTED", { threadId: sessionId, runId, input });
   await push("TEXT_MESSAGE_START", { messageId, role: "assistant" });

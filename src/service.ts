@@ -33,7 +33,11 @@ import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import { AGUI_LIMITS } from "./conversation/attach.ts";
 import { createAguiJoin } from "./conversation/join.ts";
-import { TRANSCRIPT_LIMITS, Transcripts } from "./conversation/transcripts.ts";
+import {
+  TRANSCRIPT_LIMITS,
+  type TranscriptDependencies,
+  Transcripts,
+} from "./conversation/transcripts.ts";
 import { createOpsServer } from "./http/ops.ts";
 import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/plumbing/listener.ts";
 import { createHttpServer } from "./http/server.ts";
@@ -70,6 +74,7 @@ import type { StoredRow, StreamName } from "./store/rows.ts";
 import { createRunsReader } from "./store/runs.ts";
 import { ownerOf } from "./store/sessions.ts";
 import { lostAfter } from "./store/streams.ts";
+import { readTalk } from "./store/talk.ts";
 import { createTurnStore } from "./store/turns.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/watched-files.ts";
@@ -201,8 +206,13 @@ function createCore(config: Config, base: Base, postgres: Postgres) {
   const { log, metrics, clock } = base;
   const { database, refusal } = postgres;
   const reader = createReader(database);
+  const folded: TranscriptDependencies["reader"] = {
+    ...reader,
+    loggedAfter: (page) => readLogged(database, page),
+    talkAfter: (page) => readTalk(database, page),
+  };
   const transcripts = new Transcripts(
-    { reader: { ...reader, loggedAfter: (page) => readLogged(database, page) }, metrics },
+    { reader: folded, metrics },
     { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
   );
   database.onOtherServer(() => transcripts.forgetAll());

@@ -1,4 +1,4 @@
-/** The beginning of every AG-UI answer: the request is checked, and the watch begins. */
+/** The beginning of every AG-UI answer: the request is checked, and the watches begin. */
 import { seatTaker } from "../auth/caller-memory.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
@@ -11,6 +11,7 @@ import type { Standing, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { sessionNotFound } from "../store/failure.ts";
 import type { KeptMessage } from "./kept.ts";
+import { type Cut, cutOf, isBehind, NOTHING } from "./merging.ts";
 import type { Transcripts } from "./transcripts.ts";
 
 export interface AguiRequest {
@@ -72,9 +73,10 @@ export interface AguiSetup extends AguiParts {
 }
 
 export interface Attached {
-  readonly watcher: Watcher<"events">;
-  /** The log has every row up to this number. */
-  readonly head: bigint;
+  readonly events: Watcher<"events">;
+  readonly messages: Watcher<"messages">;
+  /** The session has every row up to this cut. */
+  readonly head: Cut;
   /** True when the session existed. */
   readonly isThere: boolean;
   readonly stale: StaleRun;
@@ -94,14 +96,9 @@ export async function attachAgui(
   const { sessionPolicy, runStaleAfterMs: staleAfterMs, runWaitMs: waitMs } = setup.options;
   const stale = new StaleRun(setup, { staleAfterMs, waitMs });
   const signal = AbortSignal.any([context.signal, stale.signal]);
-  const held = setup.transcripts.heldSeq(sessionId);
-  const watcher = await setup.live
-    .attach({
-      stream: "events",
-      sessionId,
-      signal,
-      takeSeat: seatTaker(context),
-    })
+  const held = setup.transcripts.held(sessionId);
+  const { events, messages } = await setup.live
+    .attachBoth({ sessionId, signal, takeSeat: seatTaker(context) })
     .catch((error: unknown) => {
       const isDeleted = error instanceof ServiceError && error.reason === "SESSION_DELETED";
       // Another instance may have deleted the session, and then no handler of this instance has
@@ -109,21 +106,27 @@ export async function attachAgui(
       if (isDeleted) setup.transcripts.drop(sessionId);
       throw error;
     });
-  const { head } = watcher;
-  if (held > (head?.eventSeq ?? 0n)) setup.transcripts.forget(sessionId);
+  const leave = (): void => {
+    events.leave();
+    messages.leave();
+  };
+  const { head } = events;
+  const cut = head === undefined ? NOTHING : cutOf(head);
+  if (isBehind(cut, held)) setup.transcripts.forget(sessionId);
   if (head === undefined && sessionPolicy === "strict") {
-    watcher.leave();
+    leave();
     throw sessionNotFound(sessionId);
   }
   return {
-    watcher,
+    events,
+    messages,
     stale,
     signal: context.signal,
-    head: head?.eventSeq ?? 0n,
+    head: cut,
     isThere: head !== undefined,
     leave() {
       stale.rest();
-      watcher.leave();
+      leave();
     },
   };
 }

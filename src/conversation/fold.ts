@@ -1,31 +1,36 @@
 /**
- * A session's event rows, folded up to one number: the open constructs, and the transcript that a
- * client would show. Between two rows a fold is complete, so a reader there sees a moment that
- * really existed.
+ * A session's rows, folded up to one cut: the open constructs, and the transcript that a client
+ * would show. Between two rows a fold is complete, so a reader there sees a moment that really
+ * existed.
  */
 import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { RawEvent } from "../compressor/expand.ts";
+import type { LoggedRow } from "../store/pages.ts";
 import type { EventRow } from "../store/rows.ts";
 import { Canonical, type CanonicalRun } from "./canonical/canonical.ts";
 import type { LoggedEvent } from "./canonical/event.ts";
 import { type CountedRow, lastNumberOf } from "./folding.ts";
 import { type Generation, servedTo } from "./generation/served.ts";
 import { OWNS_ACTIVITIES } from "./kept.ts";
+import type { TalkRow } from "../store/talk.ts";
+import { type Cut, later, NOTHING } from "./merging.ts";
+import { PERSONS, spokenBy } from "./talk.ts";
 import { transcriptMarkdown, transcriptText } from "./transcript/readable.ts";
 import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
 import { charBytes, weightOf } from "./transcript/weight.ts";
 
-interface FoldedRow extends LoggedEvent, CountedRow {
-  /** The time of the last of its events, if it is known; it is known for a page's last row. */
-  readonly newestMicros?: bigint | undefined;
-}
+type FoldedRow = LoggedEvent &
+  CountedRow &
+  Pick<LoggedRow, "stream" | "newestMicros" | "createdMicros">;
 
 export class Fold {
   readonly #canonical: Canonical;
   readonly #transcript = new Transcript();
-  #seq = 0n;
-  #newestMicros: bigint | undefined;
+  readonly #talk: Talk[] = [];
+  #cut: Cut = NOTHING;
+  /** Of the last event, or at least of the first event in its row. */
+  #newestMicros: bigint | number | undefined;
   #failure: JsonObject | undefined;
   #failureBytes = 0;
   #snapshot: Snapshot | undefined;
@@ -34,9 +39,14 @@ export class Fold {
     this.#canonical = new Canonical(sessionId);
   }
 
-  /** The last number that it has seen, or knows to be absent. */
-  get seq(): bigint {
-    return this.#seq;
+  /** The last numbers that it has seen, or knows to be absent. */
+  get cut(): Cut {
+    return this.#cut;
+  }
+
+  /** False: only the message rows of people matter. */
+  get needsAllTalk(): boolean {
+    return !this.#canonical.hasSpeech;
   }
 
   /**
@@ -44,7 +54,8 @@ export class Fold {
    * from it.
    */
   get bytes(): number {
-    return this.#canonical.bytes + this.#transcript.bytes + this.#failureBytes;
+    const talkBytes = this.#talk.length * TALK_BYTES;
+    return this.#canonical.bytes + this.#transcript.bytes + this.#failureBytes + talkBytes;
   }
 
   /** The same, with the texts that were made. */
@@ -53,30 +64,53 @@ export class Fold {
   }
 
   /** The next row. */
-  add(row: FoldedRow): void {
+  take(row: FoldedRow | TalkRow): void {
+    if (row.stream === "events") this.#add(row);
+    else this.#say(row);
+  }
+
+  #add(row: FoldedRow): void {
     this.#apply(row);
-    this.#moveTo(lastNumberOf(row));
-    this.#newestMicros = row.newestMicros ?? this.#newestMicros;
+    this.#moveTo({ ...this.#cut, events: lastNumberOf(row) });
+    this.#newestMicros = row.newestMicros ?? row.createdMicros;
+  }
+
+  #say(row: TalkRow): void {
+    if (row.eventType === PERSONS || this.needsAllTalk) {
+      const spoken = spokenBy(row);
+      const messages = this.#canonical.said(spoken);
+      this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
+      if (messages.length > 0) {
+        const { isPersons } = spoken;
+        this.#talk.push({ seq: row.seq, afterSeq: this.#cut.events, messages, isPersons });
+      }
+    }
+    this.#moveTo({ ...this.#cut, messages: row.seq });
   }
 
   /** Adds one event of the next row, which is a merged row. */
   addEvent(raw: RawEvent, conformant: boolean): void {
     this.#apply({ ...raw, conformant });
-    this.#moveTo(raw.seq);
+    this.#moveTo({ ...this.#cut, events: raw.seq });
     this.#newestMicros = raw.createdAtMicros;
   }
 
-  /** There are no rows up to this number: they were erased. */
-  skipTo(seq: bigint): void {
-    if (seq > this.#seq) this.#moveTo(seq);
+  /** There are no other rows up to this cut: they were erased. */
+  skipTo({ events, messages }: Cut): void {
+    const cut = {
+      events: events > this.#cut.events ? events : this.#cut.events,
+      messages: messages > this.#cut.messages ? messages : this.#cut.messages,
+    };
+    if (later(this.#cut, cut) !== this.#cut) this.#moveTo(cut);
   }
 
   /** The current state; the same object until the next row. */
   snapshot(): Snapshot {
     this.#snapshot ??= new Snapshot(this.#canonical.clone(), this.#transcript, {
-      seq: this.#seq,
-      newestMicros: this.#newestMicros,
+      cut: this.#cut,
+      newestMicros: this.#newestMicros === undefined ? undefined : BigInt(this.#newestMicros),
       failure: this.#failure,
+      talk: this.#talk,
     });
     return this.#snapshot;
   }
@@ -90,10 +124,30 @@ export class Fold {
     }
   }
 
-  #moveTo(seq: bigint): void {
-    this.#seq = seq;
+  #moveTo(cut: Cut): void {
+    this.#cut = cut;
     this.#snapshot = undefined;
   }
+}
+
+/** The messages of a row, in their place. */
+export interface Talk {
+  readonly seq: bigint;
+  /** The number of the last event before it. */
+  readonly afterSeq: bigint;
+  readonly messages: readonly JsonObject[];
+  readonly isPersons: boolean;
+}
+
+/** The memory of an entry: two objects, a list and two numbers; its texts are in the transcript. */
+const TALK_BYTES = 300;
+
+interface FoldedAt {
+  readonly cut: Cut;
+  readonly newestMicros: bigint | undefined;
+  readonly failure: JsonObject | undefined;
+  /** Only grows. */
+  readonly talk: readonly Talk[];
 }
 
 /** The time of the last event that the row stands for, as far as the row states it. */
@@ -106,7 +160,7 @@ export function newestMicrosOf(row: EventRow): bigint {
  * once for all callers before the next row.
  */
 export class Snapshot {
-  readonly seq: bigint;
+  readonly cut: Cut;
   /** The time of the newest row; undefined when there was none. */
   readonly newestMicros: bigint | undefined;
   /**
@@ -121,19 +175,19 @@ export class Snapshot {
   /** Patches made the state too large: it is dropped until the next snapshot of it. */
   readonly isStateTooLarge: boolean;
   readonly #canonical: Canonical;
+  readonly #talk: readonly Talk[];
+  readonly #talkCount: number;
   #messageIds: readonly unknown[] | undefined;
   #openings: PlacedOpenings | undefined;
   readonly #served = new Map<Generation, readonly Uint8Array[]>();
 
   /** `clone` is a copy of the state that the fold continues with; it belongs to this snapshot. */
-  constructor(
-    canonical: Canonical,
-    transcript: Transcript,
-    at: Pick<Snapshot, "seq" | "newestMicros" | "failure">,
-  ) {
+  constructor(canonical: Canonical, transcript: Transcript, at: FoldedAt) {
     this.#canonical = canonical;
     this.failure = canonical.run === undefined ? at.failure : undefined;
-    this.seq = at.seq;
+    this.cut = at.cut;
+    this.#talk = at.talk;
+    this.#talkCount = at.talk.length;
     this.newestMicros = at.newestMicros;
     this.messagesText = JSON.stringify(transcript.messages());
     this.interruptsText = JSON.stringify(transcript.interrupts());
@@ -142,8 +196,28 @@ export class Snapshot {
     this.stateText = state === undefined ? undefined : JSON.stringify(state);
   }
 
+  /** The number of the last event in it. */
+  get seq(): bigint {
+    return this.cut.events;
+  }
+
   get run(): CanonicalRun | undefined {
     return this.#canonical.run;
+  }
+
+  /** Message rows are part of it. */
+  get hasTalk(): boolean {
+    return this.#talkCount > 0;
+  }
+
+  /** The message rows that are part of it, in order. */
+  talk(): readonly Talk[] {
+    return this.#talk.slice(0, this.#talkCount);
+  }
+
+  /** The run in which a client gets the snapshot of a session without a run. */
+  get messagesRun(): ReturnType<Canonical["messagesRun"]> {
+    return this.#canonical.messagesRun(this.cut.messages);
   }
 
   /** Only returning clients need it. */
@@ -152,13 +226,13 @@ export class Snapshot {
     return this.#messageIds;
   }
 
-  /** Whether the log has, or ever had, a message with this id. */
+  /** Whether the session has, or ever had, a message with this id. */
   hasHad(messageId: string): boolean {
-    return this.#canonical.owners.hasHadMessage(messageId) || this.messageIds.includes(messageId);
+    return this.#canonical.hasHad(messageId) || this.messageIds.includes(messageId);
   }
 
   get hadActivities(): boolean {
-    return this.#canonical.owners.hadActivities;
+    return this.#canonical.hadActivities;
   }
 
   /** The events that reopen every open construct, and on which side of the snapshots they go. */
@@ -196,7 +270,7 @@ export class Snapshot {
     return form === "text" ? transcriptText(this.messages) : transcriptMarkdown(this.messages);
   }
 
-  /** Continues at the row after `seq`. */
+  /** Continues at the rows after the cut. */
   canonical(): Canonical {
     return this.#canonical.clone();
   }

@@ -88,13 +88,13 @@ interface RowsRequest {
 }
 
 /** The next rows, perhaps none, and the number up to which there are no others. */
-interface Slice<R extends CountedRow> {
+export interface Slice<R extends CountedRow> {
   readonly rows: readonly R[];
   readonly seq: bigint;
 }
 
 /**
- * The event rows of a session, in pages; the next page is read while one is folded. Ends when it has
+ * The rows of a stream of a session, in pages; the next page is read while one is folded. Ends when it has
  * reached the wanted number.
  */
 export async function* rowsAfter<R extends CountedRow>(

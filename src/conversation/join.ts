@@ -5,22 +5,24 @@
  *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► STARTs of open constructs
  *     ─► the live tail from exactly the next row ─► the end of the run, and of the answer
  *
- * The watch begins before the log is folded, so no row is lost between the two, and it continues
- * from the number of the fold. The end of an ended run follows at once. Without a run the client
- * waits for one, up to a limit. With `follow` it waits without a limit, and stays for further runs.
+ * The watches of both streams begin before the session is folded, so no row is lost between the
+ * two, and they continue from the cut of the fold. The end of an ended run follows at once. A
+ * session that has messages and no run comes as the snapshot of a run that the log does not have.
+ * Without either the client waits for a run, up to a limit. With `follow` it waits without a limit,
+ * and stays for further runs and messages.
  *
  * Clients accept no events between runs. If there were such events, clients lack them when the next
  * run begins. Then they get the whole sequence again, from the fold at that moment, and rows of the
- * watch up to its number are skipped.
+ * watches up to its cut are skipped.
  *
  * A session whose snapshot is larger than one frame of a client is replayed, row by row
  * (replay.ts).
  */
-import type { CanonicalRun } from "./canonical/canonical.ts";
 import type { PlacedOpenings, Snapshot } from "./fold.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
-import type { Delivery, Standing } from "../live/watcher.ts";
+import type { Standing } from "../live/watcher.ts";
+import type { EventRow, MessageRow } from "../store/rows.ts";
 import { expand } from "../compressor/expand.ts";
 import { lastSeqOf } from "../store/rows.ts";
 import {
@@ -31,9 +33,12 @@ import {
   type AguiSetup,
   type Attached,
 } from "./attach.ts";
+import { bothOf, type Told } from "./both.ts";
 import { FORGET, outlives, refuseUnstored, reorders } from "./kept.ts";
+import type { Cut } from "./merging.ts";
 import {
   type AguiFrame,
+  endOf,
   eventFrames,
   type NoRun,
   noRunEvent,
@@ -44,6 +49,7 @@ import {
   Relay,
 } from "./relay.ts";
 import { createReplay, type LivePlace } from "./replay.ts";
+import { spokenBy } from "./talk.ts";
 import type { CallContext } from "../contract/context.ts";
 
 export type { AguiRequest } from "./attach.ts";
@@ -89,8 +95,9 @@ class Join {
   readonly #attached: Attached;
   readonly #generation: Generation;
   #relay: Relay | undefined;
-  /** The client has the session up to this number. */
+  /** The client has the session up to these numbers. */
   #seq = 0n;
+  #messageSeq = 0n;
   /** The time of the newest row in the client's snapshot. */
   #begunMicros = 0n;
   #standing: Standing = "catching_up";
@@ -106,19 +113,24 @@ class Join {
 
   /** Begins with the snapshot, or at the place that a replay has reached. */
   async *frames(place: LivePlace | undefined): Frames {
-    const { watcher, stale, head } = this.#attached;
+    const { events, messages, stale, head, signal } = this.#attached;
     if (place === undefined) {
-      const snapshot = await this.#snapshot(head);
+      const { transcripts } = this.#parts;
+      const snapshot = await transcripts.snapshot(this.#request.sessionId, head, signal);
       refuseUnstored(this.#request.messages, snapshot);
       yield* this.#from(snapshot);
     } else {
       yield* this.#goFrom(place);
     }
     if (this.#isOver) return;
-    const rest = place?.deliveries ?? watcher.follow({ after: this.#seq, until: undefined });
-    for await (const delivery of rest) {
+    const until = undefined;
+    const both = bothOf({
+      events: place?.deliveries ?? events.follow({ after: this.#seq, until }),
+      messages: messages.follow({ after: this.#messageSeq, until }),
+    });
+    for await (const told of both) {
       stale.listens(false);
-      yield* this.#told(delivery);
+      yield* this.#told(told);
       if (this.#isOver) return;
       stale.listens(this.#standing === "live");
     }
@@ -128,22 +140,43 @@ class Join {
     }
   }
 
-  *#goFrom({ relay, seq, standing, newestMicros }: LivePlace): Generator<AguiFrame> {
+  *#goFrom({ relay, at, standing, newestMicros }: LivePlace): Generator<AguiFrame> {
     this.#relay = relay;
-    this.#seq = seq;
+    this.#seq = at.events;
+    this.#messageSeq = at.messages;
     this.#standing = standing;
     if (!relay.isRunning && !relay.isOver) yield waitingFrame(this.#noRun);
     this.#goesOn(relay, newestMicros);
   }
 
-  async *#told(delivery: Delivery<"events">): Frames {
-    if (delivery.kind === "standing") {
-      this.#standing = delivery.standing;
-      yield standingFrame(delivery.standing, delivery.seq);
-      this.#attached.stale.stands(delivery.standing);
-      return;
+  async *#told(told: Told): Frames {
+    if (told.stream === "messages") {
+      // The standing of one stream is told; both have the same causes.
+      if (told.kind === "rows") yield* this.#said(told.rows);
+    } else if (told.kind === "rows") {
+      yield* this.#happened(told.rows);
+    } else {
+      this.#standing = told.standing;
+      yield standingFrame(told.standing, told.seq);
+      this.#attached.stale.stands(told.standing);
     }
-    for (const row of delivery.rows) {
+  }
+
+  async *#said(rows: readonly MessageRow[]): Frames {
+    const relay = this.#relay;
+    if (relay === undefined) return;
+    const spoken = rows
+      .filter(({ seq, eventType }) => seq > this.#messageSeq && relay.hears(eventType))
+      .map((row) => ({ ...spokenBy(row), seq: row.seq }));
+    const last = rows.at(-1)?.seq ?? 0n;
+    if (last > this.#messageSeq) this.#messageSeq = last;
+    const { frames, lacks } = relay.said(spoken, this.#seq);
+    if (lacks) yield* this.#again();
+    else yield* frames;
+  }
+
+  async *#happened(rows: readonly EventRow[]): Frames {
+    for (const row of rows) {
       const isExpanded = this.#request.replay === "events" && row.fragments !== undefined;
       for (const event of isExpanded ? expand(row) : [row]) {
         const seq = isExpanded ? event.seq : lastSeqOf(row);
@@ -151,7 +184,7 @@ class Join {
         this.#seq = seq;
         const { frames, lacks } = this.#relay.next({ ...event, conformant: row.conformant }, seq);
         if (lacks) {
-          yield* this.#from(await this.#snapshot(seq));
+          yield* this.#again();
         } else {
           yield* frames;
           this.#goesOn(this.#relay, this.#parts.clock.nowMicros());
@@ -161,40 +194,49 @@ class Join {
     }
   }
 
+  /** The whole sequence, as the session is now. */
+  async *#again(): Frames {
+    const seen: Cut = { events: this.#seq, messages: this.#messageSeq };
+    const { transcripts } = this.#parts;
+    const { sessionId } = this.#request;
+    yield* this.#from(await transcripts.current(sessionId, seen, this.#attached.signal));
+  }
+
   *#from(snapshot: Snapshot): Generator<AguiFrame, void, undefined> {
     yield* this.#begun(snapshot);
     if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
   }
 
-  /** The snapshot of the log at `seq` or later. */
-  #snapshot(seq: bigint): Promise<Snapshot> {
-    const { transcripts } = this.#parts;
-    return transcripts.snapshot(this.#request.sessionId, seq, this.#attached.signal);
-  }
-
   /** A list, so that a client that does not read holds its frames, and not the snapshot as well. */
   #begun(snapshot: Snapshot): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
-    const { run, failure } = snapshot;
-    if (run !== undefined && snapshot.longest > options.snapshotLengthMax) {
+    const { run, failure, hasTalk, interrupts } = snapshot;
+    const hasSnapshot = run !== undefined || hasTalk;
+    if (hasSnapshot && snapshot.longest > options.snapshotLengthMax) {
       this.isTooLarge = true;
       this.#isOver = true;
       return [];
     }
-    this.#seq = snapshot.seq;
+    const isFirst = this.#relay === undefined;
+    this.#seq = snapshot.cut.events;
+    this.#messageSeq = snapshot.cut.messages;
     this.#begunMicros = snapshot.newestMicros ?? 0n;
+    // Events before the first run are in its snapshot. A client may also have other messages, which
+    // must go.
+    const withheld = !hasSnapshot && (snapshot.seq > 0n || this.#request.messages.length > 0);
     this.#relay = new Relay(
       { canonical: snapshot.canonical(), generation: this.#generation, metrics },
-      // Events before the first run are in its snapshot. A client may also have other messages,
-      // which must go.
-      { withheld: run === undefined && (snapshot.seq > 0n || this.#request.messages.length > 0) },
+      { withheld, hasTalk, interrupts },
     );
-    const hasNone = run === undefined && failure === undefined;
-    if (hasNone && !this.#request.waits) this.#isOver = true;
-    if (failure !== undefined && !this.#request.follow) this.#isOver = true;
-    if (run !== undefined) return [...this.#snapshotFrames(snapshot, run)];
+    if (isFirst && run === undefined) this.#isOver = this.#endsWithoutRun(snapshot);
+    if (hasSnapshot) return [...this.#snapshotFrames(snapshot)];
     if (failure !== undefined) return this.#eventFrames(failure);
     return this.#isOver ? [] : [waitingFrame(this.#noRun)];
+  }
+
+  #endsWithoutRun({ failure, hasTalk }: Snapshot): boolean {
+    const { follow, waits } = this.#request;
+    return !waits || (!follow && (failure !== undefined || hasTalk));
   }
 
   get #noRun(): NoRun {
@@ -203,18 +245,18 @@ class Join {
     return { sessionId, isThere: this.#attached.isThere, waitMs };
   }
 
-  *#snapshotFrames(snapshot: Snapshot, run: CanonicalRun): Generator<AguiFrame, void, undefined> {
-    // The snapshot has the messages of the input, or leaves them out on purpose.
-    const { input: _, ...started } = run.started;
-    yield* this.#eventFrames(started);
-    const { before, after } = run.end === undefined ? snapshot.openings : NOTHING_OPEN;
+  *#snapshotFrames(snapshot: Snapshot): Generator<AguiFrame, void, undefined> {
+    const { run } = snapshot;
+    yield* this.#eventFrames(startedOf(snapshot));
+    const { before, after } = run?.end === undefined ? snapshot.openings : NOTHING_OPEN;
     for (const opening of before) yield* this.#eventFrames(opening);
     // Messages that the openings made must go, reasoning too, and must not keep a place.
     if (before.length > 0 || this.#hasOther(snapshot)) {
       for (const event of FORGET) yield* this.#eventFrames(event);
     }
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
-    if (run.end !== undefined) yield* this.#eventFrames(snapshot.pendingOnly(run.end));
+    const end = endedOf(snapshot);
+    if (end !== undefined) yield* this.#eventFrames(end);
     for (const opening of after) yield* this.#eventFrames(opening);
   }
 
@@ -242,4 +284,18 @@ class Join {
     else stale.waits();
     if (relay.isOver && !this.#request.follow) this.#isOver = true;
   }
+}
+
+function startedOf({ run, messagesRun }: Snapshot): JsonObject {
+  if (run === undefined) return { type: "RUN_STARTED", ...messagesRun };
+  // The snapshot has the messages of the input, or leaves them out on purpose.
+  const { input: _, ...started } = run.started;
+  return started;
+}
+
+/** Undefined: the run is open. */
+function endedOf(snapshot: Snapshot): JsonObject | undefined {
+  const { run, failure, messagesRun, interrupts } = snapshot;
+  if (run === undefined) return failure ?? endOf(messagesRun, interrupts);
+  return run.end && snapshot.pendingOnly(run.end);
 }

@@ -1,18 +1,32 @@
 /**
- * Turns one event of the log into the frames for one client. Events outside of runs are withheld,
+ * Turns rows of a session into the frames for one client. Events outside of runs are withheld,
  * because clients accept no events between runs; when the next run begins, the client lacks them.
+ *
+ * Messages of people come as text inside the open run. Between runs they come in the input of a run
+ * of their own, which the log does not have. A client adds messages of an input only if it does not
+ * have them.
  */
-import type { JsonObject } from "../agui/json.ts";
+import { isObject, type JsonObject } from "../agui/json.ts";
 import type { Standing } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
+import { PERSONS } from "./talk.ts";
 import type { Canonical } from "./canonical/canonical.ts";
 import type { CanonicalEvent, LoggedEvent } from "./canonical/event.ts";
+import type { Spoken } from "./canonical/repeats.ts";
 import { type Generation, servedTo } from "./generation/served.ts";
+import { pendingAfter } from "./transcript/transcript.ts";
 
 interface Relayed {
   readonly frames: readonly AguiFrame[];
-  /** A run began, and some events before it were withheld from the client. */
+  /** The client needs a snapshot: some events or messages were withheld from it. */
   readonly lacks: boolean;
+}
+
+const NOTHING_NEW: Relayed = { frames: [], lacks: false };
+
+/** A message row's messages, and its number among the messages. */
+interface SpokenRow extends Spoken {
+  readonly seq: bigint;
 }
 
 interface RelayParts {
@@ -21,18 +35,33 @@ interface RelayParts {
   readonly metrics: Pick<Metrics, "aguiMended">;
   /** Gets every event, and returns the event to send. */
   readonly onEvent?: (event: CanonicalEvent) => CanonicalEvent;
+  /** Gets the messages of each row. */
+  readonly onSaid?: (messages: readonly JsonObject[], isPersons: boolean) => void;
   /** Makes frames that replace the withheld events; without it the caller must. */
   readonly makeUp?: (seq: bigint) => readonly AguiFrame[];
+}
+
+interface RelayOptions {
+  /** True: the client has not been told everything before. */
+  readonly withheld: boolean;
+  /** The client has messages of rows. */
+  readonly hasTalk: boolean;
+  /** The interrupts that the client waits for. */
+  readonly interrupts: readonly JsonObject[];
 }
 
 export class Relay {
   #parts: RelayParts;
   #withheld: boolean;
+  #interrupts: readonly JsonObject[];
+  #hasTalk: boolean;
   #hasFailed = false;
 
-  constructor(parts: RelayParts, options: { readonly withheld: boolean }) {
+  constructor(parts: RelayParts, { withheld, hasTalk, interrupts }: RelayOptions) {
     this.#parts = parts;
-    this.#withheld = options.withheld;
+    this.#withheld = withheld;
+    this.#hasTalk = hasTalk;
+    this.#interrupts = interrupts;
   }
 
   /** From here on `onEvent` is not called, and the caller makes up for withheld events. */
@@ -50,13 +79,23 @@ export class Relay {
     return !this.isRunning && (this.#parts.canonical.run !== undefined || this.#hasFailed);
   }
 
+  /** Whether rows of this type are part of the conversation. */
+  hears(eventType: string): boolean {
+    return eventType === PERSONS || !this.#parts.canonical.hasSpeech;
+  }
+
   /** `seq` is the last number that the event takes. */
   next(event: LoggedEvent, seq: bigint): Relayed {
     const { canonical, makeUp, onEvent } = this.#parts;
     const frames: AguiFrame[] = [];
     let lacks = false;
-    for (const one of canonical.next(event)) {
+    const isFirstSpeech = !canonical.hasSpeech;
+    const events = canonical.next(event);
+    // From here on the rows of the agent are not part of the conversation.
+    if (isFirstSpeech && canonical.hasSpeech && this.#hasTalk) this.#withheld = true;
+    for (const one of events) {
       const told = onEvent?.(one) ?? one;
+      this.#interrupts = pendingAfter(this.#interrupts, told.value);
       if (!told.inRun) {
         this.#withheld = true;
         this.#parts.metrics.aguiMended.inc({ how: "withheld" });
@@ -72,12 +111,102 @@ export class Relay {
     return { frames, lacks };
   }
 
+  /**
+   * The messages of rows, in order; `seq` is the last number of an event that the client has been
+   * given.
+   */
+  said(rows: readonly SpokenRow[], seq: bigint): Relayed {
+    const { canonical, makeUp, onSaid } = this.#parts;
+    const messages: JsonObject[] = [];
+    for (const row of rows) {
+      const fresh = canonical.said(row);
+      if (fresh.length > 0) onSaid?.(fresh, row.isPersons);
+      messages.push(...fresh);
+    }
+    if (messages.length === 0) return NOTHING_NEW;
+    this.#hasTalk = true;
+    if (this.isRunning) {
+      // The next snapshot has the parts that are not text.
+      if (messages.some(({ content }) => Array.isArray(content))) this.#withheld = true;
+      return { frames: messages.flatMap((message) => this.#inRun(message, seq)), lacks: false };
+    }
+    if (this.#withheld && makeUp === undefined) return { frames: [], lacks: true };
+    const run = canonical.messagesRun(rows.at(-1)?.seq ?? 0n);
+    const frames = [
+      ...this.#own(startOf(run, this.#withheld ? [] : messages), seq),
+      ...(this.#withheld ? (makeUp?.(seq) ?? []) : this.#results(messages, seq)),
+      ...this.#own(endOf(run, this.#interrupts), seq),
+    ];
+    this.#withheld = false;
+    return { frames, lacks: false };
+  }
+
+  #inRun(message: JsonObject, seq: bigint): readonly AguiFrame[] {
+    if (message["role"] === "tool") return this.#results([message], seq);
+    return eventsOfText(message).flatMap((event) => this.#own(event, seq));
+  }
+
+  /** Results of tools are put behind their calls. */
+  #results(messages: readonly JsonObject[], seq: bigint): readonly AguiFrame[] {
+    return messages.filter(isResult).flatMap((message) => this.#own(eventOfResult(message), seq));
+  }
+
+  /** An event that is not in the log. */
+  #own(event: JsonObject, seq: bigint): readonly AguiFrame[] {
+    return eventFrames(event, { generation: this.#parts.generation, seq });
+  }
+
   #textsOf(event: CanonicalEvent): readonly string[] {
     const texts = servedTo(this.#parts.generation, event);
     if (texts.length === 0) this.#parts.metrics.aguiMended.inc({ how: "left_out" });
     else if (texts[0] !== event.text) this.#parts.metrics.aguiMended.inc({ how: "translated" });
     return texts;
   }
+}
+
+function isResult({ role }: JsonObject): boolean {
+  return role === "tool";
+}
+
+type Ids = ReturnType<Canonical["messagesRun"]>;
+
+/** A run that the log does not have. */
+function startOf(run: Ids, messages: readonly JsonObject[]): JsonObject {
+  const others = messages.filter((message) => !isResult(message));
+  if (others.length === 0) return { type: "RUN_STARTED", ...run };
+  const nothing = { state: {}, tools: [], context: [], forwardedProps: {} };
+  return { type: "RUN_STARTED", ...run, input: { ...run, ...nothing, messages: others } };
+}
+
+/** A client waits only for the interrupts of the last end. */
+export function endOf(run: Ids, interrupts: readonly JsonObject[]): JsonObject {
+  const outcome = interrupts.length === 0 ? {} : { outcome: { type: "interrupt", interrupts } };
+  return { type: "RUN_FINISHED", ...run, ...outcome };
+}
+
+function eventsOfText({ id, role, name, metadata, content }: JsonObject): readonly JsonObject[] {
+  const delta = textOf(content);
+  const more = { ...(name === undefined ? {} : { name }), ...(isObject(metadata) && { metadata }) };
+  return [
+    { type: "TEXT_MESSAGE_START", messageId: id, role, ...more },
+    // Clients before 1.0.0 refuse an empty delta.
+    ...(delta === "" ? [] : [{ type: "TEXT_MESSAGE_CONTENT", messageId: id, delta }]),
+    { type: "TEXT_MESSAGE_END", messageId: id },
+  ];
+}
+
+function eventOfResult({ id, toolCallId, content }: JsonObject): JsonObject {
+  return { type: "TOOL_CALL_RESULT", messageId: id, toolCallId, role: "tool", content };
+}
+
+/** The text of a message, as far as it has some. */
+function textOf(content: unknown): string {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return "";
+  return content
+    .filter(isObject)
+    .flatMap(({ text }) => (typeof text === "string" ? [text] : []))
+    .join("\n");
 }
 
 /** The frames of server-sent events for an AG-UI client. */

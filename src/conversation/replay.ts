@@ -1,6 +1,6 @@
 /**
- * Sends a session event by event from its beginning, for a client that wants to see it happen, or
- * that could not take its snapshot. A replay ends as a join does: with the run that is the newest
+ * Sends a session event by event from its beginning, with the messages of people in their places,
+ * for a client that wants to see it happen, or that could not take its snapshot. A replay ends as a join does: with the run that is the newest
  * when the replay has reached the head that the log had at its beginning. If that run is still
  * open, the join continues from there.
  *
@@ -34,8 +34,9 @@ import { type Generation, generationOf } from "./generation/served.ts";
 import { FORGET, OWNS_ACTIVITIES, refuseUnstored } from "./kept.ts";
 import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
 import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
-import { newestMicrosOf, type Snapshot } from "./fold.ts";
+import { newestMicrosOf, type Snapshot, type Talk } from "./fold.ts";
 import { transcriptTooLarge } from "./folding.ts";
+import type { Cut } from "./merging.ts";
 
 interface ReplayRequest extends AguiRequest {
   /** True: the events are sent as they were before they were merged into rows. */
@@ -52,7 +53,8 @@ export interface LivePlace {
   readonly deliveries: AsyncGenerator<Delivery<"events">, void, undefined>;
   readonly standing: Standing;
   readonly relay: Relay;
-  readonly seq: bigint;
+  /** The client has the session up to these numbers. */
+  readonly at: Cut;
   /** The time of the newest row. */
   readonly newestMicros: bigint;
 }
@@ -113,6 +115,8 @@ class Replay {
   readonly #slice = new TimeSlice();
   readonly #pending: readonly JsonObject[];
   readonly #hasState: boolean;
+  /** The message rows, the next one first. */
+  readonly #talk: Upcoming;
   /** True: the first snapshot makes the client forget. No client states which activities it has. */
   #forgets: boolean;
   #seq = 0n;
@@ -134,6 +138,7 @@ class Replay {
     const { interrupts, stateText } = now;
     this.#pending = interrupts;
     this.#hasState = stateText !== undefined;
+    this.#talk = new Upcoming(now.talk(), now.cut.messages);
     this.#forgets = request.messages.length > 0 || now.hadActivities;
     const canonical = new Canonical(sessionId);
     this.#relay = new Relay(
@@ -142,18 +147,21 @@ class Replay {
         generation,
         metrics: parts.metrics,
         onEvent: (event) => this.#reduced(event),
+        onSaid: (messages, isPersons) => this.#heard(messages, isPersons),
         makeUp: (seq) => this.#makeUp(seq),
       },
-      { withheld: true },
+      { withheld: true, hasTalk: false, interrupts: [] },
     );
   }
 
   async *frames(): Frames {
-    const { watcher, head } = this.#attached;
-    if (head === 0n && !this.#request.waits) return;
-    const deliveries = watcher.follow({ after: 0n, until: undefined });
+    const { events, head } = this.#attached;
+    const { follow, waits } = this.#request;
+    yield* this.#talkFrames();
+    if (head.events === 0n && !waits) return;
+    const deliveries = events.follow({ after: 0n, until: undefined });
     let standing: Standing = "catching_up";
-    while (this.#seq < head) {
+    while (this.#seq < head.events) {
       const { value: delivery } = await deliveries.next();
       if (delivery === undefined) return;
       if (delivery.kind === "standing") {
@@ -169,10 +177,24 @@ class Replay {
     }
     if (this.#signal.aborted) return;
     const relay = this.#relay;
+    if (this.#talk.hasBegun && !relay.isRunning && !relay.isOver && !follow) return;
     relay.goLive();
-    const { seq, newestMicros } = { seq: this.#seq, newestMicros: this.#newestMicros };
+    const at = { events: this.#seq, messages: this.#talk.seq };
     const attached = this.#attached;
-    this.livePlace = { attached, deliveries, standing, relay, seq, newestMicros };
+    const newestMicros = this.#newestMicros;
+    this.livePlace = { attached, deliveries, standing, relay, at, newestMicros };
+  }
+
+  /** The messages whose place is here. */
+  async *#talkFrames(): Frames {
+    for (;;) {
+      const rows = this.#talk.takeAt(this.#seq);
+      if (rows.length === 0) return;
+      const turn = this.#slice.turn();
+      if (turn !== undefined) await turn;
+      if (this.#signal.aborted) return;
+      yield* this.#relay.said(rows, this.#seq).frames;
+    }
   }
 
   async *#rowFrames(row: EventRow): Frames {
@@ -185,11 +207,12 @@ class Replay {
       const turn = this.#slice.turn();
       if (turn !== undefined) await turn;
       // Events after the replay's first head are live, and have their own pace.
-      if (event.seq <= head) await this.#pace?.until(event.createdAtMicros);
+      if (event.seq <= head.events) await this.#pace?.until(event.createdAtMicros);
       if (this.#signal.aborted) return;
       this.#seq = isExpanded && row.fragments !== undefined ? event.seq : lastSeqOf(row);
       yield* this.#relay.next({ ...event, conformant }, this.#seq).frames;
-      if (this.#seq >= head && this.#isEnd()) {
+      yield* this.#talkFrames();
+      if (this.#seq >= head.events && this.#isEnd()) {
         this.#isOver = true;
         return;
       }
@@ -208,12 +231,20 @@ class Replay {
   #reduced(event: CanonicalEvent): CanonicalEvent {
     const begun = this.#begun(event.value);
     this.#transcript.apply(event.value);
-    if (this.#transcript.bytes > this.#parts.options.replayBytesMax) {
-      throw transcriptTooLarge(this.#seq);
-    }
-    const isLive = this.#seq > this.#attached.head;
+    this.#refuseLarge();
+    const isLive = this.#seq > this.#attached.head.events;
     const value = isLive ? begun : withoutAnswered(begun, this.#pending);
     return value === event.value ? event : { ...event, value, text: undefined };
+  }
+
+  #heard(messages: readonly JsonObject[], isPersons: boolean): void {
+    this.#transcript.say(messages, isPersons ? "person" : "agent");
+    this.#refuseLarge();
+  }
+
+  #refuseLarge(): void {
+    const { replayBytesMax } = this.#parts.options;
+    if (this.#transcript.bytes > replayBytesMax) throw transcriptTooLarge(this.#seq);
   }
 
   /**
@@ -249,6 +280,44 @@ class Replay {
 function tooMany(max: number): ServiceError {
   const message = `the service replays ${max} sessions, and takes no more at once`;
   return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
+}
+
+/** Rows that go out together; each has at most 1 MiB of text by default. */
+const TALK_ROWS_MAX = 8;
+
+/** The message rows that a replay has not sent yet. */
+class Upcoming {
+  readonly #rows: readonly Talk[];
+  readonly #endSeq: bigint;
+  #at = 0;
+
+  /** `endSeq`: all rows up to this number that have messages are in `rows`. */
+  constructor(rows: readonly Talk[], endSeq: bigint) {
+    this.#rows = rows;
+    this.#endSeq = endSeq;
+  }
+
+  get hasBegun(): boolean {
+    return this.#at > 0;
+  }
+
+  /** Every row up to this number was taken, or has no messages. */
+  get seq(): bigint {
+    const next = this.#rows[this.#at];
+    return next === undefined ? this.#endSeq : next.seq - 1n;
+  }
+
+  /** The next rows before the event after `seq`; empty when there are none. */
+  takeAt(seq: bigint): readonly (Talk & { readonly key: undefined })[] {
+    const end = Math.min(this.#at + TALK_ROWS_MAX, this.#rows.length);
+    const rows = [];
+    for (; this.#at < end; this.#at += 1) {
+      const row = this.#rows[this.#at];
+      if (row === undefined || row.afterSeq > seq) break;
+      rows.push({ ...row, key: undefined });
+    }
+    return rows;
+  }
 }
 
 interface PaceParts {

@@ -7,9 +7,9 @@
  *             ▼                                                          │
  *           page ──► slice ──► turn of the event loop ──► … ──► landed ──┘ kept, or too large
  *
- * A flight begins at the fold's number and continues up to the highest wanted number. A failed read
- * ends the flight and leaves the fold at its last row, which is correct: the next caller continues
- * from there. A fold that throws is in the middle of a row, and is dropped.
+ * A flight begins at the fold's cut (merging.ts) and continues up to the latest wanted one. A failed
+ * read ends the flight and leaves the fold at its last row, which is correct: the next caller
+ * continues from there. A fold that throws is in the middle of a row, and is dropped.
  *
  * The kept folds are bounded by their estimated memory, with the texts made from them: a payload of
  * 1 MB may take 22 MB when it is parsed. The fold that was requested the longest ago is dropped
@@ -22,21 +22,19 @@
  *
  * A flight is aborted when its last caller has left.
  */
-import { setImmediate as turnOfEventLoop } from "node:timers/promises";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Metrics } from "../observability/metrics.ts";
-import type { LoggedAfter, LoggedRow } from "../store/pages.ts";
 import type { LedgerReader } from "../store/reader.ts";
 import { historyLost, sessionDeleted, sessionNotFound } from "../store/failure.ts";
-import { type EventRow, lastSeqOf } from "../store/rows.ts";
-import { expand } from "../compressor/expand.ts";
 import { violationsOf } from "../contract/checks.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import { Fold, type Snapshot } from "./fold.ts";
-import { Flight, rowsAfter, type RowsLimits, TooLarge } from "./folding.ts";
+import { Flight, type RowsLimits, TooLarge } from "./folding.ts";
+import { type Cut, cutOf, isBehind, later, NOTHING } from "./merging.ts";
+import { foldPast, type FoldReader, rowsFor } from "./past.ts";
 
 export interface TranscriptLimits extends RowsLimits {
   /** The limit for the estimated memory of all kept folds. */
@@ -75,10 +73,7 @@ export const TRANSCRIPT_LIMITS: Omit<TranscriptLimits, "bytesMax"> = {
 type TranscriptMetrics = Pick<Metrics, "transcripts" | "transcriptRows" | "transcriptBytes">;
 
 export interface TranscriptDependencies {
-  readonly reader: Pick<LedgerReader, "heads" | "pageAfter"> & {
-    /** Like pageAfter, with the fields that a fold needs. */
-    loggedAfter(request: LoggedAfter): Promise<readonly LoggedRow[]>;
-  };
+  readonly reader: Pick<LedgerReader, "heads"> & FoldReader;
   readonly metrics: TranscriptMetrics;
 }
 
@@ -97,17 +92,17 @@ export interface TranscriptHandlers {
   ): Promise<Snapshot>;
 }
 
-interface PartOfRow {
-  readonly fold: Fold;
-  readonly row: EventRow;
+interface Past {
+  readonly upToSeq: bigint;
+  readonly head: Cut;
   readonly signal: AbortSignal | undefined;
 }
 
 interface Entry {
   readonly sessionId: string;
   readonly fold: Fold;
-  /** The highest number that a caller has requested. */
-  wanted: bigint;
+  /** The latest cut that a caller has requested. */
+  wanted: Cut;
   flight: Flight | undefined;
   /** The counted bytes; the bytes of a flight are added after it has landed. */
   keptBytes: number;
@@ -153,46 +148,52 @@ export class Transcripts implements Unit {
     return { sessions: this.#entries.size, bytes: this.#bytes, folding: this.#flights.size };
   }
 
-  /** `seq` is committed; the snapshot is of that number or a later one. */
-  async snapshot(sessionId: string, seq: bigint, signal?: AbortSignal): Promise<Snapshot> {
-    this.#tooLarge.refuse(sessionId, seq);
-    const entry = this.#entryOf(sessionId, seq);
-    while (entry.fold.seq < seq && !entry.isForgotten) {
+  /** The session was at `cut`; the snapshot is of that cut or a later one. */
+  async snapshot(sessionId: string, cut: Cut, signal?: AbortSignal): Promise<Snapshot> {
+    this.#tooLarge.refuse(sessionId, cut.events);
+    const entry = this.#entryOf(sessionId, cut);
+    while (isBehind(entry.fold.cut, cut) && !entry.isForgotten) {
       if (this.#stopped) throw stopping();
-      if (entry.wanted < seq) entry.wanted = seq;
+      entry.wanted = later(entry.wanted, cut);
       entry.flight ??= new Flight((abandoned) => this.#fly(entry, abandoned));
       await entry.flight.landed(signal);
     }
     if (entry.isDropped) throw sessionDeleted(sessionId);
     if (entry.isForgotten) {
-      // The fold was forgotten: the head must be read again to know whether the number is still
+      // The fold was forgotten: the head must be read again to know whether the numbers are still
       // committed.
-      const head = (await this.#reader.heads([sessionId])).get(sessionId);
-      if (head === undefined || head.eventSeq < seq) throw historyLost(sessionId);
-      return this.snapshot(sessionId, seq, signal);
+      return this.current(sessionId, cut, signal);
     }
     const snapshot = entry.fold.snapshot();
     this.#keep(entry);
     return snapshot;
   }
 
+  /** The session as it is now, which was at these numbers, or at one of them. */
+  async current(sessionId: string, seen: Cut, signal?: AbortSignal): Promise<Snapshot> {
+    const head = (await this.#reader.heads([sessionId])).get(sessionId);
+    if (head === undefined || isBehind(cutOf(head), seen)) throw historyLost(sessionId);
+    return this.snapshot(sessionId, cutOf(head), signal);
+  }
+
   /** For a session that must exist. */
   async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<Snapshot> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
-    const held = this.heldSeq(sessionId);
+    const held = this.held(sessionId);
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
-    if (held > (head?.eventSeq ?? 0n)) this.forget(sessionId);
+    const cut = head === undefined ? NOTHING : cutOf(head);
+    if (isBehind(cut, held)) this.forget(sessionId);
     if (head === undefined) throw sessionNotFound(sessionId);
     if (head.deleted) {
       this.drop(sessionId);
       throw sessionDeleted(sessionId);
     }
     if (upToSeq === undefined) {
-      return this.snapshot(sessionId, head.eventSeq, signal);
+      return this.snapshot(sessionId, cut, signal);
     }
-    if (upToSeq > head.eventSeq) throw beyondHead(head.eventSeq);
-    return this.#past(sessionId, upToSeq, signal);
+    if (upToSeq > cut.events) throw beyondHead(cut.events);
+    return this.#past(sessionId, { upToSeq, head: cut, signal });
   }
 
   /** The session is deleted. */
@@ -217,33 +218,36 @@ export class Transcripts implements Unit {
     for (const sessionId of this.#entries.keys()) this.forget(sessionId);
   }
 
-  /** The number of the held fold. A later answer with a lower head means lost rows. */
-  heldSeq(sessionId: string): bigint {
-    return this.#entries.get(sessionId)?.fold.seq ?? 0n;
+  /** The cut of the held fold. A later answer with a lower head means lost rows. */
+  held(sessionId: string): Cut {
+    return this.#entries.get(sessionId)?.fold.cut ?? NOTHING;
   }
 
-  #entryOf(sessionId: string, seq: bigint): Entry {
+  #entryOf(sessionId: string, cut: Cut): Entry {
     const known = this.#entries.get(sessionId);
-    const cache = known === undefined ? "miss" : known.fold.seq < seq ? "advanced" : "hit";
+    const isKnown = known !== undefined;
+    const cache = !isKnown ? "miss" : isBehind(known.fold.cut, cut) ? "advanced" : "hit";
     this.#metrics.transcripts.inc({ cache });
     const entry = known ?? {
       sessionId,
       fold: new Fold(sessionId),
-      wanted: 0n,
+      wanted: NOTHING,
       flight: undefined,
       keptBytes: 0,
       isDropped: false,
       isForgotten: false,
     };
     this.#entries.delete(sessionId);
-    // A session without events has nothing worth keeping.
-    if (seq > 0n) this.#entries.set(sessionId, entry);
+    // A session without rows has nothing worth keeping.
+    if (isBehind(NOTHING, cut)) this.#entries.set(sessionId, entry);
     return entry;
   }
 
   async #fly(entry: Entry, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold, wanted } = entry;
-    const isLong = wanted - fold.seq > BigInt(this.#limits.pageRowsMax);
+    const { events, messages } = fold.cut;
+    const missing = wanted.events - events + (wanted.messages - messages);
+    const isLong = missing > BigInt(this.#limits.pageRowsMax);
     try {
       await this.#inTurn(isLong ? this.#long : this.#short, abandoned, () =>
         this.#advance(entry, abandoned),
@@ -258,61 +262,44 @@ export class Transcripts implements Unit {
   async #advance(entry: Entry, abandoned: AbortSignal): Promise<void> {
     const { sessionId, fold } = entry;
     const isOver = (): boolean => entry.isDropped || entry.isForgotten;
-    const wanted = (): bigint => (isOver() ? 0n : entry.wanted);
-    const request = { sessionId, after: fold.seq, wanted };
-    const read = (page: LoggedAfter) => this.#reader.loggedAfter(page);
-    for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
-      this.#mayGoOn(abandoned);
-      if (isOver()) return;
-      this.#metrics.transcriptRows.inc(rows.length);
-      try {
-        for (const row of rows) {
-          fold.add(row);
-          this.#refuseLarge(sessionId, fold);
+    while (isBehind(fold.cut, entry.wanted)) {
+      const upTo = entry.wanted;
+      const rowsOf = { sessionId, fold, upTo };
+      for await (const { rows, events } of rowsFor(this.#reader, rowsOf, this.#limits)) {
+        this.#mayGoOn(abandoned);
+        if (isOver()) return;
+        this.#metrics.transcriptRows.inc(rows.length);
+        try {
+          for (const row of rows) {
+            fold.take(row);
+            this.#refuseLarge(sessionId, fold);
+          }
+        } catch (error) {
+          this.#forget(entry);
+          throw error;
         }
-      } catch (error) {
-        this.#forget(entry);
-        throw error;
+        fold.skipTo({ events, messages: 0n });
       }
-      fold.skipTo(seq);
+      if (isOver()) return;
+      fold.skipTo(upTo);
     }
   }
 
   /** Folds from the beginning: a fold cannot go back. */
-  async #past(sessionId: string, upToSeq: bigint, signal?: AbortSignal): Promise<Snapshot> {
+  async #past(sessionId: string, { upToSeq, head, signal }: Past): Promise<Snapshot> {
     this.#tooLarge.refuse(sessionId, upToSeq);
     this.#metrics.transcripts.inc({ cache: "miss" });
     const fold = new Fold(sessionId);
-    const request = { sessionId, after: 0n, wanted: () => upToSeq };
-    const read = (page: LoggedAfter) => this.#reader.pageAfter({ stream: "events", ...page });
-    await this.#inTurn(this.#pastTurns, signal, async () => {
-      for await (const { rows, seq } of rowsAfter(read, request, this.#limits)) {
-        this.#mayGoOn(signal);
-        this.#metrics.transcriptRows.inc(rows.length);
-        for (const row of rows) {
-          if (lastSeqOf(row) <= upToSeq) fold.add(row);
-          else if (row.seq <= upToSeq) await this.#addUpTo(upToSeq, { fold, row, signal });
-          this.#refuseLarge(sessionId, fold);
-        }
-        fold.skipTo(seq < upToSeq ? seq : upToSeq);
-      }
-    });
-    return fold.snapshot();
-  }
-
-  /**
-   * Adds the events of a merged row up to a number inside of it; a row may have very many events.
-   */
-  async #addUpTo(upToSeq: bigint, { fold, row, signal }: PartOfRow): Promise<void> {
-    let count = 0;
-    for (const raw of expand(row)) {
-      if (raw.seq > upToSeq) return;
-      fold.addEvent(raw, row.conformant);
-      count += 1;
-      if (count % this.#limits.sliceRowsMax !== 0) continue;
-      await turnOfEventLoop();
+    const folded = (rows: number): void => {
       this.#mayGoOn(signal);
-    }
+      this.#metrics.transcriptRows.inc(rows);
+      this.#refuseLarge(sessionId, fold);
+    };
+    const parts = { reader: this.#reader, limits: this.#limits, folded };
+    await this.#inTurn(this.#pastTurns, signal, () =>
+      foldPast(parts, { fold, sessionId, upToSeq, head }),
+    );
+    return fold.snapshot();
   }
 
   #mayGoOn(signal: AbortSignal | undefined): void {
@@ -321,7 +308,8 @@ export class Transcripts implements Unit {
   }
 
   #refuseLarge(sessionId: string, fold: Fold): void {
-    if (fold.bytes > this.#limits.foldBytesMax) throw this.#tooLarge.note(sessionId, fold.seq);
+    if (fold.bytes > this.#limits.foldBytesMax)
+      throw this.#tooLarge.note(sessionId, fold.cut.events);
   }
 
   async #inTurn(

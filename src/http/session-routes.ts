@@ -326,6 +326,7 @@ function transcriptRoutes(app: App, { transcripts }: SessionRouteParts): void {
       const text = jsonObject({
         session_id: JSON.stringify(id),
         up_to_seq: transcript.seq.toString(),
+        up_to_message_seq: transcript.cut.messages.toString(),
         messages: transcript.messagesText,
         state: transcript.stateText,
         state_too_large: transcript.isStateTooLarge ? "true" : undefined,
@@ -340,6 +341,7 @@ function transcriptRoutes(app: App, { transcripts }: SessionRouteParts): void {
 const transcriptSchema = z.strictObject({
   session_id: z.string(),
   up_to_seq: seqNumber,
+  up_to_message_seq: seqNumber,
   messages: z.array(z.looseObject({ id: z.string(), role: z.string() })),
   state: z.unknown().optional().meta({ description: "Absent: none was ever set." }),
   state_too_large: z.literal(true).optional().meta({
@@ -352,11 +354,11 @@ const TRANSCRIPT = {
   operationId: "getTranscript",
   summary: "The reduced conversation",
   description:
-    "What an AG-UI client has that saw every event: the messages, the state, and the interrupts that wait for an answer. The formats to read have the messages only.",
+    "What an AG-UI client has that saw everything: the messages, those of people included, the state, and the interrupts that wait for an answer. The formats to read have the messages only.",
   tags: ["transcript"],
   params: sessionParams,
   querystring: z.strictObject({
-    up_to_seq: seqParameter("As it was when this event was the last one."),
+    up_to_seq: seqParameter("As it was before the next event after this one."),
     format: z
       .enum(["json", "text", "markdown"], { error: "must be json, text or markdown" })
       .default("json")

@@ -65,7 +65,14 @@ export interface Live extends Unit, WakeUps {
    * the end.
    */
   attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>>;
+  /** Both streams, with one seat and one head. */
+  attachBoth(request: Omit<WatchRequest<"events">, "stream">): Promise<BothWatchers>;
   counts(): LiveCounts;
+}
+
+interface BothWatchers {
+  readonly events: Watcher<"events">;
+  readonly messages: Watcher<"messages">;
 }
 
 interface LiveCounts {
@@ -286,6 +293,28 @@ class LiveBook implements Live {
         throw error;
       }
       watcher.leave();
+    }
+  }
+
+  async attachBoth(request: Omit<WatchRequest<"events">, "stream">): Promise<BothWatchers> {
+    const { sessionId, signal } = request;
+    for (;;) {
+      if (this.#stopped) throw shuttingDown();
+      const tail = this.#enter("messages", sessionId);
+      const watch = { tail, signal, onLeave: () => this.#leave(tail, []) };
+      const messages = new Watcher<"messages">(this.#parts, watch);
+      let events: Watcher<"events"> | undefined;
+      try {
+        events = await this.attach({ ...request, stream: "events" });
+        const isLost = tail.ended?.reason === "CURSOR_BEYOND_HEAD";
+        if (!isLost) messages.begin(events.head);
+        if (!isLost) return { events, messages };
+      } catch (error) {
+        events?.leave();
+        messages.leave();
+        throw error;
+      }
+      for (const watcher of [events, messages]) watcher.leave();
     }
   }
 

@@ -21,6 +21,7 @@ import {
 import { type Database, SERVER } from "./database.ts";
 import { lastSeqOf, type RowOf, type StoredRow, type StreamName } from "./rows.ts";
 import { sessionEvents } from "./schema.ts";
+import { type RowTimes, TIMES, timesOf } from "./talk.ts";
 
 /** The rows that one filtered page reads; then the page ends and reports how far it got. */
 export const ROWS_LOOKED_AT_MAX = 20_000;
@@ -239,7 +240,8 @@ function direction(descending: boolean): SQL {
  * as much to read, here and in PostgreSQL, and a client waits for all rows of the session.
  */
 
-export interface LoggedRow {
+export interface LoggedRow extends RowTimes {
+  readonly stream: "events";
   /** The number of its first event. */
   readonly seq: bigint;
   readonly eventType: string;
@@ -260,6 +262,8 @@ export async function readLogged(
   const rows = await database.run(loggedStatement(request));
   database.answeredBy(rows[0]?.["server"]);
   return rows.map((fields) => ({
+    stream: "events",
+    ...timesOf(fields),
     seq: BigInt(String(fields["seq"])),
     eventType: String(fields["event_type"]),
     payload: String(fields["payload"]),
@@ -272,7 +276,7 @@ export async function readLogged(
 /** Exported for the plan test. */
 export function loggedStatement({ sessionId, after, rowsMax, bytesMax }: LoggedAfter): SQL {
   return sql`
-    select seq, event_type, payload, event_count, conformant,
+    select seq, event_type, payload, event_count, conformant, ${TIMES},
       case when lead(seq) over (order by seq) is null
         then ${microsColumn(sql`coalesce(completed_at, created_at)`)} end as newest,
       case when place = 1 then ${SERVER} end as server

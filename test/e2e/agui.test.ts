@@ -283,7 +283,7 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
 
   test("runAgent of the client ends with no messages for a session without runs", async () => {
     const sessionId = newSession();
-    const request = { sessionId, eventType: "user", payload: "hi" };
+    const request = { sessionId, eventType: "lifecycle", payload: "{}" };
     await rpc.unary(SessionService.method.pushSessionMessage, request);
     const agent = opened(client, sessionId);
     await agent.connect();

@@ -174,7 +174,8 @@ describe("the first request of a chat", () => {
 describe("a thread without a run", () => {
   test("opens as an empty chat that does not wait", async () => {
     const threads = [newSession(), newSession()] as const;
-    await push(rpc, "messages", { sessionId: threads[1] }); // Is there, and has no events.
+    // Is there, and has nothing to show.
+    await push(rpc, "messages", { sessionId: threads[1], eventType: "lifecycle" });
     for (const threadId of threads) {
       const chat = page();
       expect(await shownOn(chat, threadId)).toEqual({ messages: [], state: {} });

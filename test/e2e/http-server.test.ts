@@ -380,6 +380,7 @@ describe("raw bytes", () => {
     const messagesText = `["${"x".repeat(chars)}"]`;
     const transcript = {
       seq: 1n,
+      cut: { events: 1n, messages: 0n },
       messagesText,
       stateText: undefined,
       interruptsText: "[]",

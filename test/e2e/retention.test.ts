@@ -169,11 +169,14 @@ describe("a session without its oldest runs begins at its first row:", () => {
       const transcript: unknown = await (await get(`${sessionId}/transcript${query}`)).json();
       expect(transcript).toMatchObject({
         up_to_seq: 14,
-        messages: [{ id: "r2", content: "said in r2, in parts" }],
+        messages: [
+          { role: "user", content: "r2" },
+          { id: "r2", content: "said in r2, in parts" },
+        ],
       });
     }
     expect(await (await get(`${sessionId}/transcript?up_to_seq=5`)).json()).toMatchObject({
-      messages: [],
+      messages: [{ role: "user", content: "r2" }], // Before the next event.
     });
   });
 

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { loggedStatement, readLogged } from "../../src/store/pages.ts";
 import { createReader } from "../../src/store/reader.ts";
 import { append } from "../../src/store/append.ts";
+import { readTalk, talkStatement, type TalkRow } from "../../src/store/talk.ts";
 import { sql } from "drizzle-orm";
 import { createLedger, newPush, type TestLedger } from "../support/ledger.ts";
 
@@ -59,8 +60,12 @@ test.each([
     rows.map((row) => [row.seq, row.completedAtMicros ?? row.createdAtMicros]),
   );
   expect(read).toHaveLength(50);
-  for (const [at, { newestMicros, ...row }] of read.entries()) {
+  let recorded = 0;
+  for (const [at, { newestMicros, createdMicros, recordedMicros, ...row }] of read.entries()) {
     expect(rows[at]).toMatchObject(row);
+    expect(BigInt(createdMicros)).toBe(rows[at]?.createdAtMicros);
+    expect(recordedMicros).toBeGreaterThanOrEqual(recorded);
+    recorded = recordedMicros;
     expect([undefined, newest.get(row.seq)]).toContain(newestMicros);
   }
 });
@@ -70,5 +75,64 @@ test("a walk reads the primary key from the cursor", async () => {
   const plan = await ledger.database.run(sql`explain ${statement}`);
   const text = plan.map((row) => String(row["QUERY PLAN"])).join("\n");
   expect(text).toMatch(/Index Scan using session_events_session_id_seq_pk/);
+  expect(text).not.toMatch(/Sort|Seq Scan/);
+});
+
+test("a walk over messages returns all rows in order, with the payloads that are wanted", async () => {
+  const { database } = ledger;
+  const types = ["user", "assistant", "lifecycle"];
+  const pushes = Array.from({ length: 30 }, (_, at) =>
+    newPush("talk", {
+      stream: "messages",
+      key: at % 4 === 0 ? `key-${at}` : undefined,
+      digest: at % 4 === 0 ? new Uint8Array(32) : undefined,
+      rows: [
+        {
+          id: uuidv7(),
+          eventType: types[at % 3] ?? "",
+          payload: "é".repeat(at),
+          createdAtMicros: 1_700_000_000_000_001n + BigInt(at),
+          completedAtMicros: undefined,
+          eventCount: 1,
+          fragments: undefined,
+          conformant: true,
+          mark: undefined,
+          sender: at % 2 === 0 ? '{"name":"ann"}' : undefined,
+          sentAtMicros: at % 5 === 0 ? 1_600_000_000_000_001n : undefined,
+        },
+      ],
+    }),
+  );
+  await append(database, pushes, { createMissing: true, wait: true });
+  const all = { stream: "messages", sessionId: "talk", after: 0n, rowsMax: 1_000 } as const;
+  const rows = await createReader(database).pageAfter({ ...all, bytesMax: 10_000_000 });
+  for (const isWhole of [true, false]) {
+    const read: TalkRow[] = [];
+    for (;;) {
+      const after = read.at(-1)?.seq ?? 0n;
+      const request = { sessionId: "talk", after, rowsMax: 7, bytesMax: 100, isWhole };
+      const page = await readTalk(database, request);
+      if (page.length === 0) break;
+      read.push(...page);
+    }
+    expect(read).toHaveLength(30);
+    for (const [at, row] of read.entries()) {
+      const { recordedMicros, createdMicros, idempotencyKey, eventCount, ...rest } = row;
+      const stored = rows[at];
+      const isWanted = isWhole || row.eventType === "user";
+      expect(rest).toEqual({
+        ...stored,
+        sessionId: undefined,
+        payload: isWanted ? stored?.payload : "",
+      });
+      expect(BigInt(createdMicros)).toBe(stored?.createdAtMicros);
+      expect(idempotencyKey).toBe(at % 4 === 0 ? `key-${at}` : undefined);
+      expect([recordedMicros > 1_700_000_000_000_000, eventCount]).toEqual([true, 1]);
+    }
+  }
+  const request = { sessionId: "talk", after: 10n, rowsMax: 5, bytesMax: 1_000, isWhole: false };
+  const plan = await database.run(sql`explain ${talkStatement(request)}`);
+  const text = plan.map((row) => String(row["QUERY PLAN"])).join("\n");
+  expect(text).toMatch(/Index Scan using session_messages_session_id_seq_pk/);
   expect(text).not.toMatch(/Sort|Seq Scan/);
 });

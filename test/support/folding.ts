@@ -6,6 +6,7 @@ import {
   Transcripts,
 } from "../../src/conversation/transcripts.ts";
 import { createMetrics } from "../../src/observability/metrics.ts";
+import type { Cut } from "../../src/conversation/merging.ts";
 import { foldReader } from "./fold-reader.ts";
 import { SlowTable } from "./slow-table.ts";
 
@@ -21,6 +22,11 @@ export function folding(limits: Partial<TranscriptLimits> = {}) {
     return Object.fromEntries([...found].map(([, cache, count]) => [cache, Number(count)]));
   };
   return { table, metrics, transcripts, asked };
+}
+
+/** The session with this many events, and messages. */
+export function at(events: bigint, messages = 0n): Cut {
+  return { events, messages };
 }
 
 /** Says one word in its own message. */

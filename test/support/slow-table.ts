@@ -54,7 +54,7 @@ export class SlowTable implements LedgerReader {
       stream: "events",
       sessionId,
       seq,
-      id: `e${seq}`,
+      id: `e${seq}-${sessionId}`,
       eventType: "CUSTOM",
       payload: "{}",
       createdAtMicros: 1_700_000_000_000_000n + seq,
@@ -74,7 +74,7 @@ export class SlowTable implements LedgerReader {
       stream: "messages",
       sessionId,
       seq,
-      id: `m${seq}`,
+      id: `m${seq}-${sessionId}`,
       eventType: "user",
       payload: "hi",
       createdAtMicros: 1_700_000_000_000_000n + seq,
@@ -91,6 +91,12 @@ export class SlowTable implements LedgerReader {
     this.rows.splice(0, this.rows.length, ...kept);
   }
 
+  /** The order of the commits, by the id of the row. */
+  recordedOf(id: string): number {
+    return this.#recorded.get(id) ?? 0;
+  }
+
+  readonly #recorded = new Map<string, number>();
   readonly #ends = new Map<string, bigint>();
 
   #end(stream: StreamName, sessionId: string): bigint {
@@ -99,6 +105,7 @@ export class SlowTable implements LedgerReader {
 
   #keep<R extends StoredRow>(row: R): R {
     this.rows.push(row);
+    this.#recorded.set(row.id, this.#recorded.size + 1);
     this.known.add(row.sessionId);
     this.#ends.set(`${row.stream} ${row.sessionId}`, lastSeqOf(row));
     return row;

@@ -325,7 +325,14 @@ describe("an open run", () => {
     table.fast = true;
     table.pending[0]?.answer("now");
     await quiet();
-    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
+
+    expect(answer.types).toEqual([
+      "RUN_STARTED",
+      "MESSAGES_SNAPSHOT",
+      "TEXT_MESSAGE_START",
+      "TEXT_MESSAGE_END",
+      "RUN_FINISHED",
+    ]);
     expect(answer.ended).toBeNull();
   });
 

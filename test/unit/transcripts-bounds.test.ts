@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { weightOf } from "../../src/conversation/transcript/weight.ts";
 import { TRANSCRIPT_LIMITS } from "../../src/conversation/transcripts.ts";
 import { objectsOf } from "../../src/conversation/fold.ts";
-import { add, folding, say } from "../support/folding.ts";
+import { add, at, folding, say } from "../support/folding.ts";
 import { settled, type SlowTable } from "../support/slow-table.ts";
 
 const words = (messagesText: string): readonly unknown[] =>
@@ -15,14 +15,14 @@ const words = (messagesText: string): readonly unknown[] =>
 test("transcripts are counted by the memory of their values, and not by the length of their text", async () => {
   const { table, transcripts } = folding();
   say(table, "x".repeat(3_000));
-  await transcripts.snapshot("s", 3n);
+  await transcripts.snapshot("s", at(3n));
   const { bytes } = transcripts.counts();
   const empty = Array.from({ length: 1_000 }, () => ({}));
   add(table, "t", { type: "ACTIVITY_SNAPSHOT", messageId: "a", content: { empty } });
-  await transcripts.snapshot("t", 1n);
+  await transcripts.snapshot("t", at(1n));
   expect(transcripts.counts().bytes - bytes).toBeGreaterThan(64_000);
   add(table, "t", { type: "ACTIVITY_SNAPSHOT", messageId: "a", content: {} });
-  await transcripts.snapshot("t", 2n);
+  await transcripts.snapshot("t", at(2n));
   expect(transcripts.counts().bytes - bytes).toBeLessThan(7_000);
 });
 
@@ -43,7 +43,7 @@ describe("a transcript above the limit", () => {
     const { pagesRead } = table;
     say(table, "more");
     await expect(transcripts.read("s", { upToSeq: undefined })).rejects.toMatchObject(refused);
-    await expect(transcripts.snapshot("s", 14n)).rejects.toMatchObject(refused);
+    await expect(transcripts.snapshot("s", at(14n))).rejects.toMatchObject(refused);
     await expect(transcripts.read("s", { upToSeq: 200n })).rejects.toMatchObject(refused);
     expect(table.pagesRead).toBe(pagesRead);
   });
@@ -56,9 +56,9 @@ describe("a transcript above the limit", () => {
 
   test("does not affect a snapshot from before it grew", async () => {
     const { table, transcripts } = large(4);
-    const before = await transcripts.snapshot("s", 12n);
+    const before = await transcripts.snapshot("s", at(12n));
     say(table, "x".repeat(10_000));
-    await expect(transcripts.snapshot("s", 15n)).rejects.toMatchObject(refused);
+    await expect(transcripts.snapshot("s", at(15n))).rejects.toMatchObject(refused);
     expect(before.messagesText.length).toBeGreaterThan(40_000);
     expect(transcripts.counts().sessions).toBe(0);
   });
@@ -96,7 +96,7 @@ test("large rows are folded one at a time, with time for other work in between",
     setImmediate(turn);
   };
   setImmediate(turn);
-  await transcripts.snapshot("s", 15n);
+  await transcripts.snapshot("s", at(15n));
   expect(turns).toBeGreaterThanOrEqual(5);
   expect(performance.now() - begins).toBeGreaterThan(5 * TRANSCRIPT_LIMITS.restMs * 0.8);
 });
@@ -108,11 +108,11 @@ describe("a caller that leaves", () => {
     table.fast = false;
     const leaving = new AbortController();
     const [a, b, c] = ["a", "b", "c"].map((sessionId) =>
-      transcripts.snapshot(sessionId, 3n, sessionId === "c" ? leaving.signal : undefined),
+      transcripts.snapshot(sessionId, at(3n), sessionId === "c" ? leaving.signal : undefined),
     );
     leaving.abort(new Error("left"));
     await expect(c).rejects.toThrow("left");
-    const d = transcripts.snapshot("d", 3n);
+    const d = transcripts.snapshot("d", at(3n));
     table.fast = true;
     answerAll(table);
     await Promise.all([a, b, d]);
@@ -125,7 +125,7 @@ describe("a caller that leaves", () => {
     say(table, "one");
     table.fast = false;
     const callers = [new AbortController(), new AbortController()];
-    const asked = callers.map(({ signal }) => transcripts.snapshot("s", 3n, signal));
+    const asked = callers.map(({ signal }) => transcripts.snapshot("s", at(3n), signal));
     callers[0]?.abort(new Error("left"));
     await expect(asked[0]).rejects.toThrow("left");
     table.pending[0]?.answer("now");
@@ -133,7 +133,7 @@ describe("a caller that leaves", () => {
     expect(table.pagesRead).toBe(2);
     callers[1]?.abort(new Error("left too"));
     await expect(asked[1]).rejects.toThrow("left too");
-    const again = transcripts.snapshot("s", 3n);
+    const again = transcripts.snapshot("s", at(3n));
     table.fast = true;
     table.pending[0]?.answer("now");
     expect((await again).seq).toBe(3n);
@@ -153,7 +153,7 @@ describe("a caller that leaves", () => {
     await settled();
     await settled();
     expect(table.pagesRead).toBe(1);
-    const join = transcripts.snapshot("t", 3n);
+    const join = transcripts.snapshot("t", at(3n));
     expect(table.pagesRead).toBe(2);
     leaving.abort(new Error("left"));
     table.fast = true;
@@ -176,8 +176,8 @@ test("requests above the limit of waiting ones are refused as busy", async () =>
   for (const sessionId of ["a", "b", "c"]) say(table, "one", sessionId);
   const busy = { code: "overloaded", reason: "RATE_LIMITED", retryAfterMs: 1_000 };
   table.fast = false;
-  const folds = ["a", "b"].map((sessionId) => transcripts.snapshot(sessionId, 3n));
-  await expect(transcripts.snapshot("c", 3n)).rejects.toMatchObject(busy);
+  const folds = ["a", "b"].map((sessionId) => transcripts.snapshot(sessionId, at(3n)));
+  await expect(transcripts.snapshot("c", at(3n))).rejects.toMatchObject(busy);
   const past = Array.from({ length: 4 }, () => transcripts.read("a", { upToSeq: 2n }));
   const outcomes = Promise.allSettled(past);
   while (table.pending.some(({ kind }) => kind === "heads")) {
@@ -189,7 +189,7 @@ test("requests above the limit of waiting ones are refused as busy", async () =>
   const refusals = (await outcomes).filter(({ status }) => status === "rejected");
   expect(refusals).toMatchObject([{ reason: busy }]);
   await Promise.all(folds);
-  expect((await transcripts.snapshot("c", 3n)).seq).toBe(3n);
+  expect((await transcripts.snapshot("c", at(3n))).seq).toBe(3n);
 });
 
 function answerAll(table: SlowTable): void {

@@ -10,7 +10,7 @@ import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";
 import type { Transcripts } from "../../src/conversation/transcripts.ts";
 import { type MergedEvent, mergeFragments } from "../support/merging.ts";
-import { add, folding, say } from "../support/folding.ts";
+import { add, at, folding, say } from "../support/folding.ts";
 import { settled, type SlowTable } from "../support/slow-table.ts";
 import { ownStreams, type Stream, type StreamEvent } from "../support/streams.ts";
 import { describeUnitContract } from "../support/unit-contract.ts";
@@ -64,10 +64,10 @@ describe("a request for a transcript", () => {
     const { table, transcripts, metrics } = folding();
     say(table, "one");
     table.fast = false;
-    const first = Array.from({ length: 50 }, () => transcripts.snapshot("s", 3n));
+    const first = Array.from({ length: 50 }, () => transcripts.snapshot("s", at(3n)));
     await settled();
     say(table, "two");
-    const later = transcripts.snapshot("s", 6n);
+    const later = transcripts.snapshot("s", at(6n));
     expect(table.pending).toHaveLength(1);
     table.pending[0]?.answer("began");
     table.fast = true;
@@ -82,8 +82,8 @@ describe("a request for a transcript", () => {
     const { table, transcripts } = folding();
     say(table, "one");
     const [one, other] = await Promise.all([
-      transcripts.snapshot("s", 3n),
-      transcripts.snapshot("s", 3n),
+      transcripts.snapshot("s", at(3n)),
+      transcripts.snapshot("s", at(3n)),
     ]);
     expect(other).toBe(one);
     expect(one.servedAs("1.0.0")).toBe(other.servedAs("1.0.0"));
@@ -95,11 +95,11 @@ describe("a request for a transcript", () => {
     add(table, "s", { type: "RUN_STARTED", threadId: "t", runId: "r" });
     say(table, "one");
     add(table, "s", { type: "TEXT_MESSAGE_START", messageId: "open", role: "assistant" });
-    const before = await transcripts.snapshot("s", 5n);
+    const before = await transcripts.snapshot("s", at(5n));
     const { messagesText } = before;
     add(table, "s", { type: "TEXT_MESSAGE_CONTENT", messageId: "open", delta: "more" });
     add(table, "s", { type: "TEXT_MESSAGE_END", messageId: "open" });
-    const after = await transcripts.snapshot("s", 7n);
+    const after = await transcripts.snapshot("s", at(7n));
     expect(after.messagesText).toContain("more");
     expect(before.messagesText).toBe(messagesText);
     expect(before.openings.after).toMatchObject([{ messageId: "open" }]);
@@ -115,7 +115,7 @@ describe("a request for a transcript", () => {
       setImmediate(turn);
     };
     setImmediate(turn);
-    await transcripts.snapshot("s", 300n);
+    await transcripts.snapshot("s", at(300n));
     expect(turns).toBeGreaterThanOrEqual(29);
   });
 
@@ -127,8 +127,8 @@ describe("a request for a transcript", () => {
     }
     add(table, "short", { type: "CUSTOM" });
     table.fast = false;
-    const long = ["long1", "long2"].map((sessionId) => transcripts.snapshot(sessionId, 9n));
-    const short = transcripts.snapshot("short", 1n);
+    const long = ["long1", "long2"].map((sessionId) => transcripts.snapshot(sessionId, at(9n)));
+    const short = transcripts.snapshot("short", at(1n));
     expect(table.pending).toHaveLength(2);
     table.pending[1]?.answer("now");
     expect((await short).seq).toBe(1n);
@@ -143,7 +143,7 @@ describe("a fold", () => {
     const { table, transcripts } = folding({ pageRowsMax: 2 });
     for (const word of ["one", "two", "three"]) say(table, word);
     table.fast = false;
-    const first = transcripts.snapshot("s", 9n);
+    const first = transcripts.snapshot("s", at(9n));
     table.pending[0]?.answer("now");
     await settled();
     await settled();
@@ -176,7 +176,7 @@ describe("a fold", () => {
     say(table, "three", "t");
     table.erase("t", 3n);
     const { pagesRead } = table;
-    expect((await transcripts.snapshot("t", 3n)).messagesText).toBe("[]");
+    expect((await transcripts.snapshot("t", at(3n))).messagesText).toBe("[]");
     expect(table.pagesRead - pagesRead).toBe(1);
   });
 });
@@ -185,12 +185,12 @@ describe("the kept folds", () => {
   test("are limited in bytes, and the least recently used session is dropped first", async () => {
     const { table, transcripts, metrics, asked } = folding({ bytesMax: 110_000 });
     for (const sessionId of ["a", "b", "c"]) say(table, "x".repeat(7_000), sessionId);
-    for (const sessionId of ["a", "b", "a", "c"]) await transcripts.snapshot(sessionId, 3n);
+    for (const sessionId of ["a", "b", "a", "c"]) await transcripts.snapshot(sessionId, at(3n));
     expect(transcripts.counts().sessions).toBe(2);
     expect(await metrics.text()).toMatch(/_transcript_bytes 9\d{4}\n/);
-    await transcripts.snapshot("a", 3n);
+    await transcripts.snapshot("a", at(3n));
     expect(await asked()).toEqual({ miss: 3, hit: 2 });
-    await transcripts.snapshot("b", 3n);
+    await transcripts.snapshot("b", at(3n));
     expect(await asked()).toEqual({ miss: 4, hit: 2 });
   });
 
@@ -198,8 +198,10 @@ describe("the kept folds", () => {
     const { table, transcripts } = folding({ bytesMax: 30_000 });
     say(table, "x", "small");
     say(table, "x".repeat(40_000), "large");
-    await transcripts.snapshot("small", 3n);
-    expect((await transcripts.snapshot("large", 3n)).messagesText.length).toBeGreaterThan(40_000);
+    await transcripts.snapshot("small", at(3n));
+    expect((await transcripts.snapshot("large", at(3n))).messagesText.length).toBeGreaterThan(
+      40_000,
+    );
     expect(transcripts.counts()).toMatchObject({ sessions: 1 });
     expect(transcripts.counts().bytes).toBeLessThan(30_000);
   });
@@ -207,15 +209,15 @@ describe("the kept folds", () => {
   test("include a session that is being read, and its requests still share it", async () => {
     const { table, transcripts } = folding({ bytesMax: 12_000 });
     say(table, "one", "a");
-    await transcripts.snapshot("a", 3n);
+    await transcripts.snapshot("a", at(3n));
     say(table, "two", "a");
     table.fast = false;
-    const first = transcripts.snapshot("a", 6n);
+    const first = transcripts.snapshot("a", at(6n));
     const [flight] = table.pending;
     table.fast = true;
     say(table, "x".repeat(7_000), "b");
-    await transcripts.snapshot("b", 3n);
-    const second = transcripts.snapshot("a", 6n);
+    await transcripts.snapshot("b", at(3n));
+    const second = transcripts.snapshot("a", at(6n));
     const { pagesRead } = table;
     flight?.answer("now");
     expect(await first).toBe(await second);
@@ -228,7 +230,7 @@ describe("the kept folds", () => {
     await read(transcripts);
     say(table, "two");
     table.fast = false;
-    const reading = transcripts.snapshot("s", 6n);
+    const reading = transcripts.snapshot("s", at(6n));
     table.deleted.add("s");
     transcripts.drop("s");
     table.fast = true;
@@ -249,7 +251,7 @@ describe("the kept folds", () => {
 
   test("do not include a session without events", async () => {
     const { transcripts } = folding();
-    expect((await transcripts.snapshot("nobody", 0n)).messagesText).toBe("[]");
+    expect((await transcripts.snapshot("nobody", at(0n))).messagesText).toBe("[]");
     expect(transcripts.counts().sessions).toBe(0);
   });
 });
@@ -303,7 +305,7 @@ test.each([
 
 describeUnitContract("transcripts", {
   create: () => folding().transcripts,
-  isOfUse: async (transcripts) => (await transcripts.snapshot("s", 0n)).messagesText === "[]",
+  isOfUse: async (transcripts) => (await transcripts.snapshot("s", at(0n))).messagesText === "[]",
   remains: (transcripts) => (transcripts.counts().folding === 0 ? [] : ["a fold"]),
 });
 
@@ -311,7 +313,7 @@ test("a stop ends running folds, and waits for them", async () => {
   const { table, transcripts } = folding();
   say(table, "one");
   table.fast = false;
-  const outcome = transcripts.snapshot("s", 3n).catch((error: unknown) => error);
+  const outcome = transcripts.snapshot("s", at(3n)).catch((error: unknown) => error);
   let hasStopped = false;
   const stop = transcripts.stop().then(() => (hasStopped = true));
   await settled();
@@ -326,7 +328,7 @@ test("a stop waits for a page under way, and starts no waiting fold", async () =
   for (const sessionId of ["a", "b"]) say(table, "one", sessionId);
   table.fast = false;
   const outcomes = ["a", "b"].map((sessionId) =>
-    transcripts.snapshot(sessionId, 3n).catch((error: unknown) => error),
+    transcripts.snapshot(sessionId, at(3n)).catch((error: unknown) => error),
   );
   table.pending[0]?.answer("now");
   let hasStopped = false;

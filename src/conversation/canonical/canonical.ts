@@ -29,6 +29,7 @@ import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "../../ag
 import { type Effect, EFFECTS, type Phase, phaseAfter, placeOf } from "../../agui/constructs.ts";
 import { isObject, type JsonObject, parseObject } from "../../agui/json.ts";
 import { CURRENT } from "../../agui/schemas.ts";
+import { isSpeech } from "../transcript/transcript.ts";
 import { weightOf } from "../transcript/weight.ts";
 import { Constructs, type Said } from "./constructs.ts";
 import {
@@ -41,6 +42,7 @@ import {
   textOf,
   without,
 } from "./event.ts";
+import { Repeats, type Spoken } from "./repeats.ts";
 
 export interface CanonicalRun {
   readonly runId: string;
@@ -68,6 +70,8 @@ interface Step {
 export class Canonical {
   readonly #sessionId: string;
   #constructs = new Constructs();
+  #repeats = new Repeats();
+  #hasSpeech = false;
   /** The ids of the open thinking, and of the message in it. */
   #thinking: Thinking = {};
   #phase: Phase = "before";
@@ -81,6 +85,8 @@ export class Canonical {
   clone(): Canonical {
     const copy = new Canonical(this.#sessionId);
     copy.#constructs = this.#constructs.clone();
+    copy.#repeats = this.#repeats.clone();
+    copy.#hasSpeech = this.#hasSpeech;
     copy.#thinking = this.#thinking;
     copy.#phase = this.#phase;
     copy.#run = this.#run;
@@ -90,7 +96,7 @@ export class Canonical {
 
   /** The memory it holds, as weight.ts estimates it. */
   get bytes(): number {
-    return this.#runBytes + this.#constructs.bytes;
+    return this.#runBytes + this.#constructs.bytes + this.#repeats.bytes;
   }
 
   /** The newest run. */
@@ -98,9 +104,28 @@ export class Canonical {
     return this.#run;
   }
 
-  /** The messages and activities that the log ever had, among the ids that are noted. */
-  get owners(): Constructs["owners"] {
-    return this.#constructs.owners;
+  /** Whether there ever was an activity; above the limits the answer is "yes". */
+  get hadActivities(): boolean {
+    return this.#constructs.owners.hadActivities;
+  }
+
+  /** Whether the log, or a row, ever had a message with this id, among the ids that are noted. */
+  hasHad(id: string): boolean {
+    return this.#constructs.owners.hasHadMessage(id) || this.#repeats.isRenamed(id);
+  }
+
+  /**
+   * True: the events have the agent's part of the conversation, so a message row of the agent
+   * repeats what an event says.
+   */
+  get hasSpeech(): boolean {
+    return this.#hasSpeech;
+  }
+
+  /** A run that the log does not have, in which a client gets messages outside of all runs. */
+  messagesRun(messageSeq: bigint): { readonly threadId: string; readonly runId: string } {
+    const threadId = this.#run?.threadId ?? this.#sessionId;
+    return { threadId, runId: this.#idOf("messages", messageSeq) };
   }
 
   /** STARTs that open every open construct again, in the order of their first opening. */
@@ -108,7 +133,23 @@ export class Canonical {
     return this.#phase === "open" ? this.#constructs.openings() : [];
   }
 
-  next({ seq, eventType, payload, conformant }: LoggedEvent): readonly CanonicalEvent[] {
+  /** The messages of a row that belong to the conversation, and that the log did not have before. */
+  said({ messages, isPersons, key }: Spoken): readonly JsonObject[] {
+    if (!isPersons) return this.#hasSpeech ? [] : messages;
+    const { owners } = this.#constructs;
+    const fresh = messages.filter(({ id }) => typeof id === "string" && !owners.hasHadMessage(id));
+    for (const message of fresh) this.#repeats.add(message);
+    owners.told(key === undefined ? fresh : [...fresh, { id: key }]);
+    return fresh;
+  }
+
+  next(event: LoggedEvent): readonly CanonicalEvent[] {
+    const events = this.#eventsOf(event);
+    this.#hasSpeech ||= events.some(({ value }) => isSpeech(value));
+    return events;
+  }
+
+  #eventsOf({ seq, eventType, payload, conformant }: LoggedEvent): readonly CanonicalEvent[] {
     const value = parseObject(payload);
     const said: Said = { value, text: payload };
     const entry = conformant ? lookup(eventType) : undefined;
@@ -129,7 +170,8 @@ export class Canonical {
     const id = isChunk ? this.#idOf(kind, seq) : "";
     this.#constructs.followChunks(out, effect, said.value, id);
     if (isChunk) return;
-    if (category === "thinking") this.#think(out, entry, said.value, seq);
+    if (entry.type === "MESSAGES_SNAPSHOT") this.#constructs.whole(out, this.#completed(said));
+    else if (category === "thinking") this.#think(out, entry, said.value, seq);
     else if (role === "whole" || !isOpenKind(kind)) this.#constructs.whole(out, said);
     else this.#constructs[role](out, kind, placeOf(entry, said.value).key ?? "", said);
   }
@@ -155,7 +197,8 @@ export class Canonical {
     this.#constructs[role](out, as, messageId, { value: translated, text: undefined });
   }
 
-  #startRun({ value, text }: Said, seq: bigint): readonly CanonicalEvent[] {
+  #startRun(said: Said, seq: bigint): readonly CanonicalEvent[] {
+    const { value, text } = this.#withKnownIds(said);
     const out = new Outgoing(value, { inRun: true });
     if (this.#phase === "open") {
       const message = "The run did not end: another one began.";
@@ -176,6 +219,29 @@ export class Canonical {
     this.#runBytes = weightOf(this.#run.started).bytes;
     out.add(value, text);
     return out.events;
+  }
+
+  #withKnownIds(said: Said): Said {
+    const { input } = said.value;
+    if (!isObject(input) || !Array.isArray(input["messages"])) return said;
+    const messages = this.#listed(input["messages"]);
+    if (messages === input["messages"]) return said;
+    return { value: { ...said.value, input: { ...input, messages } }, text: undefined };
+  }
+
+  /** A snapshot with the messages of people that no run has repeated. */
+  #completed(said: Said): Said {
+    const { messages } = said.value;
+    if (!Array.isArray(messages)) return said;
+    const listed = this.#listed(messages);
+    const missing = this.#repeats.missingIn(listed);
+    if (listed === messages && missing.length === 0) return said;
+    return { value: { ...said.value, messages: [...listed, ...missing] }, text: undefined };
+  }
+
+  #listed(messages: readonly unknown[]): readonly unknown[] {
+    const { owners } = this.#constructs;
+    return this.#repeats.listed(messages, (id) => owners.hasHadMessage(id));
   }
 
   #finishRun(out: Outgoing, effect: Effect, { value, text }: Said): void {

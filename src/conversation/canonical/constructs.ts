@@ -99,7 +99,7 @@ export class Constructs {
     return this.#open.size * CONSTRUCT_BYTES + this.#owners.bytes + charBytes(chars);
   }
 
-  get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities"> {
+  get owners(): Pick<Ownership, "hasHadMessage" | "hadActivities" | "told"> {
     return this.#owners;
   }
 

@@ -20,6 +20,8 @@ export interface Entry {
   bytes: number;
   /** For an activity that deltas have changed: holds the content of the message. */
   content: Patched | undefined;
+  /** For a message that came as a row of the messages' stream: the writer of the row. */
+  by: "person" | "agent" | undefined;
   previous: Entry | undefined;
   next: Entry | undefined;
   /** The last of the tool messages after this one, as far as the last search went. */
@@ -111,7 +113,7 @@ export class MessageList {
   }
 
   /** Inserts after the message that called the tool, and after its existing results. */
-  insertResult(owner: Entry, message: Message): void {
+  insertResult(owner: Entry, message: Message): Entry {
     const known = owner.lastResult;
     let last = known?.epoch === this.#epoch ? known.entry : owner;
     while (last.next !== undefined && isResult(last.next.message)) last = last.next;
@@ -123,6 +125,15 @@ export class MessageList {
     this.#byId.append(message["id"], entry);
     // Results come near the end, so this walk is short; the twin is mostly the message that called.
     if (twin !== undefined && isBefore(entry, twin)) this.#byId.invalidate();
+    return entry;
+  }
+
+  /** Removes the agent's rows at the end, behind the last row of a person. */
+  dropAgentsRows(): void {
+    for (let entry = this.#last; entry !== undefined; entry = entry.previous) {
+      if (entry.by === "person") return;
+      if (entry.by === "agent") this.remove(entry);
+    }
   }
 
   /**
@@ -288,6 +299,7 @@ function entryOf(message: Message): Entry {
     message,
     bytes: messageBytes(message),
     content: undefined,
+    by: undefined,
     previous: undefined,
     next: undefined,
     lastResult: undefined,

@@ -55,6 +55,7 @@ export class Transcript {
   #stateBytes = 0;
   #interrupts: readonly JsonObject[] = [];
   #interruptsBytes = 0;
+  #hasSpeech = false;
 
   constructor({ patchedBytesMax, patchCostBytesMax }: TranscriptLimits = LIMITS) {
     const allowance = new Allowance(patchCostBytesMax);
@@ -102,13 +103,34 @@ export class Transcript {
     return this.#reduction.list.bytes + this.#stateBytes + this.#interruptsBytes;
   }
 
+  /**
+   * Adds messages that no event has said, unless a message has their id. The agent's are there until
+   * the first event with speech: from there on the events say the same, and some of the rows before
+   * it may be of that run already.
+   */
+  say(messages: readonly JsonObject[], by: "person" | "agent"): void {
+    const { list } = this.#reduction;
+    for (const message of messages) {
+      if (list.find(message["id"]) !== undefined) continue;
+      const isResult = message["role"] === "tool";
+      const caller = isResult ? list.findAssistantCall(message["toolCallId"]) : undefined;
+      const own = adopted(message);
+      const entry = caller === undefined ? list.push(own) : list.insertResult(caller.owner, own);
+      entry.by = by;
+    }
+  }
+
   /** Keeps parts of the event, and changes no part of it. */
   apply(event: JsonObject): void {
+    if (!this.#hasSpeech && isSpeech(event)) {
+      this.#hasSpeech = true;
+      this.#reduction.list.dropAgentsRows();
+    }
     switch (event["type"]) {
       case "RUN_STARTED":
         return this.#startRun(event);
       case "RUN_FINISHED":
-        this.#interrupts = afterRunFinished(event);
+        this.#interrupts = pendingAfter(this.#interrupts, event);
         this.#interruptsBytes = weightOf(this.#interrupts).bytes;
         return;
       case "STATE_SNAPSHOT":
@@ -125,7 +147,7 @@ export class Transcript {
   #startRun(event: JsonObject): void {
     // Answered interrupts keep their weight until the run ends: no event would pay for another look
     // at them.
-    this.#interrupts = afterRunStarted(this.#interrupts, event);
+    this.#interrupts = pendingAfter(this.#interrupts, event);
     const { input } = event;
     if (!isObject(input) || !Array.isArray(input["messages"])) return;
     const { list } = this.#reduction;
@@ -153,6 +175,13 @@ export class Transcript {
     this.#state = new Patched({}, this.#reduction.patchedLimits);
     this.#stateIs = "too_large";
   }
+}
+
+const SPEECH = /^(RUN_STARTED|MESSAGES_SNAPSHOT|(TEXT|TOOL|REASONING|ACTIVITY)_\w+)$/;
+
+/** An event of a run, or of the conversation: not state, and not only for programs. */
+export function isSpeech({ type }: JsonObject): boolean {
+  return typeof type === "string" && SPEECH.test(type);
 }
 
 function applyToMessages(reduction: Reduction, event: JsonObject): void {
@@ -186,6 +215,12 @@ function applyToMessages(reduction: Reduction, event: JsonObject): void {
 }
 
 type Interrupts = readonly JsonObject[];
+
+/** The interrupts that wait for an answer after the event. */
+export function pendingAfter(pending: Interrupts, event: JsonObject): Interrupts {
+  if (event["type"] === "RUN_STARTED") return afterRunStarted(pending, event);
+  return event["type"] === "RUN_FINISHED" ? afterRunFinished(event) : pending;
+}
 
 function afterRunStarted(pending: Interrupts, { input }: JsonObject): Interrupts {
   if (pending.length === 0 || !isObject(input) || !Array.isArray(input["resume"])) return pending;

@@ -1,0 +1,97 @@
+/** The rows that a fold reads, and a fold up to a past event. */
+import { setImmediate as turnOfEventLoop } from "node:timers/promises";
+import { expand } from "../compressor/expand.ts";
+import type { LoggedAfter, LoggedRow } from "../store/pages.ts";
+import type { LedgerReader } from "../store/reader.ts";
+import type { TalkAfter, TalkRow } from "../store/talk.ts";
+import type { Fold } from "./fold.ts";
+import { lastNumberOf, rowsAfter, type RowsLimits } from "./folding.ts";
+import { type Cut, inOrder } from "./merging.ts";
+
+export interface FoldReader extends Pick<LedgerReader, "pageAfter"> {
+  /** Like pageAfter, with the fields that a fold needs. */
+  loggedAfter(request: LoggedAfter): Promise<readonly LoggedRow[]>;
+  talkAfter(request: TalkAfter): Promise<readonly TalkRow[]>;
+}
+
+interface RowsOf {
+  readonly sessionId: string;
+  readonly fold: Fold;
+  readonly upTo: Cut;
+}
+
+/** The rows after the fold, of both streams in one order. */
+export function rowsFor(
+  reader: FoldReader,
+  { sessionId, fold, upTo }: RowsOf,
+  limits: RowsLimits,
+): ReturnType<typeof inOrder> {
+  const { events, messages } = fold.cut;
+  return inOrder({
+    events: rowsAfter(
+      (page) => reader.loggedAfter(page),
+      { sessionId, after: events, wanted: () => upTo.events },
+      limits,
+    ),
+    messages: rowsAfter(
+      (page) => reader.talkAfter({ ...page, isWhole: fold.needsAllTalk }),
+      { sessionId, after: messages, wanted: () => upTo.messages },
+      limits,
+    ),
+    upTo,
+  });
+}
+
+interface PastParts {
+  readonly reader: FoldReader;
+  readonly limits: RowsLimits;
+  /** Called with the count of rows just folded; throws when the fold must not go on. */
+  readonly folded: (rows: number) => void;
+}
+
+interface Past {
+  /** A new fold. */
+  readonly fold: Fold;
+  readonly sessionId: string;
+  readonly upToSeq: bigint;
+  readonly head: Cut;
+}
+
+/** Folds up to an event, and the messages before the next one. */
+export async function foldPast(parts: PastParts, past: Past): Promise<void> {
+  const { fold, sessionId, upToSeq, head } = past;
+  const { reader, limits, folded } = parts;
+  const upTo = { ...head, events: upToSeq < head.events ? upToSeq + 1n : upToSeq };
+  for await (const { rows } of rowsFor(reader, { sessionId, fold, upTo }, limits)) {
+    folded(0);
+    for (const row of rows) {
+      if (row.stream === "events" && lastNumberOf(row) > upToSeq) {
+        if (row.seq <= upToSeq) await foldPart(parts, { ...past, seq: row.seq });
+        fold.skipTo({ events: upToSeq, messages: 0n });
+        return;
+      }
+      fold.take(row);
+      folded(1);
+    }
+  }
+  fold.skipTo({ events: upToSeq, messages: head.messages });
+}
+
+/** Adds the first events of a merged row, which may have very many. */
+async function foldPart(
+  { reader, limits, folded }: PastParts,
+  { fold, sessionId, upToSeq, seq }: Past & { readonly seq: bigint },
+): Promise<void> {
+  const one = { rowsMax: 1, bytesMax: limits.pageBytesMax };
+  const [row] = await reader.pageAfter({ stream: "events", sessionId, after: seq - 1n, ...one });
+  if (row === undefined) return; // Erased meanwhile.
+  let count = 0;
+  for (const raw of expand(row)) {
+    if (raw.seq > upToSeq) return;
+    fold.addEvent(raw, row.conformant);
+    count += 1;
+    if (count % limits.sliceRowsMax !== 0) continue;
+    await turnOfEventLoop();
+    folded(0);
+  }
+}

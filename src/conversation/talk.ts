@@ -1,0 +1,175 @@
+/**
+ * The messages that a message row stands for, as AG-UI has them. The form of the payload is that of
+ * the Ambient platform's runners, which read rows in the same way:
+ *
+ *   user          a JSON object with `messages`, a RunAgentInput: the messages of persons and tools
+ *                 at its end, which are the new ones, under their own ids; else a JSON object with
+ *                 `text`; else the payload is the text
+ *   assistant     the same, with the messages of the assistant and of tools
+ *   system, error text; an error has the name `error`
+ *   tool_use, tool_result   a call of the assistant, and its result (docs/dual-push.md)
+ *   lifecycle     nothing
+ *
+ * A message without an id has the id of its row. No payload makes this throw.
+ */
+import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
+import type { Spoken } from "./canonical/repeats.ts";
+import type { TalkRow } from "../store/talk.ts";
+
+/** The type of the rows that people write. */
+export const PERSONS = "user";
+
+type Row = Pick<
+  TalkRow,
+  "id" | "eventType" | "payload" | "sender" | "createdAtMicros" | "sentAtMicros"
+> &
+  Partial<Pick<TalkRow, "idempotencyKey">>;
+
+export function spokenBy(row: Row): Spoken {
+  const isPersons = row.eventType === PERSONS;
+  return { messages: messagesOf(row), isPersons, key: isPersons ? row.idempotencyKey : undefined };
+}
+
+function messagesOf(row: Row): readonly JsonObject[] {
+  const { id, payload } = row;
+  const value = objectIn(payload);
+  switch (row.eventType) {
+    case PERSONS:
+      return personsMessages(row, value);
+    case "assistant":
+      return agentsMessages(id, value, payload);
+    case "system":
+      return [{ id, role: "system", content: textIn(value, payload) }];
+    case "error":
+      return [{ id, role: "system", name: "error", content: errorText(value, payload) }];
+    case "tool_use":
+      return [{ id, role: "assistant", toolCalls: [callOf(id, value, payload)] }];
+    case "tool_result":
+      return [resultOf(id, value, payload)];
+    default:
+      return [];
+  }
+}
+
+function personsMessages(row: Row, value: JsonObject | undefined): readonly JsonObject[] {
+  const said = aboutPerson(row);
+  const listed = value?.["messages"];
+  if (!Array.isArray(listed)) {
+    return [{ id: row.id, role: "user", content: textIn(value, row.payload), ...said }];
+  }
+  const messages = listed.filter(isObject);
+  const known = messages.findLastIndex(({ role }) => role !== "user" && role !== "tool");
+  return named(row.id, messages.slice(known + 1)).map((message) =>
+    message["role"] === "tool" ? message : { ...said, ...message, ...metadataOf(message, said) },
+  );
+}
+
+interface Said {
+  readonly name?: string;
+  readonly metadata: JsonObject;
+}
+
+/** The sender and the times; the name is the one that a person reads. */
+function aboutPerson({ sender, createdAtMicros, sentAtMicros }: Row): Said {
+  const by = sender === undefined ? undefined : objectIn(sender);
+  const name = [by?.["displayName"], by?.["name"]].find((one) => typeof one === "string");
+  const session = {
+    createdAt: isoOf(createdAtMicros),
+    ...(sentAtMicros === undefined ? {} : { sentAt: isoOf(sentAtMicros) }),
+    ...(by === undefined ? {} : { sender: by }),
+  };
+  return { ...(typeof name === "string" && { name }), metadata: { session } };
+}
+
+function metadataOf({ metadata }: JsonObject, said: Said): Pick<Said, "metadata"> {
+  return { metadata: isObject(metadata) ? { ...metadata, ...said.metadata } : said.metadata };
+}
+
+/** The assistant's text may be empty: existing runners push it also for a run without an answer. */
+function agentsMessages(
+  id: string,
+  value: JsonObject | undefined,
+  payload: string,
+): readonly JsonObject[] {
+  const listed = value?.["messages"];
+  if (!Array.isArray(listed)) {
+    const content = textIn(value, payload);
+    return content.trim() === "" ? [] : [{ id, role: "assistant", content }];
+  }
+  const roles: readonly unknown[] = ["assistant", "tool"];
+  return named(
+    id,
+    listed.filter(isObject).filter(({ role }) => roles.includes(role)),
+  );
+}
+
+/** Gives the first message without an id the id of the row, and the next ones ids made from it. */
+function named(rowId: string, messages: readonly JsonObject[]): readonly JsonObject[] {
+  return messages.map((message, at) => {
+    const { tool_call_id: callId, ...rest } = message;
+    const isTools = message["role"] === "tool";
+    const given = isTools && callId !== undefined ? { toolCallId: callId, ...rest } : message;
+    const { id } = given;
+    if (typeof id === "string" && id !== "") return given;
+    return { ...given, id: at === 0 ? rowId : `${rowId}-${at}` };
+  });
+}
+
+function callOf(id: string, value: JsonObject | undefined, payload: string): JsonObject {
+  const { tool = "unknown", tool_call_id: callId = id, input } = value ?? {};
+  const given = value === undefined ? payload : argumentsOf(input);
+  return {
+    id: stringOf(callId),
+    type: "function",
+    function: { name: stringOf(tool), arguments: given },
+  };
+}
+
+/** Reverses the deriver: `raw` is text that is no JSON, `value` is JSON that is no object. */
+function argumentsOf(input: unknown): string {
+  if (input === undefined) return "";
+  if (isObject(input) && Object.keys(input).length === 1) {
+    if (typeof input["raw"] === "string") return input["raw"];
+    if (Object.hasOwn(input, "value")) return JSON.stringify(input["value"]);
+  }
+  return JSON.stringify(input);
+}
+
+function resultOf(id: string, value: JsonObject | undefined, payload: string): JsonObject {
+  const { tool_call_id: toolCallId = "", result } = value ?? {};
+  const content = result === undefined ? payload : stringOf(result);
+  return { id, role: "tool", toolCallId: stringOf(toolCallId), content };
+}
+
+function errorText(value: JsonObject | undefined, payload: string): string {
+  const { error, code } = value ?? {};
+  if (error === undefined) return textIn(value, payload);
+  return code === undefined ? stringOf(error) : `${stringOf(error)} (${stringOf(code)})`;
+}
+
+function textIn(value: JsonObject | undefined, payload: string): string {
+  const text = value?.["text"];
+  return typeof text === "string" ? text : payload;
+}
+
+/** Most payloads are text, and a text that is no object is not parsed. */
+function objectIn(text: string): JsonObject | undefined {
+  if (!/^\s*\{/.test(text)) return undefined;
+  try {
+    return parseObject(text);
+  } catch {
+    return undefined; // The text only begins like JSON.
+  }
+}
+
+function stringOf(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+const MICROS_PER_MS = 1_000n;
+
+function isoOf(micros: bigint): string {
+  const ms = micros / MICROS_PER_MS;
+  const rest = String(((micros % MICROS_PER_MS) + MICROS_PER_MS) % MICROS_PER_MS).padStart(3, "0");
+  return new Date(Number(ms)).toISOString().replace("Z", `${rest}Z`);
+}

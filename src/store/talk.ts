@@ -1,0 +1,110 @@
+/**
+ * Reads message rows as a fold reads them: in the order of their numbers, a bounded page at a time,
+ * with the time of the commit, which places them between the events.
+ */
+import { type SQL, sql } from "drizzle-orm";
+import { microsColumn } from "./columns.ts";
+import { type Database, type Fields, SERVER } from "./database.ts";
+import { sessionMessages } from "./schema.ts";
+
+/** The times by which the rows of both streams are put into one order; microseconds since 1970. */
+export interface RowTimes {
+  /**
+   * The time of the commit, from the clock of the database. Both streams of a session are written
+   * under one lock, so this is the order of their commits. The rows of an import share one time.
+   */
+  readonly recordedMicros: number;
+  readonly createdMicros: number;
+}
+
+export interface TalkRow extends RowTimes {
+  readonly stream: "messages";
+  readonly seq: bigint;
+  readonly eventCount: 1;
+  readonly id: string;
+  readonly eventType: string;
+  /** Empty for a row that the reader does not want. */
+  readonly payload: string;
+  /** JSON text. */
+  readonly sender: string | undefined;
+  readonly createdAtMicros: bigint;
+  readonly sentAtMicros: bigint | undefined;
+  readonly idempotencyKey: string | undefined;
+}
+
+export interface TalkAfter {
+  readonly sessionId: string;
+  readonly after: bigint;
+  readonly rowsMax: number;
+  /** A page ends before the row that would exceed it, but has at least one row. */
+  readonly bytesMax: number;
+  /** False: the reader wants the payloads of `user` rows only. */
+  readonly isWhole: boolean;
+}
+
+/** Contiguous rows, of every type. */
+export async function readTalk(
+  database: Database,
+  request: TalkAfter,
+): Promise<readonly TalkRow[]> {
+  const rows = await database.run(talkStatement(request));
+  database.answeredBy(rows[0]?.["server"]);
+  return rows.map((fields) => {
+    const times = timesOf(fields);
+    return {
+      stream: "messages",
+      seq: BigInt(String(fields["seq"])),
+      eventCount: 1,
+      id: String(fields["id"]),
+      eventType: String(fields["event_type"]),
+      payload: String(fields["payload"]),
+      sender: textOf(fields["sender"]),
+      createdAtMicros: BigInt(times.createdMicros),
+      sentAtMicros: typeof fields["sent_at"] === "string" ? BigInt(fields["sent_at"]) : undefined,
+      idempotencyKey: textOf(fields["idempotency_key"]),
+      ...times,
+    };
+  });
+}
+
+/** Exported for the plan test. */
+export function talkStatement({ sessionId, after, rowsMax, bytesMax, isWhole }: TalkAfter): SQL {
+  return sql`
+    select seq, id, event_type, idempotency_key, sender, text as payload, ${TIMES},
+      ${microsColumn(sql`sent_at`)} as sent_at, case when place = 1 then ${SERVER} end as server
+    from (
+      select *, row_number() over (order by seq) as place,
+        sum(octet_length(text)) over (order by seq) as bytes
+      from (
+        select *, case when event_type = 'user' or ${isWhole} then payload else '' end as text
+        from ${sessionMessages}
+        where session_id = ${sessionId} and seq > ${after.toString()}::bigint
+        order by seq limit ${rowsMax}
+      ) wanted
+    ) counted
+    where bytes <= ${bytesMax} or place = 1
+    order by seq`;
+}
+
+/**
+ * Doubles, which hold microseconds exactly until the year 2255. An exact numeric takes PostgreSQL
+ * several times as long, for every row of a session.
+ */
+export const TIMES: SQL = sql`date_part('epoch', recorded_at) as recorded, date_part('epoch', created_at) as created`;
+
+export function timesOf(fields: Fields): RowTimes {
+  return {
+    recordedMicros: microsOf(fields["recorded"]),
+    createdMicros: microsOf(fields["created"]),
+  };
+}
+
+const MICROS_PER_SECOND = 1_000_000;
+
+function microsOf(seconds: Fields[string] | undefined): number {
+  return Math.round(Number(seconds) * MICROS_PER_SECOND);
+}
+
+function textOf(field: Fields[string] | undefined): string | undefined {
+  return typeof field === "string" ? field : undefined;
+}
