@@ -10,6 +10,7 @@ import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { endService, type ServiceProcess, startService } from "../support/service-process.ts";
 import { needs, toolPath } from "../support/tools.ts";
 import { useService } from "../support/use-service.ts";
@@ -83,24 +84,7 @@ describe("reflection", () => {
     expect(stdout.split("\n")).toEqual(expect.arrayContaining([SERVICE, "grpc.health.v1.Health"]));
     const methods = await run([service.grpcAddress, "list", SERVICE]);
     expect(methods.stdout.trim().split("\n")).toEqual(
-      [
-        "CreateSession",
-        "DeleteSession",
-        "EraseSession",
-        "GetSession",
-        "IssueSessionToken",
-        "ListSessionEvents",
-        "ListSessionMessages",
-        "ListSessions",
-        "PushSessionEvent",
-        "PushSessionEvents",
-        "PushSessionMessage",
-        "UpdateSession",
-        "UpdateSessionStatus",
-        "WatchSessionEvents",
-        "WatchSessionMessages",
-        "WatchSessions",
-      ].map((name) => `${SERVICE}.${name}`),
+      SessionService.methods.map(({ name }) => `${SERVICE}.${name}`).toSorted(),
     );
   });
 
@@ -208,7 +192,7 @@ test("grpcurl: a stream of raw events prints frame by frame", needs("grpcurl"), 
   }));
   send({ batch: { first_client_seq: 1, events: tokens } });
   send({ flush: {} });
-  const committed = { lastClientSeq: "3", lastSeq: "3" };
+  const committed = { lastClientSeq: "3", firstSeq: "1", lastSeq: "3" };
   expect(await answers.next()).toEqual({ done: false, value: { committed } });
 
   const end = '{"type":"TEXT_MESSAGE_END","messageId":"m1"}';
@@ -218,7 +202,7 @@ test("grpcurl: a stream of raw events prints frame by frame", needs("grpcurl"), 
   expect(await answers.next()).toMatchObject({ value: { refused } });
   expect(await answers.next()).toEqual({
     done: false,
-    value: { committed: { lastClientSeq: "5", lastSeq: "4" } },
+    value: { committed: { lastClientSeq: "5", firstSeq: "1", lastSeq: "4" } },
   });
   expect(await answers.next()).toEqual({ done: true, value: undefined });
   expect(await ended).toEqual([0, null]);
