@@ -314,6 +314,26 @@ describe("an open run", () => {
     expect(answer.shown).toMatchObject({ messages: texts });
   });
 
+  test("is watched on one seat, with one question for the head", async () => {
+    const { stored, open, live, table } = joining({
+      limits: { watchersMax: 1, watchersPerSessionMax: 1 },
+    });
+    stored(started());
+    const answer = open();
+    await quiet();
+    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT"]);
+    expect({ watchers: live.counts().watchers, heads: table.headsRead }).toEqual({
+      watchers: 1,
+      heads: 1,
+    });
+    const other = open();
+    await quiet();
+    expect(other.ended).toMatchObject({ reason: "TOO_MANY_WATCHERS" });
+    answer.controller.abort();
+    await quiet();
+    expect(live.counts()).toMatchObject({ watchers: 0, sessions: 0 });
+  });
+
   test("is sent with its end when it ends while the client joins", async () => {
     const { stored, push, open, table } = joining();
     stored(started(), start("m1"));
