@@ -1,6 +1,7 @@
 /** The values of options: parsers for commander, which prints an InvalidArgumentError as usage. */
-import { InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import { durationMs } from "../base/duration.ts";
+import { UsageError } from "./io.ts";
 
 export function countArgument(max = 999_999_999): (text: string) => number {
   return (text) => {
@@ -15,4 +16,32 @@ export function durationArgument(text: string): number {
   if (valueMs === undefined)
     throw new InvalidArgumentError("Expected a duration like 500ms, 60s, 5m, 2h, 1d.");
   return valueMs;
+}
+
+/** The session as an argument; `--session` is the older form of it. */
+export function addSessionArgument(command: Command, description: string): Command {
+  return command
+    .argument("[session]", description)
+    .option("-s, --session <id>", "the session, instead of the argument");
+}
+
+/** Of a command with `addSessionArgument`. */
+export interface SessionFlag {
+  readonly session?: string;
+}
+
+/** The session that the argument or the option names; undefined: neither does. */
+export function namedSession(
+  argument: string | undefined,
+  { session: option }: SessionFlag,
+): string | undefined {
+  if (argument !== undefined && option !== undefined)
+    throw new UsageError("session: expected the argument or --session, and not both");
+  return argument ?? option;
+}
+
+export function requiredSession(...named: Parameters<typeof namedSession>): string {
+  const sessionId = namedSession(...named);
+  if (sessionId !== undefined) return sessionId;
+  throw new UsageError("session: expected the id of a session as the argument, or --session <id>");
 }

@@ -15,8 +15,10 @@ import { type CliIo, explainCall, tell, UsageError } from "./io.ts";
 
 /** The options of every command that calls a running service. */
 export interface ConnectionFlags {
-  /** Without it the environment decides. */
+  /** Without it the environment decides, as for both files. */
   readonly address?: string;
+  readonly tokenFile?: string;
+  readonly caFile?: string;
   /** Milliseconds. */
   readonly retryFor: number;
 }
@@ -29,6 +31,11 @@ export function addConnectionOptions(command: Command): Command {
       "-a, --address <host:port>",
       "the address of the service; default: SESSION_LEDGER_ADDRESS",
       addressArgument,
+    )
+    .option("--token-file <path>", "a file with the token; default: SESSION_LEDGER_TOKEN_FILE")
+    .option(
+      "--ca-file <path>",
+      "the authorities to trust, PEM; turns TLS on; default: SESSION_LEDGER_TLS_CA_FILE",
     )
     .addOption(
       new Option("--retry-for <duration>", "how long to retry while the service does not answer")
@@ -53,13 +60,14 @@ export interface Connection {
 /** Runs a command with a connection, and always closes the connection. */
 export async function connected<T>(
   io: CliIo,
-  { address: given, retryFor: retryForMs }: ConnectionFlags,
+  flags: ConnectionFlags,
   work: (connection: Connection) => Promise<T>,
 ): Promise<T> {
   const loaded = io.loadClientConfig();
   if (!loaded.ok) throw new UsageError(loaded.problems.join("\n"));
-  const address = given ?? addressText(loaded.config.address);
-  const client = clientOf(address, loaded.config);
+  const { retryFor: retryForMs } = flags;
+  const address = flags.address ?? addressText(loaded.config.address);
+  const client = clientOf(address, loaded.config, flags);
   const retry: Connection["retry"] = {
     retryForMs,
     signal: io.signal,
@@ -102,41 +110,59 @@ export function retryTeller(
   };
 }
 
-function clientOf(address: string, config: ClientConfig): LedgerClient {
+function clientOf(address: string, config: ClientConfig, flags: ConnectionFlags): LedgerClient {
   // Node deprecates an IP address as the name in TLS (DEP0123), which grpc-js sends. A user of a
   // command cannot change that.
   process.noDeprecation = true;
   try {
-    return createLedgerClient({ address, token: tokenOf(config), tls: tlsOf(config) });
+    return createLedgerClient({
+      address,
+      token: tokenOf(config, flags),
+      tls: tlsOf(config, flags),
+    });
   } catch (error) {
-    // Only values from the environment can cause a TypeError here.
+    // Only values of options and of the environment can cause a TypeError here.
     if (error instanceof TypeError) throw new UsageError(error.message, { cause: error });
     throw error;
   }
 }
 
-function tokenOf({ token, tokenFile }: ClientConfig): TokenSource | undefined {
-  if (tokenFile === undefined) return token;
+/** The option replaces both variables. */
+function tokenOf(
+  { token, tokenFile: variable }: ClientConfig,
+  { tokenFile: option }: ConnectionFlags,
+): TokenSource | undefined {
+  if (option !== undefined) return tokenFrom("--token-file", option);
+  if (variable === undefined) return token;
   if (token !== undefined) {
     throw new UsageError(
       "SESSION_LEDGER_TOKEN and SESSION_LEDGER_TOKEN_FILE: expected one of them",
     );
   }
-  tokenIn(read("SESSION_LEDGER_TOKEN_FILE", tokenFile));
-  return async () => tokenIn(await readFile(tokenFile, "utf8"));
+  return tokenFrom("SESSION_LEDGER_TOKEN_FILE", variable);
 }
 
-function tokenIn(text: string): string {
+/** Reads the file once now, so that a wrong file is reported as one. */
+function tokenFrom(name: string, path: string): TokenSource {
+  tokenIn(name, read(name, path));
+  return async () => tokenIn(name, await readFile(path, "utf8"));
+}
+
+function tokenIn(name: string, text: string): string {
   const token = text.trim();
-  if (!isSendable(token)) {
-    throw new UsageError("SESSION_LEDGER_TOKEN_FILE: expected one token of printable ASCII");
-  }
+  if (!isSendable(token)) throw new UsageError(`${name}: expected one token of printable ASCII`);
   return token;
 }
 
-function tlsOf({ tls, tlsCaFile, tlsClientCertFile, tlsClientKeyFile }: ClientConfig): Tls {
+function tlsOf(
+  { tls, tlsCaFile, tlsClientCertFile, tlsClientKeyFile }: ClientConfig,
+  { caFile }: ConnectionFlags,
+): Tls {
   const files = {
-    ca: tlsCaFile && read("SESSION_LEDGER_TLS_CA_FILE", tlsCaFile),
+    ca:
+      caFile === undefined
+        ? tlsCaFile && read("SESSION_LEDGER_TLS_CA_FILE", tlsCaFile)
+        : read("--ca-file", caFile),
     cert: tlsClientCertFile && read("SESSION_LEDGER_TLS_CERT_FILE", tlsClientCertFile),
     key: tlsClientKeyFile && read("SESSION_LEDGER_TLS_KEY_FILE", tlsClientKeyFile),
   };

@@ -8,6 +8,7 @@ import type { RetentionOptions, RetentionSummary } from "../maintenance/retentio
 import { createLog } from "../observability/log.ts";
 import type { Database } from "../store/database.ts";
 import type { MigrationStatus, SchemaOptions } from "../store/migrate.ts";
+import { addSessionArgument, namedSession, type SessionFlag } from "./arguments.ts";
 import {
   type CliIo,
   EXIT,
@@ -42,20 +43,22 @@ function addMigrate(program: Command, io: CliIo, finish: Finish): void {
 }
 
 function addRetention(program: Command, io: CliIo, finish: Finish): void {
-  program
+  const command = program
     .command("retention")
     .description(
       "erase old runs from the beginning of their sessions, in the database itself; the service does the same with RETENTION_AFTER",
-    )
+    );
+  addSessionArgument(command, "only of this session; default: of all sessions")
     .addOption(
       new Option("--older-than <age>", "runs that ended at least this long ago: 30d, 720h, 90m")
         .argParser(ageArgument)
         .makeOptionMandatory(),
     )
-    .option("-s, --session <id>", "only of this session; default: of all sessions")
     .option("--dry-run", "count the rows, and erase none")
     .option("--json", "the summary as JSON on stdout")
-    .action(async (flags: RetentionFlags) => finish(await retention(flags, io)));
+    .action(async (session: string | undefined, flags: RetentionFlags) =>
+      finish(await retention(namedSession(session, flags), flags, io)),
+    );
 }
 
 /** Has the rules of RETENTION_AFTER. */
@@ -94,16 +97,18 @@ async function migrate(
   return command === "down" || pending.length === 0 ? EXIT.done : EXIT.incomplete;
 }
 
-interface RetentionFlags {
+interface RetentionFlags extends SessionFlag {
   /** Milliseconds. */
   readonly olderThan: number;
-  readonly session?: string;
   readonly dryRun?: boolean;
   readonly json?: boolean;
 }
 
-async function retention(flags: RetentionFlags, io: CliIo): Promise<ExitCode> {
-  const { olderThan: afterMs, session: sessionId, dryRun = false, json = false } = flags;
+async function retention(
+  sessionId: string | undefined,
+  { olderThan: afterMs, dryRun = false, json = false }: RetentionFlags,
+  io: CliIo,
+): Promise<ExitCode> {
   const options = { afterMs, sessionId, dryRun, signal: io.signal };
   const summary = await io.retention(options, configOf(io));
   if (summary === undefined) {

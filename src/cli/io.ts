@@ -193,7 +193,7 @@ const MEANINGS: Readonly<Record<ExitCode, string>> = {
 
 /** The user's remedy for a connection that fails. */
 const ADVICE: Readonly<Record<NoConnection, string>> = {
-  untrusted: "SESSION_LEDGER_TLS_CA_FILE names the trusted authorities",
+  untrusted: "--ca-file or SESSION_LEDGER_TLS_CA_FILE names the trusted authorities",
   out_of_date: "the certificate must be renewed, or a clock is wrong",
   other_name: "--address must have the name that is in the service's certificate",
   asks: "SESSION_LEDGER_TLS_CERT_FILE and SESSION_LEDGER_TLS_KEY_FILE name the client's certificate",

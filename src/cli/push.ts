@@ -17,6 +17,7 @@ import { RpcFailure } from "../runner/failure.ts";
 import { decodeLine, isBlank, type Line, LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
 import { retrying } from "../runner/retry.ts";
 import { lastSeqOf } from "../runner/rows.ts";
+import { addSessionArgument, requiredSession, type SessionFlag } from "./arguments.ts";
 import {
   addConnectionOptions,
   type Connection,
@@ -39,8 +40,8 @@ import type { Finish } from "./serve.ts";
 export function addPush(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("push")
-    .description("append AG-UI events to a session, one JSON object per line")
-    .requiredOption("-s, --session <id>", "the session to append to")
+    .description("append AG-UI events to a session, one JSON object per line");
+  addSessionArgument(command, "the session to append to")
     .option("-f, --file <path>", "the input; default, and for -: stdin")
     .option(
       "--key-prefix <text>",
@@ -49,11 +50,13 @@ export function addPush(program: Command, io: CliIo, finish: Finish): void {
     .option("--no-keys", "no idempotency keys: a push whose answer was lost is not sent again")
     .option("--stop-on-refused", "end at the first refused line")
     .option("--json", "the summary as JSON on stdout");
-  addConnectionOptions(command).action(async (flags: PushFlags) => finish(await push(flags, io)));
+  addConnectionOptions(command).action(
+    async (session: string | undefined, flags: PushFlags & SessionFlag) =>
+      finish(await push({ ...flags, session: requiredSession(session, flags) }, io)),
+  );
 }
 
 interface PushFlags extends ConnectionFlags {
-  readonly session: string;
   /** Without it, or `-`: stdin. */
   readonly file?: string;
   /** False: no keys, so a push with an unknown outcome is not sent again. */
@@ -70,7 +73,7 @@ const FILE_FORMAT =
 /** The length of a pipe's input is unknown, so the bar has no end. */
 const PIPE_FORMAT = "{lines} lines | {refused} refused | {duration_formatted}";
 
-async function push(flags: PushFlags, io: CliIo): Promise<ExitCode> {
+async function push(flags: Run["flags"], io: CliIo): Promise<ExitCode> {
   const { stream, bytesTotal } = await openInput(flags.file, io);
   return connected(io, flags, async (connection) => {
     const startMs = systemClock.monotonicMs();
@@ -89,7 +92,7 @@ async function push(flags: PushFlags, io: CliIo): Promise<ExitCode> {
 }
 
 interface Run {
-  readonly flags: PushFlags;
+  readonly flags: PushFlags & { readonly session: string };
   readonly connection: Connection;
   readonly summary: Summary;
   readonly progress: Progress;

@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { type Address, addressText } from "../base/address.ts";
 import { type Config, configHelp, settingsThatDiffer, whoMayConnect } from "../config/config.ts";
 import { createLog } from "../observability/log.ts";
+import { packageVersion } from "../observability/version.ts";
 import { type CliIo, EXIT, type ExitCode, explain, printLine, tell, UsageError } from "./io.ts";
 
 /** Takes the exit code of a command. */
@@ -16,6 +17,10 @@ export function addProcessCommands(program: Command, io: CliIo, finish: Finish):
     .description("start the service; environment variables configure it")
     .addHelpText("after", `\n${ENVIRONMENT_HELP}`)
     .action(async () => finish(await serve(io)));
+  program
+    .command("version")
+    .description("print the version")
+    .action(async () => printLine(io, packageVersion()));
   program
     .command("health")
     .description("check that the service on this machine is alive; for health checks")

@@ -9,16 +9,19 @@ import {
   type StreamName,
   timeText,
 } from "../runner/rows.ts";
-import { countArgument } from "./arguments.ts";
+import {
+  addSessionArgument,
+  countArgument,
+  requiredSession,
+  type SessionFlag,
+} from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, Printer, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
 export function addTail(program: Command, io: CliIo, finish: Finish): void {
-  const command = program
-    .command("tail")
-    .description("print a session, one row per line")
-    .requiredOption("-s, --session <id>", "the session to print")
+  const command = program.command("tail").description("print a session, one row per line");
+  addSessionArgument(command, "the session to print")
     .option("-f, --follow", "continue with new rows, through restarts of the service")
     .addOption(
       new Option("--stream <name>", "the stream to print")
@@ -35,7 +38,10 @@ export function addTail(program: Command, io: CliIo, finish: Finish): void {
     .addOption(
       new Option("--format <format>", "the form of a row").choices(FORMATS).default("json"),
     );
-  addConnectionOptions(command).action(async (flags: TailFlags) => finish(await tail(flags, io)));
+  addConnectionOptions(command).action(
+    async (session: string | undefined, flags: TailFlags & SessionFlag) =>
+      finish(await tail(requiredSession(session, flags), flags, io)),
+  );
 }
 
 /** A seq is a signed 64-bit number in the contract. */
@@ -48,7 +54,6 @@ function seqArgument(text: string): bigint {
 const FORMATS = ["json", "text", "payload"] as const;
 
 interface TailFlags extends ConnectionFlags {
-  readonly session: string;
   readonly follow?: boolean;
   readonly stream: StreamName;
   readonly after: bigint;
@@ -57,8 +62,8 @@ interface TailFlags extends ConnectionFlags {
   readonly format: (typeof FORMATS)[number];
 }
 
-async function tail(flags: TailFlags, io: CliIo): Promise<ExitCode> {
-  const { session: sessionId, stream, after: afterSeq, expand = false } = flags;
+async function tail(sessionId: string, flags: TailFlags, io: CliIo): Promise<ExitCode> {
+  const { stream, after: afterSeq, expand = false } = flags;
   if (expand && stream !== "events")
     throw new UsageError("--expand is only for events: messages are never merged");
   const printer = new Printer(io.stdout, io.signal);

@@ -383,13 +383,13 @@ export const CLIENT_SETTINGS = {
     "The bearer token that is sent with each call.",
   ),
   tokenFile: optional("SESSION_LEDGER_TOKEN_FILE", FILE).means(
-    "A file with the token, read before each call, so that the token can be renewed.",
+    "A file with the token, read before each call, so that the token can be renewed; `--token-file` wins.",
   ),
   tls: setting("SESSION_LEDGER_TLS", choice("off", "on"), "off").means(
     "on: TLS, with the authorities of the system or those of SESSION_LEDGER_TLS_CA_FILE.",
   ),
   tlsCaFile: optional("SESSION_LEDGER_TLS_CA_FILE", FILE).means(
-    "Authorities to trust, PEM. Turns TLS on.",
+    "Authorities to trust, PEM. Turns TLS on; `--ca-file` wins.",
   ),
   tlsClientCertFile: optional("SESSION_LEDGER_TLS_CERT_FILE", FILE).means(
     "The client's own certificate (mTLS), PEM. Needs SESSION_LEDGER_TLS_KEY_FILE.",

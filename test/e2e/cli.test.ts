@@ -55,7 +55,7 @@ function events(count: number, name = "step"): readonly string[] {
 }
 
 async function payloadsOf(session: string): Promise<readonly string[]> {
-  const { stdout, exitCode } = await here(["tail", "-s", session, "--format", "payload"]);
+  const { stdout, exitCode } = await here(["tail", session, "--format", "payload"]);
   expect(exitCode).toBe(0);
   return stdout.split("\n").slice(0, -1);
 }
@@ -91,7 +91,7 @@ describe("push", () => {
       '{"type":"CUSTOM","name":"n","value":1.0e2}',
     ];
     const input = `\uFEFF${lines.join("\r\n\n")}`;
-    const { exitCode, summary } = summed(await run(["push", "-s", "bytes", "--json"], input));
+    const { exitCode, summary } = summed(await run(["push", "bytes", "--json"], input));
     expect(exitCode).toBe(0);
     expect(summary).toMatchObject({ pushed: 3, refused: 0, lastSeq: "3" });
     expect(await payloadsOf("bytes")).toEqual(lines);

@@ -117,6 +117,15 @@ describe("the command line", () => {
     expect(tail).toEqual({ ...well, stdout: lines.map((line) => `${line}\n`).join("") });
     const listed = await runHere(["sessions", "--limit", "1", "--json"], { env });
     expect(listed).toMatchObject({ ...well, stdout: expect.stringContaining(sessionId) });
+    // The options replace the settings, of which the token and the authority here are wrong.
+    const wrong = { SESSION_LEDGER_TOKEN: "wrong", SESSION_LEDGER_TLS_CA_FILE: "/no/such/file" };
+    const opening = [
+      `--address=${env.SESSION_LEDGER_ADDRESS}`,
+      `--ca-file=${env.SESSION_LEDGER_TLS_CA_FILE}`,
+      `--token-file=${env.SESSION_LEDGER_TOKEN_FILE}`,
+    ];
+    const optioned = ["tail", sessionId, "--format", "payload", "--expand", ...opening];
+    expect(await runHere(optioned, { env: wrong })).toEqual(tail);
     const exported = await runHere(["export", sessionId], { env });
     expect(exported).toMatchObject({ exitCode: 0, stdout: tail.stdout });
 

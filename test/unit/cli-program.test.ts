@@ -108,12 +108,24 @@ test("a closed pipe is not a failure", async () => {
   expect(exitCode).toBe(0);
 });
 
+test("version prints the version, as --version does", async () => {
+  const { exitCode, stdout } = await run(["version"]);
+  expect(exitCode).toBe(0);
+  expect(stdout).toMatch(/^\d+\.\d+\.\d+\S*\n$/);
+  expect((await run(["--version"])).stdout).toBe(stdout);
+});
+
 describe("a wrong command line does nothing and ends with exit code 2", () => {
   test.each([
     ["no such command", ["start"], "unknown command 'start'"],
     ["an unknown option", ["serve", "--port", "1"], "unknown option '--port'"],
     ["push without a session", ["push"], "--session"],
     ["tail without a session", ["tail"], "--session"],
+    ["tail of a session that is named twice", ["tail", "a", "-s", "a"], "and not both"],
+    ["a second session", ["tail", "a", "b"], "too many arguments"],
+    ["a token file that is missing", ["sessions", "--token-file", "/no/file"], "--token-file"],
+    ["an empty token file", ["sessions", "--token-file", "/dev/null"], "--token-file: expected"],
+    ["a CA file that is missing", ["sessions", "--ca-file", "/no/file"], "--ca-file"],
     ["a cursor below zero", ["tail", "-s", "a", "--after", "-1"], "--after"],
     ["a cursor above 64 bits", ["tail", "-s", "a", "--after", "9223372036854775808"], "--after"],
     ["a limit of zero", ["tail", "-s", "a", "--limit", "0"], "--limit"],
@@ -266,6 +278,18 @@ describe("retention", () => {
       events: 5,
       payloadBytes: 70,
     });
+  });
+
+  test("names its session by the argument or by --session", async () => {
+    const asked: unknown[] = [];
+    const retention: CliIo["retention"] = (options) => {
+      asked.push(options.sessionId);
+      return Promise.resolve(summary);
+    };
+    for (const named of [["a"], ["--session", "a"], []]) {
+      await run(["retention", "--older-than", "30d", ...named], { retention });
+    }
+    expect(asked).toEqual(["a", "a", undefined]);
   });
 
   test("leaves locked sessions, and ends with exit code 1", async () => {

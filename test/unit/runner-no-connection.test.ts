@@ -22,11 +22,11 @@ const AT = ":../deps/openssl/openssl/ssl/record/rec_layer_s3.c:918:SSL alert num
 test.each([
   [
     "Error: unable to verify the first certificate; if the root CA is installed locally, try running Node.js with --use-system-ca",
-    "the service's certificate is of no authority that is trusted here (unable to verify the first certificate); SESSION_LEDGER_TLS_CA_FILE names the trusted authorities",
+    "the service's certificate is of no authority that is trusted here (unable to verify the first certificate); --ca-file or SESSION_LEDGER_TLS_CA_FILE names the trusted authorities",
   ],
   [
     "Error: self-signed certificate",
-    "the service's certificate is of no authority that is trusted here (self-signed certificate); SESSION_LEDGER_TLS_CA_FILE names the trusted authorities",
+    "the service's certificate is of no authority that is trusted here (self-signed certificate); --ca-file or SESSION_LEDGER_TLS_CA_FILE names the trusted authorities",
   ],
   [
     "Error: certificate has expired",
