@@ -62,6 +62,8 @@ export class StreamWriter {
   #failure: unknown;
   #isClosing = false;
   #changed = Promise.withResolvers<void>();
+  /** Doubled by each silence, until an answer comes: a busy service may be slower than the silence. */
+  #patience = 1;
   /** Ends the connection in use; the writer continues. */
   #endCurrent: (reason: string) => void = () => undefined;
 
@@ -167,7 +169,9 @@ export class StreamWriter {
   async #run(): Promise<void> {
     const { ways, random } = this.#options;
     for (let turn = random.below(ways.length); !this.#isClosing; turn += 1) {
-      this.breaks.push(await this.#converse(ways[turn % ways.length] ?? ""));
+      const reason = await this.#converse(ways[turn % ways.length] ?? "");
+      if (reason === "SILENT") this.#patience *= 2;
+      this.breaks.push(reason);
       if (!this.#isClosing) await delay(random.below(PAUSE_MS_MAX));
     }
   }
@@ -182,7 +186,8 @@ export class StreamWriter {
     this.#sendAll(conversation).catch(ended.reject);
     // The writer waits for an opening that asks for an epoch: another one would get another epoch.
     const { silenceMs = SILENCE_MS } = this.#options;
-    const silent = conversation.silence(() => (this.#epoch === 0n ? SILENCE_MS : silenceMs));
+    const patientMs = (): number => Math.min(silenceMs * this.#patience, SILENCE_MS);
+    const silent = conversation.silence(() => (this.#epoch === 0n ? SILENCE_MS : patientMs()));
     try {
       return await Promise.race([ended.promise, silent]);
     } finally {
@@ -237,6 +242,7 @@ export class StreamWriter {
         throw new Error(`${lastClientSeq} acknowledged, ${conversation.sentClientSeq} sent`);
       }
       this.acknowledged.push({ clientSeq: lastClientSeq, seq: lastSeq });
+      this.#patience = 1;
     }
     conversation.heard({ isMoreDue: this.#isAnswerDue(conversation) });
     this.#change();
