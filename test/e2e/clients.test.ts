@@ -30,7 +30,7 @@ import { type ServiceProcess, startService } from "../support/service-process.ts
 import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
-const POLL = { interval: 5, timeout: 20_000 };
+const POLL = { interval: 5 };
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
 interface Example {

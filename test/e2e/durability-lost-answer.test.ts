@@ -16,7 +16,7 @@ import { History, type PushRecord } from "../support/history.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 
-const POLL = { interval: 5, timeout: 30_000 };
+const POLL = { interval: 5 };
 
 let database: OpenDatabase;
 let sql: postgres.Sql;

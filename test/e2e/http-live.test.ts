@@ -21,7 +21,6 @@ import { startTcpProxy, type TcpProxy } from "../support/tcp-proxy.ts";
 import { needs, toolPath } from "../support/tools.ts";
 
 /** Processes share the machine with others; what is waited for comes much sooner. */
-const WITHIN = { timeout: 20_000 };
 
 const HEARTBEAT_MS = 150;
 
@@ -94,7 +93,7 @@ function parsedAll(following: Following): readonly unknown[] {
 
 async function rawHttp(socket: Socket): Promise<Received> {
   const received = new Received(socket);
-  await expect.poll(() => received.text, WITHIN).toContain("\r\n\r\n");
+  await expect.poll(() => received.text).toContain("\r\n\r\n");
   return received;
 }
 
@@ -126,7 +125,7 @@ describe("messages", () => {
       const path = `${API}/sessions/${sessionId}/messages${rest}`;
       const socket = await ask(here.httpAddress, path, { headers });
       const received = await rawHttp(socket);
-      await expect.poll(() => received.text, WITHIN).toContain(": watch_state LIVE 5\n\n");
+      await expect.poll(() => received.text).toContain(": watch_state LIVE 5\n\n");
       socket.destroy();
       return [...received.text.matchAll(/^id: (\d+)$/gm)].map(([, id = ""]) => id);
     };
@@ -146,7 +145,7 @@ describe("events", () => {
     const proxy = await cuttable(here);
     const url = urlOf(`127.0.0.1:${proxy.port}`, sessionId, "events?state_frames=true");
     const following = follow(url);
-    await expect.poll(() => following.named.length, WITHIN).toBe(1);
+    await expect.poll(() => following.named.length).toBe(1);
     proxy.cut(); // Before any event came: "now" must not be later the second time.
     for (const [at, row] of ROWS.entries()) {
       await pushRow(at % 2 === 0 ? client : other, sessionId, row);
@@ -243,11 +242,11 @@ describe("a service that followers watch", () => {
     const received = await rawHttp(await ask(stopping.httpAddress, path));
     const unread = await ask(stopping.httpAddress, path);
     expect(await stopping.stop()).toBe(0);
-    await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
+    await expect.poll(() => received.hasEnded).toBe(true);
     expect(received.text).toMatch(/event: error\n(retry: \d+\n)?data: \{/);
     expect(received.text).toContain('"reason":"SHUTTING_DOWN"');
     expect(received.text.endsWith("0\r\n\r\n")).toBe(true); // Whole, and not torn off.
-    await expect.poll(() => following.named, WITHIN).toMatchObject([{ name: "error" }]);
+    await expect.poll(() => following.named).toMatchObject([{ name: "error" }]);
     expect(following.isClosed).toBe(false); // It will come back.
     unread.destroy();
     expect(stopping.log.join("\n")).not.toContain("requests cut at the stop limit");
@@ -262,13 +261,13 @@ describe("a stream", () => {
     const path = `${API}/sessions/${sessionId}/messages`;
     const plain = await rawHttp(await ask(here.httpAddress, path, { headers }));
     const pings = () => plain.text.match(/^: ping$/gm)?.length ?? 0;
-    await expect.poll(pings, WITHIN).toBeGreaterThan(2);
+    await expect.poll(pings).toBeGreaterThan(2);
     const comments = [...plain.text.matchAll(/^: (watch_state .*)$/gm)].map(([, text]) => text);
     expect(comments).toEqual(["watch_state CATCHING_UP 0", "watch_state LIVE 1"]);
     expect(plain.text).not.toContain("event:");
 
     const following = follow(urlOf(here.httpAddress, sessionId, "messages?state_frames=true"));
-    await expect.poll(() => following.named.length, WITHIN).toBe(2);
+    await expect.poll(() => following.named.length).toBe(2);
     expect(following.named).toEqual([
       { name: "watch_state", data: '{"state":"CATCHING_UP","seq":0}', id: "" },
       { name: "watch_state", data: '{"state":"LIVE","seq":1}', id: "1" },
@@ -281,12 +280,12 @@ describe("a stream", () => {
     const following = follow(urlOf(here.httpAddress, sessionId, "messages"));
     await following.until(1);
     await other.unary(SessionService.method.deleteSession, { id: sessionId });
-    await expect.poll(() => following.named.length, WITHIN).toBe(1);
+    await expect.poll(() => following.named.length).toBe(1);
     expect(JSON.parse(following.named[0]?.data ?? "")).toMatchObject({
       status: 404,
       reason: "SESSION_DELETED",
     });
-    await expect.poll(() => following.isClosed, WITHIN).toBe(true);
+    await expect.poll(() => following.isClosed).toBe(true);
     expect(following.refusedWith).toBe(404);
   });
 
@@ -308,12 +307,12 @@ describe("a stream", () => {
         ask(there.httpAddress, `${API}/sessions/${sessionId}/events`),
       ),
     );
-    await expect.poll(openNow, WITHIN).toEqual([5, 5]);
+    await expect.poll(openNow).toEqual([5, 5]);
     const following = watch(other, "events", sessionId);
-    await expect.poll(openNow, WITHIN).toEqual([5, 6]);
+    await expect.poll(openNow).toEqual([5, 6]);
     following.cancel();
     for (const socket of sockets) socket.destroy();
-    await expect.poll(openNow, WITHIN).toEqual([0, 0]);
+    await expect.poll(openNow).toEqual([0, 0]);
     expect(await metricsText()).not.toContain('refused_total{reason="CANCELLED"}');
   });
 
@@ -339,7 +338,7 @@ describe("a stream", () => {
     const [first] = still;
     if (first === undefined) throw new Error("nobody stood still");
     const received = await rawHttp(first);
-    await expect.poll(() => received.text.includes(`\nid: ${rows}\n`), WITHIN).toBe(true);
+    await expect.poll(() => received.text.includes(`\nid: ${rows}\n`)).toBe(true);
     const ids = [...received.text.matchAll(/^id: (\d+)$/gm)].map(([, id]) => id);
     expect(ids).toEqual(upTo(rows));
     for (const socket of still) socket.destroy();
@@ -366,9 +365,9 @@ describe("curl", () => {
           stdio: ["ignore", "pipe", "ignore"],
         });
         const received = new Received(child.stdout);
-        await expect.poll(() => received.text, WITHIN).toContain(": watch_state LIVE");
+        await expect.poll(() => received.text).toContain(": watch_state LIVE");
         const { seq } = await push(other, "messages", { sessionId, payload: version });
-        await expect.poll(() => received.text, WITHIN).toContain(`\nid: ${seq}\ndata: {`);
+        await expect.poll(() => received.text).toContain(`\nid: ${seq}\ndata: {`);
         const [head = "", body = ""] = received.text.split("\r\n\r\n");
         expect(head).toMatch(/^HTTP\/1\.1 200/);
         expect(head.toLowerCase()).toContain("content-type: text/event-stream; charset=utf-8");
@@ -385,10 +384,10 @@ describe("curl", () => {
     const url = urlOf(there.httpAddress, newSession(), "events");
     const child = spawn(toolPath("curl"), ["-sI", url], { stdio: ["ignore", "pipe", "ignore"] });
     const received = new Received(child.stdout);
-    await expect.poll(() => received.hasEnded, WITHIN).toBe(true);
+    await expect.poll(() => received.hasEnded).toBe(true);
     expect(received.text).toContain("text/event-stream");
     const metrics = async () => (await fetch(`http://${there.opsAddress}/metrics`)).text();
-    await expect.poll(metrics, WITHIN).toMatch(/watchers\{stream="events"\} 0/);
+    await expect.poll(metrics).toMatch(/watchers\{stream="events"\} 0/);
   });
 });
 

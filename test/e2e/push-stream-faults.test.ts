@@ -12,7 +12,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import postgres from "postgres";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { Compression } from "../../gen/ambient/v1/event_stream_pb.ts";
 import { cleanUp, endProcess, runningPostmaster, withSql } from "../support/embedded-fixture.ts";
 import { embeddedUrl } from "../support/history-witness.ts";
@@ -85,7 +85,7 @@ const FAULTS: Readonly<Record<string, Fault>> = {
   "SIGKILL of PostgreSQL": async () => {
     const before = restarts();
     await killPostgres();
-    await vi.waitFor(() => expect(restarts()).toBe(before + 1), { timeout: 20_000 });
+    await eventually(() => expect(restarts()).toBe(before + 1));
   },
   "SIGKILL of both": async () => {
     const postmaster = await runningPostmaster(service.dataDir);
@@ -103,11 +103,8 @@ const FAULTS: Readonly<Record<string, Fault>> = {
   "a black hole": async (writers) => {
     const before = countOf(writers, "SILENT");
     proxy.holdAnswers();
-    await vi.waitFor(
-      () => expect(countOf(writers, "SILENT")).toBeGreaterThan(before + WRITERS / 4),
-      {
-        timeout: 20_000,
-      },
+    await eventually(() =>
+      expect(countOf(writers, "SILENT")).toBeGreaterThan(before + WRITERS / 4),
     );
     proxy.cut();
   },

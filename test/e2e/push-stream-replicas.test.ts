@@ -30,7 +30,7 @@ import { startTcpProxy } from "../support/tcp-proxy.ts";
 const SECONDS = Number(process.env["LOAD_SECONDS"] ?? "2");
 const TIMEOUT_MS = 60_000 + SECONDS * 4_000;
 const LOCK_TIMEOUT_MS = 400;
-const LOCKS = { timeout: 20_000, interval: 2 };
+const LOCKS = { interval: 2 };
 
 const seed = seedOfRun();
 const random = new Random(seed);

@@ -20,7 +20,6 @@ const README = readFileSync(join(ROOT, "README.md"), "utf8");
 const ADDRESS = "127.0.0.1:9000";
 const HTTP_ADDRESS = "127.0.0.1:8000";
 const execute = promisify(execFile);
-const POLL = { interval: 20, timeout: 30_000 };
 
 let service: ServiceProcess;
 let client: RpcClient;
@@ -190,7 +189,7 @@ describe("the example of a runner", () => {
     const answer = async (payload: string) => {
       expect(await answers.next()).toMatchObject({ value: { eventType: "assistant", payload } });
       // The row of the message can be stored before the end of the run.
-      await expect.poll(() => finished(sessionId), POLL).toBe(++count);
+      await expect.poll(() => finished(sessionId)).toBe(++count);
     };
 
     await ask("one");
@@ -221,8 +220,8 @@ describe("the example of a runner", () => {
     await say(client, sessionId, "one");
     await claim(client, { sessionId, runId: "lost" });
     const runner = startRunner(sessionId);
-    await expect.poll(() => payloadsOf(sessionId), POLL).toEqual(["one", "You said: one"]);
-    await expect.poll(() => finished(sessionId), POLL).toBe(1);
+    await expect.poll(() => payloadsOf(sessionId)).toEqual(["one", "You said: one"]);
+    await expect.poll(() => finished(sessionId)).toBe(1);
     await runner.end();
     const types = (await rowsOf(client, "events", sessionId)).map(({ eventType }) => eventType);
     expect(types.slice(0, 3)).toEqual(["RUN_STARTED", "RUN_ERROR", "RUN_STARTED"]);
@@ -234,7 +233,7 @@ describe("the example of a runner", () => {
     const [said = ""] = /^grpcurl (?:.*\\\n)*.*\n/.exec(block) ?? [];
     await run(said, dirname(toolPath("grpcurl")));
     const answer = "You said: Is anybody there?";
-    await expect.poll(() => payloadsOf("talk"), POLL).toEqual(["Is anybody there?", answer]);
+    await expect.poll(() => payloadsOf("talk")).toEqual(["Is anybody there?", answer]);
     await runner.end();
   });
 
@@ -242,17 +241,17 @@ describe("the example of a runner", () => {
     const sessionId = "readme-restart";
     await push(client, "messages", { sessionId, payload: "before" });
     const runner = startRunner(sessionId);
-    await expect.poll(() => payloadsOf(sessionId), POLL).toHaveLength(2);
+    await expect.poll(() => payloadsOf(sessionId)).toHaveLength(2);
     const { dataDir, grpcAddress, httpAddress } = service;
     await service.stop();
-    await expect.poll(() => runner.said(), POLL).not.toBe("");
+    await expect.poll(() => runner.said()).not.toBe("");
     const env = { GRPC_ADDRESS: grpcAddress, HTTP_ADDRESS: httpAddress };
     service = await startService({ dataDir, env });
     client.close();
     client = new RpcClient(service.grpcAddress);
     await push(client, "messages", { sessionId, payload: "after" });
     const expected = ["before", "You said: before", "after", "You said: after"];
-    await expect.poll(() => payloadsOf(sessionId), POLL).toEqual(expected);
+    await expect.poll(() => payloadsOf(sessionId)).toEqual(expected);
     expect(runner.said()).not.toContain("\n    at ");
     await runner.end();
   });

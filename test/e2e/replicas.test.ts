@@ -78,7 +78,7 @@ async function eachReceived(replicas: Replicas): Promise<void> {
 async function eachConnected(replicas: Replicas, connected: number): Promise<void> {
   for (const at of [0, 1]) {
     const metric = (): Promise<number> => replicas.metric(at, CONNECTED);
-    await expect.poll(metric, { timeout: 30_000 }).toBe(connected);
+    await expect.poll(metric).toBe(connected);
   }
 }
 

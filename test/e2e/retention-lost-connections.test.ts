@@ -120,6 +120,6 @@ test("a failed pass of retention is repeated, and its counts are exact", async (
   expect(await ending).toBeGreaterThan(0);
   for (const id of ids) {
     const left = { messages: [], events: [BigInt(ROWS) + 3n], ...EXACT };
-    await expect.poll(() => holdingOf(database, id), { timeout: 20_000 }).toEqual(left);
+    await expect.poll(() => holdingOf(database, id)).toEqual(left);
   }
 }, 90_000);

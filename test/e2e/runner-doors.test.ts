@@ -29,8 +29,6 @@ import {
 } from "../support/service-process.ts";
 import { eventsOfRun, messagesOfRun, observedWriter } from "../support/writing.ts";
 
-const POLL = { interval: 20, timeout: 60_000 };
-
 let authority: Authority;
 let stranger: Authority;
 let files: CertificateFiles;
@@ -204,7 +202,7 @@ describe("the command line", () => {
     const sessionId = await made();
     const [first, second] = [doors.add("first", ["viewer"]), doors.add("second", ["viewer"])];
     await doors.save();
-    await expect.poll(() => acceptedBy(second), POLL).toBe(true);
+    await expect.poll(() => acceptedBy(second)).toBe(true);
     const env = await environment(first.token);
     const tail = startCommand(
       [
@@ -229,7 +227,7 @@ describe("the command line", () => {
     await writeFile(env.SESSION_LEDGER_TOKEN_FILE, second.token);
     doors.remove(first);
     await doors.save();
-    await expect.poll(watchesRefused, POLL).toBe(true);
+    await expect.poll(watchesRefused).toBe(true);
     await push(two);
     expect(await lines.next()).toMatchObject({ value: two });
     expect((await tail.result).exitCode).toBe(0);
@@ -315,12 +313,12 @@ describe("a session writer", () => {
     let token = before.token;
     const { writer, problem, problems } = writing({ sessionId, token: () => token });
     const [first, second] = [eventsOfRun(1, 30), eventsOfRun(2, 30)];
-    await expect.poll(() => acceptedBy(before), POLL).toBe(true);
+    await expect.poll(() => acceptedBy(before)).toBe(true);
     for (const payload of first) writer.event(payload);
     expect(await writer.flush({ timeoutMs: 60_000 })).toMatchObject({ complete: true });
     doors.remove(before);
     await doors.save();
-    await expect.poll(() => acceptedBy(before), POLL).toBe(false);
+    await expect.poll(() => acceptedBy(before)).toBe(false);
     for (const payload of second) writer.event(payload);
     expect(await problem("unreachable")).toMatchObject({
       reason: "UNAUTHENTICATED",

@@ -289,7 +289,7 @@ test("ends the service under `npm start` too", async () => {
   }
   npm.kill("SIGTERM");
   await once(npm, "exit");
-  await expect.poll(() => remainsIn(dataDir), { timeout: 20_000 }).toEqual([]);
+  await expect.poll(() => remainsIn(dataDir)).toEqual([]);
 });
 
 describe("a refused start", () => {

@@ -94,7 +94,7 @@ const HTTP2 = { ALPNProtocols: ["h2"] } as const;
 
 async function logged(service: ServiceProcess, msg: string, since = 0): Promise<void> {
   const isThere = (): boolean => service.log.slice(since).some((line) => line.includes(msg));
-  await expect.poll(isThere, { timeout: 20_000 }).toBe(true);
+  await expect.poll(isThere).toBe(true);
 }
 
 function messageOf(payload: string) {

@@ -27,7 +27,6 @@ import {
 type EmbeddedPostgres = ReturnType<typeof createEmbeddedPostgres>;
 
 /** A recovery syncs every file of the cluster first, which takes seconds on a busy disk. */
-const PATIENCE = { timeout: 30_000 };
 
 let dataDir: string;
 let log: ReturnType<typeof recordingLog>;
@@ -54,7 +53,7 @@ async function startBusyBackend(url: string): Promise<{ end(): Promise<void> }> 
       url,
       (seen) => seen`select 1 from pg_stat_activity where query like 'do $$%' and state = 'active'`,
     );
-  await expect.poll(isBusy, PATIENCE).toHaveLength(1);
+  await expect.poll(isBusy).toHaveLength(1);
   return { end: () => writeFile(endFile, "") };
 }
 
@@ -145,9 +144,7 @@ describe("after a SIGKILL of the service", () => {
       (await readdir(dataDir, { recursive: true })).filter((name) =>
         name.startsWith("session-ledger-initdb"),
       );
-    await expect
-      .poll(async () => (await drafts()).length, { ...PATIENCE, interval: 2 })
-      .toBeGreaterThan(20);
+    await expect.poll(async () => (await drafts()).length, { interval: 2 }).toBeGreaterThan(20);
     await owner.kill("SIGKILL");
     await unit.start();
     await addRow(unit.url);
@@ -174,7 +171,7 @@ describe("after a SIGKILL of the server", () => {
     await log.until("embedded_postgres_restarted");
     // The first statements may still find a dead connection: a caller retries, and so do we.
     await expect
-      .poll(() => pool`insert into kept default values`.then(() => "in", String), PATIENCE)
+      .poll(() => pool`insert into kept default values`.then(() => "in", String))
       .toBe("in");
     expect(await countRows(unit.url)).toBe(2);
   });
@@ -183,12 +180,12 @@ describe("after a SIGKILL of the server", () => {
     await unit.start();
     const pids = new Set<number>();
     for (let round = 0; round < 3; round += 1) {
-      await expect.poll(() => addRow(unit.url).then(() => "in", String), PATIENCE).toBe("in");
+      await expect.poll(() => addRow(unit.url).then(() => "in", String)).toBe("in");
       const pid = await runningPostmaster(dataDir);
       pids.add(pid);
       endProcess(pid);
     }
-    await expect.poll(() => countRows(unit.url).catch(() => -1), PATIENCE).toBe(3);
+    await expect.poll(() => countRows(unit.url).catch(() => -1)).toBe(3);
     expect(pids.size).toBe(3);
   });
 
@@ -201,7 +198,7 @@ describe("after a SIGKILL of the server", () => {
       return row?.pid;
     });
     expect(backend).toBeGreaterThan(0);
-    await expect.poll(() => addRow(unit.url).then(() => "in", String), PATIENCE).toBe("in");
+    await expect.poll(() => addRow(unit.url).then(() => "in", String)).toBe("in");
     expect(await runningPostmaster(dataDir)).toBe(postmaster);
   });
 

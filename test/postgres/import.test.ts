@@ -161,7 +161,7 @@ async function whole(): Promise<void> {
 async function killedWhileHeld(sessionId: string): Promise<void> {
   await using _ = await holdSession(into, sessionId);
   const command = startCommand(args("--batch", "20"), env());
-  await expect.poll(() => waitingForLocks(into), { timeout: 30_000 }).toBeGreaterThan(0);
+  await expect.poll(() => waitingForLocks(into)).toBeGreaterThan(0);
   command.kill("SIGKILL");
   await command.result;
 }
@@ -391,7 +391,7 @@ describe(`an import that is killed twice and then completed (SEED=${seed})`, () 
         const running = await client.begin(async (holder) => {
           await holder`lock table ${client(isLedger ? "imports" : "sessions")}`;
           const command = imported("--dry-run");
-          await expect.poll(() => waitingForLocks(client), { timeout: 30_000 }).toBe(1);
+          await expect.poll(() => waitingForLocks(client)).toBe(1);
           const ended = await client`select pg_terminate_backend(pid) from pg_stat_activity
             where datname = current_database() and application_name = 'session-ledger'
               and wait_event_type = 'Lock'`;

@@ -19,7 +19,7 @@ const LIMITS: IngestLimits = {
   queueRowsMax: 1_000,
   queueBytesMax: 10_000_000,
 };
-const POLL = { interval: 5, timeout: 30_000 };
+const POLL = { interval: 5 };
 const stays = () => false;
 
 let ledger: TestLedger;

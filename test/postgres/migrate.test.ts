@@ -81,7 +81,7 @@ describe("migrations", () => {
         const down = runCommand(["migrate", "down", "--yes"], { env: { DATABASE_URL: url.href } });
         const waiting = () => watching`
           select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
-        await expect.poll(waiting, { timeout: 20_000 }).toHaveLength(1);
+        await expect.poll(waiting).toHaveLength(1);
         proxy[how]();
         expect(await down).toMatchObject({
           exitCode: 3,

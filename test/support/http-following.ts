@@ -7,7 +7,7 @@ import { vi } from "vitest";
 export const API = "/api/ambient/v1";
 
 /** Limit for events after a reconnect. */
-const WAIT = { timeout: 20_000 };
+const WAIT = { timeout: 30_000 };
 
 export interface Given {
   readonly id: string;

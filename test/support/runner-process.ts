@@ -31,5 +31,5 @@ for (let run = Number(first); run < Number(first) + Number(runs); run += 1) {
   }
   say({ run });
 }
-const { complete, kept, stats } = await writer.close({ timeoutMs: 30_000 });
+const { complete, kept, stats } = await writer.close({ timeoutMs: 120_000 });
 say({ closed: { complete, kept, events: stats.events, messages: stats.messages } });
