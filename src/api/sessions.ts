@@ -1,10 +1,12 @@
 /** The records of sessions: create, read, list, update, delete. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { v7 as uuidv7 } from "uuid";
-import type {
-  CreateSessionRequest,
-  Session,
-  SessionService,
+import {
+  type CreateSessionRequest,
+  type ListSessionsRequest,
+  type Session,
+  SessionOrder,
+  type SessionService,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
@@ -13,6 +15,7 @@ import { sessionNotFound } from "../store/failure.ts";
 import type {
   NewSession,
   SessionChange,
+  ListOrder,
   SessionList,
   SessionRecord,
   SessionsPage,
@@ -30,6 +33,13 @@ const LIST_SIZE_DEFAULT = 100;
 const LIST_SIZE_MAX = 1_000;
 /** On deeper pages the database would skip too many rows for nothing. */
 const LIST_PAGE_MAX = 100_000;
+const LABELS_MAX = 16;
+const LABEL_BYTES_MAX = 1_024;
+const ORDERS: ReadonlyMap<SessionOrder, ListOrder> = new Map([
+  [SessionOrder.UNSPECIFIED, "newest"],
+  [SessionOrder.ACTIVITY, "activity"],
+  [SessionOrder.WAITING, "waiting"],
+]);
 const PHASES = ["Pending", "Creating", "Running", "Stopping", "Stopped", "Completed", "Failed"];
 
 /** The methods of the store that these handlers need. */
@@ -81,10 +91,17 @@ export function createSessionHandlers(
       refuse([
         inRange("page", request.page, LIST_PAGE_MAX),
         inRange("size", request.size, LIST_SIZE_MAX),
+        ...filterChecks(request),
       ]);
       const page = request.page === 0 ? 1 : request.page;
       const size = request.size === 0 ? LIST_SIZE_DEFAULT : request.size;
-      const { items, total } = await store.listSessions({ page, size, scope });
+      const { items, total } = await store.listSessions({
+        page,
+        size,
+        scope,
+        filter: request,
+        order: ORDERS.get(request.orderBy) ?? "newest",
+      });
       return {
         $typeName: "ambient.v1.ListSessionsResponse",
         items: items.map(toSession),
@@ -172,6 +189,23 @@ function textChecks({
     checkTextBytes("name", name, NAME_BYTES_MAX),
     checkTextBytes("labels", labels, TEXT_BYTES_MAX),
     checkTextBytes("annotations", annotations, TEXT_BYTES_MAX),
+  ];
+}
+
+function filterChecks(request: ListSessionsRequest): readonly Check[] {
+  const { query, orderBy, waiting, projectId } = request;
+  const labels = Object.entries(request.labels);
+  return [
+    checkTextBytes("query", query, NAME_BYTES_MAX),
+    checkTextBytes("project_id", projectId, NAME_BYTES_MAX),
+    ORDERS.has(orderBy) ? undefined : { field: "order_by", description: "order_by is unknown" },
+    orderBy === SessionOrder.WAITING && !waiting
+      ? { field: "order_by", description: "the order of waiting needs the filter waiting" }
+      : undefined,
+    labels.length > LABELS_MAX
+      ? { field: "labels", description: `labels must be at most ${LABELS_MAX}` }
+      : undefined,
+    ...labels.map(([key, value]) => checkTextBytes("labels", `${key}${value}`, LABEL_BYTES_MAX)),
   ];
 }
 

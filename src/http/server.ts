@@ -34,6 +34,7 @@ import { aguiRoutes } from "./agui-routes.ts";
 import { NO_QUERY } from "./parameters.ts";
 import { type App, createApp } from "./plumbing/app.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
+import { conversationRoutes } from "./conversation-routes.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
 import { eventPushRoutes } from "./event-push-routes.ts";
@@ -215,6 +216,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
   void app.register(
     (api: App, _options, done) => {
       sessionRoutes(api, parts);
+      conversationRoutes(api, parts);
       messageRoutes(api, streams);
       turnRoutes(api, parts);
       eventRoutes(api, streams);

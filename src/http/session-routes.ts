@@ -1,4 +1,4 @@
-/** The sessions, in protobuf's own JSON mapping; their runs, and their transcripts. */
+/** The sessions, in protobuf's own JSON mapping. */
 import { create, toJson } from "@bufbuild/protobuf";
 import { z } from "zod";
 import {
@@ -7,28 +7,23 @@ import {
   GetSessionRequestSchema,
   ListSessionsRequestSchema,
   ListSessionsResponseSchema,
+  SessionOrder,
   SessionSchema,
   type SessionService,
   UpdateSessionRequestSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { Run, RunsHandlers, RunsPage } from "../api/runs.ts";
-import { serverBusy } from "../auth/caller-memory.ts";
 import { ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
-import { timestampOf } from "../contract/times.ts";
-import type { TranscriptHandlers } from "../conversation/transcripts.ts";
+import { answer, PROBLEMS, sendJson, timeText } from "./answers.ts";
 import {
-  answer,
-  JSON_TYPE,
-  jsonArray,
-  jsonObject,
-  PROBLEMS,
-  rfc3339Of,
-  sendJson,
-  seqNumber,
-  timeText,
-} from "./answers.ts";
-import { countParameter, NO_QUERY, seqParameter, SESSION_ID, sessionParams } from "./parameters.ts";
+  countParameter,
+  flagParameter,
+  listParameter,
+  NO_QUERY,
+  SESSION_ID,
+  sessionParams,
+  textParameter,
+} from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 import { renamed, withNames } from "./plumbing/problem.ts";
@@ -38,14 +33,6 @@ export interface SessionRouteParts {
     Handlers<typeof SessionService>,
     "createSession" | "listSessions" | "getSession" | "updateSession" | "deleteSession"
   >;
-  readonly runs: RunsHandlers;
-  readonly transcripts: TranscriptHandlers;
-}
-
-export function sessionRoutes(app: App, parts: SessionRouteParts): void {
-  storedSessionRoutes(app, parts);
-  runRoutes(app, parts);
-  transcriptRoutes(app, parts);
 }
 
 /** A field that every session has is present even when it is empty. */
@@ -98,9 +85,10 @@ const sessionsSchema = z.strictObject({
   }),
 });
 
-function storedSessionRoutes(app: App, { handlers }: SessionRouteParts): void {
+export function sessionRoutes(app: App, { handlers }: SessionRouteParts): void {
   app.get("/sessions", { schema: LIST }, async (request, reply) => {
-    const asked = create(ListSessionsRequestSchema, request.query);
+    const { order_by: orderBy, project_id: projectId, ...filters } = request.query;
+    const asked = create(ListSessionsRequestSchema, { ...filters, projectId, orderBy });
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
   });
@@ -130,15 +118,42 @@ function storedSessionRoutes(app: App, { handlers }: SessionRouteParts): void {
   });
 }
 
+const ORDERS = {
+  newest: SessionOrder.UNSPECIFIED,
+  activity: SessionOrder.ACTIVITY,
+  waiting: SessionOrder.WAITING,
+} as const;
+
+function pairOf(text: string): readonly [key: string, value: string] {
+  const at = text.indexOf("=");
+  return [text.slice(0, at), text.slice(at + 1)];
+}
+
 const LIST = {
   operationId: "listSessions",
-  summary: "Sessions, the newest first",
+  summary: "Sessions",
   description:
     "A page that would pass 3 MiB comes without prompts, then without labels and annotations, then with ids, phases, times and the first 128 characters of names alone.",
   tags: ["sessions"],
   querystring: z.strictObject({
     page: countParameter("Which page.", { fallback: 1, max: PAGE_MAX }),
     size: countParameter("Sessions on a page.", SIZE),
+    running: flagParameter("Only sessions with an open run."),
+    waiting: flagParameter("Only sessions with a message that waits for a turn."),
+    query: textParameter("Only sessions whose name contains this text, in any case."),
+    order_by: z
+      .enum(["newest", "activity", "waiting"], { error: "must be newest, activity or waiting" })
+      .default("newest")
+      .transform((name) => ORDERS[name])
+      .meta({
+        description:
+          "The newest first, or the newest activity first, or, with `waiting`, the longest wait first.",
+      }),
+    labels: listParameter(
+      "`key=value`, repeatable: only sessions whose labels are a JSON object with all of these texts.",
+      z.string().regex(/^[^=]*=/, { error: "must be key=value" }),
+    ).transform((pairs) => Object.fromEntries(pairs.map(pairOf))),
+    project_id: textParameter("Only sessions of this project."),
   }),
   response: { 200: answer("A page of sessions.", sessionsSchema), ...PROBLEMS },
 };
@@ -217,164 +232,4 @@ const DELETE = {
   params: sessionParams,
   querystring: NO_QUERY,
   response: { 204: z.undefined().meta({ description: "Deleted." }), ...PROBLEMS },
-};
-
-/** Each run takes a read of two payloads, of up to 3 MiB. */
-const LIMIT = { fallback: 100, max: 100 };
-
-function runRoutes(app: App, { runs }: SessionRouteParts): void {
-  app.get("/sessions/:id/runs", { schema: RUNS }, async (request, reply) => {
-    const { after_seq: afterSeq = 0n, limit: runsMax } = request.query;
-    const asked = { sessionId: request.params.id, afterSeq, runsMax };
-    return sendJson(reply, pageJson(await runs.listRuns(asked, callContextOf(request))));
-  });
-}
-
-function pageJson({ runs, nextAfter, hasMore }: RunsPage): string {
-  return jsonObject({
-    kind: '"SessionRunList"',
-    items: jsonArray(runs.map(runJson)),
-    next_after_seq: nextAfter.toString(),
-    has_more: String(hasMore),
-  });
-}
-
-function runJson(run: Run): string {
-  const { parentRunId, endedAtMicros } = run;
-  return jsonObject({
-    run_id: JSON.stringify(run.runId),
-    parent_run_id: parentRunId === undefined ? undefined : JSON.stringify(parentRunId),
-    status: JSON.stringify(run.status),
-    first_seq: run.firstSeq.toString(),
-    last_seq: run.lastSeq.toString(),
-    started_at: timeJson(run.startedAtMicros),
-    ended_at: endedAtMicros === undefined ? undefined : timeJson(endedAtMicros),
-    raw_events: run.rawEvents.toString(),
-    rows: run.rows.toString(),
-    bytes: run.bytes.toString(),
-  });
-}
-
-function timeJson(micros: bigint): string {
-  return `"${rfc3339Of(timestampOf(micros))}"`;
-}
-
-const runSchema = z
-  .strictObject({
-    run_id: z.string(),
-    parent_run_id: z.string().optional(),
-    status: z.enum(["running", "finished", "error", "interrupted", "stalled"]).meta({
-      description:
-        "running: no end yet; stalled: no end, and another run began behind it or nothing came for RUN_STALE_AFTER; interrupted: it waits for an answer.",
-    }),
-    first_seq: seqNumber,
-    last_seq: seqNumber,
-    started_at: timeText,
-    ended_at: timeText.optional(),
-    raw_events: seqNumber.meta({ description: "Events as they were before compression." }),
-    rows: seqNumber,
-    bytes: seqNumber.meta({ description: "Of the payloads, as stored." }),
-  })
-  .meta({ id: "Run" });
-
-const RUNS = {
-  operationId: "listRuns",
-  summary: "Runs, in order",
-  tags: ["events"],
-  params: sessionParams,
-  querystring: z.strictObject({
-    after_seq: seqParameter(
-      "Only runs that begin above this number; `next_after_seq` of the page before.",
-    ),
-    limit: countParameter("The most runs of a page.", LIMIT),
-  }),
-  response: {
-    200: answer(
-      "A page of runs.",
-      z.strictObject({
-        kind: z.literal("SessionRunList"),
-        items: z.array(runSchema),
-        next_after_seq: seqNumber,
-        has_more: z.boolean(),
-      }),
-    ),
-    ...PROBLEMS,
-  },
-};
-
-/** The text is joined, and then encoded in up to three bytes per character. */
-const COPIED_PER_CHAR = 4;
-
-const READABLE = {
-  text: "text/plain; charset=utf-8",
-  markdown: "text/markdown; charset=utf-8",
-} as const;
-
-/** The conversation as an AG-UI client would show it, as data or as readable text. */
-function transcriptRoutes(app: App, { transcripts }: SessionRouteParts): void {
-  app.get("/sessions/:id/transcript", { schema: TRANSCRIPT }, async (request, reply) => {
-    const { id } = request.params;
-    const { up_to_seq: upToSeq, format } = request.query;
-    const asked = { sessionId: id, upToSeq };
-    const context = callContextOf(request);
-    const transcript = await transcripts.readTranscript(asked, context);
-    // Counted before a copy is made that the caller may never read.
-    const { messagesText, stateText = "", interruptsText } = transcript;
-    const chars = messagesText.length + stateText.length + interruptsText.length;
-    if (context.memory?.mayAnswer(chars * COPIED_PER_CHAR) === false) throw serverBusy();
-    if (format === "json") {
-      const text = jsonObject({
-        session_id: JSON.stringify(id),
-        up_to_seq: transcript.seq.toString(),
-        up_to_message_seq: transcript.cut.messages.toString(),
-        messages: transcript.messagesText,
-        state: transcript.stateText,
-        state_too_large: transcript.isStateTooLarge ? "true" : undefined,
-        interrupts: transcript.interruptsText,
-      });
-      return sendJson(reply, text);
-    }
-    return reply.type(READABLE[format]).send(transcript.readable(format));
-  });
-}
-
-const transcriptSchema = z.strictObject({
-  session_id: z.string(),
-  up_to_seq: seqNumber,
-  up_to_message_seq: seqNumber,
-  messages: z.array(z.looseObject({ id: z.string(), role: z.string() })),
-  state: z.unknown().optional().meta({ description: "Absent: none was ever set." }),
-  state_too_large: z.literal(true).optional().meta({
-    description: "There is state, but patches took it past 64 MiB.",
-  }),
-  interrupts: z.array(z.looseObject({ id: z.string() })),
-});
-
-const TRANSCRIPT = {
-  operationId: "getTranscript",
-  summary: "The reduced conversation",
-  description:
-    "What an AG-UI client has that saw everything: the messages, those of people included, the state, and the interrupts that wait for an answer. The formats to read have the messages only.",
-  tags: ["transcript"],
-  params: sessionParams,
-  querystring: z.strictObject({
-    up_to_seq: seqParameter("As it was before the next event after this one."),
-    format: z
-      .enum(["json", "text", "markdown"], { error: "must be json, text or markdown" })
-      .default("json")
-      .meta({
-        description: "The last two are for a person: who says what, tools and their results.",
-      }),
-  }),
-  response: {
-    200: {
-      description: "The conversation.",
-      content: {
-        [JSON_TYPE]: { schema: transcriptSchema },
-        "text/plain": { schema: z.string() },
-        "text/markdown": { schema: z.string() },
-      },
-    },
-    ...PROBLEMS,
-  },
 };

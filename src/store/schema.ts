@@ -94,6 +94,11 @@ export const sessions = pgTable(
     index("sessions_running")
       .on(table.createdAt.desc(), table.id.desc())
       .where(sql`deleted_at is null and open_run_id is not null`),
+    // The function is in the migration. Pushes change no labels, so their updates stay in the page.
+    index("sessions_labels")
+      .using("gin", sql`ledger_labels(${table.labels})`)
+      .with({ fastupdate: false })
+      .where(sql`deleted_at is null and labels is not null`),
   ],
 );
 

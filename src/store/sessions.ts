@@ -2,7 +2,7 @@
  * The records of sessions: create, read, list, update, delete, with Drizzle's query builder
  * throughout.
  */
-import { and, count, desc, eq, isNull, type SQL, sql } from "drizzle-orm";
+import { and, count, eq, isNotNull, isNull, type SQL, sql } from "drizzle-orm";
 import { type Database, SERVER } from "./database.ts";
 import type { SessionHead } from "./rows.ts";
 import { sessions } from "./schema.ts";
@@ -52,10 +52,24 @@ export interface SessionScope {
   readonly sessionId: string | undefined;
 }
 
+export interface SessionFilter {
+  readonly running?: boolean;
+  readonly waiting?: boolean;
+  /** A part of the name; empty: any. */
+  readonly query?: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Empty: any. */
+  readonly projectId?: string;
+}
+
+export type ListOrder = keyof typeof ORDERS;
+
 export interface SessionsPage {
   readonly page: number;
   readonly size: number;
   readonly scope: SessionScope;
+  readonly filter?: SessionFilter;
+  readonly order?: ListOrder;
 }
 
 /** Undefined fields stay unchanged. */
@@ -162,31 +176,28 @@ export async function ownerOf(
 const LIST_BYTES_MAX = 3 * 1024 * 1024;
 /** Five times, six numbers, the phase, the kind, the path before the id, and the tags around them. */
 const SESSION_OVERHEAD_BYTES = 384;
-// The order of the index, otherwise it is not used: descending and nulls last.
-const newestFirst = [
-  sql`${desc(sessions.createdAt)} nulls last`,
-  sql`${desc(sessions.id)} nulls last`,
-];
+// `newest` is the order of the index, otherwise it is not used: descending and nulls last. No index has
+// the activity: it changes with each push.
+const ORDERS = {
+  newest: sql`${sessions.createdAt} desc nulls last, ${sessions.id} desc nulls last`,
+  activity: sql`${sessions.lastActivityAt} desc nulls last, ${sessions.id} desc nulls last`,
+  waiting: sql`${sessions.waitingSince}, ${sessions.id}`,
+};
 
 /**
- * Newest first; `page` starts at 1. The size of a page is computed before it is read. A page always
- * has all of its sessions, because the next page begins at a count. A page that would be too large
- * leaves out the prompts, then labels and annotations, and at last keeps only ids, phases, times
- * and the beginning of names.
+ * `page` starts at 1. The size of a page is computed before it is read. A page always has all of its
+ * sessions, because the next page begins at a count. A page that would be too large leaves out the
+ * prompts, then labels and annotations, and at last keeps only ids, phases, times and the beginning
+ * of names.
  */
 export async function listSessions(
   database: Database,
-  { page, size, scope }: SessionsPage,
+  request: SessionsPage,
 ): Promise<SessionList> {
+  const { page, size, order = "newest" } = request;
   const offset = (page - 1) * size;
-  const listed = listedIn(scope);
-  const [weights] = await database.run(sql`
-    select coalesce(sum(octet_length(prompt)), 0) as prompts,
-      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels,
-      coalesce(sum(octet_length(concat(id, id, name, project_id, created_by_user_id, llm_model,
-        agent_id, parent_session_id, open_run_id)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
-    from (select * from sessions where ${listed}
-      order by created_at desc nulls last, id desc nulls last limit ${size} offset ${offset}) listed`);
+  const listed = listedIn(request);
+  const [weights] = await database.run(weightsStatement(request));
   const rest = Number(weights?.["rest"]);
   const withLabels = rest + Number(weights?.["labels"]);
   const withPrompts = withLabels + Number(weights?.["prompts"]);
@@ -202,7 +213,7 @@ export async function listSessions(
         .select(columns)
         .from(sessions)
         .where(listed)
-        .orderBy(...newestFirst)
+        .orderBy(ORDERS[order])
         .limit(size)
         .offset(offset),
     ),
@@ -211,11 +222,31 @@ export async function listSessions(
   return { items, total: totals[0]?.total ?? 0 };
 }
 
-function listedIn({ projectId, sessionId }: SessionScope): SQL | undefined {
+/** Exported for the plan test. */
+export function weightsStatement(request: SessionsPage): SQL {
+  const { page, size, order = "newest" } = request;
+  return sql`
+    select coalesce(sum(octet_length(prompt)), 0) as prompts,
+      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels,
+      coalesce(sum(octet_length(concat(id, id, name, project_id, created_by_user_id, llm_model,
+        agent_id, parent_session_id, open_run_id)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
+    from (select * from sessions where ${listedIn(request)}
+      order by ${ORDERS[order]} limit ${size} offset ${(page - 1) * size}) listed`;
+}
+
+function listedIn({ scope, filter = {} }: SessionsPage): SQL | undefined {
+  const { running = false, waiting = false, query = "", labels = {}, projectId = "" } = filter;
   return and(
     isNull(sessions.deletedAt),
-    projectId === undefined ? undefined : eq(sessions.projectId, projectId),
-    sessionId === undefined ? undefined : eq(sessions.id, sessionId),
+    scope.projectId === undefined ? undefined : eq(sessions.projectId, scope.projectId),
+    scope.sessionId === undefined ? undefined : eq(sessions.id, scope.sessionId),
+    projectId === "" ? undefined : eq(sessions.projectId, projectId),
+    running ? isNotNull(sessions.openRunId) : undefined,
+    waiting ? isNotNull(sessions.waitingSince) : undefined,
+    query === "" ? undefined : sql`strpos(lower(${sessions.name}), lower(${query}::text)) > 0`,
+    Object.keys(labels).length === 0
+      ? undefined
+      : sql`${sessions.labels} is not null and ledger_labels(${sessions.labels}) @> ledger_labels(${JSON.stringify(labels)}::text)`,
   );
 }
 

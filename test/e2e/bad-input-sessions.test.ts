@@ -1,6 +1,11 @@
 /** The RPCs of sessions over the wire: what they do, what they refuse, and what is not served. */
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import {
+  type ListSessionsRequestSchema,
+  SessionOrder,
+  SessionService,
+} from "../../gen/ambient/v1/sessions_pb.ts";
 import {
   failureOf,
   newSession,
@@ -34,6 +39,10 @@ async function create(name = "a session", of = client): Promise<string> {
 
 const UUID_V7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 const NOT_FOUND = { code: "NOT_FOUND", domain: "session-ledger" };
+interface Wrong {
+  readonly request: MessageInitShape<typeof ListSessionsRequestSchema>;
+  readonly field: string;
+}
 const MEBIBYTE = 1_048_576;
 
 describe("CreateSession", () => {
@@ -133,12 +142,25 @@ describe("ListSessions", () => {
     expect(beyond).toMatchObject({ items: [], metadata: { page: 100_000, size: 0, total } });
   });
 
-  test.each([
+  const WRONG: readonly Wrong[] = [
     { request: { page: -1 }, field: "page" },
     { request: { page: 100_001 }, field: "page" },
     { request: { size: -1 }, field: "size" },
     { request: { size: 1_001 }, field: "size" },
-  ])("refuses $request", async ({ request, field }) => {
+    { request: { query: "q".repeat(1_025) }, field: "query" },
+    { request: { query: "\0" }, field: "query" },
+    { request: { projectId: "\0" }, field: "project_id" },
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- A client of a later version.
+    { request: { orderBy: 3 as SessionOrder }, field: "order_by" },
+    { request: { orderBy: SessionOrder.WAITING }, field: "order_by" },
+    { request: { labels: { k: "v".repeat(1_024) } }, field: "labels" },
+    { request: { labels: { k: "\0" } }, field: "labels" },
+    {
+      request: { labels: Object.fromEntries(Array.from({ length: 17 }, (_, n) => [`k${n}`, "v"])) },
+      field: "labels",
+    },
+  ];
+  test.each(WRONG)("refuses a wrong $field: $request", async ({ request, field }) => {
     const failure = await failureOf(client.unary(listSessions, request));
     expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
   });

@@ -84,6 +84,51 @@ describe("sessions", () => {
     expect((await ask("/sessions/{id}/runs", `/sessions/${id}/runs`)).status).toBe(404);
   });
 
+  test("are filtered and ordered by the parameters of the query", async () => {
+    const projectId = newSession();
+    const ids: Record<string, string> = {};
+    for (const [name, labels] of [
+      ["Blue whale", '{"team":"a=b","env":"test"}'],
+      ["red fox", '{"team":"a=b"}'],
+      ["BLUEBIRD", '{"team":"c"}'],
+    ] as const) {
+      const request = { name, labels, projectId };
+      const { metadata } = await client.unary(SessionService.method.createSession, request);
+      ids[name] = metadata?.id ?? "";
+    }
+    const at = (name: string, rest: string) => `/sessions/${ids[name]}${rest}`;
+    await ask("/sessions/{id}/messages", at("red fox", "/messages"), post({ payload: "hi" }));
+    await ask("/sessions/{id}/messages", at("Blue whale", "/messages"), post({ payload: "hi" }));
+    const started = { type: "RUN_STARTED", threadId: ids["BLUEBIRD"], runId: "r" };
+    await ask("/sessions/{id}/events", at("BLUEBIRD", "/events"), post(started));
+    const names = async (query: string) => {
+      const listed = await ask(LIST, `/sessions?project_id=${projectId}&${query}`);
+      expect(listed.status, `of ${query}`).toBe(200);
+      const { items, metadata } = Object(await listed.json());
+      expect(metadata.total).toBe(items.length);
+      return items.map(({ name }: { name: string }) => name);
+    };
+    expect(await names("")).toEqual(["BLUEBIRD", "red fox", "Blue whale"]);
+    expect(await names("query=bLuE")).toEqual(["BLUEBIRD", "Blue whale"]);
+    expect(await names("query=%25")).toEqual([]);
+    expect(await names("labels=team%3Da%3Db")).toEqual(["red fox", "Blue whale"]);
+    expect(await names("labels=team=a=b&labels=env=test")).toEqual(["Blue whale"]);
+    expect(await names("running=true")).toEqual(["BLUEBIRD"]);
+    expect(await names("waiting=true")).toEqual(["red fox", "Blue whale"].toSorted().toReversed());
+    expect(await names("waiting=true&order_by=waiting")).toEqual(["red fox", "Blue whale"]);
+    expect(await names("order_by=activity")).toEqual(["BLUEBIRD", "Blue whale", "red fox"]);
+    for (const [query, field] of [
+      ["labels=team", "labels.0"],
+      ["order_by=name", "order_by"],
+      ["order_by=waiting", "order_by"],
+      ["waiting=1", "waiting"],
+    ]) {
+      const refused = await ask(LIST, `/sessions?${query}`);
+      expect(refused.status, `of ${query}`).toBe(400);
+      expect(await problemOf(refused)).toMatchObject({ violations: [{ field }] });
+    }
+  });
+
   test("have a new name, labels or annotations after a PATCH", async () => {
     const made = await client.unary(SessionService.method.createSession, { name: "old" });
     const id = made.metadata?.id ?? "";

@@ -121,7 +121,7 @@ describe("a page", () => {
       left: "its prompts",
       prompt: x(3_000),
       labels: "",
-      name: x(600),
+      name: x(580),
       kept: ["labels", "llmModel", "projectId"],
     },
     {

@@ -99,6 +99,7 @@ const TESTS: readonly (readonly [limit: string, file: string, title: string])[] 
     "postgres/session-scope",
     "a page of sessions above 3 MiB comes without $left",
   ],
+  ["labels of a list of sessions", "e2e/bad-input-sessions", "refuses a wrong $field: $request"],
   ["rows of a page", "e2e/bad-input-lists", "a page of more than 1,000"],
   [
     "messages of a turn",

@@ -12,4 +12,6 @@ DROP TABLE "session_messages";
 --> statement-breakpoint
 DROP TABLE "sessions";
 --> statement-breakpoint
+DROP FUNCTION ledger_labels(text);
+--> statement-breakpoint
 DROP TABLE "token_keys";

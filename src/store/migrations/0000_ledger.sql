@@ -90,6 +90,22 @@ CREATE TABLE "token_keys" (
 	"created_at" timestamp(6) with time zone NOT NULL
 );
 --> statement-breakpoint
+-- The labels of a session by which it can be found: the members of a JSON object that are texts. A
+-- length goes before each key, so that no key and value look like another pair. Labels are text of any
+-- kind; what is no such object, or has \u0000, has none. 64 pairs of 1,024 bytes bound the index.
+CREATE FUNCTION ledger_labels(labels text) RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE STRICT
+AS $$
+BEGIN
+  RETURN (SELECT array_agg(octet_length(key) || ':' || key || value) FROM (
+    SELECT key, value #>> '{}' AS value FROM json_each(labels::json)
+    WHERE json_typeof(value) = 'string' LIMIT 64
+  ) pairs WHERE octet_length(key) + octet_length(value) <= 1024);
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+  RETURN NULL;
+END
+$$;
+--> statement-breakpoint
 CREATE UNIQUE INDEX "session_events_key" ON "session_events" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
 CREATE INDEX "session_events_recorded" ON "session_events" USING btree ("recorded_at");--> statement-breakpoint
 CREATE UNIQUE INDEX "session_messages_key" ON "session_messages" USING btree ("session_id","idempotency_key") WHERE idempotency_key is not null;--> statement-breakpoint
@@ -98,6 +114,7 @@ CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULL
 CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_waiting" ON "sessions" USING btree ("waiting_since","id") WHERE deleted_at is null and waiting_since is not null;--> statement-breakpoint
 CREATE INDEX "sessions_running" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and open_run_id is not null;--> statement-breakpoint
+CREATE INDEX "sessions_labels" ON "sessions" USING gin (ledger_labels("labels")) WITH (fastupdate=false) WHERE deleted_at is null and labels is not null;--> statement-breakpoint
 -- Room in each page for the next version of its rows: each push updates its session's row.
 ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint
 -- include ledger.sql

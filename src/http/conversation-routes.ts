@@ -1,0 +1,190 @@
+/** The conversation of a session: its runs, and its transcript. */
+import { z } from "zod";
+import type { Run, RunsHandlers, RunsPage } from "../api/runs.ts";
+import { serverBusy } from "../auth/caller-memory.ts";
+import { timestampOf } from "../contract/times.ts";
+import type { TranscriptHandlers } from "../conversation/transcripts.ts";
+import {
+  answer,
+  JSON_TYPE,
+  jsonArray,
+  jsonObject,
+  PROBLEMS,
+  rfc3339Of,
+  sendJson,
+  seqNumber,
+  timeText,
+} from "./answers.ts";
+import { countParameter, seqParameter, sessionParams } from "./parameters.ts";
+import type { App } from "./plumbing/app.ts";
+import { callContextOf } from "./plumbing/call-context.ts";
+
+export interface ConversationRouteParts {
+  readonly runs: RunsHandlers;
+  readonly transcripts: TranscriptHandlers;
+}
+
+export function conversationRoutes(app: App, parts: ConversationRouteParts): void {
+  runRoutes(app, parts);
+  transcriptRoutes(app, parts);
+}
+
+/** Each run takes a read of two payloads, of up to 3 MiB. */
+const LIMIT = { fallback: 100, max: 100 };
+
+function runRoutes(app: App, { runs }: ConversationRouteParts): void {
+  app.get("/sessions/:id/runs", { schema: RUNS }, async (request, reply) => {
+    const { after_seq: afterSeq = 0n, limit: runsMax } = request.query;
+    const asked = { sessionId: request.params.id, afterSeq, runsMax };
+    return sendJson(reply, pageJson(await runs.listRuns(asked, callContextOf(request))));
+  });
+}
+
+function pageJson({ runs, nextAfter, hasMore }: RunsPage): string {
+  return jsonObject({
+    kind: '"SessionRunList"',
+    items: jsonArray(runs.map(runJson)),
+    next_after_seq: nextAfter.toString(),
+    has_more: String(hasMore),
+  });
+}
+
+function runJson(run: Run): string {
+  const { parentRunId, endedAtMicros } = run;
+  return jsonObject({
+    run_id: JSON.stringify(run.runId),
+    parent_run_id: parentRunId === undefined ? undefined : JSON.stringify(parentRunId),
+    status: JSON.stringify(run.status),
+    first_seq: run.firstSeq.toString(),
+    last_seq: run.lastSeq.toString(),
+    started_at: timeJson(run.startedAtMicros),
+    ended_at: endedAtMicros === undefined ? undefined : timeJson(endedAtMicros),
+    raw_events: run.rawEvents.toString(),
+    rows: run.rows.toString(),
+    bytes: run.bytes.toString(),
+  });
+}
+
+function timeJson(micros: bigint): string {
+  return `"${rfc3339Of(timestampOf(micros))}"`;
+}
+
+const runSchema = z
+  .strictObject({
+    run_id: z.string(),
+    parent_run_id: z.string().optional(),
+    status: z.enum(["running", "finished", "error", "interrupted", "stalled"]).meta({
+      description:
+        "running: no end yet; stalled: no end, and another run began behind it or nothing came for RUN_STALE_AFTER; interrupted: it waits for an answer.",
+    }),
+    first_seq: seqNumber,
+    last_seq: seqNumber,
+    started_at: timeText,
+    ended_at: timeText.optional(),
+    raw_events: seqNumber.meta({ description: "Events as they were before compression." }),
+    rows: seqNumber,
+    bytes: seqNumber.meta({ description: "Of the payloads, as stored." }),
+  })
+  .meta({ id: "Run" });
+
+const RUNS = {
+  operationId: "listRuns",
+  summary: "Runs, in order",
+  tags: ["events"],
+  params: sessionParams,
+  querystring: z.strictObject({
+    after_seq: seqParameter(
+      "Only runs that begin above this number; `next_after_seq` of the page before.",
+    ),
+    limit: countParameter("The most runs of a page.", LIMIT),
+  }),
+  response: {
+    200: answer(
+      "A page of runs.",
+      z.strictObject({
+        kind: z.literal("SessionRunList"),
+        items: z.array(runSchema),
+        next_after_seq: seqNumber,
+        has_more: z.boolean(),
+      }),
+    ),
+    ...PROBLEMS,
+  },
+};
+
+/** The text is joined, and then encoded in up to three bytes per character. */
+const COPIED_PER_CHAR = 4;
+
+const READABLE = {
+  text: "text/plain; charset=utf-8",
+  markdown: "text/markdown; charset=utf-8",
+} as const;
+
+/** The conversation as an AG-UI client would show it, as data or as readable text. */
+function transcriptRoutes(app: App, { transcripts }: ConversationRouteParts): void {
+  app.get("/sessions/:id/transcript", { schema: TRANSCRIPT }, async (request, reply) => {
+    const { id } = request.params;
+    const { up_to_seq: upToSeq, format } = request.query;
+    const asked = { sessionId: id, upToSeq };
+    const context = callContextOf(request);
+    const transcript = await transcripts.readTranscript(asked, context);
+    // Counted before a copy is made that the caller may never read.
+    const { messagesText, stateText = "", interruptsText } = transcript;
+    const chars = messagesText.length + stateText.length + interruptsText.length;
+    if (context.memory?.mayAnswer(chars * COPIED_PER_CHAR) === false) throw serverBusy();
+    if (format === "json") {
+      const text = jsonObject({
+        session_id: JSON.stringify(id),
+        up_to_seq: transcript.seq.toString(),
+        up_to_message_seq: transcript.cut.messages.toString(),
+        messages: transcript.messagesText,
+        state: transcript.stateText,
+        state_too_large: transcript.isStateTooLarge ? "true" : undefined,
+        interrupts: transcript.interruptsText,
+      });
+      return sendJson(reply, text);
+    }
+    return reply.type(READABLE[format]).send(transcript.readable(format));
+  });
+}
+
+const transcriptSchema = z.strictObject({
+  session_id: z.string(),
+  up_to_seq: seqNumber,
+  up_to_message_seq: seqNumber,
+  messages: z.array(z.looseObject({ id: z.string(), role: z.string() })),
+  state: z.unknown().optional().meta({ description: "Absent: none was ever set." }),
+  state_too_large: z.literal(true).optional().meta({
+    description: "There is state, but patches took it past 64 MiB.",
+  }),
+  interrupts: z.array(z.looseObject({ id: z.string() })),
+});
+
+const TRANSCRIPT = {
+  operationId: "getTranscript",
+  summary: "The reduced conversation",
+  description:
+    "What an AG-UI client has that saw everything: the messages, those of people included, the state, and the interrupts that wait for an answer. The formats to read have the messages only.",
+  tags: ["transcript"],
+  params: sessionParams,
+  querystring: z.strictObject({
+    up_to_seq: seqParameter("As it was before the next event after this one."),
+    format: z
+      .enum(["json", "text", "markdown"], { error: "must be json, text or markdown" })
+      .default("json")
+      .meta({
+        description: "The last two are for a person: who says what, tools and their results.",
+      }),
+  }),
+  response: {
+    200: {
+      description: "The conversation.",
+      content: {
+        [JSON_TYPE]: { schema: transcriptSchema },
+        "text/plain": { schema: z.string() },
+        "text/markdown": { schema: z.string() },
+      },
+    },
+    ...PROBLEMS,
+  },
+};
