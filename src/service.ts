@@ -28,7 +28,7 @@ import { createAuthenticator } from "./auth/authenticator.ts";
 import { addressText } from "./base/address.ts";
 import { type Clock, systemClock } from "./base/clock.ts";
 import { FairShare } from "./base/fair-share.ts";
-import { systemTimers } from "./base/timers.ts";
+import { systemTimers, within } from "./base/timers.ts";
 import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import { AGUI_LIMITS } from "./conversation/attach.ts";
@@ -75,7 +75,7 @@ import { createRunsReader } from "./store/runs.ts";
 import { ownerOf } from "./store/sessions.ts";
 import { lostAfter } from "./store/streams.ts";
 import { readTalk } from "./store/talk.ts";
-import { createTurnStore } from "./store/turns.ts";
+import { countWaiting, createTurnStore } from "./store/turns.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/watched-files.ts";
 
@@ -85,6 +85,9 @@ import { TlsMaterial } from "./transport/watched-files.ts";
  * RECEIVED_BYTES_MAX and 128 MiB.
  */
 const RESIDENT_PER_HELD_BYTE = 1.5;
+
+/** A scrape waits no longer for the database: the other metrics matter most when it is gone. */
+const WAITING_LIMIT_MS = 500;
 
 export interface Service extends Unit {
   /**
@@ -255,6 +258,10 @@ function createCore(config: Config, base: Base, postgres: Postgres) {
     afterMs === undefined
       ? undefined
       : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
+  metrics.watchWaiting(() => {
+    const limit = { limitMs: WAITING_LIMIT_MS, late: () => undefined };
+    return within(countWaiting(database), limit).catch(() => undefined);
+  });
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const flow = { database, reader, transcripts, live, feeds, exchange, waits };
   return { ...flow, commits, ingest, groups, deleted, retention };

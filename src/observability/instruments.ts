@@ -20,12 +20,12 @@ export class Instruments {
     return counter;
   }
 
-  /** `collect` is called by each scrape. */
+  /** `collect` is called by each scrape, which waits for it. */
   gauge<T extends string = never>(
     name: string,
     help: string,
     labelNames: readonly T[] = [],
-    collect?: (gauge: Gauge<T>) => void,
+    collect?: (gauge: Gauge<T>) => void | Promise<void>,
   ): Gauge<T> {
     const gauge: Gauge<T> = new Gauge({
       ...this.#named(name, help),

@@ -173,8 +173,24 @@ function pushStreamInstruments(make: Instruments) {
   };
 }
 
+/** The sessions with waiting messages; undefined: the database does not say so in time. */
+type CountWaiting = () => Promise<{ readonly yes: number; readonly no: number } | undefined>;
+
 function turnInstruments(make: Instruments) {
+  let countWaiting: CountWaiting | undefined;
+  make.gauge(
+    "sessions_waiting",
+    "Sessions with messages that wait for a turn, by whether a claim was ever made (yes, no); of the 10,000 that began to wait last.",
+    ["claimed"],
+    async (gauge) => {
+      const { yes, no } = (await countWaiting?.()) ?? {};
+      if (yes !== undefined) gauge.set({ claimed: "yes" }, yes);
+      if (no !== undefined) gauge.set({ claimed: "no" }, no);
+    },
+  );
   return {
+    /** Each scrape calls `count`. */
+    watchWaiting: (count: CountWaiting): void => void (countWaiting = count),
     claims: make.counter(
       "claims_total",
       "Claims of turns, by outcome (claimed, repeated, nothing, lost, run_open, stale_epoch, failed).",

@@ -146,6 +146,22 @@ export function turnStatement(request: TurnRequest): SQL {
     order by arrivals.seq`;
 }
 
+/** Looks at this number of waiting sessions, so that a scrape stays cheap. */
+const WAITING_COUNTED_MAX = 10_000;
+
+/** Sessions with waiting messages that were ever claimed, and others. */
+export async function countWaiting(
+  database: Database,
+): Promise<{ readonly yes: number; readonly no: number }> {
+  const [row] = await database.run(sql`
+    select count(*) filter (where has_claimed) as yes, count(*) filter (where not has_claimed) as no
+    from (
+      select has_claimed from sessions where deleted_at is null and waiting_since is not null
+      order by waiting_since desc limit ${WAITING_COUNTED_MAX}
+    ) waiting`);
+  return { yes: Number(row?.["yes"]), no: Number(row?.["no"]) };
+}
+
 function stateOf(sessionId: string, rows: readonly Fields[]): TurnState | undefined {
   const [first] = rows;
   if (first === undefined) return undefined;

@@ -276,6 +276,26 @@ describe("a claim over HTTP", () => {
   });
 });
 
+test("the metrics count sessions that wait, and the turns", async () => {
+  const read = async () => {
+    const text = await (await fetch(`http://${service.opsAddress}/metrics`)).text();
+    return (name: string) =>
+      Number(new RegExp(`^session_ledger_${name} (\\d+)`, "m").exec(text)?.[1] ?? 0);
+  };
+  const before = await read();
+  const sessionId = await waiting("one", "two");
+  await waiting("unclaimed");
+  await claim(client, { sessionId, runId: "r1", messagesMax: 1, envelopeTokens: 40n });
+  const after = await read();
+  const grown = (name: string): number => after(name) - before(name);
+  expect(grown('claims_total{outcome="claimed"}')).toBe(1);
+  expect(grown("turn_messages_count")).toBe(1);
+  expect(grown("turn_wait_seconds_count")).toBe(1);
+  expect(grown("turn_envelope_tokens_total")).toBe(40);
+  expect(grown('sessions_waiting{claimed="yes"}')).toBe(1);
+  expect(grown('sessions_waiting{claimed="no"}')).toBe(1);
+});
+
 describe("without claims", () => {
   test("each RUN_STARTED moves the watermark to the last message before it", async () => {
     const sessionId = await waiting("one", "two");

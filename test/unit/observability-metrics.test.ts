@@ -51,6 +51,7 @@ describe("metrics", () => {
       "rows_deduplicated_total",
       "rows_erased_total",
       "rows_stored_total",
+      "sessions_waiting",
       "shared_limit_callers",
       "shared_limit_ended_total",
       "shared_limit_held",
