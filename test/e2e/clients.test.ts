@@ -29,9 +29,12 @@ import { newSession } from "../support/pushing.ts";
 import { type ServiceProcess, startService } from "../support/service-process.ts";
 import { startTcpProxy } from "../support/tcp-proxy.ts";
 import { needs, toolPath } from "../support/tools.ts";
+import { claim, emit, say } from "../support/turns.ts";
 
 const POLL = { interval: 5 };
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+type Program = "example" | "runner";
 
 interface Example {
   readonly language: string;
@@ -40,7 +43,7 @@ interface Example {
   /** What generate.sh makes last. */
   readonly generated: string;
   /** The command, ready to run. */
-  prepare(): Promise<readonly string[]>;
+  prepare(program: Program): Promise<readonly string[]>;
 }
 
 const EXAMPLES: readonly Example[] = [
@@ -49,25 +52,25 @@ const EXAMPLES: readonly Example[] = [
     tool: "python3",
     folder: "clients/python",
     generated: "ambient/v1/sessions_pb2_grpc.py",
-    prepare: () => Promise.resolve([".venv/bin/python", "example.py"]),
+    prepare: (program) => Promise.resolve([".venv/bin/python", `${program}.py`]),
   },
   {
     language: "Go",
     tool: "go",
     folder: "clients/go",
     generated: "ambient/v1/sessions_grpc.pb.go",
-    prepare: () => (goBinary ??= buildGo()).then((binary) => [binary]),
+    prepare: (program) => (goBinaries ??= buildGo()).then((folder) => [join(folder, program)]),
   },
 ];
 
 /** Linking takes longer than most tests of it. */
-let goBinary: Promise<string> | undefined;
+let goBinaries: Promise<string> | undefined;
 
 async function buildGo(): Promise<string> {
-  const binary = join(await makeDirectory(), "example");
+  const folder = await makeDirectory();
   const options = { cwd: join(ROOT, "clients/go") };
-  await promisify(execFile)(toolPath("go"), ["build", "-o", binary, "./example"], options);
-  return binary;
+  await promisify(execFile)(toolPath("go"), ["build", "-o", folder, "./..."], options);
+  return folder;
 }
 
 let database: OpenDatabase;
@@ -228,6 +231,54 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
   );
 
   test(
+    "the runner answers the message that waited for it, and a later one",
+    needs(example.tool),
+    async (context) => {
+      const sessionId = newSession();
+      await say(client, sessionId, "one");
+      const run = await start(example, context, { sessionId, program: "runner" });
+      const finished = async () =>
+        (await eventsIn(sessionId, { expand: false })).filter(
+          ({ eventType }) => eventType === "RUN_FINISHED",
+        ).length;
+      await expect.poll(finished, POLL).toBe(1);
+      await say(client, sessionId, "two \u{1F600}");
+      await expect.poll(finished, POLL).toBe(2);
+      run.kill();
+      expect((await run.ended).stderr).toBe("");
+      const listed = await client.unary(SessionService.method.listSessionMessages, { sessionId });
+      expect(listed.items.map(({ eventType, payload }) => [eventType, payload])).toEqual([
+        ["user", "one"],
+        ["assistant", "You said: one"],
+        ["user", "two \u{1F600}"],
+        ["assistant", "You said: two \u{1F600}"],
+      ]);
+    },
+  );
+
+  test(
+    "the runner takes over the run of a lost runner, and ends when it is replaced",
+    needs(example.tool),
+    async (context) => {
+      const sessionId = newSession();
+      await say(client, sessionId, "one");
+      await claim(client, { sessionId, runId: "lost" });
+      const run = await start(example, context, { sessionId, program: "runner" });
+      const types = async () =>
+        (await eventsIn(sessionId, { expand: false })).map(({ eventType }) => eventType);
+      const turn = ["RUN_STARTED", "TEXT_MESSAGE_CHUNK", "RUN_FINISHED"];
+      await expect.poll(types, POLL).toEqual(["RUN_STARTED", "RUN_ERROR", ...turn]);
+      await say(client, sessionId, "two");
+      await expect.poll(types, POLL).toEqual(["RUN_STARTED", "RUN_ERROR", ...turn, ...turn]);
+      await emit(client, sessionId, { type: "CUSTOM", name: "later", value: 1 }, 2n ** 62n);
+      await say(client, sessionId, "three"); // Wakes its claim.
+      const { exitCode, stderr } = await run.ended;
+      expect(exitCode).toBe(1);
+      expect(stderr).toMatch(/failed.?precondition/i);
+    },
+  );
+
+  test(
     "the example survives lost answers and a cut connection",
     needs(example.tool),
     async (context) => {
@@ -370,9 +421,11 @@ async function start(
     sessionId = newSession(),
     env = {},
     args: given = [address, sessionId],
+    program = "example",
   }: Partial<Record<"address" | "sessionId", string>> & {
     readonly env?: Readonly<Record<string, string>>;
     readonly args?: readonly string[];
+    readonly program?: Program;
   } = {},
 ): Promise<Run> {
   const { folder, generated } = example;
@@ -381,7 +434,7 @@ async function start(
     if (process.env["REQUIRE_TOOLS"] === "1") throw new Error(advice);
     skip(advice);
   }
-  const [command = "", ...args] = await example.prepare();
+  const [command = "", ...args] = await example.prepare(program);
   const child = spawn(command, [...args, ...given], {
     cwd: join(ROOT, folder),
     env: { ...process.env, ...env },
