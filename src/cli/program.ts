@@ -7,6 +7,7 @@ import { addPush } from "./push.ts";
 import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
 import { addSessionCommands } from "./sessions.ts";
 import { addTail } from "./tail.ts";
+import { addTalkCommands } from "./talk.ts";
 
 /**
  * Runs one command and resolves with its exit code (io.ts); without a command it starts the
@@ -58,6 +59,7 @@ export function programNamed(name: string, io: ProgramIo): Command {
 const COMMANDS = [
   addProcessCommands,
   addDatabaseCommands,
+  addTalkCommands,
   addPush,
   addTail,
   addExport,

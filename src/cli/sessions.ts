@@ -1,4 +1,4 @@
-/** Commands on the sessions of a running service: list them, erase one, issue a token for one. */
+/** Commands on sessions of a running service: list and describe them, erase one, issue a token. */
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
 import { ledger } from "../runner/client.ts";
@@ -10,11 +10,19 @@ import {
   connected,
   type ConnectionFlags,
 } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, Printer, printLine, UsageError, visible } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, printLine, UsageError } from "./io.ts";
 import type { Finish } from "./serve.ts";
+import {
+  addOutputOptions,
+  type Column,
+  type OutputFlags,
+  printRecord,
+  printRecords,
+} from "./table.ts";
 
 export function addSessionCommands(program: Command, io: CliIo, finish: Finish): void {
   addSessions(program, io, finish);
+  addDescribe(program, io, finish);
   addToken(program, io, finish);
   addErase(program, io, finish);
 }
@@ -22,11 +30,21 @@ export function addSessionCommands(program: Command, io: CliIo, finish: Finish):
 function addSessions(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("sessions")
-    .description("list sessions, newest first: a table on a terminal, JSON lines elsewhere")
-    .option("--json", "JSON lines on a terminal too")
+    .description("list sessions, newest first")
     .option("-n, --limit <sessions>", "end after this number of sessions", countArgument());
-  addConnectionOptions(command).action(async (flags: SessionsFlags) =>
+  addConnectionOptions(addOutputOptions(command)).action(async (flags: SessionsFlags) =>
     finish(await sessions(flags, io)),
+  );
+}
+
+function addDescribe(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("describe")
+    .description("show a session: its name, phase, numbers and run")
+    .argument("<session>", "the session to show");
+  addConnectionOptions(addOutputOptions(command)).action(
+    async (sessionId: string, flags: ConnectionFlags & OutputFlags) =>
+      finish(await describe(sessionId, flags, io)),
   );
 }
 
@@ -64,24 +82,30 @@ function addErase(program: Command, io: CliIo, finish: Finish): void {
   );
 }
 
-interface SessionsFlags extends ConnectionFlags {
-  readonly json?: boolean;
+interface SessionsFlags extends ConnectionFlags, OutputFlags {
   readonly limit?: number;
 }
 
 const PAGE_SIZE = 100;
 
 async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
-  const printer = new Printer(io.stdout, io.signal);
-  const isJson = flags.json ?? io.stdout.isTTY !== true;
-  let left = flags.limit ?? Number.POSITIVE_INFINITY;
+  const { limit } = flags;
   return connected(io, flags, async (connection) => {
-    if (!isJson) await printer.print(cells(HEADINGS));
-    for await (const session of allSessions(connection)) {
-      left -= 1;
-      const line = isJson ? sessionJson(session) : cells(columnsOf(session));
-      if (!(await printer.print(line)) || left <= 0) break;
-    }
+    const forms = { json: sessionJson, columns: COLUMNS };
+    const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
+    await printRecords(allSessions(connection), forms, printing);
+    return EXIT.done;
+  });
+}
+
+async function describe(
+  sessionId: string,
+  flags: ConnectionFlags & OutputFlags,
+  io: CliIo,
+): Promise<ExitCode> {
+  return connected(io, flags, async ({ client, retry }) => {
+    const session = await client.call(ledger.getSession, { id: sessionId }, retry);
+    await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
     return EXIT.done;
   });
 }
@@ -108,24 +132,107 @@ function idOf(session: Session): string {
   return session.metadata?.id ?? "";
 }
 
-const HEADINGS = ["CREATED", "LAST ACTIVITY", "PHASE", "ID", "NAME"];
-/** Fixed, so that a page can be printed before the next one is read; ids are often UUIDs. */
-const WIDTHS = [20, 20, 9, 36, 0];
+type SessionColumn = Column<Session>;
 
-function columnsOf(session: Session): readonly string[] {
-  const created = seconds(timeText(session.metadata?.createdAt));
-  const active = seconds(timeText(session.lastActivityAt));
-  return [created, active, session.phase ?? "", idOf(session), session.name];
+const CREATED: SessionColumn = {
+  heading: "CREATED",
+  width: 20,
+  text: ({ metadata }) => seconds(metadata?.createdAt),
+};
+const ACTIVE: SessionColumn = {
+  heading: "LAST ACTIVITY",
+  width: 20,
+  text: ({ lastActivityAt }) => seconds(lastActivityAt),
+};
+const PHASE: SessionColumn = {
+  heading: "PHASE",
+  width: 9,
+  text: ({ phase = "" }) => phase,
+  style: ({ phase = "" }) => PHASE_STYLES.get(phase),
+};
+/** Ids are often UUIDs. */
+const ID: SessionColumn = { heading: "ID", width: 36, text: idOf };
+const NAME: SessionColumn = { heading: "NAME", width: 0, text: ({ name }) => name };
+const MESSAGES: SessionColumn = {
+  heading: "MESSAGES",
+  width: 8,
+  text: ({ messageSeq }) => String(messageSeq),
+};
+const EVENTS: SessionColumn = {
+  heading: "EVENTS",
+  width: 8,
+  text: ({ eventSeq }) => String(eventSeq),
+};
+const WAITING: SessionColumn = {
+  heading: "WAITING",
+  width: 7,
+  text: ({ waiting }) => String(waiting),
+};
+const OPEN_RUN: SessionColumn = {
+  heading: "OPEN RUN",
+  width: 36,
+  text: ({ openRunId = "" }) => openRunId,
+};
+const PROJECT: SessionColumn = {
+  heading: "PROJECT",
+  width: 16,
+  text: ({ projectId = "" }) => projectId,
+};
+
+const PHASE_STYLES = new Map<string, "green" | "yellow" | "red">([
+  ["Pending", "yellow"],
+  ["Creating", "yellow"],
+  ["Running", "green"],
+  ["Stopping", "yellow"],
+  ["Failed", "red"],
+]);
+
+/** The columns of a list. */
+const COLUMNS: readonly SessionColumn[] = [
+  CREATED,
+  ACTIVE,
+  PHASE,
+  ID,
+  ...[MESSAGES, EVENTS, WAITING, OPEN_RUN, PROJECT].map((column) => wide(column)),
+  NAME,
+];
+
+/** The lines of one session. */
+const FIELDS: readonly SessionColumn[] = [
+  ID,
+  NAME,
+  PHASE,
+  CREATED,
+  ACTIVE,
+  MESSAGES,
+  EVENTS,
+  WAITING,
+  OPEN_RUN,
+  PROJECT,
+  field("ROWS", ({ rows }) => String(rows)),
+  field("BYTES", ({ payloadBytes }) => String(payloadBytes)),
+  field("MODEL", ({ llmModel = "" }) => llmModel),
+  field("AGENT", ({ agentId = "" }) => agentId),
+  field("CREATED BY", ({ createdByUserId = "" }) => createdByUserId),
+  field("PARENT", ({ parentSessionId = "" }) => parentSessionId),
+  field("STARTED", ({ startTime }) => seconds(startTime)),
+  field("COMPLETED", ({ completionTime }) => seconds(completionTime)),
+  field("LABELS", ({ labels = "" }) => labels),
+  wide(field("ANNOTATIONS", ({ annotations = "" }) => annotations)),
+  wide(field("PROMPT", ({ prompt = "" }) => prompt)),
+];
+
+function field(heading: string, text: SessionColumn["text"]): SessionColumn {
+  return { heading, width: 0, text };
 }
 
-function cells(columns: readonly string[]): string {
-  const padded = columns.map((text, at) => text.padEnd(WIDTHS[at] ?? 0));
-  return visible(padded.join("  ").trimEnd());
+function wide(column: SessionColumn): SessionColumn {
+  return { ...column, isWide: true };
 }
 
 /** RFC 3339 without the fraction: a person compares minutes. */
-function seconds(time: string): string {
-  return time.replace(/\.\d+Z$/, "Z");
+function seconds(time: Parameters<typeof timeText>[0]): string {
+  return timeText(time).replace(/\.\d+Z$/, "Z");
 }
 
 interface TokenFlags extends ConnectionFlags {

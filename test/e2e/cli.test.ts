@@ -235,12 +235,82 @@ test("sessions prints one JSON line a session, newest first", async () => {
   expect(ids).toEqual(["listed-2", "listed-1"]);
 });
 
+describe("create, say and describe", () => {
+  test("make a session with labels, send messages to it, and show it", async () => {
+    const made = await run(["create", "Triage", "--label", "team=infra", "--label", "a=b=c"]);
+    expect(made).toMatchObject({ exitCode: 0, stderr: "" });
+    const id = made.stdout.trim();
+    const from = ["--sender-id", "u1", "--sender-name", "Ada"];
+    expect(await here(["say", id, "Is anybody there?", ...from])).toEqual({
+      exitCode: 0,
+      stdout: "1\n",
+      stderr: "",
+    });
+    const text = '{"a": 1}\n\n  é 😀';
+    expect((await here(["say", id, "-"], `${text}\n`)).stdout).toBe("2\n");
+    const told = await here(["tail", id, "--stream", "messages"]);
+    const rows = told.stdout
+      .trimEnd()
+      .split("\n")
+      .map((row) => JSON.parse(row) as unknown);
+    const sender = { id: "u1", displayName: "Ada" };
+    expect(rows).toMatchObject([
+      { eventType: "user", payload: "Is anybody there?", sender },
+      { eventType: "user", payload: text },
+    ]);
+    const json = await here(["describe", id]);
+    expect(JSON.parse(json.stdout)).toMatchObject({
+      metadata: { id },
+      name: "Triage",
+      labels: '{"team":"infra","a":"b=c"}',
+      messageSeq: "2",
+      waiting: "2",
+    });
+    const table = await here(["describe", id, "-o", "table"]);
+    expect(table.stdout).toMatch(new RegExp(`^ID +${id}\nNAME +Triage\nCREATED +20`));
+    expect(table.stdout).toMatch(/^WAITING +2\n/m);
+    expect(table.stdout).not.toContain("OPEN RUN");
+  });
+
+  test("send a message once when a script gives its key twice", async () => {
+    for (const _ of [1, 2]) {
+      const said = await here(["say", "said-once", "hello", "--key", "k"]);
+      expect(said).toMatchObject({ exitCode: 0, stdout: "1\n" });
+    }
+    const other = await here(["say", "said-once", "other", "--key", "k"]);
+    expect(other).toMatchObject({ exitCode: 4, stdout: "" });
+    expect(other.stderr).toContain("KEY_REUSED");
+  });
+
+  test("refuse bytes that are not UTF-8, and a text above the limit", async () => {
+    const bytes = await here(["say", "refused-text", "-"], Buffer.from([0xff]));
+    expect(bytes).toMatchObject({ exitCode: 2, stderr: expect.stringContaining("UTF-8") });
+    const long = await here(["say", "refused-text", "-"], "x".repeat(4_194_305));
+    expect(long).toMatchObject({ exitCode: 2, stderr: expect.stringContaining("4194304 bytes") });
+    expect(await here(["describe", "refused-text"])).toMatchObject({ exitCode: 4, stdout: "" });
+  });
+
+  test("show control characters of a name as escapes, and more columns with wide", async () => {
+    const named = await here(["create", "a\u001b[31m\nb", "--project", "p9"]);
+    const id = named.stdout.trim();
+    const short = await here(["sessions", "-n", "1", "-o", "table"]);
+    const [heading = "", line = ""] = short.stdout.split("\n");
+    expect(heading.split(/  +/)).toEqual(["CREATED", "LAST ACTIVITY", "PHASE", "ID", "NAME"]);
+    expect(line).toContain(`${id}  a\\u001b[31m\\u000ab`);
+    const wide = await here(["sessions", "-n", "1", "-o", "wide"]);
+    expect(wide.stdout).toMatch(/ WAITING +OPEN RUN +PROJECT +NAME\n/);
+    expect(wide.stdout).toContain(" p9 ");
+  });
+});
+
 describe("without a service", () => {
   test.each([
     ["push", ["push", "-s", "a"]],
     ["tail", ["tail", "-s", "a"]],
     ["tail -f", ["tail", "-s", "a", "-f"]],
     ["sessions", ["sessions"]],
+    ["create", ["create", "a"]],
+    ["say", ["say", "a", "-"]],
   ])("%s ends with 3", async (_, args) => {
     const nobody = createServer().listen(0, "127.0.0.1");
     await once(nobody, "listening");

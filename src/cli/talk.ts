@@ -1,0 +1,151 @@
+/** Commands of a person who talks to an agent: make a session, and say something in it. */
+import { randomUUID } from "node:crypto";
+import { addAbortSignal } from "node:stream";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { ledger } from "../runner/client.ts";
+import { noConnectionOf } from "../runner/failure.ts";
+import { LINE_BYTES_MAX } from "../runner/lines.ts";
+import { rowJson, sessionJson } from "../runner/rows.ts";
+import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
+import { type CliIo, EXIT, type ExitCode, printLine, UsageError } from "./io.ts";
+import type { Finish } from "./serve.ts";
+
+export function addTalkCommands(program: Command, io: CliIo, finish: Finish): void {
+  addCreate(program, io, finish);
+  addSay(program, io, finish);
+}
+
+function addCreate(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("create")
+    .description("make a session, and print its id")
+    .argument("<name>", "a name for people")
+    .option("--prompt <text>", "the task of the agent")
+    .option("--model <name>", "the model of the agent")
+    .option("--project <id>", "the project of the session")
+    .option("--parent <session>", "the session that starts this one")
+    .addOption(
+      new Option("--label <key=value>", "a label; the option can be repeated").argParser(
+        labelArgument,
+      ),
+    )
+    .option("--json", "the session as JSON");
+  addConnectionOptions(command).action(async (name: string, flags: CreateFlags) =>
+    finish(await create(name, flags, io)),
+  );
+}
+
+function addSay(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("say")
+    .description("send a user message to a session, and print the message's number")
+    .argument("<session>", "the session to send to")
+    .argument("<text>", "the message; - reads it from stdin")
+    .option("--sender-id <id>", "the id of the sender in the sender's own system")
+    .option("--sender-name <name>", "the sender's name to show to people")
+    .option("--key <text>", "the idempotency key; default: a random one for this command")
+    .option("--json", "the message as JSON");
+  addConnectionOptions(command).action(async (sessionId: string, text: string, flags: SayFlags) =>
+    finish(await say(sessionId, text, { flags, io })),
+  );
+}
+
+type Labels = Readonly<Record<string, string>>;
+
+function labelArgument(text: string, others: Labels = {}): Labels {
+  const [, key = "", value = ""] = /^([^=]+)=([^]*)$/.exec(text) ?? [];
+  if (key === "") throw new InvalidArgumentError("Expected key=value.");
+  if (Object.hasOwn(others, key)) throw new InvalidArgumentError(`The key ${key} is given twice.`);
+  return Object.fromEntries([...Object.entries(others), [key, value]]);
+}
+
+interface CreateFlags extends ConnectionFlags {
+  readonly prompt?: string;
+  readonly model?: string;
+  readonly project?: string;
+  readonly parent?: string;
+  readonly label?: Labels;
+  readonly json?: boolean;
+}
+
+async function create(name: string, flags: CreateFlags, io: CliIo): Promise<ExitCode> {
+  const { prompt, model: llmModel, project: projectId, parent: parentSessionId } = flags;
+  const labels = flags.label && JSON.stringify(flags.label);
+  const given = { prompt, llmModel, projectId, parentSessionId, labels };
+  const request = Object.fromEntries(
+    Object.entries(given).filter(([, value]) => value !== undefined),
+  );
+  return connected(io, flags, async ({ client, retry }) => {
+    // A call whose answer was lost may have made the session, and a repeat would make another one.
+    const session = await client.call(
+      ledger.createSession,
+      { name, ...request },
+      {
+        ...retry,
+        mayRepeat: (failure) => failure.wasRefusedForNow || noConnectionOf(failure) === "nobody",
+      },
+    );
+    // The plain id is for `$(…)`.
+    await printLine(io, flags.json === true ? sessionJson(session) : (session.metadata?.id ?? ""));
+    return EXIT.done;
+  });
+}
+
+interface SayFlags extends ConnectionFlags {
+  readonly senderId?: string;
+  readonly senderName?: string;
+  readonly key?: string;
+  readonly json?: boolean;
+}
+
+async function say(
+  sessionId: string,
+  text: string,
+  { flags, io }: { readonly flags: SayFlags; readonly io: CliIo },
+): Promise<ExitCode> {
+  const payload = text === "-" ? await textOf(io) : text;
+  if (payload === undefined) return EXIT.interrupted;
+  if (payload === "") throw new UsageError("text: expected a message that is not empty");
+  const { senderId: id, senderName: displayName, key: idempotencyKey = randomUUID() } = flags;
+  const sender = { ...(id && { id }), ...(displayName && { displayName }) };
+  const message = { sessionId, eventType: "user", payload, idempotencyKey };
+  return connected(io, flags, async ({ client, retry }) => {
+    const row = await client.call(
+      ledger.pushSessionMessage,
+      Object.keys(sender).length === 0 ? message : { ...message, sender },
+      retry,
+    );
+    await printLine(io, flags.json === true ? rowJson(row) : String(row.seq));
+    return EXIT.done;
+  });
+}
+
+/** Above the largest message that a service can be configured to accept. */
+const TEXT_BYTES_MAX = LINE_BYTES_MAX;
+
+/**
+ * The whole of stdin without the line break at its end, which `echo` adds; undefined when the user
+ * has stopped the command.
+ */
+async function textOf({ stdin, signal }: CliIo): Promise<string | undefined> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of addAbortSignal(signal, stdin)) {
+      const part = Buffer.from(chunk);
+      bytes += part.length;
+      if (bytes > TEXT_BYTES_MAX)
+        throw new UsageError(`text: expected at most ${TEXT_BYTES_MAX} bytes on stdin`);
+      chunks.push(part);
+    }
+  } catch (error) {
+    if (signal.aborted) return undefined;
+    throw error;
+  }
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(Buffer.concat(chunks));
+    return text.replace(/\r?\n$/, "");
+  } catch (cause) {
+    throw new UsageError("text: expected UTF-8 on stdin", { cause });
+  }
+}
