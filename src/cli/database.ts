@@ -45,6 +45,7 @@ function addMigrate(program: Command, io: CliIo, finish: Finish): void {
 function addRetention(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("retention")
+    .summary("erase old runs, in the database itself")
     .description(
       "erase old runs from the beginning of their sessions, in the database itself; the service does the same with RETENTION_AFTER",
     );

@@ -27,6 +27,7 @@ import type { Finish } from "./serve.ts";
 export function addExport(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("export")
+    .summary("write the current rows of a session")
     .description("write the current rows of a session, one JSON object per line")
     .argument("<session>", "the session to export")
     .addOption(

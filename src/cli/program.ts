@@ -1,5 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { packageVersion } from "../observability/version.ts";
+import { addCompletion } from "./completion.ts";
 import { type CliIo, EXIT, exitHelp, explain, tell } from "./io.ts";
 import { addExport } from "./export.ts";
 import { addDatabaseCommands } from "./database.ts";
@@ -43,7 +44,7 @@ export async function runProgram<Io extends ProgramIo>(
 
 type ProgramIo = Pick<CliIo, "stdout" | "stderr">;
 
-/** A program without commands; it writes to `io`, and its help has the exit codes. */
+/** A program without commands; it writes to `io`. */
 export function programNamed(name: string, io: ProgramIo): Command {
   return new Command(name)
     .version(packageVersion())
@@ -52,7 +53,15 @@ export function programNamed(name: string, io: ProgramIo): Command {
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
     })
-    .addHelpText("afterAll", `\nExit codes:\n${exitHelp()}`);
+    .configureHelp({ subcommandTerm: (command) => command.name() })
+    .addHelpText("afterAll", ({ command }) => (isWithCommands(command) ? "" : EXIT_HELP));
+}
+
+const EXIT_HELP = `\nExit codes:\n${exitHelp()}`;
+
+/** Its help is an overview on one screen; the exit codes are in the help of each command. */
+function isWithCommands({ parent, commands }: Command): boolean {
+  return parent === null && commands.length > 0;
 }
 
 /** In the order of the help. */
@@ -65,21 +74,37 @@ const COMMANDS = [
   addExport,
   addSessionCommands,
   addImport,
+  addCompletion,
+  addEnvironment,
 ];
+
+const AFTER_HELP = `
+Without a command: serve.
+Options of a command and exit codes: session-ledger help <command>
+Settings: session-ledger help environment`;
 
 function build(io: CliIo, finish: Finish): Command {
   const program = programNamed("session-ledger", io)
     .description("The durable record of AI-agent sessions.")
     .usage("[command] [options]")
-    .addHelpText("after", `\nWithout a command: serve.\n\n${ENVIRONMENT_HELP}`);
+    .addHelpText("after", AFTER_HELP);
   for (const add of COMMANDS) add(program, io, finish);
   return program;
+}
+
+/** A page of `help`, as if it were a command. */
+function addEnvironment(program: Command): void {
+  const page = program
+    .command("environment", { hidden: true })
+    .configureHelp({ formatHelp: () => `${ENVIRONMENT_HELP}\n` })
+    .action(() => page.outputHelp());
 }
 
 /** The options are the tool's own: tools/import-upstream/command.ts. */
 function addImport(program: Command, io: CliIo, finish: Finish): void {
   program
     .command("import")
+    .summary("copy an upstream database")
     .description("copy the sessions, messages and events of an upstream database")
     .argument("[options...]")
     .allowUnknownOption()

@@ -40,6 +40,7 @@ import type { Finish } from "./serve.ts";
 export function addPush(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("push")
+    .summary("append AG-UI events to a session")
     .description("append AG-UI events to a session, one JSON object per line");
   addSessionArgument(command, "the session to append to")
     .option("-f, --file <path>", "the input; default, and for -: stdin")

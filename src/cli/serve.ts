@@ -14,8 +14,8 @@ export const ENVIRONMENT_HELP = `Environment:\n${configHelp()}`;
 export function addProcessCommands(program: Command, io: CliIo, finish: Finish): void {
   program
     .command("serve")
-    .description("start the service; environment variables configure it")
-    .addHelpText("after", `\n${ENVIRONMENT_HELP}`)
+    .summary("start the service")
+    .description("start the service; `session-ledger help environment` lists its settings")
     .action(async () => finish(await serve(io)));
   program
     .command("version")
@@ -23,6 +23,7 @@ export function addProcessCommands(program: Command, io: CliIo, finish: Finish):
     .action(async () => printLine(io, packageVersion()));
   program
     .command("health")
+    .summary("check that the service is alive")
     .description("check that the service on this machine is alive; for health checks")
     .action(async () => finish(await health(io)));
   program

@@ -54,6 +54,7 @@ const TOKEN_ROLES = ["runner", "viewer", "editor"] as const;
 function addToken(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("token")
+    .summary("issue a short-lived token for one session")
     .description("issue a short-lived token for one session; for admins")
     .argument("<session>", "the session that the token opens")
     .addOption(
@@ -73,6 +74,7 @@ function addToken(program: Command, io: CliIo, finish: Finish): void {
 function addErase(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("erase")
+    .summary("erase a session's rows and texts for good")
     .description("erase a session's rows and texts for good; its id and numbers stay taken")
     .argument("<session>", "the session to erase")
     .option("-y, --yes", "required, because the session cannot be restored")

@@ -38,6 +38,7 @@ function addCreate(program: Command, io: CliIo, finish: Finish): void {
 function addSay(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("say")
+    .summary("send a user message to a session")
     .description("send a user message to a session, and print the message's number")
     .argument("<session>", "the session to send to")
     .argument("<text>", "the message; - reads it from stdin")

@@ -1,4 +1,5 @@
 /** The arguments and the environment of the command line, as far as no service is needed. */
+import { execFileSync } from "node:child_process";
 import { Readable, Writable } from "node:stream";
 import { describe, expect, test } from "vitest";
 import { type CliIo, exitHelp } from "../../src/cli/io.ts";
@@ -7,6 +8,7 @@ import { runCli } from "../../src/cli/program.ts";
 import { startedLines } from "../../src/cli/serve.ts";
 import { type Config, configHelp, loadClientConfig, loadConfig } from "../../src/config/config.ts";
 import { ServiceError } from "../../src/base/errors.ts";
+import { needs, toolPath } from "../support/tools.ts";
 
 type Environment = NonNullable<Parameters<typeof loadConfig>[0]>;
 
@@ -44,12 +46,24 @@ async function run(argv: readonly string[], setup: Setup = {}) {
 }
 
 describe("help", () => {
-  test("shows the table of the configuration and the exit codes", async () => {
+  // Bug: the help was more than 200 lines, most of them settings.
+  test("regression: fits on one screen", async () => {
     const { exitCode, stdout } = await run(["--help"]);
     expect(exitCode).toBe(0);
-    expect(stdout).toContain(configHelp());
-    expect(stdout).toContain(exitHelp());
+    const lines = stdout.trimEnd().split("\n");
+    expect(lines.length).toBeLessThanOrEqual(36);
+    expect(lines.filter((line) => line.length > 80)).toEqual([]);
+    expect(stdout).toContain("session-ledger help environment");
   });
+
+  test.each([[["help", "environment"]], [["environment", "--help"]]])(
+    "shows the settings on a page of their own for %j",
+    async (argv) => {
+      const { exitCode, stdout } = await run(argv);
+      expect(exitCode).toBe(0);
+      expect(stdout).toContain(configHelp());
+    },
+  );
 
   test.each(["push", "tail", "export", "sessions", "erase", "retention", "import", "migrate"])(
     "of %s shows the exit codes",
@@ -59,6 +73,71 @@ describe("help", () => {
       expect(stdout).toContain(exitHelp());
     },
   );
+});
+
+describe("completion", () => {
+  /** The commands of the help, with their options. */
+  async function commands(): Promise<ReadonlyMap<string, readonly string[]>> {
+    const { stdout } = await run(["--help"]);
+    const [, list = ""] = stdout.split("Commands:\n");
+    const names = [...list.matchAll(/^ {2}(\w+) /gm)].map(([, name = ""]) => name);
+    const optionsOf = async (name: string) => {
+      const { stdout: help } = await run([name, "--help"]);
+      return [...help.matchAll(/^ +(?:-\w, )?--([\w-]+)/gm)].map(([, option = ""]) => option);
+    };
+    const own = names.filter((name) => name !== "import" && name !== "help");
+    return new Map(
+      await Promise.all(own.map(async (name) => [name, await optionsOf(name)] as const)),
+    );
+  }
+
+  test.each(["bash", "zsh", "fish"])("of %s has every command and option", async (shell) => {
+    const { exitCode, stdout } = await run(["completion", shell]);
+    expect(exitCode).toBe(0);
+    const known = await commands();
+    expect(known.size).toBeGreaterThan(14);
+    for (const [name, options] of known) {
+      for (const option of options) {
+        const line = stdout.split("\n").find((text) => {
+          if (shell !== "fish")
+            return text.startsWith(`    "${name}") `) && text.includes(`--${option}`);
+          return text.includes(`__session_ledger_at "${name}"`) && text.includes(` -l ${option} `);
+        });
+        expect(line, `${name} --${option}`).toBeDefined();
+      }
+    }
+    expect(stdout).not.toContain("environment)");
+  });
+
+  test.each([
+    [["ta"], ["tail"]],
+    [
+      ["migrate", ""],
+      ["up", "down", "status", "help"],
+    ],
+    [["migrate", "down", "--f"], ["--force"]],
+    [
+      ["tail", "s1", "--stream", ""],
+      ["events", "messages"],
+    ],
+    [["sessions", "-o", "w"], ["wide"]],
+    [
+      ["completion", ""],
+      ["bash", "zsh", "fish"],
+    ],
+    // Files.
+    [["push", "s1", "--file", ""], []],
+    // A session with the name of a command.
+    [["tail", "push", "--exp"], ["--expand"]],
+  ])("bash offers for %j the words %j", needs("bash"), async (words, expected) => {
+    const { stdout } = await run(["completion", "bash"]);
+    const line = `COMP_WORDS=(session-ledger ${words.map((word) => `'${word}'`).join(" ")})`;
+    const end = `COMP_CWORD=${words.length}; _session_ledger; printf '%s\\n' "\${COMPREPLY[@]}"`;
+    const said = execFileSync(toolPath("bash"), ["-c", `${stdout}\n${line}; ${end}`], {
+      encoding: "utf8",
+    });
+    expect(said.split("\n").filter((word) => word !== "")).toEqual(expected);
+  });
 });
 
 describe("the start of the service", () => {
@@ -132,6 +211,7 @@ describe("a wrong command line does nothing and ends with exit code 2", () => {
     ["say without a text", ["say", "a"], "text"],
     ["say of an empty text", ["say", "a", ""], "text: expected a message that is not empty"],
     ["say of an empty stdin", ["say", "a", "-"], "text: expected a message that is not empty"],
+    ["an unknown shell", ["completion", "tcsh"], "bash, zsh, fish"],
     ["an unknown output", ["sessions", "-o", "xml"], "--output"],
     ["two outputs", ["describe", "a", "--json", "-o", "wide"], "--json"],
     ["a cursor below zero", ["tail", "-s", "a", "--after", "-1"], "--after"],
