@@ -219,7 +219,7 @@ function judgedJson(pushes: readonly Push[]): string | null {
     if (range !== undefined) return [{ u, s, ...rangeOf(range), id: push.rows[0]?.id }];
     if (push.key === undefined && push.epoch === undefined) return [];
     const t = push.stream === "messages" ? "m" : "e";
-    return [{ u, s, t, ...keyOf(push), ...(push.claim && seenOf(push.claim)) }];
+    return [{ u, s, t, ...keyOf(push), c: push.claim && seenOf(push.claim) }];
   });
   return judged.length === 0 ? null : JSON.stringify(judged);
 }
@@ -282,10 +282,10 @@ function keyOf(push: Push): object {
 
 function seenOf({ seen }: Claim): object {
   return {
-    tf: seen.turnSeq.toString(),
-    tr: seen.openRunId === "" ? undefined : seen.openRunId,
-    te: seen.epoch?.toString(),
-    tv: seen.eventSeq?.toString(),
+    t: seen.turnSeq.toString(),
+    r: seen.openRunId === "" ? undefined : seen.openRunId,
+    e: seen.epoch?.toString(),
+    v: seen.eventSeq?.toString(),
   };
 }
 
@@ -314,14 +314,27 @@ function usedJson({ sessions }: Arrangement, limits: SessionLimits | undefined):
       rf: use.refused === 0 ? undefined : use.refused,
       w: use.runId !== undefined,
       rid: use.runId === "" ? undefined : use.runId,
-      u: use.arrivals === 0 ? undefined : use.arrivals,
-      tm: use.started?.messages.toString(),
-      ua: use.started?.arrivals,
-      tt: use.turnSeq?.toString(),
-      tk: use.turnSeq === undefined ? undefined : use.taken,
-      tb: use.openTurnSeq?.toString(),
+      t: turnsOf(use),
     })),
   );
+}
+
+function turnsOf({
+  arrivals,
+  started,
+  turnSeq,
+  taken,
+  openTurnSeq,
+}: SessionUse): object | undefined {
+  if (arrivals === 0 && started === undefined && turnSeq === undefined) return undefined;
+  return {
+    u: arrivals,
+    m: started?.messages.toString(),
+    a: started?.arrivals,
+    to: turnSeq?.toString(),
+    k: taken,
+    b: openTurnSeq?.toString(),
+  };
 }
 
 /** The limits, and the amounts below which the largest part of the batch has room. */

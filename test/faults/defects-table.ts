@@ -183,8 +183,8 @@ export const DEFECTS: readonly Defect[] = [
     edits: [
       {
         file: LEDGER,
-        find: `ELSE s.turn_seq <> p.tf OR s.open_run_id IS DISTINCT FROM p.tr
-          OR s.producer_epoch IS DISTINCT FROM p.te OR s.event_seq <> p.tv END)`,
+        find: `ELSE s.turn_seq <> (p.c->>'t')::bigint OR s.open_run_id IS DISTINCT FROM p.c->>'r'
+          OR s.producer_epoch IS DISTINCT FROM (p.c->>'e')::bigint OR s.event_seq <> (p.c->>'v')::bigint END)`,
         replace: "ELSE false END)",
         times: 1,
       },

@@ -26,22 +26,23 @@
 --
 --   pushes    those with a key, an epoch or a range: u number, s session; t 'm' or 'e', key, dg digest,
 --             ep epoch; of ranges ep, st stream, f first and l last client number, id of the first row; of
---             claims the state of the session for which the rows were made: tf watermark, tr open run, te
---             epoch, and tv last event, if no event may have come since
+--             claims c, the state of the session for which the rows were made: t watermark, r open run, e
+--             epoch, and v last event, if no event may have come since
 --   messages, events
 --             rows: s session, p place (0, 1, 2 … after the session's counter), id, ty, pl, key, dg,
 --             act, ca and, of events, co, n event_count, fr, cf, w run known, rid that run (otherwise
 --             the run that is open when the batch begins); of messages, snd, st
 --   used      one for each session: s, m and e numbers taken, ep highest epoch, cs last client number,
 --             rf count of refused numbers, w run changes, rid to this one; n rows and b stored bytes,
---             without the run ids of q rows in the run that is open when the batch begins; u new
---             arrivals. A unary push that raises the epoch begins the client numbers again: it comes
---             after the ranges of its batch. Of a claim, tt is the new watermark, tk the count of taken
---             arrivals, and tb the watermark before the turn of the run that is open after the batch.
---             Without a claim, tm is the count of messages before the last RUN_STARTED, and ua the count
---             of arrivals after it. The first one also has rx, bx and px, the limits of a session
---             (absent: none), and rr, br and pr, the amounts up to which a session has room for the
---             largest part of the batch
+--             without the run ids of q rows in the run that is open when the batch begins; t what
+--             changes of turns. A unary push that raises the epoch begins the client numbers again: it
+--             comes after the ranges of its batch. The first one also has rx, bx and px, the limits of a
+--             session (absent: none), and rr, br and pr, the amounts up to which a session has room for
+--             the largest part of the batch
+--   t         u new arrivals. Of a claim, to is the new watermark, k the count of taken arrivals, and b the
+--             watermark before the turn of the run that is open after the batch. Without a claim, m is
+--             the count of messages before the last RUN_STARTED, and a the count of arrivals after it.
+--             Nearly always t and c are absent, so they are one column each
 --   full      session, its rows, its bytes, the bytes of the id of its open run, and its arrivals if they
 --             are limited
 --
@@ -120,15 +121,14 @@ BEGIN
     -- the index, for any statistics of the table.
     SELECT json_agg(json_build_array(p.u, CASE
       WHEN kept.key_digest = p.dg THEN 'deduplicated' WHEN kept.seq IS NOT NULL THEN 'key_reused'
-      WHEN p.tf IS NULL THEN 'stale_epoch' ELSE 'turn_moved' END,
-      kept.seq::text)) FILTER (WHERE kept.seq IS NOT NULL OR CASE WHEN p.tf IS NULL
+      WHEN p.c IS NULL THEN 'stale_epoch' ELSE 'turn_moved' END,
+      kept.seq::text)) FILTER (WHERE kept.seq IS NOT NULL OR CASE WHEN p.c IS NULL
         THEN p.st IS NULL AND p.ep < s.producer_epoch
-        ELSE s.turn_seq <> p.tf OR s.open_run_id IS DISTINCT FROM p.tr
-          OR s.producer_epoch IS DISTINCT FROM p.te OR s.event_seq <> p.tv END),
+        ELSE s.turn_seq <> (p.c->>'t')::bigint OR s.open_run_id IS DISTINCT FROM p.c->>'r'
+          OR s.producer_epoch IS DISTINCT FROM (p.c->>'e')::bigint OR s.event_seq <> (p.c->>'v')::bigint END),
       bool_or(p.st IS NOT NULL)
     INTO refused, has_ranges
-    FROM json_to_recordset(pushes) AS p(u integer, s text, t text, key text, dg bytea, ep bigint, st bigint,
-      tf bigint, tr text, te bigint, tv bigint)
+    FROM json_to_recordset(pushes) AS p(u integer, s text, t text, key text, dg bytea, ep bigint, st bigint, c json)
     JOIN sessions s ON s.id = p.s
     LEFT JOIN LATERAL (
       (SELECT e.seq, e.key_digest FROM session_events e
@@ -185,12 +185,13 @@ BEGIN
     SELECT json_agg(json_build_array(r.s, s.row_count, s.payload_bytes, open_run.bytes,
       CASE WHEN s.has_claimed THEN s.pending_count END))
     INTO refused
-    FROM json_to_recordset(used) AS r(s text, n bigint, b bigint, q bigint, u bigint, tk bigint)
+    FROM json_to_recordset(used) AS r(s text, n bigint, b bigint, q bigint, t json)
     JOIN sessions s ON s.id = r.s
     CROSS JOIN LATERAL (SELECT COALESCE(octet_length(s.open_run_id), 0) AS bytes) open_run
     WHERE r.n > 0 AND (s.row_count + r.n > (first_use->>'rx')::bigint
       OR s.payload_bytes + r.b + r.q * open_run.bytes > (first_use->>'bx')::bigint
-      OR (s.has_claimed AND r.u > 0 AND s.pending_count + r.u - COALESCE(r.tk, 0) > (first_use->>'px')::bigint));
+      OR (s.has_claimed AND (r.t->>'u')::bigint > 0 AND s.pending_count + (r.t->>'u')::bigint
+        - COALESCE((r.t->>'k')::bigint, 0) > (first_use->>'px')::bigint));
     IF refused IS NOT NULL THEN
       RETURN json_build_object('full', refused);
     END IF;
@@ -226,20 +227,23 @@ BEGIN
     open_run_id = CASE WHEN r.w THEN r.rid ELSE sessions.open_run_id END,
     row_count = sessions.row_count + r.n,
     payload_bytes = sessions.payload_bytes + r.b + r.q * COALESCE(octet_length(sessions.open_run_id), 0),
-    turn_seq = CASE WHEN r.tt IS NOT NULL THEN r.tt
-      WHEN NOT sessions.has_claimed THEN COALESCE(sessions.message_seq + r.tm, sessions.turn_seq)
-      ELSE sessions.turn_seq END,
-    open_turn_seq = CASE WHEN r.w THEN r.tb ELSE sessions.open_turn_seq END,
-    has_claimed = sessions.has_claimed OR r.tt IS NOT NULL,
-    pending_count = CASE WHEN r.ua IS NULL OR sessions.has_claimed
-      THEN sessions.pending_count + COALESCE(r.u, 0) - COALESCE(r.tk, 0) ELSE r.ua END,
+    turn_seq = CASE WHEN r.t IS NULL THEN sessions.turn_seq
+      WHEN r.t->>'to' IS NOT NULL THEN (r.t->>'to')::bigint WHEN sessions.has_claimed THEN sessions.turn_seq
+      ELSE COALESCE(sessions.message_seq + (r.t->>'m')::bigint, sessions.turn_seq) END,
+    open_turn_seq = CASE WHEN r.w THEN (r.t->>'b')::bigint ELSE sessions.open_turn_seq END,
+    has_claimed = sessions.has_claimed OR (r.t->>'to') IS NOT NULL,
+    pending_count = CASE WHEN r.t IS NULL THEN sessions.pending_count
+      WHEN r.t->>'a' IS NULL OR sessions.has_claimed THEN sessions.pending_count
+        + COALESCE((r.t->>'u')::bigint, 0) - COALESCE((r.t->>'k')::bigint, 0)
+      ELSE (r.t->>'a')::bigint END,
     -- An index has this column, so it changes only when the session begins or ceases to wait.
-    waiting_since = CASE WHEN CASE WHEN r.ua IS NULL OR sessions.has_claimed
-      THEN sessions.pending_count + COALESCE(r.u, 0) - COALESCE(r.tk, 0) ELSE r.ua END > 0
-      THEN COALESCE(sessions.waiting_since, recorded) END,
+    waiting_since = CASE WHEN r.t IS NULL THEN sessions.waiting_since
+      WHEN CASE WHEN r.t->>'a' IS NULL OR sessions.has_claimed THEN sessions.pending_count
+        + COALESCE((r.t->>'u')::bigint, 0) - COALESCE((r.t->>'k')::bigint, 0)
+        ELSE (r.t->>'a')::bigint END > 0 THEN COALESCE(sessions.waiting_since, recorded) END,
     last_activity_at = recorded
   FROM json_to_recordset(used) AS r(s text, m bigint, e bigint, ep bigint, cs bigint, rf bigint, w boolean, rid text,
-    n bigint, b bigint, q bigint, u bigint, tm bigint, ua bigint, tt bigint, tk bigint, tb bigint)
+    n bigint, b bigint, q bigint, t json)
   WHERE sessions.id = r.s;
 
   RETURN json_build_object('bases', bases, 'most', json_build_array(most_rows, most_bytes));
