@@ -91,7 +91,7 @@ describe("POST /sessions", () => {
 
   test.each([
     [{}, "name", "name must be a text"],
-    [{ name: "" }, "name", "name is required"],
+    [{ name: "" }, "name", "name must not be empty"],
     [
       { name: "n", llmModel: "x".repeat(1_025) },
       "llmModel",

@@ -52,25 +52,25 @@ async function* deltas(): AsyncGenerator<string> {
   yield "lo";
 }
 
-const writer = createSessionWriter({ address, sessionId: "written" });
+const writer = createSessionWriter({ address, sessionId: "consumer-written" });
 await writer.text(deltas());
 const { complete, stats } = await writer.close();
 
 const messages: string[] = [];
 for await (const { eventType, payload } of readSession({
   address,
-  sessionId: "written",
+  sessionId: "consumer-written",
   stream: "messages",
 }))
   messages.push(`${eventType} ${payload}`);
 
 const tokens: string[] = [];
-for await (const row of readSession({ address, sessionId: "written" })) {
+for await (const row of readSession({ address, sessionId: "consumer-written" })) {
   for (const { payload } of expand(row)) tokens.push(shown(JSON.parse(payload)));
 }
 
-const copy = createSessionWriter({ address, sessionId: "copied", messages: "manual" });
-const lines = toJsonLines(readSession({ address, sessionId: "written", expand: true }));
+const copy = createSessionWriter({ address, sessionId: "consumer-copied", messages: "manual" });
+const lines = toJsonLines(readSession({ address, sessionId: "consumer-written", expand: true }));
 for await (const { text } of fromJsonLines(lines)) copy.event(text);
 await copy.close();
 
@@ -89,10 +89,10 @@ process.stdout.write(
       dropped: stats.events.dropped + stats.messages.dropped,
       refused: stats.events.refused + stats.messages.refused,
     },
-    events: await eventsOf("written"),
+    events: await eventsOf("consumer-written"),
     tokens,
     messages,
-    copied: await eventsOf("copied"),
+    copied: await eventsOf("consumer-copied"),
     failure,
     modules,
   }),
