@@ -17,7 +17,7 @@ import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
-import { createRunsHandlers } from "./api/runs.ts";
+import { createConversation } from "./api/conversation.ts";
 import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
 import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
@@ -263,7 +263,9 @@ function createCore(config: Config, base: Base, postgres: Postgres) {
     return within(countWaiting(database), limit).catch(() => undefined);
   });
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
-  const flow = { database, reader, transcripts, live, feeds, exchange, waits };
+  const runsReader = { ...reader, ...createRunsReader(database) };
+  const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
+  const flow = { database, reader, transcripts, conversation, live, feeds, exchange, waits };
   return { ...flow, commits, ingest, groups, deleted, retention };
 }
 
@@ -316,7 +318,7 @@ interface EdgeParts extends Base, Core {
 
 /** The two servers that callers reach. */
 function createEdges(config: Config, parts: EdgeParts) {
-  const { doors, database, reader, live, transcripts, clock, metrics } = parts;
+  const { doors, reader, live, transcripts, clock, metrics } = parts;
   const memory = new FairShare({
     max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
     stillTicksMax: STILL_TICKS,
@@ -336,13 +338,8 @@ function createEdges(config: Config, parts: EdgeParts) {
     { live, transcripts, clock, metrics, timers: systemTimers },
     { ...AGUI_LIMITS, ...config },
   );
-  const runs = { ...reader, ...createRunsReader(database) };
   const reads = authorisedReads(doors, {
-    runs: createRunsHandlers({ reader: runs, clock }, config),
-    transcripts: {
-      readTranscript: ({ sessionId, upToSeq }, { signal }) =>
-        transcripts.read(sessionId, { upToSeq, signal }),
-    },
+    ...parts.conversation.reads,
     exports: createExportHandlers(reader, metrics.limitUse),
     join,
   });
@@ -384,6 +381,7 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     ...createClaimHandlers({ ...pushed, turns: createTurnStore(database), waits, metrics }, config),
     ...createListHandlers({ ...reader, ...pages }),
     ...createSessionHandlers(store, deleted, redactor),
+    ...parts.conversation.handlers,
     ...createEraseHandlers(eraseStore(database, metrics), deleted),
     ...createWatchHandlers({ live, reader }, config),
     ...createFeedHandlers(feeds, doors.audit),

@@ -100,6 +100,8 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     pushSessionEvent: unary(pushEvent, served.pushSessionEvent),
     pushEventList: unary(pushEvent, served.pushEventList),
     claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
+    getTranscript: unary(bySession("GetTranscript"), served.getTranscript),
+    listRuns: unary(bySession("ListRuns"), served.listRuns),
     pushSessionEvents: pushStream(authorizer, served.pushSessionEvents),
     listSessionMessages: unary(bySession("ListSessionMessages"), served.listSessionMessages),
     listSessionEvents: unary(readEvents, served.listSessionEvents),

@@ -94,6 +94,8 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   ListSessionEvents: "session.read",
   PushSessionEvents: "event.push",
   ClaimTurn: "turn.claim",
+  GetTranscript: "session.read",
+  ListRuns: "session.read",
   IssueSessionToken: "token.issue",
   EraseSession: "session.erase",
   WatchEvents: "feed.read",

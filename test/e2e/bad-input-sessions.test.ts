@@ -6,6 +6,7 @@ import {
   SessionOrder,
   SessionService,
 } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
 import {
   failureOf,
   newSession,
@@ -21,6 +22,8 @@ const {
   createSession,
   deleteSession,
   getSession,
+  getTranscript,
+  listRuns,
   listSessionEvents,
   listSessions,
   updateSession,
@@ -346,6 +349,58 @@ describe("with SESSION_POLICY=strict", () => {
       expect(row.seq).toBe(1n);
       expect(await rowsOf(strict, stream, sessionId)).toEqual([row]);
     }
+  });
+});
+
+describe("GetTranscript and ListRuns", () => {
+  test("return the conversation and the runs, page by page, as HTTP does", async () => {
+    const sessionId = newSession();
+    const send = (event: object) => {
+      const eventType = String(Object(event).type);
+      return push(client, "events", { sessionId, eventType, payload: JSON.stringify(event) });
+    };
+    for (const runId of ["r1", "r2"]) {
+      await send({ type: "RUN_STARTED", threadId: sessionId, runId, parentRunId: "r0" });
+      await send({ type: "STATE_SNAPSHOT", snapshot: { runId } });
+      await send({ type: "TEXT_MESSAGE_START", messageId: `m-${runId}`, role: "assistant" });
+      await send({ type: "TEXT_MESSAGE_END", messageId: `m-${runId}` });
+      if (runId === "r1") await send({ type: "RUN_FINISHED", threadId: sessionId, runId });
+    }
+    const first = await client.unary(listRuns, { sessionId, pageSize: 1 });
+    expect(first.runs).toMatchObject([
+      { runId: "r1", parentRunId: "r0", status: RunStatus.FINISHED, firstSeq: 1n, lastSeq: 5n },
+    ]);
+    const next = { sessionId, pageToken: first.nextPageToken };
+    const second = await client.unary(listRuns, next);
+    expect(second).toMatchObject({
+      runs: [{ runId: "r2", status: RunStatus.RUNNING, firstSeq: 6n, lastSeq: 9n, rows: 4n }],
+      nextPageToken: "",
+    });
+    expect(second.runs[0]?.endedAt).toBeUndefined();
+    const whole = await client.unary(getTranscript, { sessionId });
+    expect(whole).toMatchObject({ sessionId, upToSeq: 9n, upToMessageSeq: 0n, interrupts: "[]" });
+    expect(JSON.parse(whole.messages)).toMatchObject([{ id: "m-r1" }, { id: "m-r2" }]);
+    expect(whole.state).toBe('{"runId":"r2"}');
+    const past = await client.unary(getTranscript, { sessionId, upToSeq: 5n });
+    expect(past).toMatchObject({ upToSeq: 5n, state: '{"runId":"r1"}' });
+  });
+
+  test("refuse wrong fields by name, and unknown sessions", async () => {
+    const sessionId = newSession();
+    for (const [call, field] of [
+      [() => client.unary(listRuns, { sessionId, pageSize: 101 }), "page_size"],
+      [() => client.unary(listRuns, { sessionId, pageSize: -1 }), "page_size"],
+      [() => client.unary(listRuns, { sessionId, pageToken: "x" }), "page_token"],
+      [() => client.unary(listRuns, { sessionId: "" }), "session_id"],
+      [() => client.unary(getTranscript, { sessionId, upToSeq: -1n }), "up_to_seq"],
+      [() => client.unary(getTranscript, { sessionId: "" }), "session_id"],
+    ] as const) {
+      const failure = await failureOf(call());
+      expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
+    }
+    const runs = await failureOf(client.unary(listRuns, { sessionId }));
+    const transcript = await failureOf(client.unary(getTranscript, { sessionId }));
+    expect([runs, transcript]).toMatchObject([NOT_FOUND, NOT_FOUND]);
   });
 });
 

@@ -1,0 +1,108 @@
+/** The transcript and the runs of a session as RPCs: what HTTP has, for generated clients. */
+import { RunStatus } from "../../gen/ambient/v1/conversation_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { serverBusy } from "../auth/caller-memory.ts";
+import { invalidArgument } from "../base/errors.ts";
+import { violationsOf } from "../contract/checks.ts";
+import type { Handlers } from "../contract/context.ts";
+import { timestampOf } from "../contract/times.ts";
+import type { TranscriptHandlers, Transcripts } from "../conversation/transcripts.ts";
+import { createRunsHandlers, type RunsHandlers, type RunsParts } from "./runs.ts";
+
+const RUNS_MAX = 100;
+const TOKEN = /^\d{1,18}$/;
+/** A text is encoded in up to three bytes per character. */
+const BYTES_PER_CHAR = 3;
+const STATUS = {
+  running: RunStatus.RUNNING,
+  finished: RunStatus.FINISHED,
+  error: RunStatus.ERROR,
+  interrupted: RunStatus.INTERRUPTED,
+  stalled: RunStatus.STALLED,
+} as const;
+
+type ConversationHandlers = Pick<Handlers<typeof SessionService>, "getTranscript" | "listRuns">;
+
+interface ConversationReads {
+  readonly runs: RunsHandlers;
+  readonly transcripts: TranscriptHandlers;
+}
+
+/** The reads for HTTP, and the RPCs that call them. */
+export function createConversation(
+  { transcripts, ...parts }: RunsParts & { readonly transcripts: Pick<Transcripts, "read"> },
+  options: { readonly runStaleAfterMs: number },
+): { readonly reads: ConversationReads; readonly handlers: ConversationHandlers } {
+  const reads: ConversationReads = {
+    runs: createRunsHandlers(parts, options),
+    transcripts: {
+      readTranscript: ({ sessionId, upToSeq }, { signal }) =>
+        transcripts.read(sessionId, { upToSeq, signal }),
+    },
+  };
+  return { reads, handlers: createConversationHandlers(reads) };
+}
+
+function createConversationHandlers({
+  runs,
+  transcripts,
+}: ConversationReads): ConversationHandlers {
+  return {
+    async getTranscript({ sessionId, upToSeq }, context) {
+      const description = "up_to_seq must not be negative";
+      if (upToSeq < 0n) throw invalidArgument([{ field: "up_to_seq", description }]);
+      const asked = { sessionId, upToSeq: upToSeq === 0n ? undefined : upToSeq };
+      const transcript = await transcripts.readTranscript(asked, context);
+      const { messagesText, stateText, interruptsText } = transcript;
+      const chars = messagesText.length + (stateText ?? "").length + interruptsText.length;
+      if (context.memory?.mayAnswer(chars * BYTES_PER_CHAR) === false) throw serverBusy();
+      return {
+        $typeName: "ambient.v1.Transcript",
+        sessionId,
+        upToSeq: transcript.seq,
+        upToMessageSeq: transcript.cut.messages,
+        messages: messagesText,
+        ...(stateText === undefined ? {} : { state: stateText }),
+        stateTooLarge: transcript.isStateTooLarge,
+        interrupts: interruptsText,
+      };
+    },
+    async listRuns({ sessionId, pageSize, pageToken }, context) {
+      const violations = violationsOf([
+        pageSize >= 0 && pageSize <= RUNS_MAX
+          ? undefined
+          : {
+              field: "page_size",
+              description: `page_size must be 1 to ${RUNS_MAX}, or 0 for the default`,
+            },
+        pageToken === "" || TOKEN.test(pageToken)
+          ? undefined
+          : {
+              field: "page_token",
+              description: "page_token must be next_page_token of the page before, or empty",
+            },
+      ]);
+      if (violations.length > 0) throw invalidArgument(violations);
+      const afterSeq = pageToken === "" ? 0n : BigInt(pageToken);
+      const runsMax = pageSize === 0 ? RUNS_MAX : pageSize;
+      const page = await runs.listRuns({ sessionId, afterSeq, runsMax }, context);
+      return {
+        $typeName: "ambient.v1.ListRunsResponse",
+        runs: page.runs.map((run) => ({
+          $typeName: "ambient.v1.Run",
+          runId: run.runId,
+          ...(run.parentRunId === undefined ? {} : { parentRunId: run.parentRunId }),
+          status: STATUS[run.status],
+          firstSeq: run.firstSeq,
+          lastSeq: run.lastSeq,
+          startedAt: timestampOf(run.startedAtMicros),
+          ...(run.endedAtMicros === undefined ? {} : { endedAt: timestampOf(run.endedAtMicros) }),
+          rawEvents: run.rawEvents,
+          rows: run.rows,
+          payloadBytes: run.bytes,
+        })),
+        nextPageToken: page.hasMore ? page.nextAfter.toString() : "",
+      };
+    },
+  };
+}
