@@ -117,6 +117,37 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.constant("erase") },
 );
 
+/** Rare among random steps. */
+const claimed = (fields: Partial<ClaimStep> = {}): ClaimStep => ({
+  kind: "claim",
+  epoch: "higher",
+  messagesMax: 1,
+  redeliver: true,
+  between: [],
+  behind: [],
+  ...fields,
+});
+const EXAMPLES: readonly (readonly Step[])[] = [
+  // The lost run gets its output while the next claim is made, and its messages stay with it.
+  ["user", claimed(), claimed({ between: ["event"] }), claimed()],
+  ["user", claimed(), claimed({ between: ["meta"] }), claimed()],
+  // Retention spares the waiting messages, and those of the open run.
+  [
+    "user",
+    "user",
+    "user",
+    claimed(),
+    "finished",
+    claimed(),
+    "erase",
+    claimed(),
+    "finished",
+    "erase",
+  ],
+  // A run that no claim began has no messages to take again.
+  ["user", claimed(), "started", "user", claimed(), claimed({ behind: ["started", "user"] })],
+];
+
 let ledger: TestLedger;
 beforeAll(async () => {
   ledger = await createLedger();
@@ -273,6 +304,7 @@ test("pushes, claims, take-overs, ends and erasures leave what the model says", 
     }),
     {
       numRuns: Number(process.env["PROPERTY_RUNS"] ?? 60),
+      examples: EXAMPLES.map((steps): [Step[]] => [[...steps]]),
       ...(seed === undefined ? {} : { seed: Number(seed) }),
     },
   );

@@ -51,6 +51,35 @@ describe("room in a session", () => {
   });
 });
 
+describe("room for arrivals", () => {
+  const user = (): Push =>
+    newPush("s", { stream: "messages", rows: [newRow({ eventType: "user", payload: "" })] });
+  const other = (): Push =>
+    newPush("s", { stream: "messages", rows: [newRow({ eventType: "assistant", payload: "" })] });
+  const claiming = (taken: number): Push => {
+    const seen = { turnSeq: 0n, openRunId: "", epoch: undefined, eventSeq: undefined };
+    return newPush("s", { claim: { seen, fromSeq: 0n, turnSeq: 1n, taken }, rows: [newRow()] });
+  };
+  const fate = (pushes: readonly Push[], pending: number | undefined): string => {
+    const held = { rows: 0, bytes: 0, runBytes: 0, pending };
+    const { refused, later } = roomFor(pushes, held, LIMITS);
+    return pushes.map((one) => (refused.has(one) ? "P" : later.has(one) ? "l" : "n")).join("");
+  };
+
+  test("exists up to the limit, for messages of people alone", () => {
+    expect(fate([user()], 4)).toBe("n");
+    expect(fate([user()], 5)).toBe("P");
+    expect(fate([other(), claiming(0)], 9)).toBe("nn");
+    expect(fate([user(), user()], 4)).toBe("nl");
+    expect(fate([user(), user()], undefined)).toBe("nn");
+  });
+
+  test("is made by the claim of the batch, and a redelivery is never refused", () => {
+    expect(fate([claiming(2), user(), user(), user()], 5)).toBe("nnnl");
+    expect(fate([claiming(-3)], 5)).toBe("n");
+  });
+});
+
 test("a push that fits only after the end of a run is checked again, and not refused", () => {
   const closing = newPush("s", { rows: [newRow({ payload: "", mark: { kind: "close" } })] });
   const held = { rows: 0, bytes: 850, runBytes: 100, pending: undefined };
