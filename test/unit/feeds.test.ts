@@ -57,7 +57,7 @@ class Bench implements FeedReader {
     return { rows: [], position: { atMicros: request.beforeMicros, sessionId: "", seq: 0n } };
   }
 
-  /** Time passes to the next timer, or so many milliseconds later. */
+  /** Moves the clock to the next timer, and `lateMs` further. */
   async pass(lateMs = 0): Promise<number> {
     const [next] = this.timers.pending.toSorted((a, b) => a.delayMs - b.delayMs);
     const delayMs = next?.delayMs ?? 0;
