@@ -15,67 +15,42 @@ import { createListHandlers } from "./api/pages.ts";
 import { createOrderObserver } from "./api/order.ts";
 import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
-import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
-import { createConversation } from "./api/conversation.ts";
 import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
-import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
 import { createClaimHandlers } from "./api/turns/claim-turn.ts";
 import { createWatchHandlers } from "./api/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
 import { createAuthenticator } from "./auth/authenticator.ts";
 import { addressText } from "./base/address.ts";
-import { type Clock, systemClock } from "./base/clock.ts";
+import { systemClock } from "./base/clock.ts";
 import { FairShare } from "./base/fair-share.ts";
-import { systemTimers, within } from "./base/timers.ts";
+import { systemTimers } from "./base/timers.ts";
 import { startAll, stopAll, together, type Unit } from "./base/unit.ts";
 import type { Config } from "./config/config.ts";
 import { AGUI_LIMITS } from "./conversation/attach.ts";
 import { createAguiJoin } from "./conversation/join.ts";
-import {
-  TRANSCRIPT_LIMITS,
-  type TranscriptDependencies,
-  Transcripts,
-} from "./conversation/transcripts.ts";
 import { createOpsServer } from "./http/ops.ts";
 import { CONNECTIONS_BESIDE_STREAMS_MAX } from "./http/plumbing/listener.ts";
 import { createHttpServer } from "./http/server.ts";
-import { createIngest } from "./ingest/ingest.ts";
 import { createRateLimits } from "./ingest/rate-limits.ts";
-import { type Carrier, createNatsCarrier, createPostgresCarrier } from "./live/hints/carrier.ts";
-import { createFeeds, FEED_LIMITS, type Feeds } from "./live/feeds.ts";
-import { createExchange, type WakeUps } from "./live/hints/exchange.ts";
-import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
-import { createLive, type Live } from "./live/live.ts";
-import { Retention } from "./maintenance/retention.ts";
 import type { Log } from "./observability/log.ts";
 import { createMetrics, type Metrics } from "./observability/metrics.ts";
-import { CommitFailures, createReadiness } from "./observability/readiness.ts";
+import { createReadiness } from "./observability/readiness.ts";
 import type { Tracing } from "./observability/trace.ts";
 import { LoadedTracing } from "./observability/tracing.ts";
 import { redactionOptions, createRedactor, type Redactor } from "./redaction/redactor.ts";
 import { STILL_TICKS } from "./rpc/incoming.ts";
 import { createRpcServer } from "./rpc/server.ts";
-import {
-  createPostgres,
-  createWriter,
-  eraseStore,
-  type Postgres,
-  sessionStore,
-  tokenKeyStore,
-} from "./service-store.ts";
+import { type Base, type Core, createCore } from "./service-core.ts";
+import { createPostgres, eraseStore, sessionStore, tokenKeyStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
-import { createFeedReader } from "./store/feed.ts";
-import { type PageRequest, readLogged, readPage } from "./store/pages.ts";
-import { createReader } from "./store/reader.ts";
-import type { StoredRow, StreamName } from "./store/rows.ts";
-import { createRunsReader } from "./store/runs.ts";
+import { type PageRequest, readPage } from "./store/pages.ts";
+import type { StreamName } from "./store/rows.ts";
 import { ownerOf } from "./store/sessions.ts";
 import { lostAfter } from "./store/streams.ts";
-import { readTalk } from "./store/talk.ts";
-import { countWaiting, createTurnStore } from "./store/turns.ts";
+import { createTurnStore } from "./store/turns.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
 import { TlsMaterial } from "./transport/watched-files.ts";
 
@@ -85,9 +60,6 @@ import { TlsMaterial } from "./transport/watched-files.ts";
  * RECEIVED_BYTES_MAX and 128 MiB.
  */
 const RESIDENT_PER_HELD_BYTE = 1.5;
-
-/** A scrape waits no longer for the database: the other metrics matter most when it is gone. */
-const WAITING_LIMIT_MS = 500;
 
 export interface Service extends Unit {
   /**
@@ -153,12 +125,6 @@ export function createService(config: Config, log: Log): Service {
   };
 }
 
-interface Base {
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly clock: Clock;
-}
-
 /** A check of the start, which nothing has to stop. */
 function beginning(start: () => Promise<void>): Unit {
   return { start, stop: () => Promise.resolve() };
@@ -200,115 +166,6 @@ function createDoors(config: Config, base: Base, database: Database) {
     /** Undefined: neither server is encrypted. */
     tls: hasTls ? new TlsMaterial(base, { certFile, keyFile, clientCaFile }) : undefined,
   };
-}
-
-type Core = ReturnType<typeof createCore>;
-
-/** The way of the rows: into the database, to watchers, to other instances, and out of it again. */
-function createCore(config: Config, base: Base, postgres: Postgres) {
-  const { log, metrics, clock } = base;
-  const { database, refusal } = postgres;
-  const reader = createReader(database);
-  const folded: TranscriptDependencies["reader"] = {
-    ...reader,
-    loggedAfter: (page) => readLogged(database, page),
-    talkAfter: (page) => readTalk(database, page),
-  };
-  const transcripts = new Transcripts(
-    { reader: folded, metrics },
-    { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
-  );
-  database.onOtherServer(() => transcripts.forgetAll());
-  const lost = (sessionId: string): void => transcripts.forget(sessionId);
-  const live = createLive({ reader, clock, log, metrics, lost }, liveLimits(config));
-  database.onOtherServer(() => live.otherServer());
-  const feeds = createFeeds(
-    { reader: createFeedReader(database), clock, log, metrics },
-    { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
-  );
-  const wakeUps = wakingBoth(live, feeds);
-  const exchange = createExchange({ wakeUps, log, metrics }, createCarrier(config, postgres));
-  const commits = new CommitFailures(clock);
-  const writer = createWriter(database, config, { ...metrics, commits, refusal });
-  const publish = (rows: readonly StoredRow[]): void => {
-    live.committed(rows);
-    feeds.woken();
-    exchange.committed(rows);
-  };
-  const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
-  const ingest = createIngest(
-    { writer, publish, clock, metrics },
-    { ...config, batch: { rowsMax, bytesMax } },
-  );
-  const groups = new OpenGroups();
-  /** Called after a deletion that is on disk. */
-  const deleted = (sessionId: string): void => {
-    groups.deleted(sessionId);
-    live.deleted(sessionId);
-    exchange.deleted(sessionId);
-    transcripts.drop(sessionId);
-  };
-  /** Called for each session that lost rows at its beginning. */
-  const erased = (sessionId: string): void => {
-    live.erased(sessionId);
-    transcripts.forget(sessionId);
-  };
-  const { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs } = config;
-  const retention =
-    afterMs === undefined
-      ? undefined
-      : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
-  metrics.watchWaiting(() => {
-    const limit = { limitMs: WAITING_LIMIT_MS, late: () => undefined };
-    return within(countWaiting(database), limit).catch(() => undefined);
-  });
-  const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
-  const runsReader = { ...reader, ...createRunsReader(database) };
-  const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
-  const flow = { database, reader, transcripts, conversation, live, feeds, exchange, waits };
-  return { ...flow, commits, ingest, groups, deleted, retention };
-}
-
-/** News of other instances. Feeds need no more of it than that there is some. */
-function wakingBoth(live: Live, feeds: Feeds): WakeUps {
-  return {
-    hinted: (sessionId, head) => {
-      live.hinted(sessionId, head);
-      feeds.woken();
-    },
-    missed: () => {
-      live.missed();
-      feeds.woken();
-    },
-    lost: () => live.lost(),
-    regained: () => live.regained(),
-  };
-}
-
-function liveLimits(config: Config): LiveLimits {
-  return {
-    ...LIVE_LIMITS,
-    watchersMax: config.watchersMax,
-    watchersPerSessionMax: config.watchersPerSessionMax,
-    headPollIntervalMs: config.headPollIntervalMs,
-    // Longer than the store's own deadline for an answer.
-    readLimitMs: config.statementTimeoutMs + 5_000,
-    // Half of the pool: many clients that return after a restart must leave room for pushes.
-    pageReadsMax: Math.max(1, Math.floor(config.databaseConnections / 2)),
-  };
-}
-
-/** The carrier of announcements between instances; none with WAKE_UPS=poll. */
-function createCarrier(config: Config, { database, url }: Postgres): Carrier | undefined {
-  const { wakeUps, listenDatabaseUrl, databaseSchema: schema, natsUrl = "", natsSubject } = config;
-  switch (wakeUps) {
-    case "postgres":
-      return createPostgresCarrier({ database, url: () => listenDatabaseUrl ?? url(), schema });
-    case "nats":
-      return createNatsCarrier({ url: natsUrl, subject: natsSubject });
-    case "poll":
-      return undefined;
-  }
 }
 
 interface EdgeParts extends Base, Core {

@@ -1,0 +1,150 @@
+/**
+ * The way of the rows: into the database, to watchers, to other instances, and out of it again.
+ * Part of service.ts.
+ */
+import { OpenGroups } from "./api/push-stream/open-groups.ts";
+import { createConversation } from "./api/conversation.ts";
+import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
+import type { Clock } from "./base/clock.ts";
+import { systemTimers, within } from "./base/timers.ts";
+import type { Config } from "./config/config.ts";
+import {
+  TRANSCRIPT_LIMITS,
+  type TranscriptDependencies,
+  Transcripts,
+} from "./conversation/transcripts.ts";
+import { createIngest } from "./ingest/ingest.ts";
+import { type Carrier, createNatsCarrier, createPostgresCarrier } from "./live/hints/carrier.ts";
+import { createFeeds, FEED_LIMITS, type Feeds } from "./live/feeds.ts";
+import { createExchange, type WakeUps } from "./live/hints/exchange.ts";
+import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
+import { createLive, type Live } from "./live/live.ts";
+import { Retention } from "./maintenance/retention.ts";
+import type { Log } from "./observability/log.ts";
+import type { Metrics } from "./observability/metrics.ts";
+import { CommitFailures } from "./observability/readiness.ts";
+import { createWriter, type Postgres } from "./service-store.ts";
+import { createFeedReader } from "./store/feed.ts";
+import { readLogged } from "./store/pages.ts";
+import { createReader } from "./store/reader.ts";
+import type { StoredRow } from "./store/rows.ts";
+import { createRunsReader } from "./store/runs.ts";
+import { readTalk } from "./store/talk.ts";
+import { countWaiting } from "./store/turns.ts";
+
+/** A scrape waits no longer for the database: the other metrics matter most when it is gone. */
+const WAITING_LIMIT_MS = 500;
+
+export interface Base {
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly clock: Clock;
+}
+
+export type Core = ReturnType<typeof createCore>;
+
+export function createCore(config: Config, base: Base, postgres: Postgres) {
+  const { log, metrics, clock } = base;
+  const { database, refusal } = postgres;
+  const reader = createReader(database);
+  const folded: TranscriptDependencies["reader"] = {
+    ...reader,
+    loggedAfter: (page) => readLogged(database, page),
+    talkAfter: (page) => readTalk(database, page),
+  };
+  const transcripts = new Transcripts(
+    { reader: folded, metrics },
+    { ...TRANSCRIPT_LIMITS, bytesMax: config.transcriptsBytesMax },
+  );
+  database.onOtherServer(() => transcripts.forgetAll());
+  const lost = (sessionId: string): void => transcripts.forget(sessionId);
+  const live = createLive({ reader, clock, log, metrics, lost }, liveLimits(config));
+  database.onOtherServer(() => live.otherServer());
+  const feeds = createFeeds(
+    { reader: createFeedReader(database), clock, log, metrics },
+    { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
+  );
+  const wakeUps = wakingBoth(live, feeds);
+  const exchange = createExchange({ wakeUps, log, metrics }, createCarrier(config, postgres));
+  const commits = new CommitFailures(clock);
+  const writer = createWriter(database, config, { ...metrics, commits, refusal });
+  const publish = (rows: readonly StoredRow[]): void => {
+    live.committed(rows);
+    feeds.woken();
+    exchange.committed(rows);
+  };
+  const { batchRowsMax: rowsMax, batchBytesMax: bytesMax } = config;
+  const ingest = createIngest(
+    { writer, publish, clock, metrics },
+    { ...config, batch: { rowsMax, bytesMax } },
+  );
+  const groups = new OpenGroups();
+  /** Called after a deletion that is on disk. */
+  const deleted = (sessionId: string): void => {
+    groups.deleted(sessionId);
+    live.deleted(sessionId);
+    exchange.deleted(sessionId);
+    transcripts.drop(sessionId);
+  };
+  /** Called for each session that lost rows at its beginning. */
+  const erased = (sessionId: string): void => {
+    live.erased(sessionId);
+    transcripts.forget(sessionId);
+  };
+  const { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs } = config;
+  const retention =
+    afterMs === undefined
+      ? undefined
+      : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
+  metrics.watchWaiting(() => {
+    const limit = { limitMs: WAITING_LIMIT_MS, late: () => undefined };
+    return within(countWaiting(database), limit).catch(() => undefined);
+  });
+  const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
+  const runsReader = { ...reader, ...createRunsReader(database) };
+  const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
+  const flow = { database, reader, transcripts, conversation, live, feeds, exchange, waits };
+  return { ...flow, commits, ingest, groups, deleted, retention };
+}
+
+/** News of other instances. Feeds need no more of it than that there is some. */
+function wakingBoth(live: Live, feeds: Feeds): WakeUps {
+  return {
+    hinted: (sessionId, head) => {
+      live.hinted(sessionId, head);
+      feeds.woken();
+    },
+    missed: () => {
+      live.missed();
+      feeds.woken();
+    },
+    lost: () => live.lost(),
+    regained: () => live.regained(),
+  };
+}
+
+function liveLimits(config: Config): LiveLimits {
+  return {
+    ...LIVE_LIMITS,
+    watchersMax: config.watchersMax,
+    watchersPerSessionMax: config.watchersPerSessionMax,
+    headPollIntervalMs: config.headPollIntervalMs,
+    // Longer than the store's own deadline for an answer.
+    readLimitMs: config.statementTimeoutMs + 5_000,
+    // Half of the pool: many clients that return after a restart must leave room for pushes.
+    pageReadsMax: Math.max(1, Math.floor(config.databaseConnections / 2)),
+  };
+}
+
+/** The carrier of announcements between instances; none with WAKE_UPS=poll. */
+function createCarrier(config: Config, { database, url }: Postgres): Carrier | undefined {
+  const { wakeUps, listenDatabaseUrl, databaseSchema: schema, natsUrl = "", natsSubject } = config;
+  switch (wakeUps) {
+    case "postgres":
+      return createPostgresCarrier({ database, url: () => listenDatabaseUrl ?? url(), schema });
+    case "nats":
+      return createNatsCarrier({ url: natsUrl, subject: natsSubject });
+    case "poll":
+      return undefined;
+  }
+}
