@@ -48,7 +48,7 @@ import type { Database } from "./store/database.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { StreamName } from "./store/rows.ts";
-import { ownerOf } from "./store/sessions.ts";
+import { ownerOf, readCapabilities } from "./store/sessions.ts";
 import { lostAfter } from "./store/streams.ts";
 import { createTurnStore } from "./store/turns.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
@@ -175,7 +175,7 @@ interface EdgeParts extends Base, Core {
 
 /** The two servers that callers reach. */
 function createEdges(config: Config, parts: EdgeParts) {
-  const { doors, reader, live, transcripts, clock, metrics } = parts;
+  const { doors, database, reader, live, transcripts, clock, metrics } = parts;
   const memory = new FairShare({
     max: config.receivedBytesMax / RESIDENT_PER_HELD_BYTE,
     stillTicksMax: STILL_TICKS,
@@ -191,8 +191,9 @@ function createEdges(config: Config, parts: EdgeParts) {
     stopLimitMs,
     limits: config,
   });
+  const capabilitiesOf = (sessionId: string) => readCapabilities(database, sessionId);
   const join = createAguiJoin(
-    { live, transcripts, clock, metrics, timers: systemTimers },
+    { live, transcripts, clock, metrics, timers: systemTimers, capabilitiesOf },
     { ...AGUI_LIMITS, ...config },
   );
   const reads = authorisedReads(doors, {

@@ -1,8 +1,9 @@
+import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import type { Violation } from "../base/errors.ts";
 import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "./catalogue.ts";
 import { isObject, type JsonObject } from "./json.ts";
 import { normalise, type Normalised } from "./normalise.ts";
-import type { Payload } from "./payload.ts";
+import { type Payload, readPayload } from "./payload.ts";
 import { CURRENT, EARLIER } from "./schemas.ts";
 import { fieldsAtFault, printedWord, violationsOf } from "./violations.ts";
 import type { z } from "zod";
@@ -114,6 +115,14 @@ function validateExactly(type: EventType, value: JsonObject): readonly Violation
   const current = CURRENT.get(type);
   if (current !== undefined) return violationsOf(issuesOf(current, value), value);
   return [{ field: "event_type", description: `event_type ${type} is not in AG-UI 1.0` }];
+}
+
+/** Why AG-UI 1.0 refuses the capabilities of an agent; empty when it accepts them. */
+export function validateCapabilities(text: string): readonly Violation[] {
+  const read = readPayload(text, "capabilities");
+  if (!read.ok) return [read.violation];
+  const { value } = read.payload;
+  return violationsOf(issuesOf(AgentCapabilitiesSchema, value), value, "capabilities");
 }
 
 type Issue = z.core.$ZodIssue;

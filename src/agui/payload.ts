@@ -17,25 +17,25 @@ type ReadPayload =
   | { readonly ok: false; readonly violation: Violation };
 
 /** A repeated key at the top level is refused: two readers could see two different events. */
-export function readPayload(text: string): ReadPayload {
+export function readPayload(text: string, field = "payload"): ReadPayload {
   // Checked first: JSON.parse takes 50 ms to build a megabyte of brackets, and this walk takes 5
   // ms.
   const { depth, commas } = outline(text);
   if (depth > JSON_DEPTH_MAX)
-    return refused("payload", `payload must be at most ${JSON_DEPTH_MAX} levels deep`);
+    return refused(field, `${field} must be at most ${JSON_DEPTH_MAX} levels deep`);
   let value: unknown;
   try {
     value = JSON.parse(text);
   } catch {
     // The parser's message quotes the payload, and payloads stay out of messages and logs.
-    return refused("payload", "payload must be a JSON object, but is not JSON");
+    return refused(field, `${field} must be a JSON object, but is not JSON`);
   }
-  if (!isObject(value)) return refused("payload", "payload must be a JSON object");
+  if (!isObject(value)) return refused(field, `${field} must be a JSON object`);
   const keys = Object.keys(value).length;
   // JSON.parse keeps one of two equal keys, so more members than keys means a repeated key.
   if (keys > 0 && commas + 1 !== keys) {
-    const field = pathName(["payload", repeatedKey(text)]);
-    return refused(field, `${field} must be there once, but is there twice`);
+    const path = pathName([field, repeatedKey(text)]);
+    return refused(path, `${path} must be there once, but is there twice`);
   }
   return { ok: true, payload: { text, value } };
 }

@@ -35,10 +35,14 @@ export function printedWord(word: string): string {
 }
 
 /** One violation per field, in the order of the fields' checks. */
-export function violationsOf(issues: readonly Issue[], value: JsonObject): readonly Violation[] {
+export function violationsOf(
+  issues: readonly Issue[],
+  value: JsonObject,
+  root = "payload",
+): readonly Violation[] {
   const found = new Map<string, Violation>();
   for (const expectation of expectationsOf(issues)) {
-    const field = pathName(["payload", ...expectation.path]);
+    const field = pathName([root, ...expectation.path]);
     if (found.size === VIOLATIONS_MAX) break;
     const description = `${field} ${sentence(expectation, valueAt(value, expectation.path))}`;
     found.set(field, { field, description: description + mistakenName(field, value) });

@@ -8,6 +8,7 @@ import {
   SessionOrder,
   type SessionService,
 } from "../../gen/ambient/v1/sessions_pb.ts";
+import { validateCapabilities } from "../agui/conform.ts";
 import { userIdOf } from "../auth/principal.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import type { Redactor } from "../redaction/redactor.ts";
@@ -122,6 +123,7 @@ function changeHandlers(
   store: SessionStore,
   redactor: Redactor | undefined,
 ): Pick<SessionHandlers, "updateSession" | "updateSessionStatus"> {
+  const clean = (json: string): string => redactor?.payload(json) ?? json;
   return {
     async updateSession(request) {
       const { id } = request;
@@ -136,15 +138,17 @@ function changeHandlers(
       return toSession(found(id, await store.updateSession(id, change)));
     },
     async updateSessionStatus(request) {
-      const { id, phase, startTime, completionTime } = request;
+      const { id, phase, startTime, completionTime, capabilities } = request;
       refuse([
         checkSessionId(id, "id"),
         checkPhase(phase),
         checkTime("start_time", startTime),
         checkTime("completion_time", completionTime),
+        ...capabilitiesChecks(capabilities),
       ]);
       const status = {
         phase,
+        capabilities: capabilities === "" ? null : capabilities && clean(capabilities),
         startTimeMicros: startTime && microsOf(startTime),
         completionTimeMicros: completionTime && microsOf(completionTime),
       };
@@ -190,6 +194,12 @@ function textChecks({
     checkTextBytes("labels", labels, TEXT_BYTES_MAX),
     checkTextBytes("annotations", annotations, TEXT_BYTES_MAX),
   ];
+}
+
+function capabilitiesChecks(capabilities: string | undefined): readonly Check[] {
+  if (capabilities === undefined || capabilities === "") return [];
+  const wrong = checkTextBytes("capabilities", capabilities, TEXT_BYTES_MAX);
+  return wrong === undefined ? validateCapabilities(capabilities) : [wrong];
 }
 
 function filterChecks(request: ListSessionsRequest): readonly Check[] {
@@ -257,6 +267,7 @@ function toSession(record: SessionRecord): Session {
       parentSessionId: record.parentSessionId,
       labels: record.labels,
       annotations: record.annotations,
+      capabilities: record.capabilities,
       projectId: record.projectId,
       phase: record.phase,
       agentId: record.agentId,

@@ -1,4 +1,5 @@
 /** The beginning of every AG-UI answer: the request is checked, and the watches begin. */
+import { type JsonObject, parseObject } from "../agui/json.ts";
 import { seatTaker } from "../auth/caller-memory.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
@@ -10,6 +11,7 @@ import type { Live } from "../live/live.ts";
 import type { Standing, Watcher } from "../live/watcher.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import { sessionNotFound } from "../store/failure.ts";
+import type { Snapshot } from "./fold.ts";
 import type { KeptMessage } from "./kept.ts";
 import { type Cut, cutOf, isBehind, NOTHING } from "./merging.ts";
 import type { Transcripts } from "./transcripts.ts";
@@ -41,6 +43,8 @@ export interface AguiParts {
   readonly clock: Clock;
   readonly timers: Timers;
   readonly metrics: Pick<Metrics, "aguiMended" | "limitUse">;
+  /** JSON text; undefined when the session has none. */
+  readonly capabilitiesOf: (sessionId: string) => Promise<string | undefined>;
 }
 
 export interface AguiOptions {
@@ -83,6 +87,12 @@ export interface Attached {
   /** Aborts when the client left, and not when its run has stalled. */
   readonly signal: AbortSignal;
   leave(): void;
+}
+
+export interface Joined {
+  readonly now: Snapshot;
+  /** One event, or none. */
+  readonly capabilities: readonly JsonObject[];
 }
 
 /** The caller must call `leave` of the result. */
@@ -129,6 +139,21 @@ export async function attachAgui(
       leave();
     },
   };
+}
+
+/**
+ * The session up to that cut or a later one, and the event of its capabilities, which belongs after the
+ * snapshots. Clients of all versions accept a CUSTOM event in a run.
+ */
+export async function joinedAt(
+  { transcripts, capabilitiesOf }: AguiParts,
+  sessionId: string,
+  snapshot: (transcripts: Transcripts) => Promise<Snapshot>,
+): Promise<Joined> {
+  const [now, text] = await Promise.all([snapshot(transcripts), capabilitiesOf(sessionId)]);
+  if (text === undefined) return { now, capabilities: [] };
+  const value = parseObject(text);
+  return { now, capabilities: [{ type: "CUSTOM", name: "ambient:capabilities", value }] };
 }
 
 const MICROS_PER_MS = 1_000n;

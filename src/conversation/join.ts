@@ -2,8 +2,8 @@
  * Serves a session to an AG-UI client that connects at any time. The client gets the same messages
  * and state as a client that was connected from the beginning:
  *
- *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► STARTs of open constructs
- *     ─► the live tail from exactly the next row ─► the end of the run, and of the answer
+ *   RUN_STARTED of the newest run ─► MESSAGES_SNAPSHOT ─► STATE_SNAPSHOT ─► capabilities ─► STARTs of
+ *     open constructs ─► the live tail from exactly the next row ─► the end of the run, and of the answer
  *
  * The watches of both streams begin before the session is folded, so no row is lost between the
  * two, and they continue from the cut of the fold. The end of an ended run follows at once. A
@@ -32,6 +32,8 @@ import {
   type AguiRequest,
   type AguiSetup,
   type Attached,
+  type Joined,
+  joinedAt,
 } from "./attach.ts";
 import { bothOf, type Told } from "./both.ts";
 import { FORGET, outlives, refuseUnstored, reorders } from "./kept.ts";
@@ -115,10 +117,12 @@ class Join {
   async *frames(place: LivePlace | undefined): Frames {
     const { events, messages, stale, head, signal } = this.#attached;
     if (place === undefined) {
-      const { transcripts } = this.#parts;
-      const snapshot = await transcripts.snapshot(this.#request.sessionId, head, signal);
-      refuseUnstored(this.#request.messages, snapshot);
-      yield* this.#from(snapshot);
+      const { sessionId } = this.#request;
+      const joined = await joinedAt(this.#parts, sessionId, (transcripts) =>
+        transcripts.snapshot(sessionId, head, signal),
+      );
+      refuseUnstored(this.#request.messages, joined.now);
+      yield* this.#from(joined);
     } else {
       yield* this.#goFrom(place);
     }
@@ -197,18 +201,20 @@ class Join {
   /** The whole sequence, as the session is now. */
   async *#again(): Frames {
     const seen: Cut = { events: this.#seq, messages: this.#messageSeq };
-    const { transcripts } = this.#parts;
     const { sessionId } = this.#request;
-    yield* this.#from(await transcripts.current(sessionId, seen, this.#attached.signal));
+    const joined = await joinedAt(this.#parts, sessionId, (transcripts) =>
+      transcripts.current(sessionId, seen, this.#attached.signal),
+    );
+    yield* this.#from(joined);
   }
 
-  *#from(snapshot: Snapshot): Generator<AguiFrame, void, undefined> {
-    yield* this.#begun(snapshot);
+  *#from(joined: Joined): Generator<AguiFrame, void, undefined> {
+    yield* this.#begun(joined);
     if (this.#relay !== undefined) this.#goesOn(this.#relay, this.#begunMicros);
   }
 
   /** A list, so that a client that does not read holds its frames, and not the snapshot as well. */
-  #begun(snapshot: Snapshot): readonly AguiFrame[] {
+  #begun({ now: snapshot, capabilities }: Joined): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
     const { run, failure, hasTalk, interrupts } = snapshot;
     const hasSnapshot = run !== undefined || hasTalk;
@@ -221,15 +227,16 @@ class Join {
     this.#seq = snapshot.cut.events;
     this.#messageSeq = snapshot.cut.messages;
     this.#begunMicros = snapshot.newestMicros ?? 0n;
-    // Events before the first run are in its snapshot. A client may also have other messages, which
-    // must go.
-    const withheld = !hasSnapshot && (snapshot.seq > 0n || this.#request.messages.length > 0);
+    // Events before the first run are in its snapshot, and capabilities after it. A client may also
+    // have other messages, which must go.
+    const hasMore = snapshot.seq > 0n || capabilities.length > 0;
+    const withheld = !hasSnapshot && (hasMore || this.#request.messages.length > 0);
     this.#relay = new Relay(
       { canonical: snapshot.canonical(), generation: this.#generation, metrics },
       { withheld, hasTalk, interrupts },
     );
     if (isFirst && run === undefined) this.#isOver = this.#endsWithoutRun(snapshot);
-    if (hasSnapshot) return [...this.#snapshotFrames(snapshot)];
+    if (hasSnapshot) return [...this.#snapshotFrames({ now: snapshot, capabilities })];
     if (failure !== undefined) return this.#eventFrames(failure);
     return this.#isOver ? [] : [waitingFrame(this.#noRun)];
   }
@@ -245,7 +252,7 @@ class Join {
     return { sessionId, isThere: this.#attached.isThere, waitMs };
   }
 
-  *#snapshotFrames(snapshot: Snapshot): Generator<AguiFrame, void, undefined> {
+  *#snapshotFrames({ now: snapshot, capabilities }: Joined): Generator<AguiFrame, void, undefined> {
     const { run } = snapshot;
     yield* this.#eventFrames(startedOf(snapshot));
     const { before, after } = run?.end === undefined ? snapshot.openings : NOTHING_OPEN;
@@ -255,6 +262,7 @@ class Join {
       for (const event of FORGET) yield* this.#eventFrames(event);
     }
     yield* textFrames(snapshot.servedAs(this.#generation), { type: undefined, seq: this.#seq });
+    for (const event of capabilities) yield* this.#eventFrames(event);
     const end = endedOf(snapshot);
     if (end !== undefined) yield* this.#eventFrames(end);
     for (const opening of after) yield* this.#eventFrames(opening);

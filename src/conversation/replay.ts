@@ -27,14 +27,21 @@ import type { CallContext } from "../contract/context.ts";
 import { TimeSlice } from "../contract/time-slice.ts";
 import type { Delivery, Standing } from "../live/watcher.ts";
 import { type EventRow, lastSeqOf } from "../store/rows.ts";
-import { type AguiRequest, type AguiSetup, attachAgui, type Attached } from "./attach.ts";
+import {
+  type AguiRequest,
+  type AguiSetup,
+  attachAgui,
+  type Attached,
+  type Joined,
+  joinedAt,
+} from "./attach.ts";
 import { Canonical } from "./canonical/canonical.ts";
 import type { CanonicalEvent } from "./canonical/event.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
 import { FORGET, OWNS_ACTIVITIES, refuseUnstored } from "./kept.ts";
 import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
 import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
-import { newestMicrosOf, type Snapshot, type Talk } from "./fold.ts";
+import { newestMicrosOf, type Talk } from "./fold.ts";
 import { transcriptTooLarge } from "./folding.ts";
 import type { Cut } from "./merging.ts";
 
@@ -78,13 +85,13 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
     let place: LivePlace | undefined;
     try {
       attached = await attachAgui(parts, request, context);
-      const now = await parts.transcripts.snapshot(
-        request.sessionId,
-        attached.head,
-        context.signal,
+      const { sessionId } = request;
+      const { head } = attached;
+      const joined = await joinedAt(parts, sessionId, (transcripts) =>
+        transcripts.snapshot(sessionId, head, context.signal),
       );
-      refuseUnstored(request.messages, now);
-      const replaying = new Replay(parts, { request, attached, context, now });
+      refuseUnstored(request.messages, joined.now);
+      const replaying = new Replay(parts, { request, attached, context, ...joined });
       yield* replaying.frames();
       place = replaying.livePlace;
       return place;
@@ -95,12 +102,10 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
   };
 }
 
-interface OneReplay {
+interface OneReplay extends Joined {
   readonly request: ReplayRequest;
   readonly attached: Attached;
   readonly context: CallContext;
-  /** The session as it was when the replay began, or later. */
-  readonly now: Snapshot;
 }
 
 class Replay {
@@ -119,13 +124,15 @@ class Replay {
   readonly #talk: Upcoming;
   /** True: the first snapshot makes the client forget. No client states which activities it has. */
   #forgets: boolean;
+  /** The events that go after the first snapshot. */
+  #capabilities: readonly JsonObject[];
   #seq = 0n;
   #newestMicros = 0n;
   #isOver = false;
   /** The place where the client continues live. */
   livePlace: LivePlace | undefined;
 
-  constructor(parts: AguiSetup, { request, attached, context, now }: OneReplay) {
+  constructor(parts: AguiSetup, { request, attached, context, now, capabilities }: OneReplay) {
     this.#parts = parts;
     this.#request = request;
     this.#attached = attached;
@@ -139,6 +146,7 @@ class Replay {
     this.#pending = interrupts;
     this.#hasState = stateText !== undefined;
     this.#talk = new Upcoming(now.talk(), now.cut.messages);
+    this.#capabilities = capabilities;
     this.#forgets = request.messages.length > 0 || now.hadActivities;
     const canonical = new Canonical(sessionId);
     this.#relay = new Relay(
@@ -266,6 +274,8 @@ class Replay {
     told.push({ type: "MESSAGES_SNAPSHOT", messages, metadata: OWNS_ACTIVITIES });
     if (state !== undefined) told.push({ type: "STATE_SNAPSHOT", snapshot: state });
     else if (this.#hasState) told.push({ type: "STATE_SNAPSHOT", snapshot: {} });
+    told.push(...this.#capabilities);
+    this.#capabilities = [];
     // Events between runs are left out where their snapshot is too large for one frame.
     return told
       .flatMap((value) => eventFrames(value, { generation, seq }))

@@ -60,6 +60,7 @@ const sessionSchema = z
     parentSessionId: z.string().optional(),
     labels: z.string().optional(),
     annotations: z.string().optional(),
+    capabilities: z.string().optional(),
     projectId: z.string().optional(),
     phase: z.string().optional(),
     startTime: timeText.optional(),
@@ -133,7 +134,7 @@ const LIST = {
   operationId: "listSessions",
   summary: "Sessions",
   description:
-    "A page that would pass 3 MiB comes without prompts, then without labels and annotations, then with ids, phases, times and the first 128 characters of names alone.",
+    "A page that would pass 3 MiB comes without prompts, then without labels, annotations and capabilities, then with ids, phases, times and the first 128 characters of names alone.",
   tags: ["sessions"],
   querystring: z.strictObject({
     page: countParameter("Which page.", { fallback: 1, max: PAGE_MAX }),

@@ -45,6 +45,8 @@ export const sessions = pgTable(
     parentSessionId: text("parent_session_id"),
     labels: text("labels"),
     annotations: text("annotations"),
+    /** AgentCapabilities of AG-UI, as JSON text. */
+    capabilities: text("capabilities"),
     startTime: time("start_time"),
     completionTime: time("completion_time"),
     createdAt: time("created_at").notNull(),

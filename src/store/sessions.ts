@@ -20,6 +20,7 @@ export interface SessionRecord {
   readonly parentSessionId: string | null;
   readonly labels: string | null;
   readonly annotations: string | null;
+  readonly capabilities: string | null;
   readonly startTimeMicros: bigint | null;
   readonly completionTimeMicros: bigint | null;
   readonly createdAtMicros: bigint;
@@ -77,6 +78,8 @@ export interface SessionChange {
   readonly name?: string | undefined;
   readonly labels?: string | undefined;
   readonly annotations?: string | undefined;
+  /** Null removes them. */
+  readonly capabilities?: string | null | undefined;
   readonly phase?: string | undefined;
   readonly startTimeMicros?: bigint | undefined;
   readonly completionTimeMicros?: bigint | undefined;
@@ -102,6 +105,7 @@ const RECORD = {
   parentSessionId: sessions.parentSessionId,
   labels: sessions.labels,
   annotations: sessions.annotations,
+  capabilities: sessions.capabilities,
   startTimeMicros: micros(sessions.startTime),
   completionTimeMicros: micros(sessions.completionTime),
   createdAtMicros: micros(sessions.createdAt),
@@ -161,6 +165,20 @@ export async function getSession(
   return record;
 }
 
+/** JSON text; undefined when there are none. */
+export async function readCapabilities(
+  database: Database,
+  id: string,
+): Promise<string | undefined> {
+  const [session] = await database.query((drizzle) =>
+    drizzle
+      .select({ capabilities: sessions.capabilities })
+      .from(sessions)
+      .where(and(eq(sessions.id, id), isNull(sessions.deletedAt))),
+  );
+  return session?.capabilities ?? undefined;
+}
+
 /** The owner, also of a deleted session; undefined when the session never existed. */
 export async function ownerOf(
   database: Database,
@@ -187,8 +205,8 @@ const ORDERS = {
 /**
  * `page` starts at 1. The size of a page is computed before it is read. A page always has all of its
  * sessions, because the next page begins at a count. A page that would be too large leaves out the
- * prompts, then labels and annotations, and at last keeps only ids, phases, times and the beginning
- * of names.
+ * prompts, then labels, annotations and capabilities, and at last keeps only ids, phases, times and
+ * the beginning of names.
  */
 export async function listSessions(
   database: Database,
@@ -204,7 +222,9 @@ export async function listSessions(
   const columns = {
     ...RECORD,
     ...(withPrompts <= LIST_BYTES_MAX ? {} : { prompt: left }),
-    ...(withLabels <= LIST_BYTES_MAX ? {} : { labels: left, annotations: left }),
+    ...(withLabels <= LIST_BYTES_MAX
+      ? {}
+      : { labels: left, annotations: left, capabilities: left }),
     ...(rest <= LIST_BYTES_MAX ? {} : SHORT),
   };
   const [items, totals] = await Promise.all([
@@ -227,7 +247,8 @@ export function weightsStatement(request: SessionsPage): SQL {
   const { page, size, order = "newest" } = request;
   return sql`
     select coalesce(sum(octet_length(prompt)), 0) as prompts,
-      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)), 0) as labels,
+      coalesce(sum(coalesce(octet_length(labels), 0) + coalesce(octet_length(annotations), 0)
+        + coalesce(octet_length(capabilities), 0)), 0) as labels,
       coalesce(sum(octet_length(concat(id, id, name, project_id, created_by_user_id, llm_model,
         agent_id, parent_session_id, open_run_id)) + ${SESSION_OVERHEAD_BYTES}::int), 0) as rest
     from (select * from sessions where ${listedIn(request)}

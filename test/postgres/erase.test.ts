@@ -44,7 +44,7 @@ test("an erasure removes every row and text, and keeps the id, the numbers and t
   await database.run(sql`
     update sessions set name = 'n', project_id = 'p', phase = 'Running', prompt = 'p',
       created_by_user_id = 'u', llm_model = 'm', agent_id = 'a', parent_session_id = 's',
-      labels = 'l', annotations = 'a', producer_epoch = 7, producer_stream = 3,
+      labels = 'l', annotations = 'a', capabilities = '{}', producer_epoch = 7, producer_stream = 3,
       producer_client_seq = 5, producer_refused = 1 where id = 'whole'`);
   await database.run(sql`
     insert into imported_rows select 'whole', 'events', n, n from generate_series(1, 700) n

@@ -207,7 +207,7 @@ class Session {
     const parts = { live, metrics, transcripts: this.#transcripts, clock };
     const times = { runStaleAfterMs: 600_000, runWaitMs: 600_000 };
     return createAguiJoin(
-      { ...parts, timers: new ManualTimers() },
+      { ...parts, timers: new ManualTimers(), capabilitiesOf: async () => undefined },
       { ...AGUI_LIMITS, ...times, sessionPolicy: "auto" },
     );
   }

@@ -46,7 +46,7 @@ export interface TypedMessage {
 
 export interface ConnectWatch {
   /** Called for each event that the client applies; chunks are START, CONTENT and END by then. */
-  readonly onEvent?: (type: string) => void;
+  readonly onEvent?: (type: string, event: object) => void;
   /** Called when the server has answered with headers. */
   readonly onAnswer?: () => void;
 }
@@ -97,7 +97,7 @@ function httpClient(generation: "0.0.59" | "1.0.0", Agent: HttpAgentClass): Agui
     // A client with an open interrupt sends no request before the interrupt is answered.
     const resume = agent.pendingInterrupts.map(({ id }): Answer => cancelled(id));
     await agent.runAgent(resume.length === 0 ? {} : { resume }, {
-      onEvent: ({ event }) => onEvent?.(event.type),
+      onEvent: ({ event }) => onEvent?.(event.type, event),
     });
   };
   return {
@@ -149,7 +149,7 @@ function copilotKit(): AguiClient {
         async connect(watch = {}) {
           agent.fetch = watchedFetch(watch);
           const subscription = agent.subscribe({
-            onEvent: ({ event }) => watch.onEvent?.(event.type),
+            onEvent: ({ event }) => watch.onEvent?.(event.type, event),
           });
           await core.connectAgent({ agent });
           subscription.unsubscribe();

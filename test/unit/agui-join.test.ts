@@ -34,9 +34,10 @@ const BEGAN_MICROS = 1_700_000_000_000_000n;
 interface Setting {
   readonly options?: Partial<AguiOptions>;
   readonly limits?: Partial<LiveLimits>;
+  readonly capabilities?: string;
 }
 
-function joining({ options = {}, limits = {} }: Setting = {}) {
+function joining({ options = {}, limits = {}, capabilities }: Setting = {}) {
   const parts = watching(limits);
   const { live, table, metrics } = parts;
   const timers = new ManualTimers();
@@ -47,7 +48,7 @@ function joining({ options = {}, limits = {} }: Setting = {}) {
     { ...TRANSCRIPT_LIMITS, bytesMax: 100_000_000 },
   );
   const join = createAguiJoin(
-    { live, transcripts, clock, timers, metrics },
+    { live, transcripts, clock, timers, metrics, capabilitiesOf: async () => capabilities },
     {
       sessionPolicy: "auto",
       runStaleAfterMs: STALE_MS,
@@ -596,6 +597,64 @@ describe("a session without a run", () => {
     const answer = joining().open({ sessionId: "a/b" });
     await quiet();
     expect(answer.ended).toMatchObject({ code: "invalid_argument" });
+  });
+});
+
+describe("capabilities", () => {
+  const capabilities = '{"transport":{"streaming":true}}';
+  const told = {
+    type: "CUSTOM",
+    name: "ambient:capabilities",
+    value: { transport: { streaming: true } },
+  };
+  const joined = [
+    "RUN_STARTED",
+    "MESSAGES_SNAPSHOT",
+    "STATE_SNAPSHOT",
+    "CUSTOM",
+    "TEXT_MESSAGE_START",
+  ];
+
+  test("come in the run, after the snapshots", async () => {
+    const { open, stored } = joining({ capabilities });
+    stored(started("r1"), state({}), start("m1"));
+    const answer = open();
+    await quiet();
+    expect(answer.types).toEqual(joined);
+    expect(answer.events[3]).toEqual(told);
+  });
+
+  test("come before the end of a run that has ended", async () => {
+    const { open, stored } = joining({ capabilities });
+    stored(started("r1"), finished("r1"));
+    const answer = open({ protocolVersion: undefined });
+    await quiet();
+    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "CUSTOM", "RUN_FINISHED"]);
+  });
+
+  test("come with the first run of a session that had none", async () => {
+    const { open, push } = joining({ capabilities });
+    const answer = open();
+    await quiet();
+    expect(answer.types).toEqual([]);
+    push(started("r1"));
+    await quiet();
+    expect(answer.types).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT", "CUSTOM"]);
+  });
+
+  test("come once in a replay, after its first snapshot", async () => {
+    const { open, stored } = joining({ capabilities });
+    stored(started("r1"), finished("r1"), started("r2"), finished("r2"));
+    const answer = open({ replay: "events" });
+    await quiet();
+    expect(answer.types).toEqual([
+      "RUN_STARTED",
+      "MESSAGES_SNAPSHOT",
+      "CUSTOM",
+      "RUN_FINISHED",
+      "RUN_STARTED",
+      "RUN_FINISHED",
+    ]);
   });
 });
 

@@ -44,6 +44,7 @@ function fixture(ttlMaxMs = 24 * HOUR_MS) {
     parentSessionId: null,
     labels: null,
     annotations: null,
+    capabilities: null,
     startTimeMicros: null,
     completionTimeMicros: null,
     createdAtMicros: 0n,

@@ -61,6 +61,7 @@ CREATE TABLE "sessions" (
 	"parent_session_id" text,
 	"labels" text,
 	"annotations" text,
+	"capabilities" text,
 	"start_time" timestamp(6) with time zone,
 	"completion_time" timestamp(6) with time zone,
 	"created_at" timestamp(6) with time zone NOT NULL,

@@ -1,0 +1,141 @@
+/** The capabilities of an agent: how a runner sets them, and how readers and AG-UI clients get them. */
+import { beforeAll, describe, expect, test, vi } from "vitest";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { AGUI_CLIENTS } from "../support/agui-clients.ts";
+import { failureOf, newSession } from "../support/pushing.ts";
+import { useService } from "../support/use-service.ts";
+
+const { createSession, getSession, listSessions, pushSessionEvent, updateSessionStatus } =
+  SessionService.method;
+
+/** Its own: a test lists all sessions. */
+const { service, client } = useService({ env: { REDACTION: "on" } });
+
+/** One field of each of the ten categories. */
+const CAPABILITIES = {
+  identity: { name: "Ann", version: "1.2" },
+  transport: { streaming: true },
+  tools: { supported: true, items: [{ name: "search", description: "Finds pages." }] },
+  output: { structuredOutput: false },
+  state: { snapshots: true },
+  multiAgent: { supported: false },
+  reasoning: { supported: true },
+  multimodal: { input: { image: true } },
+  execution: { maxIterations: 12 },
+  humanInTheLoop: { feedback: true },
+  custom: { ours: { nested: [1, 2] } },
+  unknown: "kept",
+};
+
+async function create(capabilities?: string): Promise<string> {
+  const { metadata } = await client.unary(createSession, { name: "a session" });
+  const id = metadata?.id ?? "";
+  if (capabilities !== undefined) await client.unary(updateSessionStatus, { id, capabilities });
+  return id;
+}
+
+async function push(sessionId: string, type: string): Promise<void> {
+  const payload = JSON.stringify({ type, threadId: "t", runId: "r1" });
+  await client.unary(pushSessionEvent, { sessionId, eventType: type, payload });
+}
+
+describe("capabilities", () => {
+  test("are kept byte for byte, and stay through a status without them", async () => {
+    const capabilities = JSON.stringify(CAPABILITIES, undefined, 1);
+    const id = await create(capabilities);
+    expect(await client.unary(getSession, { id })).toMatchObject({ capabilities });
+    await client.unary(updateSessionStatus, { id, phase: "Running" });
+    expect(await client.unary(getSession, { id })).toMatchObject({ capabilities });
+    const read = await fetch(`http://${service.httpAddress}/api/ambient/v1/sessions/${id}`);
+    expect(await read.json()).toMatchObject({ capabilities });
+  });
+
+  test("are absent in a new session, and after an empty text", async () => {
+    const id = await create();
+    expect((await client.unary(getSession, { id })).capabilities).toBeUndefined();
+    await client.unary(updateSessionStatus, { id, capabilities: "{}" });
+    await client.unary(updateSessionStatus, { id, capabilities: "" });
+    expect((await client.unary(getSession, { id })).capabilities).toBeUndefined();
+  });
+
+  test("have their secrets masked, and stay JSON", async () => {
+    const token = `ghp_${"a".repeat(36)}`;
+    const id = await create(JSON.stringify({ custom: { token } }));
+    const { capabilities = "" } = await client.unary(getSession, { id });
+    expect(JSON.parse(capabilities)).toEqual({ custom: { token: `ghp_${"*".repeat(36)}` } });
+  });
+
+  test.each([
+    { title: "text that is not JSON", text: "streaming", field: "capabilities" },
+    { title: "a list", text: "[]", field: "capabilities" },
+    { title: "a key twice", text: '{"tools":{},"tools":{}}', field: "capabilities.tools" },
+    {
+      title: "a wrong kind of value",
+      text: '{"transport":{"streaming":"yes"}}',
+      field: "capabilities.transport.streaming",
+    },
+    {
+      title: "a wrong tool",
+      text: '{"tools":{"items":[{"name":"a","description":"b"},{"name":1,"description":"b"}]}}',
+      field: "capabilities.tools.items[1].name",
+    },
+    {
+      title: "more than 64 KiB",
+      text: JSON.stringify({ custom: { text: "x".repeat(65_536) } }),
+      field: "capabilities",
+    },
+  ])("are refused with $title, and nothing is changed", async ({ text, field }) => {
+    const id = await create("{}");
+    const before = await client.unary(getSession, { id });
+    const failure = await failureOf(
+      client.unary(updateSessionStatus, { id, phase: "Failed", capabilities: text }),
+    );
+    expect(failure).toMatchObject({ code: "INVALID_ARGUMENT", violations: [{ field }] });
+    expect(await client.unary(getSession, { id })).toEqual(before);
+  });
+
+  test("are left out of a page that would be too large, as labels are", async () => {
+    const labels = "{}";
+    const { metadata } = await client.unary(createSession, { name: "small", labels });
+    const id = metadata?.id ?? "";
+    await client.unary(updateSessionStatus, { id, capabilities: "{}" });
+    const listed = await client.unary(listSessions, { size: 1 });
+    expect(listed.items).toMatchObject([{ labels, capabilities: "{}" }]);
+    const large = JSON.stringify({ custom: { text: "x".repeat(65_000) } });
+    for (let count = 0; count < 50; count += 1) await create(large);
+    const { items } = await client.unary(listSessions, { size: 51 });
+    expect(items).toHaveLength(51);
+    expect(items.filter((one) => one.capabilities !== undefined)).toEqual([]);
+    expect(items.filter((one) => one.labels !== undefined)).toEqual([]);
+  });
+});
+
+describe.each(AGUI_CLIENTS)("$name", (agui) => {
+  beforeAll(() => {
+    vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
+    return () => vi.restoreAllMocks();
+  });
+
+  test.each([
+    { title: "an open run", types: ["RUN_STARTED"] },
+    { title: "a run that has ended", types: ["RUN_STARTED", "RUN_FINISHED"] },
+  ])("gets the capabilities when it joins $title", async ({ types }) => {
+    const id = newSession();
+    for (const type of types) await push(id, type);
+    await client.unary(updateSessionStatus, { id, capabilities: JSON.stringify(CAPABILITIES) });
+    const events: object[] = [];
+    const joined = agui.open(service.httpAddress, id).connect({
+      onEvent(_, event) {
+        events.push(event);
+        if (types.length === 1 && "name" in event) void push(id, "RUN_FINISHED");
+      },
+    });
+    await joined;
+    expect(events).toMatchObject([
+      { type: "RUN_STARTED" },
+      { type: "MESSAGES_SNAPSHOT" },
+      { type: "CUSTOM", name: "ambient:capabilities", value: CAPABILITIES },
+      { type: "RUN_FINISHED" },
+    ]);
+  });
+});
