@@ -4,7 +4,13 @@
  * ones.
  */
 import { describe, expect, test } from "vitest";
-import { eventRecord, type Lane, messageRecord, newLane } from "../../src/runner/spool/spool.ts";
+import {
+  eventRecord,
+  type Lane,
+  messageRecord,
+  newLane,
+  sendableMessage,
+} from "../../src/runner/spool/spool.ts";
 import {
   eventLine,
   headerLine,
@@ -33,6 +39,7 @@ const MESSAGES = [
     key: "k2",
     sentAtMicros: undefined,
     sender: undefined,
+    after: 3n,
   }),
 ];
 
@@ -118,6 +125,23 @@ describe("the text of a spool's file", () => {
     if (first === undefined) throw new Error();
     const [found] = read(fileOf([lane(1)]) + eventLine(lane(1), 1n, first));
     expect(found && recordsOf(found)).toEqual([EVENTS, MESSAGES]);
+  });
+
+  test("lets a message go whose event a dying process did not write", () => {
+    const [, waiting] = MESSAGES;
+    if (waiting === undefined) throw new Error();
+    const [event] = EVENTS;
+    if (event === undefined) throw new Error();
+    const [found] = read(
+      headerLine("s1") +
+        laneLine(lane(1)) +
+        messageLine(lane(1), 2n, waiting) +
+        eventLine(lane(1), 1n, event),
+    );
+    if (found === undefined) throw new Error();
+    expect(sendableMessage(found)).toBeUndefined();
+    found.events.takeUpTo(1n);
+    expect(sendableMessage(found)).toEqual(waiting);
   });
 
   test("is refused for another session, or when it is not a spool", () => {

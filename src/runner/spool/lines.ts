@@ -136,7 +136,7 @@ function eventOf([, atMicros, isMark, payload]: readonly unknown[]): EventRecord
 
 function messageOf([, message]: readonly unknown[]): MessageRecord | undefined {
   if (!isObject(message)) return undefined;
-  const { eventType, payload, key, sentAtMicros, sender } = message;
+  const { eventType, payload, key, sentAtMicros, sender, after } = message;
   if (typeof eventType !== "string" || typeof payload !== "string" || typeof key !== "string") {
     return undefined;
   }
@@ -146,6 +146,7 @@ function messageOf([, message]: readonly unknown[]): MessageRecord | undefined {
     key,
     sentAtMicros: numberOf(sentAtMicros),
     sender: isObject(sender) ? { ...sender } : undefined, // Written from a Sender.
+    after: numberOf(after),
   });
 }
 

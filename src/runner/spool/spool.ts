@@ -36,6 +36,8 @@ export interface MessageRecord {
   readonly key: string;
   readonly sentAtMicros: bigint | undefined;
   readonly sender: Sender | undefined;
+  /** Of a derived message: the number of the event that completed it, which is settled before it. */
+  readonly after?: bigint | undefined;
   readonly bytes: number;
 }
 
@@ -301,6 +303,18 @@ export function newLane(start: string, lane: Partial<Lane> = {}): Lane {
 /** The last event that may be sent. */
 export function sendableUpTo({ events, questions }: Lane): bigint {
   return questions[0]?.lastEvent ?? events.lastNumber;
+}
+
+/** The message that may be sent now. A derived one waits, so a reader never has it before its events. */
+export function sendableMessage({ events, messages }: Lane): MessageRecord | undefined {
+  const record = messages.at(messages.frontNumber);
+  // The file of a process that died may have the message and not the event.
+  const after = min(record?.after ?? 0n, events.lastNumber);
+  return after < events.frontNumber ? record : undefined;
+}
+
+function min(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
 }
 
 export function isEmpty({ events, messages }: Lane): boolean {

@@ -20,6 +20,7 @@ import {
   type Lane,
   type MessageRecord,
   newLane,
+  sendableMessage,
   Spool,
 } from "../spool/spool.ts";
 import type { CheckedOptions } from "./options.ts";
@@ -220,9 +221,13 @@ export class Book {
     return this.#isSettled(mark);
   }
 
-  /** True when a caller waits for an event that is not settled. */
+  /**
+   * True when a caller waits for an event that is not settled, or a person's message does: it is
+   * behind a derived message, and holds up later events.
+   */
   wantsFlush(lane: Lane): boolean {
-    if (lane.isLeft) return true;
+    const isQuestionHeld = lane.questions.length > 0 && sendableMessage(lane) === undefined;
+    if (lane.isLeft || isQuestionHeld) return true;
     return this.#flushes.some(({ events }) => events >= lane.events.frontNumber);
   }
 

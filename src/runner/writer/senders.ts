@@ -14,7 +14,7 @@ import { type CompressedRow, Compressor, type IncomingEvent } from "../../compre
 import { ledger, type LedgerClient } from "../client.ts";
 import { asRpcFailure, type RpcFailure } from "../failure.ts";
 import { lastSeqOf, timestampOf } from "../rows.ts";
-import { type Lane, type MessageRecord, sendableUpTo } from "../spool/spool.ts";
+import { type Lane, type MessageRecord, sendableMessage, sendableUpTo } from "../spool/spool.ts";
 import { reasonOf } from "./book.ts";
 import { Attempts, fateOfRecord, fateOfStream, type Parts } from "./connection.ts";
 import { EventStream } from "./stream.ts";
@@ -25,7 +25,7 @@ export async function sendMessages(parts: Parts): Promise<void> {
   const attempts = new Attempts(parts, "messages");
   while (!book.hasEnded) {
     const { lane } = book;
-    const record = lane.messages.at(lane.messages.frontNumber);
+    const record = sendableMessage(lane);
     // A message without an epoch could not be fenced; the stream of events learns the epoch.
     const isReady = book.isUnary || lane.epoch !== undefined;
     if (record === undefined || !isReady) {

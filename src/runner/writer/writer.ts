@@ -80,7 +80,8 @@ class Writer implements SessionWriter {
     const atMicros = this.#book.clock.nowMicros();
     this.#book.event(payload, atMicros);
     // Also for a refused or dropped event: messages are derived as long as there is room.
-    if (!this.#book.hasEnded) this.#deriver?.next(payload, atMicros);
+    const after = this.#book.live.events.lastNumber;
+    if (!this.#book.hasEnded) this.#deriver?.next({ payload, atMicros, after });
   }
 
   message(message: WriterMessage): void {
@@ -241,6 +242,8 @@ const WAITING_UNITS_MAX = 8 * 1024 * 1024;
 interface Waiting {
   readonly payload: string;
   readonly atMicros: bigint;
+  /** The number of the event in its lane. */
+  readonly after: bigint;
 }
 
 /**
@@ -261,13 +264,14 @@ class BackgroundDeriver {
     this.#book = book;
   }
 
-  next(payload: string, atMicros: bigint): void {
-    if (this.#waiting.length === 0 && payload.length <= AT_ONCE_UNITS_MAX) {
-      this.#derive({ payload, atMicros });
+  next(event: Waiting): void {
+    const { length } = event.payload;
+    if (this.#waiting.length === 0 && length <= AT_ONCE_UNITS_MAX) {
+      this.#derive(event);
       return;
     }
-    this.#waiting.push({ payload, atMicros });
-    this.#waitingUnits += payload.length;
+    this.#waiting.push(event);
+    this.#waitingUnits += length;
     if (this.#waitingUnits > WAITING_UNITS_MAX) this.settle();
     else this.#schedule();
   }
@@ -300,9 +304,9 @@ class BackgroundDeriver {
     this.#waitingUnits -= units;
   }
 
-  #derive({ payload, atMicros }: Waiting): void {
+  #derive({ payload, atMicros, after }: Waiting): void {
     for (const { eventType, payload: text, key } of this.#deriver.next(payload)) {
-      const message = { eventType, payload: text.toWellFormed(), key };
+      const message = { eventType, payload: text.toWellFormed(), key, after };
       this.#book.message({ ...message, sentAtMicros: undefined, sender: undefined }, atMicros);
     }
   }
