@@ -2,7 +2,8 @@
 import { BlockList, isIP } from "node:net";
 import { type Address, addressText } from "../base/address.ts";
 import { redactionProblems } from "../redaction/redactor.ts";
-import { CLIENT_SETTINGS, SERVICE_SETTINGS, type Setting } from "./table.ts";
+import type { Setting } from "./kinds.ts";
+import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "./table.ts";
 
 /** The port at which a client looks for a service with the default address. */
 export const GRPC_PORT_USUAL = SERVICE_SETTINGS.grpcAddress.fallback?.split(":").at(-1) ?? "";

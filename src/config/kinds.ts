@@ -1,0 +1,163 @@
+/** The kinds of value that settings take, and how a row of the table states one. */
+import { type Address, parseAddress } from "../base/address.ts";
+import { durationMs } from "../base/duration.ts";
+
+interface Kind<T> {
+  /** Completes "expected …". */
+  readonly expected: string;
+  /** Undefined when the text is not what was expected. */
+  readonly parse: (text: string) => T | undefined;
+  /** Only for a kind that may hold a secret: the part of a valid text that may be shown. */
+  readonly publicPart?: (text: string) => string;
+}
+
+export interface Setting<T> extends Kind<T> {
+  readonly name: string;
+  /** The default text of the variable; undefined where an absent variable has a meaning. */
+  readonly fallback: string | undefined;
+  /** Sentences for the operator. */
+  readonly meaning: string;
+}
+
+export function setting<T>(name: string, kind: Kind<T>, fallback: string): Described<T> {
+  return { means: (meaning) => ({ ...kind, name, fallback, meaning }) };
+}
+
+export function optional<T>(name: string, kind: Kind<T>): Described<T | undefined> {
+  return { means: (meaning) => ({ ...kind, name, fallback: undefined, meaning }) };
+}
+
+type Described<T> = { readonly means: (meaning: string) => Setting<T> };
+
+export function choice<const T extends string>(...among: readonly T[]): Kind<T> {
+  return {
+    expected: `one of ${among.join(", ")}`,
+    parse: (text) => among.find((one) => one === text),
+  };
+}
+
+/** One or more of a few words, separated by commas. */
+export function list(...among: readonly string[]): Kind<readonly string[]> {
+  return {
+    expected: `some of ${among.join(", ")}, separated by commas`,
+    parse(text) {
+      const words = text.split(",").map((word) => word.trim());
+      return words.every((word) => among.includes(word)) ? words : undefined;
+    },
+  };
+}
+
+/** A whole number; the unit is the end of the variable's name. */
+export function amount(min: number, max: number): Kind<number> {
+  return {
+    expected: `a whole number from ${min} to ${max}`,
+    parse(text) {
+      const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+      return value >= min && value <= max ? value : undefined;
+    },
+  };
+}
+
+/** A span of time as people write it: `30s`, `10m`, `30d`; the value is in milliseconds. */
+export function duration(min: string, max: string): Kind<number> {
+  const [minMs = 0, maxMs = 0] = [durationMs(min), durationMs(max)];
+  return {
+    expected: `a number and ms, s, m, h or d, from ${min} to ${max}`,
+    parse(text) {
+      const ms = durationMs(text);
+      return ms !== undefined && ms >= minMs && ms <= maxMs ? ms : undefined;
+    },
+  };
+}
+
+export function textOf(expected: string): Kind<string> {
+  return { expected, parse: (text) => text };
+}
+
+/** A text that no log and no error may show. */
+export function secretText(expected: string): Kind<string> {
+  return { ...textOf(expected), publicPart: () => "set" };
+}
+
+export const ADDRESS: Kind<Address> = {
+  expected: "host:port, like 127.0.0.1:9000 or [::1]:9000; port 0 takes a free one",
+  parse: parseAddress,
+};
+
+/** The address of another service, so a port is required. */
+export const REMOTE_ADDRESS: Kind<Address> = {
+  expected: "host:port, like ledger.example:9000 or [::1]:9000",
+  parse: (text) => (parseAddress(text)?.port === 0 ? undefined : parseAddress(text)),
+};
+
+export const FLAG: Kind<boolean> = {
+  expected: "true or false",
+  parse(text) {
+    if (text === "true" || text === "1") return true;
+    return text === "false" || text === "0" ? false : undefined;
+  },
+};
+
+export const RATIO: Kind<number> = {
+  expected: "a number from 0 to 1",
+  parse: (text) => (/^(?:0|1|0?\.\d{1,9}|1\.0{1,9})$/.test(text) ? Number(text) : undefined),
+};
+
+export const TEXT = textOf("a text");
+export const DIRECTORY = textOf("the path of a directory; it is created when missing");
+export const FILE = textOf("the path of a file");
+
+function urlOf(
+  protocols: readonly string[],
+  expected: string,
+  fits: (url: URL) => boolean = () => true,
+): Kind<string> {
+  const isFit = (url: URL | null) => url !== null && protocols.includes(url.protocol) && fits(url);
+  return { expected, parse: (text) => (isFit(URL.parse(text)) ? text : undefined) };
+}
+
+export const WEB_URL = urlOf(
+  ["http:", "https:"],
+  "http://host… or https://host…",
+  // A password would appear in every log line that names the address.
+  ({ username, password }) => username === "" && password === "",
+);
+
+export const POSTGRES_URL: Kind<string> = {
+  ...urlOf(
+    ["postgres:", "postgresql:"],
+    "postgres://user:password@host:port/database, special characters percent-encoded",
+  ),
+  publicPart: withoutSecrets,
+};
+
+export const NATS_URL: Kind<string> = {
+  ...urlOf(
+    ["nats:", "tls:"],
+    "nats://host:port or tls://host:port, with user:password@ or token@ before the host",
+    ({ hostname }) => hostname !== "",
+  ),
+  publicPart: withoutSecrets,
+};
+
+function withoutSecrets(url: string): string {
+  const { protocol, host, pathname } = new URL(url);
+  return `${protocol}//${host}${pathname}`;
+}
+
+/** No wildcard, because the subject is also published to. */
+export const NATS_SUBJECT: Kind<string> = {
+  expected: "a NATS subject of letters, digits, _ and -, its parts separated by dots",
+  parse: (text) => (text.length <= 200 && /^[\w-]+(?:\.[\w-]+)*$/.test(text) ? text : undefined),
+};
+
+/** Lower-case: the same with and without quotes. Short: a channel name contains it. */
+export const SCHEMA_NAME: Kind<string> = {
+  expected: "up to 48 lower-case letters, digits and _, without a digit or pg_ at the beginning",
+  parse: (text) => (/^(?!pg_)[a-z_][a-z0-9_]{0,47}$/.test(text) ? text : undefined),
+};
+
+export const TERABYTE = 1_000_000_000_000;
+/** A second; 0: no limit. */
+export const MESSAGES = amount(0, 100_000_000);
+export const BYTES = amount(0, TERABYTE);
