@@ -1,9 +1,9 @@
 /**
  * Events pushed over HTTP, so that a function, a browser or curl can be a runner.
  *
- *   one event or an array, without Client-Seq   one push: stored whole or not at all; Idempotency-Key
- *                                               makes a repetition safe, Producer-Epoch fences
- *   with Client-Seq, or a body of lines         a push stream: numbered, deduplicated and fenced like
+ *   one event or an array, without Client-Seq,  one push: stored whole or not at all; Idempotency-Key
+ *   or lines with Idempotency-Key               makes a repetition safe, Producer-Epoch fences
+ *   with Client-Seq, or any other lines         a push stream: numbered, deduplicated and fenced like
  *                                               one over gRPC
  *
  * The text of an event is its payload, byte for byte, so a body is cut into events and not printed again.
@@ -31,6 +31,7 @@ import { REFUSED_SHOWN_MAX, upload, type Uploaded } from "./event-upload.ts";
 import { keyOf } from "./message-routes.ts";
 import { NO_QUERY, seqParameter, sessionParams } from "./parameters.ts";
 import { type App, leaveBody } from "./plumbing/app.ts";
+import { linesOf } from "./plumbing/lines.ts";
 import { callContextOf, servedRequestOf, streamContextOf } from "./plumbing/call-context.ts";
 import { checkCharset, parse, readText, receive } from "./plumbing/json-body.ts";
 import {
@@ -61,6 +62,8 @@ class Body {
   }
 }
 
+const LINES = new Body("lines", { isList: true });
+
 export function eventPushRoutes(app: App, parts: EventPushParts): void {
   // A plugin of its own, because no other route gets such bodies.
   void app.register((own: App, _options, done) => {
@@ -83,10 +86,15 @@ function parseEvents(app: App, bytesMax: number): void {
   app.addContentTypeParser(JSON_TYPE, async (request: FastifyRequest, payload: IncomingMessage) =>
     eventsOf(request, await receive(request, payload, { bytesMax })),
   );
-  app.addContentTypeParser(LINES_TYPE, async (request: FastifyRequest) => {
-    checkCharset(request.headers["content-type"]);
-    return new Body("lines", { isList: true });
-  });
+  app.addContentTypeParser(
+    LINES_TYPE,
+    async (request: FastifyRequest, payload: IncomingMessage) => {
+      checkCharset(request.headers["content-type"]);
+      const { idempotencyKey, clientSeq } = headersOf(request);
+      if (idempotencyKey === "" || clientSeq !== undefined) return LINES;
+      return eventsOfLines(await receive(request, payload, { bytesMax }));
+    },
+  );
   app.addContentTypeParser("*", () => Promise.reject(wrongType()));
 }
 
@@ -187,8 +195,19 @@ function eventsOf(request: FastifyRequest, bytes: Buffer): Body | undefined {
   return new Body(elementTexts(text), { isList: true });
 }
 
+/** The key stands for all lines, so they are one push, like an array. */
+function eventsOfLines(bytes: Buffer): Body {
+  const { lines, fault } = linesOf(bytes);
+  if (fault !== undefined)
+    throw invalidArgument([
+      { field: "", description: `the line of event ${lines.length + 1} is ${fault}` },
+    ]);
+  if (lines.length === 0 || lines.length > LIST_EVENTS_MAX) throw invalidArgument([tooMany()]);
+  return new Body(lines, { isList: true });
+}
+
 function tooMany() {
-  const description = `the body must have 1 to ${LIST_EVENTS_MAX} events; send more of them as lines, ${LINES_TYPE}`;
+  const description = `the body must have 1 to ${LIST_EVENTS_MAX} events; send more of them as lines, ${LINES_TYPE}, without Idempotency-Key`;
   return { field: "", description };
 }
 
@@ -262,14 +281,14 @@ const PUSH = {
   operationId: "pushEvents",
   summary: "Push events",
   description:
-    "One event or an array of them, without `Client-Seq`: one push, stored whole or not at all. With `Client-Seq`, or as lines: a push stream, which merges fragments of one text, commits while it is read, stores each number once, and ends every other stream of the session. A problem of a push stream has the members of its answer.",
+    "One event or an array of them, without `Client-Seq`, or lines with `Idempotency-Key`: one push, stored whole or not at all. With `Client-Seq`, or as other lines: a push stream, which merges fragments of one text, commits while it is read, stores each number once, and ends every other stream of the session. A problem of a push stream has the members of its answer.",
   tags: ["events"],
   params: sessionParams,
   querystring: NO_QUERY,
   headers: z.object({
     "idempotency-key": z.string().optional().meta({
       description:
-        "Not for a push stream. UTF-8, at most 128 bytes. A repetition with the same key and events is answered with the first seqs; with other events it is 409.",
+        "Not with `Client-Seq`. UTF-8, at most 128 bytes. Lines with it are one push. A repetition with the same key and events is answered with the first seqs; with other events it is 409.",
     }),
     "producer-epoch": z.string().optional().meta({
       description:

@@ -386,8 +386,49 @@ describe("a body of lines", () => {
     expect(told).not.toHaveProperty("first_seq");
   });
 
-  test("refuses a key", async () => {
-    const { status, told } = await lines(newSession(), "", { "idempotency-key": "k" });
+  test("with a key is one push, like an array: stored once, or not at all", async () => {
+    const id = newSession();
+    const key = { "idempotency-key": "k" };
+    const events = [raw(1), said("a"), said("b")];
+    const text = `\n${linesOf(events).trimEnd()}`;
+    expect((await lines(id, text, key)).told).toEqual({ first_seq: 1, last_seq: 3 });
+    const again = await lines(id, text, key);
+    expect(again.told).toEqual({ first_seq: 1, last_seq: 3 });
+    expect(again.headers["idempotent-replayed"]).toBe("true");
+    expect((await push(id, events, key)).headers["idempotent-replayed"]).toBe("true");
+    expect(await lines(id, linesOf([raw(2)]), key)).toMatchObject({
+      status: 409,
+      told: { reason: "KEY_REUSED" },
+    });
+    const other = { "idempotency-key": "other" };
+    for (const [body, violation] of [
+      [`${linesOf([raw(2)])}{"type":"NONE"}`, { field: expect.stringMatching(/^\[1\]/) }],
+      [linesOf([raw(2)]).repeat(1_001), { description: expect.stringContaining("1 to 1000") }],
+      ["", { description: expect.stringContaining("1 to 1000") }],
+    ] as const) {
+      const refused = await lines(id, body, other);
+      expect(refused).toMatchObject({ status: 400, told: { violations: [violation] } });
+    }
+    expect(await storedIn(id)).toEqual(events);
+  });
+
+  test("with a key and a line that is not UTF-8 is refused whole", async () => {
+    const id = newSession();
+    const body = new Uint8Array([...new TextEncoder().encode(linesOf([raw(1)])), 0xff]);
+    const response = await fetch(`http://${service.httpAddress}${API}/sessions/${id}/events`, {
+      method: "POST",
+      headers: { "content-type": LINES_TYPE, "idempotency-key": "k" },
+      body,
+    });
+    expect(await response.json()).toMatchObject({
+      status: 400,
+      violations: [{ description: "the line of event 2 is not UTF-8" }],
+    });
+  });
+
+  test("refuses a key beside Client-Seq", async () => {
+    const headers = { "idempotency-key": "k", "producer-epoch": "1", "client-seq": "1" };
+    const { status, told } = await lines(newSession(), "", headers);
     const description = expect.stringContaining("Producer-Epoch and Client-Seq make");
     const violations = [{ field: "Idempotency-Key", description }];
     expect({ status, told }).toMatchObject({ status: 400, told: { violations } });

@@ -81,7 +81,8 @@ const NO_LINES: Lines = { lines: [] };
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-function linesOf(bytes: Buffer): Lines {
+/** The lines of a whole body. */
+export function linesOf(bytes: Buffer): Lines {
   try {
     return { lines: trimmed(utf8.decode(bytes).split("\n")) };
   } catch {
