@@ -87,3 +87,34 @@ test.each(["08000", "08006", "08P01"])(
     await database.stop();
   },
 );
+
+/** As a process that has no CPU: nothing is read, and every timer is late. */
+function busyFor(ms: number): void {
+  const untilMs = performance.now() + ms;
+  while (performance.now() < untilMs);
+}
+
+test("an answer that came while the process was busy is taken, though its limit has passed", async () => {
+  // Bug: the timer of the limit ran before the socket was read, and the pool was given up.
+  const database = createDatabase({
+    url: () => created.url,
+    connectionsMax: 1,
+    statementTimeoutMs: 100,
+    lockTimeoutMs: 10,
+  });
+  await database.start();
+  const pidOf = async (): Promise<unknown> =>
+    (await database.run(sql`select pg_backend_pid() as pid`))[0]?.["pid"];
+  const pid = await pidOf();
+  const running = database.run(sql`select pg_sleep(0.05), 7 as n`);
+  await expect
+    .poll(
+      () =>
+        witness`select 1 from pg_stat_activity where pid = ${String(pid)} and query like '%pg_sleep%'`,
+    )
+    .toHaveLength(1);
+  busyFor(2_500);
+  expect((await running)[0]).toMatchObject({ n: 7 });
+  expect(await pidOf()).toBe(pid);
+  await database.stop();
+});
