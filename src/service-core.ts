@@ -4,7 +4,9 @@
  */
 import { OpenGroups } from "./api/push-stream/open-groups.ts";
 import { createConversation } from "./api/conversation.ts";
+import { createOrderObserver } from "./api/order.ts";
 import { ArrivalWaits } from "./api/turns/arrival-waits.ts";
+import { Cancels } from "./api/turns/cancels.ts";
 import type { Clock } from "./base/clock.ts";
 import { systemTimers, within } from "./base/timers.ts";
 import type { Config } from "./config/config.ts";
@@ -24,6 +26,7 @@ import type { Log } from "./observability/log.ts";
 import type { Metrics } from "./observability/metrics.ts";
 import { CommitFailures } from "./observability/readiness.ts";
 import { createWriter, type Postgres } from "./service-store.ts";
+import { createCancelStore } from "./store/cancels.ts";
 import { createFeedReader } from "./store/feed.ts";
 import { readLogged } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
@@ -64,7 +67,8 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     { reader: createFeedReader(database), clock, log, metrics },
     { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
   );
-  const wakeUps = wakingBoth(live, feeds);
+  const groups = new OpenGroups();
+  const wakeUps = wakingAll(live, feeds, (sessionId) => cancels.hinted(sessionId));
   const exchange = createExchange({ wakeUps, log, metrics }, createCarrier(config, postgres));
   const commits = new CommitFailures(clock);
   const writer = createWriter(database, config, { ...metrics, commits, refusal });
@@ -78,7 +82,19 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     { writer, publish, clock, metrics },
     { ...config, batch: { rowsMax, bytesMax } },
   );
-  const groups = new OpenGroups();
+  const order = createOrderObserver(metrics);
+  const cancels = new Cancels(
+    {
+      ...base,
+      timers: systemTimers,
+      cancels: createCancelStore(database),
+      ingest,
+      transcripts,
+      order,
+      groups,
+    },
+    config,
+  );
   /** Called after a deletion that is on disk. */
   const deleted = (sessionId: string): void => {
     groups.deleted(sessionId);
@@ -104,15 +120,16 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
   const flow = { database, reader, transcripts, conversation, live, feeds, exchange, waits };
-  return { ...flow, commits, ingest, groups, deleted, retention };
+  return { ...flow, commits, ingest, order, groups, cancels, deleted, retention };
 }
 
 /** News of other instances. Feeds need no more of it than that there is some. */
-function wakingBoth(live: Live, feeds: Feeds): WakeUps {
+function wakingAll(live: Live, feeds: Feeds, said: (sessionId: string) => void): WakeUps {
   return {
     hinted: (sessionId, head) => {
       live.hinted(sessionId, head);
       feeds.woken();
+      if (head.messageSeq > 0n) said(sessionId);
     },
     missed: () => {
       live.missed();

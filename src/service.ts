@@ -2,7 +2,7 @@
  * Builds every unit and wires them; `start` brings them up in this order and `stop` down in reverse:
  *
  *   traces (if on) ─► ports are free ─► TLS ─► files of tokens and keys are read ─► embedded PostgreSQL (without DATABASE_URL)
- *     ─► schema ─► pool ─► tokens ─► live ─► feeds ─► wake-ups ─► ingest ─► transcripts ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
+ *     ─► schema ─► pool ─► tokens ─► live ─► feeds ─► wake-ups ─► ingest ─► transcripts ─► cancels ─► retention ─► ops port ─► HTTP and gRPC, which stop together ─► waiting claims ─► readiness
  *
  * So a stop first ends the parts that callers see (health, watches, calls in progress), then
  * commits the waiting pushes and announces them to the other instances, and closes the database
@@ -12,12 +12,12 @@ import { authorisedMethods, authorisedReads, type ServedMethods } from "./api/au
 import { createExportHandlers } from "./api/export.ts";
 import { createFeedHandlers } from "./api/feed.ts";
 import { createListHandlers } from "./api/pages.ts";
-import { createOrderObserver } from "./api/order.ts";
 import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
 import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
+import { createCancelHandlers } from "./api/turns/cancel-run.ts";
 import { createClaimHandlers } from "./api/turns/claim-turn.ts";
 import { createWatchHandlers } from "./api/watch.ts";
 import { createAudit, RoleAndScope } from "./auth/authorizer.ts";
@@ -49,6 +49,7 @@ import { reasonOf, sessionNotFound } from "./store/failure.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { StreamName } from "./store/rows.ts";
 import { ownerOf, readCapabilities } from "./store/sessions.ts";
+import { createCancelStore } from "./store/cancels.ts";
 import { lostAfter } from "./store/streams.ts";
 import { createTurnStore } from "./store/turns.ts";
 import { checkFree, SERVERS } from "./transport/listen.ts";
@@ -104,6 +105,7 @@ export function createService(config: Config, log: Log): Service {
     core.exchange,
     core.ingest,
     core.transcripts,
+    core.cancels,
     core.retention,
     ops,
     together([http, rpc]),
@@ -220,7 +222,8 @@ function createEdges(config: Config, parts: EdgeParts) {
 function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
   const { database, reader, live, feeds, deleted, ingest, groups, clock, metrics, doors, waits } =
     parts;
-  const order = createOrderObserver(metrics);
+  const { order, cancels } = parts;
+  const looked = (): void => cancels.look();
   const rates = createRateLimits({ clock, metrics }, config);
   const redactor = createRedactorOf(config, metrics);
   const pushed = { ingest, groups, order, clock, rates, redactor };
@@ -233,10 +236,22 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
     ...createPushHandlers(pushed, config),
     ...createEventListHandlers(pushed, config),
     ...createPushStreamHandlers(
-      { ...pushed, timers: systemTimers, metrics, lostAfter: (told) => lostAfter(database, told) },
+      {
+        ...pushed,
+        timers: systemTimers,
+        metrics,
+        lostAfter: (told) => lostAfter(database, told),
+        cancelled: looked,
+      },
       { ...config, redactor },
     ),
     ...createClaimHandlers({ ...pushed, turns: createTurnStore(database), waits, metrics }, config),
+    ...createCancelHandlers({
+      ...pushed,
+      cancels: createCancelStore(database),
+      asked: looked,
+      metrics,
+    }),
     ...createListHandlers({ ...reader, ...pages }),
     ...createSessionHandlers(store, deleted, redactor),
     ...parts.conversation.handlers,

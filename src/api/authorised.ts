@@ -100,6 +100,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     pushSessionEvent: unary(pushEvent, served.pushSessionEvent),
     pushEventList: unary(pushEvent, served.pushEventList),
     claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
+    cancelRun: unary(bySession("CancelRun"), cancels(audit, served.cancelRun)),
     getTranscript: unary(bySession("GetTranscript"), served.getTranscript),
     listRuns: unary(bySession("ListRuns"), served.listRuns),
     pushSessionEvents: pushStream(authorizer, served.pushSessionEvents),
@@ -194,6 +195,19 @@ function takeOvers(audit: Audit, handle: Methods["claimTurn"]): Methods["claimTu
       audit.done(act, { lostRunId, producerEpoch: String(producerEpoch) });
     }
     return answer;
+  };
+}
+
+/** Writes an audit record of each run that a caller asks to end. */
+function cancels(audit: Audit, handle: Methods["cancelRun"]): Methods["cancelRun"] {
+  return async (request, context) => {
+    const message = await handle(request, context);
+    if (!message.deduplicated) {
+      const { sessionId, runId } = request;
+      const act = { principal: context.principal, action: "run.cancel", sessionId } as const;
+      audit.done(act, { runId, messageSeq: String(message.seq) });
+    }
+    return message;
   };
 }
 

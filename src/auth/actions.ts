@@ -18,6 +18,7 @@ export type Action =
   | "message.push.other"
   | "event.push"
   | "turn.claim"
+  | "run.cancel"
   | "token.issue"
   /** The rows of all sessions in one stream. */
   | "feed.read"
@@ -44,6 +45,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "message.push.other": ["admin", "runner"],
   "event.push": ["admin", "runner"],
   "turn.claim": ["admin", "runner"],
+  "run.cancel": ["admin", "editor"],
   "token.issue": ["admin"],
   "feed.read": ["admin", "service"],
   "contract.read": ["admin", "editor", "viewer", "runner", "service"],
@@ -72,6 +74,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "message.push.other": "session",
   "event.push": "session",
   "turn.claim": "session",
+  "run.cancel": "session",
   "token.issue": "session",
   "feed.read": "project",
   "contract.read": "nothing",
@@ -94,6 +97,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   ListSessionEvents: "session.read",
   PushSessionEvents: "event.push",
   ClaimTurn: "turn.claim",
+  CancelRun: "run.cancel",
   GetTranscript: "session.read",
   ListRuns: "session.read",
   IssueSessionToken: "token.issue",

@@ -31,6 +31,7 @@ export type ErrorReason =
   | "STALE_EPOCH"
   | "STREAM_REPLACED"
   | "RUN_OPEN"
+  | "RUN_NOT_FOUND"
   | "NOTHING_WAITS"
   | "TOO_MANY_PENDING"
   | "SESSION_FULL"

@@ -80,6 +80,9 @@ export const SERVICE_SETTINGS = {
   runWaitMs: setting("RUN_WAIT", duration("100ms", "24h"), "30s").means(
     "The longest time that an AG-UI client waits for the first run of a session. Then its answer ends. Clients with follow=true continue to wait.",
   ),
+  cancelGraceMs: setting("CANCEL_GRACE", duration("100ms", "24h"), "30s").means(
+    "The time in which a producer ends a run that CancelRun was called for. Then the service ends it.",
+  ),
   sessionPolicy: setting("SESSION_POLICY", choice("auto", "strict"), "auto").means(
     "auto: a push creates the session that it names. strict: an unknown session is NOT_FOUND.",
   ),

@@ -243,6 +243,11 @@ export class Snapshot {
     return this.#openings;
   }
 
+  /** ENDs of the open constructs, for the log. */
+  endings(): readonly JsonObject[] {
+    return this.#canonical.endings();
+  }
+
   /** The end of the newest run, without interrupts that were answered since. */
   pendingOnly(end: JsonObject): JsonObject {
     return withoutAnswered(end, this.interrupts);

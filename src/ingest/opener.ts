@@ -94,6 +94,7 @@ export class Opener {
   }
 }
 
-function openedStream({ epoch, stream, lastClientSeq, refused }: OpenedStream): OpenedStream {
-  return { epoch, stream, lastClientSeq, refused };
+function openedStream(opened: OpenedStream): OpenedStream {
+  const { epoch, stream, lastClientSeq, refused, isCancelled } = opened;
+  return { epoch, stream, lastClientSeq, refused, isCancelled };
 }

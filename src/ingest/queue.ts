@@ -253,8 +253,8 @@ export function isOver({ triedSinceMs }: Item, nowMs: number): boolean {
  * True when the push may be sent again: its key or range tells the table that it is stored already. A
  * stored claim has changed the state for which it was made.
  */
-export function isRepeatable({ key, range, claim }: Push): boolean {
-  return key !== undefined || range !== undefined || claim !== undefined;
+export function isRepeatable({ key, range, seen }: Push): boolean {
+  return key !== undefined || range !== undefined || seen !== undefined;
 }
 
 /**

@@ -54,7 +54,8 @@ export async function eraseSession(
       update sessions set name = '', project_id = null, phase = null, prompt = null,
         created_by_user_id = null, llm_model = null, agent_id = null, parent_session_id = null,
         labels = null, annotations = null, capabilities = null, open_run_id = null,
-        open_turn_seq = null, pending_count = 0, waiting_since = null, row_count = 0, payload_bytes = 0, erased_at = clock_timestamp()
+        open_turn_seq = null, cancel_seq = null, pending_count = 0, waiting_since = null,
+        row_count = 0, payload_bytes = 0, erased_at = clock_timestamp()
       where id = ${sessionId} and erased_at is null
         and message_seq = ${String(heads["message_seq"])}::bigint
         and event_seq = ${String(heads["event_seq"])}::bigint returning id`);

@@ -207,6 +207,15 @@ function turnInstruments(make: Instruments) {
       "turn_envelope_tokens_total",
       "Tokens that runners added around the messages of turns, as they report them.",
     ),
+    cancels: make.counter(
+      "cancels_total",
+      "Cancels of runs, by outcome (asked, repeated, not_found, failed).",
+      ["outcome"],
+    ),
+    cancelledRunsEnded: make.counter(
+      "cancelled_runs_ended_total",
+      "Cancelled runs that the service ended, because their producer had not after CANCEL_GRACE.",
+    ),
   };
 }
 

@@ -17,7 +17,7 @@ import {
 } from "./arrange.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
 import { type Database, SERVER_TEXT } from "./database.ts";
-import type { Claim, Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
+import type { Outcome, Push, SessionLimits, StreamRange } from "./rows.ts";
 import { isoOf } from "./columns.ts";
 
 export interface AppendOptions {
@@ -217,9 +217,9 @@ function judgedJson(pushes: readonly Push[]): string | null {
   const judged = pushes.flatMap((push, u): object[] => {
     const { sessionId: s, range } = push;
     if (range !== undefined) return [{ u, s, ...rangeOf(range), id: push.rows[0]?.id }];
-    if (push.key === undefined && push.epoch === undefined) return [];
+    if (push.key === undefined && push.epoch === undefined && push.seen === undefined) return [];
     const t = push.stream === "messages" ? "m" : "e";
-    return [{ u, s, t, ...keyOf(push), c: push.claim && seenOf(push.claim) }];
+    return [{ u, s, t, ...keyOf(push), c: seenOf(push) }];
   });
   return judged.length === 0 ? null : JSON.stringify(judged);
 }
@@ -280,12 +280,14 @@ function keyOf(push: Push): object {
   return { key: push.key, dg: hexOf(push.digest), ep: push.epoch?.toString() };
 }
 
-function seenOf({ seen }: Claim): object {
+function seenOf({ seen, cancels }: Push): object | undefined {
+  if (seen === undefined) return undefined;
   return {
-    t: seen.turnSeq.toString(),
+    t: seen.turnSeq?.toString(),
     r: seen.openRunId === "" ? undefined : seen.openRunId,
     e: seen.epoch?.toString(),
     v: seen.eventSeq?.toString(),
+    x: cancels,
   };
 }
 
@@ -325,8 +327,10 @@ function turnsOf({
   turnSeq,
   taken,
   openTurnSeq,
+  cancels,
 }: SessionUse): object | undefined {
-  if (arrivals === 0 && started === undefined && turnSeq === undefined) return undefined;
+  const isChange = arrivals > 0 || started !== undefined || turnSeq !== undefined || cancels;
+  if (!isChange) return undefined;
   return {
     u: arrivals,
     m: started?.messages.toString(),
@@ -334,6 +338,7 @@ function turnsOf({
     to: turnSeq?.toString(),
     k: taken,
     b: openTurnSeq?.toString(),
+    x: cancels ? true : undefined,
   };
 }
 

@@ -58,6 +58,8 @@ export interface SessionUse {
   turnSeq: bigint | undefined;
   /** The watermark before that turn, while its run is open. */
   openTurnSeq: bigint | undefined;
+  /** The first message of the batch asks to end the open run. */
+  cancels: boolean;
 }
 
 export interface Arrangement {
@@ -88,6 +90,7 @@ export function arrange(pushes: readonly Push[]): Arrangement {
     use.arrivals += arrivalsOf(push);
     use.taken += push.claim?.taken ?? 0;
     use.turnSeq = push.claim?.turnSeq ?? use.turnSeq;
+    use.cancels ||= push.cancels === true;
     for (const row of push.rows) rows.push(place(push, row, use));
   }
   return { rows, sessions };
@@ -158,6 +161,7 @@ function unused(sessionId: string): SessionUse {
     started: undefined,
     turnSeq: undefined,
     openTurnSeq: undefined,
+    cancels: false,
   };
 }
 

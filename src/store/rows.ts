@@ -100,19 +100,19 @@ export interface StreamRange {
   readonly refused: number;
 }
 
-/**
- * A claim of arrivals as a turn. Its rows (the end of a lost run, the start of the new one) were made
- * for one state of the session, and are stored only in that state.
- */
+/** The state of a session for which the rows of a push were made: they are stored only in that state. */
+export interface SeenState {
+  /** Undefined: any watermark. */
+  readonly turnSeq: bigint | undefined;
+  /** Empty: no run is open. */
+  readonly openRunId: string;
+  readonly epoch: bigint | undefined;
+  /** Only where no event may have come since. */
+  readonly eventSeq: bigint | undefined;
+}
+
+/** A claim of arrivals as a turn: the rows are the end of a lost run, and the start of the new one. */
 export interface Claim {
-  readonly seen: {
-    readonly turnSeq: bigint;
-    /** Empty: no run is open. */
-    readonly openRunId: string;
-    readonly epoch: bigint | undefined;
-    /** Only where no event may have come since. */
-    readonly eventSeq: bigint | undefined;
-  };
   /** The watermark before the turn. */
   readonly fromSeq: bigint;
   /** The watermark after the turn. */
@@ -136,9 +136,13 @@ export interface Push {
   readonly actor: string | undefined;
   /** Only for a push stream. Its numbers serve as key and epoch: such a push has no others. */
   readonly range: StreamRange | undefined;
+  /** Only for a claim, a cancel, and the end of a cancelled run. */
+  readonly seen?: SeenState | undefined;
   /** Only for a claim; it also has an epoch. */
   readonly claim?: Claim | undefined;
-  /** Empty only for a range whose events were all refused. */
+  /** True: its message asks to end the open run. It is stored only if no message asked before. */
+  readonly cancels?: boolean;
+  /** Empty only for a range whose events were all refused, and for a push that raises the epoch. */
   readonly rows: readonly NewRow[];
   /** `storedBytesOf` its rows. */
   readonly bytes: number;
@@ -217,7 +221,7 @@ export class Independent {
   /** Adds the push and returns true, or returns false. */
   admit(push: Push): boolean {
     const { range } = push;
-    if (push.claim !== undefined && !this.#isEmpty) return false;
+    if (push.seen !== undefined && !this.#isEmpty) return false;
     const key = push.key === undefined ? undefined : `${push.stream} ${push.key}`;
     if (key !== undefined && this.#keys.has(key)) return false;
     const epoch = range?.epoch ?? push.epoch;

@@ -68,6 +68,8 @@ export const sessions = pgTable(
     turnSeq: number("turn_seq").notNull().default(sql`0`),
     /** The watermark before the turn of the open run; null: no run is open, or no claim began it. */
     openTurnSeq: number("open_turn_seq"),
+    /** The message that asked to end the open run; null: nobody has. */
+    cancelSeq: number("cancel_seq"),
     /** Set by the first claim. */
     hasClaimed: boolean("has_claimed").notNull().default(false),
     /** The number of arrivals: messages of type `user` above the watermark. */
@@ -96,6 +98,9 @@ export const sessions = pgTable(
     index("sessions_running")
       .on(table.createdAt.desc(), table.id.desc())
       .where(sql`deleted_at is null and open_run_id is not null`),
+    index("sessions_cancelled")
+      .on(table.id)
+      .where(sql`deleted_at is null and cancel_seq is not null`),
     // The function is in the migration. Pushes change no labels, so their updates stay in the page.
     index("sessions_labels")
       .using("gin", sql`ledger_labels(${table.labels})`)

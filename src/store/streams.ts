@@ -21,6 +21,8 @@ export interface OpenedStream {
   readonly lastClientSeq: bigint;
   /** The count of refused numbers of the epoch. */
   readonly refused: bigint;
+  /** The open run is cancelled. */
+  readonly isCancelled: boolean;
 }
 
 export type Opening =
@@ -58,6 +60,7 @@ export async function openStream(
         stream: BigInt(answer.stream),
         lastClientSeq: BigInt(answer.client_seq),
         refused: BigInt(answer.refused),
+        isCancelled: answer.cancelled,
       };
     case "stale_epoch":
       return { kind: "stale_epoch", highest: BigInt(answer.highest) };
@@ -102,6 +105,7 @@ type Answer =
       readonly stream: string;
       readonly client_seq: string;
       readonly refused: string;
+      readonly cancelled: boolean;
     }
   | { readonly kind: "stale_epoch"; readonly highest: string }
   | { readonly kind: "not_found" | "deleted" | "busy" };

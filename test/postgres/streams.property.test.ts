@@ -35,7 +35,7 @@ class Model {
     this.#raise(wanted === 0n ? (this.epoch ?? 0n) + 1n : wanted);
     this.stream += 1n;
     const { epoch = 0n, stream, done, refused } = this;
-    return { kind: "opened", epoch, stream, lastClientSeq: done, refused };
+    return { kind: "opened", epoch, stream, lastClientSeq: done, refused, isCancelled: false };
   }
 
   push({ range, key, epoch, rows }: Push): Outcome {

@@ -41,6 +41,7 @@ const opened = (epoch: bigint, stream: bigint, lastClientSeq = 0n, refused = 0n)
   stream,
   lastClientSeq,
   refused,
+  isCancelled: false,
 });
 const kinds = (outcomes: readonly Outcome[]) => outcomes.map(({ kind }) => kind);
 const stored = (...seqs: readonly bigint[]): Outcome => ({

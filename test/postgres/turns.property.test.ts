@@ -221,25 +221,16 @@ class Played {
     }
     const taken = next.arrivals.map(({ seq }) => seq);
     this.#note(taken, expected);
-    const before = [
-      model.turnSeq,
-      model.run?.id,
-      model.epoch,
-      next.claim.seen.eventSeq && model.events,
-    ];
+    const before = [model.turnSeq, model.run?.id, model.epoch, next.seen.eventSeq && model.events];
     for (const pushed of asked.between) await this.#push(pushed);
-    const after = [
-      model.turnSeq,
-      model.run?.id,
-      model.epoch,
-      next.claim.seen.eventSeq && model.events,
-    ];
+    const after = [model.turnSeq, model.run?.id, model.epoch, next.seen.eventSeq && model.events];
     const lost = next.lostRunId === "" ? [] : [newRow({ mark: { kind: "close" } })];
     const started = { eventType: "RUN_STARTED", mark: { kind: "open", runId } } as const;
     const push = newPush(this.#sessionId, {
       key: taken.length === 0 ? undefined : `claim:${runId}`,
       digest: Uint8Array.of(1),
       epoch: next.epoch,
+      seen: next.seen,
       claim: next.claim,
       rows: [...lost, ...(taken.length === 0 ? [] : [newRow(started)])],
     });

@@ -77,6 +77,7 @@ const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   PushSessionEvents: (sessionId) => ({ frame: { case: "open", value: { sessionId } } }),
   // It waits for a moment, so that a session without messages is no error.
   ClaimTurn: (sessionId) => ({ sessionId, runStarted: '{"runId":"walked"}', wait: { nanos: 1 } }),
+  CancelRun: (sessionId) => ({ sessionId, runId: "r" }),
   GetTranscript: (sessionId) => ({ sessionId }),
   ListRuns: (sessionId) => ({ sessionId }),
   IssueSessionToken: (sessionId) => ({ sessionId, role: "viewer" }),

@@ -44,7 +44,7 @@ export class RedactedStream {
       },
       {
         sessionId: "s",
-        opened: { epoch: 1n, stream: 1n, lastClientSeq: 0n, refused: 0n },
+        opened: { epoch: 1n, stream: 1n, lastClientSeq: 0n, refused: 0n, isCancelled: false },
         actor: undefined,
         settled: () => undefined,
       },

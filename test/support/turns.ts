@@ -1,10 +1,16 @@
 /** Claims and the rows around them, for tests of turns. */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import type { ClaimTurnRequestSchema, ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
+import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type {
+  CancelRunRequestSchema,
+  ClaimTurnRequestSchema,
+  ClaimTurnResponse,
+} from "../../gen/ambient/v1/turns_pb.ts";
 import type { CallOptions, RpcClient } from "./grpc-client.ts";
 
-const { claimTurn, getSession, pushSessionEvent, pushSessionMessage } = SessionService.method;
+const { cancelRun, claimTurn, getSession, pushSessionEvent, pushSessionMessage } =
+  SessionService.method;
 
 type ClaimFields = Omit<
   Exclude<MessageInitShape<typeof ClaimTurnRequestSchema>, { $typeName: string }>,
@@ -51,4 +57,12 @@ export function textsOf({ messages }: ClaimTurnResponse): readonly string[] {
 export async function standing(client: RpcClient, id: string): Promise<readonly unknown[]> {
   const { turnSeq, waiting, openRunId } = await client.unary(getSession, { id });
   return [turnSeq, waiting, openRunId];
+}
+
+/** Asks to end a run. */
+export function cancel(
+  client: RpcClient,
+  run: MessageInitShape<typeof CancelRunRequestSchema>,
+): Promise<SessionMessage> {
+  return client.unary(cancelRun, run);
 }

@@ -19,6 +19,8 @@ describe("metrics", () => {
       "build_info",
       "call_duration_seconds",
       "calls_total",
+      "cancelled_runs_ended_total",
+      "cancels_total",
       "claims_total",
       "claims_waiting",
       "commit_duration_seconds",

@@ -21,6 +21,7 @@ import { fragments, type RawEventFields, whole } from "../support/push-stream.ts
 type Frame = MessageInitShape<typeof PushSessionEventsRequestSchema>["frame"];
 
 const BAD: RawEventFields = { payload: "{}" };
+const OPENED = { epoch: 2n, stream: 5n, lastClientSeq: 10n, refused: 0n, isCancelled: false };
 
 class Bench implements Clock {
   readonly pushes: Push[] = [];
@@ -47,7 +48,7 @@ class Bench implements Clock {
     const handlers = createPushStreamHandlers(
       {
         ingest: {
-          open: async () => ({ epoch: 2n, stream: 5n, lastClientSeq: 10n, refused: 0n }),
+          open: async () => OPENED,
           push: (push) => {
             this.pushes.push(push);
             const settle = Promise.withResolvers<Acknowledged>();
@@ -56,6 +57,7 @@ class Bench implements Clock {
           },
         },
         lostAfter: () => Promise.resolve(undefined),
+        cancelled: () => undefined,
         rates: {
           charge: (_payer, _sessionId, bytes) => {
             this.charged.push(bytes);
@@ -282,8 +284,9 @@ describe("the end of a stream", () => {
     const fenced: string[] = [];
     const stream = (name: string, epoch: bigint, number: bigint) => ({
       sessionId: "s",
-      opened: { epoch, stream: number, lastClientSeq: 0n, refused: 0n },
+      opened: { ...OPENED, epoch, stream: number },
       closeGroup: () => undefined,
+      send: () => undefined,
       fence: ({ reason }: ServiceError) => void fenced.push(`${name} ${reason}`),
     });
     const newer = stream("newer", 1n, 8n);
@@ -395,6 +398,7 @@ describe("limits", () => {
       rates: { charge: () => 0 },
       groups: new OpenGroups(),
       lostAfter: never,
+      cancelled: () => undefined,
       order: { observe: () => undefined },
       clock: { nowMicros: () => 0n, monotonicMs: () => 0 },
       timers: { after: () => () => undefined },

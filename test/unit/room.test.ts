@@ -58,7 +58,7 @@ describe("room for arrivals", () => {
     newPush("s", { stream: "messages", rows: [newRow({ eventType: "assistant", payload: "" })] });
   const claiming = (taken: number): Push => {
     const seen = { turnSeq: 0n, openRunId: "", epoch: undefined, eventSeq: undefined };
-    return newPush("s", { claim: { seen, fromSeq: 0n, turnSeq: 1n, taken }, rows: [newRow()] });
+    return newPush("s", { seen, claim: { fromSeq: 0n, turnSeq: 1n, taken }, rows: [newRow()] });
   };
   const fate = (pushes: readonly Push[], pending: number | undefined): string => {
     const held = { rows: 0, bytes: 0, runBytes: 0, pending };

@@ -17,7 +17,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/event_stream.proto.
  */
 export const file_ambient_v1_event_stream: GenFile = /*@__PURE__*/
-  fileDesc("Ch1hbWJpZW50L3YxL2V2ZW50X3N0cmVhbS5wcm90bxIKYW1iaWVudC52MSKNAQoYUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0EiAKBG9wZW4YASABKAsyEC5hbWJpZW50LnYxLk9wZW5IABIiCgViYXRjaBgCIAEoCzIRLmFtYmllbnQudjEuQmF0Y2hIABIiCgVmbHVzaBgDIAEoCzIRLmFtYmllbnQudjEuRmx1c2hIAEIHCgVmcmFtZSKlAQoET3BlbhISCgpzZXNzaW9uX2lkGAEgASgJEhYKDnByb2R1Y2VyX2Vwb2NoGAIgASgEEiwKC2NvbXByZXNzaW9uGAMgASgOMhcuYW1iaWVudC52MS5Db21wcmVzc2lvbhISCgptYXhfYWdlX21zGAQgASgNEhYKDm1heF90ZXh0X2J5dGVzGAUgASgNEhcKD3N0b3Bfb25fcmVmdXNlZBgGIAEoCCJHCgVCYXRjaBIYChBmaXJzdF9jbGllbnRfc2VxGAEgASgEEiQKBmV2ZW50cxgCIAMoCzIULmFtYmllbnQudjEuUmF3RXZlbnQidQoIUmF3RXZlbnQSEgoKZXZlbnRfdHlwZRgBIAEoCRIPCgdwYXlsb2FkGAIgASgJEjQKC29jY3VycmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAiAEBQg4KDF9vY2N1cnJlZF9hdCIHCgVGbHVzaCKeAQoZUHVzaFNlc3Npb25FdmVudHNSZXNwb25zZRIkCgZvcGVuZWQYASABKAsyEi5hbWJpZW50LnYxLk9wZW5lZEgAEioKCWNvbW1pdHRlZBgCIAEoCzIVLmFtYmllbnQudjEuQ29tbWl0dGVkSAASJgoHcmVmdXNlZBgDIAEoCzITLmFtYmllbnQudjEuUmVmdXNlZEgAQgcKBWZyYW1lImwKBk9wZW5lZBIXCg9sYXN0X2NsaWVudF9zZXEYASABKAQSIAoYbWF4X3VuYWNrbm93bGVkZ2VkX2J5dGVzGAIgASgEEhYKDnByb2R1Y2VyX2Vwb2NoGAMgASgEEg8KB3JlZnVzZWQYBCABKAQiSQoJQ29tbWl0dGVkEhcKD2xhc3RfY2xpZW50X3NlcRgBIAEoBBIQCghsYXN0X3NlcRgCIAEoAxIRCglmaXJzdF9zZXEYAyABKAMiQQoHUmVmdXNlZBISCgpjbGllbnRfc2VxGAEgASgEEiIKBnN0YXR1cxgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzKlMKC0NvbXByZXNzaW9uEhsKF0NPTVBSRVNTSU9OX1VOU1BFQ0lGSUVEEAASEgoOQ09NUFJFU1NJT05fT04QARITCg9DT01QUkVTU0lPTl9PRkYQAkLCAQobaW8uc2Vzc2lvbmxlZGdlci5hbWJpZW50LnYxUAFaSGdpdGh1Yi5jb20vc2Vzc2lvbi1sZWRnZXIvc2Vzc2lvbi1sZWRnZXIvY2xpZW50cy9nby9hbWJpZW50L3YxO2FtYmllbnR2MaICA0FNQqoCGFNlc3Npb25MZWRnZXIuQW1iaWVudC5WMcoCGFNlc3Npb25MZWRnZXJcQW1iaWVudFxWMeoCGlNlc3Npb25MZWRnZXI6OkFtYmllbnQ6OlYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_google_rpc_status]);
+  fileDesc("Ch1hbWJpZW50L3YxL2V2ZW50X3N0cmVhbS5wcm90bxIKYW1iaWVudC52MSKNAQoYUHVzaFNlc3Npb25FdmVudHNSZXF1ZXN0EiAKBG9wZW4YASABKAsyEC5hbWJpZW50LnYxLk9wZW5IABIiCgViYXRjaBgCIAEoCzIRLmFtYmllbnQudjEuQmF0Y2hIABIiCgVmbHVzaBgDIAEoCzIRLmFtYmllbnQudjEuRmx1c2hIAEIHCgVmcmFtZSKlAQoET3BlbhISCgpzZXNzaW9uX2lkGAEgASgJEhYKDnByb2R1Y2VyX2Vwb2NoGAIgASgEEiwKC2NvbXByZXNzaW9uGAMgASgOMhcuYW1iaWVudC52MS5Db21wcmVzc2lvbhISCgptYXhfYWdlX21zGAQgASgNEhYKDm1heF90ZXh0X2J5dGVzGAUgASgNEhcKD3N0b3Bfb25fcmVmdXNlZBgGIAEoCCJHCgVCYXRjaBIYChBmaXJzdF9jbGllbnRfc2VxGAEgASgEEiQKBmV2ZW50cxgCIAMoCzIULmFtYmllbnQudjEuUmF3RXZlbnQidQoIUmF3RXZlbnQSEgoKZXZlbnRfdHlwZRgBIAEoCRIPCgdwYXlsb2FkGAIgASgJEjQKC29jY3VycmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEgAiAEBQg4KDF9vY2N1cnJlZF9hdCIHCgVGbHVzaCLEAQoZUHVzaFNlc3Npb25FdmVudHNSZXNwb25zZRIkCgZvcGVuZWQYASABKAsyEi5hbWJpZW50LnYxLk9wZW5lZEgAEioKCWNvbW1pdHRlZBgCIAEoCzIVLmFtYmllbnQudjEuQ29tbWl0dGVkSAASJgoHcmVmdXNlZBgDIAEoCzITLmFtYmllbnQudjEuUmVmdXNlZEgAEiQKBmNhbmNlbBgEIAEoCzISLmFtYmllbnQudjEuQ2FuY2VsSABCBwoFZnJhbWUibAoGT3BlbmVkEhcKD2xhc3RfY2xpZW50X3NlcRgBIAEoBBIgChhtYXhfdW5hY2tub3dsZWRnZWRfYnl0ZXMYAiABKAQSFgoOcHJvZHVjZXJfZXBvY2gYAyABKAQSDwoHcmVmdXNlZBgEIAEoBCJJCglDb21taXR0ZWQSFwoPbGFzdF9jbGllbnRfc2VxGAEgASgEEhAKCGxhc3Rfc2VxGAIgASgDEhEKCWZpcnN0X3NlcRgDIAEoAyJBCgdSZWZ1c2VkEhIKCmNsaWVudF9zZXEYASABKAQSIgoGc3RhdHVzGAIgASgLMhIuZ29vZ2xlLnJwYy5TdGF0dXMiPQoGQ2FuY2VsEg4KBnJ1bl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSEwoLbWVzc2FnZV9zZXEYAyABKAMqUwoLQ29tcHJlc3Npb24SGwoXQ09NUFJFU1NJT05fVU5TUEVDSUZJRUQQABISCg5DT01QUkVTU0lPTl9PThABEhMKD0NPTVBSRVNTSU9OX09GRhACQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_google_rpc_status]);
 
 /**
  * A frame from the client. The first frame, and no other, is `open`. The service answers it with
@@ -243,6 +243,14 @@ export type PushSessionEventsResponse = Message<"ambient.v1.PushSessionEventsRes
      */
     value: Refused;
     case: "refused";
+  } | {
+    /**
+     * The open run must end.
+     *
+     * @generated from field: ambient.v1.Cancel cancel = 4;
+     */
+    value: Cancel;
+    case: "cancel";
   } | { case: undefined; value?: undefined };
 };
 
@@ -364,6 +372,43 @@ export type Refused = Message<"ambient.v1.Refused"> & {
  */
 export const RefusedSchema: GenMessage<Refused> = /*@__PURE__*/
   messageDesc(file_ambient_v1_event_stream, 8);
+
+/**
+ * CancelRun was called for the open run. The producer ends the run with RUN_FINISHED or RUN_ERROR; if
+ * it has not after CANCEL_GRACE, the service does, and the next push of this stream is
+ * FAILED_PRECONDITION (STALE_EPOCH). Sent once on each stream, at any time after `opened`.
+ *
+ * @generated from message ambient.v1.Cancel
+ */
+export type Cancel = Message<"ambient.v1.Cancel"> & {
+  /**
+   * The run.
+   *
+   * @generated from field: string run_id = 1;
+   */
+  runId: string;
+
+  /**
+   * The reason that the caller gave; empty: none.
+   *
+   * @generated from field: string reason = 2;
+   */
+  reason: string;
+
+  /**
+   * The seq of the message that asks for it.
+   *
+   * @generated from field: int64 message_seq = 3;
+   */
+  messageSeq: bigint;
+};
+
+/**
+ * Describes the message ambient.v1.Cancel.
+ * Use `create(CancelSchema)` to create a new message.
+ */
+export const CancelSchema: GenMessage<Cancel> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_event_stream, 9);
 
 /**
  * Says whether the service merges consecutive fragments of one text into one row. Merging loses

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/turns.proto.
  */
 export const file_ambient_v1_turns: GenFile = /*@__PURE__*/
-  fileDesc("ChZhbWJpZW50L3YxL3R1cm5zLnByb3RvEgphbWJpZW50LnYxItEBChBDbGFpbVR1cm5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFgoOcHJvZHVjZXJfZXBvY2gYAiABKAQSEQoJdXBfdG9fc2VxGAMgASgDEhQKDG1lc3NhZ2VzX21heBgEIAEoBRITCgtydW5fc3RhcnRlZBgFIAEoCRInCgR3YWl0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD2VudmVsb3BlX3Rva2VucxgHIAEoAxIRCglyZWRlbGl2ZXIYCCABKAgirgEKEUNsYWltVHVyblJlc3BvbnNlEi0KC3J1bl9zdGFydGVkGAEgASgLMhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSLAoIbWVzc2FnZXMYAiADKAsyGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEg8KB3dhaXRpbmcYAyABKAMSFgoOcHJvZHVjZXJfZXBvY2gYBCABKAQSEwoLbG9zdF9ydW5faWQYBSABKAlCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_events, file_ambient_v1_messages, file_google_protobuf_duration]);
+  fileDesc("ChZhbWJpZW50L3YxL3R1cm5zLnByb3RvEgphbWJpZW50LnYxItEBChBDbGFpbVR1cm5SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFgoOcHJvZHVjZXJfZXBvY2gYAiABKAQSEQoJdXBfdG9fc2VxGAMgASgDEhQKDG1lc3NhZ2VzX21heBgEIAEoBRITCgtydW5fc3RhcnRlZBgFIAEoCRInCgR3YWl0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD2VudmVsb3BlX3Rva2VucxgHIAEoAxIRCglyZWRlbGl2ZXIYCCABKAgirgEKEUNsYWltVHVyblJlc3BvbnNlEi0KC3J1bl9zdGFydGVkGAEgASgLMhguYW1iaWVudC52MS5TZXNzaW9uRXZlbnQSLAoIbWVzc2FnZXMYAiADKAsyGi5hbWJpZW50LnYxLlNlc3Npb25NZXNzYWdlEg8KB3dhaXRpbmcYAyABKAMSFgoOcHJvZHVjZXJfZXBvY2gYBCABKAQSEwoLbG9zdF9ydW5faWQYBSABKAkiRgoQQ2FuY2VsUnVuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAlCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_ambient_v1_events, file_ambient_v1_messages, file_google_protobuf_duration]);
 
 /**
  * Claims the next messages of type `user` as one turn. The claim, the start of its run, and the move
@@ -153,4 +153,39 @@ export type ClaimTurnResponse = Message<"ambient.v1.ClaimTurnResponse"> & {
  */
 export const ClaimTurnResponseSchema: GenMessage<ClaimTurnResponse> = /*@__PURE__*/
   messageDesc(file_ambient_v1_turns, 1);
+
+/**
+ * Asks to end a run.
+ *
+ * @generated from message ambient.v1.CancelRunRequest
+ */
+export type CancelRunRequest = Message<"ambient.v1.CancelRunRequest"> & {
+  /**
+   * The session of the run. Required.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The open run, by the runId of its RUN_STARTED. Required.
+   *
+   * @generated from field: string run_id = 2;
+   */
+  runId: string;
+
+  /**
+   * Why, for the producer and for readers: at most 1,024 bytes. A repeated call changes nothing.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message ambient.v1.CancelRunRequest.
+ * Use `create(CancelRunRequestSchema)` to create a new message.
+ */
+export const CancelRunRequestSchema: GenMessage<CancelRunRequest> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_turns, 2);
 

@@ -1,9 +1,10 @@
 /**
  * The push streams of this replica by session: at most one per session, the newest. Other code uses
- * this class to close the open group of a session, or to end its stream. The rule of one stream per
+ * this class to close the open group of a session, to tell its client, or to end its stream. The rule of one stream per
  * session belongs to the table (storage.md); this class only tells the older stream at once, and
  * not at its next commit.
  */
+import type { Cancel, PushSessionEventsResponse } from "../../../gen/ambient/v1/event_stream_pb.ts";
 import type { ServiceError } from "../../base/errors.ts";
 import { staleEpoch, streamReplaced } from "../../ingest/refusal.ts";
 import { sessionDeleted } from "../../store/failure.ts";
@@ -16,12 +17,16 @@ export interface StreamOfSession {
   readonly opened: OpenedStream;
   /** Hands over its events before this call returns. */
   closeGroup(): void;
+  /** Sends a frame to its client. */
+  send(frame: PushSessionEventsResponse["frame"]): void;
   /** The stream cannot commit any more: ends it without a hand-over. */
   fence(error: ServiceError): void;
 }
 
 export class OpenGroups {
   readonly #streams = new Map<string, StreamOfSession>();
+  /** The newest cancel that the client of a stream was told of. */
+  readonly #told = new WeakMap<StreamOfSession, bigint>();
 
   /**
    * Ends the older of two streams of a session; false when the entering stream is the older one.
@@ -39,6 +44,18 @@ export class OpenGroups {
 
   leave(stream: StreamOfSession): void {
     if (this.#streams.get(stream.sessionId) === stream) this.#streams.delete(stream.sessionId);
+  }
+
+  has(sessionId: string): boolean {
+    return this.#streams.has(sessionId);
+  }
+
+  /** Tells the client of the session's stream, once. */
+  cancelled(sessionId: string, cancel: Cancel): void {
+    const stream = this.#streams.get(sessionId);
+    if (stream === undefined || this.#told.get(stream) === cancel.messageSeq) return;
+    this.#told.set(stream, cancel.messageSeq);
+    stream.send({ case: "cancel", value: cancel });
   }
 
   close(sessionId: string): void {

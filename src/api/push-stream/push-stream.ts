@@ -120,7 +120,7 @@ export class PushStream implements StreamOfSession {
       producerEpoch: epoch,
       refused,
     } as const;
-    this.#send({ case: "opened", value });
+    this.send({ case: "opened", value });
     this.#caller.hearOn();
   }
 
@@ -292,17 +292,17 @@ export class PushStream implements StreamOfSession {
     const { news } = this.#commits;
     if (news === undefined || (!now && this.#caller.unsentBytes > 0)) return;
     this.#commits.told(news);
-    this.#send({ case: "committed", value: { $typeName: "ambient.v1.Committed", ...news } });
+    this.send({ case: "committed", value: { $typeName: "ambient.v1.Committed", ...news } });
   }
 
   /** Before the acknowledgement that covers the number of the next event. */
   #refuse(error: ServiceError): void {
     const clientSeq = this.#commits.numbers.next;
     const status = googleStatusOf(error);
-    this.#send({ case: "refused", value: { $typeName: "ambient.v1.Refused", clientSeq, status } });
+    this.send({ case: "refused", value: { $typeName: "ambient.v1.Refused", clientSeq, status } });
   }
 
-  #send(frame: PushSessionEventsResponse["frame"]): void {
+  send(frame: PushSessionEventsResponse["frame"]): void {
     this.#caller.send({ $typeName: "ambient.v1.PushSessionEventsResponse", frame });
   }
 

@@ -39,6 +39,8 @@ export interface PushStreamParts
   readonly ingest: Pick<Ingest, "push" | "open">;
   readonly groups: Pick<OpenGroups, "enter" | "leave">;
   readonly metrics: StreamMetrics & Pick<Metrics, "limitUse">;
+  /** Called when a stream of a session with a cancelled run has begun. */
+  readonly cancelled: () => void;
 }
 
 export interface PushStreamOptions {
@@ -171,6 +173,7 @@ class PushStreamCall implements Conversation<PushSessionEventsRequest> {
     if (!this.#parts.groups.enter(stream)) return;
     this.#stream = stream;
     stream.begin();
+    if (opened.isCancelled) this.#parts.cancelled();
   }
 
   #ended(): void {

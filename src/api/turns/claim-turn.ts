@@ -228,7 +228,7 @@ class Claiming {
     return this.#answer("claimed", { started, arrivals, left, epoch: step.epoch });
   }
 
-  #pushOf({ epoch, lostRunId, arrivals, claim }: ClaimStep) {
+  #pushOf({ epoch, lostRunId, arrivals, seen, claim }: ClaimStep) {
     const { clock } = this.#parts;
     const nowMicros = clock.nowMicros();
     const [first, last] = [arrivals[0], arrivals.at(-1)];
@@ -258,6 +258,7 @@ class Claiming {
       epoch,
       actor: actorOf(this.#context.principal),
       range: undefined,
+      seen,
       claim,
       rows,
       bytes: storedBytesOf(rows),

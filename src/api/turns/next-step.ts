@@ -11,7 +11,7 @@
  */
 import { ServiceError } from "../../base/errors.ts";
 import { noEpochAbove, staleEpoch } from "../../ingest/refusal.ts";
-import type { Claim, MessageRow } from "../../store/rows.ts";
+import type { Claim, MessageRow, SeenState } from "../../store/rows.ts";
 import type { TurnState } from "../../store/turns.ts";
 
 /** The maximum of PostgreSQL's bigint. */
@@ -31,6 +31,7 @@ export interface ClaimStep {
   readonly lostRunId: string;
   /** Empty: the claim only ends the lost run. */
   readonly arrivals: readonly MessageRow[];
+  readonly seen: SeenState;
   readonly claim: Claim;
   /** Arrivals that still wait after the claim. */
   readonly left: number;
@@ -48,17 +49,18 @@ export function nextStep(state: TurnState, wanted: bigint): Step {
   const epoch = wanted === 0n ? highest + 1n : wanted;
   const claim = claimOf(state);
   const left = state.pending - claim.taken;
-  return { kind: "claim", epoch, lostRunId: openRunId, arrivals, claim, left };
+  return { kind: "claim", epoch, lostRunId: openRunId, arrivals, seen: seenIn(state), claim, left };
 }
 
-function claimOf(state: TurnState): Claim {
-  const { turnSeq, openRunId, epoch, fromSeq, redelivered, arrivals } = state;
-  const last = arrivals.at(-1);
+function seenIn({ turnSeq, openRunId, epoch, redelivered, eventSeq }: TurnState): SeenState {
   // The lost run must have no output when its end is stored.
-  const eventSeq = redelivered > 0 ? state.eventSeq : undefined;
-  const seen = { turnSeq, openRunId, epoch, eventSeq };
-  if (last === undefined) return { seen, fromSeq: turnSeq, turnSeq, taken: 0 };
-  return { seen, fromSeq, turnSeq: last.seq, taken: arrivals.length - redelivered };
+  return { turnSeq, openRunId, epoch, eventSeq: redelivered > 0 ? eventSeq : undefined };
+}
+
+function claimOf({ turnSeq, fromSeq, redelivered, arrivals }: TurnState): Claim {
+  const last = arrivals.at(-1);
+  if (last === undefined) return { fromSeq: turnSeq, turnSeq, taken: 0 };
+  return { fromSeq, turnSeq: last.seq, taken: arrivals.length - redelivered };
 }
 
 function refuse(error: ServiceError): Step {

@@ -133,6 +133,18 @@ export class Canonical {
     return this.#phase === "open" ? this.#constructs.openings() : [];
   }
 
+  /** ENDs of the open constructs, as the log needs them before the end of the run. */
+  endings(): readonly JsonObject[] {
+    if (this.#phase !== "open") return [];
+    const { reasoning, reasoning_message: message } = this.#thinking;
+    return this.#constructs.endings().map((end) => {
+      const { type, messageId } = end;
+      if (type === KINDS.reasoning.end && messageId === reasoning) return { type: "THINKING_END" };
+      const isText = type === KINDS.reasoning_message.end && messageId === message;
+      return isText ? { type: "THINKING_TEXT_MESSAGE_END" } : end;
+    });
+  }
+
   /** The messages of a row that belong to the conversation, and that the log did not have before. */
   said({ messages, isPersons, key }: Spoken): readonly JsonObject[] {
     if (!isPersons) return this.#hasSpeech ? [] : messages;

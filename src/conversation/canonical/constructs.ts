@@ -241,6 +241,16 @@ export class Constructs {
     });
   }
 
+  /** The log has no END for these; the construct that was opened last comes first. CHUNKs need none. */
+  endings(): readonly JsonObject[] {
+    const chunked = this.#lanes.clone().endAll();
+    return this.#open
+      .inOrder()
+      .filter(({ kind, key }) => !chunked.some((one) => one.kind === kind && one.key === key))
+      .map(endOf)
+      .toReversed();
+  }
+
   #opened(kind: OpenKind, said: Said): Said {
     const { value } = said;
     const tag = tagOf(value);
@@ -298,14 +308,10 @@ export class Constructs {
   }
 
   #close(out: Outgoing, construct: OpenConstruct, { suspends } = { suspends: false }): void {
-    const { kind, key, opening } = construct;
-    const { end, idField } = KINDS[kind];
+    const { kind, key } = construct;
     this.#open.close(construct);
-    const tag = tagOf(opening);
     const value = out.timed({
-      type: end,
-      [idField]: opening[idField],
-      ...(tag !== undefined && { subagentRunId: tag }),
+      ...endOf(construct),
       ...(kind === "subagent" && suspends && { outcome: { type: "suspended" } }),
     });
     this.#goOn(out, OWNED[kind], key, changed(value));
@@ -332,6 +338,16 @@ export class Constructs {
     if (parentId === undefined || this.#open.get("subagent", parentId) !== undefined) return said;
     return changed(without(said.value, "parentSubagentRunId"));
   }
+}
+
+function endOf({ kind, opening }: OpenConstruct): JsonObject {
+  const { end, idField } = KINDS[kind];
+  const tag = tagOf(opening);
+  return {
+    type: end,
+    [idField]: opening[idField],
+    ...(tag !== undefined && { subagentRunId: tag }),
+  };
 }
 
 function changed(value: JsonObject): Said {

@@ -8,11 +8,12 @@
  * news. Without a carrier (WAKE_UPS=poll) this exchange does nothing.
  */
 import { randomUUID } from "node:crypto";
+import { Paced } from "../../base/paced.ts";
 import type { Unit } from "../../base/unit.ts";
 import type { Log } from "../../observability/log.ts";
 import type { Metrics } from "../../observability/metrics.ts";
 import type { SessionHead, StoredRow } from "../../store/rows.ts";
-import { Announcer, decodeAnnouncement, Paced } from "./announcer.ts";
+import { Announcer, decodeAnnouncement } from "./announcer.ts";
 import type { Carrier } from "./carrier.ts";
 import { KeptLine } from "./kept-line.ts";
 import { systemTimers, type Timers } from "../../base/timers.ts";

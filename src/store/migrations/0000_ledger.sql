@@ -76,6 +76,7 @@ CREATE TABLE "sessions" (
 	"open_run_id" text,
 	"turn_seq" bigint DEFAULT 0 NOT NULL,
 	"open_turn_seq" bigint,
+	"cancel_seq" bigint,
 	"has_claimed" boolean DEFAULT false NOT NULL,
 	"pending_count" bigint DEFAULT 0 NOT NULL,
 	"waiting_since" timestamp(6) with time zone,
@@ -115,6 +116,7 @@ CREATE INDEX "sessions_newest" ON "sessions" USING btree ("created_at" DESC NULL
 CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and project_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_waiting" ON "sessions" USING btree ("waiting_since","id") WHERE deleted_at is null and waiting_since is not null;--> statement-breakpoint
 CREATE INDEX "sessions_running" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and open_run_id is not null;--> statement-breakpoint
+CREATE INDEX "sessions_cancelled" ON "sessions" USING btree ("id") WHERE deleted_at is null and cancel_seq is not null;--> statement-breakpoint
 CREATE INDEX "sessions_labels" ON "sessions" USING gin (ledger_labels("labels")) WITH (fastupdate=false) WHERE deleted_at is null and labels is not null;--> statement-breakpoint
 -- Room in each page for the next version of its rows: each push updates its session's row.
 ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint

@@ -25,9 +25,9 @@
 -- its rows in the same transaction, under the same lock.
 --
 --   pushes    those with a key, an epoch or a range: u number, s session; t 'm' or 'e', key, dg digest,
---             ep epoch; of ranges ep, st stream, f first and l last client number, id of the first row; of
---             claims c, the state of the session for which the rows were made: t watermark, r open run, e
---             epoch, and v last event, if no event may have come since
+--             ep epoch; of ranges ep, st stream, f first and l last client number, id of the first row; c,
+--             the state of the session for which the rows were made: t watermark of a claim, r open run, e
+--             epoch, v last event if no event may have come since, and x if nobody may have cancelled the run
 --   messages, events
 --             rows: s session, p place (0, 1, 2 … after the session's counter), id, ty, pl, key, dg,
 --             act, ca and, of events, co, n event_count, fr, cf, w run known, rid that run (otherwise
@@ -41,8 +41,9 @@
 --             the largest part of the batch
 --   t         u new arrivals. Of a claim, to is the new watermark, k the count of taken arrivals, and b the
 --             watermark before the turn of the run that is open after the batch. Without a claim, m is
---             the count of messages before the last RUN_STARTED, and a the count of arrivals after it.
---             Nearly always t and c are absent, so they are one column each
+--             the count of messages before the last RUN_STARTED, and a the count of arrivals after it. With
+--             x, the first message cancels the open run. Nearly always t and c are absent, so they are one
+--             column each
 --   full      session, its rows, its bytes, the bytes of the id of its open run, and its arrivals if they
 --             are limited
 --
@@ -50,7 +51,8 @@
 -- like a key: its rows were made for one state of the session, and in any other state it is refused as
 -- `turn_moved`, and made again. It is the first push of its session in the batch. A RUN_STARTED without a
 -- claim moves the watermark to the last message before it, until the session is claimed for the first time;
--- from then on only claims move it.
+-- from then on only claims move it. Cancels of a run and the end of a cancelled run are judged in the same way.
+-- cancel_seq is the message that asked to end the open run.
 CREATE FUNCTION ledger_append(
   session_ids text[], create_missing boolean, lock_wait boolean,
   pushes json, messages json, events json, used json)
@@ -125,7 +127,8 @@ BEGIN
       kept.seq::text)) FILTER (WHERE kept.seq IS NOT NULL OR CASE WHEN p.c IS NULL
         THEN p.st IS NULL AND p.ep < s.producer_epoch
         ELSE s.turn_seq <> (p.c->>'t')::bigint OR s.open_run_id IS DISTINCT FROM p.c->>'r'
-          OR s.producer_epoch IS DISTINCT FROM (p.c->>'e')::bigint OR s.event_seq <> (p.c->>'v')::bigint END),
+          OR s.producer_epoch IS DISTINCT FROM (p.c->>'e')::bigint OR s.event_seq <> (p.c->>'v')::bigint
+          OR ((p.c->>'x') IS NOT NULL AND s.cancel_seq IS NOT NULL) END),
       bool_or(p.st IS NOT NULL)
     INTO refused, has_ranges
     FROM json_to_recordset(pushes) AS p(u integer, s text, t text, key text, dg bytea, ep bigint, st bigint, c json)
@@ -231,6 +234,9 @@ BEGIN
       WHEN r.t->>'to' IS NOT NULL THEN (r.t->>'to')::bigint WHEN sessions.has_claimed THEN sessions.turn_seq
       ELSE COALESCE(sessions.message_seq + (r.t->>'m')::bigint, sessions.turn_seq) END,
     open_turn_seq = CASE WHEN r.w THEN (r.t->>'b')::bigint ELSE sessions.open_turn_seq END,
+    -- An index has this column too.
+    cancel_seq = CASE WHEN r.w THEN NULL WHEN r.t->>'x' IS NOT NULL THEN sessions.message_seq + 1
+      ELSE sessions.cancel_seq END,
     has_claimed = sessions.has_claimed OR (r.t->>'to') IS NOT NULL,
     pending_count = CASE WHEN r.t IS NULL THEN sessions.pending_count
       WHEN r.t->>'a' IS NULL OR sessions.has_claimed THEN sessions.pending_count
@@ -302,7 +308,8 @@ BEGIN
     producer_refused = CASE WHEN taken = highest THEN producer_refused ELSE 0 END
   WHERE id = wanted_id
   RETURNING json_build_object('kind', 'opened', 'epoch', producer_epoch::text, 'stream', producer_stream::text,
-    'client_seq', producer_client_seq::text, 'refused', producer_refused::text) INTO opened;
+    'client_seq', producer_client_seq::text, 'refused', producer_refused::text,
+    'cancelled', cancel_seq IS NOT NULL) INTO opened;
   RETURN opened;
 END
 $$;

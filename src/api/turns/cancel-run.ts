@@ -1,0 +1,188 @@
+/**
+ * Asks to end the open run of a session. The session is read without a lock, and the commit refuses
+ * the message if another run is open by then, or if somebody else has asked: the state is read again.
+ *
+ *   read ─┬─ this run has a cancel ────────────────► that message again
+ *    ▲    ├─ the run is not open ──────────────────► RUN_NOT_FOUND
+ *    │    └─ append ── committed ──────────────────► answered; cancels.ts tells the producer
+ *    └───────── in another state by now
+ */
+import { hash } from "node:crypto";
+import type { SessionMessage } from "../../../gen/ambient/v1/messages_pb.ts";
+import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
+import type { CancelRunRequest } from "../../../gen/ambient/v1/turns_pb.ts";
+import { isObject, parseJson } from "../../agui/json.ts";
+import { actorOf } from "../../auth/principal.ts";
+import type { Clock } from "../../base/clock.ts";
+import { invalidArgument, ServiceError } from "../../base/errors.ts";
+import { ID_BYTES_MAX } from "../../base/ids.ts";
+import { checkTextBytes, violationsOf } from "../../contract/checks.ts";
+import type { CallContext, Handlers } from "../../contract/context.ts";
+import { toSessionMessage } from "../../contract/rows-to-wire.ts";
+import { checkSessionId } from "../../contract/session-id.ts";
+import type { Ingest } from "../../ingest/ingest.ts";
+import type { RateLimits } from "../../ingest/rate-limits.ts";
+import { TurnMoved } from "../../ingest/refusal.ts";
+import type { Metrics } from "../../observability/metrics.ts";
+import type { Redactor } from "../../redaction/redactor.ts";
+import type { CancelStore, RunState } from "../../store/cancels.ts";
+import { sessionDeleted, sessionNotFound } from "../../store/failure.ts";
+import { type MessageRow, type NewRow, type Push, storedBytesOf } from "../../store/rows.ts";
+import { rowId } from "../new-row.ts";
+
+const REASON_BYTES_MAX = 1_024;
+const EVENT = "cancel_requested";
+
+export interface CancelRunParts {
+  readonly cancels: CancelStore;
+  readonly ingest: Pick<Ingest, "push">;
+  readonly rates: Pick<RateLimits, "take">;
+  readonly clock: Clock;
+  /** Called after a cancel that is on disk. */
+  readonly asked: () => void;
+  readonly metrics: Pick<Metrics, "cancels">;
+  /** Undefined: nothing is redacted. */
+  readonly redactor?: Redactor | undefined;
+}
+
+export function createCancelHandlers(
+  parts: CancelRunParts,
+): Pick<Handlers<typeof SessionService>, "cancelRun"> {
+  return {
+    async cancelRun(request, context) {
+      try {
+        const message = await cancelRun(parts, request, context);
+        parts.metrics.cancels.inc({ outcome: message.deduplicated ? "repeated" : "asked" });
+        return message;
+      } catch (error) {
+        const isUnknown = ServiceError.from(error).code === "not_found";
+        parts.metrics.cancels.inc({ outcome: isUnknown ? "not_found" : "failed" });
+        throw error;
+      }
+    },
+  };
+}
+
+/** What the message of a cancel says. */
+interface CancelText {
+  readonly runId: string;
+  readonly reason: string;
+}
+
+/** Undefined: the payload is not that of a cancel. */
+export function cancelTextOf(payload: string): CancelText | undefined {
+  const value = parseJson(payload);
+  if (!isObject(value) || value["event"] !== EVENT) return undefined;
+  const { run_id: runId, reason = "" } = value;
+  if (typeof runId !== "string" || typeof reason !== "string") return undefined;
+  return { runId, reason };
+}
+
+async function cancelRun(
+  parts: CancelRunParts,
+  request: CancelRunRequest,
+  context: CallContext,
+): Promise<SessionMessage> {
+  const { cancels, ingest, rates, redactor } = parts;
+  const { sessionId, runId, reason } = request;
+  refuseFaults(request);
+  const said = { event: EVENT, run_id: runId, ...(reason === "" ? {} : { reason }) };
+  const text = JSON.stringify(said);
+  const payload = redactor?.payload(text) ?? text;
+  rates.take(context.principal, sessionId, Buffer.byteLength(payload));
+  const key = `cancel:${runId}`;
+  // Each turn of the loop means that another run or another cancel came first.
+  for (;;) {
+    const state = await cancels.readRun({ sessionId, key });
+    if (state === undefined) throw sessionNotFound(sessionId);
+    if (state.isDeleted) throw sessionDeleted(sessionId);
+    const earlier = await earlierCancel(cancels, request, state);
+    if (earlier !== undefined) return toSessionMessage(earlier, true);
+    if (state.openRunId !== runId) throw runNotFound(request, state);
+    // The key belongs to an earlier run with this id: then the commit alone finds a second cancel.
+    const ownKey = state.keptSeq === undefined ? key : undefined;
+    const push = pushOf(request, { state, payload, key: ownKey }, { parts, context });
+    try {
+      const { rows, deduplicated } = await ingest.push(push, () => context.hasEnded, context.span);
+      const [row] = rows;
+      if (row?.stream !== "messages") throw new Error("a cancel became an event");
+      parts.asked();
+      return toSessionMessage(row, deduplicated);
+    } catch (error) {
+      if (!(error instanceof TurnMoved) || context.hasEnded) throw error;
+    }
+  }
+}
+
+/** The cancel of the open run, or of a run that has ended since. */
+async function earlierCancel(
+  cancels: CancelStore,
+  { sessionId, runId }: CancelRunRequest,
+  { openRunId, cancelSeq, keptSeq }: RunState,
+): Promise<MessageRow | undefined> {
+  const seq = openRunId === runId ? cancelSeq : keptSeq;
+  if (seq === undefined) return undefined;
+  const row = await cancels.readCancel(sessionId, seq);
+  return row !== undefined && cancelTextOf(row.payload) !== undefined ? row : undefined;
+}
+
+interface Cancel {
+  readonly state: RunState;
+  readonly payload: string;
+  readonly key: string | undefined;
+}
+
+function pushOf(
+  { sessionId }: CancelRunRequest,
+  { state, payload, key }: Cancel,
+  { parts, context }: { readonly parts: CancelRunParts; readonly context: CallContext },
+): Push {
+  const { openRunId, epoch } = state;
+  const row: NewRow = {
+    id: rowId(),
+    eventType: "lifecycle",
+    payload,
+    createdAtMicros: parts.clock.nowMicros(),
+    completedAtMicros: undefined,
+    eventCount: 1,
+    fragments: undefined,
+    conformant: true,
+    mark: undefined,
+    sender: undefined,
+    sentAtMicros: undefined,
+  };
+  return {
+    sessionId,
+    stream: "messages",
+    key,
+    // A repeated cancel is the same cancel, whatever its reason.
+    digest: key === undefined ? undefined : hash("sha256", key, "buffer"),
+    epoch: undefined,
+    actor: actorOf(context.principal),
+    range: undefined,
+    seen: { turnSeq: undefined, openRunId, epoch, eventSeq: undefined },
+    cancels: true,
+    rows: [row],
+    bytes: storedBytesOf([row]),
+  };
+}
+
+function refuseFaults({ sessionId, runId, reason }: CancelRunRequest): void {
+  const violations = violationsOf([
+    checkSessionId(sessionId),
+    runId === ""
+      ? { field: "run_id", description: "run_id is required" }
+      : checkTextBytes("run_id", runId, ID_BYTES_MAX),
+    checkTextBytes("reason", reason, REASON_BYTES_MAX),
+  ]);
+  if (violations.length > 0) throw invalidArgument(violations);
+}
+
+function runNotFound(
+  { sessionId, runId }: CancelRunRequest,
+  { openRunId }: RunState,
+): ServiceError {
+  const open = openRunId === "" ? "no run is open" : `the open run is ${openRunId}`;
+  const message = `run ${runId} is not open in session ${sessionId}: ${open}`;
+  return new ServiceError("not_found", "RUN_NOT_FOUND", message);
+}

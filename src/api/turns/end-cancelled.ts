@@ -1,0 +1,145 @@
+/**
+ * Ends a cancelled run in place of its producer: ENDs of what is open, then RUN_FINISHED with the
+ * outcome `cancelled`. The epoch is raised first, so that the producer can add nothing while the ENDs
+ * are looked for. Every commit is judged for the state that was read, so of several replicas one ends
+ * the run, and the run of another claim is never touched.
+ *
+ *   read ── raise the epoch ── read ── fold up to the newest event ── end ── committed ──► true
+ *    ▲             │                                                    │
+ *    └─────────────┴───── in another state by now ──────────────────────┘
+ *    └── the run is over, or was never cancelled ────────────────────────────────────────► false
+ */
+import type { ValidationMode } from "../../agui/conform.ts";
+import { rawEventRows } from "../../agui/rows.ts";
+import type { Clock } from "../../base/clock.ts";
+import { ServiceError } from "../../base/errors.ts";
+import type { Snapshot } from "../../conversation/fold.ts";
+import type { Transcripts } from "../../conversation/transcripts.ts";
+import type { Ingest } from "../../ingest/ingest.ts";
+import { TurnMoved } from "../../ingest/refusal.ts";
+import type { CancelStore, OpenCancel, RunState } from "../../store/cancels.ts";
+import { type Push, type SeenState, storedBytesOf } from "../../store/rows.ts";
+import { newEventRow } from "../new-row.ts";
+import type { OrderObserver } from "../order.ts";
+import type { OpenGroups } from "../push-stream/open-groups.ts";
+
+/** A producer without an epoch is not fenced. After this many tries its last events do not count. */
+const TRIES_MAX = 5;
+const EPOCH_MAX = 2n ** 63n - 1n;
+/** The rows are ours, and legal in each mode. */
+const MODE: ValidationMode = "strict";
+
+export interface EndParts {
+  readonly cancels: Pick<CancelStore, "readRun">;
+  readonly ingest: Pick<Ingest, "push">;
+  readonly transcripts: Pick<Transcripts, "read">;
+  readonly order: OrderObserver;
+  /** The events that this replica has received are stored first. */
+  readonly groups: Pick<OpenGroups, "close">;
+  readonly clock: Clock;
+}
+
+/** False: the run has ended in another way. */
+export async function endCancelled(parts: EndParts, cancel: OpenCancel): Promise<boolean> {
+  const { sessionId, runId, seq } = cancel;
+  let raised: bigint | undefined;
+  parts.groups.close(sessionId);
+  for (let tries = 1; ; tries += 1) {
+    const state = await parts.cancels.readRun({ sessionId, key: "" });
+    if (state?.openRunId !== runId || state.cancelSeq !== seq || state.isDeleted) return false;
+    try {
+      if (raised === undefined) {
+        raised = await raise(parts, cancel, state);
+      } else {
+        // Another replica may have raised it too, and a producer may have taken the next one.
+        const epoch = state.epoch === raised ? raised : above(state);
+        await end(parts, cancel, { seen: state.epoch, epoch, isLast: tries >= TRIES_MAX });
+        return true;
+      }
+    } catch (error) {
+      if (!(error instanceof TurnMoved) || tries > TRIES_MAX) throw error;
+    }
+  }
+}
+
+async function raise(
+  { ingest }: EndParts,
+  { sessionId, runId: openRunId }: OpenCancel,
+  state: RunState,
+): Promise<bigint> {
+  const raised = above(state);
+  const seen = { turnSeq: undefined, openRunId, epoch: state.epoch, eventSeq: undefined };
+  await ingest.push({ ...pushTo(sessionId, seen), epoch: raised }, staysWanted);
+  return raised;
+}
+
+function above({ epoch = 0n }: RunState): bigint {
+  return epoch === EPOCH_MAX ? epoch : epoch + 1n;
+}
+
+interface End {
+  readonly seen: bigint | undefined;
+  readonly epoch: bigint;
+  /** The run ends whatever its newest events are. */
+  readonly isLast: boolean;
+}
+
+async function end(
+  { ingest, transcripts, order, clock }: EndParts,
+  { sessionId, runId }: OpenCancel,
+  { seen: seenEpoch, epoch, isLast }: End,
+): Promise<void> {
+  const folded = await transcripts
+    .read(sessionId, { upToSeq: undefined })
+    .catch((error: unknown) => without(error));
+  const run = folded?.run?.runId === runId ? folded.run : undefined;
+  const finished = {
+    type: "RUN_FINISHED",
+    threadId: run?.threadId ?? sessionId,
+    runId,
+    outcome: { type: "cancelled" },
+  };
+  const createdAtMicros = clock.nowMicros();
+  const events = [...(run === undefined ? [] : (folded?.endings() ?? [])), finished].flatMap(
+    (event) => {
+      const payload = JSON.stringify(event);
+      const made = rawEventRows({ eventType: "", payload, createdAtMicros }, MODE);
+      if (!made.ok) throw new Error("the end of a cancelled run is no event of AG-UI");
+      return made.rows;
+    },
+  );
+  const rows = events.map((event) => newEventRow(event, undefined));
+  const eventSeq = isLast ? undefined : folded?.cut.events;
+  const seen = { turnSeq: undefined, openRunId: runId, epoch: seenEpoch, eventSeq };
+  const push = { ...pushTo(sessionId, seen), epoch, rows, bytes: storedBytesOf(rows) };
+  const stored = await ingest.push(push, staysWanted);
+  const kept = stored.rows.filter((row) => row.stream === "events");
+  // After a lost answer only the last row is known.
+  order.observe(kept, events.slice(events.length - kept.length));
+}
+
+/** Without a transcript nothing is closed in the log; clients are served ENDs all the same. */
+function without(error: unknown): Snapshot | undefined {
+  if (ServiceError.from(error).reason === "TRANSCRIPT_TOO_LARGE") return undefined;
+  throw error;
+}
+
+/** By the service itself: the cancel has the caller. */
+function pushTo(sessionId: string, seen: SeenState): Push {
+  return {
+    sessionId,
+    stream: "events",
+    key: undefined,
+    digest: undefined,
+    epoch: undefined,
+    actor: undefined,
+    range: undefined,
+    seen,
+    rows: [],
+    bytes: 0,
+  };
+}
+
+function staysWanted(): boolean {
+  return false;
+}

@@ -1,0 +1,108 @@
+/**
+ * Cancels of open runs. A cancel is a message, and the row of its session names that message until
+ * the run ends (`cancel_seq`, migrations/ledger.sql). So the cancels of open runs are found by a
+ * partial index that is nearly always empty.
+ */
+import { type SQL, sql } from "drizzle-orm";
+import { TABLE } from "./columns.ts";
+import { type Database, type Fields, SERVER } from "./database.ts";
+import { readKept } from "./pages.ts";
+import type { MessageRow } from "./rows.ts";
+
+/** The state of a session for a cancel, and for the end of a cancelled run. */
+export interface RunState {
+  readonly isDeleted: boolean;
+  /** Empty: no run is open. */
+  readonly openRunId: string;
+  readonly epoch: bigint | undefined;
+  /** The message that asked to end the open run. */
+  readonly cancelSeq: bigint | undefined;
+  /** The message with the key. */
+  readonly keptSeq: bigint | undefined;
+}
+
+/** A cancel of a run that is still open. */
+export interface OpenCancel {
+  readonly sessionId: string;
+  readonly runId: string;
+  readonly seq: bigint;
+  /** Undefined: the message was erased. */
+  readonly payload: string | undefined;
+  /** The time since the cancel, by the clock of the database; undefined with the payload. */
+  readonly waitedMs: number | undefined;
+}
+
+interface CancelsPage {
+  /** The session before the first one. */
+  readonly after: string;
+  readonly rowsMax: number;
+}
+
+export interface CancelStore {
+  /** Undefined: there is no such session. */
+  readRun(run: { readonly sessionId: string; readonly key: string }): Promise<RunState | undefined>;
+  /** Undefined: the message was erased. */
+  readCancel(sessionId: string, seq: bigint): Promise<MessageRow | undefined>;
+  /** In the order of the sessions' ids. */
+  openCancels(page: CancelsPage): Promise<readonly OpenCancel[]>;
+}
+
+export function createCancelStore(database: Database): CancelStore {
+  return {
+    async readRun({ sessionId, key }) {
+      const [row] = await database.run(sql`
+        select s.deleted_at is not null as deleted, s.open_run_id, s.producer_epoch, s.cancel_seq,
+          (select seq from ${TABLE.messages}
+            where session_id = s.id and idempotency_key = ${key} limit 1) as kept_seq,
+          ${SERVER} as server
+        from sessions s where s.id = ${sessionId}`);
+      database.answeredBy(row?.["server"]);
+      if (row === undefined) return undefined;
+      return {
+        isDeleted: row["deleted"] === true,
+        openRunId: textOf(row["open_run_id"]) ?? "",
+        epoch: numberOf(row["producer_epoch"]),
+        cancelSeq: numberOf(row["cancel_seq"]),
+        keptSeq: numberOf(row["kept_seq"]),
+      };
+    },
+    async readCancel(sessionId, seq) {
+      const [row] = await readKept(database, [{ stream: "messages", sessionId, seq }]);
+      return row?.stream === "messages" ? row : undefined;
+    },
+    async openCancels(page) {
+      const rows = await database.run(openCancelsStatement(page));
+      return rows.map((row) => ({
+        sessionId: String(row["id"]),
+        runId: String(row["open_run_id"]),
+        seq: BigInt(String(row["cancel_seq"])),
+        payload: textOf(row["payload"]),
+        waitedMs: row["waited_ms"] === null ? undefined : Number(row["waited_ms"]),
+      }));
+    },
+  };
+}
+
+/** Exported for the plan test. */
+export function openCancelsStatement({ after, rowsMax }: CancelsPage): SQL {
+  return sql`
+    select s.id, s.open_run_id, s.cancel_seq, asked.payload, asked.waited_ms
+    from (
+      select id, open_run_id, cancel_seq from sessions
+      where deleted_at is null and cancel_seq is not null and id > ${after}
+      order by id limit ${rowsMax}
+    ) s
+    left join lateral (
+      select payload, extract(epoch from clock_timestamp() - recorded_at) * 1000 as waited_ms
+      from ${TABLE.messages} where session_id = s.id and seq = s.cancel_seq
+    ) asked on true
+    order by s.id`;
+}
+
+function textOf(field: Fields[string] | undefined): string | undefined {
+  return typeof field === "string" ? field : undefined;
+}
+
+function numberOf(field: Fields[string] | undefined): bigint | undefined {
+  return typeof field === "string" ? BigInt(field) : undefined;
+}
