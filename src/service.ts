@@ -11,6 +11,7 @@
 import { authorisedMethods, authorisedReads, type ServedMethods } from "./api/authorised.ts";
 import { createExportHandlers } from "./api/export.ts";
 import { createFeedHandlers } from "./api/feed.ts";
+import { createFeedbackHandlers } from "./api/feedback.ts";
 import { createListHandlers } from "./api/pages.ts";
 import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
@@ -45,6 +46,7 @@ import { createRpcServer } from "./rpc/server.ts";
 import { type Base, type Core, createCore } from "./service-core.ts";
 import { createPostgres, eraseStore, sessionStore, tokenKeyStore } from "./service-store.ts";
 import type { Database } from "./store/database.ts";
+import { createFeedbackStore } from "./store/feedback.ts";
 import { reasonOf, sessionNotFound } from "./store/failure.ts";
 import { type PageRequest, readPage } from "./store/pages.ts";
 import type { StreamName } from "./store/rows.ts";
@@ -250,6 +252,12 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       ...pushed,
       cancels: createCancelStore(database),
       asked: looked,
+      metrics,
+    }),
+    ...createFeedbackHandlers({
+      ...pushed,
+      store: createFeedbackStore(database),
+      transcripts: parts.transcripts,
       metrics,
     }),
     ...createListHandlers({ ...reader, ...pages }),

@@ -103,6 +103,7 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     cancelRun: unary(bySession("CancelRun"), cancels(audit, served.cancelRun)),
     getTranscript: unary(bySession("GetTranscript"), served.getTranscript),
     listRuns: unary(bySession("ListRuns"), served.listRuns),
+    giveFeedback: unary(bySession("GiveFeedback"), served.giveFeedback),
     pushSessionEvents: pushStream(authorizer, served.pushSessionEvents),
     listSessionMessages: unary(bySession("ListSessionMessages"), served.listSessionMessages),
     listSessionEvents: unary(readEvents, served.listSessionEvents),

@@ -19,6 +19,7 @@ export type Action =
   | "event.push"
   | "turn.claim"
   | "run.cancel"
+  | "feedback.give"
   | "token.issue"
   /** The rows of all sessions in one stream. */
   | "feed.read"
@@ -46,6 +47,7 @@ export const ALLOWED: Readonly<Record<Action, readonly Role[]>> = {
   "event.push": ["admin", "runner"],
   "turn.claim": ["admin", "runner"],
   "run.cancel": ["admin", "editor"],
+  "feedback.give": ["admin", "editor", "viewer"],
   "token.issue": ["admin"],
   "feed.read": ["admin", "service"],
   "contract.read": ["admin", "editor", "viewer", "runner", "service"],
@@ -75,6 +77,7 @@ export const REACH: Readonly<Record<Action, Reach>> = {
   "event.push": "session",
   "turn.claim": "session",
   "run.cancel": "session",
+  "feedback.give": "session",
   "token.issue": "session",
   "feed.read": "project",
   "contract.read": "nothing",
@@ -100,6 +103,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   CancelRun: "run.cancel",
   GetTranscript: "session.read",
   ListRuns: "session.read",
+  GiveFeedback: "feedback.give",
   IssueSessionToken: "token.issue",
   EraseSession: "session.erase",
   WatchEvents: "feed.read",
@@ -118,6 +122,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "DELETE /api/ambient/v1/sessions/:id": "session.delete",
   "GET /api/ambient/v1/sessions/:id/messages": "session.read",
   "POST /api/ambient/v1/sessions/:id/messages": "by message type",
+  "POST /api/ambient/v1/sessions/:id/messages/:message/feedback": "feedback.give",
   "POST /api/ambient/v1/sessions/:id/turns": "turn.claim",
   "GET /api/ambient/v1/sessions/:id/events": "session.read",
   "POST /api/ambient/v1/sessions/:id/events": "event.push",

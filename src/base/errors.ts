@@ -37,6 +37,7 @@ export type ErrorReason =
   | "SESSION_FULL"
   | "KEY_REUSED"
   | "MESSAGE_NOT_STORED"
+  | "MESSAGE_NOT_FOUND"
   | "PAYLOAD_TOO_LARGE"
   | "REQUEST_TOO_LARGE"
   | "QUEUE_FULL"

@@ -13,6 +13,7 @@ import type { Finish } from "./serve.ts";
 export function addTalkCommands(program: Command, io: CliIo, finish: Finish): void {
   addCreate(program, io, finish);
   addSay(program, io, finish);
+  addFeedback(program, io, finish);
 }
 
 function addCreate(program: Command, io: CliIo, finish: Finish): void {
@@ -48,6 +49,23 @@ function addSay(program: Command, io: CliIo, finish: Finish): void {
     .option("--json", "the message as JSON");
   addConnectionOptions(command).action(async (sessionId: string, text: string, flags: SayFlags) =>
     finish(await say(sessionId, text, { flags, io })),
+  );
+}
+
+function addFeedback(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("feedback")
+    .summary("say what you think of a message")
+    .description("say what you think of a message, and print the number of the event")
+    .argument("<session>", "the session of the message")
+    .argument("<message>", "the id of the message in the transcript")
+    .argument("<kind>", "thumbs_up, thumbs_down, or another word")
+    .option("--comment <text>", "the reason, for people")
+    .option("--trace-id <id>", "the trace that the feedback is about")
+    .option("--json", "the event as JSON");
+  addConnectionOptions(command).action(
+    async (sessionId: string, messageId: string, kind: string, flags: FeedbackFlags) =>
+      finish(await feedback({ sessionId, messageId, kind }, { flags, io })),
   );
 }
 
@@ -117,6 +135,24 @@ async function say(
       retry,
     );
     await printLine(io, flags.json === true ? rowJson(row) : String(row.seq));
+    return EXIT.done;
+  });
+}
+
+interface FeedbackFlags extends ConnectionFlags {
+  readonly comment?: string;
+  readonly traceId?: string;
+  readonly json?: boolean;
+}
+
+async function feedback(
+  on: { readonly sessionId: string; readonly messageId: string; readonly kind: string },
+  { flags, io }: { readonly flags: FeedbackFlags; readonly io: CliIo },
+): Promise<ExitCode> {
+  const { comment = "", traceId = "" } = flags;
+  return connected(io, flags, async ({ client, retry }) => {
+    const event = await client.call(ledger.giveFeedback, { ...on, comment, traceId }, retry);
+    await printLine(io, flags.json === true ? rowJson(event) : String(event.seq));
     return EXIT.done;
   });
 }

@@ -82,7 +82,8 @@ export class Fold {
       this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
       if (messages.length > 0) {
         const { isPersons } = spoken;
-        this.#talk.push({ seq: row.seq, afterSeq: this.#cut.events, messages, isPersons });
+        const afterSeq = this.#cut.events;
+        this.#talk.push({ seq: row.seq, rowId: row.id, afterSeq, messages, isPersons });
       }
     }
     this.#moveTo({ ...this.#cut, messages: row.seq });
@@ -93,6 +94,17 @@ export class Fold {
     this.#apply({ ...raw, conformant });
     this.#moveTo({ ...this.#cut, events: raw.seq });
     this.#newestMicros = raw.createdAtMicros;
+  }
+
+  /**
+   * The id of the message that has this id, or that the row with this id became; undefined: there is
+   * none.
+   */
+  messageOf(id: string): string | undefined {
+    if (this.#transcript.has(id)) return id;
+    const row = this.#talk.find(({ rowId }) => rowId === id);
+    const ids = row?.messages.map((message) => message["id"]) ?? [];
+    return ids.filter((one) => typeof one === "string").find((one) => this.#transcript.has(one));
   }
 
   /** There are no other rows up to this cut: they were erased. */
@@ -133,6 +145,7 @@ export class Fold {
 /** The messages of a row, in their place. */
 export interface Talk {
   readonly seq: bigint;
+  readonly rowId: string;
   /** The number of the last event before it. */
   readonly afterSeq: bigint;
   readonly messages: readonly JsonObject[];
@@ -140,7 +153,7 @@ export interface Talk {
 }
 
 /** The memory of an entry without the texts, which the transcript counts; Node 24, by its fields. */
-const TALK_BYTES = 240;
+const TALK_BYTES = 320;
 
 interface FoldedAt {
   readonly cut: Cut;

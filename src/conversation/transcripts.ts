@@ -150,6 +150,13 @@ export class Transcripts implements Unit {
 
   /** The session was at `cut`; the snapshot is of that cut or a later one. */
   async snapshot(sessionId: string, cut: Cut, signal?: AbortSignal): Promise<Snapshot> {
+    const entry = await this.#folded(sessionId, cut, signal);
+    const snapshot = entry.fold.snapshot();
+    this.#keep(entry);
+    return snapshot;
+  }
+
+  async #folded(sessionId: string, cut: Cut, signal: AbortSignal | undefined): Promise<Entry> {
     this.#tooLarge.refuse(sessionId, cut.events);
     const entry = this.#entryOf(sessionId, cut);
     while (isBehind(entry.fold.cut, cut) && !entry.isForgotten) {
@@ -162,24 +169,42 @@ export class Transcripts implements Unit {
     if (entry.isForgotten) {
       // The fold was forgotten: the head must be read again to know whether the numbers are still
       // committed.
-      return this.current(sessionId, cut, signal);
+      return this.#folded(sessionId, await this.#now(sessionId, cut), signal);
     }
-    const snapshot = entry.fold.snapshot();
-    this.#keep(entry);
-    return snapshot;
+    return entry;
   }
 
   /** The session as it is now, which was at these numbers, or at one of them. */
   async current(sessionId: string, seen: Cut, signal?: AbortSignal): Promise<Snapshot> {
+    return this.snapshot(sessionId, await this.#now(sessionId, seen), signal);
+  }
+
+  async #now(sessionId: string, seen: Cut): Promise<Cut> {
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
     if (head === undefined || isBehind(cutOf(head), seen)) throw historyLost(sessionId);
-    return this.snapshot(sessionId, cutOf(head), signal);
+    return cutOf(head);
   }
 
   /** For a session that must exist. */
   async read(sessionId: string, { upToSeq, signal }: ReadRequest): Promise<Snapshot> {
     const violations = violationsOf([checkSessionId(sessionId)]);
     if (violations.length > 0) throw invalidArgument(violations);
+    const cut = await this.#existing(sessionId);
+    if (upToSeq === undefined) return this.snapshot(sessionId, cut, signal);
+    if (upToSeq > cut.events) throw beyondHead(cut.events);
+    return this.#past(sessionId, { upToSeq, head: cut, signal });
+  }
+
+  /** The id under which the conversation has the message; see `Fold.messageOf`. */
+  async messageOf(
+    sessionId: string,
+    { messageId, signal }: { readonly messageId: string; readonly signal: AbortSignal },
+  ): Promise<string | undefined> {
+    const { fold } = await this.#folded(sessionId, await this.#existing(sessionId), signal);
+    return fold.messageOf(messageId);
+  }
+
+  async #existing(sessionId: string): Promise<Cut> {
     const held = this.held(sessionId);
     const head = (await this.#reader.heads([sessionId])).get(sessionId);
     const cut = head === undefined ? NOTHING : cutOf(head);
@@ -189,11 +214,7 @@ export class Transcripts implements Unit {
       this.drop(sessionId);
       throw sessionDeleted(sessionId);
     }
-    if (upToSeq === undefined) {
-      return this.snapshot(sessionId, cut, signal);
-    }
-    if (upToSeq > cut.events) throw beyondHead(cut.events);
-    return this.#past(sessionId, { upToSeq, head: cut, signal });
+    return cut;
   }
 
   /** The session is deleted. */

@@ -36,6 +36,7 @@ import { type App, createApp } from "./plumbing/app.ts";
 import { answer, DENIALS, sendJson } from "./answers.ts";
 import { conversationRoutes } from "./conversation-routes.ts";
 import { copilotKitRoutes } from "./copilotkit-routes.ts";
+import { feedbackRoutes } from "./feedback-routes.ts";
 import { exportRoutes } from "./export-routes.ts";
 import { eventPushRoutes } from "./event-push-routes.ts";
 import { eventRoutes } from "./event-routes.ts";
@@ -69,6 +70,7 @@ export interface HttpParts {
       | "pushSessionMessage"
       | "pushSessionEvents"
       | "claimTurn"
+      | "giveFeedback"
       | "listSessionEvents"
       | "watchSessionMessages"
       | "watchSessionEvents"
@@ -219,6 +221,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
       conversationRoutes(api, parts);
       messageRoutes(api, streams);
       turnRoutes(api, parts);
+      feedbackRoutes(api, parts);
       eventRoutes(api, streams);
       eventPushRoutes(api, {
         ...parts,

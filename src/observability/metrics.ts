@@ -191,6 +191,11 @@ function turnInstruments(make: Instruments) {
   return {
     /** Each scrape calls `count`. */
     watchWaiting: (count: CountWaiting): void => void (countWaiting = count),
+    feedback: make.counter(
+      "feedback_total",
+      "Stored feedback on messages, by kind (thumbs_up, thumbs_down, other).",
+      ["kind"],
+    ),
     claims: make.counter(
       "claims_total",
       "Claims of turns, by outcome (claimed, repeated, nothing, lost, run_open, stale_epoch, failed).",

@@ -66,14 +66,20 @@ afterAll(async () => {
   await cleanUp();
 });
 
-/** With a run that has ended, so that an allowed read has a content. */
+/** With a run that has ended and a message, so that an allowed read has a content. */
 async function newSession(projectId: string | undefined): Promise<string> {
   const as = { metadata: bearer(root) };
   const project = projectId === undefined ? {} : { projectId };
   const { metadata } = await client.unary(createSession, { name: "walked", ...project }, as);
   const sessionId = metadata?.id ?? "";
-  for (const eventType of ["RUN_STARTED", "RUN_FINISHED"]) {
-    const payload = JSON.stringify({ type: eventType, threadId: "t", runId: "r" });
+  for (const eventType of [
+    "RUN_STARTED",
+    "TEXT_MESSAGE_START",
+    "TEXT_MESSAGE_END",
+    "RUN_FINISHED",
+  ]) {
+    const ids = { threadId: "t", runId: "r", messageId: "walked" };
+    const payload = JSON.stringify({ type: eventType, ...ids });
     await client.unary(pushSessionEvent, { sessionId, eventType, payload }, as);
     // A repeated cancel gets the message of the first, at any time.
     await client.unary(cancelRun, { sessionId, runId: "r" }, as);

@@ -80,6 +80,7 @@ const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   CancelRun: (sessionId) => ({ sessionId, runId: "r" }),
   GetTranscript: (sessionId) => ({ sessionId }),
   ListRuns: (sessionId) => ({ sessionId }),
+  GiveFeedback: (sessionId) => ({ sessionId, messageId: "walked", kind: "thumbs_up" }),
   IssueSessionToken: (sessionId) => ({ sessionId, role: "viewer" }),
   EraseSession: (id) => ({ id }),
   WatchEvents: () => ({}),
@@ -123,6 +124,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "POST /api/ambient/v1/sessions/:id/messages  assistant": {
     ...session("/messages"),
     body: () => ({ payload: "hi", event_type: "assistant" }),
+  },
+  "POST /api/ambient/v1/sessions/:id/messages/:message/feedback": {
+    ...session("/messages/walked/feedback"),
+    body: () => ({ kind: "thumbs_up" }),
   },
   "POST /api/ambient/v1/sessions/:id/turns": {
     ...session("/turns"),
@@ -181,7 +186,7 @@ const WITHOUT_SESSION = new Set([
 ]);
 const DESTROYS = /^(?:DeleteSession|EraseSession|DELETE .*)$/;
 const WAITS_OR_MAKES =
-  /^(?:Push|Watch|Claim)|^POST .*(?:messages|turns)|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui/;
+  /^(?:Push|Watch|Claim)|^POST .*(?:messages|turns)(?: |$)|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui/;
 
 export const EVERY_CALL: readonly Call[] = [
   ...Object.keys(REQUESTS).map((name) => callOf("rpc", name, / /)),

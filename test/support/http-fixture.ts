@@ -46,6 +46,7 @@ export function httpParts(
     listSessionMessages: notAsked,
     pushSessionMessage: notAsked,
     claimTurn: notAsked,
+    giveFeedback: notAsked,
     listSessionEvents: notAsked,
     readEventHistory: notAsked,
     watchSessionMessages: notAsked,

@@ -644,7 +644,7 @@ describe("capabilities", () => {
 
   test("come once in a replay, after its first snapshot", async () => {
     const { open, stored } = joining({ capabilities });
-    stored(started("r1"), finished("r1"), started("r2"), finished("r2"));
+    stored(started("r1"), finished("r1"), custom(1), started("r2"), finished("r2"));
     const answer = open({ replay: "events" });
     await quiet();
     expect(answer.types).toEqual([
@@ -653,6 +653,7 @@ describe("capabilities", () => {
       "CUSTOM",
       "RUN_FINISHED",
       "RUN_STARTED",
+      "MESSAGES_SNAPSHOT",
       "RUN_FINISHED",
     ]);
   });

@@ -29,6 +29,7 @@ describe("metrics", () => {
       "denied_total",
       "disk_free_bytes",
       "feed_lag_seconds",
+      "feedback_total",
       "http_request_duration_seconds",
       "http_requests_total",
       "key_refreshes_total",

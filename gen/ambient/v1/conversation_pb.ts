@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file ambient/v1/conversation.proto.
  */
 export const file_ambient_v1_conversation: GenFile = /*@__PURE__*/
-  fileDesc("Ch1hbWJpZW50L3YxL2NvbnZlcnNhdGlvbi5wcm90bxIKYW1iaWVudC52MSI9ChRHZXRUcmFuc2NyaXB0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXVwX3RvX3NlcRgCIAEoAyKrAQoKVHJhbnNjcmlwdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXVwX3RvX3NlcRgCIAEoAxIZChF1cF90b19tZXNzYWdlX3NlcRgDIAEoAxIQCghtZXNzYWdlcxgEIAEoCRISCgVzdGF0ZRgFIAEoCUgAiAEBEhcKD3N0YXRlX3Rvb19sYXJnZRgGIAEoCBISCgppbnRlcnJ1cHRzGAcgASgJQggKBl9zdGF0ZSJMCg9MaXN0UnVuc1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSJKChBMaXN0UnVuc1Jlc3BvbnNlEh0KBHJ1bnMYASADKAsyDy5hbWJpZW50LnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkipgIKA1J1bhIOCgZydW5faWQYASABKAkSGgoNcGFyZW50X3J1bl9pZBgCIAEoCUgAiAEBEiUKBnN0YXR1cxgDIAEoDjIVLmFtYmllbnQudjEuUnVuU3RhdHVzEhEKCWZpcnN0X3NlcRgEIAEoAxIQCghsYXN0X3NlcRgFIAEoAxIuCgpzdGFydGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKcmF3X2V2ZW50cxgIIAEoAxIMCgRyb3dzGAkgASgDEhUKDXBheWxvYWRfYnl0ZXMYCiABKANCEAoOX3BhcmVudF9ydW5faWQqogEKCVJ1blN0YXR1cxIaChZSVU5fU1RBVFVTX1VOU1BFQ0lGSUVEEAASFgoSUlVOX1NUQVRVU19SVU5OSU5HEAESFwoTUlVOX1NUQVRVU19GSU5JU0hFRBACEhQKEFJVTl9TVEFUVVNfRVJST1IQAxIaChZSVU5fU1RBVFVTX0lOVEVSUlVQVEVEEAQSFgoSUlVOX1NUQVRVU19TVEFMTEVEEAVCwgEKG2lvLnNlc3Npb25sZWRnZXIuYW1iaWVudC52MVABWkhnaXRodWIuY29tL3Nlc3Npb24tbGVkZ2VyL3Nlc3Npb24tbGVkZ2VyL2NsaWVudHMvZ28vYW1iaWVudC92MTthbWJpZW50djGiAgNBTUKqAhhTZXNzaW9uTGVkZ2VyLkFtYmllbnQuVjHKAhhTZXNzaW9uTGVkZ2VyXEFtYmllbnRcVjHqAhpTZXNzaW9uTGVkZ2VyOjpBbWJpZW50OjpWMWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("Ch1hbWJpZW50L3YxL2NvbnZlcnNhdGlvbi5wcm90bxIKYW1iaWVudC52MSI9ChRHZXRUcmFuc2NyaXB0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXVwX3RvX3NlcRgCIAEoAyKrAQoKVHJhbnNjcmlwdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXVwX3RvX3NlcRgCIAEoAxIZChF1cF90b19tZXNzYWdlX3NlcRgDIAEoAxIQCghtZXNzYWdlcxgEIAEoCRISCgVzdGF0ZRgFIAEoCUgAiAEBEhcKD3N0YXRlX3Rvb19sYXJnZRgGIAEoCBISCgppbnRlcnJ1cHRzGAcgASgJQggKBl9zdGF0ZSJuChNHaXZlRmVlZGJhY2tSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKbWVzc2FnZV9pZBgCIAEoCRIMCgRraW5kGAMgASgJEg8KB2NvbW1lbnQYBCABKAkSEAoIdHJhY2VfaWQYBSABKAkiTAoPTGlzdFJ1bnNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiSgoQTGlzdFJ1bnNSZXNwb25zZRIdCgRydW5zGAEgAygLMg8uYW1iaWVudC52MS5SdW4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIqYCCgNSdW4SDgoGcnVuX2lkGAEgASgJEhoKDXBhcmVudF9ydW5faWQYAiABKAlIAIgBARIlCgZzdGF0dXMYAyABKA4yFS5hbWJpZW50LnYxLlJ1blN0YXR1cxIRCglmaXJzdF9zZXEYBCABKAMSEAoIbGFzdF9zZXEYBSABKAMSLgoKc3RhcnRlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCnJhd19ldmVudHMYCCABKAMSDAoEcm93cxgJIAEoAxIVCg1wYXlsb2FkX2J5dGVzGAogASgDQhAKDl9wYXJlbnRfcnVuX2lkKqIBCglSdW5TdGF0dXMSGgoWUlVOX1NUQVRVU19VTlNQRUNJRklFRBAAEhYKElJVTl9TVEFUVVNfUlVOTklORxABEhcKE1JVTl9TVEFUVVNfRklOSVNIRUQQAhIUChBSVU5fU1RBVFVTX0VSUk9SEAMSGgoWUlVOX1NUQVRVU19JTlRFUlJVUFRFRBAEEhYKElJVTl9TVEFUVVNfU1RBTExFRBAFQsIBChtpby5zZXNzaW9ubGVkZ2VyLmFtYmllbnQudjFQAVpIZ2l0aHViLmNvbS9zZXNzaW9uLWxlZGdlci9zZXNzaW9uLWxlZGdlci9jbGllbnRzL2dvL2FtYmllbnQvdjE7YW1iaWVudHYxogIDQU1CqgIYU2Vzc2lvbkxlZGdlci5BbWJpZW50LlYxygIYU2Vzc2lvbkxlZGdlclxBbWJpZW50XFYx6gIaU2Vzc2lvbkxlZGdlcjo6QW1iaWVudDo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
  * Asks for the reduced conversation of a session.
@@ -111,6 +111,57 @@ export const TranscriptSchema: GenMessage<Transcript> = /*@__PURE__*/
   messageDesc(file_ambient_v1_conversation, 1);
 
 /**
+ * What the caller thinks of a message.
+ *
+ * @generated from message ambient.v1.GiveFeedbackRequest
+ */
+export type GiveFeedbackRequest = Message<"ambient.v1.GiveFeedbackRequest"> & {
+  /**
+   * Required.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The id of a message of the transcript, or of the row that became it. Required; another one is
+   * NOT_FOUND (MESSAGE_NOT_FOUND), unless the transcript is too large to be made.
+   *
+   * @generated from field: string message_id = 2;
+   */
+  messageId: string;
+
+  /**
+   * The metaType of the event: `thumbs_up`, `thumbs_down`, or another word of 1 to 64 characters of
+   * A-Z a-z 0-9 . _ : -. Required.
+   *
+   * @generated from field: string kind = 3;
+   */
+  kind: string;
+
+  /**
+   * At most 4 KiB. It is redacted like a payload.
+   *
+   * @generated from field: string comment = 4;
+   */
+  comment: string;
+
+  /**
+   * A trace that the feedback is about; at most 128 bytes.
+   *
+   * @generated from field: string trace_id = 5;
+   */
+  traceId: string;
+};
+
+/**
+ * Describes the message ambient.v1.GiveFeedbackRequest.
+ * Use `create(GiveFeedbackRequestSchema)` to create a new message.
+ */
+export const GiveFeedbackRequestSchema: GenMessage<GiveFeedbackRequest> = /*@__PURE__*/
+  messageDesc(file_ambient_v1_conversation, 2);
+
+/**
  * Asks for a page of runs.
  *
  * @generated from message ambient.v1.ListRunsRequest
@@ -143,7 +194,7 @@ export type ListRunsRequest = Message<"ambient.v1.ListRunsRequest"> & {
  * Use `create(ListRunsRequestSchema)` to create a new message.
  */
 export const ListRunsRequestSchema: GenMessage<ListRunsRequest> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_conversation, 2);
+  messageDesc(file_ambient_v1_conversation, 3);
 
 /**
  * A page of runs.
@@ -171,7 +222,7 @@ export type ListRunsResponse = Message<"ambient.v1.ListRunsResponse"> & {
  * Use `create(ListRunsResponseSchema)` to create a new message.
  */
 export const ListRunsResponseSchema: GenMessage<ListRunsResponse> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_conversation, 3);
+  messageDesc(file_ambient_v1_conversation, 4);
 
 /**
  * A run: the events from a RUN_STARTED to its end.
@@ -255,7 +306,7 @@ export type Run = Message<"ambient.v1.Run"> & {
  * Use `create(RunSchema)` to create a new message.
  */
 export const RunSchema: GenMessage<Run> = /*@__PURE__*/
-  messageDesc(file_ambient_v1_conversation, 4);
+  messageDesc(file_ambient_v1_conversation, 5);
 
 /**
  * How a run stands.

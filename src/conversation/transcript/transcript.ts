@@ -11,9 +11,10 @@
  *
  * Events arrive in canonical form: chunks expanded, THINKING_* as REASONING_*. No content of an
  * event makes the reducer throw. The reducer skips an event that does not fit its type, and an
- * event of a type that changes nothing (steps, subagents, CUSTOM, unknown types).
+ * event of a type that changes nothing (steps, subagents, CUSTOM but for feedback, unknown types).
  */
 import { isObject, type JsonObject } from "../../agui/json.ts";
+import { Feedback } from "./feedback.ts";
 import { adopted, MessageList } from "./message-list.ts";
 import { Allowance, Patched } from "./patched.ts";
 import {
@@ -56,6 +57,7 @@ export class Transcript {
   #interrupts: readonly JsonObject[] = [];
   #interruptsBytes = 0;
   #hasSpeech = false;
+  readonly #feedback = new Feedback();
 
   constructor({ patchedBytesMax, patchCostBytesMax }: TranscriptLimits = LIMITS) {
     const allowance = new Allowance(patchCostBytesMax);
@@ -68,11 +70,11 @@ export class Transcript {
   }
 
   /**
-   * The messages after the newest applied event. The next `apply` may change the returned objects,
+   * The messages after the newest applied event, with the feedback on them. The next `apply` may change the returned objects,
    * so serialise or copy them before it.
    */
   messages(): readonly JsonObject[] {
-    return this.#reduction.list.toArray();
+    return this.#feedback.on(this.#reduction.list.toArray());
   }
 
   /** Whether a message with this id exists. */
@@ -100,7 +102,8 @@ export class Transcript {
 
   /** The memory it holds, as weight.ts estimates it. */
   get bytes(): number {
-    return this.#reduction.list.bytes + this.#stateBytes + this.#interruptsBytes;
+    const { list } = this.#reduction;
+    return list.bytes + this.#stateBytes + this.#interruptsBytes + this.#feedback.bytes;
   }
 
   /**
@@ -139,6 +142,8 @@ export class Transcript {
         return this.#patchState(event);
       case "MESSAGES_SNAPSHOT":
         return applySnapshot(this.#reduction.list, event);
+      case "CUSTOM":
+        return this.#feedback.take(event);
       default:
         return applyToMessages(this.#reduction, event);
     }

@@ -1,0 +1,184 @@
+/**
+ * What a person thinks of a message, as a META event. It is no event of a producer: it has no epoch, so
+ * no fence refuses it and it takes over nothing, and it is not checked against the order of events.
+ *
+ * The keys of one person's feedback on one message are numbered. A changed mind takes the next number,
+ * and the same feedback again is the row of the last number:
+ *
+ *   read the newest ── the same content ────────────────────────────► that row
+ *        ▲          └─ other, or none: push under the next number ──► the new row
+ *        └──────────── another call was first ◄──────┘
+ */
+import { hash } from "node:crypto";
+import type { GiveFeedbackRequest } from "../../gen/ambient/v1/conversation_pb.ts";
+import type { SessionEvent } from "../../gen/ambient/v1/events_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { actorOf, type Principal, userIdOf } from "../auth/principal.ts";
+import type { Clock } from "../base/clock.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
+import { type Check, checkTextBytes, violationsOf } from "../contract/checks.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import { toSessionEvent } from "../contract/rows-to-wire.ts";
+import { checkSessionId } from "../contract/session-id.ts";
+import type { Transcripts } from "../conversation/transcripts.ts";
+import type { Ingest } from "../ingest/ingest.ts";
+import type { RateLimits } from "../ingest/rate-limits.ts";
+import type { Metrics } from "../observability/metrics.ts";
+import type { Redactor } from "../redaction/redactor.ts";
+import { feedbackKey, type FeedbackStore } from "../store/feedback.ts";
+import { type Push, storedBytesOf } from "../store/rows.ts";
+import { newEventRow } from "./new-row.ts";
+
+const COMMENT_BYTES_MAX = 4_096;
+const MESSAGE_ID_BYTES_MAX = 1_024;
+const KIND = /^[A-Za-z0-9_.:-]{1,64}$/;
+/** The kinds that AG-UI's draft names; a metric counts all others together. */
+const COUNTED = ["thumbs_up", "thumbs_down"];
+/** Each try means that the same person was faster in another call. */
+const TRIES_MAX = 16;
+
+export interface FeedbackParts {
+  readonly store: FeedbackStore;
+  readonly transcripts: Pick<Transcripts, "messageOf">;
+  readonly ingest: Pick<Ingest, "push">;
+  readonly rates: Pick<RateLimits, "take">;
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "feedback">;
+  /** Undefined: nothing is redacted. */
+  readonly redactor?: Redactor | undefined;
+}
+
+export function createFeedbackHandlers(
+  parts: FeedbackParts,
+): Pick<Handlers<typeof SessionService>, "giveFeedback"> {
+  return {
+    async giveFeedback(request, context) {
+      const violations = violationsOf(checksOf(request));
+      if (violations.length > 0) throw invalidArgument(violations);
+      const { sessionId, messageId, kind, comment } = request;
+      const { principal, signal } = context;
+      parts.rates.take(principal, sessionId, Buffer.byteLength(comment));
+      const known = await parts.transcripts
+        .messageOf(sessionId, { messageId, signal })
+        .catch((error: unknown) => unlessTooLarge(error, messageId));
+      if (known === undefined) throw messageNotFound(sessionId);
+      const event = await give(parts, { ...request, messageId: known }, context);
+      const counted = COUNTED.includes(kind) ? kind : "other";
+      if (!event.deduplicated) parts.metrics.feedback.inc({ kind: counted });
+      return event;
+    },
+  };
+}
+
+function checksOf({ sessionId, messageId, ...said }: GiveFeedbackRequest): readonly Check[] {
+  const { kind, comment, traceId } = said;
+  const description = "kind must be 1 to 64 of A-Z a-z 0-9 . _ : -, such as thumbs_up";
+  return [
+    checkSessionId(sessionId),
+    messageId === ""
+      ? { field: "message_id", description: "message_id is required" }
+      : checkTextBytes("message_id", messageId, MESSAGE_ID_BYTES_MAX),
+    KIND.test(kind) ? undefined : { field: "kind", description },
+    checkTextBytes("comment", comment, COMMENT_BYTES_MAX),
+    checkTextBytes("trace_id", traceId, ID_BYTES_MAX),
+  ];
+}
+
+/** In a session that is too large to be folded, the message is taken at its word. */
+function unlessTooLarge(error: unknown, messageId: string): string {
+  if (ServiceError.from(error).reason === "TRANSCRIPT_TOO_LARGE") return messageId;
+  throw error;
+}
+
+async function give(
+  parts: FeedbackParts,
+  request: GiveFeedbackRequest,
+  context: CallContext,
+): Promise<SessionEvent> {
+  const { store, ingest } = parts;
+  const { sessionId, messageId, kind, comment, traceId } = request;
+  const by = personOf(context.principal);
+  const prefix = `feedback${hash("sha256", JSON.stringify([by, messageId]))}`;
+  // Before redaction, which may change with a release.
+  const digest = hash("sha256", JSON.stringify([kind, comment, traceId]), "buffer");
+  for (let tries = 1; ; tries += 1) {
+    const newest = await store.newest(sessionId, prefix);
+    if (newest !== undefined && digest.equals(newest.digest)) {
+      const row = await store.read(sessionId, newest.seq);
+      if (row !== undefined) return toSessionEvent(row, true);
+    }
+    const key = feedbackKey(prefix, (newest?.number ?? 0) + 1);
+    const push = pushOf(parts, request, { by, key, digest, principal: context.principal });
+    try {
+      const { rows, deduplicated } = await ingest.push(push, () => context.hasEnded, context.span);
+      const [row] = rows;
+      if (row?.stream !== "events") throw new Error("feedback became a message");
+      return toSessionEvent(row, deduplicated);
+    } catch (error) {
+      const wasFirst = error instanceof ServiceError && error.reason === "KEY_REUSED";
+      if (!wasFirst || tries === TRIES_MAX) throw error;
+    }
+  }
+}
+
+/** Without authentication all callers are one person. */
+function personOf(principal: Principal): string {
+  return actorOf(principal) ?? "anonymous";
+}
+
+interface Given {
+  readonly by: string;
+  readonly key: string;
+  readonly digest: Uint8Array;
+  readonly principal: Principal;
+}
+
+/** AG-UI's draft has `messageId`, `userId` and `comment`; conversation/transcript/feedback.ts reads it. */
+function pushOf(
+  { clock, redactor }: FeedbackParts,
+  { sessionId, messageId, kind, comment, traceId }: GiveFeedbackRequest,
+  { by, key, digest, principal }: Given,
+): Push {
+  const createdAtMicros = clock.nowMicros();
+  const timestamp = Number(createdAtMicros / 1_000n);
+  const payload = JSON.stringify({
+    type: "META",
+    metaType: kind,
+    timestamp,
+    payload: {
+      messageId,
+      userId: userIdOf(principal),
+      ...(comment !== "" && { comment: redactor?.text(comment) ?? comment }),
+      ...(traceId !== "" && { traceId }),
+    },
+    metadata: { session: { feedback: { by, at: new Date(timestamp).toISOString() } } },
+  });
+  const event = {
+    eventType: "META",
+    payload,
+    createdAtMicros,
+    completedAtMicros: undefined,
+    eventCount: 1,
+    conformant: false,
+    mark: undefined,
+  };
+  const rows = [newEventRow(event, undefined)];
+  return {
+    sessionId,
+    stream: "events",
+    key,
+    digest,
+    epoch: undefined,
+    actor: actorOf(principal),
+    range: undefined,
+    rows,
+    bytes: storedBytesOf(rows),
+  };
+}
+
+function messageNotFound(sessionId: string): ServiceError {
+  const message = `the conversation of session ${sessionId} has no message with this id`;
+  const violations = [{ field: "message_id", description: "expected the id of a message" }];
+  return new ServiceError("not_found", "MESSAGE_NOT_FOUND", message, { violations });
+}
