@@ -64,7 +64,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const live = createLive({ reader, clock, log, metrics, lost }, liveLimits(config));
   database.onOtherServer(() => live.otherServer());
   const feeds = createFeeds(
-    { reader: createFeedReader(database), clock, log, metrics },
+    { reader: createFeedReader(database), seats: live.seats, clock, log, metrics },
     { ...FEED_LIMITS, pollIntervalMs: config.headPollIntervalMs },
   );
   const groups = new OpenGroups();
@@ -95,10 +95,15 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     },
     config,
   );
+  const changed = (sessionId: string): void => {
+    feeds.woken();
+    exchange.changed(sessionId);
+  };
   /** Called after a deletion that is on disk. */
   const deleted = (sessionId: string): void => {
     groups.deleted(sessionId);
     live.deleted(sessionId);
+    feeds.woken();
     exchange.deleted(sessionId);
     transcripts.drop(sessionId);
   };
@@ -120,7 +125,16 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
   const flow = { database, reader, transcripts, conversation, live, feeds, exchange, waits };
-  return { ...flow, commits, ingest, order, groups, cancels, deleted, retention };
+  return {
+    ...flow,
+    commits,
+    ingest,
+    order,
+    groups,
+    cancels,
+    news: { changed, deleted },
+    retention,
+  };
 }
 
 /** News of other instances. Feeds need no more of it than that there is some. */

@@ -222,7 +222,7 @@ function createEdges(config: Config, parts: EdgeParts) {
 
 /** All served methods; a missing method answers UNIMPLEMENTED. */
 function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
-  const { database, reader, live, feeds, deleted, ingest, groups, clock, metrics, doors, waits } =
+  const { database, reader, live, feeds, news, ingest, groups, clock, metrics, doors, waits } =
     parts;
   const { order, cancels } = parts;
   const looked = (): void => cancels.look();
@@ -261,9 +261,9 @@ function createHandlers(config: Config, parts: EdgeParts): ServedMethods {
       metrics,
     }),
     ...createListHandlers({ ...reader, ...pages }),
-    ...createSessionHandlers(store, deleted, redactor),
+    ...createSessionHandlers(store, news, redactor),
     ...parts.conversation.handlers,
-    ...createEraseHandlers(eraseStore(database, metrics), deleted),
+    ...createEraseHandlers(eraseStore(database, metrics), news.deleted),
     ...createWatchHandlers({ live, reader }, config),
     ...createFeedHandlers(feeds, doors.audit),
     ...createTokenHandlers({ tokens, store, ...doors }, config),

@@ -37,7 +37,7 @@ import type {
 type Methods = Handlers<typeof SessionService>;
 
 /** The methods that have a handler, and those that only HTTP offers. */
-export type ServedMethods = Omit<Methods, "watchSessions"> & HistoryHandlers & EventListHandlers;
+export type ServedMethods = Methods & HistoryHandlers & EventListHandlers;
 
 export interface ServedReads {
   readonly runs: RunsHandlers;
@@ -71,6 +71,10 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     listSessions: unary(
       (principal) => authorizer.authorize(principal, list, undefined),
       served.listSessions,
+    ),
+    watchSessions: stream(
+      (principal) => authorizer.authorize(principal, list, undefined),
+      served.watchSessions,
     ),
     updateSession: unary(
       byId("UpdateSession"),

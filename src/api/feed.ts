@@ -35,8 +35,12 @@ import type { FeedPosition, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
 import { MESSAGE_TYPES } from "./push.ts";
 import { WATCH_STATE } from "./watch.ts";
+import { createSessionWatchHandlers } from "./watch-sessions.ts";
 
-type FeedHandlers = Pick<Handlers<typeof SessionService>, "watchEvents" | "watchMessages">;
+type FeedHandlers = Pick<
+  Handlers<typeof SessionService>,
+  "watchEvents" | "watchMessages" | "watchSessions"
+>;
 
 const PROJECT_BYTES_MAX = 1_024;
 const CURSOR_CHARS_MAX = 512;
@@ -66,6 +70,7 @@ interface Call<S extends StreamName, M> {
 
 export function createFeedHandlers(feeds: Feeds, audit: Audit): FeedHandlers {
   return {
+    ...createSessionWatchHandlers(feeds),
     watchEvents: (request, context) =>
       feed<"events", FeedEvent>({
         stream: "events",

@@ -62,10 +62,16 @@ type SessionHandlers = Pick<
   | "deleteSession"
 >;
 
+/** Called after the commit. */
+interface SessionNews {
+  /** A session was made, or its record was changed. */
+  readonly changed: (sessionId: string) => void;
+  readonly deleted: (sessionId: string) => void;
+}
+
 export function createSessionHandlers(
   store: SessionStore,
-  /** Called after the deletion is committed. */
-  deleted: (sessionId: string) => void,
+  { changed, deleted }: SessionNews,
   redactor?: Redactor,
 ): SessionHandlers {
   return {
@@ -82,7 +88,9 @@ export function createSessionHandlers(
       };
       const projectId = principal.projectId ?? request.projectId;
       const createdByUserId = userIdOf(principal);
-      return toSession(await store.createSession({ ...session, projectId, createdByUserId }));
+      const made = await store.createSession({ ...session, projectId, createdByUserId });
+      changed(made.id);
+      return toSession(made);
     },
     async getSession({ id }) {
       refuse([checkSessionId(id, "id")]);
@@ -109,7 +117,7 @@ export function createSessionHandlers(
         metadata: { $typeName: "ambient.v1.ListMeta", page, size: items.length, total },
       };
     },
-    ...changeHandlers(store, redactor),
+    ...changeHandlers(store, changed, redactor),
     async deleteSession({ id }) {
       refuse([checkSessionId(id, "id")]);
       if (!(await store.deleteSession(id))) throw sessionNotFound(id);
@@ -121,9 +129,15 @@ export function createSessionHandlers(
 
 function changeHandlers(
   store: SessionStore,
+  changed: SessionNews["changed"],
   redactor: Redactor | undefined,
 ): Pick<SessionHandlers, "updateSession" | "updateSessionStatus"> {
   const clean = (json: string): string => redactor?.payload(json) ?? json;
+  const update = async (id: string, change: SessionChange): Promise<Session> => {
+    const record = found(id, await store.updateSession(id, change));
+    changed(id);
+    return toSession(record);
+  };
   return {
     async updateSession(request) {
       const { id } = request;
@@ -135,7 +149,7 @@ function changeHandlers(
         annotations: annotations ?? null,
       });
       const change = redactor ? redacted(texts, redactor) : texts;
-      return toSession(found(id, await store.updateSession(id, change)));
+      return update(id, change);
     },
     async updateSessionStatus(request) {
       const { id, phase, startTime, completionTime, capabilities } = request;
@@ -153,7 +167,7 @@ function changeHandlers(
         completionTimeMicros: completionTime && microsOf(completionTime),
       };
       refuse([checkSpan(status)]);
-      return toSession(found(id, await store.updateSession(id, status)));
+      return update(id, status);
     },
   };
 }
@@ -203,15 +217,24 @@ function capabilitiesChecks(capabilities: string | undefined): readonly Check[] 
 }
 
 function filterChecks(request: ListSessionsRequest): readonly Check[] {
-  const { query, orderBy, waiting, projectId } = request;
-  const labels = Object.entries(request.labels);
+  const { query, orderBy, waiting } = request;
   return [
     checkTextBytes("query", query, NAME_BYTES_MAX),
-    checkTextBytes("project_id", projectId, NAME_BYTES_MAX),
+    ...belongingChecks(request),
     ORDERS.has(orderBy) ? undefined : { field: "order_by", description: "order_by is unknown" },
     orderBy === SessionOrder.WAITING && !waiting
       ? { field: "order_by", description: "the order of waiting needs the filter waiting" }
       : undefined,
+  ];
+}
+
+/** The filters that a list and a watch of sessions share. */
+export function belongingChecks(
+  request: Pick<ListSessionsRequest, "labels" | "projectId">,
+): readonly Check[] {
+  const labels = Object.entries(request.labels);
+  return [
+    checkTextBytes("project_id", request.projectId, NAME_BYTES_MAX),
     labels.length > LABELS_MAX
       ? { field: "labels", description: `labels must be at most ${LABELS_MAX}` }
       : undefined,
@@ -238,7 +261,7 @@ function inRange(field: string, value: number, max: number): Violation | undefin
   return { field, description: `${field} must be 1 to ${max}, or 0 for the default` };
 }
 
-function refuse(checks: readonly Check[]): void {
+export function refuse(checks: readonly Check[]): void {
   const violations = violationsOf(checks);
   if (violations.length > 0) throw invalidArgument(violations);
 }
@@ -248,7 +271,7 @@ function found(id: string, record: SessionRecord | undefined): SessionRecord {
   return record;
 }
 
-function toSession(record: SessionRecord): Session {
+export function toSession(record: SessionRecord): Session {
   return {
     $typeName: "ambient.v1.Session",
     metadata: {

@@ -91,7 +91,7 @@ export const METHOD_ACTIONS: Readonly<Record<string, Served>> = {
   UpdateSessionStatus: "session.status",
   DeleteSession: "session.delete",
   ListSessions: "session.list",
-  WatchSessions: "unserved",
+  WatchSessions: "session.list",
   PushSessionMessage: "by message type",
   WatchSessionMessages: "session.read",
   PushSessionEvent: "event.push",

@@ -76,12 +76,14 @@ export const liveHeaders = z.looseObject({
   }),
 });
 
+export const stateParameter = flagParameter(
+  "A stream tells where it stands by events named watch_state, and not by comments.",
+);
+
 /** The query parameters of a watch; the messages' route, which also answers JSON, has more. */
 export const liveParameters = {
   after_seq: seqParameter("Only what has a higher number. A stream: Last-Event-ID wins over it."),
-  state_frames: flagParameter(
-    "A stream tells where it stands by events named watch_state, and not by comments.",
-  ),
+  state_frames: stateParameter,
 };
 
 const LAST_EVENT_ID = "Last-Event-ID";

@@ -76,6 +76,7 @@ export interface HttpParts {
       | "watchSessionEvents"
       | "watchEvents"
       | "watchMessages"
+      | "watchSessions"
     >;
   readonly runs: RunsHandlers;
   readonly transcripts: TranscriptHandlers;
@@ -217,7 +218,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
   });
   void app.register(
     (api: App, _options, done) => {
-      sessionRoutes(api, parts);
+      sessionRoutes(api, streams);
       conversationRoutes(api, parts);
       messageRoutes(api, streams);
       turnRoutes(api, parts);

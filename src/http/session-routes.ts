@@ -1,6 +1,7 @@
 /** The sessions, in protobuf's own JSON mapping. */
 import { create, toJson } from "@bufbuild/protobuf";
 import { z } from "zod";
+import { EventTypeSchema } from "../../gen/ambient/v1/common_pb.ts";
 import {
   CreateSessionRequestSchema,
   DeleteSessionRequestSchema,
@@ -10,28 +11,39 @@ import {
   SessionOrder,
   SessionSchema,
   type SessionService,
+  type SessionWatchEvent,
   UpdateSessionRequestSchema,
+  WatchSessionsRequestSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
-import { ServiceError } from "../base/errors.ts";
+import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
-import { answer, PROBLEMS, sendJson, timeText } from "./answers.ts";
+import { answer, JSON_TYPE, PROBLEMS, sendJson, timeText } from "./answers.ts";
+import { STATE_NAMES, stateParameter } from "./event-routes.ts";
 import {
-  countParameter,
   flagParameter,
   listParameter,
   NO_QUERY,
+  optionalCountParameter,
   SESSION_ID,
   sessionParams,
   textParameter,
 } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
-import { callContextOf } from "./plumbing/call-context.ts";
+import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
+import { vary } from "./plumbing/cors.ts";
 import { renamed, withNames } from "./plumbing/problem.ts";
+import { wantsEventStream } from "./plumbing/request-checks.ts";
+import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
-export interface SessionRouteParts {
+export interface SessionRouteParts extends EventStreamOptions {
   readonly handlers: Pick<
     Handlers<typeof SessionService>,
-    "createSession" | "listSessions" | "getSession" | "updateSession" | "deleteSession"
+    | "createSession"
+    | "listSessions"
+    | "watchSessions"
+    | "getSession"
+    | "updateSession"
+    | "deleteSession"
   >;
 }
 
@@ -86,10 +98,26 @@ const sessionsSchema = z.strictObject({
   }),
 });
 
-export function sessionRoutes(app: App, { handlers }: SessionRouteParts): void {
+export function sessionRoutes(app: App, parts: SessionRouteParts): void {
+  const { handlers } = parts;
   app.get("/sessions", { schema: LIST }, async (request, reply) => {
-    const { order_by: orderBy, project_id: projectId, ...filters } = request.query;
-    const asked = create(ListSessionsRequestSchema, { ...filters, projectId, orderBy });
+    const { order_by: orderBy, project_id: projectId, state_frames, ...rest } = request.query;
+    const { page = 0, size = 0, query, ...filters } = rest;
+    vary(reply, "Accept");
+    if (request.method === "GET" && wantsEventStream(request.headers.accept)) {
+      const asked = create(WatchSessionsRequestSchema, {
+        ...filters,
+        projectId,
+        stateFrames: true,
+      });
+      refuseOfAStream({ page, size, query, order_by: orderBy });
+      const context = streamContextOf(request);
+      const frames = framesOf(handlers.watchSessions(asked, context), state_frames);
+      await sendEventStream(reply, context, frames, parts);
+      return reply;
+    }
+    const listing = { ...filters, page, size, query, projectId, orderBy };
+    const asked = create(ListSessionsRequestSchema, listing);
     const listed = await handlers.listSessions(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(ListSessionsResponseSchema, listed, EMITTED)));
   });
@@ -119,6 +147,33 @@ export function sessionRoutes(app: App, { handlers }: SessionRouteParts): void {
   });
 }
 
+/** A stream has no pages and no order. */
+function refuseOfAStream(given: Readonly<Record<string, string | number>>): void {
+  const names = Object.keys(given).filter((name) => given[name] !== "" && given[name] !== 0);
+  if (names.length === 0) return;
+  throw invalidArgument(
+    names.map((field) => ({ field, description: `${field} must not be given for a stream` })),
+  );
+}
+
+async function* framesOf(
+  events: AsyncIterable<SessionWatchEvent>,
+  isNamed: boolean,
+): AsyncGenerator<SseFrame, void, undefined> {
+  for await (const { type, session, resourceId, watchState } of events) {
+    const state = STATE_NAMES[watchState];
+    if (state === undefined) {
+      const told = {
+        type: EventTypeSchema.value[type]?.name,
+        ...(session && { session: toJson(SessionSchema, session, EMITTED) }),
+        resourceId,
+      };
+      yield { data: JSON.stringify(told) };
+    } else if (isNamed) yield { event: "watch_state", data: JSON.stringify({ state }) };
+    else yield { comment: `watch_state ${state}` };
+  }
+}
+
 const ORDERS = {
   newest: SessionOrder.UNSPECIFIED,
   activity: SessionOrder.ACTIVITY,
@@ -134,29 +189,41 @@ const LIST = {
   operationId: "listSessions",
   summary: "Sessions",
   description:
-    "A page that would pass 3 MiB comes without prompts, then without labels, annotations and capabilities, then with ids, phases, times and the first 128 characters of names alone.",
+    "With `Accept: text/event-stream` a stream of the sessions that change from now on, with the same filters: `data:` has `type` (EVENT_TYPE_CREATED, _UPDATED, _DELETED), `session` unless it was deleted, and `resourceId`. List again after each watch_state LIVE, and nothing is missed. A page that would pass 3 MiB comes without prompts, then without labels, annotations and capabilities, then with ids, phases, times and the first 128 characters of names alone.",
   tags: ["sessions"],
   querystring: z.strictObject({
-    page: countParameter("Which page.", { fallback: 1, max: PAGE_MAX }),
-    size: countParameter("Sessions on a page.", SIZE),
+    page: optionalCountParameter("Which page; not for a stream.", { fallback: 1, max: PAGE_MAX }),
+    size: optionalCountParameter("Sessions on a page; not for a stream.", SIZE),
     running: flagParameter("Only sessions with an open run."),
     waiting: flagParameter("Only sessions with a message that waits for a turn."),
-    query: textParameter("Only sessions whose name contains this text, in any case."),
+    query: textParameter(
+      "Only sessions whose name contains this text, in any case; not for a stream.",
+    ),
     order_by: z
       .enum(["newest", "activity", "waiting"], { error: "must be newest, activity or waiting" })
       .default("newest")
       .transform((name) => ORDERS[name])
       .meta({
         description:
-          "The newest first, or the newest activity first, or, with `waiting`, the longest wait first.",
+          "The newest first, or the newest activity first, or, with `waiting`, the longest wait first; not for a stream.",
       }),
     labels: listParameter(
       "`key=value`, repeatable: only sessions whose labels are a JSON object with all of these texts.",
       z.string().regex(/^[^=]*=/, { error: "must be key=value" }),
     ).transform((pairs) => Object.fromEntries(pairs.map(pairOf))),
     project_id: textParameter("Only sessions of this project."),
+    state_frames: stateParameter,
   }),
-  response: { 200: answer("A page of sessions.", sessionsSchema), ...PROBLEMS },
+  response: {
+    200: {
+      description: "A page of sessions.",
+      content: {
+        [JSON_TYPE]: { schema: sessionsSchema },
+        "text/event-stream": { schema: z.string() },
+      },
+    },
+    ...PROBLEMS,
+  },
 };
 
 /** Protobuf's JSON mapping spells fields in camelCase. */

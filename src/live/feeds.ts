@@ -6,12 +6,12 @@
  *   position at the horizon    ──► wait for the next look
  *
  * The consumer pulls, as from a watcher: a slow one holds one page and causes no further read. Two
- * feeds read pages at once, so that the pool is left to pushes.
+ * feeds read pages at once, so that the pool is left to pushes. Watches of sessions (session-watch.ts)
+ * use the same horizon and the same turns.
  */
-import { backoffMs } from "../base/backoff.ts";
 import type { Clock } from "../base/clock.ts";
 import { ServiceError } from "../base/errors.ts";
-import { type Charge, FairShare } from "../base/fair-share.ts";
+import { FairShare } from "../base/fair-share.ts";
 import { Semaphore } from "../base/semaphore.ts";
 import { systemTimers, type Timers } from "../base/timers.ts";
 import type { Unit } from "../base/unit.ts";
@@ -19,9 +19,12 @@ import type { Log } from "../observability/log.ts";
 import type { Metrics } from "../observability/metrics.ts";
 import type { FeedFilter, FeedPage, FeedPosition, FeedReader, FeedRow } from "../store/feed.ts";
 import type { StreamName } from "../store/rows.ts";
+import type { ChangesPage, ChangesRequest } from "../store/session-changes.ts";
+import { FeedWait, type WaitParts } from "./feed-wait.ts";
 import { Horizon } from "./horizon.ts";
-import { READ_RETRY } from "./limits.ts";
 import { shuttingDown } from "./reads.ts";
+import type { Seats, TakeSeat } from "./seats.ts";
+import { type SessionDelivery, SessionWatch, type SessionWatchRequest } from "./session-watch.ts";
 import type { Standing } from "./watcher.ts";
 
 export interface FeedLimits {
@@ -62,7 +65,7 @@ export interface FeedRequest<S extends StreamName> extends FeedFilter {
   readonly snapshotOnly: boolean;
   /** An abort ends the feed. */
   readonly signal: AbortSignal;
-  readonly takeSeat: (seats: FairShare, refusal: () => ServiceError) => Charge;
+  readonly takeSeat: TakeSeat;
 }
 
 export interface Feeds extends Unit {
@@ -70,13 +73,17 @@ export interface Feeds extends Unit {
   woken(): void;
   /** Throws when there are too many feeds. */
   follow<S extends StreamName>(request: FeedRequest<S>): AsyncGenerator<FeedDelivery<S>, void>;
+  /** Takes the seat of a watch, and throws when there are too many. */
+  watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void>;
 }
 
 interface FeedParts {
   readonly reader: FeedReader;
   readonly clock: Clock;
   readonly log: Log;
-  readonly metrics?: Pick<Metrics, "limitUse" | "feedLag">;
+  /** Of watches. */
+  readonly seats: Seats;
+  readonly metrics?: Pick<Metrics, "limitUse" | "feedLag" | "watchers">;
   readonly timers?: Timers;
 }
 
@@ -86,15 +93,19 @@ export function createFeeds(parts: FeedParts, limits: FeedLimits): Feeds {
 
 class FeedBook implements Feeds {
   readonly #parts: Required<Omit<FeedParts, "metrics">>;
+  readonly #metrics: FeedParts["metrics"];
   readonly #limits: FeedLimits;
   readonly #horizon: Horizon;
   readonly #seats: FairShare;
   readonly #pages: Semaphore;
+  readonly #changes = new Map<string, Promise<ChangesPage>>();
   readonly #following = new Set<Follower<StreamName>>();
+  readonly #watching = new Set<SessionWatch>();
   #isStopped = false;
 
   constructor({ timers = systemTimers, metrics, ...parts }: FeedParts, limits: FeedLimits) {
     this.#parts = { timers, ...parts };
+    this.#metrics = metrics;
     this.#limits = limits;
     this.#horizon = new Horizon(this.#parts, limits);
     this.#seats = new FairShare({ max: limits.feedsMax });
@@ -109,7 +120,7 @@ class FeedBook implements Feeds {
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    for (const follower of this.#following) follower.end(shuttingDown());
+    for (const one of [...this.#following, ...this.#watching]) one.end(shuttingDown());
     await this.#horizon.stop();
   }
 
@@ -136,6 +147,36 @@ class FeedBook implements Feeds {
     }
   }
 
+  async *watchSessions(request: SessionWatchRequest): AsyncGenerator<SessionDelivery, void> {
+    if (this.#isStopped) throw shuttingDown();
+    const seat = this.#parts.seats.take(request.takeSeat);
+    const reads = { changes: (asked: ChangesRequest) => this.#readChanges(asked) };
+    const watch = new SessionWatch({ ...this.#parts, horizon: this.#horizon, reads }, request);
+    this.#watching.add(watch);
+    this.#metrics?.watchers.inc({ stream: "sessions" });
+    try {
+      yield* watch.follow();
+    } finally {
+      this.#watching.delete(watch);
+      this.#metrics?.watchers.dec({ stream: "sessions" });
+      watch.leave();
+      seat.release();
+    }
+  }
+
+  /** A look wakes all watches at once: those with the same filters share a read. */
+  #readChanges(request: ChangesRequest): Promise<ChangesPage> {
+    const { scope, filter, after } = request;
+    const key = JSON.stringify([scope, filter, String(after.atMicros), after.sessionId]);
+    const running = this.#changes.get(key);
+    if (running !== undefined) return running;
+    const page = this.#pages
+      .run(() => this.#parts.reader.changes(request))
+      .finally(() => this.#changes.delete(key));
+    this.#changes.set(key, page);
+    return page;
+  }
+
   /** The lag of the feed that is furthest behind. */
   get #lagMs(): number {
     const { nowMicros } = this.#horizon;
@@ -145,12 +186,9 @@ class FeedBook implements Feeds {
   }
 }
 
-interface FollowerParts {
+interface FollowerParts extends WaitParts {
   readonly reader: FeedReader;
   readonly clock: Clock;
-  readonly log: Log;
-  readonly timers: Timers;
-  readonly horizon: Horizon;
   readonly page: <T>(read: () => Promise<T>) => Promise<T>;
   readonly limits: FeedLimits;
 }
@@ -158,18 +196,14 @@ interface FollowerParts {
 class Follower<S extends StreamName> {
   readonly #parts: FollowerParts;
   readonly #request: FeedRequest<S>;
-  readonly #leaveHorizon: () => void;
+  readonly #wait: FeedWait;
   #position: FeedPosition;
-  #wake: (() => void) | undefined;
-  #failures = 0;
-  #ended: ServiceError | undefined;
 
   constructor(parts: FollowerParts, request: FeedRequest<S>) {
     this.#parts = parts;
     this.#request = request;
     this.#position = request.from;
-    request.signal.addEventListener("abort", this.#woken, { once: true });
-    this.#leaveHorizon = parts.horizon.join(this.#woken);
+    this.#wait = new FeedWait(parts, request.signal);
   }
 
   get position(): FeedPosition {
@@ -177,34 +211,33 @@ class Follower<S extends StreamName> {
   }
 
   end(reason: ServiceError): void {
-    this.#ended = reason;
-    this.#woken();
+    this.#wait.end(reason);
   }
 
   leave(): void {
-    this.#request.signal.removeEventListener("abort", this.#woken);
-    this.#leaveHorizon();
+    this.#wait.leave();
   }
 
   async *follow(): AsyncGenerator<FeedDelivery<S>, void> {
     const { horizon, clock, limits } = this.#parts;
-    const { from, signal, snapshotOnly } = this.#request;
+    const { from, snapshotOnly } = this.#request;
+    const wait = this.#wait;
     const beganAt = horizon.fromNowOn();
     let { server } = this.#request;
     let standing: Standing = "catching_up";
     yield { kind: "standing", standing, position: from, server };
-    while (horizon.server === undefined && !this.#isOver) await this.#wait();
+    while (horizon.server === undefined && !wait.isOver) await wait.woken();
     if (server !== "" && horizon.isAnother(server, from)) this.#rewind();
     let rewinds: number | undefined;
     let told = this.#position;
     let toldAtMs = clock.monotonicMs();
-    while (!this.#isOver) {
+    while (!wait.isOver) {
       if (rewinds !== undefined && rewinds !== horizon.rewinds) this.#rewind();
       rewinds = horizon.rewinds;
       server = horizon.server ?? server;
       const began = beganAt();
       const isLive = began !== undefined && this.#position.atMicros >= began;
-      const now = this.#hasFailed ? "degraded" : isLive ? "live" : "catching_up";
+      const now = wait.hasFailed ? "degraded" : isLive ? "live" : "catching_up";
       const isDue = clock.monotonicMs() - toldAtMs >= limits.progressIntervalMs;
       if (now !== standing || (isDue && told !== this.#position)) {
         standing = now;
@@ -216,7 +249,7 @@ class Follower<S extends StreamName> {
       if (snapshotOnly && isLive) return;
       const end = horizon.micros;
       if (end === undefined || this.#position.atMicros >= end) {
-        await this.#wait();
+        await wait.woken();
         continue;
       }
       const page = await this.#page(end);
@@ -226,59 +259,21 @@ class Follower<S extends StreamName> {
       yield { kind: "rows", rows: page.rows, server };
       toldAtMs = clock.monotonicMs();
     }
-    if (this.#ended !== undefined) throw this.#ended;
-    // The reason of the abort may be an error for the caller; a caller that left gets no error.
-    if (signal.reason instanceof ServiceError) throw signal.reason;
-  }
-
-  /** A field, because it is passed as a listener. */
-  readonly #woken = (): void => {
-    const wake = this.#wake;
-    this.#wake = undefined;
-    wake?.();
-  };
-
-  get #isOver(): boolean {
-    return this.#ended !== undefined || this.#request.signal.aborted;
-  }
-
-  get #hasFailed(): boolean {
-    return this.#failures > 0 || this.#parts.horizon.isFailing;
+    wait.throwReason();
   }
 
   #rewind(): void {
     this.#position = this.#parts.horizon.rewound(this.#position);
   }
 
-  #wait(): Promise<void> {
-    return new Promise((resolve) => (this.#wake = resolve));
-  }
-
   /** Undefined after a failure, which is tried again after a pause. */
   async #page(beforeMicros: bigint): Promise<FeedPage<S> | undefined> {
-    const { reader, limits, log, timers, page } = this.#parts;
+    const { reader, limits, page } = this.#parts;
     const { stream, projectId, eventTypes } = this.#request;
     const { pageRowsMax: rowsMax, pageBytesMax: bytesMax } = limits;
     const bounds = { after: this.#position, beforeMicros, rowsMax, bytesMax };
-    try {
-      const read = await page(() => reader.page({ stream, projectId, eventTypes, ...bounds }));
-      this.#failures = 0;
-      return read;
-    } catch (error) {
-      if (this.#isOver) return undefined;
-      if (this.#failures === 0) log.warn({ stream, err: error }, "feed read failed");
-      const delayMs = backoffMs(READ_RETRY, this.#failures, Math.random());
-      this.#failures += 1;
-      const pause = { isOver: false };
-      const cancel = timers.after(delayMs, () => {
-        pause.isOver = true;
-        this.#woken();
-      });
-      // Looks of the horizon wake it too.
-      while (!pause.isOver && !this.#isOver) await this.#wait();
-      cancel();
-      return undefined;
-    }
+    const request = { stream, projectId, eventTypes, ...bounds };
+    return this.#wait.read(() => page(() => reader.page(request)), { stream });
   }
 }
 

@@ -11,8 +11,8 @@
  * while that stream has a watcher. A commit of a session without watchers costs one look-up.
  */
 import type { Clock } from "../base/clock.ts";
-import { ServiceError } from "../base/errors.ts";
-import { type Charge, FairShare } from "../base/fair-share.ts";
+import type { ServiceError } from "../base/errors.ts";
+import type { Charge } from "../base/fair-share.ts";
 import type { Unit } from "../base/unit.ts";
 import type { Log } from "../observability/log.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -28,6 +28,7 @@ import {
 import { HeadPoll } from "./hints/head-poll.ts";
 import { Heads, Reads, shuttingDown } from "./reads.ts";
 import { checkLiveLimits, type LiveLimits } from "./limits.ts";
+import { Seats, type TakeSeat } from "./seats.ts";
 import { Tail, type TailParts, WindowMemory } from "./tail.ts";
 import { systemTimers, type Timers } from "../base/timers.ts";
 import type { WakeUps } from "./hints/exchange.ts";
@@ -46,8 +47,6 @@ export interface WatchRequest<S extends StreamName> {
    */
   readonly takeSeat?: TakeSeat;
 }
-
-type TakeSeat = (seats: FairShare, refusal: () => ServiceError) => Charge;
 
 export interface Live extends Unit, WakeUps {
   /** Rows that are on disk; rows of one session arrive in order. Never throws, never waits. */
@@ -68,6 +67,7 @@ export interface Live extends Unit, WakeUps {
   /** Both streams, with one seat and one head. */
   attachBoth(request: Omit<WatchRequest<"events">, "stream">): Promise<BothWatchers>;
   counts(): LiveCounts;
+  readonly seats: Seats;
 }
 
 interface BothWatchers {
@@ -102,10 +102,7 @@ class LiveBook implements Live {
   readonly #poll: HeadPoll;
   readonly #toldLost: (sessionId: string) => void;
   readonly #tails: Tails = { messages: new Map(), events: new Map() };
-  /** The seats of the service. */
-  readonly #seats: FairShare;
-  /** The seats of each watched session. */
-  readonly #seatsOfSessions = new Map<string, FairShare>();
+  readonly seats: Seats;
   #stopped = false;
 
   constructor(dependencies: LiveDependencies, limits: LiveLimits) {
@@ -128,8 +125,8 @@ class LiveBook implements Live {
       repeated: (sessionId) => this.#doubt([sessionId]),
     };
     const { memory } = this.#parts;
-    this.#seats = new FairShare({ max: limits.watchersMax });
-    metrics?.limitUse.share("watches", this.#seats);
+    this.seats = new Seats(limits);
+    metrics?.limitUse.share("watches", this.seats.ofService);
     metrics?.limitUse.watch("windows_bytes", () => memory.bytes / limits.windowsBytesMax);
   }
 
@@ -148,7 +145,7 @@ class LiveBook implements Live {
   counts(): LiveCounts {
     const { memory } = this.#parts;
     const sessions = this.sessionIds().length;
-    return { watchers: this.#seats.held, sessions, windowBytes: memory.bytes };
+    return { watchers: this.seats.ofService.held, sessions, windowBytes: memory.bytes };
   }
 
   committed(rows: readonly StoredRow[]): void {
@@ -268,9 +265,10 @@ class LiveBook implements Live {
   }
 
   async attach<S extends StreamName>(request: WatchRequest<S>): Promise<Watcher<S>> {
-    const { stream, sessionId, signal, takeSeat = oneForAll } = request;
+    const { stream, sessionId, signal, takeSeat } = request;
     for (;;) {
-      const seats = this.#seatsOf(sessionId, takeSeat);
+      if (this.#stopped) throw shuttingDown();
+      const seats = this.seats.takeOf(sessionId, takeSeat);
       const tail = this.#enter(stream, sessionId);
       const onLeave = (): void => this.#leave(tail, seats);
       const watcher = new Watcher<S>(this.#parts, { tail, signal, onLeave });
@@ -318,21 +316,6 @@ class LiveBook implements Live {
     }
   }
 
-  #seatsOf(sessionId: string, takeSeat: TakeSeat): readonly Charge[] {
-    if (this.#stopped) throw shuttingDown();
-    const { watchersMax, watchersPerSessionMax: max } = this.#parts.limits;
-    const ofSession = this.#seatsOfSessions.get(sessionId) ?? new FairShare({ max });
-    const seat = takeSeat(this.#seats, () => tooMany("the service", watchersMax));
-    try {
-      const second = takeSeat(ofSession, () => tooMany("the session", max));
-      this.#seatsOfSessions.set(sessionId, ofSession);
-      return [seat, second];
-    } catch (error) {
-      seat.release();
-      throw error;
-    }
-  }
-
   /**
    * Counts a watcher in. Its tail exists before the head is asked for, so the watcher misses
    * nothing.
@@ -347,9 +330,7 @@ class LiveBook implements Live {
   }
 
   #leave<S extends StreamName>(tail: Tail<S>, seats: readonly Charge[]): void {
-    for (const seat of seats) seat.release();
-    const { sessionId } = tail;
-    if (this.#seatsOfSessions.get(sessionId)?.held === 0) this.#seatsOfSessions.delete(sessionId);
+    this.seats.giveBack(tail.sessionId, seats);
     this.#parts.metrics?.watchers.dec({ stream: tail.stream });
     tail.watchers -= 1;
     if (tail.watchers > 0) return;
@@ -382,17 +363,4 @@ function gather<T, R>(gathered: Map<T, R[]>, tail: T | undefined, row: R): void 
   const rows = gathered.get(tail);
   if (rows === undefined) gathered.set(tail, [row]);
   else rows.push(row);
-}
-
-const ALL = { name: undefined, connection: {} };
-
-function oneForAll(seats: FairShare, refusal: () => ServiceError): Charge {
-  const seat = seats.take(ALL, 1, () => undefined);
-  if (seat === undefined) throw refusal();
-  return seat;
-}
-
-function tooMany(of: string, max: number): ServiceError {
-  const message = `${of} has ${max} watchers, and takes no more`;
-  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
 }

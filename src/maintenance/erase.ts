@@ -39,7 +39,8 @@ export async function eraseSession(
   call: EraseCall,
 ): Promise<ErasedSession | undefined> {
   const marked = await database.run(sql`
-    update sessions set deleted_at = coalesce(deleted_at, clock_timestamp()), updated_at = clock_timestamp()
+    update sessions set deleted_at = coalesce(deleted_at, clock_timestamp()), updated_at = clock_timestamp(),
+      changed_at = clock_timestamp()
     where id = ${sessionId} and erased_at is null returning message_seq, event_seq`);
   if (marked.length === 0) return undefined;
   call.marked();

@@ -11,6 +11,7 @@ import { bytesOf } from "./pages.ts";
 import { COLUMNS, columnsOf, isoOf, microsColumn, rowOf, TABLE } from "./columns.ts";
 import { type Columns, type Database, SERVER } from "./database.ts";
 import type { RowOf, StreamName } from "./rows.ts";
+import { type ChangesPage, type ChangesRequest, readChanges } from "./session-changes.ts";
 
 /** The rows that one filtered page reads; the page then ends and tells how far it got. */
 const FILTERED_ROWS_LOOKED_AT_MAX = 4_000;
@@ -62,16 +63,18 @@ export interface FeedPage<S extends StreamName> {
   readonly position: FeedPosition;
 }
 
-/** The reads of feeds. */
+/** The reads of feeds, and of watches of sessions. */
 export interface FeedReader {
   look(): Promise<Look>;
   page<S extends StreamName>(request: FeedPageRequest<S>): Promise<FeedPage<S>>;
+  changes(request: ChangesRequest): Promise<ChangesPage>;
 }
 
 export function createFeedReader(database: Database): FeedReader {
   return {
     look: () => look(database),
     page: (request) => readFeedPage(database, request),
+    changes: (request) => readChanges(database, request),
   };
 }
 

@@ -77,6 +77,11 @@ export const sessions = pgTable(
     /** The time since when there is always an arrival; null: there is none. */
     waitingSince: time("waiting_since"),
     lastActivityAt: time("last_activity_at"),
+    /**
+     * The last change that a watch of sessions tells: made, changed, deleted, begins to wait, begins
+     * or ends a run.
+     */
+    changedAt: time("changed_at").notNull().default(sql`clock_timestamp()`),
     /** The size of its rows, for the limits of a session. */
     rowCount: number("row_count").notNull().default(sql`0`),
     payloadBytes: number("payload_bytes").notNull().default(sql`0`),
@@ -101,6 +106,8 @@ export const sessions = pgTable(
     index("sessions_cancelled")
       .on(table.id)
       .where(sql`deleted_at is null and cancel_seq is not null`),
+    // A push that changes this time changes a column of an index above too.
+    index("sessions_changed").on(table.changedAt),
     // The function is in the migration. Pushes change no labels, so their updates stay in the page.
     index("sessions_labels")
       .using("gin", sql`ledger_labels(${table.labels})`)

@@ -90,10 +90,10 @@ export interface SessionList {
   readonly total: number;
 }
 
-const micros = (column: Parameters<typeof microsColumn>[0]) =>
+export const micros = (column: Parameters<typeof microsColumn>[0]) =>
   sql<bigint>`${microsColumn(column)}`.mapWith((value: unknown) => BigInt(String(value)));
 
-const RECORD = {
+export const RECORD = {
   id: sessions.id,
   name: sessions.name,
   projectId: sessions.projectId,
@@ -121,8 +121,9 @@ const RECORD = {
 };
 
 const now = sql`clock_timestamp()`;
-/** The same value everywhere in a statement; clock_timestamp() advances between two columns. */
-const created = sql`statement_timestamp()`;
+/** clock_timestamp() advances between two columns, and statement_timestamp() is before the lock. */
+const MADE = sql`select clock_timestamp() as at`;
+const created = sql`(select at from made)`;
 const left = sql<null>`null`;
 /** Characters of a name on a page that would be too large even without all other texts. */
 const SHORT_NAME_CHARS = 128;
@@ -141,10 +142,12 @@ export async function createSession(
   database: Database,
   session: NewSession,
 ): Promise<SessionRecord> {
+  const times = { createdAt: created, updatedAt: created, changedAt: created };
   const [record] = await database.query((drizzle) =>
     drizzle
+      .with(drizzle.$with("made", { at: sql`at` }).as(MADE))
       .insert(sessions)
-      .values({ ...session, createdAt: created, updatedAt: created })
+      .values({ ...session, ...times })
       .returning(RECORD),
   );
   if (record === undefined) throw new Error("insert returned no row");
@@ -255,19 +258,32 @@ export function weightsStatement(request: SessionsPage): SQL {
       order by ${ORDERS[order]} limit ${size} offset ${(page - 1) * size}) listed`;
 }
 
-function listedIn({ scope, filter = {} }: SessionsPage): SQL | undefined {
-  const { running = false, waiting = false, query = "", labels = {}, projectId = "" } = filter;
+type Filtered = Pick<SessionsPage, "scope" | "filter">;
+
+function listedIn(request: Filtered): SQL | undefined {
+  return and(isNull(sessions.deletedAt), belongsTo(request), isInState(request));
+}
+
+/** The filters that also hold for a deleted session. */
+export function belongsTo({ scope, filter = {} }: Filtered): SQL | undefined {
+  const { labels = {}, projectId = "" } = filter;
   return and(
-    isNull(sessions.deletedAt),
     scope.projectId === undefined ? undefined : eq(sessions.projectId, scope.projectId),
     scope.sessionId === undefined ? undefined : eq(sessions.id, scope.sessionId),
     projectId === "" ? undefined : eq(sessions.projectId, projectId),
-    running ? isNotNull(sessions.openRunId) : undefined,
-    waiting ? isNotNull(sessions.waitingSince) : undefined,
-    query === "" ? undefined : sql`strpos(lower(${sessions.name}), lower(${query}::text)) > 0`,
     Object.keys(labels).length === 0
       ? undefined
       : sql`${sessions.labels} is not null and ledger_labels(${sessions.labels}) @> ledger_labels(${JSON.stringify(labels)}::text)`,
+  );
+}
+
+/** The other filters. */
+export function isInState({ filter = {} }: Filtered): SQL | undefined {
+  const { running = false, waiting = false, query = "" } = filter;
+  return and(
+    running ? isNotNull(sessions.openRunId) : undefined,
+    waiting ? isNotNull(sessions.waitingSince) : undefined,
+    query === "" ? undefined : sql`strpos(lower(${sessions.name}), lower(${query}::text)) > 0`,
   );
 }
 
@@ -283,6 +299,7 @@ export async function updateSession(
       .update(sessions)
       .set({
         updatedAt: now,
+        changedAt: now,
         ...texts,
         ...(start === undefined ? {} : { startTime: isoOf(start) }),
         ...(completion === undefined ? {} : { completionTime: isoOf(completion) }),
@@ -301,7 +318,7 @@ export async function deleteSession(database: Database, id: string): Promise<boo
   const deleted = await database.query((drizzle) =>
     drizzle
       .update(sessions)
-      .set({ deletedAt: now, updatedAt: now })
+      .set({ deletedAt: now, updatedAt: now, changedAt: now })
       .where(and(eq(sessions.id, id), isNull(sessions.deletedAt)))
       .returning({ id: sessions.id }),
   );

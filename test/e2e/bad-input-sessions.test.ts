@@ -28,7 +28,6 @@ const {
   listSessions,
   updateSession,
   updateSessionStatus,
-  watchSessions,
 } = SessionService.method;
 
 /** Its own: the tests list all sessions. */
@@ -401,15 +400,5 @@ describe("GetTranscript and ListRuns", () => {
     const runs = await failureOf(client.unary(listRuns, { sessionId }));
     const transcript = await failureOf(client.unary(getTranscript, { sessionId }));
     expect([runs, transcript]).toMatchObject([NOT_FOUND, NOT_FOUND]);
-  });
-});
-
-test("WatchSessions, which is not served yet, is UNIMPLEMENTED", async () => {
-  const failure = await failureOf(client.serverStream(watchSessions, {}).next());
-  expect(failure).toMatchObject({
-    code: "UNIMPLEMENTED",
-    reason: "NOT_IMPLEMENTED",
-    domain: "session-ledger",
-    message: "WatchSessions is not implemented in this version",
   });
 });

@@ -245,9 +245,6 @@ describe("errors are printed with their details", () => {
       const unknown = await refusal("GetSession", { id: "never-seen" });
       expect(unknown.exitCode).toBe(STATUS_EXIT + 5);
       expect(unknown.stderr).toContain('"reason": "SESSION_NOT_FOUND"');
-      const unserved = await refusal("WatchSessions", {});
-      expect(unserved.exitCode).toBe(STATUS_EXIT + 12);
-      expect(unserved.stderr).toContain('"reason": "NOT_IMPLEMENTED"');
     },
   );
 });

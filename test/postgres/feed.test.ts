@@ -15,6 +15,8 @@ import {
   type FeedRequest,
   type Feeds,
 } from "../../src/live/feeds.ts";
+import { LIVE_LIMITS } from "../../src/live/limits.ts";
+import { Seats } from "../../src/live/seats.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import { append } from "../../src/store/append.ts";
 import { createDatabase, type Database } from "../../src/store/database.ts";
@@ -69,7 +71,7 @@ function instance(database: Database, limits: { readonly pageRowsMax?: number } 
     },
   };
   const feeds = createFeeds(
-    { reader: counting, clock: systemClock, log },
+    { reader: counting, seats: new Seats(LIVE_LIMITS), clock: systemClock, log },
     { ...FEED_LIMITS, ...limits, pollIntervalMs: 50 },
   );
   return {

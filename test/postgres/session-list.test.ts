@@ -9,7 +9,7 @@ import {
   updateSession,
   weightsStatement,
 } from "../../src/store/sessions.ts";
-import { createLedger, newPush, type TestLedger } from "../support/ledger.ts";
+import { createLedger, newPush, newRow, type TestLedger } from "../support/ledger.ts";
 
 const SESSIONS = 20_000;
 const scope = { projectId: undefined, sessionId: undefined };
@@ -39,7 +39,7 @@ async function found(filter: SessionFilter): Promise<readonly string[]> {
   return items.map(({ id }) => id);
 }
 
-test("pushes into a session with labels change no index", async () => {
+test("pushes into a session with labels, and messages into one that waits, change no index", async () => {
   const counts = async () => {
     await ledger.database.run(sql`select pg_stat_force_next_flush()`);
     const [row] = await ledger.database.run(sql`
@@ -49,8 +49,10 @@ test("pushes into a session with labels change no index", async () => {
   };
   for (let n = 0; n < 10; n += 1) {
     await append(ledger.database, [newPush("s2")], { createMissing: false, wait: true });
+    const message = { stream: "messages", rows: [newRow({ eventType: "user" })] } as const;
+    await append(ledger.database, [newPush("s400", message)], { createMissing: false, wait: true });
   }
-  await expect.poll(counts, { timeout: 30_000 }).toEqual({ updates: 10, within: 10 });
+  await expect.poll(counts, { timeout: 30_000 }).toEqual({ updates: 20, within: 20 });
 });
 
 describe("a list of sessions with labels", () => {

@@ -99,10 +99,10 @@ describe("a page", () => {
       select ${texts.project} || repeat('i', 100) || n, n || ${name}, ${projectId}, ${name}, ${name},
         repeat('p', 128), ${prompt}, ${labels}, now(), now(), 'Running', now()
       from generate_series(1, 1000) n`);
-    const { listSessions: list } = createSessionHandlers(
-      sessionStore(ledger.database),
-      () => undefined,
-    );
+    const { listSessions: list } = createSessionHandlers(sessionStore(ledger.database), {
+      changed: () => undefined,
+      deleted: () => undefined,
+    });
     const context = {
       principal: { ...ANONYMOUS, projectId },
       signal: AbortSignal.abort(),

@@ -58,7 +58,7 @@ const REQUESTS: Readonly<Record<string, (id: string) => Request>> = {
   UpdateSessionStatus: (id) => ({ id, phase: "Running" }),
   DeleteSession: (id) => ({ id }),
   ListSessions: () => ({ size: 1 }),
-  WatchSessions: () => ({}),
+  WatchSessions: () => ({ stateFrames: true }),
   "PushSessionMessage user": (sessionId) => ({ sessionId, eventType: "user", payload: "hi" }),
   "PushSessionMessage assistant": (sessionId) => ({
     sessionId,
@@ -175,6 +175,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
 const WITHOUT_SESSION = new Set([
   "CreateSession",
   "ListSessions",
+  "WatchSessions",
   "WatchEvents",
   "WatchMessages",
   "GET /openapi.json",

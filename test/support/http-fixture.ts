@@ -53,6 +53,7 @@ export function httpParts(
     watchSessionEvents: notAsked,
     watchEvents: notAsked,
     watchMessages: notAsked,
+    watchSessions: notAsked,
   };
   return {
     runs: { listRuns: notAsked },

@@ -9,6 +9,8 @@ import {
   type FeedRequest,
   type Feeds,
 } from "../../src/live/feeds.ts";
+import { LIVE_LIMITS } from "../../src/live/limits.ts";
+import { Seats } from "../../src/live/seats.ts";
 import { createLogTo } from "../../src/observability/log.ts";
 import type { FeedPageRequest, FeedReader, Look } from "../../src/store/feed.ts";
 import type { StreamName } from "../../src/store/rows.ts";
@@ -33,6 +35,7 @@ class Bench implements FeedReader {
   readonly feeds = createFeeds(
     {
       reader: this,
+      seats: new Seats(LIVE_LIMITS),
       clock: this.clock,
       timers: this.timers,
       log: createLogTo({ write: () => undefined }, "silent"),
@@ -49,6 +52,10 @@ class Bench implements FeedReader {
     this.looks += 1;
     if (this.failure !== undefined) throw this.failure;
     return { atMicros: this.nowMicros, writers: this.writers, server: this.server };
+  }
+
+  async changes() {
+    return { changed: [], cutAt: undefined };
   }
 
   async page(request: FeedPageRequest<StreamName>) {

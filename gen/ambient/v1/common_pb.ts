@@ -103,7 +103,7 @@ export const ListMetaSchema: GenMessage<ListMeta> = /*@__PURE__*/
   messageDesc(file_ambient_v1_common, 1);
 
 /**
- * A change of a record. Declared by the Ambient platform; this service sends none yet.
+ * A change of a record.
  *
  * @generated from enum ambient.v1.EventType
  */
@@ -138,7 +138,7 @@ export const EventType = {
 } as const;
 
 /**
- * A change of a record. Declared by the Ambient platform; this service sends none yet.
+ * A change of a record.
  *
  * @generated from enum ambient.v1.EventType
  */
@@ -152,7 +152,7 @@ export const EventTypeSchema: GenEnum<EventType> = /*@__PURE__*/
 
 /**
  * The state of a watch. Set on state frames only (`state_frames` of the watch requests); a row
- * has UNSPECIFIED.
+ * has UNSPECIFIED. WatchSessionsRequest says what the states mean there.
  *
  * @generated from enum ambient.v1.WatchState
  */
@@ -189,7 +189,7 @@ export const WatchState = {
 
 /**
  * The state of a watch. Set on state frames only (`state_frames` of the watch requests); a row
- * has UNSPECIFIED.
+ * has UNSPECIFIED. WatchSessionsRequest says what the states mean there.
  *
  * @generated from enum ambient.v1.WatchState
  */

@@ -68,6 +68,13 @@ export class Announcer {
     this.#paced.ask();
   }
 
+  /** Without heads: no row came. */
+  changed(sessionId: string): void {
+    if (this.#stopping !== undefined) return;
+    this.#newsOf(sessionId);
+    this.#paced.ask();
+  }
+
   /** Sends the collected news first, within a short limit. */
   stop(): Promise<void> {
     this.#stopping ??= this.#finish();

@@ -23,6 +23,8 @@ export interface Exchange extends Unit {
   committed(rows: readonly StoredRow[]): void;
   /** Announces a deletion that is on disk. */
   deleted(sessionId: string): void;
+  /** Announces another change of a session, which is on disk. */
+  changed(sessionId: string): void;
 }
 
 interface ExchangeParts {
@@ -39,6 +41,7 @@ export function createExchange(parts: ExchangeParts, carrier: Carrier | undefine
 const SILENT: Exchange = {
   committed: () => undefined,
   deleted: () => undefined,
+  changed: () => undefined,
   start: () => Promise.resolve(),
   stop: () => Promise.resolve(),
 };
@@ -105,6 +108,10 @@ class CarriedExchange implements Exchange {
 
   deleted(sessionId: string): void {
     this.#announcer.deleted(sessionId);
+  }
+
+  changed(sessionId: string): void {
+    this.#announcer.changed(sessionId);
   }
 
   #received(text: string): void {

@@ -81,6 +81,7 @@ CREATE TABLE "sessions" (
 	"pending_count" bigint DEFAULT 0 NOT NULL,
 	"waiting_since" timestamp(6) with time zone,
 	"last_activity_at" timestamp(6) with time zone,
+	"changed_at" timestamp(6) with time zone DEFAULT clock_timestamp() NOT NULL,
 	"row_count" bigint DEFAULT 0 NOT NULL,
 	"payload_bytes" bigint DEFAULT 0 NOT NULL,
 	"erased_at" timestamp(6) with time zone
@@ -117,6 +118,7 @@ CREATE INDEX "sessions_of_project" ON "sessions" USING btree ("project_id","crea
 CREATE INDEX "sessions_waiting" ON "sessions" USING btree ("waiting_since","id") WHERE deleted_at is null and waiting_since is not null;--> statement-breakpoint
 CREATE INDEX "sessions_running" ON "sessions" USING btree ("created_at" DESC NULLS LAST,"id" DESC NULLS LAST) WHERE deleted_at is null and open_run_id is not null;--> statement-breakpoint
 CREATE INDEX "sessions_cancelled" ON "sessions" USING btree ("id") WHERE deleted_at is null and cancel_seq is not null;--> statement-breakpoint
+CREATE INDEX "sessions_changed" ON "sessions" USING btree ("changed_at");--> statement-breakpoint
 CREATE INDEX "sessions_labels" ON "sessions" USING gin (ledger_labels("labels")) WITH (fastupdate=false) WHERE deleted_at is null and labels is not null;--> statement-breakpoint
 -- Room in each page for the next version of its rows: each push updates its session's row.
 ALTER TABLE "sessions" SET (fillfactor = 70);--> statement-breakpoint

@@ -247,7 +247,11 @@ BEGIN
       WHEN CASE WHEN r.t->>'a' IS NULL OR sessions.has_claimed THEN sessions.pending_count
         + COALESCE((r.t->>'u')::bigint, 0) - COALESCE((r.t->>'k')::bigint, 0)
         ELSE (r.t->>'a')::bigint END > 0 THEN COALESCE(sessions.waiting_since, recorded) END,
-    last_activity_at = recorded
+    last_activity_at = recorded,
+    -- An index has this column too: it changes when the session begins to wait, or with a run. A claim
+    -- and a RUN_STARTED, which end the waiting, change the run.
+    changed_at = CASE WHEN r.w OR (r.t IS NOT NULL AND sessions.waiting_since IS NULL) THEN recorded
+      ELSE sessions.changed_at END
   FROM json_to_recordset(used) AS r(s text, m bigint, e bigint, ep bigint, cs bigint, rf bigint, w boolean, rid text,
     n bigint, b bigint, q bigint, t json)
   WHERE sessions.id = r.s;

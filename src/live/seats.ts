@@ -1,0 +1,56 @@
+/** The seats of watches: those of the service, and those of each watched session. */
+import { ServiceError } from "../base/errors.ts";
+import { type Charge, FairShare } from "../base/fair-share.ts";
+import type { LiveLimits } from "./limits.ts";
+
+/** Takes a seat for the caller, or throws the refusal. */
+export type TakeSeat = (seats: FairShare, refusal: () => ServiceError) => Charge;
+
+export class Seats {
+  readonly ofService: FairShare;
+  readonly #ofSessions = new Map<string, FairShare>();
+  readonly #perSessionMax: number;
+
+  constructor(limits: Pick<LiveLimits, "watchersMax" | "watchersPerSessionMax">) {
+    this.ofService = new FairShare({ max: limits.watchersMax });
+    this.#perSessionMax = limits.watchersPerSessionMax;
+  }
+
+  /** For a watch of all sessions. */
+  take(takeSeat: TakeSeat): Charge {
+    return takeSeat(this.ofService, () => tooMany("the service", this.ofService.max));
+  }
+
+  /** For a watch of one session. Without `takeSeat` all watches belong to one caller. */
+  takeOf(sessionId: string, takeSeat: TakeSeat = oneForAll): readonly Charge[] {
+    const max = this.#perSessionMax;
+    const ofSession = this.#ofSessions.get(sessionId) ?? new FairShare({ max });
+    const seat = this.take(takeSeat);
+    try {
+      const second = takeSeat(ofSession, () => tooMany("the session", max));
+      this.#ofSessions.set(sessionId, ofSession);
+      return [seat, second];
+    } catch (error) {
+      seat.release();
+      throw error;
+    }
+  }
+
+  giveBack(sessionId: string, seats: readonly Charge[]): void {
+    for (const seat of seats) seat.release();
+    if (this.#ofSessions.get(sessionId)?.held === 0) this.#ofSessions.delete(sessionId);
+  }
+}
+
+const ALL = { name: undefined, connection: {} };
+
+function oneForAll(seats: FairShare, refusal: () => ServiceError): Charge {
+  const seat = seats.take(ALL, 1, () => undefined);
+  if (seat === undefined) throw refusal();
+  return seat;
+}
+
+function tooMany(of: string, max: number): ServiceError {
+  const message = `${of} has ${max} watchers, and takes no more`;
+  return new ServiceError("overloaded", "TOO_MANY_WATCHERS", message, { retryAfterMs: 1_000 });
+}
