@@ -17,6 +17,7 @@ import { createPushHandlers } from "./api/push.ts";
 import { createEventListHandlers } from "./api/push-list.ts";
 import { createPushStreamHandlers } from "./api/push-stream/push-streams.ts";
 import { createEraseHandlers, createSessionHandlers } from "./api/sessions.ts";
+import { createAguiTalk } from "./api/talk.ts";
 import { createTokenHandlers } from "./api/tokens.ts";
 import { createCancelHandlers } from "./api/turns/cancel-run.ts";
 import { createClaimHandlers } from "./api/turns/claim-turn.ts";
@@ -185,7 +186,8 @@ function createEdges(config: Config, parts: EdgeParts) {
     stillTicksMax: STILL_TICKS,
   });
   metrics.limitUse.share("bytes", memory);
-  const shared = { ...parts, ...doors, memory, handlers: createHandlers(config, parts) };
+  const handlers = createHandlers(config, parts);
+  const shared = { ...parts, ...doors, memory, handlers };
   const { requestBytesMax, stopLimitMs } = config;
   const rpc = createRpcServer(shared, {
     address: addressText(config.grpcAddress),
@@ -203,7 +205,7 @@ function createEdges(config: Config, parts: EdgeParts) {
   const reads = authorisedReads(doors, {
     ...parts.conversation.reads,
     exports: createExportHandlers(reader, metrics.limitUse),
-    join,
+    talk: createAguiTalk({ join, transcripts, push: handlers.pushSessionMessage, metrics }),
   });
   const http = createHttpServer(
     { ...shared, ...reads },

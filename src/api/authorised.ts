@@ -15,7 +15,6 @@ import { type Action, METHOD_ACTIONS, pushActionOf } from "../auth/actions.ts";
 import type { Audit, Authorizer } from "../auth/authorizer.ts";
 import { isUnscoped, type Principal } from "../auth/principal.ts";
 import { ServiceError } from "../base/errors.ts";
-import type { AguiJoin } from "../conversation/join.ts";
 import type {
   CallContext,
   Caller,
@@ -27,6 +26,7 @@ import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { EventListHandlers } from "./push-list.ts";
 import type { RunsHandlers } from "./runs.ts";
+import type { AguiTalk } from "./talk.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type {
@@ -43,7 +43,7 @@ export interface ServedReads {
   readonly runs: RunsHandlers;
   readonly transcripts: TranscriptHandlers;
   readonly exports: ExportHandlers;
-  readonly join: AguiJoin;
+  readonly talk: AguiTalk;
 }
 
 export interface AuthorisingParts {
@@ -122,10 +122,10 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
   };
 }
 
-/** All of these read one session. */
+/** All of these read one session. `talk` also pushes, by a method with its own check. */
 export function authorisedReads(
   { authorizer }: AuthorisingParts,
-  { runs, transcripts, exports, join }: ServedReads,
+  { runs, transcripts, exports, talk }: ServedReads,
 ): ServedReads {
   const allow: Allow<string> = (principal, sessionId) =>
     authorizer.authorize(principal, "session.read", named(sessionId));
@@ -142,7 +142,7 @@ export function authorisedReads(
       exportEvents: stream(allow, (id, context) => exports.exportEvents(id, context)),
       exportMessages: stream(allow, (id, context) => exports.exportMessages(id, context)),
     },
-    join: stream(allowOf, join),
+    talk: stream(allowOf, talk),
   };
 }
 

@@ -130,12 +130,13 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "GET /api/ambient/v1/sessions/:id/runs": "session.read",
   "GET /api/ambient/v1/sessions/:id/transcript": "session.read",
   "GET /api/ambient/v1/sessions/:id/export": "session.read",
+  // A new message is pushed by PushSessionMessage, which checks message.push.user; so it is below.
   "POST /agui/sessions/:id": "session.read",
   "GET /copilotkit/info": "contract.read",
   "POST /copilotkit/agent/:agent/connect": "session.read",
-  "POST /copilotkit/agent/:agent/run": "unserved",
+  "POST /copilotkit/agent/:agent/run": "session.read",
   "POST /copilotkit/agent/:agent/stop/:thread": "unserved",
-  // The envelope names the request: connect, or info, which is contract.read and has the same
+  // The envelope names the request: connect, run, or info, which is contract.read and has the same
   // roles.
   "POST /copilotkit": "session.read",
 };

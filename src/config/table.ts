@@ -78,7 +78,7 @@ export const SERVICE_SETTINGS = {
     "A run without an end and without new rows for this time is stalled, and the answers of AG-UI clients that follow it end.",
   ),
   runWaitMs: setting("RUN_WAIT", duration("100ms", "24h"), "30s").means(
-    "The longest time that an AG-UI client waits for the first run of a session. Then its answer ends. Clients with follow=true continue to wait.",
+    "The longest time that an AG-UI client waits for the first run of a session, or for the run that takes its message. Then its answer ends. Clients with follow=true continue to wait.",
   ),
   cancelGraceMs: setting("CANCEL_GRACE", duration("100ms", "24h"), "30s").means(
     "The time in which a producer ends a run that CancelRun was called for. Then the service ends it.",

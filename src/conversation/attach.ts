@@ -35,6 +35,19 @@ export interface AguiRequest {
   readonly speed: number | undefined;
   /** From the client's RunAgentInput: the messages that the client has. */
   readonly messages: readonly KeptMessage[];
+  /**
+   * The number of a row of people. The answer lasts until a run that has taken the row has ended;
+   * without an open run, nothing is sent before the next one begins.
+   */
+  readonly answers: bigint | undefined;
+}
+
+/** The answer goes on: no run has taken the row that it answers. */
+export function isAwaited(
+  { answers }: Pick<AguiRequest, "answers">,
+  { takenSeq }: { readonly takenSeq: bigint },
+): boolean {
+  return answers !== undefined && takenSeq < answers;
 }
 
 export interface AguiParts {
@@ -42,7 +55,7 @@ export interface AguiParts {
   readonly transcripts: Transcripts;
   readonly clock: Clock;
   readonly timers: Timers;
-  readonly metrics: Pick<Metrics, "aguiMended" | "limitUse">;
+  readonly metrics: Pick<Metrics, "aguiMended" | "aguiTyped" | "limitUse">;
   /** JSON text; undefined when the session has none. */
   readonly capabilitiesOf: (sessionId: string) => Promise<string | undefined>;
 }
@@ -52,7 +65,7 @@ export interface AguiOptions {
   readonly sessionPolicy: "auto" | "strict";
   /** A run without an end has stalled after this long without an event. */
   readonly runStaleAfterMs: number;
-  /** The longest wait for the first run of a session. */
+  /** The longest wait for the first run of a session, and for the run that takes a message. */
   readonly runWaitMs: number;
   /**
    * The limit for the longest event of a snapshot, in characters; above it the session is replayed.
@@ -162,7 +175,7 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 
 interface StaleLimits {
   readonly staleAfterMs: number;
-  /** The longest wait for the first run of a session. */
+  /** The longest wait for a run. */
   readonly waitMs: number;
 }
 
@@ -209,9 +222,10 @@ class StaleRun {
     this.#begin(atMicros);
   }
 
-  /** The session has no run yet. Events before its first run do not make the wait longer. */
+  /** A run is waited for. Events outside of runs do not make the wait longer. */
   waits(): void {
     if (this.#isWaiting) return;
+    this.rest(); // The timer of the run before may be the longer one.
     this.#isWaiting = true;
     this.#begin(this.#parts.clock.nowMicros());
   }

@@ -15,6 +15,7 @@ import { type Generation, servedTo } from "./generation/served.ts";
 import { OWNS_ACTIVITIES } from "./kept.ts";
 import type { TalkRow } from "../store/talk.ts";
 import { type Cut, later, NOTHING } from "./merging.ts";
+import { type PlacedOpenings, placeOpenings } from "./openings.ts";
 import { PERSONS, spokenBy } from "./talk.ts";
 import { transcriptMarkdown, transcriptText } from "./transcript/readable.ts";
 import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
@@ -80,10 +81,10 @@ export class Fold {
       const spoken = spokenBy(row);
       const messages = this.#canonical.said(spoken);
       this.#transcript.say(messages, spoken.isPersons ? "person" : "agent");
-      if (messages.length > 0) {
-        const { isPersons } = spoken;
+      const { seq, isPersons, resume } = spoken;
+      if (messages.length > 0 || resume.length > 0) {
         const afterSeq = this.#cut.events;
-        this.#talk.push({ seq: row.seq, rowId: row.id, afterSeq, messages, isPersons });
+        this.#talk.push({ seq, rowId: row.id, afterSeq, messages, isPersons, resume });
       }
     }
     this.#moveTo({ ...this.#cut, messages: row.seq });
@@ -150,6 +151,7 @@ export interface Talk {
   readonly afterSeq: bigint;
   readonly messages: readonly JsonObject[];
   readonly isPersons: boolean;
+  readonly resume: readonly JsonObject[];
 }
 
 /** The memory of an entry without the texts, which the transcript counts; Node 24, by its fields. */
@@ -242,6 +244,28 @@ export class Snapshot {
   /** Whether the session has, or ever had, a message with this id. */
   hasHad(messageId: string): boolean {
     return this.#canonical.hasHad(messageId) || this.messageIds.includes(messageId);
+  }
+
+  /** The rows of people up to this number were taken by runs. */
+  get takenSeq(): bigint {
+    return this.#canonical.turns.takenSeq;
+  }
+
+  /** The number of the row in which a client gave this message, if no run has taken the row. */
+  waitingAt(messageId: string): bigint | undefined {
+    const { takenSeq } = this;
+    const row = this.talk().findLast(
+      ({ seq, rowId, messages }) =>
+        seq > takenSeq &&
+        !messageId.startsWith(rowId) && // The service gave it, and the client has it from here.
+        messages.some(({ id }) => id === messageId),
+    );
+    return row?.seq;
+  }
+
+  /** The number of the row that answers this interrupt, if no run has taken the row. */
+  answeredAt(interruptId: string): bigint | undefined {
+    return this.#canonical.turns.answeredBy(interruptId);
   }
 
   get hadActivities(): boolean {
@@ -337,51 +361,4 @@ const READABLE_CHARS_MAX = 8_388_608;
 function tooLargeToRead(): ServiceError {
   const message = `the transcript has more than ${READABLE_CHARS_MAX} characters: read it as JSON`;
   return new ServiceError("overloaded", "TRANSCRIPT_TOO_LARGE", message);
-}
-
-export interface PlacedOpenings {
-  /** Openings to send between RUN_STARTED and MESSAGES_SNAPSHOT; nearly always none. */
-  readonly before: readonly JsonObject[];
-  /** Openings to send after the snapshots. */
-  readonly after: readonly JsonObject[];
-}
-
-/**
- * Places the openings of a client that joins. A START of a message that is in the client's snapshot
- * changes nothing. A START of a message that is not in it (a MESSAGES_SNAPSHOT removed the message
- * while it was open) would make the message again. Sent before the snapshot, the START makes the
- * message too, but the snapshot removes it again, and the construct stays open, as it does for a
- * client that never left.
- */
-export function placeOpenings(
-  openings: readonly JsonObject[],
-  messages: readonly JsonObject[],
-): PlacedOpenings {
-  const ids = new Set<unknown>();
-  const calls = new Map<unknown, JsonObject>();
-  for (const { id, toolCalls } of openings.length === 0 ? [] : messages) {
-    ids.add(id);
-    if (!Array.isArray(toolCalls)) continue;
-    for (const call of toolCalls as readonly unknown[])
-      if (isObject(call) && !calls.has(call["id"])) calls.set(call["id"], call);
-  }
-  const before: JsonObject[] = [];
-  const after: JsonObject[] = [];
-  for (const opening of openings) {
-    const { type, messageId, toolCallId } = opening;
-    const isMessage = type === "TEXT_MESSAGE_START" || type === "REASONING_MESSAGE_START";
-    const isCall = type === "TOOL_CALL_START";
-    if ((isMessage && !ids.has(messageId)) || (isCall && !calls.has(toolCallId)))
-      before.push(opening);
-    else after.push(isCall ? named(opening, calls.get(toolCallId)) : opening);
-  }
-  return { before, after };
-}
-
-/** A START renames an existing call, and a snapshot may have renamed the call since. */
-function named(opening: JsonObject, call: JsonObject | undefined): JsonObject {
-  const called = call?.["function"];
-  return isObject(called) && typeof called["name"] === "string"
-    ? { ...opening, toolCallName: called["name"] }
-    : opening;
 }

@@ -11,6 +11,10 @@
  * Without either the client waits for a run, up to a limit. With `follow` it waits without a limit,
  * and stays for further runs and messages.
  *
+ * A client that has typed a message gets its answer (`answers`): the open run if there is one, and
+ * every run up to the one that has taken the message. Without an open run the client keeps its
+ * messages as they are until a run begins.
+ *
  * Clients accept no events between runs. If there were such events, clients lack them when the next
  * run begins. Then they get the whole sequence again, from the fold at that moment, and rows of the
  * watches up to its cut are skipped.
@@ -18,7 +22,7 @@
  * A session whose snapshot is larger than one frame of a client is replayed, row by row
  * (replay.ts).
  */
-import type { PlacedOpenings, Snapshot } from "./fold.ts";
+import type { Snapshot } from "./fold.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
 import type { JsonObject } from "../agui/json.ts";
 import type { Standing } from "../live/watcher.ts";
@@ -32,18 +36,21 @@ import {
   type AguiRequest,
   type AguiSetup,
   type Attached,
+  isAwaited,
   type Joined,
   joinedAt,
 } from "./attach.ts";
 import { bothOf, type Told } from "./both.ts";
-import { FORGET, outlives, refuseUnstored, reorders } from "./kept.ts";
+import { FORGET, outlives, reorders } from "./kept.ts";
 import type { Cut } from "./merging.ts";
+import type { PlacedOpenings } from "./openings.ts";
 import {
   type AguiFrame,
   endOf,
   eventFrames,
   type NoRun,
   noRunEvent,
+  noRunnerEvents,
   stalledEvent,
   standingFrame,
   textFrames,
@@ -104,6 +111,8 @@ class Join {
   #begunMicros = 0n;
   #standing: Standing = "catching_up";
   #isOver = false;
+  /** The client has typed a message, and has been sent nothing yet. */
+  #isHeld = false;
   isTooLarge = false;
 
   constructor(parts: AguiSetup, request: AguiRequest, attached: Attached) {
@@ -121,7 +130,6 @@ class Join {
       const joined = await joinedAt(this.#parts, sessionId, (transcripts) =>
         transcripts.snapshot(sessionId, head, signal),
       );
-      refuseUnstored(this.#request.messages, joined.now);
       yield* this.#from(joined);
     } else {
       yield* this.#goFrom(place);
@@ -139,7 +147,17 @@ class Join {
       stale.listens(this.#standing === "live");
     }
     if (stale.outcome === "stalled") yield* this.#eventFrames(stalledEvent(this.#parts.options));
-    if (stale.outcome === "no_run" && !this.#attached.isThere) {
+    if (stale.outcome === "no_run") yield* this.#withoutRun();
+  }
+
+  *#withoutRun(): Generator<AguiFrame> {
+    const { metrics, options } = this.#parts;
+    const relay = this.#relay;
+    if (relay !== undefined && isAwaited(this.#request, relay)) {
+      metrics.aguiTyped.inc({ outcome: "no_runner" });
+      const run = relay.messagesRun(this.#messageSeq);
+      for (const event of noRunnerEvents(run, options.runWaitMs)) yield* this.#eventFrames(event);
+    } else if (!this.#attached.isThere) {
       yield* this.#eventFrames(noRunEvent(this.#noRun));
     }
   }
@@ -175,8 +193,8 @@ class Join {
     const last = rows.at(-1)?.seq ?? 0n;
     if (last > this.#messageSeq) this.#messageSeq = last;
     const { frames, lacks } = relay.said(spoken, this.#seq);
-    if (lacks) yield* this.#again();
-    else yield* frames;
+    if (!lacks) yield* frames;
+    else if (!this.#isHeld) yield* this.#again();
   }
 
   async *#happened(rows: readonly EventRow[]): Frames {
@@ -217,7 +235,9 @@ class Join {
   #begun({ now: snapshot, capabilities }: Joined): readonly AguiFrame[] {
     const { options, metrics } = this.#parts;
     const { run, failure, hasTalk, interrupts } = snapshot;
-    const hasSnapshot = run !== undefined || hasTalk;
+    const awaits = isAwaited(this.#request, snapshot);
+    this.#isHeld = awaits && run?.status !== "running";
+    const hasSnapshot = !this.#isHeld && (run !== undefined || hasTalk);
     if (hasSnapshot && snapshot.longest > options.snapshotLengthMax) {
       this.isTooLarge = true;
       this.#isOver = true;
@@ -230,11 +250,13 @@ class Join {
     // Events before the first run are in its snapshot, and capabilities after it. A client may also
     // have other messages, which must go.
     const hasMore = snapshot.seq > 0n || capabilities.length > 0;
-    const withheld = !hasSnapshot && (hasMore || this.#request.messages.length > 0);
+    const hasOther = hasMore || this.#request.messages.length > 0;
+    const withheld = this.#isHeld || (!hasSnapshot && hasOther);
     this.#relay = new Relay(
       { canonical: snapshot.canonical(), generation: this.#generation, metrics },
       { withheld, hasTalk, interrupts },
     );
+    if (this.#isHeld) return isFirst ? [waitingFrame(this.#noRun)] : [];
     if (isFirst && run === undefined) this.#isOver = this.#endsWithoutRun(snapshot);
     if (hasSnapshot) return [...this.#snapshotFrames({ now: snapshot, capabilities })];
     if (failure !== undefined) return this.#eventFrames(failure);
@@ -247,9 +269,9 @@ class Join {
   }
 
   get #noRun(): NoRun {
-    const { sessionId, follow } = this.#request;
+    const { sessionId, follow, answers } = this.#request;
     const waitMs = follow ? undefined : this.#parts.options.runWaitMs;
-    return { sessionId, isThere: this.#attached.isThere, waitMs };
+    return { sessionId, isThere: this.#attached.isThere, answers, waitMs };
   }
 
   *#snapshotFrames({ now: snapshot, capabilities }: Joined): Generator<AguiFrame, void, undefined> {
@@ -287,10 +309,12 @@ class Join {
   /** Something happened at that time, in the open run if there is one. */
   #goesOn(relay: Relay, atMicros: bigint): void {
     const { stale } = this.#attached;
+    const awaits = isAwaited(this.#request, relay);
     if (relay.isRunning) stale.happened(atMicros);
+    else if (awaits) stale.waits();
     else if (relay.isOver || this.#request.follow) stale.rest();
     else stale.waits();
-    if (relay.isOver && !this.#request.follow) this.#isOver = true;
+    if (relay.isOver && !this.#request.follow && !awaits) this.#isOver = true;
   }
 }
 

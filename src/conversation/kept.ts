@@ -68,12 +68,12 @@ export function reorders(kept: readonly KeptMessage[], ids: readonly unknown[]):
  */
 export function refuseUnstored(
   kept: readonly KeptMessage[],
-  log: { readonly hasHad: (messageId: string) => boolean },
+  log: { readonly hasHad: (messageId: string) => boolean } | undefined,
 ): void {
   const last = kept.at(-1);
   const isTyped = last?.role === "user" || last?.role === "tool";
-  if (!isTyped || log.hasHad(last.id)) return;
-  const message = `the message ${last.id} is not stored: an AG-UI client only reads here. Push it as a message of the session, take it out of the client, and connect again.`;
+  if (!isTyped || log?.hasHad(last.id) === true) return;
+  const message = `the message ${last.id} is not stored, because this request only reads: run the agent with it, or take it out of the client, and connect again`;
   throw new ServiceError("failed_precondition", "MESSAGE_NOT_STORED", message);
 }
 

@@ -13,6 +13,7 @@ import { PERSONS } from "./talk.ts";
 import type { Canonical } from "./canonical/canonical.ts";
 import type { CanonicalEvent, LoggedEvent } from "./canonical/event.ts";
 import type { Spoken } from "./canonical/repeats.ts";
+import { EMPTY_INPUT } from "./canonical/turns.ts";
 import { type Generation, servedTo } from "./generation/served.ts";
 import { pendingAfter } from "./transcript/transcript.ts";
 
@@ -23,11 +24,6 @@ interface Relayed {
 }
 
 const NOTHING_NEW: Relayed = { frames: [], lacks: false };
-
-/** A message row's messages, and its number among the messages. */
-interface SpokenRow extends Spoken {
-  readonly seq: bigint;
-}
 
 interface RelayParts {
   readonly canonical: Canonical;
@@ -79,6 +75,16 @@ export class Relay {
     return !this.isRunning && (this.#parts.canonical.run !== undefined || this.#hasFailed);
   }
 
+  /** A run that the log does not have. */
+  messagesRun(messageSeq: bigint): Ids {
+    return this.#parts.canonical.messagesRun(messageSeq);
+  }
+
+  /** The rows of people up to this number were taken by runs. */
+  get takenSeq(): bigint {
+    return this.#parts.canonical.turns.takenSeq;
+  }
+
   /** Whether rows of this type are part of the conversation. */
   hears(eventType: string): boolean {
     return eventType === PERSONS || !this.#parts.canonical.hasSpeech;
@@ -115,7 +121,7 @@ export class Relay {
    * The messages of rows, in order; `seq` is the last number of an event that the client has been
    * given.
    */
-  said(rows: readonly SpokenRow[], seq: bigint): Relayed {
+  said(rows: readonly Spoken[], seq: bigint): Relayed {
     const { canonical, makeUp, onSaid } = this.#parts;
     const messages: JsonObject[] = [];
     for (const row of rows) {
@@ -174,8 +180,7 @@ type Ids = ReturnType<Canonical["messagesRun"]>;
 function startOf(run: Ids, messages: readonly JsonObject[]): JsonObject {
   const others = messages.filter((message) => !isResult(message));
   if (others.length === 0) return { type: "RUN_STARTED", ...run };
-  const nothing = { state: {}, tools: [], context: [], forwardedProps: {} };
-  return { type: "RUN_STARTED", ...run, input: { ...run, ...nothing, messages: others } };
+  return { type: "RUN_STARTED", ...run, input: { ...run, ...EMPTY_INPUT, messages: others } };
 }
 
 /** A client waits only for the interrupts of the last end. */
@@ -264,15 +269,28 @@ export interface NoRun {
   readonly sessionId: string;
   /** True when the session existed when the client came. */
   readonly isThere: boolean;
+  /** The message that waits for a run. */
+  readonly answers: bigint | undefined;
   /** Undefined: the client waits without a limit. */
   readonly waitMs: number | undefined;
 }
 
 /** Tells a person who reads the stream why it waits; sent at the beginning of the answer. */
-export function waitingFrame({ sessionId, isThere, waitMs }: NoRun): AguiFrame {
-  const what = isThere ? `session ${sessionId} has no run` : `there is no session ${sessionId}`;
+export function waitingFrame({ sessionId, isThere, answers, waitMs }: NoRun): AguiFrame {
+  const has = isThere ? `session ${sessionId} has no run` : `there is no session ${sessionId}`;
+  const what = answers === undefined ? has : `no run has taken message ${answers}`;
   const end = waitMs === undefined ? "" : `, and this answer ends after ${waitMs / 1_000} s`;
   return { comment: `${what} yet${end}` };
+}
+
+/** Not stored. The message waits on, so a client that comes later gets the answer. */
+export function noRunnerEvents(run: Ids, waitMs: number): readonly JsonObject[] {
+  const message = `no runner took the message for ${waitMs / 1_000} s; it is stored, and waits`;
+  // A client accepts no second RUN_ERROR in a row, and the answer may have had one.
+  return [
+    { type: "RUN_STARTED", ...run },
+    { type: "RUN_ERROR", message, code: "NO_RUNNER" },
+  ];
 }
 
 /** Not stored. The id of a missing session may be a mistake, so the client is told. */

@@ -32,13 +32,14 @@ import {
   type AguiSetup,
   attachAgui,
   type Attached,
+  isAwaited,
   type Joined,
   joinedAt,
 } from "./attach.ts";
 import { Canonical } from "./canonical/canonical.ts";
 import type { CanonicalEvent } from "./canonical/event.ts";
 import { type Generation, generationOf } from "./generation/served.ts";
-import { FORGET, OWNS_ACTIVITIES, refuseUnstored } from "./kept.ts";
+import { FORGET, OWNS_ACTIVITIES } from "./kept.ts";
 import { type AguiFrame, eventFrames, Relay, standingFrame } from "./relay.ts";
 import { Transcript, withoutAnswered } from "./transcript/transcript.ts";
 import { newestMicrosOf, type Talk } from "./fold.ts";
@@ -90,7 +91,6 @@ export function createReplay(parts: AguiSetup): ReplayFrames {
       const joined = await joinedAt(parts, sessionId, (transcripts) =>
         transcripts.snapshot(sessionId, head, context.signal),
       );
-      refuseUnstored(request.messages, joined.now);
       const replaying = new Replay(parts, { request, attached, context, ...joined });
       yield* replaying.frames();
       place = replaying.livePlace;
@@ -166,7 +166,7 @@ class Replay {
     const { events, head } = this.#attached;
     const { follow, waits } = this.#request;
     yield* this.#talkFrames();
-    if (head.events === 0n && !waits) return;
+    if (head.events === 0n && !waits && !this.#isAwaited) return;
     const deliveries = events.follow({ after: 0n, until: undefined });
     let standing: Standing = "catching_up";
     while (this.#seq < head.events) {
@@ -185,7 +185,8 @@ class Replay {
     }
     if (this.#signal.aborted) return;
     const relay = this.#relay;
-    if (this.#talk.hasBegun && !relay.isRunning && !relay.isOver && !follow) return;
+    const { hasBegun } = this.#talk;
+    if (hasBegun && !relay.isRunning && !relay.isOver && !follow && !this.#isAwaited) return;
     relay.goLive();
     const at = { events: this.#seq, messages: this.#talk.seq };
     const attached = this.#attached;
@@ -228,9 +229,14 @@ class Replay {
     this.#newestMicros = newestMicrosOf(row);
   }
 
+  get #isAwaited(): boolean {
+    return isAwaited(this.#request, this.#relay);
+  }
+
   /** Call this at or above the head of the log: true when the replay is over there. */
   #isEnd(): boolean {
     const { follow, waits } = this.#request;
+    if (this.#isAwaited) return false;
     if (this.#relay.isOver) return !follow;
     return !this.#relay.isRunning && !waits;
   }

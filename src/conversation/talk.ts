@@ -3,8 +3,9 @@
  * the Ambient platform's runners, which read rows in the same way:
  *
  *   user          a JSON object with `messages`, a RunAgentInput: the messages of persons and tools
- *                 at its end, which are the new ones, under their own ids; else a JSON object with
- *                 `text`; else the payload is the text
+ *                 at its end, which are the new ones, under their own ids, and the answers to
+ *                 interrupts in `resume`; else a JSON object with `text`; else the payload is the
+ *                 text
  *   assistant     the same, with the messages of the assistant and of tools
  *   system, error text; an error has the name `error`
  *   tool_use, tool_result   a call of the assistant, and its result (docs/dual-push.md)
@@ -21,21 +22,33 @@ export const PERSONS = "user";
 
 type Row = Pick<
   TalkRow,
-  "id" | "eventType" | "payload" | "sender" | "createdAtMicros" | "sentAtMicros"
+  "id" | "seq" | "eventType" | "payload" | "sender" | "createdAtMicros" | "sentAtMicros"
 > &
   Partial<Pick<TalkRow, "idempotencyKey">>;
 
 export function spokenBy(row: Row): Spoken {
-  const isPersons = row.eventType === PERSONS;
-  return { messages: messagesOf(row), isPersons, key: isPersons ? row.idempotencyKey : undefined };
+  const { seq, eventType, payload, idempotencyKey: key } = row;
+  const value = objectIn(payload);
+  if (eventType !== PERSONS) {
+    return { seq, messages: agentsRow(row, value), isPersons: false, key: undefined, resume: [] };
+  }
+  return {
+    seq,
+    messages: personsMessages(row, value),
+    isPersons: true,
+    key,
+    resume: answersIn(value),
+  };
 }
 
-function messagesOf(row: Row): readonly JsonObject[] {
+function answersIn(value: JsonObject | undefined): readonly JsonObject[] {
+  const resume = value?.["resume"];
+  return Array.isArray(resume) && Array.isArray(value?.["messages"]) ? resume.filter(isObject) : [];
+}
+
+function agentsRow(row: Row, value: JsonObject | undefined): readonly JsonObject[] {
   const { id, payload } = row;
-  const value = objectIn(payload);
   switch (row.eventType) {
-    case PERSONS:
-      return personsMessages(row, value);
     case "assistant":
       return agentsMessages(id, value, payload);
     case "system":

@@ -1,6 +1,6 @@
 /**
  * The input of AG-UI clients. They send everything they have: messages, state, tools. The service
- * uses very little of it, and the answers last long. So the input is received, parsed and freed
+ * uses little of it, and the answers last long. So the input is received, parsed and freed
  * here.
  *
  *   received ── in the memory of its caller ──► weighed ──► parsed ──► reduced ──► the route, the answer
@@ -17,6 +17,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
 import { invalidArgument } from "../base/errors.ts";
 import { bytesOf, keptOf, type KeptMessage } from "../conversation/kept.ts";
+import { charsOf, type Typed, typedIn } from "../conversation/typed.ts";
 import type { App } from "./plumbing/app.ts";
 import { servedRequestOf } from "./plumbing/call-context.ts";
 import { parse, receive } from "./plumbing/json-body.ts";
@@ -43,6 +44,8 @@ const TEXT_CHARS_MAX = 1_024;
 
 export class AguiInputs {
   readonly #limits: InputLimits;
+  /** What may be new in the inputs that no route has taken yet. */
+  readonly #typed = new WeakMap<FastifyRequest, Typed>();
 
   constructor(limits = INPUT_LIMITS) {
     this.#limits = limits;
@@ -58,25 +61,32 @@ export class AguiInputs {
   }
 
   /** Holds the messages of a reduced input for as long as the answer lasts. */
-  keep(
-    messages: readonly unknown[] | null | undefined,
-    reply: FastifyReply,
-  ): readonly KeptMessage[] {
+  keep(messages: readonly unknown[] | null | undefined, { request }: FastifyReply): KeptInput {
     const kept = keptOf(messages ?? [], { field: "messages" });
-    const { memory } = servedRequestOf(reply.request);
-    if (memory?.request(bytesOf(kept)) === false) throw serverBusy();
-    return kept;
+    const typed = this.#typed.get(request);
+    this.#typed.delete(request);
+    const bytes = bytesOf(kept) + (typed === undefined ? 0 : 2 * charsOf(typed));
+    if (servedRequestOf(request).memory?.request(bytes) === false) throw serverBusy();
+    return { messages: kept, typed };
   }
 
   async #read(request: FastifyRequest, payload: IncomingMessage): Promise<unknown> {
     try {
       const bytes = await receive(request, payload, this.#limits);
       checkMarks(bytes, this.#limits);
-      return reducedBody(parse(request, bytes));
+      const body = parse(request, bytes);
+      const typed = typedInBody(body);
+      if (typed !== undefined) this.#typed.set(request, typed);
+      return reducedBody(body);
     } finally {
       servedRequestOf(request).memory?.request(0);
     }
   }
+}
+
+interface KeptInput {
+  readonly messages: readonly KeptMessage[];
+  readonly typed: Typed | undefined;
 }
 
 const QUOTE = 0x22;
@@ -109,6 +119,13 @@ function isObject(value: unknown): value is Members {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** From an input, or from the one in an envelope. */
+function typedInBody(body: unknown): Typed | undefined {
+  if (!isObject(body)) return undefined;
+  const { body: input } = body;
+  return isObject(input) ? typedIn(input, "body.") : typedIn(body, "");
+}
+
 /** An input, or the envelope of one: only the used fields. A wrong value stays wrong. */
 function reducedBody(body: unknown): unknown {
   if (!isObject(body)) return short(body, "the body");
@@ -121,7 +138,7 @@ function reducedBody(body: unknown): unknown {
 }
 
 function reducedInput(input: Members, path: "" | "body."): Members {
-  const { threadId, runId, protocolVersion, messages, forwardedProps } = input;
+  const { threadId, runId, protocolVersion, messages, resume, forwardedProps } = input;
   return {
     threadId: short(threadId, `${path}threadId`),
     runId: short(runId, `${path}runId`),
@@ -129,6 +146,7 @@ function reducedInput(input: Members, path: "" | "body."): Members {
     messages: Array.isArray(messages)
       ? keptOf(messages, { field: `${path}messages` })
       : short(messages, `${path}messages`),
+    resume: Array.isArray(resume) ? [] : short(resume, `${path}resume`),
     forwardedProps: { follow: isObject(forwardedProps) && forwardedProps["follow"] === true },
   };
 }

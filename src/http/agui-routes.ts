@@ -1,14 +1,13 @@
 /**
  * A session as an AG-UI agent: `new HttpAgent({ url }).runAgent()` sends a RunAgentInput and reads
- * events until the answer ends. The messages of the input are not stored: a user's text must be
- * pushed as a message, and an input that ends with a message which the session never had is
- * refused.
+ * events until the answer ends. What is new in the input is stored as a message of the session.
  */
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import type { ServiceError } from "../base/errors.ts";
 import type { CallContext } from "../contract/context.ts";
-import type { AguiFrame, AguiJoin } from "../conversation/join.ts";
+import type { AguiTalk } from "../api/talk.ts";
+import type { AguiFrame } from "../conversation/join.ts";
 import type { AguiInputs } from "./agui-input.ts";
 import { PROBLEMS } from "./answers.ts";
 import { flagParameter, sessionParams } from "./parameters.ts";
@@ -17,14 +16,14 @@ import { streamContextOf } from "./plumbing/call-context.ts";
 import { type EventStreamOptions, sendEventStream, type SseFrame } from "./sse.ts";
 
 export interface AguiRouteParts extends EventStreamOptions {
-  readonly join: AguiJoin;
+  readonly talk: AguiTalk;
   readonly inputs: AguiInputs;
 }
 
 const SPEED_MIN = 0.1;
 const SPEED_MAX = 100;
 
-export function aguiRoutes(app: App, { join, inputs, ...stream }: AguiRouteParts): void {
+export function aguiRoutes(app: App, { talk, inputs, ...stream }: AguiRouteParts): void {
   app.post("/agui/sessions/:id", { schema: RUN }, async (request, reply) => {
     const { follow, replay, speed } = request.query;
     const { protocolVersion, messages } = request.body;
@@ -32,13 +31,14 @@ export function aguiRoutes(app: App, { join, inputs, ...stream }: AguiRouteParts
     const asked = {
       sessionId: request.params.id,
       protocolVersion: protocolVersion ?? undefined,
-      messages: inputs.keep(messages, reply),
+      ...inputs.keep(messages, reply),
+      isReadOnly: false,
       follow,
       waits: true,
       replay,
       speed,
     };
-    await sendAguiStream(reply, context, join(asked, context), stream);
+    await sendAguiStream(reply, context, talk(asked, context), stream);
   });
 }
 
@@ -57,7 +57,10 @@ export const runAgentInput = z.looseObject(
     }),
     messages: z.array(z.unknown(), { error: "must be a list" }).nullish().meta({
       description:
-        "Not stored. 409 when the last one is a user's or a tool's and the session never had it.",
+        "The new ones at the end, of users and tools, are stored as one message of the session.",
+    }),
+    resume: z.array(z.unknown(), { error: "must be a list" }).nullish().meta({
+      description: "Answers to interrupts; those that the session waits for are stored too.",
     }),
   },
   { error: INPUT_ERROR },
@@ -65,9 +68,9 @@ export const runAgentInput = z.looseObject(
 
 const RUN = {
   operationId: "joinSession",
-  summary: "The session, for AG-UI clients",
+  summary: "Talk to the session, or join it, as an AG-UI client",
   description:
-    "Server-sent events: RUN_STARTED of the newest run, MESSAGES_SNAPSHOT, STATE_SNAPSHOT, what is open, and what comes until the run ends. Without a run it waits for one. `id:` is the number of the last event that is in it.",
+    "Server-sent events: RUN_STARTED of the newest run, MESSAGES_SNAPSHOT, STATE_SNAPSHOT, what is open, and what comes until the run ends. With new messages or answers, which are stored first, the answer waits for the run that takes them and lasts until its end. `id:` is the number of the last event that is in it.",
   tags: ["agui"],
   params: sessionParams,
   querystring: z

@@ -1,16 +1,19 @@
 /**
  * The requests of CopilotKit's client (@copilotkit/core 1.75.0) to a runtime, as far as a ledger
- * can answer them: the list of agents, and a connection to an agent. The thread is the session. The
+ * can answer them: the list of agents, a connection to an agent, and a run of it. The thread is the
+ * session. The
  * agent may have any name, because a session is one conversation for every agent name. But a page
  * only uses agents that `info` has named, or that the page registers (`registerProxiedAgent`).
  * Without a name the client asks for `default`.
  *
- * The answer to `connect` is the answer to any AG-UI client, with two differences. Both have one
+ * The answers are those to any AG-UI client, but `connect` stores nothing: a typed message is
+ * refused. There are two more differences. Both have one
  * cause: the agent counts as running, and a chat as busy, until the answer has ended
  * (`connectWithoutEventVerification`).
  *
- * - A session without a run, or a session that does not exist, gets an empty answer at once, as
- * from CopilotKit's own runtime. A refusal would be shown to a user who opens an empty chat.
+ * - A session without a run gets an empty answer at once, as from CopilotKit's own runtime, and so
+ * does a connection to a session that does not exist. A refusal would be shown to a user who opens
+ * an empty chat.
  * - The answer does not wait for further runs, unless the page states that it only watches. The
  * page states it in its `properties`, which arrive as forwardedProps: an app can set nothing else
  * of the input.
@@ -20,7 +23,8 @@
 import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
-import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
+import type { AguiTalk, TalkRequest } from "../api/talk.ts";
+import type { AguiFrame } from "../conversation/join.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
 import type { AguiInputs } from "./agui-input.ts";
@@ -32,7 +36,7 @@ import { NO_QUERY, SESSION_ID } from "./parameters.ts";
 import type { EventStreamOptions } from "./sse.ts";
 
 export interface CopilotKitRouteParts extends EventStreamOptions {
-  readonly join: AguiJoin;
+  readonly talk: AguiTalk;
   readonly inputs: AguiInputs;
 }
 
@@ -75,44 +79,61 @@ type Input = z.infer<typeof connectInput>;
 export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
   app.get("/copilotkit/info", { schema: INFORM }, (_request, reply) => sendJson(reply, INFO));
   app.post("/copilotkit/agent/:agent/connect", { schema: CONNECT }, (request, reply) =>
-    connect(parts, reply, request.body),
+    serve(parts, reply, { input: request.body, does: "connect" }),
   );
-  app.post("/copilotkit/agent/:agent/run", { schema: RUN }, refuseRun);
+  app.post("/copilotkit/agent/:agent/run", { schema: RUN }, (request, reply) =>
+    serve(parts, reply, { input: request.body, does: "run" }),
+  );
   app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
   app.post("/copilotkit", { schema: ENVELOPE }, async (request, reply) => {
     const { method, body } = request.body;
     if (method === "info") return sendJson(reply, INFO);
-    if (method === "agent/run") return refuseRun();
-    if (method !== "agent/connect") return refuse();
-    await connect(parts, reply, inputIn(body), "body.");
+    const does = SERVED.get(method);
+    if (does === undefined) return refuse();
+    await serve(parts, reply, { input: inputIn(body), does, path: "body." });
     return reply;
   });
 }
 
-/** `path` is the path of the input in the body, for errors. */
-function connect(
-  { join, inputs, ...stream }: CopilotKitRouteParts,
+type Served = "connect" | "run";
+
+const SERVED: ReadonlyMap<string, Served> = new Map([
+  ["agent/connect", "connect"],
+  ["agent/run", "run"],
+]);
+
+interface Asked {
+  readonly input: Input;
+  readonly does: Served;
+  /** The path of the input in the body, for errors. */
+  readonly path?: "body.";
+}
+
+function serve(
+  { talk, inputs, ...stream }: CopilotKitRouteParts,
   reply: FastifyReply,
-  { threadId: sessionId, messages, protocolVersion, forwardedProps }: Input,
-  path: "" | "body." = "",
+  { input, does, path }: Asked,
 ): Promise<void> {
+  const { threadId: sessionId, messages, protocolVersion, forwardedProps } = input;
   const wrong = checkSessionId(sessionId);
   if (wrong !== undefined) {
-    const field = `${path}threadId`;
+    const field = `${path ?? ""}threadId`;
     throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
   }
   const context = streamContextOf(reply.request);
   const follow = follows(forwardedProps);
-  const asked: AguiRequest = {
+  const isReadOnly = does === "connect";
+  const asked: TalkRequest = {
     sessionId,
     protocolVersion: protocolVersion ?? undefined,
-    messages: inputs.keep(messages, reply),
+    ...inputs.keep(messages, reply),
+    isReadOnly,
     follow,
     waits: follow,
     replay: "snapshot",
     speed: undefined,
   };
-  return sendAguiStream(reply, context, framesOf(join, asked, context), stream);
+  return sendAguiStream(reply, context, framesOf(talk, asked, context), stream);
 }
 
 /** Other properties belong to the app and are ignored. */
@@ -126,14 +147,15 @@ function follows(properties: unknown): boolean {
 }
 
 async function* framesOf(
-  join: AguiJoin,
-  asked: AguiRequest,
+  talk: AguiTalk,
+  asked: TalkRequest,
   context: CallContext,
 ): AsyncGenerator<AguiFrame, void, undefined> {
   try {
-    yield* join(asked, context);
+    yield* talk(asked, context);
   } catch (error) {
-    if (!(error instanceof ServiceError) || error.reason !== "SESSION_NOT_FOUND") throw error;
+    const isMissing = error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND";
+    if (!isMissing || !asked.isReadOnly) throw error;
   }
 }
 
@@ -148,15 +170,8 @@ function inputIn(body: unknown): Input {
   );
 }
 
-/** A chat sends typed text with this request. */
-function refuseRun(): never {
-  const message =
-    "the ledger runs no agents, and what was typed is not stored: push it as a message of the session";
-  throw new ServiceError("failed_precondition", "MESSAGE_NOT_STORED", message);
-}
-
 function refuse(): never {
-  const message = "the ledger runs no agents: a user's turn is pushed as a message";
+  const message = "the ledger runs no agents, and offers info, connect and run";
   throw new ServiceError("unimplemented", "NOT_IMPLEMENTED", message);
 }
 
@@ -195,14 +210,17 @@ const CONNECT = {
 
 const RUN = {
   operationId: "runCopilotKit",
-  summary: "Refused with 409: the ledger runs no agents, and what was typed is not stored",
+  summary: "Talk to the session that a thread names, as CopilotKit's client",
   tags: TAGS,
   params: z.object({ agent }),
-  response: PROBLEMS,
+  querystring: NO_QUERY,
+  body: connectInput,
+  response: { 200: EVENTS, ...PROBLEMS },
 };
 
 const STOP = {
-  ...RUN,
+  tags: TAGS,
+  response: PROBLEMS,
   summary: "Refused: the ledger runs no agents",
   operationId: "stopCopilotKit",
   params: z.object({ agent, thread: z.string().meta({ description: "Not looked at." }) }),
@@ -216,9 +234,9 @@ const ENVELOPE = {
   body: z.looseObject(
     {
       method: z
-        .string({ error: "must be info or agent/connect" })
-        .meta({ description: "`info` or `agent/connect`." }),
-      body: z.unknown().optional().meta({ description: "RunAgentInput, to connect." }),
+        .string({ error: "must be info, agent/connect or agent/run" })
+        .meta({ description: "`info`, `agent/connect` or `agent/run`." }),
+      body: z.unknown().optional().meta({ description: "RunAgentInput, but for `info`." }),
     },
     { error: "must be an object with a method" },
   ),

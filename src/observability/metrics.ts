@@ -259,6 +259,11 @@ function readInstruments(make: Instruments) {
       "Requested transcripts, by state in memory: hit, advanced, miss.",
       ["cache"],
     ),
+    aguiTyped: make.counter(
+      "agui_typed_total",
+      "Inputs of AG-UI clients with new messages or answers, by outcome: stored, repeated; no_runner.",
+      ["outcome"],
+    ),
     aguiMended: make.counter(
       "agui_mended_total",
       "Events that AG-UI clients got in another form, by change.",

@@ -513,23 +513,6 @@ describe.each(HTTP_CLIENTS)("$name", (client) => {
     },
   );
 
-  test.each(["", "?replay=events", "?follow=true"])(
-    "a message that is typed into a client is refused with 409, and does not vanish from it: %s",
-    async (query) => {
-      const sessionId = newSession();
-      await push(sessionId, [run("r1", userInput("r1", "hello")), ...text("m1", "a"), done("r1")]);
-      const agent = opened(client, sessionId);
-      await agent.connect();
-      const { messages } = agent.conversation();
-      const typed = { id: "typed", role: "user", content: "and now?" } as const;
-      for (const one of [agent, opened(client, `${sessionId}${query}`), opened(client, "none")]) {
-        one.say(typed);
-        await expect(one.connect()).rejects.toThrow(/409.*typed.*is not stored/s);
-      }
-      expect(agent.conversation().messages).toEqual([...messages, typed]);
-    },
-  );
-
   test("a client whose last message was removed by a snapshot is not mistaken for one that typed it", async () => {
     const sessionId = newSession();
     await push(sessionId, [run("r1", userInput("r1", "hello"))]);

@@ -90,21 +90,23 @@ async function newSession(projectId: string | undefined): Promise<string> {
 function expected(call: Call, caller: Caller, place: Place): string {
   const served = call.of === "rpc" ? METHOD_ACTIONS[call.entry] : ROUTE_ACTIONS[call.entry];
   if (served === undefined) return "to be in the table";
-  // The ledger runs no agents, and every caller gets this answer.
-  if (call.entry === "POST /copilotkit/agent/:agent/run") return "FAILED_PRECONDITION";
   if (served === "unserved") return "UNIMPLEMENTED";
   const pushed = call.messageType === "user" ? "message.push.user" : "message.push.other";
   const action: Action = served === "by message type" ? pushed : served;
-  const mayDo = caller.roles.some((role) => ALLOWED[action].includes(role));
+  const may = (one: Action): boolean => caller.roles.some((role) => ALLOWED[one].includes(role));
+  const mayDo = may(action);
+  // A typed message is pushed after the session was read.
+  const done = call.messageType === undefined || may(pushed) ? "OK" : "PERMISSION_DENIED";
   const isOfProject = action === "session.create" || action === "feed.read";
   if (!mayDo || (isOfProject && caller.sessionId !== undefined)) return "PERMISSION_DENIED";
   if (!call.hasSession) return "OK";
   if (place === "impossible") return "INVALID_ARGUMENT";
   const seesAll = caller.projectId === undefined && caller.sessionId === undefined;
-  if (place === "unknown" && seesAll) return call.unknown;
-  if (seesAll || place === "own") return "OK";
-  if (place === "of its project" && caller.sessionId === undefined) return "OK";
-  return call.entry.startsWith("POST /copilotkit") ? "EMPTY" : "NOT_FOUND";
+  if (place === "unknown" && seesAll) return call.unknown === "OK" ? done : call.unknown;
+  if (seesAll || place === "own") return done;
+  if (place === "of its project" && caller.sessionId === undefined) return done;
+  const isConnect = call.entry.startsWith("POST /copilotkit") && !call.entry.endsWith("/run");
+  return isConnect ? "EMPTY" : "NOT_FOUND";
 }
 
 /** A call that deletes or creates has a session for itself. */

@@ -10,7 +10,7 @@ import * as fc from "fast-check";
 import { beforeAll, describe, expect, test, vi } from "vitest";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import type { CanonicalEvent, LoggedEvent } from "../../src/conversation/canonical/event.ts";
-import { placeOpenings } from "../../src/conversation/fold.ts";
+import { placeOpenings } from "../../src/conversation/openings.ts";
 import { servedTo, type Generation } from "../../src/conversation/generation/served.ts";
 import { isObject, parseObject, type JsonObject } from "../../src/agui/json.ts";
 import { Transcript } from "../../src/conversation/transcript/transcript.ts";

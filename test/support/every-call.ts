@@ -1,4 +1,5 @@
 /** Every RPC and every route, called by any given caller, with the outcome in one word. */
+import { randomUUID } from "node:crypto";
 import { request as httpRequest } from "node:http";
 import { connect, type IncomingHttpHeaders } from "node:http2";
 import {
@@ -152,6 +153,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "POST /agui/sessions/:id  replay": {
     path: (id) => `/agui/sessions/${id}?replay=events`,
     body: () => RUN,
+  },
+  "POST /agui/sessions/:id  user": {
+    path: (id) => `/agui/sessions/${id}?follow=true`,
+    body: () => ({ ...RUN, messages: [{ id: randomUUID(), role: "user", content: "hi" }] }),
   },
   "GET /copilotkit/info": { path: () => "/copilotkit/info" },
   "POST /copilotkit/agent/:agent/connect": {

@@ -58,7 +58,7 @@ export function httpParts(
   return {
     runs: { listRuns: notAsked },
     transcripts: { readTranscript: notAsked },
-    join: notAsked,
+    talk: notAsked,
     exports: { exportEvents: notAsked, exportMessages: notAsked },
     authenticator: { asks: false, authenticate: notAsked, refusalOf: notAsked },
     authorizer: { authorize: () => undefined },

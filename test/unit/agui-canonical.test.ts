@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test, vi } from "vitest";
 import { Canonical } from "../../src/conversation/canonical/canonical.ts";
 import type { LoggedEvent } from "../../src/conversation/canonical/event.ts";
 import { OWNED_IDS_MAX } from "../../src/conversation/canonical/owners.ts";
-import { placeOpenings } from "../../src/conversation/fold.ts";
+import { placeOpenings } from "../../src/conversation/openings.ts";
 import type { JsonObject } from "../../src/agui/json.ts";
 import { OPEN_CHARS_MAX, OPEN_IDS_MAX } from "../../src/agui/constructs.ts";
 import { runClient } from "../support/agui-reducers.ts";

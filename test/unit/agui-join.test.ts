@@ -74,6 +74,7 @@ const REQUEST: AguiRequest = {
   sessionId: "s",
   protocolVersion: "1.0",
   messages: [],
+  answers: undefined,
   follow: false,
   waits: true,
   replay: "snapshot",

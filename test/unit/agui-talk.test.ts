@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { spokenBy } from "../../src/conversation/talk.ts";
 
 function said(eventType: string, payload: string, sender?: string): readonly unknown[] {
-  const row = { id: "row", eventType, payload, sender, createdAtMicros: 1_001n };
+  const row = { id: "row", seq: 1n, eventType, payload, sender, createdAtMicros: 1_001n };
   return spokenBy({ ...row, sentAtMicros: undefined }).messages;
 }
 

@@ -157,11 +157,24 @@ describe("a call", () => {
       runs: { listRuns: notReached },
       transcripts: { readTranscript: notReached },
       exports: { exportEvents: notReached, exportMessages: notReached },
-      join: notReached,
+      talk: notReached,
     });
     const context = contextOf(SCOPED);
     const of = { sessionId: "s1" };
-    const join = { ...of, protocolVersion: undefined, messages: [], follow: false, waits: false };
+    const given = {
+      typed: undefined,
+      isReadOnly: true,
+      replay: "snapshot",
+      speed: undefined,
+    } as const;
+    const input = {
+      ...of,
+      ...given,
+      protocolVersion: undefined,
+      messages: [],
+      follow: false,
+      waits: false,
+    };
     const page = create(ListSessionEventsRequestSchema, of);
     const span = { startMicros: undefined, endMicros: undefined };
     const calls = [
@@ -170,7 +183,7 @@ describe("a call", () => {
       () => reads.transcripts.readTranscript({ ...of, upToSeq: undefined }, context),
       () => reads.exports.exportEvents("s1", context),
       () => reads.exports.exportMessages("s1", context),
-      () => reads.join({ ...join, replay: "snapshot", speed: undefined }, context),
+      () => reads.talk(input, context),
     ];
     for (const call of calls) expect(call).toThrow("session s1 does not exist");
     expect(asked).toEqual(Array.from(calls, () => "session.read s1"));

@@ -10,7 +10,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import { CallerMemory } from "../../src/auth/caller-memory.ts";
 import { FairShare } from "../../src/base/fair-share.ts";
-import type { AguiRequest } from "../../src/conversation/join.ts";
+import type { TalkRequest } from "../../src/api/talk.ts";
 import { AguiInputs, INPUT_LIMITS, type InputLimits } from "../../src/http/agui-input.ts";
 import { aguiRoutes } from "../../src/http/agui-routes.ts";
 import { createApp } from "../../src/http/plumbing/app.ts";
@@ -34,7 +34,7 @@ type Limits = Partial<InputLimits> & { readonly memoryMax?: number };
 
 async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
   const all = new FairShare({ max: memoryMax });
-  const asked: AguiRequest[] = [];
+  const asked: TalkRequest[] = [];
   const over: (() => void)[] = [];
   const parts = {
     ...httpParts(),
@@ -42,7 +42,7 @@ async function serving({ memoryMax = 1e9, ...limits }: Limits = {}) {
     unsent: new UnsentFrames(),
     inputs: new AguiInputs({ ...INPUT_LIMITS, ...limits }),
     /** Waits for a run until the test ends it. */
-    async *join(request: AguiRequest) {
+    async *talk(request: TalkRequest) {
       asked.push(request);
       yield { comment: "begun" };
       await new Promise<void>((resolve) => over.push(resolve));

@@ -43,6 +43,7 @@ import {
   without,
 } from "./event.ts";
 import { Repeats, type Spoken } from "./repeats.ts";
+import { Turns } from "./turns.ts";
 
 export interface CanonicalRun {
   readonly runId: string;
@@ -71,6 +72,7 @@ export class Canonical {
   readonly #sessionId: string;
   #constructs = new Constructs();
   #repeats = new Repeats();
+  #turns = new Turns();
   #hasSpeech = false;
   /** The ids of the open thinking, and of the message in it. */
   #thinking: Thinking = {};
@@ -86,6 +88,7 @@ export class Canonical {
     const copy = new Canonical(this.#sessionId);
     copy.#constructs = this.#constructs.clone();
     copy.#repeats = this.#repeats.clone();
+    copy.#turns = this.#turns.clone();
     copy.#hasSpeech = this.#hasSpeech;
     copy.#thinking = this.#thinking;
     copy.#phase = this.#phase;
@@ -96,12 +99,17 @@ export class Canonical {
 
   /** The memory it holds, as weight.ts estimates it. */
   get bytes(): number {
-    return this.#runBytes + this.#constructs.bytes + this.#repeats.bytes;
+    return this.#runBytes + this.#constructs.bytes + this.#repeats.bytes + this.#turns.bytes;
   }
 
   /** The newest run. */
   get run(): CanonicalRun | undefined {
     return this.#run;
+  }
+
+  /** The rows of people that runs have taken. */
+  get turns(): Pick<Turns, "takenSeq" | "answeredBy"> {
+    return this.#turns;
   }
 
   /** Whether there ever was an activity; above the limits the answer is "yes". */
@@ -146,8 +154,9 @@ export class Canonical {
   }
 
   /** The messages of a row that belong to the conversation, and that the log did not have before. */
-  said({ messages, isPersons, key }: Spoken): readonly JsonObject[] {
+  said({ seq, messages, isPersons, key, resume }: Spoken): readonly JsonObject[] {
     if (!isPersons) return this.#hasSpeech ? [] : messages;
+    this.#turns.heard(seq, resume);
     const { owners } = this.#constructs;
     const fresh = messages.filter(({ id }) => typeof id === "string" && !owners.hasHadMessage(id));
     for (const message of fresh) this.#repeats.add(message);
@@ -210,7 +219,7 @@ export class Canonical {
   }
 
   #startRun(said: Said, seq: bigint): readonly CanonicalEvent[] {
-    const { value, text } = this.#withKnownIds(said);
+    const { value, text } = this.#withAnswers(this.#withKnownIds(said));
     const out = new Outgoing(value, { inRun: true });
     if (this.#phase === "open") {
       const message = "The run did not end: another one began.";
@@ -231,6 +240,11 @@ export class Canonical {
     this.#runBytes = weightOf(this.#run.started).bytes;
     out.add(value, text);
     return out.events;
+  }
+
+  #withAnswers(said: Said): Said {
+    const value = this.#turns.started(said.value);
+    return value === said.value ? said : { value, text: undefined };
   }
 
   #withKnownIds(said: Said): Said {

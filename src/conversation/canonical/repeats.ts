@@ -13,12 +13,16 @@ import { charBytes } from "../transcript/weight.ts";
 
 /** What a message row says. */
 export interface Spoken {
+  /** Its number among the messages. */
+  readonly seq: bigint;
   /** Messages as AG-UI has them, with ids. */
   readonly messages: readonly JsonObject[];
   /** True: people wrote it. False: the agent's, which the log repeats if it has events. */
   readonly isPersons: boolean;
   /** The idempotency key of the push: the id that a page may have given its message. */
   readonly key: string | undefined;
+  /** The answers to interrupts, as AG-UI has them. */
+  readonly resume: readonly JsonObject[];
 }
 
 /** Above these bounds the oldest message counts as repeated, and the oldest new name is forgotten. */

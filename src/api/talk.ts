@@ -1,0 +1,130 @@
+/**
+ * Talk over AG-UI: what a client has typed becomes a message of the session, and the answer follows
+ * the run that takes the message.
+ *
+ *   input ── nothing new ──────────────────────────────────────────────► join
+ *        ├── new ── pushed as one `user` row ── stored, or stored before ─► join, until its run ends
+ *        └── known, and no run has taken it: the client asks again ──────► join, until its run ends
+ *
+ * The key of the row is the id of the first new message. So a repeated request stores nothing twice,
+ * also while the first one is on its way. A request with more messages than one on its way has the
+ * same key and another content: then the log is read again, and has the first messages by then.
+ */
+import { create } from "@bufbuild/protobuf";
+import { PushSessionMessageRequestSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { ServiceError, type Violation } from "../base/errors.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import type { Snapshot } from "../conversation/fold.ts";
+import type { AguiFrame, AguiJoin, AguiRequest } from "../conversation/join.ts";
+import { refuseUnstored } from "../conversation/kept.ts";
+import { PERSONS } from "../conversation/talk.ts";
+import type { Transcripts } from "../conversation/transcripts.ts";
+import { newIn, type Typed, type TypedRow, waitingIn } from "../conversation/typed.ts";
+import type { Metrics } from "../observability/metrics.ts";
+
+export interface TalkRequest extends Omit<AguiRequest, "answers"> {
+  /** The parts of the input that may be new. */
+  readonly typed: Typed | undefined;
+  /** True: the request only reads, and a typed message is refused. */
+  readonly isReadOnly: boolean;
+}
+
+export type AguiTalk = (
+  request: TalkRequest,
+  context: CallContext,
+) => AsyncGenerator<AguiFrame, void, undefined>;
+
+interface TalkParts {
+  readonly join: AguiJoin;
+  readonly transcripts: Pick<Transcripts, "read">;
+  /** With its own check of rights. */
+  readonly push: Handlers<typeof SessionService>["pushSessionMessage"];
+  readonly metrics: Pick<Metrics, "aguiTyped">;
+}
+
+/** The log is read again once, after another request has stored a part of the same input. */
+const ATTEMPTS_MAX = 2;
+
+export function createAguiTalk(parts: TalkParts): AguiTalk {
+  return async function* talk({ typed, isReadOnly, ...request }, context) {
+    let answers: bigint | undefined;
+    if (typed !== undefined && isReadOnly) {
+      refuseUnstored(request.messages, await knownOf(parts, request.sessionId, context));
+    } else if (typed !== undefined) {
+      answers = await rowOf(parts, { typed, ...request }, context);
+    }
+    // A client that follows gets every run.
+    yield* parts.join({ ...request, answers: request.follow ? undefined : answers }, context);
+  };
+}
+
+type Input = Pick<TalkRequest, "sessionId"> & { readonly typed: Typed };
+
+/** The row that the client waits for; undefined: none. */
+async function rowOf(
+  parts: TalkParts,
+  { typed, sessionId }: Input,
+  context: CallContext,
+): Promise<bigint | undefined> {
+  for (let attempt = 1; ; attempt += 1) {
+    const known = await knownOf(parts, sessionId, context);
+    const row = newIn(typed, sessionId, known);
+    if (row === undefined) return known && waitingIn(typed, known);
+    try {
+      const stored = await parts.push(pushOf(sessionId, row), context);
+      parts.metrics.aguiTyped.inc({ outcome: stored.deduplicated ? "repeated" : "stored" });
+      return stored.seq;
+    } catch (error) {
+      const refused = ServiceError.from(error);
+      if (refused.reason !== "KEY_REUSED" || attempt === ATTEMPTS_MAX) {
+        throw inWordsOf(refused, row, typed);
+      }
+    }
+  }
+}
+
+/** Undefined: there is no such session. */
+async function knownOf(
+  { transcripts }: TalkParts,
+  sessionId: string,
+  { signal }: CallContext,
+): Promise<Snapshot | undefined> {
+  try {
+    return await transcripts.read(sessionId, { upToSeq: undefined, signal });
+  } catch (error) {
+    if (error instanceof ServiceError && error.reason === "SESSION_NOT_FOUND") return undefined;
+    throw error;
+  }
+}
+
+function pushOf(sessionId: string, { payload, idempotencyKey }: TypedRow) {
+  const eventType = PERSONS;
+  const fields = { sessionId, eventType, payload, idempotencyKey };
+  return create(PushSessionMessageRequestSchema, fields);
+}
+
+/** The caller sent an input, and no message row. */
+function inWordsOf(error: ServiceError, { keyField }: TypedRow, { path }: Typed): ServiceError {
+  const { code, reason, message, retryAfterMs } = error;
+  const fields = { payload: `${path}messages`, idempotency_key: keyField };
+  const renamed = (words: string): string =>
+    words.replaceAll(/\b(payload|idempotency_key)\b/g, (name) =>
+      name === "payload" ? fields.payload : fields.idempotency_key,
+    );
+  const violations = error.violations.map(
+    ({ field, description }): Violation => ({
+      field: renamed(field),
+      description: renamed(description),
+    }),
+  );
+  const more =
+    reason === "PERMISSION_DENIED"
+      ? ": it may read the session, and what was typed is not stored"
+      : "";
+  return new ServiceError(code, reason, `${renamed(message)}${more}`, {
+    cause: error.cause,
+    violations,
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  });
+}

@@ -1,0 +1,219 @@
+/**
+ * What a client's RunAgentInput has that the session may not know: typed messages, results of the
+ * client's own tools, and answers to interrupts. A client sends its whole conversation each time, so
+ * the log tells which of these are new:
+ *
+ *   user and tool messages at the end, after the last one that the log knows
+ *   tool messages since the last question: some clients put a result behind its call, and not at the
+ *     end. The log has the call, and no result of it
+ *   answers to interrupts that wait in the log
+ *
+ * The parts are kept as text: a parsed input may take many times its size.
+ */
+import { hash } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import { z } from "zod";
+import { isObject, type JsonObject } from "../agui/json.ts";
+import { invalidArgument, type Violation } from "../base/errors.ts";
+import { ID_BYTES_MAX } from "../base/ids.ts";
+import type { Snapshot } from "./fold.ts";
+
+export interface Typed {
+  /** The path of the input in the body, for errors. */
+  readonly path: "" | "body.";
+  readonly messages: readonly TypedMessage[];
+  readonly resume: readonly TypedAnswer[];
+  /** The rest of the input that a runner may need, by name. */
+  readonly rest: readonly (readonly [string, string])[];
+}
+
+interface TypedMessage {
+  /** Its place in the input. */
+  readonly at: number;
+  readonly id: unknown;
+  readonly toolCallId: unknown;
+  readonly isResult: boolean;
+  /** It is one of the messages at the end. */
+  readonly isLast: boolean;
+  readonly text: string;
+}
+
+interface TypedAnswer {
+  readonly at: number;
+  readonly interruptId: unknown;
+  readonly text: string;
+}
+
+/** Undefined: the input only asks for the session. */
+export function typedIn(input: JsonObject, path: Typed["path"]): Typed | undefined {
+  const messages = candidatesIn(listOf(input["messages"]));
+  const resume = listOf(input["resume"]).map((entry, at) => ({
+    at,
+    interruptId: isObject(entry) ? entry["interruptId"] : undefined,
+    text: JSON.stringify(entry),
+  }));
+  if (messages.length === 0 && resume.length === 0) return undefined;
+  return { path, messages, resume, rest: restOf(input) };
+}
+
+/** A rough number of characters in memory. */
+export function charsOf({ messages, resume, rest }: Typed): number {
+  const texts = [...messages, ...resume].map(({ text }) => text);
+  return [...texts, ...rest.map(([, text]) => text)].reduce((sum, { length }) => sum + length, 0);
+}
+
+/** The message row of what is new. */
+export interface TypedRow {
+  readonly payload: string;
+  readonly idempotencyKey: string;
+  /** The field of the input that the key comes from. */
+  readonly keyField: string;
+}
+
+/**
+ * Undefined: nothing is new. `known` is undefined for a session that does not exist. Throws the
+ * violations in what is new.
+ */
+export function newIn(
+  typed: Typed,
+  sessionId: string,
+  known: Snapshot | undefined,
+): TypedRow | undefined {
+  const messages = newMessages(typed.messages, known);
+  const pending = new Set(known?.interrupts.map(({ id }) => id));
+  const isOpen = (id: string): boolean => pending.has(id) && known?.answeredAt(id) === undefined;
+  const resume = typed.resume.filter(({ interruptId: id }) => typeof id !== "string" || isOpen(id));
+  const [first, answer] = [messages[0], resume[0]];
+  if (first === undefined && answer === undefined) return undefined;
+  const violations = [
+    ...messages.flatMap(({ at, text }) =>
+      violationsIn(`${typed.path}messages[${at}]`, text, MESSAGE),
+    ),
+    ...resume.flatMap(({ at, text }) => violationsIn(`${typed.path}resume[${at}]`, text, ANSWER)),
+  ];
+  if (violations.length > 0) throw invalidArgument(violations);
+  const members = [
+    ["threadId", JSON.stringify(sessionId)],
+    ["messages", `[${messages.map(({ text }) => text).join()}]`],
+    ...(resume.length === 0 ? [] : [["resume", `[${resume.map(({ text }) => text).join()}]`]]),
+    ...typed.rest.filter(([name, text]) => name !== "state" || !isStateOf(known, text)),
+  ];
+  return {
+    payload: `{${members.map(([name, text]) => `"${name}":${text}`).join()}}`,
+    ...(first === undefined
+      ? {
+          idempotencyKey: answerKey(known, String(answer?.interruptId)),
+          keyField: `${typed.path}resume[${answer?.at}].interruptId`,
+        }
+      : {
+          idempotencyKey: String(first.id),
+          keyField: `${typed.path}messages[${first.at}].id`,
+        }),
+  };
+}
+
+/** An agent may ask under the same id again, in a later run. */
+function answerKey(known: Snapshot | undefined, interruptId: string): string {
+  const asked = `${known?.run?.startedSeq} ${interruptId}`;
+  return `resume-${hash("sha256", asked, "hex")}`;
+}
+
+/** The row that has the last of these, if no run has taken it. */
+export function waitingIn({ messages, resume }: Typed, known: Snapshot): bigint | undefined {
+  const ids = messages.map(({ id }) => id).toReversed();
+  const [row] = [
+    ...ids.map((id) => (typeof id === "string" ? known.waitingAt(id) : undefined)),
+    ...resume.map(({ interruptId: id }) =>
+      typeof id === "string" ? known.answeredAt(id) : undefined,
+    ),
+  ].filter((seq) => seq !== undefined);
+  return row;
+}
+
+function candidatesIn(messages: readonly unknown[]): readonly TypedMessage[] {
+  const roles = messages.map((message) => (isObject(message) ? message["role"] : undefined));
+  const end = roles.findLastIndex((role) => role !== "user" && role !== "tool") + 1;
+  const asked = roles.slice(0, end).lastIndexOf("user");
+  return messages.flatMap((message, at) => {
+    const isResult = roles[at] === "tool";
+    const isLast = at >= end;
+    if (!isObject(message) || !(isLast || (isResult && at > asked))) return [];
+    const { id, toolCallId } = message;
+    return [{ at, id, toolCallId, isResult, isLast, text: JSON.stringify(message) }];
+  });
+}
+
+function newMessages(
+  messages: readonly TypedMessage[],
+  known: Snapshot | undefined,
+): readonly TypedMessage[] {
+  if (known === undefined) return messages.filter(({ isLast }) => isLast);
+  const isKnown = ({ id }: TypedMessage): boolean => typeof id === "string" && known.hasHad(id);
+  const lastKnown = messages.findLastIndex((message) => message.isLast && isKnown(message));
+  const fresh = messages.filter(
+    (message, at) => !isKnown(message) && (!message.isLast || at > lastKnown),
+  );
+  if (!fresh.some(({ isResult }) => isResult)) return fresh;
+  const { called, answered } = callsOf(known);
+  return fresh.filter(({ isResult, isLast, toolCallId }) => {
+    if (!isResult) return true;
+    return !answered.has(toolCallId) && (isLast || called.has(toolCallId));
+  });
+}
+
+function callsOf({ messages }: Snapshot): Record<"called" | "answered", ReadonlySet<unknown>> {
+  const called = new Set<unknown>();
+  const answered = new Set<unknown>();
+  for (const { role, toolCalls, toolCallId } of messages) {
+    if (role === "tool") answered.add(toolCallId);
+    for (const call of listOf(toolCalls)) if (isObject(call)) called.add(call["id"]);
+  }
+  return { called, answered };
+}
+
+/** The client has changed the state if it is not that of the log. */
+function isStateOf(known: Snapshot | undefined, text: string): boolean {
+  if (known?.stateText === undefined) return false;
+  return isDeepStrictEqual(JSON.parse(text), JSON.parse(known.stateText));
+}
+
+/** Members without content are left out; the client's run id names no run of the session. */
+function restOf(input: JsonObject): Typed["rest"] {
+  return ["state", "tools", "context", "forwardedProps"].flatMap((name) => {
+    const value = input[name];
+    const isEmpty = typeof value !== "object" || value === null || Object.keys(value).length === 0;
+    return isEmpty ? [] : [[name, JSON.stringify(value)] as const];
+  });
+}
+
+const needsText = { error: "must be a text" };
+const id = z
+  .string(needsText)
+  .refine((text) => text !== "" && Buffer.byteLength(text) <= ID_BYTES_MAX, {
+    error: `must be a text of 1 to ${ID_BYTES_MAX} bytes`,
+  });
+const contentError = { error: "must be a text or a list of parts" };
+const content = z.union([z.string(), z.array(z.looseObject({ type: z.string() }))], contentError);
+
+const MESSAGE = z.discriminatedUnion("role", [
+  z.looseObject({ role: z.literal("user"), id, content }),
+  z.looseObject({ role: z.literal("tool"), id, content, toolCallId: z.string(needsText) }),
+]);
+
+const ANSWER = z.looseObject({
+  interruptId: z.string(needsText),
+  status: z.enum(["resolved", "cancelled"], { error: "must be resolved or cancelled" }),
+});
+
+function violationsIn(field: string, text: string, schema: z.ZodType): readonly Violation[] {
+  const parsed = schema.safeParse(JSON.parse(text));
+  if (parsed.success) return [];
+  return parsed.error.issues.map(({ path, message }) => {
+    const name = [field, ...path].join(".");
+    return { field: name, description: `${name} ${message}` };
+  });
+}
+
+function listOf(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? value : [];
+}
