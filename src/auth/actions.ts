@@ -119,6 +119,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "POST /api/ambient/v1/sessions": "session.create",
   "GET /api/ambient/v1/sessions/:id": "session.read",
   "PATCH /api/ambient/v1/sessions/:id": "session.update",
+  "PATCH /api/ambient/v1/sessions/:id/status": "session.status",
   "DELETE /api/ambient/v1/sessions/:id": "session.delete",
   "GET /api/ambient/v1/sessions/:id/messages": "session.read",
   "POST /api/ambient/v1/sessions/:id/messages": "by message type",

@@ -65,6 +65,7 @@ export interface HttpParts {
       | "listSessions"
       | "getSession"
       | "updateSession"
+      | "updateSessionStatus"
       | "deleteSession"
       | "listSessionMessages"
       | "pushSessionMessage"

@@ -13,10 +13,12 @@ import {
   type SessionService,
   type SessionWatchEvent,
   UpdateSessionRequestSchema,
+  UpdateSessionStatusRequestSchema,
   WatchSessionsRequestSchema,
 } from "../../gen/ambient/v1/sessions_pb.ts";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { Handlers } from "../contract/context.ts";
+import { timestampOf } from "../contract/times.ts";
 import { answer, JSON_TYPE, PROBLEMS, sendJson, timeText } from "./answers.ts";
 import { STATE_NAMES, stateParameter } from "./event-routes.ts";
 import {
@@ -27,6 +29,7 @@ import {
   SESSION_ID,
   sessionParams,
   textParameter,
+  timeParameter,
 } from "./parameters.ts";
 import type { App } from "./plumbing/app.ts";
 import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
@@ -43,6 +46,7 @@ export interface SessionRouteParts extends EventStreamOptions {
     | "watchSessions"
     | "getSession"
     | "updateSession"
+    | "updateSessionStatus"
     | "deleteSession"
   >;
 }
@@ -140,6 +144,20 @@ export function sessionRoutes(app: App, parts: SessionRouteParts): void {
     const session = await handlers.updateSession(asked, callContextOf(request));
     return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
   });
+  app.patch("/sessions/:id/status", { schema: REPORT }, async (request, reply) => {
+    const { startTime, completionTime, capabilities, ...body } = request.body;
+    const asked = create(UpdateSessionStatusRequestSchema, {
+      ...body,
+      id: request.params.id,
+      ...(startTime !== undefined && { startTime: timestampOf(startTime) }),
+      ...(completionTime !== undefined && { completionTime: timestampOf(completionTime) }),
+      ...(capabilities !== undefined && { capabilities: textIn(capabilities) }),
+    });
+    const session = await handlers
+      .updateSessionStatus(asked, callContextOf(request))
+      .catch((error: unknown) => Promise.reject(withJsonNames(ServiceError.from(error))));
+    return sendJson(reply, JSON.stringify(toJson(SessionSchema, session, EMITTED)));
+  });
   app.delete("/sessions/:id", { schema: DELETE }, async (request, reply) => {
     const asked = create(DeleteSessionRequestSchema, request.params);
     await handlers.deleteSession(asked, callContextOf(request));
@@ -172,6 +190,10 @@ async function* framesOf(
     } else if (isNamed) yield { event: "watch_state", data: JSON.stringify({ state }) };
     else yield { comment: `watch_state ${state}` };
   }
+}
+
+function textIn(value: string | object): string {
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
 const ORDERS = {
@@ -231,6 +253,8 @@ const JSON_NAMES = {
   llm_model: "llmModel",
   parent_session_id: "parentSessionId",
   project_id: "projectId",
+  start_time: "startTime",
+  completion_time: "completionTime",
 };
 
 function withJsonNames(error: ServiceError): ServiceError {
@@ -288,6 +312,34 @@ const UPDATE = {
   body: z.strictObject(
     { ...FIELDS, name: FIELDS.name.optional() },
     { error: "must be an object with name, labels or annotations" },
+  ),
+  response: { 200: answer("The session as it is now.", sessionSchema), ...PROBLEMS },
+};
+
+/** UpdateSessionStatusRequest in protobuf's own JSON mapping; capabilities may be an object. */
+const REPORT = {
+  operationId: "updateSessionStatus",
+  summary: "Report the phase, times or capabilities of a session",
+  description: "For runners. Absent fields stay unchanged.",
+  tags: ["sessions"],
+  params: sessionParams,
+  querystring: NO_QUERY,
+  body: z.strictObject(
+    {
+      phase: textField().optional().meta({
+        description: "Pending, Creating, Running, Stopping, Stopped, Completed or Failed.",
+      }),
+      startTime: timeParameter("When the run of the agent began."),
+      completionTime: timeParameter("When the run ended."),
+      capabilities: z
+        .union([z.string(), z.looseObject({})], { error: "must be an object or a text" })
+        .optional()
+        .meta({
+          description:
+            "AG-UI's AgentCapabilities, at most 64 KiB; an empty text removes them. An object is kept as its JSON, a text as it is.",
+        }),
+    },
+    { error: "must be an object with phase, startTime, completionTime or capabilities" },
   ),
   response: { 200: answer("The session as it is now.", sessionSchema), ...PROBLEMS },
 };

@@ -50,6 +50,41 @@ describe("capabilities", () => {
     expect(await read.json()).toMatchObject({ capabilities });
   });
 
+  test("are set over HTTP as an object or a text, and a wrong one names its path", async () => {
+    const id = await create();
+    const patch = (body: object) =>
+      fetch(`http://${service.httpAddress}/api/ambient/v1/sessions/${id}/status`, {
+        method: "PATCH",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+    const startTime = "2026-01-01T00:00:00.000001Z";
+    const set = await patch({ phase: "Running", startTime, capabilities: CAPABILITIES });
+    const capabilities = JSON.stringify(CAPABILITIES);
+    expect([set.status, await set.json()]).toMatchObject([
+      200,
+      { phase: "Running", startTime, capabilities },
+    ]);
+    const text = await patch({ capabilities: '{ "tools": {} }' });
+    expect(await text.json()).toMatchObject({ phase: "Running", capabilities: '{ "tools": {} }' });
+    for (const [body, field] of [
+      [{ capabilities: { transport: { streaming: 1 } } }, "capabilities.transport.streaming"],
+      [{ capabilities: 1 }, "capabilities"],
+      [{ phase: "running" }, "phase"],
+      [{ startTime, completionTime: "2025-01-01T00:00:00Z" }, "completionTime"],
+      [{ completionTime: "noon" }, "completionTime"],
+      [{ name: "x" }, "name"],
+    ] as const) {
+      const refused = await patch(body);
+      expect([refused.status, await refused.json()]).toMatchObject([
+        400,
+        { violations: [{ field }] },
+      ]);
+    }
+    const removed: unknown = await (await patch({ capabilities: "" })).json();
+    expect(removed).not.toHaveProperty("capabilities");
+  });
+
   test("are absent in a new session, and after an empty text", async () => {
     const id = await create();
     expect((await client.unary(getSession, { id })).capabilities).toBeUndefined();

@@ -112,6 +112,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
     ...session(""),
     body: () => ({ annotations: "walked" }),
   },
+  "PATCH /api/ambient/v1/sessions/:id/status": {
+    ...session("/status"),
+    body: () => ({ phase: "Running" }),
+  },
   "DELETE /api/ambient/v1/sessions/:id": session(""),
   "GET /api/ambient/v1/sessions/:id/messages": session("/messages"),
   "GET /api/ambient/v1/sessions/:id/messages  stream": {

@@ -42,6 +42,7 @@ export function httpParts(
     listSessions: notAsked,
     getSession: notAsked,
     updateSession: notAsked,
+    updateSessionStatus: notAsked,
     deleteSession: notAsked,
     listSessionMessages: notAsked,
     pushSessionMessage: notAsked,

@@ -660,6 +660,40 @@ describe("capabilities", () => {
   });
 });
 
+describe("feedback", () => {
+  const given = {
+    type: "META",
+    metaType: "thumbs_up",
+    payload: { messageId: "m1", userId: "ann" },
+    metadata: { session: { feedback: { by: "static:ann" } } },
+  };
+  const metadata = { session: { feedback: [{ by: "static:ann", kind: "thumbs_up" }] } };
+
+  test("between two runs comes to a client that follows with the next run", async () => {
+    const { open, stored, push } = joining();
+    stored(started("r1"), ...said("m1", "hello"), finished("r1"));
+    const answer = open({ follow: true });
+    await quiet();
+    const before = answer.types.length;
+    push(given);
+    await quiet();
+    expect(answer.types).toHaveLength(before);
+    push(started("r2"));
+    await quiet();
+    expect(answer.types.slice(before)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT"]);
+    expect(answer.events.at(-1)).toMatchObject({ messages: [{ id: "m1", metadata }] });
+  });
+
+  test("before a run is in the snapshot of a replay that the run begins with", async () => {
+    const { open, stored } = joining();
+    stored(started("r1"), ...said("m1", "hello"), finished("r1"), given, started("r2"));
+    const answer = open({ replay: "events" });
+    await quiet();
+    expect(answer.types.slice(-2)).toEqual(["RUN_STARTED", "MESSAGES_SNAPSHOT"]);
+    expect(answer.events.at(-1)).toMatchObject({ messages: [{ id: "m1", metadata }] });
+  });
+});
+
 describe("a stalled run", () => {
   const seconds = (count: number): bigint => BigInt(count) * 1_000_000n;
 
