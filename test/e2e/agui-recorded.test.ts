@@ -42,10 +42,12 @@ const IS_THOROUGH = process.env["JOINS"] === "all";
 const CHOSEN = IS_THOROUGH ? { singles: 16, several: 4 } : { singles: 5, several: 1 };
 const EACH_PLACE = (at: number): readonly AguiClient[] =>
   IS_THOROUGH ? AGUI_CLIENTS : AGUI_CLIENTS.filter((_, turn) => turn === at % AGUI_CLIENTS.length);
-/** Two recorded runs never end: their RUN_ERROR is of no version. No push here pauses for so long. */
+/** Two recorded runs never end: their RUN_ERROR is of no version. */
 const STALE_AFTER = "10s";
 
-const { service, client: rpc } = useService({ env: { RUN_STALE_AFTER: STALE_AFTER } });
+const ending = useService({ env: { RUN_STALE_AFTER: STALE_AFTER } });
+/** For runs that are pushed in two parts: on a slow machine the pause between them is longer. */
+const patient = useService({ env: { RUN_STALE_AFTER: "1h" } });
 beforeAll(() => {
   // What the clients find odd in streams of real agents is thousands of lines.
   vi.spyOn(console, "warn").mockReturnValue();
@@ -62,11 +64,12 @@ interface Session extends Events {
 
 /** By one stream, in order; what no version of the protocol accepts is refused, and so left out. */
 async function push(
+  { client }: typeof ending,
   sessionId: string,
   events: readonly string[],
   compression: Compression,
 ): Promise<void> {
-  const { stream } = await PushStreamClient.open(rpc, { sessionId, compression });
+  const { stream } = await PushStreamClient.open(client, { sessionId, compression });
   for (let at = 0; at < events.length; at += BATCH_EVENTS) {
     const batch = events.slice(at, at + BATCH_EVENTS);
     stream.batch(
@@ -81,8 +84,8 @@ async function push(
 function storedAs(name: string, sessions: readonly Events[]): Promise<readonly Session[]> {
   return each(sessions, async ({ name: ofEvents, events }, at) => {
     const sessionId = `${name}-${at}`;
-    await push(sessionId, events, Compression.OFF); // Rows are events, which the clients are fed.
-    const rows = await eventRowsOf(service.grpcAddress, sessionId);
+    await push(ending, sessionId, events, Compression.OFF); // Rows are events, which the clients are fed.
+    const rows = await eventRowsOf(ending.service.grpcAddress, sessionId);
     return { name: ofEvents, sessionId, events: rows.map(({ payload }) => payload) };
   });
 }
@@ -145,7 +148,7 @@ async function openedTwice(
 ): Promise<readonly Finding[]> {
   const findings = await each(sessions, async (session) => {
     const { name, sessionId, events } = session;
-    const opened = client.open(service.httpAddress, sessionId);
+    const opened = client.open(ending.service.httpAddress, sessionId);
     await opened.connect();
     const once = comparable(opened.conversation(), events);
     await connectAgain(opened);
@@ -170,17 +173,17 @@ interface Join {
 async function joined({ session, at, joining }: Join): Promise<readonly Finding[]> {
   const { events } = session;
   const sessionId = `${session.sessionId}-at-${at}`;
-  await push(sessionId, events.slice(0, at), Compression.ON);
+  await push(patient, sessionId, events.slice(0, at), Compression.ON);
   const clients = joining.filter(({ waitsForRun }) => at > 0 || waitsForRun);
   const connections = clients.map((client) => {
     const here = Promise.withResolvers<void>();
     const isHere = (): void => here.resolve();
-    const opened = client.open(service.httpAddress, sessionId);
+    const opened = client.open(patient.service.httpAddress, sessionId);
     const ended = opened.connect(at > 0 ? { onEvent: isHere } : { onAnswer: isHere });
     return { client, opened, ended, here: Promise.race([here.promise, ended]) };
   });
   await Promise.all(connections.map(({ here }) => here));
-  await push(sessionId, events.slice(at), Compression.ON);
+  await push(patient, sessionId, events.slice(at), Compression.ON);
   const findings = connections.map(async ({ client, opened, ended }) => {
     await ended;
     const once = comparable(opened.conversation(), events);
