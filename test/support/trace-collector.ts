@@ -71,9 +71,10 @@ export class TraceCollector {
   }
 
   async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const body = await text(request);
     this.paths.push(`${request.method} ${request.url}`);
-    if (this.isStuck) return;
+    // A service that waited too long for the answer may leave in the middle of its body.
+    const body = await text(request).catch(() => undefined);
+    if (this.isStuck || body === undefined) return;
     this.bodies.push(body);
     for (const { resource, scopeSpans } of bodySchema.parse(JSON.parse(body)).resourceSpans) {
       this.services.add(resource.attributes["service.name"]);
