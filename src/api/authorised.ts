@@ -25,6 +25,8 @@ import type {
 import type { ExportHandlers } from "./export.ts";
 import type { HistoryHandlers } from "./pages.ts";
 import type { EventListHandlers } from "./push-list.ts";
+import { cancels, recorded, takeOvers } from "./recorded.ts";
+import type { CancelHandlers } from "./turns/cancel-run.ts";
 import type { RunsHandlers } from "./runs.ts";
 import type { AguiTalk } from "./talk.ts";
 import { checkSessionId } from "../contract/session-id.ts";
@@ -37,7 +39,7 @@ import type {
 type Methods = Handlers<typeof SessionService>;
 
 /** The methods that have a handler, and those that only HTTP offers. */
-export type ServedMethods = Methods & HistoryHandlers & EventListHandlers;
+export type ServedMethods = Methods & HistoryHandlers & EventListHandlers & CancelHandlers;
 
 export interface ServedReads {
   readonly runs: RunsHandlers;
@@ -104,7 +106,14 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     pushSessionEvent: unary(pushEvent, served.pushSessionEvent),
     pushEventList: unary(pushEvent, served.pushEventList),
     claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
-    cancelRun: unary(bySession("CancelRun"), cancels(audit, served.cancelRun)),
+    cancelRun: unary(
+      bySession("CancelRun"),
+      cancels(audit, (request, context) => served.cancelRun(request, context)),
+    ),
+    cancelOpenRun: unary(
+      bySession("CancelRun"),
+      cancels(audit, (request, context) => served.cancelOpenRun(request, context)),
+    ),
     getTranscript: unary(bySession("GetTranscript"), served.getTranscript),
     listRuns: unary(bySession("ListRuns"), served.listRuns),
     giveFeedback: unary(bySession("GiveFeedback"), served.giveFeedback),
@@ -162,59 +171,6 @@ function unary<R, A>(
 }
 
 const CHANGEABLE = ["name", "labels", "annotations"] as const;
-
-/**
- * Writes an audit record of an action that cannot be undone: the old texts are gone too. An
- * interrupted action may be done in part: an erasure whose caller left has deleted its session and
- * some of the rows.
- */
-function recorded<R extends { readonly id: string }, A>(
-  audit: Audit,
-  action: Action,
-  handle: (request: R, context: CallContext) => Promise<A>,
-  fieldsOf: (answer: A, request: R) => Readonly<Record<string, string>>,
-): (request: R, context: CallContext) => Promise<A> {
-  return async (request, context) => {
-    const act = { principal: context.principal, action, sessionId: request.id };
-    try {
-      const answer = await handle(request, context);
-      audit.done(act, fieldsOf(answer, request));
-      return answer;
-    } catch (error) {
-      const { code, reason } = ServiceError.from(error);
-      const isRefused = code === "invalid_argument" || code === "not_found";
-      if (!isRefused) audit.done(act, { unfinished: reason });
-      throw error;
-    }
-  };
-}
-
-/** Writes an audit record of each run that a claim has ended. */
-function takeOvers(audit: Audit, handle: Methods["claimTurn"]): Methods["claimTurn"] {
-  return async (request, context) => {
-    const answer = await handle(request, context);
-    const { lostRunId, producerEpoch, runStarted } = answer;
-    if (lostRunId !== "" && runStarted?.deduplicated !== true) {
-      const { principal } = context;
-      const act = { principal, action: "turn.claim", sessionId: request.sessionId } as const;
-      audit.done(act, { lostRunId, producerEpoch: String(producerEpoch) });
-    }
-    return answer;
-  };
-}
-
-/** Writes an audit record of each run that a caller asks to end. */
-function cancels(audit: Audit, handle: Methods["cancelRun"]): Methods["cancelRun"] {
-  return async (request, context) => {
-    const message = await handle(request, context);
-    if (!message.deduplicated) {
-      const { sessionId, runId } = request;
-      const act = { principal: context.principal, action: "run.cancel", sessionId } as const;
-      audit.done(act, { runId, messageSeq: String(message.seq) });
-    }
-    return message;
-  };
-}
 
 type Opens<R, S> = (request: R, context: CallContext) => S;
 

@@ -125,6 +125,7 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "POST /api/ambient/v1/sessions/:id/messages": "by message type",
   "POST /api/ambient/v1/sessions/:id/messages/:message/feedback": "feedback.give",
   "POST /api/ambient/v1/sessions/:id/turns": "turn.claim",
+  "POST /api/ambient/v1/sessions/:id/runs/:run/cancel": "run.cancel",
   "GET /api/ambient/v1/sessions/:id/events": "session.read",
   "POST /api/ambient/v1/sessions/:id/events": "event.push",
   "GET /api/ambient/v1/sessions/:id/events/history": "session.read",
@@ -136,9 +137,9 @@ export const ROUTE_ACTIONS: Readonly<Record<string, Served>> = {
   "GET /copilotkit/info": "contract.read",
   "POST /copilotkit/agent/:agent/connect": "session.read",
   "POST /copilotkit/agent/:agent/run": "session.read",
-  "POST /copilotkit/agent/:agent/stop/:thread": "unserved",
+  "POST /copilotkit/agent/:agent/stop/:thread": "run.cancel",
   // The envelope names the request: connect, run, or info, which is contract.read and has the same
-  // roles.
+  // roles; or stop, which is run.cancel, and is checked when the envelope is open.
   "POST /copilotkit": "session.read",
 };
 

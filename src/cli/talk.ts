@@ -1,4 +1,4 @@
-/** Commands of a person who talks to an agent: make a session, and say something in it. */
+/** Commands of a person who talks to an agent: make a session, say something in it, and stop the agent. */
 import { randomUUID } from "node:crypto";
 import { addAbortSignal } from "node:stream";
 import { type Command, InvalidArgumentError, Option } from "commander";
@@ -7,13 +7,14 @@ import { noConnectionOf } from "../runner/failure.ts";
 import { LINE_BYTES_MAX } from "../runner/lines.ts";
 import { rowJson, sessionJson } from "../runner/rows.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
-import { type CliIo, EXIT, type ExitCode, printLine, UsageError } from "./io.ts";
+import { type CliIo, EXIT, type ExitCode, printLine, tell, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
 
 export function addTalkCommands(program: Command, io: CliIo, finish: Finish): void {
   addCreate(program, io, finish);
   addSay(program, io, finish);
   addFeedback(program, io, finish);
+  addCancel(program, io, finish);
 }
 
 function addCreate(program: Command, io: CliIo, finish: Finish): void {
@@ -66,6 +67,21 @@ function addFeedback(program: Command, io: CliIo, finish: Finish): void {
   addConnectionOptions(command).action(
     async (sessionId: string, messageId: string, kind: string, flags: FeedbackFlags) =>
       finish(await feedback({ sessionId, messageId, kind }, { flags, io })),
+  );
+}
+
+function addCancel(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("cancel")
+    .summary("ask to end the open run of a session")
+    .description("ask to end the open run of a session, and print the run's id")
+    .argument("<session>", "the session of the run")
+    .argument("[run]", "the run; default: the open one")
+    .option("--reason <text>", "why, for the agent and for readers")
+    .option("--json", "the message that says so, as JSON");
+  addConnectionOptions(command).action(
+    async (sessionId: string, runId: string | undefined, flags: CancelFlags) =>
+      finish(await cancel({ sessionId, runId }, flags, io)),
   );
 }
 
@@ -153,6 +169,31 @@ async function feedback(
   return connected(io, flags, async ({ client, retry }) => {
     const event = await client.call(ledger.giveFeedback, { ...on, comment, traceId }, retry);
     await printLine(io, flags.json === true ? rowJson(event) : String(event.seq));
+    return EXIT.done;
+  });
+}
+
+interface CancelFlags extends ConnectionFlags {
+  readonly reason?: string;
+  readonly json?: boolean;
+}
+
+async function cancel(
+  { sessionId, runId: named }: { readonly sessionId: string; readonly runId: string | undefined },
+  flags: CancelFlags,
+  io: CliIo,
+): Promise<ExitCode> {
+  return connected(io, flags, async ({ client, retry }) => {
+    const open = async (): Promise<string | undefined> =>
+      (await client.call(ledger.getSession, { id: sessionId }, retry)).openRunId;
+    const runId = named ?? (await open());
+    if (runId === undefined) {
+      tell(io, `no run is open in session ${sessionId}`);
+      return EXIT.refused;
+    }
+    const { reason = "" } = flags;
+    const row = await client.call(ledger.cancelRun, { sessionId, runId, reason }, retry);
+    await printLine(io, flags.json === true ? rowJson(row) : visible(runId));
     return EXIT.done;
   });
 }

@@ -129,10 +129,13 @@ function typedInBody(body: unknown): Typed | undefined {
 /** An input, or the envelope of one: only the used fields. A wrong value stays wrong. */
 function reducedBody(body: unknown): unknown {
   if (!isObject(body)) return short(body, "the body");
-  const { method, body: input } = body;
+  const { method, params, body: input } = body;
   return {
     ...reducedInput(body, ""),
     method: short(method, "method"),
+    params: isObject(params)
+      ? { threadId: short(params["threadId"], "params.threadId") }
+      : short(params, "params"),
     body: isObject(input) ? reducedInput(input, "body.") : short(input, "body"),
   };
 }

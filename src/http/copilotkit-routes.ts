@@ -1,7 +1,7 @@
 /**
  * The requests of CopilotKit's client (@copilotkit/core 1.75.0) to a runtime, as far as a ledger
- * can answer them: the list of agents, a connection to an agent, and a run of it. The thread is the
- * session. The
+ * can answer them: the list of agents, a connection to an agent, a run of it, and the stop of its
+ * open run. The thread is the session. The
  * agent may have any name, because a session is one conversation for every agent name. But a page
  * only uses agents that `info` has named, or that the page registers (`registerProxiedAgent`).
  * Without a name the client asks for `default`.
@@ -24,6 +24,7 @@ import type { FastifyReply } from "fastify";
 import { z } from "zod";
 import { invalidArgument, ServiceError } from "../base/errors.ts";
 import type { AguiTalk, TalkRequest } from "../api/talk.ts";
+import type { CancelHandlers } from "../api/turns/cancel-run.ts";
 import type { AguiFrame } from "../conversation/join.ts";
 import type { CallContext } from "../contract/context.ts";
 import { checkSessionId } from "../contract/session-id.ts";
@@ -31,13 +32,14 @@ import type { AguiInputs } from "./agui-input.ts";
 import { INPUT_ERROR, runAgentInput, sendAguiStream } from "./agui-routes.ts";
 import { answer, PROBLEMS, sendJson } from "./answers.ts";
 import type { App } from "./plumbing/app.ts";
-import { streamContextOf } from "./plumbing/call-context.ts";
+import { callContextOf, streamContextOf } from "./plumbing/call-context.ts";
 import { NO_QUERY, SESSION_ID } from "./parameters.ts";
 import type { EventStreamOptions } from "./sse.ts";
 
 export interface CopilotKitRouteParts extends EventStreamOptions {
   readonly talk: AguiTalk;
   readonly inputs: AguiInputs;
+  readonly handlers: Pick<CancelHandlers, "cancelOpenRun">;
 }
 
 const AGENT = {
@@ -84,10 +86,16 @@ export function copilotKitRoutes(app: App, parts: CopilotKitRouteParts): void {
   app.post("/copilotkit/agent/:agent/run", { schema: RUN }, (request, reply) =>
     serve(parts, reply, { input: request.body, does: "run" }),
   );
-  app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, refuse);
+  app.post("/copilotkit/agent/:agent/stop/:thread", { schema: STOP }, (request, reply) =>
+    stop(parts, reply, { threadId: request.params.thread, field: "thread" }),
+  );
   app.post("/copilotkit", { schema: ENVELOPE }, async (request, reply) => {
-    const { method, body } = request.body;
+    const { method, params, body } = request.body;
     if (method === "info") return sendJson(reply, INFO);
+    if (method === "agent/stop") {
+      const { threadId = "" } = stopParams.safeParse(params).data ?? {};
+      return stop(parts, reply, { threadId, field: "params.threadId" });
+    }
     const does = SERVED.get(method);
     if (does === undefined) return refuse();
     await serve(parts, reply, { input: inputIn(body), does, path: "body." });
@@ -115,11 +123,7 @@ function serve(
   { input, does, path }: Asked,
 ): Promise<void> {
   const { threadId: sessionId, messages, protocolVersion, forwardedProps } = input;
-  const wrong = checkSessionId(sessionId);
-  if (wrong !== undefined) {
-    const field = `${path ?? ""}threadId`;
-    throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
-  }
+  refuseThread(sessionId, `${path ?? ""}threadId`);
   const context = streamContextOf(reply.request);
   const follow = follows(forwardedProps);
   const isReadOnly = does === "connect";
@@ -134,6 +138,32 @@ function serve(
     speed: undefined,
   };
   return sendAguiStream(reply, context, framesOf(talk, asked, context), stream);
+}
+
+/**
+ * Asks to end the open run of the thread. The client does not look at the answer; it is that of
+ * CopilotKit's own runtime. The run that the client names is its own request, and not a run here.
+ */
+async function stop(
+  { handlers }: Pick<CopilotKitRouteParts, "handlers">,
+  reply: FastifyReply,
+  { threadId: sessionId, field }: { readonly threadId: string; readonly field: string },
+): Promise<FastifyReply> {
+  refuseThread(sessionId, field);
+  try {
+    const message = await handlers.cancelOpenRun({ sessionId }, callContextOf(reply.request));
+    return sendJson(reply, JSON.stringify({ stopped: message !== undefined }));
+  } catch (error) {
+    const { reason } = ServiceError.from(error);
+    if (reason !== "SESSION_NOT_FOUND" && reason !== "RUN_NOT_FOUND") throw error;
+    return sendJson(reply, JSON.stringify({ stopped: false }));
+  }
+}
+
+function refuseThread(sessionId: string, field: string): void {
+  const wrong = checkSessionId(sessionId);
+  if (wrong === undefined) return;
+  throw invalidArgument([{ field, description: wrong.description.replace(wrong.field, field) }]);
 }
 
 /** Other properties belong to the app and are ignored. */
@@ -218,12 +248,18 @@ const RUN = {
   response: { 200: EVENTS, ...PROBLEMS },
 };
 
+const STOPPED = z.strictObject({ stopped: z.boolean() });
+const stopParams = z.looseObject({ threadId: z.string() });
+
 const STOP = {
-  tags: TAGS,
-  response: PROBLEMS,
-  summary: "Refused: the ledger runs no agents",
   operationId: "stopCopilotKit",
-  params: z.object({ agent, thread: z.string().meta({ description: "Not looked at." }) }),
+  summary: "Ask to end the open run of the session that a thread names",
+  tags: TAGS,
+  params: z.object({
+    agent,
+    thread: z.string().meta({ description: "The session.", ...SESSION_ID }),
+  }),
+  response: { 200: answer("Whether a run was open.", STOPPED), ...PROBLEMS },
 };
 
 const ENVELOPE = {
@@ -234,16 +270,20 @@ const ENVELOPE = {
   body: z.looseObject(
     {
       method: z
-        .string({ error: "must be info, agent/connect or agent/run" })
-        .meta({ description: "`info`, `agent/connect` or `agent/run`." }),
-      body: z.unknown().optional().meta({ description: "RunAgentInput, but for `info`." }),
+        .string({ error: "must be info, agent/connect, agent/run or agent/stop" })
+        .meta({ description: "`info`, `agent/connect`, `agent/run` or `agent/stop`." }),
+      params: z.unknown().optional().meta({ description: "With `threadId`, to stop." }),
+      body: z.unknown().optional().meta({ description: "RunAgentInput, to connect or run." }),
     },
     { error: "must be an object with a method" },
   ),
   response: {
     200: {
       description: "As the method answers.",
-      content: { ...answer("", RUNTIME_INFO).content, ...EVENTS.content },
+      content: {
+        ...answer("", z.union([RUNTIME_INFO, STOPPED])).content,
+        ...EVENTS.content,
+      },
     },
     ...PROBLEMS,
   },

@@ -20,6 +20,7 @@ import type { HistoryHandlers } from "../api/pages.ts";
 import type { EventListHandlers } from "../api/push-list.ts";
 import type { RunsHandlers } from "../api/runs.ts";
 import type { AguiTalk } from "../api/talk.ts";
+import type { CancelHandlers } from "../api/turns/cancel-run.ts";
 import type { TranscriptHandlers } from "../conversation/transcripts.ts";
 import type { LoggedCalls } from "../observability/call-records.ts";
 import type { Log } from "../observability/log.ts";
@@ -59,6 +60,7 @@ import { turnRoutes } from "./turn-routes.ts";
 export interface HttpParts {
   readonly handlers: HistoryHandlers &
     EventListHandlers &
+    CancelHandlers &
     Pick<
       Handlers<typeof SessionService>,
       | "createSession"
@@ -214,7 +216,7 @@ export function serveRoutes(app: App, parts: HttpParts, options: HttpOptions): v
     inputs.serve(root);
     openApi(root);
     aguiRoutes(root, { ...streams, inputs });
-    copilotKitRoutes(root, { ...streams, inputs });
+    copilotKitRoutes(root, { ...streams, inputs, handlers: parts.handlers });
     done();
   });
   void app.register(

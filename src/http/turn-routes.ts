@@ -1,8 +1,12 @@
-/** The claim of a turn: what ClaimTurn of gRPC is, for runners that speak HTTP only. */
+/** The claim of a turn, for runners that speak HTTP only, and the cancel of a run: as over gRPC. */
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
 import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
-import { ClaimTurnRequestSchema, type ClaimTurnResponse } from "../../gen/ambient/v1/turns_pb.ts";
+import {
+  CancelRunRequestSchema,
+  ClaimTurnRequestSchema,
+  type ClaimTurnResponse,
+} from "../../gen/ambient/v1/turns_pb.ts";
 import type { Handlers } from "../contract/context.ts";
 import {
   answer,
@@ -21,7 +25,7 @@ import type { App } from "./plumbing/app.ts";
 import { callContextOf } from "./plumbing/call-context.ts";
 
 export interface TurnRouteParts {
-  readonly handlers: Pick<Handlers<typeof SessionService>, "claimTurn">;
+  readonly handlers: Pick<Handlers<typeof SessionService>, "cancelRun" | "claimTurn">;
 }
 
 export function turnRoutes(app: App, { handlers }: TurnRouteParts): void {
@@ -40,6 +44,14 @@ export function turnRoutes(app: App, { handlers }: TurnRouteParts): void {
     const turn = await handlers.claimTurn(asked, callContextOf(request));
     if (turn.runStarted?.deduplicated === true) void reply.header("idempotent-replayed", "true");
     return sendJson(reply, turnJson(turn));
+  });
+  app.post("/sessions/:id/runs/:run/cancel", { schema: CANCEL }, async (request, reply) => {
+    const { id: sessionId, run: runId } = request.params;
+    const { reason = "" } = request.body ?? {};
+    const asked = create(CancelRunRequestSchema, { sessionId, runId, reason });
+    const message = await handlers.cancelRun(asked, callContextOf(request));
+    if (message.deduplicated) void reply.header("idempotent-replayed", "true");
+    return sendJson(reply, messageItem(message));
   });
 }
 
@@ -122,6 +134,31 @@ const CLAIM = {
         lost_run_id: z.string().optional().meta({ description: "The run that the claim ended." }),
       }),
     ),
+    ...PROBLEMS,
+  },
+};
+
+const CANCEL = {
+  operationId: "cancelRun",
+  summary: "Ask the producer of the open run to end it",
+  description:
+    "What CancelRun of gRPC does: if the run is open after CANCEL_GRACE, the service ends it. A repeated request gets the first message, with the header `Idempotent-Replayed: true`.",
+  tags: ["turns"],
+  params: sessionParams.extend({ run: z.string().meta({ description: "The open run." }) }),
+  querystring: NO_QUERY,
+  body: z
+    .strictObject(
+      {
+        reason: z
+          .string({ error: "must be a text" })
+          .optional()
+          .meta({ description: "Why, for the producer and for readers: at most 1,024 bytes." }),
+      },
+      { error: "must be an object" },
+    )
+    .nullish(),
+  response: {
+    200: answer("The message that says so to every reader.", messageItemSchema),
     ...PROBLEMS,
   },
 };

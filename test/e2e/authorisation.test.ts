@@ -105,6 +105,7 @@ function expected(call: Call, caller: Caller, place: Place): string {
   if (place === "unknown" && seesAll) return call.unknown === "OK" ? done : call.unknown;
   if (seesAll || place === "own") return done;
   if (place === "of its project" && caller.sessionId === undefined) return done;
+  if (call.entry.includes("/stop/")) return "OK"; // It says that no run was stopped.
   const isConnect = call.entry.startsWith("POST /copilotkit") && !call.entry.endsWith("/run");
   return isConnect ? "EMPTY" : "NOT_FOUND";
 }
@@ -193,6 +194,20 @@ describe("the table of actions", () => {
     expect(told).toEqual([]);
     expect(steps.length).toBeGreaterThan(300);
   });
+});
+
+test("the envelope of CopilotKit stops a run only for callers that may cancel it", async () => {
+  const body = JSON.stringify({ method: "agent/stop", params: { threadId: sessions.get("own") } });
+  for (const caller of callers) {
+    const headers = { ...bearer(caller), "content-type": "application/json" };
+    const answer = await fetch(`http://${service.httpAddress}/copilotkit`, {
+      method: "POST",
+      headers,
+      body,
+    });
+    const mayDo = caller.roles.some((role) => ALLOWED["run.cancel"].includes(role));
+    expect(answer.status, caller.name).toBe(mayDo ? 200 : 403);
+  }
 });
 
 describe("a caller without a valid token", () => {

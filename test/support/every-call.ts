@@ -138,6 +138,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
     ...session("/turns"),
     body: () => ({ run_started: { runId: "walked" }, wait: "0.000000001s" }),
   },
+  "POST /api/ambient/v1/sessions/:id/runs/:run/cancel": {
+    ...session("/runs/r/cancel"),
+    body: () => ({ reason: "walked" }),
+  },
   "GET /api/ambient/v1/sessions/:id/events": session("/events"),
   "POST /api/ambient/v1/sessions/:id/events": {
     ...session("/events"),
@@ -196,7 +200,7 @@ const WITHOUT_SESSION = new Set([
 ]);
 const DESTROYS = /^(?:DeleteSession|EraseSession|DELETE .*)$/;
 const WAITS_OR_MAKES =
-  /^(?:Push|Watch|Claim)|^POST .*(?:messages|turns)(?: |$)|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui/;
+  /^(?:Push|Watch|Claim)|^POST .*(?:messages|turns)(?: |$)|\/events(?: {2}stream)?$|messages {2}stream$|^POST \/agui|stop\/:thread$/;
 
 export const EVERY_CALL: readonly Call[] = [
   ...Object.keys(REQUESTS).map((name) => callOf("rpc", name, / /)),
@@ -213,7 +217,7 @@ function callOf(of: "rpc" | "route", name: string, separator: RegExp): Call {
     messageType: variant === "user" || variant === "assistant" ? variant : undefined,
     hasSession: !WITHOUT_SESSION.has(name),
     destroys: DESTROYS.test(name),
-    unknown: entry.startsWith("POST /copilotkit") ? "EMPTY" : makes,
+    unknown: /^POST \/copilotkit(?!.*stop)/.test(entry) ? "EMPTY" : makes,
   };
 }
 

@@ -46,6 +46,8 @@ export function httpParts(
     deleteSession: notAsked,
     listSessionMessages: notAsked,
     pushSessionMessage: notAsked,
+    cancelRun: notAsked,
+    cancelOpenRun: notAsked,
     claimTurn: notAsked,
     giveFeedback: notAsked,
     listSessionEvents: notAsked,

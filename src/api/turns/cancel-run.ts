@@ -8,9 +8,10 @@
  *    └───────── in another state by now
  */
 import { hash } from "node:crypto";
+import { create } from "@bufbuild/protobuf";
 import type { SessionMessage } from "../../../gen/ambient/v1/messages_pb.ts";
 import type { SessionService } from "../../../gen/ambient/v1/sessions_pb.ts";
-import type { CancelRunRequest } from "../../../gen/ambient/v1/turns_pb.ts";
+import { type CancelRunRequest, CancelRunRequestSchema } from "../../../gen/ambient/v1/turns_pb.ts";
 import { isObject, parseJson } from "../../agui/json.ts";
 import { actorOf } from "../../auth/principal.ts";
 import type { Clock } from "../../base/clock.ts";
@@ -45,22 +46,47 @@ export interface CancelRunParts {
   readonly redactor?: Redactor | undefined;
 }
 
-export function createCancelHandlers(
-  parts: CancelRunParts,
-): Pick<Handlers<typeof SessionService>, "cancelRun"> {
+export interface CancelHandlers extends Pick<Handlers<typeof SessionService>, "cancelRun"> {
+  /** Undefined: no run is open. A client of CopilotKit does not know the run. */
+  cancelOpenRun(
+    session: Pick<CancelRunRequest, "sessionId">,
+    context: CallContext,
+  ): Promise<SessionMessage | undefined>;
+}
+
+export function createCancelHandlers(parts: CancelRunParts): CancelHandlers {
+  const { cancels, metrics } = parts;
+  const cancelRun: CancelHandlers["cancelRun"] = async (request, context) => {
+    try {
+      const message = await cancel(parts, request, context);
+      metrics.cancels.inc({ outcome: message.deduplicated ? "repeated" : "asked" });
+      return message;
+    } catch (error) {
+      const isUnknown = ServiceError.from(error).code === "not_found";
+      metrics.cancels.inc({ outcome: isUnknown ? "not_found" : "failed" });
+      throw error;
+    }
+  };
   return {
-    async cancelRun(request, context) {
-      try {
-        const message = await cancelRun(parts, request, context);
-        parts.metrics.cancels.inc({ outcome: message.deduplicated ? "repeated" : "asked" });
-        return message;
-      } catch (error) {
-        const isUnknown = ServiceError.from(error).code === "not_found";
-        parts.metrics.cancels.inc({ outcome: isUnknown ? "not_found" : "failed" });
-        throw error;
-      }
+    cancelRun,
+    async cancelOpenRun({ sessionId }, context) {
+      const wrong = checkSessionId(sessionId);
+      if (wrong !== undefined) throw invalidArgument([wrong]);
+      const { openRunId: runId } = await stateOf(cancels, { sessionId, key: "" });
+      if (runId === "") return undefined;
+      return cancelRun(create(CancelRunRequestSchema, { sessionId, runId }), context);
     },
   };
+}
+
+async function stateOf(
+  cancels: CancelStore,
+  run: { readonly sessionId: string; readonly key: string },
+): Promise<RunState> {
+  const state = await cancels.readRun(run);
+  if (state === undefined) throw sessionNotFound(run.sessionId);
+  if (state.isDeleted) throw sessionDeleted(run.sessionId);
+  return state;
 }
 
 /** What the message of a cancel says. */
@@ -78,7 +104,7 @@ export function cancelTextOf(payload: string): CancelText | undefined {
   return { runId, reason };
 }
 
-async function cancelRun(
+async function cancel(
   parts: CancelRunParts,
   request: CancelRunRequest,
   context: CallContext,
@@ -93,9 +119,7 @@ async function cancelRun(
   const key = `cancel:${runId}`;
   // Each turn of the loop means that another run or another cancel came first.
   for (;;) {
-    const state = await cancels.readRun({ sessionId, key });
-    if (state === undefined) throw sessionNotFound(sessionId);
-    if (state.isDeleted) throw sessionDeleted(sessionId);
+    const state = await stateOf(cancels, { sessionId, key });
     const earlier = await earlierCancel(cancels, request, state);
     if (earlier !== undefined) return toSessionMessage(earlier, true);
     if (state.openRunId !== runId) throw runNotFound(request, state);

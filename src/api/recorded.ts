@@ -1,0 +1,70 @@
+/** Audit records of calls that have done something: one file, because authorised.ts decides who may. */
+import type { SessionMessage } from "../../gen/ambient/v1/messages_pb.ts";
+import type { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import type { Action } from "../auth/actions.ts";
+import type { Audit } from "../auth/authorizer.ts";
+import { ServiceError } from "../base/errors.ts";
+import type { CallContext, Handlers } from "../contract/context.ts";
+import { cancelTextOf } from "./turns/cancel-run.ts";
+
+type ClaimTurn = Handlers<typeof SessionService>["claimTurn"];
+
+/**
+ * Writes an audit record of an action that cannot be undone: the old texts are gone too. An
+ * interrupted action may be done in part: an erasure whose caller left has deleted its session and
+ * some of the rows.
+ */
+export function recorded<R extends { readonly id: string }, A>(
+  audit: Audit,
+  action: Action,
+  handle: (request: R, context: CallContext) => Promise<A>,
+  fieldsOf: (answer: A, request: R) => Readonly<Record<string, string>>,
+): (request: R, context: CallContext) => Promise<A> {
+  return async (request, context) => {
+    const act = { principal: context.principal, action, sessionId: request.id };
+    try {
+      const answer = await handle(request, context);
+      audit.done(act, fieldsOf(answer, request));
+      return answer;
+    } catch (error) {
+      const { code, reason } = ServiceError.from(error);
+      const isRefused = code === "invalid_argument" || code === "not_found";
+      if (!isRefused) audit.done(act, { unfinished: reason });
+      throw error;
+    }
+  };
+}
+
+/** Writes an audit record of each run that a claim has ended. */
+export function takeOvers(audit: Audit, handle: ClaimTurn): ClaimTurn {
+  return async (request, context) => {
+    const answer = await handle(request, context);
+    const { lostRunId, producerEpoch, runStarted } = answer;
+    if (lostRunId !== "" && runStarted?.deduplicated !== true) {
+      const { principal } = context;
+      const act = { principal, action: "turn.claim", sessionId: request.sessionId } as const;
+      audit.done(act, { lostRunId, producerEpoch: String(producerEpoch) });
+    }
+    return answer;
+  };
+}
+
+/** Writes an audit record of each run that a caller asks to end. */
+export function cancels<
+  R extends { readonly sessionId: string },
+  A extends SessionMessage | undefined,
+>(
+  audit: Audit,
+  handle: (request: R, context: CallContext) => Promise<A>,
+): (request: R, context: CallContext) => Promise<A> {
+  return async (request, context) => {
+    const message = await handle(request, context);
+    if (message?.deduplicated === false) {
+      const { sessionId } = request;
+      const act = { principal: context.principal, action: "run.cancel", sessionId } as const;
+      const runId = cancelTextOf(message.payload)?.runId ?? "";
+      audit.done(act, { runId, messageSeq: String(message.seq) });
+    }
+    return message;
+  };
+}

@@ -1,0 +1,122 @@
+/** Cancels by HTTP, by the command line, and by the stop button of CopilotKit's own core. */
+import { CopilotKitCore } from "@copilotkit/core";
+import { describe, expect, test } from "vitest";
+import { PushStreamClient } from "../support/push-stream.ts";
+import { newSession, rowsOf } from "../support/pushing.ts";
+import { runCommand } from "../support/service-process.ts";
+import { cancel, claim, finish, say } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
+
+const { service, client } = useService();
+
+async function running(): Promise<string> {
+  const sessionId = newSession();
+  await say(client, sessionId, "one");
+  await claim(client, { sessionId, runId: "r/1" });
+  return sessionId;
+}
+
+function post(path: string, body?: unknown): Promise<Response> {
+  const init = { method: "POST", headers: { "content-type": "application/json" } };
+  return fetch(`http://${service.httpAddress}${path}`, {
+    ...init,
+    body: body === undefined ? null : JSON.stringify(body),
+  });
+}
+
+const pathOf = (sessionId: string, runId = "r%2F1"): string =>
+  `/api/ambient/v1/sessions/${sessionId}/runs/${runId}/cancel`;
+
+describe("over HTTP", () => {
+  test("a cancel is answered with its message, and a repeated one says so", async () => {
+    const sessionId = await running();
+    const first = await post(pathOf(sessionId), { reason: "enough" });
+    expect([first.status, first.headers.get("idempotent-replayed")]).toEqual([200, null]);
+    const message: unknown = await first.json();
+    expect(message).toMatchObject({
+      event_type: "lifecycle",
+      payload: '{"event":"cancel_requested","run_id":"r/1","reason":"enough"}',
+    });
+    const again = await post(pathOf(sessionId));
+    expect([again.status, again.headers.get("idempotent-replayed")]).toEqual([200, "true"]);
+    expect(await again.json()).toEqual(message);
+  });
+
+  test.each([
+    ["another run", "r2", {}, 404, "RUN_NOT_FOUND"],
+    ["a reason that is no text", "r%2F1", { reason: 1 }, 400, "INVALID_REQUEST"],
+    ["a reason that is too long", "r%2F1", { reason: "x".repeat(1_025) }, 400, "INVALID_REQUEST"],
+    ["another member", "r%2F1", { because: "x" }, 400, "INVALID_REQUEST"],
+    ["a list", "r%2F1", [], 400, "INVALID_REQUEST"],
+  ])("%s is refused", async (_, runId, body, status, reason) => {
+    const sessionId = await running();
+    const answer = await post(pathOf(sessionId, runId), body);
+    expect({ status: answer.status, body: await answer.json() }).toMatchObject({
+      status,
+      body: { reason },
+    });
+    expect(await rowsOf(client, "messages", sessionId)).toHaveLength(1);
+  });
+});
+
+describe("the command line", () => {
+  const command = (...argv: readonly string[]) =>
+    runCommand([...argv, "--address", service.grpcAddress]);
+
+  test("cancels the open run, or the named one, and prints it", async () => {
+    const sessionId = await running();
+    const done = { exitCode: 0, stdout: "r/1\n", stderr: "" };
+    expect(await command("cancel", sessionId, "--reason", "enough")).toEqual(done);
+    const again = await command("cancel", sessionId, "r/1", "--json");
+    expect(JSON.parse(again.stdout)).toMatchObject({ eventType: "lifecycle", deduplicated: true });
+    await finish(client, sessionId, "r/1");
+    const nothing = await command("cancel", sessionId);
+    expect(nothing).toMatchObject({ exitCode: 4, stdout: "" });
+    expect(nothing.stderr).toContain(`no run is open in session ${sessionId}`);
+    const other = await command("cancel", sessionId, "r2");
+    expect(other.exitCode).toBe(4);
+    expect(other.stderr).toContain("no run is open");
+  });
+});
+
+describe("CopilotKit's stop button", () => {
+  test.each(["rest", "single"] as const)(
+    "ends the run that its chat shows (%s)",
+    async (transport) => {
+      const sessionId = await running();
+      const open = { sessionId, producerEpoch: 1n };
+      const { stream } = await PushStreamClient.open(client, open);
+      const core = new CopilotKitCore({
+        runtimeUrl: `http://${service.httpAddress}/copilotkit`,
+        runtimeTransport: transport,
+      });
+      const { agent } = core.registerProxiedAgent({ agentId: "viewer", runtimeAgentId: "default" });
+      agent.threadId = sessionId;
+      const { promise: shown, resolve: show } = Promise.withResolvers<void>();
+      agent.subscribe({ onRunStartedEvent: () => show() });
+      const connected = core.connectAgent({ agent });
+      await shown;
+      core.stopAgent({ agent });
+      expect(await stream.next()).toMatchObject({ case: "cancel", value: { runId: "r/1" } });
+      await finish(client, sessionId, "r/1");
+      await connected;
+      expect(agent.isRunning).toBe(false);
+    },
+  );
+
+  test("says whether a run was open, and nothing of a session that is not there", async () => {
+    const sessionId = await running();
+    const stop = (threadId: string) => post(`/copilotkit/agent/default/stop/${threadId}`);
+    const envelope = (threadId: string) =>
+      post("/copilotkit", { method: "agent/stop", params: { agentId: "default", threadId } });
+    expect(await (await stop(sessionId)).json()).toEqual({ stopped: true });
+    expect(await (await envelope(sessionId)).json()).toEqual({ stopped: true });
+    expect((await cancel(client, { sessionId, runId: "r/1" })).deduplicated).toBe(true);
+    await finish(client, sessionId, "r/1");
+    for (const threadId of [sessionId, newSession()]) {
+      for (const answer of [await stop(threadId), await envelope(threadId)]) {
+        expect([answer.status, await answer.json()]).toEqual([200, { stopped: false }]);
+      }
+    }
+  });
+});
