@@ -18,7 +18,7 @@ import {
 import { createIngest } from "./ingest/ingest.ts";
 import { type Carrier, createNatsCarrier, createPostgresCarrier } from "./live/hints/carrier.ts";
 import { createFeeds, FEED_LIMITS, type Feeds } from "./live/feeds.ts";
-import { createExchange, type WakeUps } from "./live/hints/exchange.ts";
+import { createExchange, type Exchange, type WakeUps } from "./live/hints/exchange.ts";
 import { LIVE_LIMITS, type LiveLimits } from "./live/limits.ts";
 import { createLive, type Live } from "./live/live.ts";
 import { Retention } from "./maintenance/retention.ts";
@@ -27,6 +27,7 @@ import type { Metrics } from "./observability/metrics.ts";
 import { CommitFailures } from "./observability/readiness.ts";
 import { createWriter, type Postgres } from "./service-store.ts";
 import { createCancelStore } from "./store/cancels.ts";
+import type { Database } from "./store/database.ts";
 import { createFeedReader } from "./store/feed.ts";
 import { readLogged } from "./store/pages.ts";
 import { createReader } from "./store/reader.ts";
@@ -95,18 +96,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     },
     config,
   );
-  const changed = (sessionId: string): void => {
-    feeds.woken();
-    exchange.changed(sessionId);
-  };
-  /** Called after a deletion that is on disk. */
-  const deleted = (sessionId: string): void => {
-    groups.deleted(sessionId);
-    live.deleted(sessionId);
-    feeds.woken();
-    exchange.deleted(sessionId);
-    transcripts.drop(sessionId);
-  };
+  const news = newsOf({ groups, live, feeds, exchange, transcripts });
   /** Called for each session that lost rows at its beginning. */
   const erased = (sessionId: string): void => {
     live.erased(sessionId);
@@ -117,10 +107,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     afterMs === undefined
       ? undefined
       : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
-  metrics.watchWaiting(() => {
-    const limit = { limitMs: WAITING_LIMIT_MS, late: () => undefined };
-    return within(countWaiting(database), limit).catch(() => undefined);
-  });
+  metrics.watchWaiting(() => waitingIn(database));
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
@@ -132,9 +119,39 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     order,
     groups,
     cancels,
-    news: { changed, deleted },
+    news,
     retention,
   };
+}
+
+interface NewsParts {
+  readonly groups: OpenGroups;
+  readonly live: Live;
+  readonly feeds: Feeds;
+  readonly exchange: Exchange;
+  readonly transcripts: Transcripts;
+}
+
+/** Called after a change of a session that is on disk. */
+function newsOf({ groups, live, feeds, exchange, transcripts }: NewsParts) {
+  return {
+    changed: (sessionId: string): void => {
+      feeds.woken();
+      exchange.changed(sessionId);
+    },
+    deleted: (sessionId: string): void => {
+      groups.deleted(sessionId);
+      live.deleted(sessionId);
+      feeds.woken();
+      exchange.deleted(sessionId);
+      transcripts.drop(sessionId);
+    },
+  };
+}
+
+function waitingIn(database: Database) {
+  const limit = { limitMs: WAITING_LIMIT_MS, late: () => undefined };
+  return within(countWaiting(database), limit).catch(() => undefined);
 }
 
 /** News of other instances. Feeds need no more of it than that there is some. */

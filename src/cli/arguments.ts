@@ -1,5 +1,5 @@
 /** The values of options: parsers for commander, which prints an InvalidArgumentError as usage. */
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { durationMs } from "../base/duration.ts";
 import { UsageError } from "./io.ts";
 
@@ -16,6 +16,26 @@ export function durationArgument(text: string): number {
   if (valueMs === undefined)
     throw new InvalidArgumentError("Expected a duration like 500ms, 60s, 5m, 2h, 1d.");
   return valueMs;
+}
+
+/** A seq is a signed 64-bit number in the contract. */
+export function seqArgument(text: string): bigint {
+  const seq = /^\d{1,19}$/.test(text) ? BigInt(text) : -1n;
+  if (seq >= 0n && BigInt.asIntN(64, seq) === seq) return seq;
+  throw new InvalidArgumentError("Expected a number from 0 up.");
+}
+
+export type Labels = Readonly<Record<string, string>>;
+
+export function labelOption(description: string): Option {
+  return new Option("--label <key=value>", description).argParser(labelArgument);
+}
+
+function labelArgument(text: string, others: Labels = {}): Labels {
+  const [, key = "", value = ""] = /^([^=]+)=([^]*)$/.exec(text) ?? [];
+  if (key === "") throw new InvalidArgumentError("Expected key=value.");
+  if (Object.hasOwn(others, key)) throw new InvalidArgumentError(`The key ${key} is given twice.`);
+  return Object.fromEntries([...Object.entries(others), [key, value]]);
 }
 
 /** The session as an argument; `--session` is the older form of it. */

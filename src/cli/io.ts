@@ -177,7 +177,7 @@ export function explainCall(failure: RpcFailure): string {
 
 const MEANINGS: Readonly<Record<ExitCode, string>> = {
   [EXIT.done]:
-    "Done. `tail` also ends with this code on Ctrl-C, and `tail` and `export` at the next line after the reader of the output has gone.",
+    "Done. `tail`, `feed` and `sessions --watch` also end with this code on Ctrl-C, and `tail` and `export` at the next line after the reader of the output has gone.",
   [EXIT.incomplete]:
     "Partly done: `push` had refused lines, `import` refused sessions, `retention` found sessions that were locked, or `migrate status` found pending migrations.",
   [EXIT.usage]:

@@ -6,6 +6,9 @@ import { addExport } from "./export.ts";
 import { addDatabaseCommands } from "./database.ts";
 import { addPush } from "./push.ts";
 import { addProcessCommands, ENVIRONMENT_HELP, type Finish } from "./serve.ts";
+import { addConversationCommands } from "./conversation.ts";
+import { addFeed } from "./feed.ts";
+import { addSessions } from "./session-list.ts";
 import { addSessionCommands } from "./sessions.ts";
 import { addTail } from "./tail.ts";
 import { addTalkCommands } from "./talk.ts";
@@ -71,7 +74,10 @@ const COMMANDS = [
   addTalkCommands,
   addPush,
   addTail,
+  addFeed,
   addExport,
+  addConversationCommands,
+  addSessions,
   addSessionCommands,
   addImport,
   addCompletion,

@@ -1,40 +1,19 @@
-/** Commands on sessions of a running service: list and describe them, erase one, issue a token. */
+/** Commands on one session of a running service: describe it, erase it, issue a token. */
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Command, Option } from "commander";
 import { ledger } from "../runner/client.ts";
 import { sessionJson, timeText } from "../runner/rows.ts";
-import { countArgument, durationArgument } from "./arguments.ts";
-import {
-  addConnectionOptions,
-  type Connection,
-  connected,
-  type ConnectionFlags,
-} from "./connection.ts";
+import { durationArgument } from "./arguments.ts";
+import { FIELDS } from "./columns.ts";
+import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, printLine, UsageError } from "./io.ts";
 import type { Finish } from "./serve.ts";
-import {
-  addOutputOptions,
-  type Column,
-  type OutputFlags,
-  printRecord,
-  printRecords,
-} from "./table.ts";
+import { addOutputOptions, type OutputFlags, printRecord } from "./table.ts";
 
 export function addSessionCommands(program: Command, io: CliIo, finish: Finish): void {
-  addSessions(program, io, finish);
   addDescribe(program, io, finish);
   addToken(program, io, finish);
   addErase(program, io, finish);
-}
-
-function addSessions(program: Command, io: CliIo, finish: Finish): void {
-  const command = program
-    .command("sessions")
-    .description("list sessions, newest first")
-    .option("-n, --limit <sessions>", "end after this number of sessions", countArgument());
-  addConnectionOptions(addOutputOptions(command)).action(async (flags: SessionsFlags) =>
-    finish(await sessions(flags, io)),
-  );
 }
 
 function addDescribe(program: Command, io: CliIo, finish: Finish): void {
@@ -84,22 +63,6 @@ function addErase(program: Command, io: CliIo, finish: Finish): void {
   );
 }
 
-interface SessionsFlags extends ConnectionFlags, OutputFlags {
-  readonly limit?: number;
-}
-
-const PAGE_SIZE = 100;
-
-async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
-  const { limit } = flags;
-  return connected(io, flags, async (connection) => {
-    const forms = { json: sessionJson, columns: COLUMNS };
-    const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
-    await printRecords(allSessions(connection), forms, printing);
-    return EXIT.done;
-  });
-}
-
 async function describe(
   sessionId: string,
   flags: ConnectionFlags & OutputFlags,
@@ -110,131 +73,6 @@ async function describe(
     await printRecord(session, { json: sessionJson, columns: FIELDS }, { flags, io });
     return EXIT.done;
   });
-}
-
-type Session = Awaited<ReturnType<typeof readPage>>[number];
-
-/** A new session pushes the last one of a page onto the next page, where it is skipped. */
-async function* allSessions(connection: Connection): AsyncGenerator<Session, void, undefined> {
-  let before: ReadonlySet<string> = new Set();
-  for (let page = 1; ; page += 1) {
-    const items = await readPage(connection, page);
-    yield* items.filter((session) => !before.has(idOf(session)));
-    if (items.length < PAGE_SIZE) return;
-    before = new Set(items.map(idOf));
-  }
-}
-
-async function readPage({ client, retry }: Connection, page: number) {
-  const { items } = await client.call(ledger.listSessions, { page, size: PAGE_SIZE }, retry);
-  return items;
-}
-
-function idOf(session: Session): string {
-  return session.metadata?.id ?? "";
-}
-
-type SessionColumn = Column<Session>;
-
-const CREATED: SessionColumn = {
-  heading: "CREATED",
-  width: 20,
-  text: ({ metadata }) => seconds(metadata?.createdAt),
-};
-const ACTIVE: SessionColumn = {
-  heading: "LAST ACTIVITY",
-  width: 20,
-  text: ({ lastActivityAt }) => seconds(lastActivityAt),
-};
-const PHASE: SessionColumn = {
-  heading: "PHASE",
-  width: 9,
-  text: ({ phase = "" }) => phase,
-  style: ({ phase = "" }) => PHASE_STYLES.get(phase),
-};
-/** Ids are often UUIDs. */
-const ID: SessionColumn = { heading: "ID", width: 36, text: idOf };
-const NAME: SessionColumn = { heading: "NAME", width: 0, text: ({ name }) => name };
-const MESSAGES: SessionColumn = {
-  heading: "MESSAGES",
-  width: 8,
-  text: ({ messageSeq }) => String(messageSeq),
-};
-const EVENTS: SessionColumn = {
-  heading: "EVENTS",
-  width: 8,
-  text: ({ eventSeq }) => String(eventSeq),
-};
-const WAITING: SessionColumn = {
-  heading: "WAITING",
-  width: 7,
-  text: ({ waiting }) => String(waiting),
-};
-const OPEN_RUN: SessionColumn = {
-  heading: "OPEN RUN",
-  width: 36,
-  text: ({ openRunId = "" }) => openRunId,
-};
-const PROJECT: SessionColumn = {
-  heading: "PROJECT",
-  width: 16,
-  text: ({ projectId = "" }) => projectId,
-};
-
-const PHASE_STYLES = new Map<string, "green" | "yellow" | "red">([
-  ["Pending", "yellow"],
-  ["Creating", "yellow"],
-  ["Running", "green"],
-  ["Stopping", "yellow"],
-  ["Failed", "red"],
-]);
-
-/** The columns of a list. */
-const COLUMNS: readonly SessionColumn[] = [
-  CREATED,
-  ACTIVE,
-  PHASE,
-  ID,
-  ...[MESSAGES, EVENTS, WAITING, OPEN_RUN, PROJECT].map((column) => wide(column)),
-  NAME,
-];
-
-/** The lines of one session. */
-const FIELDS: readonly SessionColumn[] = [
-  ID,
-  NAME,
-  PHASE,
-  CREATED,
-  ACTIVE,
-  MESSAGES,
-  EVENTS,
-  WAITING,
-  OPEN_RUN,
-  PROJECT,
-  field("ROWS", ({ rows }) => String(rows)),
-  field("BYTES", ({ payloadBytes }) => String(payloadBytes)),
-  field("MODEL", ({ llmModel = "" }) => llmModel),
-  field("AGENT", ({ agentId = "" }) => agentId),
-  field("CREATED BY", ({ createdByUserId = "" }) => createdByUserId),
-  field("PARENT", ({ parentSessionId = "" }) => parentSessionId),
-  field("STARTED", ({ startTime }) => seconds(startTime)),
-  field("COMPLETED", ({ completionTime }) => seconds(completionTime)),
-  field("LABELS", ({ labels = "" }) => labels),
-  wide(field("ANNOTATIONS", ({ annotations = "" }) => annotations)),
-  wide(field("PROMPT", ({ prompt = "" }) => prompt)),
-];
-
-function field(heading: string, text: SessionColumn["text"]): SessionColumn {
-  return { heading, width: 0, text };
-}
-
-function wide(column: SessionColumn): SessionColumn {
-  return { ...column, isWide: true };
-}
-
-/** RFC 3339 without the fraction: a person compares minutes. */
-function seconds(time: Parameters<typeof timeText>[0]): string {
-  return timeText(time).replace(/\.\d+Z$/, "Z");
 }
 
 interface TokenFlags extends ConnectionFlags {

@@ -1,5 +1,5 @@
 /** Prints the stored rows of a session, and with `--follow` new ones. */
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { type Command, Option } from "commander";
 import { followRows, readRows } from "../runner/session-reader.ts";
 import {
   isEvent,
@@ -13,6 +13,7 @@ import {
   addSessionArgument,
   countArgument,
   requiredSession,
+  seqArgument,
   type SessionFlag,
 } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
@@ -42,13 +43,6 @@ export function addTail(program: Command, io: CliIo, finish: Finish): void {
     async (session: string | undefined, flags: TailFlags & SessionFlag) =>
       finish(await tail(requiredSession(session, flags), flags, io)),
   );
-}
-
-/** A seq is a signed 64-bit number in the contract. */
-function seqArgument(text: string): bigint {
-  const seq = /^\d{1,19}$/.test(text) ? BigInt(text) : -1n;
-  if (seq >= 0n && BigInt.asIntN(64, seq) === seq) return seq;
-  throw new InvalidArgumentError("Expected a number from 0 up.");
 }
 
 const FORMATS = ["json", "text", "payload"] as const;

@@ -1,11 +1,12 @@
 /** Commands of a person who talks to an agent: make a session, say something in it, and stop the agent. */
 import { randomUUID } from "node:crypto";
 import { addAbortSignal } from "node:stream";
-import { type Command, InvalidArgumentError, Option } from "commander";
+import type { Command } from "commander";
 import { ledger } from "../runner/client.ts";
 import { noConnectionOf } from "../runner/failure.ts";
 import { LINE_BYTES_MAX } from "../runner/lines.ts";
 import { rowJson, sessionJson } from "../runner/rows.ts";
+import { type Labels, labelOption } from "./arguments.ts";
 import { addConnectionOptions, connected, type ConnectionFlags } from "./connection.ts";
 import { type CliIo, EXIT, type ExitCode, printLine, tell, UsageError, visible } from "./io.ts";
 import type { Finish } from "./serve.ts";
@@ -26,11 +27,7 @@ function addCreate(program: Command, io: CliIo, finish: Finish): void {
     .option("--model <name>", "the model of the agent")
     .option("--project <id>", "the project of the session")
     .option("--parent <session>", "the session that starts this one")
-    .addOption(
-      new Option("--label <key=value>", "a label; the option can be repeated").argParser(
-        labelArgument,
-      ),
-    )
+    .addOption(labelOption("a label; the option can be repeated"))
     .option("--json", "the session as JSON");
   addConnectionOptions(command).action(async (name: string, flags: CreateFlags) =>
     finish(await create(name, flags, io)),
@@ -83,15 +80,6 @@ function addCancel(program: Command, io: CliIo, finish: Finish): void {
     async (sessionId: string, runId: string | undefined, flags: CancelFlags) =>
       finish(await cancel({ sessionId, runId }, flags, io)),
   );
-}
-
-type Labels = Readonly<Record<string, string>>;
-
-function labelArgument(text: string, others: Labels = {}): Labels {
-  const [, key = "", value = ""] = /^([^=]+)=([^]*)$/.exec(text) ?? [];
-  if (key === "") throw new InvalidArgumentError("Expected key=value.");
-  if (Object.hasOwn(others, key)) throw new InvalidArgumentError(`The key ${key} is given twice.`);
-  return Object.fromEntries([...Object.entries(others), [key, value]]);
 }
 
 interface CreateFlags extends ConnectionFlags {

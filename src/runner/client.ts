@@ -99,6 +99,9 @@ export interface LedgerClient {
 /** Twice the limit that existing runners set for a push. */
 const DEADLINE_MS = 10_000;
 
+/** A transcript may be larger than the usual 4 MiB; the service makes none above this. */
+const ANSWER_BYTES_MAX = 268_435_456;
+
 /** Connects with the first call. Throws a TypeError when an option is invalid. */
 export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
   checkOptions("options", options, CHECKS);
@@ -111,6 +114,7 @@ export function createLedgerClient(options: LedgerClientOptions): LedgerClient {
     "grpc.keepalive_time_ms": 20_000,
     "grpc.keepalive_timeout_ms": 10_000,
     "grpc.use_local_subchannel_pool": ownConnection ? 1 : 0,
+    "grpc.max_receive_message_length": ANSWER_BYTES_MAX,
   });
   const caller: Caller = { client, token };
   return {

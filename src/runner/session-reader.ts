@@ -237,29 +237,40 @@ interface Resumable<Row> {
 /** A watch that was open this long worked; a shorter one counts as one more failure. */
 const STEADY_MS = 5_000;
 
-/**
- * One endless watch over several connections: each row after the cursor once, in order, also
- * through restarts of the service. A watch that ends without a failure was ended by a proxy, so it
- * is opened again, like a failed one. A watch whose token ended while it was open is opened again
- * too. Other failures (no such session, a cursor above the head, a token that is refused from the
- * start) do not pass with time, and the caller gets them.
- */
+/** Each row after the cursor once, in order, also through restarts of the service. */
 export async function* resume<Row>(
   { open, afterSeq, cursorOf }: Resumable<Row>,
   options: RetryOptions,
 ): AsyncGenerator<Row, void, undefined> {
+  let cursor = afterSeq;
+  yield* reopening(async function* (onAttached) {
+    for await (const row of open(cursor, onAttached)) {
+      const next = cursorOf(row);
+      // A cursor inside a merged row makes that row come again; a row that ends at or before the
+      // cursor is skipped.
+      if (next <= cursor) continue;
+      cursor = next;
+      yield row;
+    }
+  }, options);
+}
+
+/**
+ * One endless watch over several connections. A watch that ends without a failure was ended by a
+ * proxy, so it is opened again, like a failed one. A watch whose token ended while it was open is
+ * opened again too. Other failures (no such session, a cursor above the head, a token that is refused
+ * from the start) do not pass with time, and the caller gets them.
+ */
+export async function* reopening<Row>(
+  open: (onAttached: () => void) => AsyncGenerator<Row, void, undefined>,
+  options: RetryOptions,
+): AsyncGenerator<Row, void, undefined> {
   const { clock = systemClock } = options;
   const retries = new Retries(options);
-  let cursor = afterSeq;
   for (;;) {
     let attachedMs: number | undefined;
     try {
-      for await (const row of open(cursor, () => (attachedMs = clock.monotonicMs()))) {
-        const next = cursorOf(row);
-        // A cursor inside a merged row makes that row come again; a row that ends at or before the
-        // cursor is skipped.
-        if (next <= cursor) continue;
-        cursor = next;
+      for await (const row of open(() => (attachedMs = clock.monotonicMs()))) {
         retries.succeeded();
         yield row;
       }

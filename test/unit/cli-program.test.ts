@@ -65,14 +65,23 @@ describe("help", () => {
     },
   );
 
-  test.each(["push", "tail", "export", "sessions", "erase", "retention", "import", "migrate"])(
-    "of %s shows the exit codes",
-    async (command) => {
-      const { exitCode, stdout } = await run([command, "--help"]);
-      expect(exitCode).toBe(0);
-      expect(stdout).toContain(exitHelp());
-    },
-  );
+  test.each([
+    "push",
+    "tail",
+    "feed",
+    "export",
+    "transcript",
+    "runs",
+    "sessions",
+    "erase",
+    "retention",
+    "import",
+    "migrate",
+  ])("of %s shows the exit codes", async (command) => {
+    const { exitCode, stdout } = await run([command, "--help"]);
+    expect(exitCode).toBe(0);
+    expect(stdout).toContain(exitHelp());
+  });
 });
 
 describe("completion", () => {

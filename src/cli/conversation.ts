@@ -1,0 +1,151 @@
+/** Commands that show the conversation of a session: its transcript, and its runs. */
+import { toJsonString } from "@bufbuild/protobuf";
+import { type Command, Option } from "commander";
+import {
+  type Run,
+  RunSchema,
+  RunStatus,
+  RunStatusSchema,
+  TranscriptSchema,
+} from "../../gen/ambient/v1/conversation_pb.ts";
+import { isObject, type JsonObject, parseJson } from "../agui/json.ts";
+import { transcriptMarkdown, transcriptText } from "../conversation/transcript/readable.ts";
+import { ledger } from "../runner/client.ts";
+import { countArgument, seqArgument } from "./arguments.ts";
+import { seconds } from "./columns.ts";
+import {
+  addConnectionOptions,
+  type Connection,
+  connected,
+  type ConnectionFlags,
+} from "./connection.ts";
+import { type CliIo, EXIT, type ExitCode, printLine, visible } from "./io.ts";
+import type { Finish } from "./serve.ts";
+import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
+
+export function addConversationCommands(program: Command, io: CliIo, finish: Finish): void {
+  addTranscript(program, io, finish);
+  addRuns(program, io, finish);
+}
+
+const FORMS = ["json", "text", "markdown"] as const;
+
+interface TranscriptFlags extends ConnectionFlags {
+  readonly output?: (typeof FORMS)[number];
+  readonly json?: boolean;
+  readonly upTo: bigint;
+}
+
+function addTranscript(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("transcript")
+    .summary("show the conversation of a session")
+    .description("show the conversation of a session, as an AG-UI client shows it")
+    .argument("<session>", "the session to show")
+    .addOption(
+      new Option("-o, --output <form>", "default: text on a terminal, json elsewhere").choices(
+        FORMS,
+      ),
+    )
+    .addOption(new Option("--json", "short for --output json").conflicts("output"))
+    .addOption(
+      new Option("--up-to <seq>", "as it was at this event")
+        .argParser(seqArgument)
+        .default(0n, "0"),
+    );
+  addConnectionOptions(command).action(async (sessionId: string, flags: TranscriptFlags) =>
+    finish(await transcript(sessionId, flags, io)),
+  );
+}
+
+async function transcript(
+  sessionId: string,
+  { upTo: upToSeq, ...flags }: TranscriptFlags,
+  io: CliIo,
+): Promise<ExitCode> {
+  const usual = io.stdout.isTTY === true ? "text" : "json";
+  const form = flags.json === true ? "json" : (flags.output ?? usual);
+  return connected(io, flags, async ({ client, retry }) => {
+    const read = await client.call(ledger.getTranscript, { sessionId, upToSeq }, retry);
+    if (form === "json") {
+      await printLine(io, toJsonString(TranscriptSchema, read));
+      return EXIT.done;
+    }
+    const messages = objectsIn(read.messages);
+    const text = form === "text" ? transcriptText(messages) : transcriptMarkdown(messages);
+    if (text !== "") await printLine(io, safe(text.trimEnd()));
+    return EXIT.done;
+  });
+}
+
+/** The text has no other control characters than tabs and line breaks. */
+function safe(text: string): string {
+  return text.replace(/[^\t\n]+/g, visible);
+}
+
+function objectsIn(json: string): readonly JsonObject[] {
+  const messages = parseJson(json);
+  return Array.isArray(messages) ? messages.filter(isObject) : [];
+}
+
+interface RunsFlags extends ConnectionFlags, OutputFlags {
+  readonly limit?: number;
+}
+
+function addRuns(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("runs")
+    .description("list the runs of a session, in order")
+    .argument("<session>", "the session of the runs")
+    .option("-n, --limit <runs>", "end after this number of runs", countArgument());
+  addConnectionOptions(addOutputOptions(command)).action(
+    async (sessionId: string, flags: RunsFlags) => finish(await runs(sessionId, flags, io)),
+  );
+}
+
+async function runs(sessionId: string, flags: RunsFlags, io: CliIo): Promise<ExitCode> {
+  const { limit } = flags;
+  return connected(io, flags, async (connection) => {
+    const forms = { json: (run: Run) => toJsonString(RunSchema, run), columns: RUN_COLUMNS };
+    const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
+    await printRecords(allRuns(connection, sessionId), forms, printing);
+    return EXIT.done;
+  });
+}
+
+async function* allRuns(
+  { client, retry }: Connection,
+  sessionId: string,
+): AsyncGenerator<Run, void, undefined> {
+  let pageToken = "";
+  do {
+    const page = await client.call(ledger.listRuns, { sessionId, pageToken }, retry);
+    yield* page.runs;
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "");
+}
+
+const STATUS_STYLES = new Map<RunStatus, "green" | "yellow" | "red">([
+  [RunStatus.RUNNING, "green"],
+  [RunStatus.INTERRUPTED, "yellow"],
+  [RunStatus.STALLED, "yellow"],
+  [RunStatus.ERROR, "red"],
+]);
+
+const RUN_COLUMNS: readonly Column<Run>[] = [
+  { heading: "STARTED", width: 20, text: ({ startedAt }) => seconds(startedAt) },
+  { heading: "ENDED", width: 20, text: ({ endedAt }) => seconds(endedAt) },
+  {
+    heading: "STATUS",
+    width: 11,
+    text: ({ status }) => RunStatusSchema.value[status]?.localName.toLowerCase() ?? "",
+    style: ({ status }) => STATUS_STYLES.get(status),
+  },
+  { heading: "EVENTS", width: 8, text: ({ rawEvents }) => String(rawEvents) },
+  { heading: "FIRST", width: 8, isWide: true, text: ({ firstSeq }) => String(firstSeq) },
+  { heading: "LAST", width: 8, isWide: true, text: ({ lastSeq }) => String(lastSeq) },
+  { heading: "ROWS", width: 8, isWide: true, text: ({ rows }) => String(rows) },
+  { heading: "BYTES", width: 10, isWide: true, text: ({ payloadBytes }) => String(payloadBytes) },
+  { heading: "PARENT", width: 36, isWide: true, text: ({ parentRunId = "" }) => parentRunId },
+  { heading: "RUN", width: 0, text: ({ runId }) => runId },
+];

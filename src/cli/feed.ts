@@ -1,0 +1,137 @@
+/** The command `feed`: the rows of all sessions, from a cursor that a later command continues. */
+import { toJsonString } from "@bufbuild/protobuf";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import {
+  type FeedEvent,
+  FeedEventSchema,
+  type FeedMessage,
+  FeedMessageSchema,
+} from "../../gen/ambient/v1/feed_pb.ts";
+import { ledger } from "../runner/client.ts";
+import { RpcFailure } from "../runner/failure.ts";
+import { type StreamName, timestampOf } from "../runner/rows.ts";
+import { reopening } from "../runner/session-reader.ts";
+import { countArgument } from "./arguments.ts";
+import { seconds } from "./columns.ts";
+import {
+  addConnectionOptions,
+  type Connection,
+  connected,
+  type ConnectionFlags,
+} from "./connection.ts";
+import { type CliIo, EXIT, type ExitCode, tell } from "./io.ts";
+import type { Finish } from "./serve.ts";
+import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
+
+interface FeedFlags extends ConnectionFlags, OutputFlags {
+  readonly cursor?: string;
+  readonly since?: bigint;
+  readonly project?: string;
+  readonly type?: readonly string[];
+  readonly follow?: boolean;
+  readonly limit?: number;
+}
+
+export function addFeed(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("feed")
+    .summary("print the rows of all sessions")
+    .description(
+      "print the rows of all sessions, from the oldest, and at the end the cursor to continue from; each JSON line has its own",
+    )
+    .addArgument(program.createArgument("<stream>", "the rows").choices(["events", "messages"]))
+    .option("--cursor <text>", "continue after this cursor of an earlier feed")
+    .addOption(
+      new Option("--since <time>", "only rows recorded since then, like 2026-11-23T09:00:00Z")
+        .argParser(timeArgument)
+        .conflicts("cursor"),
+    )
+    .option("--project <id>", "only sessions of this project")
+    .addOption(
+      new Option("--type <type>", "only this type; the option can be repeated").argParser(
+        (type: string, others?: readonly string[]) => [...(others ?? []), type],
+      ),
+    )
+    .option("-f, --follow", "continue with new rows, through restarts of the service")
+    .option("-n, --limit <rows>", "end after this number of rows", countArgument());
+  addConnectionOptions(addOutputOptions(command)).action(
+    async (stream: StreamName, flags: FeedFlags) => finish(await feed(stream, flags, io)),
+  );
+}
+
+function timeArgument(text: string): bigint {
+  const ms = Date.parse(text);
+  if (/^\d{4}-\d{2}-\d{2}/.test(text) && ms >= 0) return BigInt(ms) * 1_000n;
+  throw new InvalidArgumentError("Expected a time since 1970, like 2026-11-23T09:00:00Z.");
+}
+
+type Frame = FeedEvent | FeedMessage;
+
+async function feed(stream: StreamName, flags: FeedFlags, io: CliIo): Promise<ExitCode> {
+  const { limit } = flags;
+  const place = { cursor: flags.cursor ?? "" };
+  return connected(io, flags, async (connection) => {
+    const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
+    try {
+      const rows = rowsOf(stream, place, { flags, connection });
+      await printRecords(rows, { json: frameJson, columns: COLUMNS }, printing);
+    } catch (error) {
+      // The user has stopped the command, which is the normal end of a feed.
+      if (!io.signal.aborted) throw error;
+    }
+    if (place.cursor !== "") tell(io, `continue with --cursor ${place.cursor}`);
+    return EXIT.done;
+  });
+}
+
+/** The cursor of `place` is that of the last row, or of a frame behind it. */
+async function* rowsOf(
+  stream: StreamName,
+  place: { cursor: string },
+  { flags, connection }: { readonly flags: FeedFlags; readonly connection: Connection },
+): AsyncGenerator<Frame, void, undefined> {
+  const { client, retry } = connection;
+  const { since, project: projectId = "", type = [], follow = false } = flags;
+  const ended = new RpcFailure("OUT_OF_RANGE", "the feed has ended");
+  async function* open(onAttached: () => void): AsyncGenerator<Frame, void, undefined> {
+    const { cursor } = place;
+    const from = cursor === "" && since !== undefined ? { startTime: timestampOf(since) } : {};
+    const filter = { projectId, eventTypes: [...type], snapshotOnly: !follow };
+    const request = { cursor, ...from, ...filter };
+    const options = { ...retry, onAttached };
+    yield* stream === "events"
+      ? client.watch(ledger.watchEvents, request, options)
+      : client.watch(ledger.watchMessages, request, options);
+    if (!follow) throw ended;
+  }
+  try {
+    for await (const frame of reopening(open, retry)) {
+      const isRow = frame.watchState === WatchState.UNSPECIFIED;
+      // The first frame has the cursor of the request.
+      if (frame.watchState !== WatchState.CATCHING_UP) place.cursor = frame.cursor;
+      if (isRow) yield frame;
+    }
+  } catch (error) {
+    if (error !== ended) throw error;
+  }
+}
+
+function frameJson(frame: Frame): string {
+  return frame.$typeName === "ambient.v1.FeedEvent"
+    ? toJsonString(FeedEventSchema, frame)
+    : toJsonString(FeedMessageSchema, frame);
+}
+
+function rowOf(frame: Frame) {
+  return frame.$typeName === "ambient.v1.FeedEvent" ? frame.event : frame.message;
+}
+
+const COLUMNS: readonly Column<Frame>[] = [
+  { heading: "RECORDED", width: 20, text: ({ recordedAt }) => seconds(recordedAt) },
+  { heading: "SESSION", width: 36, text: (frame) => rowOf(frame)?.sessionId ?? "" },
+  { heading: "SEQ", width: 8, text: (frame) => String(rowOf(frame)?.seq ?? "") },
+  { heading: "TYPE", width: 22, text: (frame) => rowOf(frame)?.eventType ?? "" },
+  { heading: "PROJECT", width: 16, isWide: true, text: ({ projectId }) => projectId },
+  { heading: "PAYLOAD", width: 0, isWide: true, text: (frame) => rowOf(frame)?.payload ?? "" },
+];

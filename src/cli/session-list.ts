@@ -1,0 +1,161 @@
+/** The command `sessions`: a list of sessions, and with --watch their changes. */
+import { create, type MessageInitShape, toJsonString } from "@bufbuild/protobuf";
+import { type Command, Option } from "commander";
+import { EventType, WatchState } from "../../gen/ambient/v1/common_pb.ts";
+import {
+  type ListSessionsRequestSchema,
+  type Session,
+  SessionOrder,
+  type SessionWatchEvent,
+  SessionWatchEventSchema,
+} from "../../gen/ambient/v1/sessions_pb.ts";
+import { ledger } from "../runner/client.ts";
+import { sessionJson } from "../runner/rows.ts";
+import { reopening } from "../runner/session-reader.ts";
+import { countArgument, type Labels, labelOption } from "./arguments.ts";
+import { COLUMNS, idOf } from "./columns.ts";
+import {
+  addConnectionOptions,
+  type Connection,
+  connected,
+  type ConnectionFlags,
+} from "./connection.ts";
+import { type CliIo, EXIT, type ExitCode, UsageError } from "./io.ts";
+import type { Finish } from "./serve.ts";
+import { addOutputOptions, type Column, type OutputFlags, printRecords } from "./table.ts";
+
+const ORDERS = {
+  newest: SessionOrder.UNSPECIFIED,
+  activity: SessionOrder.ACTIVITY,
+  waiting: SessionOrder.WAITING,
+} as const;
+
+export function addSessions(program: Command, io: CliIo, finish: Finish): void {
+  const command = program
+    .command("sessions")
+    .summary("list sessions, newest first")
+    .description("list sessions, newest first; all filters hold together")
+    .option("--running", "only sessions with an open run")
+    .option("--waiting", "only sessions with a message that waits for a turn")
+    .option("--query <text>", "only sessions whose name contains this text, in any case")
+    .addOption(labelOption("only sessions with this label; the option can be repeated"))
+    .option("--project <id>", "only sessions of this project")
+    .addOption(
+      new Option("--order <order>", "waiting: the longest wait first, with --waiting")
+        .choices(Object.keys(ORDERS))
+        .default("newest"),
+    )
+    .option("-w, --watch", "continue with each session that changes, through restarts")
+    .option("-n, --limit <sessions>", "end after this number of lines", countArgument());
+  addConnectionOptions(addOutputOptions(command)).action(async (flags: SessionsFlags) =>
+    finish(await sessions(flags, io)),
+  );
+}
+
+interface SessionsFlags extends ConnectionFlags, OutputFlags {
+  readonly running?: boolean;
+  readonly waiting?: boolean;
+  readonly query?: string;
+  readonly label?: Labels;
+  readonly project?: string;
+  readonly order: keyof typeof ORDERS;
+  readonly watch?: boolean;
+  readonly limit?: number;
+}
+
+type Listing = Exclude<
+  MessageInitShape<typeof ListSessionsRequestSchema>,
+  { readonly $typeName: string }
+>;
+type Filters = Required<Pick<Listing, "running" | "waiting" | "labels" | "projectId">>;
+
+async function sessions(flags: SessionsFlags, io: CliIo): Promise<ExitCode> {
+  const { running = false, waiting = false, label: labels = {}, project: projectId = "" } = flags;
+  const { limit, watch = false, query = "", order } = flags;
+  if (watch && (query !== "" || order !== "newest"))
+    throw new UsageError("--watch: expected no --query and no --order");
+  const filters = { running, waiting, labels, projectId };
+  const printing = { flags, io, ...(limit === undefined ? {} : { limit }) };
+  return connected(io, flags, async (connection) => {
+    if (!watch) {
+      const listed = allSessions(connection, { ...filters, query, orderBy: ORDERS[order] });
+      await printRecords(listed, { json: sessionJson, columns: COLUMNS }, printing);
+      return EXIT.done;
+    }
+    try {
+      const changes = reopening(() => changesOf(connection, filters), connection.retry);
+      await printRecords(changes, { json: changeJson, columns: CHANGE_COLUMNS }, printing);
+    } catch (error) {
+      // The user has stopped the command, which is the normal end of a watch.
+      if (!io.signal.aborted) throw error;
+    }
+    return EXIT.done;
+  });
+}
+
+const PAGE_SIZE = 100;
+
+/** A new session pushes the last one of a page onto the next page, where it is skipped. */
+async function* allSessions(
+  { client, retry }: Connection,
+  listing: Listing,
+): AsyncGenerator<Session, void, undefined> {
+  let before: ReadonlySet<string> = new Set();
+  for (let page = 1; ; page += 1) {
+    const request = { ...listing, page, size: PAGE_SIZE };
+    const { items } = await client.call(ledger.listSessions, request, retry);
+    yield* items.filter((session) => !before.has(idOf(session)));
+    if (items.length < PAGE_SIZE) return;
+    before = new Set(items.map(idOf));
+  }
+}
+
+/** The sessions as they are, then their changes. They are listed again where changes may be missing. */
+async function* changesOf(
+  connection: Connection,
+  filters: Filters,
+): AsyncGenerator<SessionWatchEvent, void, undefined> {
+  const { client, retry } = connection;
+  const { signal } = retry;
+  const request = { ...filters, stateFrames: true };
+  const watch = client.watch(ledger.watchSessions, request, signal === undefined ? {} : { signal });
+  for await (const event of watch) {
+    if (event.watchState === WatchState.UNSPECIFIED) yield event;
+    if (event.watchState !== WatchState.LIVE) continue;
+    for await (const session of allSessions(connection, filters))
+      yield create(SessionWatchEventSchema, { session, resourceId: idOf(session) });
+  }
+}
+
+function changeJson(event: SessionWatchEvent): string {
+  return toJsonString(SessionWatchEventSchema, event);
+}
+
+const CHANGES = new Map<EventType, string>([
+  [EventType.CREATED, "created"],
+  [EventType.UPDATED, "updated"],
+  [EventType.DELETED, "deleted"],
+]);
+
+/** A watch is about what waits and runs, so those columns are not only for `wide`. */
+const SHOWN = new Set(["WAITING", "OPEN RUN"]);
+
+const CHANGE_COLUMNS: readonly Column<SessionWatchEvent>[] = [
+  {
+    heading: "CHANGE",
+    width: 7,
+    text: ({ type }) => CHANGES.get(type) ?? "",
+    style: ({ type }) => (type === EventType.DELETED ? "red" : undefined),
+  },
+  { heading: "ID", width: 36, text: ({ resourceId }) => resourceId },
+  ...COLUMNS.filter(({ heading }) => heading !== "ID").map(ofSession),
+];
+
+function ofSession({ text, style, ...rest }: Column<Session>): Column<SessionWatchEvent> {
+  return {
+    ...rest,
+    isWide: rest.isWide === true && !SHOWN.has(rest.heading),
+    text: ({ session }) => (session === undefined ? "" : text(session)),
+    style: ({ session }) => session && style?.(session),
+  };
+}
