@@ -4,14 +4,31 @@ export interface Timers {
   after(delayMs: number, action: () => void): () => void;
 }
 
-/**
- * A process that was busy runs its late timers before it reads its sockets. So the action runs after
- * that read: a limit does not count an answer as missing that has arrived (test/postgres/pools.test.ts).
- */
 export const systemTimers: Timers = {
   after: (delayMs, action) => {
+    const timer = setTimeout(action, delayMs);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** A timer that is this late belongs to a process that had no time to work. */
+const LATE_MS = 100;
+/** The time that the work gets then. */
+const LATE_GRACE_MS = 1_000;
+
+/**
+ * For limits of work. A process that was busy or suspended runs its late timers before it sends and
+ * reads, so a late limit says nothing about the other side: the work gets a moment more, and what has
+ * arrived by then is read.
+ */
+export const limitTimers: Timers = {
+  after: (delayMs, action) => {
+    const dueMs = performance.now() + delayMs;
     let afterRead: NodeJS.Immediate | undefined;
-    const timer = setTimeout(() => (afterRead = setImmediate(action)), delayMs);
+    let timer = setTimeout(() => {
+      if (performance.now() - dueMs < LATE_MS) return action();
+      timer = setTimeout(() => (afterRead = setImmediate(action)), LATE_GRACE_MS);
+    }, delayMs);
     return () => {
       clearTimeout(timer);
       clearImmediate(afterRead);
@@ -30,7 +47,7 @@ interface Limit<T> {
 
 /** Waits for the work, up to a limit. The work itself goes on after it; its result is dropped. */
 export async function within<T>(work: PromiseLike<T>, limit: Limit<T>): Promise<T> {
-  const { limitMs, late, signal, timers = systemTimers } = limit;
+  const { limitMs, late, signal, timers = limitTimers } = limit;
   const { promise: expired, resolve: expire, reject } = Promise.withResolvers<void>();
   const abort = (): void => reject(signal?.reason);
   if (signal?.aborted) abort();

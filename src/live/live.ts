@@ -30,7 +30,7 @@ import { Heads, Reads, shuttingDown } from "./reads.ts";
 import { checkLiveLimits, type LiveLimits } from "./limits.ts";
 import { Seats, type TakeSeat } from "./seats.ts";
 import { Tail, type TailParts, WindowMemory } from "./tail.ts";
-import { systemTimers, type Timers } from "../base/timers.ts";
+import { limitTimers, systemTimers, type Timers } from "../base/timers.ts";
 import type { WakeUps } from "./hints/exchange.ts";
 import { type LiveMetrics, Watcher, type WatcherParts } from "./watcher.ts";
 
@@ -109,7 +109,7 @@ class LiveBook implements Live {
     checkLiveLimits(limits);
     const { clock, log, reader, metrics, timers = systemTimers, lost } = dependencies;
     this.#toldLost = lost ?? (() => undefined);
-    const reads = new Reads({ reader, timers }, limits);
+    const reads = new Reads({ reader, timers: dependencies.timers ?? limitTimers }, limits);
     this.#reads = reads;
     this.#heads = new Heads(reads, limits);
     this.#poll = new HeadPoll({ timers, log, watched: this }, limits);

@@ -1,7 +1,7 @@
 /** The connections of pools that lost one: those that are left go away, in the end and at the stop. */
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { createDatabase as createTestDatabase, type TestDatabase } from "../support/database.ts";
 
@@ -94,27 +94,41 @@ function busyFor(ms: number): void {
   while (performance.now() < untilMs);
 }
 
-test("an answer that came while the process was busy is taken, though its limit has passed", async () => {
-  // Bug: the timer of the limit ran before the socket was read, and the pool was given up.
-  const database = createDatabase({
-    url: () => created.url,
-    connectionsMax: 1,
-    statementTimeoutMs: 100,
-    lockTimeoutMs: 10,
-  });
-  await database.start();
+describe("a statement of a process that is busy for longer than its limit", () => {
+  // Bug: the timer of the limit ran before the socket was read or written, and the pool was given up.
+  let database: Database;
+  let pid: unknown;
   const pidOf = async (): Promise<unknown> =>
     (await database.run(sql`select pg_backend_pid() as pid`))[0]?.["pid"];
-  const pid = await pidOf();
-  const running = database.run(sql`select pg_sleep(0.05), 7 as n`);
-  await expect
-    .poll(
-      () =>
-        witness`select 1 from pg_stat_activity where pid = ${String(pid)} and query like '%pg_sleep%'`,
-    )
-    .toHaveLength(1);
-  busyFor(2_500);
-  expect((await running)[0]).toMatchObject({ n: 7 });
-  expect(await pidOf()).toBe(pid);
-  await database.stop();
+  beforeAll(async () => {
+    database = createDatabase({
+      url: () => created.url,
+      connectionsMax: 1,
+      statementTimeoutMs: 100,
+      lockTimeoutMs: 10,
+    });
+    await database.start();
+    pid = await pidOf();
+  });
+  afterAll(() => database.stop());
+  afterEach(async () => expect(await pidOf()).toBe(pid));
+
+  test("has its answer taken, if that came meanwhile", async () => {
+    const running = database.run(sql`select pg_sleep(0.05), 7 as n`);
+    await expect
+      .poll(
+        () =>
+          witness`select 1 from pg_stat_activity where pid = ${String(pid)} and query like '%pg_sleep%'`,
+      )
+      .toHaveLength(1);
+    busyFor(2_500);
+    expect((await running)[0]).toMatchObject({ n: 7 });
+  });
+
+  test("is answered, if only a part of it was sent before", async () => {
+    // The driver sends the values of a new statement after the server has told their types.
+    const running = database.run(sql`select ${8}::int as n`);
+    busyFor(2_500);
+    expect((await running)[0]).toMatchObject({ n: 8 });
+  });
 });
