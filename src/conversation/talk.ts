@@ -11,9 +11,12 @@
  *   tool_use, tool_result   a call of the assistant, and its result (docs/dual-push.md)
  *   lifecycle     nothing
  *
- * A message without an id has the id of its row. No payload makes this throw.
+ * A message without an id has the id of its row. No payload makes this throw, nor a reader that writes
+ * the messages as JSON.
  */
 import { isObject, type JsonObject, parseObject } from "../agui/json.ts";
+import { JSON_DEPTH_MAX } from "../agui/payload.ts";
+import { outline } from "../agui/spans.ts";
 import type { Spoken } from "./canonical/repeats.ts";
 import type { TalkRow } from "../store/talk.ts";
 
@@ -165,9 +168,12 @@ function textIn(value: JsonObject | undefined, payload: string): string {
   return typeof text === "string" ? text : payload;
 }
 
-/** Most payloads are text, and a text that is no object is not parsed. */
+/**
+ * Most payloads are text, and a text that is no object is not parsed. Neither is one that is nested
+ * deeper than an event may be: JSON.stringify has no stack for the deepest of those.
+ */
 function objectIn(text: string): JsonObject | undefined {
-  if (!/^\s*\{/.test(text)) return undefined;
+  if (!/^\s*\{/.test(text) || outline(text).depth > JSON_DEPTH_MAX) return undefined;
   try {
     return parseObject(text);
   } catch {

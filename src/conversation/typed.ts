@@ -14,6 +14,8 @@ import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { isObject, type JsonObject } from "../agui/json.ts";
+import { JSON_DEPTH_MAX } from "../agui/payload.ts";
+import { outline } from "../agui/spans.ts";
 import { invalidArgument, type Violation } from "../base/errors.ts";
 import { ID_BYTES_MAX } from "../base/ids.ts";
 import type { Snapshot } from "./fold.ts";
@@ -85,18 +87,20 @@ export function newIn(
   const resume = typed.resume.filter(({ interruptId: id }) => typeof id !== "string" || isOpen(id));
   const [first, answer] = [messages[0], resume[0]];
   if (first === undefined && answer === undefined) return undefined;
+  const rest = typed.rest.filter(([name, text]) => name !== "state" || !isStateOf(known, text));
   const violations = [
     ...messages.flatMap(({ at, text }) =>
       violationsIn(`${typed.path}messages[${at}]`, text, MESSAGE),
     ),
     ...resume.flatMap(({ at, text }) => violationsIn(`${typed.path}resume[${at}]`, text, ANSWER)),
+    ...rest.flatMap(([name, text]) => tooDeep(`${typed.path}${name}`, text)),
   ];
   if (violations.length > 0) throw invalidArgument(violations);
   const members = [
     ["threadId", JSON.stringify(sessionId)],
     ["messages", `[${messages.map(({ text }) => text).join()}]`],
     ...(resume.length === 0 ? [] : [["resume", `[${resume.map(({ text }) => text).join()}]`]]),
-    ...typed.rest.filter(([name, text]) => name !== "state" || !isStateOf(known, text)),
+    ...rest,
   ];
   return {
     payload: `{${members.map(([name, text]) => `"${name}":${text}`).join()}}`,
@@ -207,11 +211,19 @@ const ANSWER = z.looseObject({
 
 function violationsIn(field: string, text: string, schema: z.ZodType): readonly Violation[] {
   const parsed = schema.safeParse(JSON.parse(text));
-  if (parsed.success) return [];
+  if (parsed.success) return tooDeep(field, text);
   return parsed.error.issues.map(({ path, message }) => {
     const name = [field, ...path].join(".");
     return { field: name, description: `${name} ${message}` };
   });
+}
+
+/** A message is two levels inside of its payload, which no reader parses if it is too deep. */
+const DEPTH_MAX = JSON_DEPTH_MAX - 2;
+
+function tooDeep(field: string, text: string): readonly Violation[] {
+  if (outline(text).depth <= DEPTH_MAX) return [];
+  return [{ field, description: `${field} must be at most ${DEPTH_MAX} levels deep` }];
 }
 
 function listOf(value: unknown): readonly unknown[] {

@@ -5,7 +5,7 @@
  *
  *   received ── in the memory of its caller ──► weighed ──► parsed ──► reduced ──► the route, the answer
  *      └── 413 too large, 429 no room                │
- *                                                    └── 400 more structure than text
+ *                                                    └── 400 more structure than text, or too deep
  *
  * - Weighed: the cost of parsing depends on the number of values, and not on the bytes. 16 MiB of
  * `{},` take 340 MB and 2.3 s to parse; 16 MiB of text take 15 ms (Node 24). At the bound, the
@@ -15,7 +15,7 @@
 import type { IncomingMessage } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { serverBusy } from "../auth/caller-memory.ts";
-import { invalidArgument } from "../base/errors.ts";
+import { invalidArgument, type ServiceError } from "../base/errors.ts";
 import { bytesOf, keptOf, type KeptMessage } from "../conversation/kept.ts";
 import { charsOf, type Typed, typedIn } from "../conversation/typed.ts";
 import type { App } from "./plumbing/app.ts";
@@ -26,6 +26,8 @@ export interface InputLimits {
   readonly bytesMax: number;
   /** The count of `{`, `[` and `,` outside of strings. */
   readonly marksMax: number;
+  /** Levels of objects and lists. */
+  readonly depthMax: number;
 }
 
 export const INPUT_LIMITS: InputLimits = {
@@ -37,6 +39,8 @@ export const INPUT_LIMITS: InputLimits = {
   // One mark in 17 bytes of the largest input. A message has four or more marks, and is longer than
   // 68 bytes.
   marksMax: 1_000_000,
+  // A state has at most 256 levels. JSON.stringify runs out of stack at some thousands.
+  depthMax: 512,
 };
 
 /** The limit of a thread id, a run id or a version. */
@@ -94,23 +98,35 @@ const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const BRACE = 0x7b;
 const BRACKET = 0x5b;
+/** From an opening brace or bracket to the closing one. */
+const CLOSING = 2;
 
 /**
  * Counts bytes: in UTF-8 these bytes occur in no other character. Invalid JSON is found by the
  * parser.
  */
-function checkMarks(bytes: Buffer, { marksMax }: InputLimits): void {
+function checkMarks(bytes: Buffer, { marksMax, depthMax }: InputLimits): void {
   let marks = 0;
+  let level = 0;
+  let depth = 0;
   let isInString = false;
   for (let at = 0; at < bytes.length; at += 1) {
     const byte = bytes[at];
     if (byte === QUOTE) isInString = !isInString;
     else if (isInString) at += byte === BACKSLASH ? 1 : 0;
-    else if (byte === COMMA || byte === BRACE || byte === BRACKET) marks += 1;
+    else if (byte === COMMA) marks += 1;
+    else if (byte === BRACE || byte === BRACKET) {
+      marks += 1;
+      level += 1;
+      if (level > depth) depth = level;
+    } else if (byte === BRACE + CLOSING || byte === BRACKET + CLOSING) level -= 1;
   }
-  if (marks <= marksMax) return;
-  const description = `the body must have at most ${marksMax} values`;
-  throw invalidArgument([{ field: "", description }]);
+  if (marks > marksMax) throw tooMuch(`have at most ${marksMax} values`);
+  if (depth > depthMax) throw tooMuch(`be at most ${depthMax} levels deep`);
+}
+
+function tooMuch(bound: string): ServiceError {
+  return invalidArgument([{ field: "", description: `the body must ${bound}` }]);
 }
 
 type Members = Readonly<Record<string, unknown>>;

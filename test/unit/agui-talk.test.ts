@@ -24,6 +24,20 @@ describe("a row of a person", () => {
     expect(said("user", payload)).toEqual([{ id: "row", role: "user", content, metadata }]);
   });
 
+  test("regression: nested too deeply, it is a text; JSON.stringify ran out of stack", () => {
+    const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
+    const payloads = {
+      user: `{"messages":[{"id":"1","role":"user","content":${deep}}]}`,
+      assistant: `{"messages":[{"id":"1","role":"assistant","toolCalls":${deep}}]}`,
+      tool_use: `{"tool":"t","input":${deep}}`,
+      tool_result: `{"tool_call_id":"t","result":${deep}}`,
+      error: `{"error":${deep}}`,
+    };
+    for (const [eventType, payload] of Object.entries(payloads)) {
+      expect(JSON.stringify(said(eventType, payload))).toContain(JSON.stringify(payload));
+    }
+  });
+
   test("with a RunAgentInput says the new messages at its end, under their own ids", () => {
     const messages = [
       { id: "1", role: "user", content: "old" },
