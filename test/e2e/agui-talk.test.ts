@@ -3,14 +3,22 @@
  * own tools, and get the answers of a runner that claims turns. What a client shows is compared with
  * the rows, and with what a new client shows.
  */
-import { HttpAgent as HttpAgent1 } from "@ag-ui/client";
-import { CopilotKitCore } from "@copilotkit/core";
-import { HttpAgent as HttpAgent0 } from "agui-client-0";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { z } from "zod";
-import { createLedgerClient, createSessionWriter, ledger } from "../../src/runner/index.ts";
+import {
+  assistant,
+  nextTurn as nextTurnAt,
+  type Page,
+  PAGE_CLIENTS,
+  type PageClient,
+  plain,
+  type Shown,
+  shows,
+  user,
+  WAIT,
+} from "../support/agui-pages.ts";
 import { newSession, rowsOf } from "../support/pushing.ts";
-import { type UsedService, useService } from "../support/use-service.ts";
+import { useService } from "../support/use-service.ts";
 
 const { service, client: rpc } = useService();
 const { service: impatient } = useService({ env: { RUN_WAIT: "1s" } });
@@ -22,199 +30,8 @@ afterAll(() => {
   vi.restoreAllMocks();
 });
 
-interface Answer {
-  readonly interruptId: string;
-  readonly status: "resolved" | "cancelled";
-  readonly payload?: unknown;
-}
-
-type TypedMessage =
-  | { readonly id: string; readonly role: "user"; readonly content: string }
-  | {
-      readonly id: string;
-      readonly role: "tool";
-      readonly content: string;
-      readonly toolCallId: string;
-    };
-
-interface Shown {
-  readonly id: string;
-  readonly role: string;
-  readonly content?: unknown;
-}
-
-/** One page of a person. */
-interface Page {
-  /** Adds a message, as a person types it. */
-  type(message: TypedMessage): void;
-  /** Runs the agent; resolves when the answer has ended, and rejects when the run has failed. */
-  run(resume?: readonly Answer[]): Promise<void>;
-  /** Opens the session: CopilotKit connects, and an HttpAgent runs without anything new. */
-  join(): Promise<void>;
-  /** Leaves the answer. */
-  leave(): Promise<void>;
-  /** The codes of the RUN_ERRORs so far. */
-  readonly codes: readonly unknown[];
-  readonly messages: readonly Shown[];
-  readonly interrupts: readonly string[];
-}
-
-interface Client {
-  readonly name: string;
-  open(sessionId: string, of?: "impatient"): Page;
-}
-
-const shownSchema = z.array(
-  z.looseObject({ id: z.string(), role: z.string(), content: z.unknown().optional() }),
-);
-
-interface AgentLike {
-  readonly messages: unknown;
-  readonly pendingInterrupts: readonly { readonly id: string }[];
-  addMessage(message: TypedMessage): void;
-  detachActiveRun(): Promise<void>;
-  subscribe(subscriber: {
-    readonly onRunErrorEvent: (given: { readonly event: { readonly code?: unknown } }) => void;
-  }): unknown;
-}
-
-type Asking = Pick<Page, "run" | "join">;
-
-function pageOf(agent: AgentLike, asking: Asking): Page {
-  const codes: unknown[] = [];
-  agent.subscribe({ onRunErrorEvent: ({ event }) => void codes.push(event.code) });
-  return {
-    ...asking,
-    codes,
-    type: (message) => agent.addMessage(message),
-    leave: () => agent.detachActiveRun(),
-    get messages() {
-      return shownSchema.parse(JSON.parse(JSON.stringify(agent.messages)));
-    },
-    get interrupts() {
-      return agent.pendingInterrupts.map(({ id }) => id);
-    },
-  };
-}
-
-type HttpAgentClass = new (config: { url: string; threadId: string }) => HttpAgent1 | HttpAgent0;
-
-function httpClient(name: string, Agent: HttpAgentClass): Client {
-  return {
-    name,
-    open(sessionId, of) {
-      const { httpAddress } = of === undefined ? service : impatient;
-      const url = `http://${httpAddress}/agui/sessions/${sessionId}`;
-      const agent = new Agent({ url, threadId: sessionId });
-      const run: Page["run"] = async (resume) => {
-        await agent.runAgent(resume === undefined ? {} : { resume: [...resume] });
-      };
-      return pageOf(agent, { run, join: () => run() });
-    },
-  };
-}
-
-const COPILOTKIT: Client = {
-  name: "@copilotkit/core",
-  open(sessionId, of) {
-    const { httpAddress } = of === undefined ? service : impatient;
-    const core = new CopilotKitCore({ runtimeUrl: `http://${httpAddress}/copilotkit` });
-    const failures: Error[] = [];
-    core.subscribe({ onError: ({ error }) => void failures.push(error) });
-    const { agent } = core.registerProxiedAgent({ agentId: "chat", runtimeAgentId: "default" });
-    agent.threadId = sessionId;
-    const check = (): void => {
-      const [failure] = failures.splice(0);
-      if (failure !== undefined) throw failure;
-    };
-    return pageOf(agent, {
-      async run(resume) {
-        await core.runAgent(resume === undefined ? { agent } : { agent, resume: [...resume] });
-        check();
-      },
-      async join() {
-        await core.connectAgent({ agent });
-        check();
-      },
-    });
-  },
-};
-
-const CLIENTS: readonly Client[] = [
-  httpClient("@ag-ui/client 1.0.0", HttpAgent1),
-  httpClient("@ag-ui/client 0.0.59", HttpAgent0),
-  COPILOTKIT,
-];
-
-const user = (id: string, content: string) => ({ id, role: "user", content }) as const;
-const assistant = (id: string, content: string) => ({ id, role: "assistant", content });
-/** The fields that all versions of the clients keep. */
-const plain = (messages: readonly Shown[]): readonly Shown[] =>
-  messages.map(({ id, role, content }) => ({ id, role, content }));
-
-type Event = Readonly<Record<string, unknown>> & { readonly type: string };
-interface Turn {
-  readonly runId: string;
-  readonly payloads: readonly string[];
-  event(event: Event): void;
-  /** Begins a message of the agent. */
-  start(messageId: string, token: string): void;
-  /** Ends it, with its last token. */
-  end(messageId: string, token: string): void;
-  finish(more?: object): Promise<void>;
-}
-
-let epoch = 1n;
-
-interface TurnOptions {
-  readonly messagesMax?: number;
-  readonly of?: UsedService;
-}
-
-/** Claims the next turn of the session, as the runner of the README does. */
-async function nextTurn(
-  sessionId: string,
-  runId: string,
-  { messagesMax = 10, of = service }: TurnOptions = {},
-): Promise<Turn> {
-  const address = of.grpcAddress;
-  const client = createLedgerClient({ address });
-  epoch += 1n;
-  const writer = createSessionWriter({ address, sessionId, epoch, lifecycleMessages: false });
-  const runStarted = JSON.stringify({ runId });
-  const claim = { sessionId, producerEpoch: epoch, runStarted, messagesMax };
-  const asked = { ...claim, wait: { seconds: 60n } };
-  const { messages } = await client.call(ledger.claimTurn, asked, { deadlineMs: 70_000 });
-  const begun = new Set<string>();
-  return {
-    runId,
-    payloads: messages.map(({ payload }) => payload),
-    event: (event) => writer.event(event),
-    start(messageId, delta) {
-      writer.event({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
-      writer.event({ type: "TEXT_MESSAGE_CONTENT", messageId, delta });
-      begun.add(messageId);
-    },
-    end(messageId, delta) {
-      if (!begun.has(messageId))
-        writer.event({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
-      writer.event({ type: "TEXT_MESSAGE_CONTENT", messageId, delta });
-      writer.event({ type: "TEXT_MESSAGE_END", messageId });
-    },
-    async finish(more = {}) {
-      writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId, ...more });
-      await writer.close({ timeoutMs: 20_000 });
-      client.close();
-    },
-  };
-}
-
-const WAIT = { interval: 10, timeout: 20_000 };
-
-/** Resolves when the page shows exactly these texts. */
-function shows(page: Page, ...texts: readonly unknown[]): Promise<void> {
-  return vi.waitFor(() => expect(page.messages.map(({ content }) => content)).toEqual(texts), WAIT);
-}
+const nextTurn = (...given: Rest<typeof nextTurnAt>) => nextTurnAt(service.grpcAddress, ...given);
+type Rest<F> = F extends (first: never, ...rest: infer R) => unknown ? R : never;
 
 /** The rows of people in the session, as they were pushed. */
 async function typedRows(sessionId: string): Promise<readonly string[]> {
@@ -222,15 +39,20 @@ async function typedRows(sessionId: string): Promise<readonly string[]> {
   return rows.filter(({ eventType }) => eventType === "user").map(({ payload }) => payload);
 }
 
+const inputSchema = z.object({
+  messages: z.array(z.looseObject({ id: z.string(), role: z.string() })),
+  tools: z.array(z.looseObject({ name: z.string() })).optional(),
+});
+
 /** Everything that a client shows that comes now. */
-async function newcomer(client: Client, sessionId: string): Promise<readonly Shown[]> {
-  const page = client.open(sessionId);
+async function newcomer(client: PageClient, sessionId: string): Promise<readonly Shown[]> {
+  const page = client.open(service.httpAddress, sessionId);
   await page.join();
   return plain(page.messages);
 }
 
-describe.each(CLIENTS)("$name", (client) => {
-  const open = (...given: Parameters<Client["open"]>): Page => client.open(...given);
+describe.each(PAGE_CLIENTS)("$name", (client) => {
+  const open = (sessionId: string): Page => client.open(service.httpAddress, sessionId);
 
   test("types a message, and gets the answer of the run that takes it, token by token", async () => {
     const sessionId = newSession();
@@ -391,14 +213,52 @@ describe.each(CLIENTS)("$name", (client) => {
     expect(await typedRows(sessionId)).toHaveLength(2);
   });
 
+  test("calls a tool of the page, and gets the answer to its result", async () => {
+    const sessionId = newSession();
+    const tool = { name: "pick", handler: async () => "red" };
+    const page = client.open(service.httpAddress, sessionId, [tool]);
+    page.type(user("u1", "Which colour?"));
+    const asked = page.run();
+    const turn = await nextTurn(sessionId, "r1");
+    const { tools = [] } = inputSchema.parse(JSON.parse(turn.payloads[0] ?? ""));
+    expect(tools.map(({ name }) => name)).toEqual(client.callsTools ? ["pick"] : []);
+    const call = { toolCallId: "c1", toolCallName: "pick", parentMessageId: "a1" };
+    turn.event({ type: "TOOL_CALL_START", ...call });
+    turn.event({ type: "TOOL_CALL_ARGS", toolCallId: "c1", delta: "{}" });
+    turn.event({ type: "TOOL_CALL_END", toolCallId: "c1" });
+    turn.end("a2", "Wait.");
+    await turn.finish();
+    if (!client.callsTools) {
+      await asked;
+      page.type({ id: "t1", role: "tool", toolCallId: "c1", content: "red" });
+    }
+    const answered = client.callsTools ? asked : page.run();
+    const next = await nextTurn(sessionId, "r2");
+    const { messages } = inputSchema.parse(JSON.parse(next.payloads[0] ?? ""));
+    expect(messages).toMatchObject([{ role: "tool", toolCallId: "c1", content: "red" }]);
+    next.end("a3", "It is red.");
+    await next.finish();
+    await answered;
+    const expected = [
+      { role: "user", content: "Which colour?" },
+      { id: "a1", role: "assistant" },
+      { id: messages[0]?.id, role: "tool", content: "red" },
+      { id: "a2", content: "Wait." },
+      { id: "a3", content: "It is red." },
+    ];
+    expect(page.messages).toMatchObject(expected);
+    expect(await newcomer(client, sessionId)).toEqual(plain(page.messages));
+    expect(await typedRows(sessionId)).toHaveLength(2);
+  });
+
   test("gets no answer without a runner: NO_RUNNER, and a runner that comes later finds the message", async () => {
     const sessionId = newSession();
-    const page = open(sessionId, "impatient");
+    const page = client.open(impatient.httpAddress, sessionId);
     page.type(user("u1", "question"));
     await page.run().catch(() => undefined);
     expect(page.codes).toEqual(["NO_RUNNER"]);
     expect(plain(page.messages)).toEqual([user("u1", "question")]);
-    const turn = await nextTurn(sessionId, "r1", { of: impatient });
+    const turn = await nextTurnAt(impatient.grpcAddress, sessionId, "r1");
     turn.end("a1", "late");
     await turn.finish();
     await page.join();
