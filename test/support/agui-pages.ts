@@ -67,13 +67,12 @@ interface AgentLike {
   readonly messages: unknown;
   readonly pendingInterrupts: readonly { readonly id: string }[];
   addMessage(message: TypedMessage): void;
-  detachActiveRun(): Promise<void>;
   subscribe(subscriber: {
     readonly onRunErrorEvent: (given: { readonly event: { readonly code?: unknown } }) => void;
   }): unknown;
 }
 
-type Asking = Pick<Page, "run" | "join">;
+type Asking = Pick<Page, "run" | "join" | "leave">;
 
 function pageOf(agent: AgentLike, asking: Asking): Page {
   const codes: unknown[] = [];
@@ -82,7 +81,6 @@ function pageOf(agent: AgentLike, asking: Asking): Page {
     ...asking,
     codes,
     type: (message) => agent.addMessage(message),
-    leave: () => agent.detachActiveRun(),
     get messages() {
       return shownSchema.parse(JSON.parse(JSON.stringify(agent.messages)));
     },
@@ -104,7 +102,11 @@ function httpClient(name: string, Agent: HttpAgentClass): PageClient {
       const run: Page["run"] = async (resume) => {
         await agent.runAgent(resume === undefined ? {} : { resume: [...resume] });
       };
-      return pageOf(agent, { run, join: () => run() });
+      const leave = async (): Promise<void> => {
+        await agent.detachActiveRun();
+        agent.abortRun(); // Else it reads on.
+      };
+      return pageOf(agent, { run, join: () => run(), leave });
     },
   };
 }
@@ -132,6 +134,7 @@ const COPILOTKIT: PageClient = {
         await core.connectAgent({ agent });
         check();
       },
+      leave: () => agent.detachActiveRun(),
     });
   },
 };

@@ -1,0 +1,355 @@
+/**
+ * Talk over AG-UI where something is in the way: a caller without the right, a wrong input, requests
+ * at the same time, a killed service, a runner that does not claim.
+ */
+import { randomUUID } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { z } from "zod";
+import {
+  assistant,
+  nextTurn,
+  PAGE_CLIENTS,
+  type PageClient,
+  plain,
+  shows,
+  user,
+} from "../support/agui-pages.ts";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { Doors } from "../support/callers.ts";
+import { cleanUp } from "../support/embedded-fixture.ts";
+import { eventually } from "../support/eventually.ts";
+import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
+import { newSession, push, rowsOf } from "../support/pushing.ts";
+import {
+  endService,
+  type ServiceProcess,
+  startAgain,
+  startService,
+} from "../support/service-process.ts";
+import { emit, finish } from "../support/turns.ts";
+import { useService } from "../support/use-service.ts";
+
+const { service, client: rpc } = useService({
+  env: { PAYLOAD_BYTES_MAX: "2000", PENDING_MAX: "3", RUN_WAIT: "20s" },
+});
+beforeAll(() => {
+  vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
+  vi.spyOn(console, "error").mockReturnValue();
+});
+afterAll(() => {
+  vi.restoreAllMocks();
+});
+
+const problemSchema = z.object({
+  status: z.number(),
+  reason: z.string(),
+  detail: z.string(),
+  violations: z.array(z.object({ field: z.string() })).default([]),
+});
+
+interface Posted {
+  readonly to?: string;
+  readonly at?: string;
+  readonly token?: string;
+}
+
+/** `to` is a path; by default the AG-UI route of the session. */
+function post(sessionId: string, input: object, { to, at, token }: Posted = {}): Promise<Response> {
+  const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  return fetch(`http://${at ?? service.httpAddress}${to ?? `/agui/sessions/${sessionId}`}`, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...authorization },
+    body: JSON.stringify(input),
+  });
+}
+
+async function problemOf(response: Response): Promise<z.infer<typeof problemSchema>> {
+  return problemSchema.parse(await response.json());
+}
+
+/** Reads until the answer has this text. */
+async function reads(response: Response, text: string): Promise<void> {
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  let seen = "";
+  while (!seen.includes(text)) {
+    const chunk = await reader?.read();
+    if (chunk?.value === undefined) throw new Error(`the answer ended with ${seen}`);
+    seen += chunk.value;
+  }
+  await reader?.cancel();
+}
+
+/** Empty for a session that does not exist. */
+async function payloadsOf(sessionId: string, of: RpcClient = rpc): Promise<readonly string[]> {
+  const rows = await rowsOf(of, "messages", sessionId).catch((error: unknown) => {
+    if (error instanceof RpcFailure && error.reason === "SESSION_NOT_FOUND") return [];
+    throw error;
+  });
+  return rows.filter(({ eventType }) => eventType === "user").map(({ payload }) => payload);
+}
+
+function clientNamed(name: string): PageClient {
+  const found = PAGE_CLIENTS.find((one) => one.name === name);
+  if (found === undefined) throw new Error(`${name} is no client`);
+  return found;
+}
+
+const ROUTES: readonly (readonly [
+  string,
+  (sessionId: string, input: object) => [string, object],
+])[] = [
+  ["AG-UI", (id, input) => [`/agui/sessions/${id}`, input]],
+  ["CopilotKit", (id, input) => ["/copilotkit/agent/any/run", { threadId: id, ...input }]],
+  [
+    "CopilotKit's envelope",
+    (id, input) => ["/copilotkit", { method: "agent/run", body: { threadId: id, ...input } }],
+  ],
+];
+
+describe.each(ROUTES)("over %s", (name, requestOf) => {
+  const send = (sessionId: string, input: object, posted: Posted = {}): Promise<Response> => {
+    const [to, body] = requestOf(sessionId, input);
+    return post(sessionId, body, { ...posted, to });
+  };
+  const path = name === "CopilotKit's envelope" ? "body." : "";
+
+  test("a typed message is stored, and its answer comes", async () => {
+    const sessionId = newSession();
+    const answer = send(sessionId, { messages: [user("u1", "hi")] });
+    const turn = await nextTurn(service.grpcAddress, sessionId, "r1");
+    expect(turn.payloads).toEqual([
+      JSON.stringify({ threadId: sessionId, messages: [user("u1", "hi")] }),
+    ]);
+    turn.end("a1", "hello");
+    await turn.finish();
+    await reads(await answer, '"hello"');
+  });
+
+  test.each([
+    ["no id", { messages: [{ role: "user", content: "x" }] }, "messages[0].id"],
+    ["an empty id", { messages: [user("", "x")] }, "messages[0].id"],
+    ["a long id", { messages: [user("i".repeat(129), "x")] }, "messages[0].id"],
+    ["half a character as id", { messages: [user("\ud800", "x")] }, "messages[0].id"],
+    [
+      "no content",
+      {
+        messages: [
+          { id: "a", role: "assistant" },
+          { id: "b", role: "user" },
+        ],
+      },
+      "messages[1].content",
+    ],
+    ["no call", { messages: [{ id: "t", role: "tool", content: "x" }] }, "messages[0].toolCallId"],
+    ["messages that are no list", { messages: {} }, "messages"],
+    ["answers that are no list", { resume: {} }, "resume"],
+  ])("%s is 400 and names the field, and nothing is stored", async (_name, input, field) => {
+    const sessionId = newSession();
+    const problem = await problemOf(await send(sessionId, input));
+    expect(problem).toMatchObject({ status: 400, reason: "INVALID_REQUEST" });
+    expect(problem.violations.map((one) => one.field)).toEqual([`${path}${field}`]);
+    expect(await payloadsOf(sessionId)).toEqual([]);
+  });
+
+  test("a message above the limit of payloads is 413, and one above the limit of waiting messages 429", async () => {
+    const sessionId = newSession();
+    const large = await problemOf(
+      await send(sessionId, { messages: [user("u1", "x".repeat(2_000))] }),
+    );
+    expect(large).toMatchObject({ status: 413, reason: "PAYLOAD_TOO_LARGE" });
+    expect(large.violations.map(({ field }) => field)).toEqual([`${path}messages`]);
+    await push(rpc, "messages", { sessionId });
+    await (await nextTurn(service.grpcAddress, sessionId, "r1")).finish();
+    for (const _ of [1, 2, 3]) await push(rpc, "messages", { sessionId });
+    const many = await problemOf(await send(sessionId, { messages: [user("u1", "x")] }));
+    expect(many).toMatchObject({ status: 429, reason: "TOO_MANY_PENDING" });
+    expect(await payloadsOf(sessionId)).toHaveLength(4);
+  });
+});
+
+test("an answer to an interrupt that the session has, and that is none, is refused by its field", async () => {
+  const sessionId = newSession();
+  const outcome = { type: "interrupt", interrupts: [{ id: "i1", reason: "ask" }] };
+  await emit(rpc, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "r1" });
+  await emit(rpc, sessionId, { type: "RUN_FINISHED", threadId: "t", runId: "r1", outcome });
+  const resume = [{ interruptId: "i1", status: "maybe" }];
+  const problem = await problemOf(await post(sessionId, { resume }));
+  expect(problem.violations.map(({ field }) => field)).toEqual(["resume[0].status"]);
+  expect(await payloadsOf(sessionId)).toEqual([]);
+});
+
+test("the same input at once, and with one more message, is stored once each", async () => {
+  const sessionId = newSession();
+  const [one, two] = [user("u1", "one"), user("u2", "two")];
+  const sent = [[one], [one], [one, two], [one, two], [one]].map((messages) =>
+    post(sessionId, { messages }),
+  );
+  const answers = await Promise.all(sent);
+  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
+  for (const answer of answers) await answer.body?.cancel();
+  const stored = (await payloadsOf(sessionId)).flatMap(
+    (payload) =>
+      z.object({ messages: z.array(z.object({ id: z.string() })) }).parse(JSON.parse(payload))
+        .messages,
+  );
+  expect(stored.map(({ id }) => id)).toEqual(["u1", "u2"]);
+});
+
+test("an interrupt that two pages answer at once is answered once", async () => {
+  const sessionId = newSession();
+  const outcome = { type: "interrupt", interrupts: [{ id: "i1", reason: "ask" }] };
+  await emit(rpc, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "r1" });
+  await emit(rpc, sessionId, { type: "RUN_FINISHED", threadId: "t", runId: "r1", outcome });
+  const sent = ["resolved", "cancelled"].map((status) =>
+    post(sessionId, { resume: [{ interruptId: "i1", status }] }),
+  );
+  const answers = await Promise.all(sent);
+  expect(answers.map(({ status }) => status)).toEqual([200, 200]);
+  for (const answer of answers) await answer.body?.cancel();
+  expect(await payloadsOf(sessionId)).toHaveLength(1);
+});
+
+test.each(["?replay=events", "?follow=true"])(
+  "a message typed with %s is stored, and stays in the client",
+  async (query) => {
+    const sessionId = newSession();
+    await emit(rpc, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "r0" });
+    await emit(rpc, sessionId, { type: "TEXT_MESSAGE_CHUNK", messageId: "a0", delta: "Hello." });
+    await finish(rpc, sessionId, "r0");
+    const page = clientNamed("@ag-ui/client 1.0.0").open(service.httpAddress, sessionId + query);
+    page.type(user("u1", "question"));
+    const answered = page.run();
+    const turn = await nextTurn(service.grpcAddress, sessionId, "r1");
+    turn.end("a1", "answer");
+    await turn.finish();
+    await shows(page, "Hello.", "question", "answer");
+    await page.leave();
+    await answered;
+    expect(await payloadsOf(sessionId)).toHaveLength(1);
+  },
+);
+
+test.each(PAGE_CLIENTS)("$name gets the answer of a runner that does not claim", async (client) => {
+  const sessionId = newSession();
+  const page = client.open(service.httpAddress, sessionId);
+  for (const at of [1, 2]) {
+    page.type(user(`u${at}`, "question"));
+    const answered = page.run();
+    await eventually(async () => expect(await payloadsOf(sessionId)).toHaveLength(at));
+    const runId = `r${at}`;
+    await emit(rpc, sessionId, { type: "RUN_STARTED", threadId: "t", runId });
+    await emit(rpc, sessionId, { type: "TEXT_MESSAGE_CHUNK", messageId: `a${at}`, delta: "hi" });
+    await finish(rpc, sessionId, runId);
+    await answered;
+  }
+  expect(page.messages.map(({ id }) => id)).toEqual(["u1", "a1", "u2", "a2"]);
+});
+
+test("a caller who may only read is told so with 403, nothing is stored, and the caller still joins", async () => {
+  const doors = await Doors.make();
+  const root = doors.add("root", ["admin"]);
+  const viewer = doors.add("viewer", ["viewer"]);
+  const editor = doors.add("editor", ["editor"]);
+  await doors.save();
+  const own = await startService({ env: doors.env });
+  const client = new RpcClient(() => own.grpcAddress);
+  const as = { metadata: { authorization: `Bearer ${root.token}` } };
+  try {
+    const sessionId = newSession();
+    const payload = JSON.stringify({ messages: [user("u0", "hi")] });
+    await push(client, "messages", { sessionId, payload }, as);
+    const messages = [user("u0", "hi"), user("u1", "question")];
+    const at = own.httpAddress;
+    const refused = await problemOf(await post(sessionId, { messages }, { at, ...viewer }));
+    expect(refused).toMatchObject({ status: 403, reason: "PERMISSION_DENIED" });
+    expect(refused.detail).toBe(
+      "the token does not allow message.push.user: it may read the session, and what was typed is not stored",
+    );
+    const denied = own.log.filter((line) => line.includes("message.push.user"));
+    expect(denied.join()).toContain('"audit":true');
+    const joined = await post(sessionId, { messages: [] }, { at, ...viewer });
+    await reads(joined, '"u0"');
+    const typed = await post(sessionId, { messages }, { at, ...editor });
+    expect(typed.status).toBe(200);
+    await typed.body?.cancel();
+    const { listSessionMessages } = SessionService.method;
+    const { items } = await client.unary(listSessionMessages, { sessionId }, as);
+    expect(items.map((row) => ({ payload: row.payload }))).toEqual([
+      { payload },
+      { payload: JSON.stringify({ threadId: sessionId, messages: [user("u1", "question")] }) },
+    ]);
+  } finally {
+    client.close();
+    await endService(own);
+    await cleanUp();
+  }
+});
+
+test("a message typed into a session that does not exist makes it, or is 404 with SESSION_POLICY=strict", async () => {
+  const own = await startService({ env: { SESSION_POLICY: "strict" } });
+  try {
+    const input = { messages: [user("u1", "hi")] };
+    for (const [, requestOf] of ROUTES) {
+      const sessionId = newSession();
+      const [to, body] = requestOf(sessionId, input);
+      const refused = await problemOf(await post(sessionId, body, { at: own.httpAddress, to }));
+      expect(refused).toMatchObject({ status: 404, reason: "SESSION_NOT_FOUND" });
+      await (await post(sessionId, body, { to })).body?.cancel();
+      expect(await payloadsOf(sessionId)).toHaveLength(1);
+    }
+  } finally {
+    await endService(own);
+    await cleanUp();
+  }
+});
+
+test.each(PAGE_CLIENTS)(
+  "$name asks again after a SIGKILL between its message and the answer, and gets the answer once",
+  async (client) => {
+    const first = await startService();
+    const one = new RpcClient(() => first.grpcAddress);
+    let second: ServiceProcess | undefined;
+    try {
+      const sessionId = `s-${randomUUID()}`;
+      const input = { messages: [user("u1", "question")] };
+      const answer = await post(sessionId, input, { at: first.httpAddress });
+      const broken = answer.text().catch(() => "broken");
+      expect(await payloadsOf(sessionId, one)).toHaveLength(1);
+      await first.kill("SIGKILL");
+      expect(await broken).toBe("broken");
+      second = await startAgain(first);
+      const again = client.open(second.httpAddress, sessionId);
+      again.type(user("u1", "question"));
+      const answered = again.run();
+      const turn = await nextTurn(second.grpcAddress, sessionId, "r1");
+      turn.start("a1", "one ");
+      await shows(again, "question", "one ");
+      turn.end("a1", "two");
+      await turn.finish();
+      await answered;
+      expect(plain(again.messages)).toEqual([user("u1", "question"), assistant("a1", "one two")]);
+      expect(await payloadsOf(sessionId, one)).toHaveLength(1);
+    } finally {
+      one.close();
+      await endService(second ?? first);
+      await cleanUp();
+    }
+  },
+);
+
+test("the metric counts stored inputs, and answers without a runner", async () => {
+  const own = await startService({ env: { RUN_WAIT: "200ms" } });
+  try {
+    const sessionId = newSession();
+    const input = { messages: [user("u1", "hi")] };
+    await reads(await post(sessionId, input, { at: own.httpAddress }), "NO_RUNNER");
+    await reads(await post(sessionId, input, { at: own.httpAddress }), "NO_RUNNER");
+    const metrics = await (await fetch(`http://${own.opsAddress}/metrics`)).text();
+    const count = (outcome: string): string | undefined =>
+      new RegExp(`agui_typed_total\\{outcome="${outcome}"\\} (\\d+)`).exec(metrics)?.[1];
+    expect([count("stored"), count("no_runner")]).toEqual(["1", "2"]);
+  } finally {
+    await endService(own);
+    await cleanUp();
+  }
+});
