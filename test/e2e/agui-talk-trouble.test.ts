@@ -16,7 +16,8 @@ import {
 } from "../support/agui-pages.ts";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { Doors } from "../support/callers.ts";
-import { cleanUp } from "../support/embedded-fixture.ts";
+import { cleanUp, withSql } from "../support/embedded-fixture.ts";
+import { holdSession } from "../support/held-session.ts";
 import { eventually } from "../support/eventually.ts";
 import { RpcClient, RpcFailure } from "../support/grpc-client.ts";
 import { newSession, push, rowsOf } from "../support/pushing.ts";
@@ -27,11 +28,12 @@ import {
   startService,
 } from "../support/service-process.ts";
 import { emit, finish } from "../support/turns.ts";
-import { useService } from "../support/use-service.ts";
+import { type UsedService, useService } from "../support/use-service.ts";
 
 const { service, client: rpc } = useService({
   env: { PAYLOAD_BYTES_MAX: "2000", PENDING_MAX: "3", RUN_WAIT: "20s" },
 });
+const { service: impatient, client: impatientRpc } = useService({ env: { RUN_WAIT: "1s" } });
 beforeAll(() => {
   vi.spyOn(console, "warn").mockReturnValue(); // 1.0.0 tells of every field that it strips.
   vi.spyOn(console, "error").mockReturnValue();
@@ -86,6 +88,12 @@ async function payloadsOf(sessionId: string, of: RpcClient = rpc): Promise<reado
     throw error;
   });
   return rows.filter(({ eventType }) => eventType === "user").map(({ payload }) => payload);
+}
+
+async function metric({ opsAddress }: UsedService, name: string): Promise<number> {
+  const text = await (await fetch(`http://${opsAddress}/metrics`)).text();
+  const line = text.split("\n").find((one) => one.startsWith(`session_ledger_${name} `));
+  return Number(line?.split(" ")[1]);
 }
 
 function clientNamed(name: string): PageClient {
@@ -178,21 +186,28 @@ test("an answer to an interrupt that the session has, and that is none, is refus
   expect(await payloadsOf(sessionId)).toEqual([]);
 });
 
-test("the same input at once, and with one more message, is stored once each", async () => {
+test("inputs that are on their way at once are stored once, also with one more message", async () => {
   const sessionId = newSession();
-  const [one, two] = [user("u1", "one"), user("u2", "two")];
-  const sent = [[one], [one], [one, two], [one, two], [one]].map((messages) =>
-    post(sessionId, { messages }),
-  );
-  const answers = await Promise.all(sent);
-  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200]);
-  for (const answer of answers) await answer.body?.cancel();
-  const stored = (await payloadsOf(sessionId)).flatMap(
-    (payload) =>
-      z.object({ messages: z.array(z.object({ id: z.string() })) }).parse(JSON.parse(payload))
-        .messages,
-  );
-  expect(stored.map(({ id }) => id)).toEqual(["u1", "u2"]);
+  await push(rpc, "messages", { sessionId });
+  await withSql(service.databaseUrl, async (sql) => {
+    await using held = await holdSession(sql, sessionId);
+    const [one, two] = [user("u1", "one"), user("u2", "two")];
+    const send = (...messages: readonly object[]) => post(sessionId, { messages });
+    const sent = [send(one), send(one)];
+    await eventually(async () => expect(await metric(service, "queue_rows")).toBe(1));
+    sent.push(send(one, two), send(one, two));
+    // They have read the log, and none of them is stored.
+    await eventually(async () => expect(await metric(service, "queue_rows")).toBe(2));
+    await held.release();
+    const answers = await Promise.all(sent);
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+    for (const answer of answers) await answer.body?.cancel();
+  });
+  const [, ...typed] = await payloadsOf(sessionId);
+  expect(typed.map((payload) => JSON.parse(payload))).toEqual([
+    { threadId: sessionId, messages: [user("u1", "one")] },
+    { threadId: sessionId, messages: [user("u2", "two")] },
+  ]);
 });
 
 test("an interrupt that two pages answer at once is answered once", async () => {
@@ -337,6 +352,30 @@ test.each(PAGE_CLIENTS)(
   },
 );
 
+test.each(
+  PAGE_CLIENTS.flatMap(({ name }) => ["RUN_FINISHED", "RUN_ERROR"].map((end) => ({ name, end }))),
+)(
+  "$name that types in an open run is told NO_RUNNER when no run follows its $end",
+  async ({ name, end }) => {
+    const sessionId = newSession();
+    await emit(impatientRpc, sessionId, { type: "RUN_STARTED", threadId: "t", runId: "r1" });
+    await emit(impatientRpc, sessionId, {
+      type: "TEXT_MESSAGE_CHUNK",
+      messageId: "a1",
+      delta: "Hello.",
+    });
+    const page = clientNamed(name).open(impatient.httpAddress, sessionId);
+    page.type(user("u1", "question"));
+    const answered = page.run().catch(() => undefined);
+    await shows(page, "Hello.", "question");
+    const ids = { threadId: "t", runId: "r1", message: "lost", code: "LOST" };
+    await emit(impatientRpc, sessionId, { type: end, ...ids });
+    await answered;
+    expect(page.codes).toEqual(end === "RUN_ERROR" ? ["LOST", "NO_RUNNER"] : ["NO_RUNNER"]);
+    expect(page.messages.map(({ content }) => content)).toEqual(["Hello.", "question"]);
+  },
+);
+
 test("the metric counts stored inputs, and answers without a runner", async () => {
   const own = await startService({ env: { RUN_WAIT: "200ms" } });
   try {
@@ -344,10 +383,8 @@ test("the metric counts stored inputs, and answers without a runner", async () =
     const input = { messages: [user("u1", "hi")] };
     await reads(await post(sessionId, input, { at: own.httpAddress }), "NO_RUNNER");
     await reads(await post(sessionId, input, { at: own.httpAddress }), "NO_RUNNER");
-    const metrics = await (await fetch(`http://${own.opsAddress}/metrics`)).text();
-    const count = (outcome: string): string | undefined =>
-      new RegExp(`agui_typed_total\\{outcome="${outcome}"\\} (\\d+)`).exec(metrics)?.[1];
-    expect([count("stored"), count("no_runner")]).toEqual(["1", "2"]);
+    expect(await metric(own, 'agui_typed_total{outcome="stored"}')).toBe(1);
+    expect(await metric(own, 'agui_typed_total{outcome="no_runner"}')).toBe(2);
   } finally {
     await endService(own);
     await cleanUp();
