@@ -112,16 +112,7 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
   const runsReader = { ...reader, ...createRunsReader(database) };
   const conversation = createConversation({ reader: runsReader, clock, transcripts }, config);
   const flow = { database, reader, transcripts, conversation, live, feeds, exchange, waits };
-  return {
-    ...flow,
-    commits,
-    ingest,
-    order,
-    groups,
-    cancels,
-    news,
-    retention,
-  };
+  return { ...flow, commits, ingest, order, groups, cancels, news, retention };
 }
 
 interface NewsParts {

@@ -55,47 +55,14 @@ export interface AuthorisingParts {
 
 export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods): ServedMethods {
   const { authorizer, audit } = parts;
-  const byId = (method: string): Allow<{ readonly id: string }> => {
-    const action = actionOf(method);
-    return (principal, { id }) => authorizer.authorize(principal, action, named(id));
-  };
   const bySession = (method: string): Allow<{ readonly sessionId: string }> => {
     const action = actionOf(method);
     return (principal, { sessionId }) => authorizer.authorize(principal, action, named(sessionId));
   };
-  const list = actionOf("ListSessions");
   const readEvents = bySession("ListSessionEvents");
   const pushEvent = bySession("PushSessionEvent");
   return {
-    createSession: unary(ofProject(parts, "CreateSession"), served.createSession),
-    getSession: unary(byId("GetSession"), served.getSession),
-    // The handler lists only the sessions of the caller.
-    listSessions: unary(
-      (principal) => authorizer.authorize(principal, list, undefined),
-      served.listSessions,
-    ),
-    watchSessions: stream(
-      (principal) => authorizer.authorize(principal, list, undefined),
-      served.watchSessions,
-    ),
-    updateSession: unary(
-      byId("UpdateSession"),
-      recorded(audit, "session.update", served.updateSession, (_, request) => ({
-        fields: CHANGEABLE.filter((name) => request[name] !== undefined).join(","),
-      })),
-    ),
-    updateSessionStatus: unary(byId("UpdateSessionStatus"), served.updateSessionStatus),
-    deleteSession: unary(
-      byId("DeleteSession"),
-      recorded(audit, "session.delete", served.deleteSession, () => ({})),
-    ),
-    eraseSession: unary(
-      byId("EraseSession"),
-      recorded(audit, "session.erase", served.eraseSession, ({ messages, events }) => ({
-        messages: String(messages),
-        events: String(events),
-      })),
-    ),
+    ...authorisedSessions(parts, served),
     // This method writes its own audit record, because only the handler knows the token's id.
     issueSessionToken: unary(bySession("IssueSessionToken"), served.issueSessionToken),
     pushSessionMessage: unary(
@@ -129,6 +96,47 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
       served.readEventHistory,
     ),
   };
+}
+
+/** The methods whose requests name a session by `id`, or a project, or nothing. */
+function authorisedSessions(parts: AuthorisingParts, served: Methods) {
+  const { authorizer, audit } = parts;
+  const byId = (method: string): Allow<{ readonly id: string }> => {
+    const action = actionOf(method);
+    return (principal, { id }) => authorizer.authorize(principal, action, named(id));
+  };
+  const list = actionOf("ListSessions");
+  return {
+    createSession: unary(ofProject(parts, "CreateSession"), served.createSession),
+    getSession: unary(byId("GetSession"), served.getSession),
+    // The handler lists only the sessions of the caller.
+    listSessions: unary(
+      (principal) => authorizer.authorize(principal, list, undefined),
+      served.listSessions,
+    ),
+    watchSessions: stream(
+      (principal) => authorizer.authorize(principal, list, undefined),
+      served.watchSessions,
+    ),
+    updateSession: unary(
+      byId("UpdateSession"),
+      recorded(audit, "session.update", served.updateSession, (_, request) => ({
+        fields: CHANGEABLE.filter((name) => request[name] !== undefined).join(","),
+      })),
+    ),
+    updateSessionStatus: unary(byId("UpdateSessionStatus"), served.updateSessionStatus),
+    deleteSession: unary(
+      byId("DeleteSession"),
+      recorded(audit, "session.delete", served.deleteSession, () => ({})),
+    ),
+    eraseSession: unary(
+      byId("EraseSession"),
+      recorded(audit, "session.erase", served.eraseSession, ({ messages, events }) => ({
+        messages: String(messages),
+        events: String(events),
+      })),
+    ),
+  } satisfies Partial<Methods>;
 }
 
 /** All of these read one session. `talk` also pushes, by a method with its own check. */

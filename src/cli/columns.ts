@@ -102,7 +102,7 @@ function field(heading: string, text: SessionColumn["text"]): SessionColumn {
   return { heading, width: 0, text };
 }
 
-export function wide<R>(column: Column<R>): Column<R> {
+function wide<R>(column: Column<R>): Column<R> {
   return { ...column, isWide: true };
 }
 

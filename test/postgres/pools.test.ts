@@ -1,7 +1,7 @@
 /** The connections of pools that lost one: those that are left go away, in the end and at the stop. */
 import { sql } from "drizzle-orm";
 import postgres from "postgres";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createDatabase, type Database } from "../../src/store/database.ts";
 import { createDatabase as createTestDatabase, type TestDatabase } from "../support/database.ts";
 
@@ -111,7 +111,6 @@ describe("a statement of a process that is busy for longer than its limit", () =
     pid = await pidOf();
   });
   afterAll(() => database.stop());
-  afterEach(async () => expect(await pidOf()).toBe(pid));
 
   test("has its answer taken, if that came meanwhile", async () => {
     const running = database.run(sql`select pg_sleep(0.05), 7 as n`);
@@ -123,6 +122,7 @@ describe("a statement of a process that is busy for longer than its limit", () =
       .toHaveLength(1);
     busyFor(2_500);
     expect((await running)[0]).toMatchObject({ n: 7 });
+    expect(await pidOf()).toBe(pid);
   });
 
   test("is answered, if only a part of it was sent before", async () => {
@@ -130,5 +130,6 @@ describe("a statement of a process that is busy for longer than its limit", () =
     const running = database.run(sql`select ${8}::int as n`);
     busyFor(2_500);
     expect((await running)[0]).toMatchObject({ n: 8 });
+    expect(await pidOf()).toBe(pid);
   });
 });
