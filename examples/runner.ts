@@ -1,4 +1,4 @@
-import { createLedgerClient, createSessionWriter, ledger } from "../src/runner/index.ts"; // In a package: session-ledger/runner
+import { createLedgerClient, createSessionWriter, ledger, textOf } from "../src/runner/index.ts"; // In a package: session-ledger/runner
 
 const [, , sessionId = "talk", address = "127.0.0.1:9000"] = process.argv;
 const epoch = BigInt(Date.now()); // Higher at each start: this runner takes over from a lost one.
@@ -20,8 +20,7 @@ for (;;) {
   const { runStarted, messages } = await client.call(ledger.claimTurn, claim, retry);
   if (runStarted === undefined) continue; // No message came for a minute.
   const part = { type: "TEXT_MESSAGE_CHUNK", messageId, role: "assistant" };
-  for await (const delta of agent(messages.map(({ payload }) => payload)))
-    writer.event({ ...part, delta });
+  for await (const delta of agent(messages.map(textOf))) writer.event({ ...part, delta });
   writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId });
   await writer.flush({ timeoutMs: retry.retryForMs });
 }

@@ -28,6 +28,9 @@ export type { TokenSource } from "./credentials.ts";
 /** The authorities that a client trusts. */
 export type { Tls, TlsOptions } from "./credentials.ts";
 
+/** The text of a message of a person, from any form of its payload. */
+export { textOf } from "./said.ts";
+
 /** A session as an async iterable: its stored rows, and new ones. */
 export { readSession } from "./session-reader.ts";
 export type { ReadEventsOptions, ReadMessagesOptions } from "./session-reader.ts";

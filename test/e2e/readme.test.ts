@@ -7,6 +7,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { PAGE_CLIENTS, user } from "../support/agui-pages.ts";
 import { cleanUp, makeDirectory } from "../support/embedded-fixture.ts";
 import { RpcClient } from "../support/grpc-client.ts";
 import { push, rowsOf, watch } from "../support/pushing.ts";
@@ -213,6 +214,16 @@ describe("the example of a runner", () => {
       ["user", "three"],
       ["assistant", "You said: three"],
     ]);
+  });
+
+  test.each(PAGE_CLIENTS)("answers a message that is typed into $name", async (on) => {
+    const sessionId = `readme-typed-${on.name.replaceAll(/\W/g, "-")}`;
+    const runner = startRunner(sessionId);
+    const page = on.open(service.httpAddress, sessionId);
+    page.type(user("u1", "hi"));
+    await page.run();
+    expect(page.messages.map(({ content }) => content)).toEqual(["hi", "You said: hi"]);
+    await runner.end();
   });
 
   test("takes over the run of a runner that was lost, and answers its message", async () => {
