@@ -9,8 +9,9 @@ const writer = createSessionWriter({ ...own, onProblem: console.error });
 const onRetry = (error: Error) => console.error(error.message);
 const retry = { deadlineMs: 70_000, retryForMs: 600_000, onRetry };
 
-async function* agent(questions: readonly string[]) {
-  for (const text of ["You said: ", questions.join("\n")]) yield text; // Here an agent would think.
+async function* agent(questions: readonly string[], signal: AbortSignal) {
+  // Here an agent would think: it gets the signal, and stops when somebody cancels the run.
+  for (const text of ["You said: ", questions.join("\n")]) if (!signal.aborted) yield text;
 }
 
 for (;;) {
@@ -19,8 +20,10 @@ for (;;) {
   const claim = { ...run, redeliver: true, wait: { seconds: 60n } };
   const { runStarted, messages } = await client.call(ledger.claimTurn, claim, retry);
   if (runStarted === undefined) continue; // No message came for a minute.
+  const [questions, signal] = [messages.map(textOf), writer.runSignal(runId)];
   const part = { type: "TEXT_MESSAGE_CHUNK", messageId, role: "assistant" };
-  for await (const delta of agent(messages.map(textOf))) writer.event({ ...part, delta });
-  writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId });
+  for await (const delta of agent(questions, signal)) writer.event({ ...part, delta });
+  const outcome = { type: signal.aborted ? "cancelled" : "success" };
+  writer.event({ type: "RUN_FINISHED", threadId: sessionId, runId, outcome });
   await writer.flush({ timeoutMs: retry.retryForMs });
 }

@@ -84,29 +84,15 @@ export function createCore(config: Config, base: Base, postgres: Postgres) {
     { ...config, batch: { rowsMax, bytesMax } },
   );
   const order = createOrderObserver(metrics);
-  const cancels = new Cancels(
-    {
-      ...base,
-      timers: systemTimers,
-      cancels: createCancelStore(database),
-      ingest,
-      transcripts,
-      order,
-      groups,
-    },
-    config,
-  );
+  const ends = { cancels: createCancelStore(database), ingest, transcripts, order, groups };
+  const cancels = new Cancels({ ...base, ...ends, timers: systemTimers }, config);
   const news = newsOf({ groups, live, feeds, exchange, transcripts });
   /** Called for each session that lost rows at its beginning. */
   const erased = (sessionId: string): void => {
     live.erased(sessionId);
     transcripts.forget(sessionId);
   };
-  const { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs } = config;
-  const retention =
-    afterMs === undefined
-      ? undefined
-      : new Retention({ database, log, metrics, erased }, { afterMs, intervalMs });
+  const retention = createRetention(config, { database, log, metrics, erased });
   metrics.watchWaiting(() => waitingIn(database));
   const waits = new ArrivalWaits({ live, clock, timers: systemTimers, metrics });
   const runsReader = { ...reader, ...createRunsReader(database) };
@@ -143,6 +129,14 @@ function newsOf({ groups, live, feeds, exchange, transcripts }: NewsParts) {
 function waitingIn(database: Database) {
   const limit = { limitMs: WAITING_LIMIT_MS, late: () => undefined };
   return within(countWaiting(database), limit).catch(() => undefined);
+}
+
+/** Undefined: nothing is erased by its age. */
+function createRetention(
+  { retentionAfterMs: afterMs, retentionIntervalMs: intervalMs }: Config,
+  parts: ConstructorParameters<typeof Retention>[0],
+): Retention | undefined {
+  return afterMs === undefined ? undefined : new Retention(parts, { afterMs, intervalMs });
 }
 
 /** News of other instances. Feeds need no more of it than that there is some. */

@@ -73,14 +73,8 @@ export function authorisedMethods(parts: AuthorisingParts, served: ServedMethods
     pushSessionEvent: unary(pushEvent, served.pushSessionEvent),
     pushEventList: unary(pushEvent, served.pushEventList),
     claimTurn: unary(bySession("ClaimTurn"), takeOvers(audit, served.claimTurn)),
-    cancelRun: unary(
-      bySession("CancelRun"),
-      cancels(audit, (request, context) => served.cancelRun(request, context)),
-    ),
-    cancelOpenRun: unary(
-      bySession("CancelRun"),
-      cancels(audit, (request, context) => served.cancelOpenRun(request, context)),
-    ),
+    cancelRun: unary(bySession("CancelRun"), cancels(audit, served.cancelRun)),
+    cancelOpenRun: unary(bySession("CancelRun"), cancels(audit, served.cancelOpenRun)),
     getTranscript: unary(bySession("GetTranscript"), served.getTranscript),
     listRuns: unary(bySession("ListRuns"), served.listRuns),
     giveFeedback: unary(bySession("GiveFeedback"), served.giveFeedback),

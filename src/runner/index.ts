@@ -19,6 +19,8 @@ export type {
   WriterState,
   WriterStats,
 } from "./writer/types.ts";
+/** The reason of `runSignal` when somebody has cancelled the run. */
+export { RunCancelled } from "./writer/run-signal.ts";
 /** The writer of a message. */
 export type { Sender } from "./rows.ts";
 /** The number of records that were given, and of each outcome. */

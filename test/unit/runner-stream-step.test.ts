@@ -17,6 +17,7 @@ const RESTING: StreamView = {
   isBlocked: false,
   wantsFlush: false,
   isLeft: false,
+  listens: false,
   sinceSentMs: 100,
   sinceProgressMs: 100,
   sinceActiveMs: 100,
@@ -27,6 +28,11 @@ const FULL = { unacknowledgedEvents: 9, unacknowledgedBytes: 1_000 };
 const CASES: readonly (readonly [string, Partial<StreamView>, StreamStep])[] = [
   ["nothing to do", {}, { kind: "wait", forMs: 200 }],
   ["nothing to do for long", { sinceActiveMs: 300 }, { kind: "end" }],
+  [
+    "nothing to do for long but to hear",
+    { listens: true, sinceActiveMs: 300 },
+    { kind: "wait", forMs: 300 },
+  ],
   ["nothing left of a lane of an earlier process", { isLeft: true }, { kind: "end" }],
   ["an event after a pause", { unsentEvents: 1 }, { kind: "send" }],
   ["the first event of all", { unsentEvents: 1, sinceSentMs: Infinity }, { kind: "send" }],

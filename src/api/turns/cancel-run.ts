@@ -48,10 +48,10 @@ export interface CancelRunParts {
 
 export interface CancelHandlers extends Pick<Handlers<typeof SessionService>, "cancelRun"> {
   /** Undefined: no run is open. A client of CopilotKit does not know the run. */
-  cancelOpenRun(
+  readonly cancelOpenRun: (
     session: Pick<CancelRunRequest, "sessionId">,
     context: CallContext,
-  ): Promise<SessionMessage | undefined>;
+  ) => Promise<SessionMessage | undefined>;
 }
 
 export function createCancelHandlers(parts: CancelRunParts): CancelHandlers {

@@ -24,6 +24,7 @@ import {
   Spool,
 } from "../spool/spool.ts";
 import type { CheckedOptions } from "./options.ts";
+import { RunSignal } from "./run-signal.ts";
 import type { WriterProblem, WriterState, WriterStats } from "./types.ts";
 
 /** The name of the CUSTOM event that marks missing records. */
@@ -44,6 +45,7 @@ export class Book {
   readonly live: Lane;
   readonly eventBell = new Bell();
   readonly messageBell = new Bell();
+  readonly run = new RunSignal();
   /** Aborts when the writer ends, for any reason. */
   readonly ending = new AbortController();
   /** True: the service has no stream for events, or the caller chose unary. */
@@ -92,6 +94,11 @@ export class Book {
   /** The lane that is sent now. */
   get lane(): Lane {
     return this.#left[0] ?? this.live;
+  }
+
+  /** True: the stream of this lane stays open, to hear of a cancel. */
+  listens(lane: Lane): boolean {
+    return lane === this.live && this.run.isOpen && !this.isUnary;
   }
 
   /** True: the lane is settled, and the next one is sent from now on. */
@@ -186,6 +193,7 @@ export class Book {
     this.tell({ kind, ...reasonOf(failure), ...lost });
     this.#resolveFlushes();
     this.ending.abort(failure);
+    this.run.abort(failure);
     this.#ring();
   }
 
@@ -195,6 +203,7 @@ export class Book {
    */
   close(): void {
     this.#end ??= "closed";
+    this.run.ended();
     this.#resolveFlushes();
     const isQuiet = isEmpty(this.live) && this.#left.every(isEmpty);
     if (!isQuiet || this.activity !== "streaming") this.ending.abort();

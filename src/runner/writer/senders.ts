@@ -240,7 +240,7 @@ class UnaryRows {
 /** Nearly all events have the type first, and then no parsing is needed. */
 const TYPE_FIRST = /^\{"type":"([A-Z0-9_]+)"/;
 
-function typeOf(payload: string): string {
+export function typeOf(payload: string): string {
   const first = TYPE_FIRST.exec(payload)?.[1];
   if (first !== undefined) return first;
   const value = parseJson(payload);
@@ -249,7 +249,8 @@ function typeOf(payload: string): string {
 
 /**
  * Sends the events of one lane after the other: by a stream, or by unary rows where the service has
- * no stream. A stream is opened when there is something to send, and opened again after it broke.
+ * no stream. A stream is opened when there is something to send, or a cancel to hear, and opened
+ * again after it broke.
  */
 export class EventSender {
   readonly #parts: Parts;
@@ -272,7 +273,7 @@ export class EventSender {
       if (book.leaveLane()) continue;
       // A message also waits for the epoch, which only a stream learns.
       const wantsEpoch = lane.messages.length > 0 && lane.epoch === undefined && !book.isUnary;
-      if (lane.events.length === 0 && !wantsEpoch) {
+      if (lane.events.length === 0 && !wantsEpoch && !book.listens(lane)) {
         book.activity = "idle";
         await book.eventBell.wait();
       } else if (book.isUnary) {

@@ -210,6 +210,7 @@ export class EventStream {
         if (this.#isLeft) return;
         if (frame.case === "refused") this.#refuse(frame.value);
         if (frame.case === "committed") this.#committed(frame.value);
+        if (frame.case === "cancel") this.#book.run.cancelled(frame.value);
       }
     } catch (error) {
       failure = asRpcFailure(error);
@@ -266,6 +267,7 @@ export class EventStream {
       isBlocked: this.#isBlocked,
       wantsFlush: this.#flushed < this.#sent && this.#book.wantsFlush(this.#lane),
       isLeft,
+      listens: this.#book.listens(this.#lane),
       sinceSentMs: nowMs - this.#sentMs,
       sinceProgressMs: nowMs - this.#progressMs,
       sinceActiveMs: nowMs - Math.max(this.#progressMs, this.#sentMs),
@@ -308,6 +310,8 @@ interface StreamView {
   readonly wantsFlush: boolean;
   /** True for the lane of an earlier process: no event will be added. */
   readonly isLeft: boolean;
+  /** True: the caller waits for a cancel of the run. */
+  readonly listens: boolean;
   readonly sinceSentMs: number;
   /** The time since the last acknowledgement, or since there is something to acknowledge. */
   readonly sinceProgressMs: number;
@@ -350,5 +354,6 @@ export function nextStep(
   }
   if (view.unsentEvents > 0) return { kind: "wait", forMs: limits.progressTimeoutMs };
   const idleMs = limits.idleTimeoutMs - view.sinceActiveMs;
+  if (view.listens) return { kind: "wait", forMs: limits.idleTimeoutMs };
   return view.isLeft || idleMs <= 0 ? { kind: "end" } : { kind: "wait", forMs: idleMs };
 }

@@ -191,6 +191,14 @@ export interface SessionWriter {
    */
   text(stream: AsyncIterable<string>, options?: TextOptions): Promise<void>;
   /**
+   * A signal for the work on a run: it aborts when somebody cancels the run (its reason is a
+   * `RunCancelled`), and when the writer ends because another writer took over or the service
+   * accepts no more (the failure). Asking for it keeps a stream open until the run's RUN_FINISHED or
+   * RUN_ERROR is given, or another run's signal is asked for; so ask after the claim of the run.
+   * Without a stream (`unary`) no cancel is heard.
+   */
+  runSignal(runId: string): AbortSignal;
+  /**
    * Waits until all records given so far are settled. Never rejects. The default timeout is 10,000
    * ms, the maximum 2^31 - 1. Below 0 it does not wait, and an invalid number means the default.
    */

@@ -19,7 +19,7 @@ import type { MessageRecord } from "../spool/spool.ts";
 import { Book } from "./book.ts";
 import { Connection } from "./connection.ts";
 import { checkedOptions, type CheckedOptions, flushTimeoutMs } from "./options.ts";
-import { EventSender, sendMessages } from "./senders.ts";
+import { EventSender, sendMessages, typeOf } from "./senders.ts";
 import type {
   CloseResult,
   FlushResult,
@@ -79,9 +79,17 @@ class Writer implements SessionWriter {
     }
     const atMicros = this.#book.clock.nowMicros();
     this.#book.event(payload, atMicros);
+    if (this.#book.run.isOpen && endsRun(payload)) this.#book.run.ended();
     // Also for a refused or dropped event: messages are derived as long as there is room.
     const after = this.#book.live.events.lastNumber;
     if (!this.#book.hasEnded) this.#deriver?.next({ payload, atMicros, after });
+  }
+
+  runSignal(runId: string): AbortSignal {
+    if (this.#book.hasEnded) return AbortSignal.abort(this.#book.ending.signal.reason);
+    const signal = this.#book.run.of(runId);
+    this.#book.eventBell.ring(); // A stream is opened, if none is open.
+    return signal;
   }
 
   message(message: WriterMessage): void {
@@ -147,6 +155,11 @@ class Writer implements SessionWriter {
     await Promise.all([new EventSender(parts).run(), sendMessages(parts)]);
     this.#connection.renew(); // Closes the client.
   }
+}
+
+function endsRun(payload: string): boolean {
+  const type = /"RUN_(?:FINISHED|ERROR)"/.test(payload) ? typeOf(payload) : "";
+  return type === "RUN_FINISHED" || type === "RUN_ERROR";
 }
 
 type FlushOptions = { readonly timeoutMs?: number } | undefined;
