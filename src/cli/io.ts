@@ -188,7 +188,7 @@ const MEANINGS: Readonly<Record<ExitCode, string>> = {
     "Refused for a reason that does not pass with time: there is no such session, a port or a DATA_DIR is in use, the schema is newer than this version, or instances are connected during `migrate down`.",
   [EXIT.failed]: "A defect. stderr has the details.",
   [EXIT.interrupted]:
-    "`push`, `export`, `retention` or `import` was interrupted, and the same command continues where it stopped; `export` begins again. Or `say` was interrupted before it had read its text, and sent nothing.",
+    "`push`, `export`, `retention` or `import` was interrupted, and the same command continues where it stopped, with `push --stream` from the line that it tells; `export` begins again. Or `say` was interrupted before it had read its text, and sent nothing.",
 };
 
 /** The user's remedy for a connection that fails. */

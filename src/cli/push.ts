@@ -1,23 +1,30 @@
 /**
- * Sends the events of a file or a pipe into a session, one line per event, one after the other: the
- * order of the lines is the order of the session. Concurrent calls would be faster and could not
- * keep the order: HTTP/2 gives concurrent calls no order (a large payload waits for flow control
- * while a small one overtakes it), and a repeated call would come after its successors.
+ * Sends the lines of a file or a pipe into a session; the order of the lines is the order of the
+ * session. There are two ways:
  *
- * Every line has an idempotency key, so an interrupted command can be run again unchanged
- * (LineKeys).
+ *   keys     one call a line, one after the other. Every line has an idempotency key, so an
+ *            interrupted command can be run again unchanged (LineKeys). Concurrent calls would be
+ *            faster and could not keep the order: HTTP/2 gives concurrent calls no order, and a
+ *            repeated call would come after its successors.
+ *   stream   a push stream, which is many times faster. It fences other writers, and a further
+ *            command does not recognise its lines, so the command tells where to continue.
  */
-import { createHash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { addAbortSignal, type Readable } from "node:stream";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { systemClock } from "../base/clock.ts";
 import { ledger } from "../runner/client.ts";
 import { RpcFailure } from "../runner/failure.ts";
-import { decodeLine, isBlank, type Line, LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
+import { type Line, LINE_BYTES_MAX, readLines } from "../runner/lines.ts";
 import { retrying } from "../runner/retry.ts";
-import { lastSeqOf } from "../runner/rows.ts";
-import { addSessionArgument, requiredSession, type SessionFlag } from "./arguments.ts";
+import { lastSeqOf, type LedgerRow } from "../runner/rows.ts";
+import { proposedEpoch } from "../runner/writer/book.ts";
+import {
+  addSessionArgument,
+  countArgument,
+  requiredSession,
+  type SessionFlag,
+} from "./arguments.ts";
 import {
   addConnectionOptions,
   type Connection,
@@ -35,13 +42,15 @@ import {
   UsageError,
 } from "./io.ts";
 import { type Progress, startProgress } from "./progress.ts";
+import { type Form, FORMS, LineKeys, type Refusal, type RowLine, rowLine } from "./push-lines.ts";
+import { pushStream, type StreamLine } from "./push-stream.ts";
 import type { Finish } from "./serve.ts";
 
 export function addPush(program: Command, io: CliIo, finish: Finish): void {
   const command = program
     .command("push")
-    .summary("append AG-UI events to a session")
-    .description("append AG-UI events to a session, one JSON object per line");
+    .summary("append AG-UI events or messages to a session")
+    .description("append AG-UI events or messages to a session, one per line");
   addSessionArgument(command, "the session to append to")
     .option("-f, --file <path>", "the input; default, and for -: stdin")
     .option(
@@ -49,6 +58,21 @@ export function addPush(program: Command, io: CliIo, finish: Finish): void {
       "idempotency keys <text>:<line number>; default: keys made of the lines, so the same input sent again is recognised",
     )
     .option("--no-keys", "no idempotency keys: a push whose answer was lost is not sent again")
+    .addOption(
+      new Option(
+        "--as <form>",
+        "the lines: AG-UI events, messages as `tail` prints them, or texts of user messages",
+      )
+        .choices(FORMS)
+        .default("events"),
+    )
+    .addOption(
+      new Option(
+        "--stream",
+        "one push stream: many times faster, ends other writers of the session, and does not recognise an input that is sent again",
+      ).conflicts(["keyPrefix", "keys"]),
+    )
+    .option("--from-line <number>", "skip the lines before this one", countArgument())
     .option("--stop-on-refused", "end at the first refused line")
     .option("--json", "the summary as JSON on stdout");
   addConnectionOptions(command).action(
@@ -63,6 +87,9 @@ interface PushFlags extends ConnectionFlags {
   /** False: no keys, so a push with an unknown outcome is not sent again. */
   readonly keys: boolean;
   readonly keyPrefix?: string;
+  readonly as: Form;
+  readonly stream?: boolean;
+  readonly fromLine?: number;
   readonly stopOnRefused?: boolean;
   readonly json?: boolean;
 }
@@ -75,6 +102,8 @@ const FILE_FORMAT =
 const PIPE_FORMAT = "{lines} lines | {refused} refused | {duration_formatted}";
 
 async function push(flags: Run["flags"], io: CliIo): Promise<ExitCode> {
+  const { stream: isStream = false } = flags;
+  if (isStream && flags.as !== "events") throw new UsageError("--stream: expected events");
   const { stream, bytesTotal } = await openInput(flags.file, io);
   return connected(io, flags, async (connection) => {
     const startMs = systemClock.monotonicMs();
@@ -83,7 +112,8 @@ async function push(flags: Run["flags"], io: CliIo): Promise<ExitCode> {
       format: bytesTotal === undefined ? PIPE_FORMAT : FILE_FORMAT,
       total: bytesTotal ?? 0,
     });
-    const exitCode = await pushLines(stream, { flags, connection, summary, progress, io });
+    const send = isStream ? streamLines : pushLines;
+    const exitCode = await send(stream, { flags, connection, summary, progress, io });
     progress.stop();
     const elapsedMs = systemClock.monotonicMs() - startMs;
     tell(io, summary.text(elapsedMs));
@@ -107,7 +137,9 @@ async function pushLines(input: Readable, run: Run): Promise<ExitCode> {
     for await (const line of readLines(input, { bytesMax: LINE_BYTES_MAX })) {
       const { number: lines, endByte } = line;
       summary.lines = lines;
-      const refusal = await pushLine(line, keys.next(line), run);
+      const key = keys.next(line);
+      if (lines < (flags.fromLine ?? 1)) continue;
+      const refusal = await pushLine(line, key, run);
       if (refusal !== undefined) tellRefusal(lines, refusal, run);
       progress.update(endByte, { lines, refused: summary.refused });
       if (refusal !== undefined && flags.stopOnRefused === true) break;
@@ -123,22 +155,68 @@ async function pushLines(input: Readable, run: Run): Promise<ExitCode> {
   return summary.refused > 0 ? EXIT.incomplete : EXIT.done;
 }
 
-interface Refusal {
-  readonly reason: string;
-  readonly message: string;
+async function streamLines(input: Readable, run: Run): Promise<ExitCode> {
+  const { flags, connection, summary, progress, io } = run;
+  let settledLine = (flags.fromLine ?? 1) - 1;
+  try {
+    await pushStream(eventsOf(input, run), {
+      ...connection,
+      sessionId: flags.session,
+      epoch: proposedEpoch(systemClock),
+      stopOnRefused: flags.stopOnRefused === true,
+      committed: ({ number, endByte }, stored, lastSeq) => {
+        settledLine = number;
+        summary.streamed(stored, lastSeq);
+        progress.update(endByte, { lines: number, refused: summary.refused });
+      },
+      refused: ({ number }, failure) => tellRefusal(number, refusalOf(failure), run),
+    });
+    return summary.refused > 0 ? EXIT.incomplete : EXIT.done;
+  } catch (error) {
+    const place = `lines up to ${settledLine} are done: continue with --from-line ${settledLine + 1}`;
+    if (io.signal.aborted) {
+      progress.note(`session-ledger: ${place}`);
+      return EXIT.interrupted;
+    }
+    const { exitCode, message } = explain(error);
+    progress.note(`session-ledger: line ${settledLine + 1}: ${message}; ${place}`);
+    return exitCode;
+  }
+}
+
+async function* eventsOf(input: Readable, run: Run): AsyncGenerator<StreamLine, void, undefined> {
+  const { flags, summary } = run;
+  for await (const line of readLines(input, { bytesMax: LINE_BYTES_MAX })) {
+    const { number, endByte } = line;
+    summary.lines = number;
+    if (number < (flags.fromLine ?? 1)) continue;
+    const row = rowLine(line, "events");
+    if (row.kind === "refused") tellRefusal(number, row, run);
+    if (row.kind === "refused" && flags.stopOnRefused === true) return;
+    if (row.kind === "row") yield { number, endByte, ...eventOf(row) };
+  }
+}
+
+function eventOf({ eventType, payload }: RowLine & { readonly kind: "row" }) {
+  return { eventType, payload };
 }
 
 /** Resolves when the line is stored or refused; rejects when further lines would fail too. */
 async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | undefined> {
   const { flags, connection, summary } = run;
-  const event = eventLine(line);
-  if (event.kind === "empty") return undefined;
-  if (event.kind === "refused") return event;
-  const { eventType, payload } = event;
+  const read = rowLine(line, flags.as);
+  if (read.kind === "empty") return undefined;
+  if (read.kind === "refused") return read;
+  const { kind: _, ...given } = read;
   const idempotencyKey = flags.keys ? key : "";
-  const request = { sessionId: flags.session, eventType, payload, idempotencyKey };
+  const request = { sessionId: flags.session, ...given, idempotencyKey };
+  const { client } = connection;
+  const send = () =>
+    flags.as === "events"
+      ? client.call(ledger.pushSessionEvent, request)
+      : client.call(ledger.pushSessionMessage, request);
   try {
-    const row = await retrying(() => connection.client.call(ledger.pushSessionEvent, request), {
+    const row = await retrying<LedgerRow>(send, {
       ...connection.retry,
       mayRepeat: (failure) => mayRepeat(failure, flags) && connection.retry.mayRepeat(failure),
     });
@@ -146,8 +224,12 @@ async function pushLine(line: Line, key: string, run: Run): Promise<Refusal | un
     return undefined;
   } catch (error) {
     if (!(error instanceof RpcFailure) || !isFaultOfLine(error)) throw error;
-    return { reason: error.reason ?? error.code, message: explainCall(error) };
+    return refusalOf(error);
   }
+}
+
+function refusalOf(failure: RpcFailure): Refusal {
+  return { reason: failure.reason ?? failure.code, message: explainCall(failure) };
 }
 
 /** Without a key, a push whose answer was lost may be stored, and a repeat would store it twice. */
@@ -175,67 +257,6 @@ function tellRefusal(number: number, { reason, message }: Refusal, run: Run): vo
   }
 }
 
-type EventLine =
-  | { readonly kind: "event"; readonly eventType: string; readonly payload: string }
-  | { readonly kind: "empty" }
-  /** The line is not an event; the service never sees it. */
-  | ({ readonly kind: "refused" } & Refusal);
-
-/** Classifies a line of input. The payload is the line, byte for byte. */
-export function eventLine(line: Line): EventLine {
-  if (line.bytes === undefined) {
-    return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);
-  }
-  const payload = decodeLine(line);
-  if (payload === undefined) return refused("NOT_UTF8", "the line is not UTF-8");
-  if (isBlank(payload)) return { kind: "empty" };
-  const eventType = typeOf(payload);
-  if (eventType === undefined) return refused("NOT_JSON", "the line is not a JSON object");
-  if (eventType === "") return refused("NO_TYPE", "the event has no `type`");
-  return { kind: "event", eventType, payload };
-}
-
-function refused(reason: string, message: string): EventLine {
-  return { kind: "refused", reason, message };
-}
-
-/** Undefined when the text is not a JSON object, empty when the object has no type. */
-function typeOf(payload: string): string | undefined {
-  try {
-    const parsed: unknown = JSON.parse(payload);
-    if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return undefined;
-    return "type" in parsed && typeof parsed.type === "string" ? parsed.type : "";
-  } catch {
-    return undefined;
-  }
-}
-
-/** 128 bits: enough that two inputs of one session never collide by chance. */
-const DIGEST_HEX = 32;
-
-/**
- * One key per line, made from that line and all lines before it. So the same input sent again, or
- * the same input with additional lines, is recognised line by line up to its earlier end. Two
- * inputs that only share a line (every run may have the same STEP_FINISHED on its seventh line) do
- * not share its key, unless all lines before it are equal too.
- */
-export class LineKeys {
-  readonly #prefix: string | undefined;
-  readonly #seen = createHash("sha256");
-
-  /** With a prefix, a key is the prefix and the line's number, for any content. */
-  constructor(prefix: string | undefined) {
-    this.#prefix = prefix;
-  }
-
-  next({ number, bytes }: Line): string {
-    if (this.#prefix !== undefined) return `${this.#prefix}:${number}`;
-    this.#seen.update(bytes ?? "").update("\n");
-    const digest = this.#seen.copy().digest("hex").slice(0, DIGEST_HEX);
-    return `cli:${number}:${digest}`;
-  }
-}
-
 /** The results of a push, during the push and at its end. */
 class Summary {
   readonly #sessionId: string;
@@ -258,6 +279,12 @@ class Summary {
   stored(lastSeq: bigint, deduplicated: boolean): void {
     if (deduplicated) this.#deduplicated += 1;
     else this.#pushed += 1;
+    if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
+  }
+
+  /** By a stream: the events of one acknowledgement. */
+  streamed(events: number, lastSeq: bigint): void {
+    this.#pushed += events;
     if (lastSeq > this.#lastSeq) this.#lastSeq = lastSeq;
   }
 

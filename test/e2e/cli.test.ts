@@ -180,6 +180,110 @@ describe("push", () => {
   });
 });
 
+describe("push --stream", () => {
+  const expanded = async (session: string): Promise<readonly string[]> => {
+    const { stdout } = await here(["tail", session, "--expand", "--format", "payload"]);
+    return stdout.split("\n").slice(0, -1);
+  };
+
+  test("stores every event once and in order, and merges texts", async () => {
+    const deltas = Array.from({ length: 2_000 }, (_, n) =>
+      JSON.stringify({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: `${n} ` }),
+    );
+    const lines = [
+      '{"type":"RUN_STARTED","threadId":"streamed","runId":"r"}',
+      '{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}',
+      ...deltas,
+      '{"type":"TEXT_MESSAGE_END","messageId":"m"}',
+      '{"type":"RUN_FINISHED","threadId":"streamed","runId":"r"}',
+    ];
+    const args = ["push", "streamed", "--stream", "--json"];
+    const { exitCode, summary } = summed(await run(args, lines.join("\n")));
+    expect(exitCode).toBe(0);
+    expect(summary).toMatchObject({ pushed: 2_004, refused: 0, lastSeq: "2004" });
+    expect(await expanded("streamed")).toEqual(lines);
+    expect((await payloadsOf("streamed")).length).toBeLessThan(200);
+  });
+
+  test("reports refused lines by number, of this command and of the service, and continues", async () => {
+    const [one, two, three] = events(3);
+    const input = [one, "{", two, '{"type":"RUN_STARTED"}', "", three].join("\n");
+    const { exitCode, summary, stderr } = await push("stream-refused", ["--stream"], input);
+    expect(exitCode).toBe(1);
+    expect(summary).toMatchObject({ pushed: 3, refused: 2 });
+    expect(stderr).toContain("line 2 refused: the line is not a JSON object");
+    expect(stderr).toMatch(/line 4 refused: .*threadId/);
+    expect(await expanded("stream-refused")).toEqual([one, two, three]);
+  });
+
+  test("ends at the first refused line with --stop-on-refused", async () => {
+    const [one, two] = events(2);
+    const input = [one, '{"type":"RUN_STARTED"}', two].join("\n");
+    const args = ["--stream", "--stop-on-refused"];
+    const { exitCode, summary } = await push("stream-stop", args, input);
+    expect(exitCode).toBe(1);
+    expect(summary).toMatchObject({ refused: 1 });
+    expect(await expanded("stream-stop")).toEqual([one]);
+  });
+
+  test("ends at once where every line would be refused", async () => {
+    const { exitCode, stderr } = await push("no/such id", ["--stream"], events(5).join("\n"));
+    expect(exitCode).toBe(4);
+    expect(stderr).toMatch(/line 1: INVALID_REQUEST: .*session_id.*continue with --from-line 1/);
+  });
+
+  test("ends after SIGINT with the line from which --from-line continues", async () => {
+    const lines = events(60_000);
+    const file = join(directory, "stream-interrupted.jsonl");
+    await writeFile(file, lines.join("\n"));
+    const args = ["push", "stream-interrupted", "--stream", "-f", file];
+    const interrupted = startCommand(args, client());
+    await here(["tail", "-s", "stream-interrupted", "-f", "-n", "20"]);
+    interrupted.kill("SIGINT");
+    const { exitCode, stderr } = await interrupted.result;
+    const [, line = ""] = /continue with --from-line (\d+)/.exec(stderr) ?? [];
+    expect({ exitCode, stderr }).toMatchObject({ exitCode: 130 });
+    expect(Number(line)).toBeGreaterThan(1);
+    expect((await here([...args, "--from-line", line])).exitCode).toBe(0);
+    expect(await expanded("stream-interrupted")).toEqual(lines);
+  });
+
+  test.each([
+    [["--stream", "--as", "text"], "--stream: expected events"],
+    [["--stream", "--no-keys"], "cannot be used with"],
+    [["--stream", "--key-prefix", "k"], "cannot be used with"],
+  ])("refuses %j", async (args, said) => {
+    const { exitCode, stderr } = await here(["push", "s", ...args], "");
+    expect(exitCode).toBe(2);
+    expect(stderr).toContain(said);
+  });
+});
+
+describe("push --as", () => {
+  test("stores texts as messages of a user, and nothing twice in a second run", async () => {
+    const input = "hello\n\n{not JSON}\n";
+    const first = await push("texts", ["--as", "text"], input);
+    expect(first).toMatchObject({ exitCode: 0, summary: { pushed: 2, refused: 0 } });
+    const second = await push("texts", ["--as", "text"], input);
+    expect(second.summary).toMatchObject({ pushed: 0, deduplicated: 2 });
+    const { stdout } = await here(["tail", "texts", "--stream", "messages", "--format", "payload"]);
+    expect(stdout).toBe("hello\n{not JSON}\n");
+  });
+
+  test("stores the messages that an export has written", async () => {
+    await here(["say", "from", "hello", "--sender-id", "U1"]);
+    const { stdout } = await here(["tail", "from", "--stream", "messages"]);
+    const { summary } = await push("to", ["--as", "messages"], `${stdout}{}\n`);
+    expect(summary).toMatchObject({ pushed: 1, refusedByReason: { NO_TYPE: 1 } });
+    const copied = await here(["tail", "to", "--stream", "messages"]);
+    expect(JSON.parse(copied.stdout)).toMatchObject({
+      eventType: "user",
+      payload: "hello",
+      sender: { id: "U1" },
+    });
+  });
+});
+
 describe("tail", () => {
   test("prints rows as JSON lines, after a cursor, up to a limit", async () => {
     const lines = events(5);
@@ -343,6 +447,34 @@ test("push and tail -f survive a kill and a restart of the service: every line o
   expect(await tail.result).toEqual(retried);
   expect(await pushed).toMatchObject(retried);
   expect(seen).toEqual(lines);
+  await endService(second ?? first);
+});
+
+test("push --stream survives a kill and a restart of the service: every line once, in order", async () => {
+  const first = await startService();
+  const env = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+  const lines = events(40_000);
+  const tail = startCommand(["tail", "-s", "s", "-f", "--format", "payload"], env);
+  const args = ["push", "-s", "s", "--stream", "--json"];
+  const pushed = runCommand(args, { env, input: lines.join("\n") });
+  let second: ServiceProcess | undefined;
+  let seen = 0;
+  for await (const _ of tail.stdout) {
+    seen += 1;
+    if (seen < 500) continue;
+    await first.kill("SIGKILL");
+    second = await startAgain(first);
+    break;
+  }
+  tail.kill("SIGINT");
+  const result = await pushed;
+  expect(result).toMatchObject({
+    exitCode: 0,
+    stderr: expect.stringContaining("trying again for 60 s"),
+  });
+  expect(summed(result).summary).toMatchObject({ pushed: 40_000, lastSeq: "40000" });
+  const { stdout } = await runHere(["tail", "s", "--format", "payload"], { env });
+  expect(stdout.split("\n").slice(0, -1)).toEqual(lines);
   await endService(second ?? first);
 });
 

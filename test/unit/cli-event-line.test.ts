@@ -1,10 +1,12 @@
 import { describe, expect, test } from "vitest";
-import { eventLine, LineKeys } from "../../src/cli/push.ts";
+import { rowLine, LineKeys } from "../../src/cli/push-lines.ts";
 import type { Line } from "../../src/runner/lines.ts";
 
 function lineOf(text: string | Uint8Array, number = 2): Line {
   return { number, bytes: Buffer.from(text), endByte: 0 };
 }
+
+const eventLine = (line: Line) => rowLine(line, "events");
 
 describe("a line", () => {
   test.each([
@@ -12,7 +14,7 @@ describe("a line", () => {
     ' {"delta" : "\\u0000 \\ud800 é", "type":"X" , "n": 1.0e2 }\t',
     '{"type":"X","type":"Y"}', // The service refuses a repeated key, not the client.
   ])("is an event whose payload has the same bytes: %s", (text) => {
-    expect(eventLine(lineOf(text))).toMatchObject({ kind: "event", payload: text });
+    expect(eventLine(lineOf(text))).toMatchObject({ kind: "row", payload: text });
   });
 
   test("is an event with the type of its top level", () => {
@@ -56,8 +58,39 @@ describe("a line", () => {
 
   test("loses its byte order mark only when it is the first", () => {
     const text = '{"type":"X"}';
-    expect(eventLine(lineOf(`\uFEFF${text}`, 1))).toMatchObject({ kind: "event", payload: text });
+    expect(eventLine(lineOf(`\uFEFF${text}`, 1))).toMatchObject({ kind: "row", payload: text });
     expect(eventLine(lineOf(`\uFEFF${text}`, 2))).toMatchObject({ reason: "NOT_JSON" });
+  });
+});
+
+describe("a line of messages", () => {
+  const messageLine = (text: string) => rowLine(lineOf(text), "messages");
+
+  test("is a message as tail prints it, without the number and id of its session", () => {
+    const line =
+      '{"id":"m","seq":"7","eventType":"user","payload":"hi","sentAt":"2026-11-23T09:00:00Z","sender":{"id":"U1"}}';
+    expect(messageLine(line)).toMatchObject({
+      kind: "row",
+      eventType: "user",
+      payload: "hi",
+      sender: { id: "U1" },
+      sentAt: { seconds: 1_795_424_400n },
+    });
+    expect(messageLine(line)).not.toHaveProperty("seq");
+    expect(messageLine('{"event_type":"user","payload":"hi"}')).toMatchObject({ payload: "hi" });
+  });
+
+  test.each([
+    ['{"payload":"hi"}', "NO_TYPE"],
+    ['{"eventType":"user","payload":7}', "NOT_A_MESSAGE"],
+    ["hello", "NOT_A_MESSAGE"],
+  ])("is refused: %s", (text, reason) => {
+    expect(messageLine(text)).toMatchObject({ kind: "refused", reason });
+  });
+
+  test("is the text of a user's message where the form is text", () => {
+    const payload = '{"type":"X"} and more';
+    expect(rowLine(lineOf(payload), "text")).toEqual({ kind: "row", eventType: "user", payload });
   });
 });
 

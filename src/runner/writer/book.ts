@@ -345,7 +345,7 @@ const RANDOM_BITS = 20n;
  *
  * Below 2^63, the highest that the service stores, until the year 2248.
  */
-function proposedEpoch(clock: Clock): bigint {
+export function proposedEpoch(clock: Clock): bigint {
   const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
   const low = BigInt(random) & ((1n << RANDOM_BITS) - 1n);
   return ((clock.nowMicros() / 1_000n) << RANDOM_BITS) | low;

@@ -1,0 +1,98 @@
+/** The lines of an input as rows, and their idempotency keys. */
+import { createHash } from "node:crypto";
+import { fromJson, type JsonValue } from "@bufbuild/protobuf";
+import { type SessionMessage, SessionMessageSchema } from "../../gen/ambient/v1/messages_pb.ts";
+import { decodeLine, isBlank, type Line, LINE_BYTES_MAX } from "../runner/lines.ts";
+
+/** The forms of an input. */
+export const FORMS = ["events", "messages", "text"] as const;
+export type Form = (typeof FORMS)[number];
+
+export interface Refusal {
+  readonly reason: string;
+  readonly message: string;
+}
+
+export type RowLine =
+  | { readonly kind: "row"; readonly eventType: string; readonly payload: string }
+  | ({ readonly kind: "row" } & Pick<SessionMessage, "eventType" | "payload" | "sender" | "sentAt">)
+  | { readonly kind: "empty" }
+  /** The line is not a row; the service never sees it. */
+  | ({ readonly kind: "refused" } & Refusal);
+
+/** Classifies a line of input. The payload of an event, and of a text, is the line, byte for byte. */
+export function rowLine(line: Line, form: Form): RowLine {
+  if (line.bytes === undefined) {
+    return refused("LINE_TOO_LONG", `the line is longer than ${LINE_BYTES_MAX} bytes`);
+  }
+  const payload = decodeLine(line);
+  if (payload === undefined) return refused("NOT_UTF8", "the line is not UTF-8");
+  if (isBlank(payload)) return { kind: "empty" };
+  if (form === "text") return { kind: "row", eventType: "user", payload };
+  if (form === "messages") return messageOf(payload);
+  const eventType = typeOf(payload);
+  if (eventType === undefined) return refused("NOT_JSON", "the line is not a JSON object");
+  if (eventType === "") return refused("NO_TYPE", "the event has no `type`");
+  return { kind: "row", eventType, payload };
+}
+
+/** As `tail` and `export` print a message; its number, id and time are those of its session. */
+function messageOf(text: string): RowLine {
+  try {
+    const json: JsonValue = JSON.parse(text);
+    const message = fromJson(SessionMessageSchema, json, { ignoreUnknownFields: true });
+    const { eventType, payload, sender, sentAt } = message;
+    if (eventType === "") return refused("NO_TYPE", "the message has no `eventType`");
+    return {
+      kind: "row",
+      eventType,
+      payload,
+      ...(sender && { sender }),
+      ...(sentAt && { sentAt }),
+    };
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    return refused("NOT_A_MESSAGE", `the line is not a message: ${why}`);
+  }
+}
+
+function refused(reason: string, message: string): RowLine {
+  return { kind: "refused", reason, message };
+}
+
+/** Undefined when the text is not a JSON object, empty when the object has no type. */
+function typeOf(payload: string): string | undefined {
+  try {
+    const parsed: unknown = JSON.parse(payload);
+    if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) return undefined;
+    return "type" in parsed && typeof parsed.type === "string" ? parsed.type : "";
+  } catch {
+    return undefined;
+  }
+}
+
+/** 128 bits: enough that two inputs of one session never collide by chance. */
+const DIGEST_HEX = 32;
+
+/**
+ * One key per line, made from that line and all lines before it. So the same input sent again, or
+ * the same input with additional lines, is recognised line by line up to its earlier end. Two
+ * inputs that only share a line (every run may have the same STEP_FINISHED on its seventh line) do
+ * not share its key, unless all lines before it are equal too.
+ */
+export class LineKeys {
+  readonly #prefix: string | undefined;
+  readonly #seen = createHash("sha256");
+
+  /** With a prefix, a key is the prefix and the line's number, for any content. */
+  constructor(prefix: string | undefined) {
+    this.#prefix = prefix;
+  }
+
+  next({ number, bytes }: Line): string {
+    if (this.#prefix !== undefined) return `${this.#prefix}:${number}`;
+    this.#seen.update(bytes ?? "").update("\n");
+    const digest = this.#seen.copy().digest("hex").slice(0, DIGEST_HEX);
+    return `cli:${number}:${digest}`;
+  }
+}
