@@ -52,7 +52,7 @@ export async function eraseSession(
     events += await eraseStream(database, { sessionId, stream: "events" }, call);
     while ((await forgetImported(database, sessionId)) > 0) refuseLeft(call);
     const erased = await database.run(sql`
-      update sessions set name = '', project_id = null, phase = null, prompt = null,
+      update sessions set name = '', phase = null, prompt = null,
         created_by_user_id = null, llm_model = null, agent_id = null, parent_session_id = null,
         labels = null, annotations = null, capabilities = null, open_run_id = null,
         open_turn_seq = null, cancel_seq = null, pending_count = 0, waiting_since = null,

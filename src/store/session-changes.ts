@@ -78,7 +78,11 @@ export async function readChanges(
 export function changesStatement({ scope, filter, after }: ChangesRequest): SQL {
   const from = sql`${isoOf(after.atMicros)}::timestamptz`;
   const passes = and(
-    belongsTo({ scope, filter }),
+    or(
+      belongsTo({ scope, filter }) ?? sql`true`,
+      // Its labels are erased, and its project is not.
+      and(isNotNull(sessions.erasedAt), belongsTo({ scope, filter: { ...filter, labels: {} } })),
+    ),
     or(isNotNull(sessions.deletedAt), isInState({ scope, filter }) ?? sql`true`),
   );
   return sql`

@@ -10,6 +10,7 @@ import { LIVE_LIMITS } from "../../src/live/limits.ts";
 import { Seats } from "../../src/live/seats.ts";
 import type { SessionDelivery, SessionWatchRequest } from "../../src/live/session-watch.ts";
 import { createLogTo } from "../../src/observability/log.ts";
+import { eraseSession } from "../../src/maintenance/erase.ts";
 import { createFeedReader } from "../../src/store/feed.ts";
 import { changesStatement } from "../../src/store/session-changes.ts";
 import {
@@ -119,6 +120,29 @@ describe("a watch of sessions", () => {
     expect(watch.told.slice(-2)).toEqual([`${other} created`, `${id} updated`]);
     expect(watch.names.get(id)).toBe("n99");
   });
+
+  test.each([
+    ["the project of its caller", { scope: { projectId: "p1", sessionId: undefined } }, false],
+    ["the project that it asked for", { filter: { projectId: "p1" } }, false],
+    ["labels", { filter: { labels: { team: "blue" } } }, true],
+  ])(
+    "regression: an erasure was not told to a watch that has only %s",
+    async (_name, request, isToldOfForeign) => {
+      await using watch = await Watch.live(request);
+      const id = await make({ projectId: "p1", labels: '{"team":"blue"}' });
+      await watch.upTo(`${id} created`);
+      const foreign = await make({ projectId: "p2", labels: '{"team":"red"}' });
+      // Between two looks: the watch never sees the session in between.
+      const { signal } = new AbortController();
+      const call = { signal, marked: () => undefined, counted: () => undefined };
+      await eraseSession(ledger.database, foreign, call);
+      await eraseSession(ledger.database, id, call);
+      const last = await make({ projectId: "p1", labels: '{"team":"blue"}' });
+      const told = await watch.upTo(`${last} created`);
+      expect(told).toContain(`${id} deleted`);
+      expect(told.includes(`${foreign} deleted`)).toBe(isToldOfForeign);
+    },
+  );
 
   test("gives large sessions in pages, each once and each as made", async () => {
     await using watch = await Watch.live();

@@ -1004,8 +1004,8 @@ export const SessionService: GenService<{
     output: typeof IssueSessionTokenResponseSchema;
   },
   /**
-   * Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id
-   * and the numbers stay used, and every call that names the session is NOT_FOUND. A deleted
+   * Erases a session for good; for admins. Its rows are deleted and its texts emptied. The id,
+   * the project and the numbers stay, and every call that names the session is NOT_FOUND. A deleted
    * session can be erased; an erased or unknown session is NOT_FOUND.
    *
    * @generated from rpc ambient.v1.SessionService.EraseSession
