@@ -2,20 +2,14 @@
  * The compressor in a browser: its published entry as a bundle, in a page of a real Chromium, does with
  * a stream what it does here, to the byte. What the bundle is made of is looked at with or without one.
  */
-import { execFile } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
-import { promisify } from "node:util";
 import { buildSync } from "esbuild";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { encodeFragments } from "../../src/compressor/index.ts";
+import { startPages } from "../support/browser.ts";
 import { compressAll, expandAll } from "../support/compressing.ts";
 import { ownStreams } from "../support/streams.ts";
-import { needs, toolPath } from "../support/tools.ts";
-
-const run = promisify(execFile);
+import { needs } from "../support/tools.ts";
 
 /** Of the bundle, minified. */
 const BUNDLE_BYTES_MAX = 16 * 1_024;
@@ -77,17 +71,8 @@ const PAGE_SCRIPT = `
     seq += BigInt(row.eventCount);
     return { payload: row.payload, index: index && [...index], events: events.map((event) => event.payload) };
   });
-  document.title = encodeURIComponent(JSON.stringify(answer));
+  return JSON.stringify(answer);
 `;
-
-/** It prints the page when its scripts have run; without its sandbox root may start it. */
-const CHROMIUM_FLAGS = [
-  "--headless",
-  "--no-sandbox",
-  "--disable-gpu",
-  "--disable-dev-shm-usage",
-  "--dump-dom",
-];
 
 interface PageRow {
   readonly payload: string;
@@ -109,19 +94,9 @@ describe("the bundle for browsers", () => {
     "compresses and expands a stream in chromium exactly as Node does",
     needs("chromium"),
     async () => {
-      const folder = await mkdtemp(join(tmpdir(), "compressor-browser-"));
-      onTestFinished(() => rm(folder, { recursive: true, force: true }));
-      const page = join(folder, "page.html");
+      await using pages = await startPages();
       const script = `${bundle().text}\nconst EVENTS = ${JSON.stringify(EVENTS)};\n${PAGE_SCRIPT}`;
-      const code = script.replaceAll("</script", "<\\/script");
-      await writeFile(page, `<!doctype html><meta charset="utf-8"><script>${code}</script>`);
-      const { stdout } = await run(
-        toolPath("chromium"),
-        [...CHROMIUM_FLAGS, `--user-data-dir=${join(folder, "profile")}`, pathToFileURL(page).href],
-        { timeout: 60_000, maxBuffer: 16 * 1024 * 1024 },
-      );
-      const [, title = ""] = /<title>(.*?)<\/title>/.exec(stdout) ?? [];
-      const answer: readonly PageRow[] = JSON.parse(decodeURIComponent(title));
+      const answer: readonly PageRow[] = JSON.parse(String(await pages.run(script, "localhost")));
 
       const rows = compressAll(EVENTS.map((event) => ({ ...event, createdAtMicros: 5n })));
       expect(answer.map(({ payload, index }) => ({ payload, index }))).toEqual(
