@@ -33,6 +33,19 @@ export type { Tls, TlsOptions } from "./credentials.ts";
 /** The text of a message of a person, from any form of its payload. */
 export { textOf } from "./said.ts";
 
+/** The messages of a turn as blocks of one prompt, which name their senders; and back. */
+export { arrivalsOf, packTurn, turnSize, unpackTurn } from "./turn-blocks.ts";
+export type {
+  Arrival,
+  BlockOrigin,
+  ContentBlock,
+  Layout,
+  PackedTurn,
+  PackOptions,
+  SenderContext,
+  TurnMetrics,
+} from "./turn-blocks.ts";
+
 /** A session as an async iterable: its stored rows, and new ones. */
 export { readSession } from "./session-reader.ts";
 export type { ReadEventsOptions, ReadMessagesOptions } from "./session-reader.ts";

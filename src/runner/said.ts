@@ -25,7 +25,8 @@ function contentOf(message: unknown): readonly string[] {
   return content.filter(isObject).flatMap(({ text }) => (typeof text === "string" ? [text] : []));
 }
 
-function objectIn(text: string): JsonObject | undefined {
+/** Undefined: the payload is no JSON object. */
+export function objectIn(text: string): JsonObject | undefined {
   if (!/^\s*\{/.test(text)) return undefined; // Most payloads are text.
   const value = parseJson(text);
   return isObject(value) ? value : undefined;
