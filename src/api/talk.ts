@@ -6,7 +6,7 @@
  *        ├── new ── pushed as one `user` row ── stored, or stored before ─► join, until its run ends
  *        └── known, and no run has taken it: the client asks again ──────► join, until its run ends
  *
- * The key of the row is the id of the first new message. So a repeated request stores nothing twice,
+ * The key of the row is the id of the first new message, or of its call for a result of a tool. So a repeated request stores nothing twice,
  * also while the first one is on its way. A request with more messages than one on its way has the
  * same key and another content: then the log is read again, and has the first messages by then.
  */

@@ -110,10 +110,15 @@ export function newIn(
           keyField: `${typed.path}resume[${answer?.at}].interruptId`,
         }
       : {
-          idempotencyKey: String(first.id),
+          idempotencyKey: first.isResult ? resultKey(first) : String(first.id),
           keyField: `${typed.path}messages[${first.at}].id`,
         }),
   };
+}
+
+/** A page in two tabs runs its tool in both, and each gives its result an id: the first one counts. */
+function resultKey({ toolCallId }: TypedMessage): string {
+  return `result-${hash("sha256", String(toolCallId), "hex")}`;
 }
 
 /** An agent may ask under the same id again, in a later run. */
@@ -124,14 +129,22 @@ function answerKey(known: Snapshot | undefined, interruptId: string): string {
 
 /** The row that has the last of these, if no run has taken it. */
 export function waitingIn({ messages, resume }: Typed, known: Snapshot): bigint | undefined {
-  const ids = messages.map(({ id }) => id).toReversed();
+  const ids = messages.flatMap((message) => [message.id, ...otherResults(message, known)]);
   const [row] = [
-    ...ids.map((id) => (typeof id === "string" ? known.waitingAt(id) : undefined)),
+    ...ids.toReversed().map((id) => (typeof id === "string" ? known.waitingAt(id) : undefined)),
     ...resume.map(({ interruptId: id }) =>
       typeof id === "string" ? known.answeredAt(id) : undefined,
     ),
   ].filter((seq) => seq !== undefined);
   return row;
+}
+
+/** The results that others gave to the call of this result. */
+function otherResults({ isResult, id, toolCallId }: TypedMessage, known: Snapshot): unknown[] {
+  if (!isResult || (typeof id === "string" && known.hasHad(id))) return [];
+  return known.messages.flatMap((message) =>
+    message["role"] === "tool" && message["toolCallId"] === toolCallId ? [message["id"]] : [],
+  );
 }
 
 function candidatesIn(messages: readonly unknown[]): readonly TypedMessage[] {

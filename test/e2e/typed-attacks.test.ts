@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { newSession, push, rowsOf } from "../support/pushing.ts";
+import { claim, emit } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
 const { service, client } = useService();
@@ -58,4 +59,28 @@ describe("regression: deep nesting was an internal error", () => {
     expect(await joined.text()).toContain("MESSAGES_SNAPSHOT");
     expect(await rowsOf(client, "messages", sessionId)).toHaveLength(1);
   });
+});
+
+test("regression: two tabs of a page, which both ran its tool, gave the agent two results", async () => {
+  const sessionId = newSession();
+  const events = [
+    { type: "RUN_STARTED", threadId: sessionId, runId: "r1" },
+    { type: "TOOL_CALL_START", toolCallId: "c1", toolCallName: "pick" },
+    { type: "TOOL_CALL_END", toolCallId: "c1" },
+    { type: "RUN_FINISHED", threadId: sessionId, runId: "r1" },
+  ];
+  for (const event of events) await emit(client, sessionId, event);
+  const ids = Array.from({ length: 6 }, (_, tab) => `t${tab}`);
+  const answers = ids.map(async (id) => {
+    const results = [{ id, role: "tool", toolCallId: "c1", content: id }];
+    const body = JSON.stringify({ threadId: sessionId, messages: results });
+    return (await ask(`/agui/sessions/${sessionId}`, body)).text();
+  });
+  const wait = { seconds: 30n };
+  const turn = await claim(client, { sessionId, runId: "r2", producerEpoch: 1n, wait });
+  await emit(client, sessionId, { type: "RUN_FINISHED", threadId: sessionId, runId: "r2" }, 1n);
+  // Every tab gets the answer of the run that took the result.
+  for (const answer of await Promise.all(answers)) expect(answer).toContain('"runId":"r2"');
+  expect(turn.messages).toHaveLength(1);
+  expect(await rowsOf(client, "messages", sessionId)).toHaveLength(1);
 });

@@ -93,7 +93,7 @@ describe("new messages", () => {
 
   test("are those at the end of the input where the session does not exist", () => {
     const messages = [user("u1"), assistant("a1"), result("t1", "c1"), user("u2")];
-    expect(newOf({ messages }, undefined)).toMatchObject({ ids: ["t1", "u2"], key: "t1" });
+    expect(newOf({ messages }, undefined)).toMatchObject({ ids: ["t1", "u2"] });
   });
 
   test("are results of calls without a result, at the end or behind the call", () => {
