@@ -46,13 +46,24 @@ def answer(
         request.idempotency_key = f"{run_id}/{event_type}"
         push(ledger.PushSessionEvent, request)
 
-    said = "\n".join(message.payload for message in turn.messages)
+    said = "\n".join(text_of(message.payload) for message in turn.messages)
     text = f"You said: {said}"  # Here an agent would think.
     emit("TEXT_MESSAGE_CHUNK", messageId=run_id, role="assistant", delta=text)
     message = PushSessionMessageRequest(event_type="assistant", payload=text, **mine)
     message.idempotency_key = run_id
     push(ledger.PushSessionMessage, message)
     emit("RUN_FINISHED", threadId=session_id, runId=run_id)
+
+
+def text_of(payload: str) -> str:
+    """The payload is a RunAgentInput if the message was typed over AG-UI."""
+    try:
+        match json.loads(payload):
+            case {"messages": [*messages]}:
+                return "\n".join(str(message["content"]) for message in messages)
+    except ValueError:
+        pass
+    return payload
 
 
 if __name__ == "__main__":

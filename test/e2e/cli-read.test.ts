@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { runHere, runWith } from "../support/command-line.ts";
 import { newSession } from "../support/pushing.ts";
-import { runCommand } from "../support/service-process.ts";
+import { endService, runCommand, startAgain, startService } from "../support/service-process.ts";
 import { claim, emit, finish, say } from "../support/turns.ts";
 import { useService } from "../support/use-service.ts";
 
@@ -31,11 +31,13 @@ async function linesOf(...args: readonly string[]): Promise<readonly unknown[]> 
     .map((line) => JSON.parse(line));
 }
 
+const running = (...args: readonly string[]) => runningAt(env(), args);
+
 /** A command that runs until the test ends it: its lines, one by one. */
-function running(...args: readonly string[]) {
+function runningAt(settings: Readonly<Record<string, string>>, args: readonly string[]) {
   const [stdout, stderr] = [new PassThrough(), new PassThrough()];
   const controller = new AbortController();
-  const exit = runWith(args, { env: env(), stdout, stderr, signal: controller.signal });
+  const exit = runWith(args, { env: settings, stdout, stderr, signal: controller.signal });
   const lines = createInterface({ input: stdout })[Symbol.asyncIterator]();
   return {
     async next(): Promise<string> {
@@ -192,4 +194,25 @@ describe("feed", () => {
     expect(cursor).toMatchObject({ exitCode: 4 });
     expect(cursor.stderr).toContain("cursor must be one of an earlier feed of events");
   });
+});
+
+test("sessions --watch and feed --follow go on through a kill and a restart of the service", {
+  timeout: 120_000,
+}, async () => {
+  const first = await startService();
+  const own = { SESSION_LEDGER_ADDRESS: first.grpcAddress };
+  const run = (...args: readonly string[]) => runHere(args, { env: own });
+  await run("say", "s1", "one");
+  const watch = runningAt(own, ["sessions", "--watch", "--json"]);
+  const feed = runningAt(own, ["feed", "messages", "--follow", "--json"]);
+  expect(JSON.parse(await watch.next())).toMatchObject({ resourceId: "s1" });
+  expect(JSON.parse(await feed.next())).toMatchObject({ message: { payload: "one" } });
+  await first.kill("SIGKILL");
+  const second = await startAgain(first);
+  await run("say", "s1", "two");
+  await run("create", "new");
+  for (let name = ""; name !== "new"; ) name = JSON.parse(await watch.next()).session.name;
+  for (let text = ""; text !== "two"; ) text = JSON.parse(await feed.next()).message.payload;
+  expect(await Promise.all([watch.end(), feed.end()])).toEqual([0, 0]);
+  await endService(second);
 });

@@ -244,6 +244,9 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
       await expect.poll(finished, POLL).toBe(1);
       await say(client, sessionId, "two \u{1F600}");
       await expect.poll(finished, POLL).toBe(2);
+      const typed = JSON.stringify({ messages: [{ id: "u1", role: "user", content: "three" }] });
+      await say(client, sessionId, typed);
+      await expect.poll(finished, POLL).toBe(3);
       run.kill();
       expect((await run.ended).stderr).toBe("");
       const listed = await client.unary(SessionService.method.listSessionMessages, { sessionId });
@@ -252,6 +255,8 @@ describe.each(EXAMPLES)("$language ($folder)", (example) => {
         ["assistant", "You said: one"],
         ["user", "two \u{1F600}"],
         ["assistant", "You said: two \u{1F600}"],
+        ["user", typed],
+        ["assistant", "You said: three"],
       ]);
     },
   );

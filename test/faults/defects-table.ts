@@ -193,6 +193,38 @@ export const DEFECTS: readonly Defect[] = [
     expected: /begins while|had its turn before|is not the next|stands at message/,
   },
   {
+    name: "cancel_only_in_memory",
+    what: "a replica ends only the cancelled runs whose cancel it took itself",
+    edits: [
+      {
+        file: "src/api/turns/cancel-run.ts",
+        find: 'const EVENT = "cancel_requested";',
+        replace: 'const EVENT = "cancel_requested";\nexport const TAKEN = new Set<string>();',
+        times: 1,
+      },
+      {
+        file: "src/api/turns/cancel-run.ts",
+        find: "parts.asked();",
+        replace: "TAKEN.add(runId);\n      parts.asked();",
+        times: 1,
+      },
+      {
+        file: "src/api/turns/cancels.ts",
+        find: "import { cancelTextOf }",
+        replace: "import { cancelTextOf, TAKEN }",
+        times: 1,
+      },
+      {
+        file: "src/api/turns/cancels.ts",
+        find: "yield* page;",
+        replace: "yield* page.filter(({ runId }) => TAKEN.has(runId));",
+        times: 1,
+      },
+    ],
+    kinds: ["kill_replica", "restart_replica"],
+    expected: /was cancelled, and is open|and the run has 0 ends/,
+  },
+  {
     name: "erased_before_the_import",
     what: "a session is marked as erased without a look at what an import has stored meanwhile",
     edits: [

@@ -5,6 +5,7 @@
  *   stream sessions  a raw stream writer each, and unary writers of messages and events beside it
  *   agent sessions   the SDK's session writer, which derives its messages
  *   turned sessions  a person who writes, and runners that claim turns and take over from each other
+ *   cancelled sessions  a producer whose runs are cancelled, and which often does not end them
  *   quiet sessions   one push at a time, and none before everybody has seen it
  *   brim sessions    a few rows below the most that a session may hold, and more pushes at once than
  *                    have room
@@ -21,6 +22,7 @@ import { PUSH_KINDS } from "../support/history-pushes.ts";
 import type { Random } from "../support/random.ts";
 import { byTurns } from "../support/replicas.ts";
 import type { StreamWriter } from "../support/stream-writer.ts";
+import { Cancelled, cancelRuns } from "./cancellers.ts";
 import { FeedReader } from "./feed-readers.ts";
 import { type Lockstep, watchQuietly, writeQuietly } from "./lockstep.ts";
 import { BY, type Finals, PassReader, type Target, type Ways } from "./passes.ts";
@@ -37,6 +39,7 @@ const LOAD = {
   quietSessions: 2,
   turnedSessions: 2,
   turnRunners: 3,
+  cancelledSessions: 4,
   keyedWriters: 5,
   unkeyedWriters: 4,
   besideWriters: 2,
@@ -49,6 +52,7 @@ const LOAD_THAT_LOSES = {
   agentSessions: 0,
   quietSessions: 0,
   turnedSessions: 0,
+  cancelledSessions: 0,
 } as const;
 const PACE_MS = 25;
 /** Until the next brim session: the last is reached after half a minute, and then all are full. */
@@ -67,6 +71,7 @@ export class Load {
   readonly streamWriters: readonly StreamWriter[];
   readonly said: readonly Said[];
   readonly turned: readonly Turned[];
+  readonly cancelled: readonly Cancelled[];
   readonly passReaders: readonly PassReader[];
   readonly feedReaders: readonly FeedReader[];
   readonly sessionIds: readonly string[];
@@ -109,6 +114,7 @@ export class Load {
     const streamed = this.streamWriters.map(({ sessionId }) => sessionId);
     this.said = names("agent", count.agentSessions).map((sessionId) => new Said(sessionId));
     this.turned = names("turned", count.turnedSessions).map((sessionId) => new Turned(sessionId));
+    this.cancelled = names("cancelled", count.cancelledSessions).map((id) => new Cancelled(id));
     const turned = this.turned.map(({ sessionId }) => sessionId);
     const quiet = names("quiet", count.quietSessions).map((sessionId) =>
       watchQuietly(writing, sessionId, this.#ended.signal),
@@ -118,6 +124,7 @@ export class Load {
       ...streamed,
       ...this.said.map(({ sessionId }) => sessionId),
       ...turned,
+      ...this.cancelled.map(({ sessionId }) => sessionId),
       ...quiet.map(({ sessionId }) => sessionId),
     ];
 
@@ -135,6 +142,11 @@ export class Load {
           return { name, ended: runTurns({ clients: this.#clients, progress, isOver }, runner) };
         }),
       ),
+      ...this.cancelled.map((one) => {
+        const name = `canceller of ${one.sessionId}`;
+        const canceller = { name, cancelled: one, random: random.fork() };
+        return { name, ended: cancelRuns({ clients: this.#clients, progress, isOver }, canceller) };
+      }),
       ...this.streamWriters.map((writer) => ({
         name: `stream writer of ${writer.sessionId}`,
         ended: writeStream({ progress, isOver }, writer, random.fork()),

@@ -6,7 +6,8 @@ import type { Evidence } from "./verdict.ts";
 export type Operations = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
 export function operationsOf(load: Load, { stored, witness }: Evidence): Operations {
-  const { history, streamWriters, said, turned, passReaders, feedReaders } = load;
+  const { history, streamWriters, said, turned, cancelled, passReaders, feedReaders } = load;
+  const cancels = cancelled.flatMap((one) => one.cancels);
   const claims = turned.flatMap((one) => one.claims);
   const groups = Map.groupBy(history.pushes, ({ sent }) =>
     sent.key === undefined ? "unkeyed pushes" : "keyed pushes",
@@ -31,6 +32,7 @@ export function operationsOf(load: Load, { stored, witness }: Evidence): Operati
       turns: claims.filter(({ taken }) => taken !== undefined).length,
       messages: sum(claims.map(({ taken = [] }) => taken.length)),
     },
+    cancels: { acknowledged: cancels.filter(({ seq }) => seq !== undefined).length },
     watchers: {
       watchers: history.readers.length,
       rows: sum(history.readers.map(({ rows }) => rows.length)),

@@ -71,6 +71,7 @@ const SETTINGS = {
   PRINCIPAL_BYTES_PER_SECOND: "0",
   SESSION_MESSAGES_PER_SECOND: "0",
   SESSION_BYTES_PER_SECOND: "0",
+  CANCEL_GRACE: "1s",
   // So that a replica within this limit stays far below the memory limit of memory.ts.
   RECEIVED_BYTES_MAX: "67108864",
 };

@@ -113,7 +113,7 @@ async function work(parts: TurnParts, { turned, record, random, epoch }: OneTurn
 }
 
 /** Each attempt goes to another replica. */
-function again<T>(
+export function again<T>(
   { clients }: TurnParts,
   random: Random,
   call: (client: LedgerClient) => Promise<T>,

@@ -5,6 +5,7 @@ import { problemsOf, type Witness } from "../support/history-check.ts";
 import { readWitness } from "../support/history-witness.ts";
 import { passProblemsOf, type StoredSession, streamProblemsOf } from "../support/stream-check.ts";
 import { expectationOf } from "../support/stream-source.ts";
+import { cancelProblemsOf } from "../support/cancel-check.ts";
 import { turnProblemsOf } from "../support/turn-check.ts";
 import { readStoredSessions } from "../support/stream-witness.ts";
 import type { Load } from "./load.ts";
@@ -44,8 +45,10 @@ export function verdictOf(
   load: Load,
   { witness, stored, miscounted, standing, lost }: Evidence,
 ): readonly string[] {
-  const { history, streamWriters, said, turned, passReaders, feedReaders } = load;
-  const shared = new Set([...streamWriters, ...turned].map(({ sessionId }) => sessionId));
+  const { history, streamWriters, said, turned, cancelled, passReaders, feedReaders } = load;
+  const shared = new Set(
+    [...streamWriters, ...turned, ...cancelled].map(({ sessionId }) => sessionId),
+  );
   const written = withAgents(
     history,
     said.map(({ sessionId }) => sessionId),
@@ -71,6 +74,12 @@ export function verdictOf(
       const messages = rows.filter(({ stream }) => stream === "messages");
       const events = rows.filter(({ stream }) => stream === "events");
       return turnProblemsOf({ sessionId, claims, messages, events, turnSeq, pending });
+    }),
+    ...cancelled.flatMap(({ sessionId, cancels }) => {
+      const rows = witness.rows.filter((row) => row.sessionId === sessionId);
+      const messages = rows.filter(({ stream }) => stream === "messages");
+      const events = rows.filter(({ stream }) => stream === "events");
+      return cancelProblemsOf({ sessionId, cancels, messages, events });
     }),
     ...said.flatMap((one) => {
       const messages = messagesIn(witness, one.sessionId);

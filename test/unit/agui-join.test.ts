@@ -1152,6 +1152,83 @@ describe("a snapshot above the size of a frame", () => {
   });
 });
 
+describe("an answer to a message", () => {
+  const taking = (runId: string, last: number) =>
+    started(runId, { metadata: { session: { consumed: { first: last, last } } } });
+
+  test("begins with the run that takes the message, and ends with it", async () => {
+    const { stored, push, open } = joining();
+    stored(started("r1"), ...said("m1", "one"), finished("r1"));
+    const answer = open({ answers: 2n });
+    await quiet();
+    expect(answer.types).toEqual([]);
+    expect(answer.comments[0]).toBe(
+      "no run has taken message 2 yet, and this answer ends after 30 s",
+    );
+    push(taking("r2", 1), ...said("m2", "two"));
+    await quiet();
+    expect(answer.shown.messages).toMatchObject([{ content: "one" }, { content: "two" }]);
+    push(finished("r2"));
+    await quiet();
+    expect(answer.ended).toBeUndefined();
+    push(taking("r3", 2), ...said("m3", "three"), finished("r3"));
+    await quiet();
+    expect(answer.events.at(-1)).toEqual(finished("r3"));
+    expect(answer.shown.messages).toMatchObject([{ id: "m1" }, { id: "m2" }, { id: "m3" }]);
+    expect(answer.ended).toBeNull();
+  });
+
+  test("is over at once when the run that took the message has ended", async () => {
+    const { stored, open } = joining();
+    stored(taking("r1", 3), ...said("m1", "one"), finished("r1"));
+    const answer = open({ answers: 2n });
+    await quiet();
+    expect([answer.shown.messages.length, answer.ended]).toEqual([1, null]);
+  });
+
+  test("ends with NO_RUNNER after RUN_WAIT without an open run, however long the run before was", async () => {
+    const { stored, push, open, time, timers } = joining();
+    stored(started("r1"));
+    const answer = open({ answers: 2n });
+    await quiet();
+    time.micros += 300_000_000n;
+    timers.fireAll();
+    push(finished("r1"));
+    await quiet();
+    time.micros += 29_999_000n;
+    timers.fireAll();
+    await quiet();
+    expect([answer.types.at(-1), answer.ended]).toEqual(["RUN_FINISHED", undefined]);
+    time.micros += 1_000n;
+    timers.fireAll();
+    await quiet();
+    expect(answer.events.slice(-2)).toMatchObject([
+      { type: "RUN_STARTED" },
+      { type: "RUN_ERROR", code: "NO_RUNNER" },
+    ]);
+    expect([answer.ended, timers.pending]).toEqual([null, []]);
+  });
+
+  test.each(["snapshot", "events"] as const)(
+    "comes event by event when the session is above the size of a frame: %s",
+    async (replay) => {
+      const { stored, push, open } = joining({ options: { snapshotLengthMax: 200 } });
+      const long = "x".repeat(250);
+      stored(started("r1"), ...said("m1", long), finished("r1"));
+      const answer = open({ answers: 1n, replay });
+      await quiet();
+      expect(answer.ended).toBeUndefined();
+      push(taking("r2", 1), ...said("m2", "two"));
+      await quiet();
+      expect(answer.shown.messages).toMatchObject([{ content: long }, { content: "two" }]);
+      expect(answer.ended).toBeUndefined();
+      push(finished("r2"));
+      await quiet();
+      expect(answer.ended).toBeNull();
+    },
+  );
+});
+
 describe("an ended answer", () => {
   test("gives the reason, unless the client has left", async () => {
     const { stored, open, live } = joining();

@@ -61,7 +61,7 @@ func answer(
 ) error {
 	said := make([]string, len(turn.Messages))
 	for at, message := range turn.Messages {
-		said[at] = message.Payload
+		said[at] = textOf(message.Payload)
 	}
 	text := "You said: " + strings.Join(said, "\n") // Here an agent would think.
 	push := func(eventType string, event fields) error {
@@ -89,4 +89,17 @@ type fields map[string]string
 func printed(event fields) string {
 	text, _ := json.Marshal(event) // Strings cannot fail.
 	return string(text)
+}
+
+// textOf reads a RunAgentInput, which the payload is if the message was typed over AG-UI.
+func textOf(payload string) string {
+	var input struct{ Messages []struct{ Content string } }
+	if json.Unmarshal([]byte(payload), &input) != nil || input.Messages == nil {
+		return payload
+	}
+	texts := make([]string, len(input.Messages))
+	for at, message := range input.Messages {
+		texts[at] = message.Content
+	}
+	return strings.Join(texts, "\n")
 }

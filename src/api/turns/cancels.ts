@@ -11,6 +11,7 @@
  */
 import { BoundedMap } from "../../base/bounded-map.ts";
 import type { Clock } from "../../base/clock.ts";
+import { ServiceError } from "../../base/errors.ts";
 import { Paced } from "../../base/paced.ts";
 import type { Timers } from "../../base/timers.ts";
 import type { Unit } from "../../base/unit.ts";
@@ -146,7 +147,8 @@ export class Cancels implements Unit {
       metrics.cancelledRunsEnded.inc();
       log.info({ sessionId, runId }, "cancelled run ended");
     } catch (error) {
-      this.#failedUntilMs.set(sessionId, clock.monotonicMs() + FAILED_PAUSE_MS);
+      const isFull = ServiceError.from(error).reason === "SESSION_FULL";
+      if (isFull) this.#failedUntilMs.set(sessionId, clock.monotonicMs() + FAILED_PAUSE_MS);
       log.warn({ sessionId, runId, err: error }, "cancelled run not ended");
     }
   }
