@@ -94,6 +94,11 @@ export function newIn(
     ),
     ...resume.flatMap(({ at, text }) => violationsIn(`${typed.path}resume[${at}]`, text, ANSWER)),
     ...rest.flatMap(([name, text]) => tooDeep(`${typed.path}${name}`, text)),
+    ...twice(messages, ({ at, id }) => [`${typed.path}messages[${at}].id`, id]),
+    ...twice(resume, ({ at, interruptId }) => [
+      `${typed.path}resume[${at}].interruptId`,
+      interruptId,
+    ]),
   ];
   if (violations.length > 0) throw invalidArgument(violations);
   const members = [
@@ -217,10 +222,13 @@ const MESSAGE = z.discriminatedUnion("role", [
   z.looseObject({ role: z.literal("tool"), id, content, toolCallId: z.string(needsText) }),
 ]);
 
-const ANSWER = z.looseObject({
-  interruptId: z.string(needsText),
-  status: z.enum(["resolved", "cancelled"], { error: "must be resolved or cancelled" }),
-});
+const ANSWER = z.looseObject(
+  {
+    interruptId: z.string(needsText),
+    status: z.enum(["resolved", "cancelled"], { error: "must be resolved or cancelled" }),
+  },
+  { error: "must be an object" },
+);
 
 function violationsIn(field: string, text: string, schema: z.ZodType): readonly Violation[] {
   const parsed = schema.safeParse(JSON.parse(text));
@@ -237,6 +245,21 @@ const DEPTH_MAX = JSON_DEPTH_MAX - 2;
 function tooDeep(field: string, text: string): readonly Violation[] {
   if (outline(text).depth <= DEPTH_MAX) return [];
   return [{ field, description: `${field} must be at most ${DEPTH_MAX} levels deep` }];
+}
+
+/** Two parts with one id and other content: the log would keep the first, and drop the other. */
+function twice<T extends { readonly text: string }>(
+  parts: readonly T[],
+  idOf: (part: T) => readonly [field: string, name: unknown],
+): readonly Violation[] {
+  const texts = new Map<unknown, string>();
+  return parts.flatMap((part) => {
+    const [field, name] = idOf(part);
+    const text = texts.get(name);
+    if (text === undefined) texts.set(name, part.text);
+    if (text === undefined || text === part.text) return [];
+    return [{ field, description: `${field} is there twice, with other content` }];
+  });
 }
 
 function listOf(value: unknown): readonly unknown[] {

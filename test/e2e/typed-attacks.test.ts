@@ -61,6 +61,22 @@ describe("regression: deep nesting was an internal error", () => {
   });
 });
 
+test("regression: of two typed messages with one id, the second was dropped without a word", async () => {
+  const sessionId = newSession();
+  const of = (content: string) => ({ id: "u", role: "user", content });
+  const field = "messages[1].id";
+  const twice = [field, `${field} is there twice, with other content`];
+  const input = (...messages: readonly object[]) => JSON.stringify({ messages });
+  expect(await refusal(sessionId, input(of("one"), of("two")))).toEqual([400, twice]);
+  const [answer, other] = [{ interruptId: 5 }, "x"];
+  expect(await refusal(sessionId, JSON.stringify({ resume: [answer, other] }))).toEqual([
+    400,
+    ["resume[0].interruptId", "resume[0].interruptId must be a text"],
+    ["resume[0].status", "resume[0].status must be resolved or cancelled"],
+    ["resume[1]", "resume[1] must be an object"],
+  ]);
+});
+
 test("regression: two tabs of a page, which both ran its tool, gave the agent two results", async () => {
   const sessionId = newSession();
   const events = [
