@@ -155,8 +155,8 @@ export const DEFECTS: readonly Defect[] = [
     edits: [
       {
         file: "src/ingest/queue.ts",
-        find: "return key !== undefined || range !== undefined || claim !== undefined;",
-        replace: "return key !== undefined || range !== undefined || claim !== undefined || true;",
+        find: "return key !== undefined || range !== undefined || seen !== undefined;",
+        replace: "return key !== undefined || range !== undefined || seen !== undefined || true;",
         times: 1,
       },
     ],
@@ -184,7 +184,8 @@ export const DEFECTS: readonly Defect[] = [
       {
         file: LEDGER,
         find: `ELSE s.turn_seq <> (p.c->>'t')::bigint OR s.open_run_id IS DISTINCT FROM p.c->>'r'
-          OR s.producer_epoch IS DISTINCT FROM (p.c->>'e')::bigint OR s.event_seq <> (p.c->>'v')::bigint END)`,
+          OR s.producer_epoch IS DISTINCT FROM (p.c->>'e')::bigint OR s.event_seq <> (p.c->>'v')::bigint
+          OR ((p.c->>'x') IS NOT NULL AND s.cancel_seq IS NOT NULL) END)`,
         replace: "ELSE false END)",
         times: 1,
       },

@@ -134,6 +134,13 @@ const EXAMPLES: Readonly<
     ],
     bad: ["30", "99ms", "25h"],
   },
+  CANCEL_GRACE: {
+    good: [
+      ["100ms", 100],
+      ["24h", 86_400_000],
+    ],
+    bad: ["30", "99ms", "25h"],
+  },
   SESSION_POLICY: {
     good: [
       ["auto", "auto"],

@@ -13,6 +13,7 @@ describe("metrics", () => {
       "agui_mended_total",
       "agui_renamed_total",
       "agui_sequence_violations_total",
+      "agui_typed_total",
       "auth_file_reloads_total",
       "authentications_total",
       "batch_rows",
