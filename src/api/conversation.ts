@@ -18,6 +18,7 @@ const STATUS = {
   finished: RunStatus.FINISHED,
   error: RunStatus.ERROR,
   interrupted: RunStatus.INTERRUPTED,
+  cancelled: RunStatus.CANCELLED,
   stalled: RunStatus.STALLED,
 } as const;
 

@@ -5,7 +5,7 @@
  * its end with several bounded statements, as long as the caller waits. A run that began at or
  * before the cursor belongs to an earlier page, and its rest after the cursor is skipped.
  */
-import { isObject, type JsonObject } from "../agui/json.ts";
+import { isObject } from "../agui/json.ts";
 import type { Clock } from "../base/clock.ts";
 import { invalidArgument } from "../base/errors.ts";
 import type { LedgerReader } from "../store/reader.ts";
@@ -20,9 +20,10 @@ import { checkSessionId } from "../contract/session-id.ts";
  *   stalled      no end, and none is expected: another run began after it, or no row came for long
  *   finished     by RUN_FINISHED
  *   interrupted  by RUN_FINISHED too, but it waits for an answer
+ *   cancelled    by RUN_FINISHED too, because somebody cancelled it
  *   error        by RUN_ERROR
  */
-export type RunStatus = "running" | "stalled" | "finished" | "interrupted" | "error";
+export type RunStatus = "running" | "stalled" | "finished" | "interrupted" | "cancelled" | "error";
 
 export interface Run {
   readonly runId: string;
@@ -140,7 +141,8 @@ async function collect(
 
 interface Marker {
   readonly parentRunId: string | undefined;
-  readonly isInterrupt: boolean;
+  /** The type of the outcome of a RUN_FINISHED. */
+  readonly outcome: unknown;
 }
 
 /** Reads the fields that only the payloads of RUN_STARTED and RUN_FINISHED have. */
@@ -166,16 +168,12 @@ async function markersOf(
 
 function markerOf(payload: string): Marker {
   const event: unknown = JSON.parse(payload);
-  if (!isObject(event)) return { parentRunId: undefined, isInterrupt: false };
-  const { parentRunId } = event;
+  if (!isObject(event)) return { parentRunId: undefined, outcome: undefined };
+  const { parentRunId, outcome } = event;
   return {
     parentRunId: typeof parentRunId === "string" ? parentRunId : undefined,
-    isInterrupt: saysInterrupt(event),
+    outcome: isObject(outcome) ? outcome["type"] : undefined,
   };
-}
-
-function saysInterrupt({ outcome }: JsonObject): boolean {
-  return isObject(outcome) && outcome["type"] === "interrupt";
 }
 
 interface Seen {
@@ -200,5 +198,7 @@ function statusOf({ end, recordedAtMicros }: RunStretch, seen: Seen): RunStatus 
     return seen.isNewest && recordedAtMicros >= seen.staleMicros ? "running" : "stalled";
   }
   if (end.eventType === "RUN_ERROR") return "error";
-  return seen.markers.get(end.seq)?.isInterrupt === true ? "interrupted" : "finished";
+  const outcome = seen.markers.get(end.seq)?.outcome;
+  if (outcome === "cancelled") return outcome;
+  return outcome === "interrupt" ? "interrupted" : "finished";
 }

@@ -73,7 +73,7 @@ const runSchema = z
   .strictObject({
     run_id: z.string(),
     parent_run_id: z.string().optional(),
-    status: z.enum(["running", "finished", "error", "interrupted", "stalled"]).meta({
+    status: z.enum(["running", "finished", "error", "interrupted", "cancelled", "stalled"]).meta({
       description:
         "running: no end yet; stalled: no end, and another run began behind it or nothing came for RUN_STALE_AFTER; interrupted: it waits for an answer.",
     }),

@@ -157,12 +157,12 @@ test("payloads larger than one read are read", async () => {
   const input = "x".repeat(1_000_000);
   const rows = Array.from({ length: 6 }, (_, n) => [
     started(`r${n}`, { parentRunId: `p${n}`, input }),
-    finished({ outcome: { type: n % 2 === 0 ? "interrupt" : "success" } }),
+    finished({ outcome: { type: ["interrupt", "success", "cancelled"][n % 3] } }),
   ]);
   await store(sessionId.replace(" ", "-"), rows.flat());
   const { runs } = await list(sessionId.replace(" ", "-"));
   expect(runs.map(({ parentRunId, status }) => `${parentRunId} ${status}`)).toEqual(
-    rows.map((_, n) => `p${n} ${n % 2 === 0 ? "interrupted" : "finished"}`),
+    rows.map((_, n) => `p${n} ${["interrupted", "finished", "cancelled"][n % 3]}`),
   );
 });
 
