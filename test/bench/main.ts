@@ -21,6 +21,7 @@ import { benchPush } from "./push.ts";
 import { benchRedaction } from "./redaction.ts";
 import { benchRead } from "./read.ts";
 import { benchStream } from "./stream.ts";
+import { benchTurns } from "./turns.ts";
 import { benchWatch } from "./watch.ts";
 import { benchWriter } from "./writer.ts";
 
@@ -39,6 +40,7 @@ const RUN: Readonly<Record<BenchName, (bench: Bench) => Promise<Findings>>> = {
   doors: benchDoors,
   hostile: benchHostile,
   flow: benchFlow,
+  turns: benchTurns,
   against: benchAgainst,
   "profile push": profilePush,
   "profile stream": profileStream,

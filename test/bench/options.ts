@@ -16,6 +16,7 @@ const BENCHES = [
   "doors",
   "hostile",
   "flow",
+  "turns",
 ] as const;
 /** Needs `--old`, so `all` omits it. */
 const AGAINST = "against";

@@ -1,0 +1,158 @@
+/**
+ * What a turn costs, over what a push costs in the same round: messages of people by unary pushes, and
+ * then turns of one message each, which are a claim and the push of RUN_FINISHED. A claim alone cannot
+ * be repeated, so its cost is that of the turn without a push. And runners that wait: their memory and
+ * CPU.
+ */
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
+import { RpcClient } from "../support/grpc-client.ts";
+import { claim, finish, say } from "../support/turns.ts";
+import type { Bench, Findings } from "./bench.ts";
+import { payloadOf } from "./bodies.ts";
+import { type Ratio, ratioOf, rounded } from "./figures.ts";
+import { type Ledger, startLedger } from "./servers.ts";
+import { cpuMsOf, memoryOf } from "./usage.ts";
+
+const SESSIONS = 64;
+const CONNECTIONS = 8;
+const TURNS = 100;
+const WAITING = 1_000;
+const WATCHED_SECONDS = 10;
+const CLAIMS_OVER_PUSHES_MAX = 2;
+
+interface Phase {
+  /** Of one call, or one turn. */
+  readonly wallMs: number;
+  readonly serviceMs: number;
+  readonly postgresMs: number;
+}
+
+export async function benchTurns(bench: Bench): Promise<Findings> {
+  const ledger = await startLedger(bench);
+  const turns = bench.options.calls ?? (bench.options.quick ? 5 : TURNS);
+  const clients = Array.from({ length: CONNECTIONS }, () => new RpcClient(ledger.address));
+  bench.undo.defer(() => clients.forEach((client) => client.close()));
+  const rounds: { readonly push: Phase; readonly message: Phase; readonly turn: Phase }[] = [];
+  await round(bench, { ledger, clients, turns: Math.ceil(turns / 4) }); // Warms up.
+  for (let at = 0; at < bench.options.rounds; at += 1) {
+    const found = await round(bench, { ledger, clients, turns });
+    rounds.push(found);
+    bench.progress(
+      `round ${at + 1}: push ${found.push.wallMs} ms, turn ${found.turn.wallMs} ms of ${SESSIONS} at once`,
+    );
+  }
+  const claimOf = (field: keyof Phase): Ratio =>
+    ratioOf(
+      rounds.map(({ turn, push }) => turn[field] - push[field]),
+      rounds.map(({ push }) => push[field]),
+    );
+  const goal = { goal: CLAIMS_OVER_PUSHES_MAX };
+  return {
+    load: { sessions: SESSIONS, connections: CONNECTIONS, turns, payloadBytes: 600 },
+    "claim / push": {
+      time: { ...goal, ...claimOf("wallMs") },
+      "CPU of the service": { ...goal, ...claimOf("serviceMs") },
+      "CPU of PostgreSQL": { ...goal, ...claimOf("postgresMs") },
+    },
+    rounds,
+    waiting: await waiting(bench),
+  };
+}
+
+interface Load {
+  readonly ledger: Ledger;
+  readonly clients: readonly RpcClient[];
+  readonly turns: number;
+}
+
+async function round(bench: Bench, { ledger, clients, turns }: Load) {
+  const of = `bench-${randomUUID()}`;
+  /** Calls `step` for each turn of each session, one after the other in a session. */
+  const phase = async (
+    step: (client: RpcClient, sessionId: string, turn: number) => Promise<unknown>,
+  ): Promise<Phase> => {
+    const before = await costsOf(ledger);
+    const lanes = Array.from({ length: SESSIONS }, async (_, lane) => {
+      const client = clients[lane % clients.length] ?? new RpcClient(ledger.address);
+      for (let turn = 0; turn < turns; turn += 1) {
+        bench.signal.throwIfAborted();
+        await step(client, `${of}-${lane}`, turn);
+      }
+    });
+    await Promise.all(lanes);
+    const after = await costsOf(ledger);
+    const each = (field: keyof Phase): number =>
+      rounded((after[field] - before[field]) / (turns * SESSIONS));
+    return {
+      wallMs: each("wallMs"),
+      serviceMs: each("serviceMs"),
+      postgresMs: each("postgresMs"),
+    };
+  };
+  const eventType = "TEXT_MESSAGE_CONTENT";
+  const payload = payloadOf(eventType);
+  const text = "x".repeat(payload.length);
+  const { pushSessionEvent } = SessionService.method;
+  const push = await phase((client, id) =>
+    client.unary(pushSessionEvent, { sessionId: `${id}-pushed`, eventType, payload }),
+  );
+  const message = await phase((client, sessionId) => say(client, sessionId, text));
+  const turn = await phase(async (client, sessionId, at) => {
+    const runId = `r${at}`;
+    const { messages } = await claim(client, { sessionId, runId, messagesMax: 1 });
+    if (messages.length !== 1) throw new Error(`a turn has ${messages.length} messages`);
+    await finish(client, sessionId, runId);
+  });
+  return { push, message, turn };
+}
+
+async function costsOf({ pid, witness }: Ledger): Promise<Phase> {
+  return {
+    wallMs: performance.now(),
+    serviceMs: await cpuMsOf(pid, { children: false }),
+    postgresMs: await cpuMsOf(witness.postmasterPid, { children: true }),
+  };
+}
+
+/** A service without load, and then with runners that wait, each in a session of its own. */
+async function waiting(bench: Bench): Promise<Findings> {
+  const ledger = await startLedger(bench);
+  const count = bench.options.quick ? 50 : WAITING;
+  const seconds = bench.options.quick ? 1 : WATCHED_SECONDS;
+  const cpuShare = async (): Promise<number> => {
+    const before = await costsOf(ledger);
+    await sleep(seconds * 1_000, undefined, { signal: bench.signal });
+    const after = await costsOf(ledger);
+    return rounded((after.serviceMs - before.serviceMs) / (after.wallMs - before.wallMs));
+  };
+  const cpuWithout = await cpuShare();
+  const before = await memoryOf(ledger.pid);
+  const clients = Array.from({ length: CONNECTIONS }, () => new RpcClient(ledger.address));
+  bench.undo.defer(() => clients.forEach((client) => client.close()));
+  const of = `bench-${randomUUID()}`;
+  const left = new AbortController();
+  const claims = Array.from({ length: count }, (_, at) => {
+    const client = clients[at % clients.length] ?? new RpcClient(ledger.address);
+    const request = { sessionId: `${of}-${at}`, runId: "r", wait: { seconds: 60n } };
+    return claim(client, request, { deadlineMs: 120_000, signal: left.signal }).catch(
+      () => undefined,
+    );
+  });
+  // Until the claims wait and the memory of their calls is free again.
+  await sleep(2_000, undefined, { signal: bench.signal });
+  const cpuWith = await cpuShare();
+  const after = await memoryOf(ledger.pid);
+  left.abort();
+  await Promise.all(claims);
+  return {
+    runners: count,
+    residentMiB: {
+      without: rounded(before.residentMiB),
+      with: rounded(after.residentMiB),
+      more: rounded(after.residentMiB - before.residentMiB),
+    },
+    "share of a core": { without: cpuWithout, with: cpuWith },
+  };
+}
