@@ -126,12 +126,18 @@ export function exitHelp(): string {
     .join("\n");
 }
 
-/** Aborted by the first SIGINT or SIGTERM; the second ends the process at once. */
+/**
+ * Aborted by the first SIGINT or SIGTERM; the second ends the process at once. The same signal
+ * within a second is one: a terminal sends Ctrl-C to npm and its child, and npm passes it on.
+ */
 export function endingSignal(): AbortSignal {
   const ending = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    let firstMs = Number.NEGATIVE_INFINITY;
     process.on(signal, () => {
+      if (performance.now() - firstMs < 1_000) return;
       if (ending.signal.aborted) process.exit(EXIT.interrupted);
+      firstMs = performance.now();
       ending.abort();
     });
   }

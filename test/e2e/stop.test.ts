@@ -193,6 +193,20 @@ test("a push that waits for a locked session does not delay a stop beyond its li
   client.close();
 });
 
+test("the same signal twice at once, as npm sends it after Ctrl-C, is one", async () => {
+  // Regression: `npm start` and Ctrl-C ended with 130 in the middle of a stop.
+  const service = await serve({ STOP_LIMIT_MS: "1000" });
+  const client = createLedgerClient({ address: service.grpcAddress });
+  const { push } = await stuckPush(service, client);
+  const ended = service.stop();
+  await expect.poll(() => says(service, '"stopping"'), { interval: 1 }).toBe(true);
+  await service.kill("SIGTERM");
+  expect(await ended).toBe(0);
+  await expect(push).rejects.toMatchObject({ code: "UNAVAILABLE" });
+  expect(await remainsIn(dataDir)).toEqual([]);
+  client.close();
+});
+
 describe("the embedded database after", () => {
   async function endedBySecondSignal(): Promise<void> {
     const service = await serve();
@@ -201,7 +215,7 @@ describe("the embedded database after", () => {
     const ended = service.stop();
     await expect.poll(() => says(service, '"stopping"')).toBe(true);
     const startMs = performance.now();
-    await service.kill("SIGTERM");
+    await service.kill("SIGINT");
     expect(await ended).toBe(130);
     expect(performance.now() - startMs).toBeLessThan(STOP_LIMIT_MS); // Which the push would take.
     client.close();
