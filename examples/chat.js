@@ -26,16 +26,31 @@ agent.subscribe({
 
 async function follow() {
   problem.textContent = "";
-  await agent.runAgent().catch((error) => (problem.textContent = error.message));
+  const error = await agent.runAgent().then(() => undefined, Object);
+  if (error !== undefined) problem.textContent = detailOf(error);
   stop.disabled = true;
+  return error;
+}
+
+function detailOf({ message, payload }) {
+  try {
+    return JSON.parse(payload).detail;
+  } catch {
+    return message;
+  }
 }
 let followed = follow(); // First what the session has, with the rest of an open run.
 
 async function say(content) {
   agent.abortRun(); // This client follows one answer at a time.
   await followed;
-  agent.addMessage({ id: crypto.randomUUID(), role: "user", content });
-  await follow();
+  const id = crypto.randomUUID();
+  agent.addMessage({ id, role: "user", content });
+  const { status } = (await follow()) ?? {};
+  if (!(status >= 400 && status < 500)) return;
+  // Refused and not stored: it would be refused again with each later message.
+  agent.setMessages(agent.messages.filter((message) => message.id !== id));
+  text.value ||= content;
 }
 
 form.addEventListener("submit", (event) => {

@@ -209,3 +209,28 @@ test("a person stops an answer, and what was said stays", needs("chromium"), asy
   words.say("Indeed.", "");
   await shows(page, "> Count to a million.", "One,", "> Good.", "Indeed.");
 });
+
+test(
+  "a refused message comes back to the person, and the next one is sent",
+  needs("chromium"),
+  async () => {
+    // Regression: the page sent the refused message again with each later one, so all were refused.
+    const sessionId = newSession();
+    await using stack = new AsyncDisposableStack();
+    const words = stack.use(new Words());
+    stack.use(await startRunner(sessionId, words));
+    const page = await openChat(sessionId);
+    const long = "long ".repeat(300_000);
+    await type(page, long);
+    const alert = page.getByRole("alert");
+    await expect
+      .poll(() => alert.textContent(), { timeout: 20_000 })
+      .toMatch(/^messages has \d+ bytes, at most 1048576 are accepted$/);
+    await shows(page);
+    expect(await page.getByLabel("Message").inputValue()).toBe(long);
+    await type(page, "Short.");
+    words.say("Indeed.", "");
+    await shows(page, "> Short.", "Indeed.");
+    expect(await alert.textContent()).toBe("");
+  },
+);
