@@ -1,16 +1,13 @@
 /**
- * What a turn costs, over what a push costs in the same round: messages of people by unary pushes, and
- * then turns of one message each, which are a claim and the push of RUN_FINISHED. A claim alone cannot
- * be repeated, so its cost is that of the turn without a push. And runners that wait: their memory and
- * CPU.
+ * What a claim costs, over what a push costs in the same round. Two pushes make a run: RUN_STARTED and
+ * RUN_FINISHED. A claim and RUN_FINISHED make a turn, here of one message. So a claim costs what a turn
+ * costs without half a run. And runners that wait: their memory and CPU.
  */
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { SessionService } from "../../gen/ambient/v1/sessions_pb.ts";
 import { RpcClient } from "../support/grpc-client.ts";
-import { claim, finish, say } from "../support/turns.ts";
+import { claim, emit, finish, say } from "../support/turns.ts";
 import type { Bench, Findings } from "./bench.ts";
-import { payloadOf } from "./bodies.ts";
 import { type Ratio, ratioOf, rounded } from "./figures.ts";
 import { type Ledger, startLedger } from "./servers.ts";
 import { cpuMsOf, memoryOf } from "./usage.ts";
@@ -18,6 +15,7 @@ import { cpuMsOf, memoryOf } from "./usage.ts";
 const SESSIONS = 64;
 const CONNECTIONS = 8;
 const TURNS = 100;
+const PAYLOAD_BYTES = 600;
 const WAITING = 1_000;
 const WATCHED_SECONDS = 10;
 const CLAIMS_OVER_PUSHES_MAX = 2;
@@ -34,7 +32,7 @@ export async function benchTurns(bench: Bench): Promise<Findings> {
   const turns = bench.options.calls ?? (bench.options.quick ? 5 : TURNS);
   const clients = Array.from({ length: CONNECTIONS }, () => new RpcClient(ledger.address));
   bench.undo.defer(() => clients.forEach((client) => client.close()));
-  const rounds: { readonly push: Phase; readonly message: Phase; readonly turn: Phase }[] = [];
+  const rounds: { readonly message: Phase; readonly push: Phase; readonly turn: Phase }[] = [];
   await round(bench, { ledger, clients, turns: Math.ceil(turns / 4) }); // Warms up.
   for (let at = 0; at < bench.options.rounds; at += 1) {
     const found = await round(bench, { ledger, clients, turns });
@@ -50,7 +48,7 @@ export async function benchTurns(bench: Bench): Promise<Findings> {
     );
   const goal = { goal: CLAIMS_OVER_PUSHES_MAX };
   return {
-    load: { sessions: SESSIONS, connections: CONNECTIONS, turns, payloadBytes: 600 },
+    load: { sessions: SESSIONS, connections: CONNECTIONS, turns, payloadBytes: PAYLOAD_BYTES },
     "claim / push": {
       time: { ...goal, ...claimOf("wallMs") },
       "CPU of the service": { ...goal, ...claimOf("serviceMs") },
@@ -91,21 +89,25 @@ async function round(bench: Bench, { ledger, clients, turns }: Load) {
       postgresMs: each("postgresMs"),
     };
   };
-  const eventType = "TEXT_MESSAGE_CONTENT";
-  const payload = payloadOf(eventType);
-  const text = "x".repeat(payload.length);
-  const { pushSessionEvent } = SessionService.method;
-  const push = await phase((client, id) =>
-    client.unary(pushSessionEvent, { sessionId: `${id}-pushed`, eventType, payload }),
-  );
+  const text = "x".repeat(PAYLOAD_BYTES);
   const message = await phase((client, sessionId) => say(client, sessionId, text));
+  const run = await phase(async (client, id, at) => {
+    const [sessionId, runId] = [`${id}-pushed`, `r${at}`];
+    await emit(client, sessionId, { type: "RUN_STARTED", threadId: sessionId, runId });
+    await finish(client, sessionId, runId);
+  });
+  const push: Phase = {
+    wallMs: run.wallMs / 2,
+    serviceMs: run.serviceMs / 2,
+    postgresMs: run.postgresMs / 2,
+  };
   const turn = await phase(async (client, sessionId, at) => {
     const runId = `r${at}`;
     const { messages } = await claim(client, { sessionId, runId, messagesMax: 1 });
     if (messages.length !== 1) throw new Error(`a turn has ${messages.length} messages`);
     await finish(client, sessionId, runId);
   });
-  return { push, message, turn };
+  return { message, push, turn };
 }
 
 async function costsOf({ pid, witness }: Ledger): Promise<Phase> {
@@ -127,10 +129,13 @@ async function waiting(bench: Bench): Promise<Findings> {
     const after = await costsOf(ledger);
     return rounded((after.serviceMs - before.serviceMs) / (after.wallMs - before.wallMs));
   };
-  const cpuWithout = await cpuShare();
-  const before = await memoryOf(ledger.pid);
   const clients = Array.from({ length: CONNECTIONS }, () => new RpcClient(ledger.address));
   bench.undo.defer(() => clients.forEach((client) => client.close()));
+  // A service that has done no work yet grows by its first calls, whatever they are.
+  await round(bench, { ledger, clients, turns: Math.ceil(count / SESSIONS) });
+  await sleep(2_000, undefined, { signal: bench.signal });
+  const cpuWithout = await cpuShare();
+  const before = await memoryOf(ledger.pid);
   const of = `bench-${randomUUID()}`;
   const left = new AbortController();
   const claims = Array.from({ length: count }, (_, at) => {
