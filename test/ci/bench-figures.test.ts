@@ -153,6 +153,7 @@ test("the command line selects benchmarks, and refuses unknown ones", () => {
     "doors",
     "hostile",
     "flow",
+    "turns",
   ]);
   expect(readOptions(["profile", "push"])?.benches).toEqual(["profile push"]);
   expect(readOptions(["profile", "stream"])?.benches).toEqual(["profile stream"]);
