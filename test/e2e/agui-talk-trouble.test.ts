@@ -263,7 +263,7 @@ test.each(PAGE_CLIENTS)("$name gets the answer of a runner that does not claim",
   expect(page.messages.map(({ id }) => id)).toEqual(["u1", "a1", "u2", "a2"]);
 });
 
-test("a caller who may only read is told so with 403, nothing is stored, and the caller still joins", async () => {
+test("a caller who may only read gets 403, stores nothing, and can join", async () => {
   const doors = await Doors.make();
   const root = doors.add("root", ["admin"]);
   const viewer = doors.add("viewer", ["viewer"]);

@@ -118,7 +118,7 @@ async function end(
   order.observe(kept, events.slice(events.length - kept.length));
 }
 
-/** Without a transcript nothing is closed in the log; clients are served ENDs all the same. */
+/** A session without a transcript gets no ENDs in its log. Its clients still get them. */
 function without(error: unknown): Snapshot | undefined {
   if (ServiceError.from(error).reason === "TRANSCRIPT_TOO_LARGE") return undefined;
   throw error;
