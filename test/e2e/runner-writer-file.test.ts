@@ -3,7 +3,8 @@
  * next one sends what it left, once; or another writer has taken over in between, and what was left is
  * counted.
  */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -118,6 +119,34 @@ describe("a file", () => {
       await way.cut();
     },
   );
+
+  // Bug: the file is written in the background, so a kill could find the event of a message in the
+  // service, and the message neither there nor in the file.
+  test("holds the messages of each event that the service has", async () => {
+    const sessionId = "killed-before-its-messages";
+    const directory = await makeDirectory();
+    const file = join(directory, "spool");
+    const pipe = join(directory, "pipe");
+    execFileSync("sh", ["-c", 'mkfifo "$1"', "sh", pipe]);
+    const program = fileURLToPath(new URL("../support/runner-stuck-file.ts", import.meta.url));
+    const killed = spawn(process.execPath, [program, service.grpcAddress, sessionId, file, pipe], {
+      stdio: "inherit",
+      env: { ...process.env, UV_THREADPOOL_SIZE: "1" },
+    });
+    running.add(killed);
+    const [, signal] = await once(killed, "close");
+    expect(signal).toBe("SIGKILL");
+    const next = startRunner({
+      address: service.grpcAddress,
+      sessionId,
+      file,
+      firstRun: 3,
+      runs: 0,
+    });
+    await next.ended;
+    expect(await events(sessionId)).toEqual([...eventsOfRun(1, 5), ...eventsOfRun(2, 5)]);
+    expect(await messages(sessionId)).toEqual([...messagesOfRun(1, 5), ...messagesOfRun(2, 5)]);
+  });
 
   test("with records of a writer that was replaced meanwhile reports them as lost", async () => {
     const sessionId = "left-and-fenced";

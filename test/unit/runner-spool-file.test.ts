@@ -32,7 +32,10 @@ const told: string[] = [];
 
 async function opened(name: string, live = newLane("live"), sessionId = "s1") {
   const file = join(folder, name);
-  const spool = await openSpoolFile({ file, sessionId, live }, (message) => told.push(message));
+  const spool = await openSpoolFile(
+    { file, sessionId, live, written: () => undefined },
+    (message) => told.push(message),
+  );
   if (spool === undefined) throw new Error(told.at(-1));
   return { file, live, ...spool };
 }

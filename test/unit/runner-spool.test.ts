@@ -5,12 +5,15 @@
  */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { SpoolQueue } from "../../src/runner/spool/queue.ts";
 import {
   type Counts,
+  eventRecord,
   type Lane,
+  messageRecord,
   newLane,
+  sendableUpTo,
   Spool,
-  SpoolQueue,
 } from "../../src/runner/spool/spool.ts";
 import { properties } from "../support/properties.ts";
 
@@ -259,4 +262,21 @@ test("a queue finds each record by its number while others are removed", () => {
     ),
     properties({ runs: 200 }),
   );
+});
+
+test("an event of a lane with a file waits for the messages that it completes, and for those not derived yet", () => {
+  const lane = newLane("live");
+  for (let at = 0; at < 9; at += 1) lane.events.push(eventRecord("{}", 0n, false));
+  lane.messages.push(messageRecord(message("a")));
+  lane.messages.push(messageRecord({ ...message("a"), after: 3n }));
+  lane.messages.push(messageRecord({ ...message("a"), after: 5n }));
+  lane.firstUnderived = 8n;
+  expect(sendableUpTo(lane)).toBe(9n);
+  const limits = [0n, 1n, 2n, 3n].map((inFile) => {
+    lane.messagesInFile = inFile;
+    return sendableUpTo(lane);
+  });
+  expect(limits).toEqual([2n, 2n, 4n, 7n]);
+  lane.firstUnderived = undefined;
+  expect(sendableUpTo(lane)).toBe(9n);
 });

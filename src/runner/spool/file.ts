@@ -24,7 +24,7 @@ import { codeOf } from "../../base/errors.ts";
 import { textOf } from "../failure.ts";
 import { decodeLine, readLines } from "../lines.ts";
 import { eventLine, headerLine, laneLine, messageLine, settledLine, SpoolReader } from "./lines.ts";
-import { isEmpty, type Lane } from "./spool.ts";
+import { isEmpty, type Lane, later } from "./spool.ts";
 
 interface OpenedSpool {
   readonly log: SpoolFile;
@@ -36,6 +36,8 @@ interface SpoolFileOptions {
   readonly file: string;
   readonly sessionId: string;
   readonly live: Lane;
+  /** Called when more messages are in the file, or when the file was given up. */
+  readonly written: () => void;
 }
 
 /** Readable only by the owner: the file contains messages of agents and people. */
@@ -49,7 +51,7 @@ const COMPACT_BYTES_MIN = 1024 * 1024;
 
 /** Undefined when the file cannot be used, after the problem was reported. Never rejects. */
 export async function openSpoolFile(
-  { file, sessionId, live }: SpoolFileOptions,
+  { file, sessionId, live, written }: SpoolFileOptions,
   tell: (message: string) => void,
 ): Promise<OpenedSpool | undefined> {
   let unlock: (() => Promise<void>) | undefined;
@@ -61,7 +63,7 @@ export async function openSpoolFile(
     const lanes = await readLanes(file, sessionId);
     live.generation = lanes.reduce((highest, lane) => Math.max(highest, lane.generation), 0) + 1;
     const left = lanes.filter((lane) => !isEmpty(lane));
-    const log = new SpoolFile({ file, sessionId, lanes: [...left, live], unlock, tell });
+    const log = new SpoolFile({ file, sessionId, lanes: [...left, live], unlock, written, tell });
     // Begins with a new file, so that no incomplete line of a dead process stands before ours.
     await log.rewrite();
     return { log, left };
@@ -109,6 +111,7 @@ interface SpoolFileParts {
   /** The last one is the live one. */
   readonly lanes: readonly Lane[];
   readonly unlock: () => Promise<void>;
+  readonly written: () => void;
   readonly tell: (message: string) => void;
 }
 
@@ -164,12 +167,14 @@ export class SpoolFile {
       while (this.#isDirty && this.#handle !== undefined) {
         this.#isDirty = false;
         this.#isDirty = (await this.#append(this.#handle)) || this.#isDirty;
+        this.#tellWritten();
         if (this.#bytes > this.#compactAtBytes) await this.rewrite();
       }
     } catch (error) {
       this.#parts.tell(`${this.#parts.file}: ${textOf(error)}`);
       await this.#handle?.close().catch(() => undefined);
       this.#handle = undefined;
+      this.#tellWritten();
       this.#nextSlice.resolve();
     } finally {
       this.#writing = undefined;
@@ -204,7 +209,15 @@ export class SpoolFile {
     await rename(path, file);
     await this.#handle?.close();
     this.#handle = handle;
+    this.#tellWritten();
     this.#compactAtBytes = Math.max(COMPACT_BYTES_MIN, 2 * this.#bytes);
+  }
+
+  #tellWritten(): void {
+    for (const [lane, { messages }] of this.#written) {
+      lane.messagesInFile = this.#handle === undefined ? undefined : messages;
+    }
+    this.#parts.written();
   }
 
   /** The next piece of the log; empty when the file is up to date. */
@@ -244,10 +257,6 @@ function recordLines(lane: Lane, written: Written, units: number): string {
     if (record !== undefined) text += eventLine(lane, written.events, record);
   }
   return text;
-}
-
-function later(a: bigint, b: bigint): bigint {
-  return a > b ? a : b;
 }
 
 /**

@@ -13,7 +13,9 @@
  * The numbers of a lane are written in order. Records that were settled before the write are left
  * out, so a gap means that all earlier records are settled.
  */
+
 import { isObject, parseJson } from "../../agui/json.ts";
+import type { SpoolQueue } from "./queue.ts";
 import {
   type EventRecord,
   eventRecord,
@@ -21,7 +23,6 @@ import {
   type MessageRecord,
   messageRecord,
   newLane,
-  type SpoolQueue,
 } from "./spool.ts";
 
 const VERSION = 1;

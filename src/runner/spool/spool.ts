@@ -20,6 +20,7 @@
  * offered.
  */
 import type { Sender } from "../rows.ts";
+import { SpoolQueue } from "./queue.ts";
 
 export interface EventRecord {
   /** JSON of one AG-UI event, or a text that the caller took for it. */
@@ -70,6 +71,10 @@ export interface Lane {
    * after it, so that the answer is never stored before the question. Not in the file.
    */
   readonly questions: Question[];
+  /** The highest message in the file; undefined: the lane has no file. */
+  messagesInFile: bigint | undefined;
+  /** The first event whose messages are not derived yet. */
+  firstUnderived: bigint | undefined;
   readonly events: SpoolQueue<EventRecord>;
   readonly messages: SpoolQueue<MessageRecord>;
 }
@@ -294,6 +299,8 @@ export function newLane(start: string, lane: Partial<Lane> = {}): Lane {
     cut: undefined,
     refused: new Set(),
     questions: [],
+    messagesInFile: undefined,
+    firstUnderived: undefined,
     events: new SpoolQueue<EventRecord>(),
     messages: new SpoolQueue<MessageRecord>(),
     ...lane,
@@ -301,8 +308,23 @@ export function newLane(start: string, lane: Partial<Lane> = {}): Lane {
 }
 
 /** The last event that may be sent. */
-export function sendableUpTo({ events, questions }: Lane): bigint {
-  return questions[0]?.lastEvent ?? events.lastNumber;
+export function sendableUpTo(lane: Lane): bigint {
+  const { events, questions } = lane;
+  return min(questions[0]?.lastEvent ?? events.lastNumber, lastInFile(lane) ?? events.lastNumber);
+}
+
+/**
+ * With a file, an event waits until the messages that it completes are in the file. Otherwise a
+ * killed process could leave the event in the service, and its message nowhere.
+ */
+function lastInFile({ messages, messagesInFile, firstUnderived }: Lane): bigint | undefined {
+  if (messagesInFile === undefined) return undefined;
+  for (let at = later(messagesInFile + 1n, messages.frontNumber); ; at += 1n) {
+    const record = messages.at(at);
+    const first = record === undefined ? firstUnderived : record.after;
+    if (first !== undefined) return first - 1n;
+    if (record === undefined) return undefined;
+  }
 }
 
 /** The message that may be sent now. A derived one waits, so a reader never has it before its events. */
@@ -317,72 +339,10 @@ function min(a: bigint, b: bigint): bigint {
   return a < b ? a : b;
 }
 
-export function isEmpty({ events, messages }: Lane): boolean {
-  return events.length === 0 && messages.length === 0;
+export function later(a: bigint, b: bigint): bigint {
+  return a > b ? a : b;
 }
 
-/**
- * Records in the order of their arrival, numbered without a gap from the first one ever. Records
- * leave at the front, and each one is found by its number.
- */
-export class SpoolQueue<T> {
-  #records: (T | undefined)[] = [];
-  /** The count of entries at the front of `#records` that have left. */
-  #left = 0;
-  /** The number of the record at the front, or of the next one. */
-  #frontNumber = 1n;
-
-  get length(): number {
-    return this.#records.length - this.#left;
-  }
-
-  /** The lowest number that has not left. */
-  get frontNumber(): bigint {
-    return this.#frontNumber;
-  }
-
-  /** The highest number so far, also when it has left. */
-  get lastNumber(): bigint {
-    return this.#frontNumber + BigInt(this.length) - 1n;
-  }
-
-  push(record: T): void {
-    this.#records.push(record);
-  }
-
-  *[Symbol.iterator](): Generator<T, void, undefined> {
-    for (let at = this.#left; at < this.#records.length; at += 1) {
-      const record = this.#records[at];
-      if (record !== undefined) yield record;
-    }
-  }
-
-  at(number: bigint): T | undefined {
-    if (number < this.#frontNumber) return undefined;
-    // The distance from the front, and not the number of the session: the distance fits an array
-    // index.
-    return this.#records[this.#left + Number(number - this.#frontNumber)];
-  }
-
-  /** Removes everything up to a number from the front. */
-  takeUpTo(number: bigint): readonly T[] {
-    if (number < this.#frontNumber) return [];
-    const count = Math.min(Number(number - this.#frontNumber) + 1, this.length);
-    const end = this.#left + count;
-    const taken = this.#records.slice(this.#left, end).filter((record) => record !== undefined);
-    this.#records.fill(undefined, this.#left, end); // Otherwise the array would keep their memory.
-    this.#left = end;
-    this.#frontNumber += BigInt(count);
-    if (this.#left * 2 > this.#records.length) {
-      this.#records = this.#records.slice(this.#left);
-      this.#left = 0;
-    }
-    return taken;
-  }
-
-  /** Removes everything before a number, which may be above the last one: it is then the next. */
-  skipTo(number: bigint): void {
-    this.takeUpTo(number - 1n);
-    if (number > this.#frontNumber) this.#frontNumber = number;
-  }
+export function isEmpty({ events, messages }: Lane): boolean {
+  return events.length === 0 && messages.length === 0;
 }

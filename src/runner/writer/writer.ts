@@ -145,10 +145,12 @@ class Writer implements SessionWriter {
   async #run(): Promise<void> {
     const { file, sessionId } = this.#options;
     if (file !== undefined) {
-      const opened = await openSpoolFile({ file, sessionId, live: this.#book.live }, (message) =>
-        this.#book.tell({ kind: "file", message }),
+      const book = this.#book;
+      const written = (): void => book.eventBell.ring();
+      const opened = await openSpoolFile({ file, sessionId, live: book.live, written }, (message) =>
+        book.tell({ kind: "file", message }),
       );
-      if (opened !== undefined) this.#book.useLog(opened.log, opened.left);
+      if (opened !== undefined) book.useLog(opened.log, opened.left);
     }
     this.#ready.resolve();
     const parts = { book: this.#book, connection: this.#connection, options: this.#options };
@@ -284,6 +286,7 @@ class BackgroundDeriver {
       return;
     }
     this.#waiting.push(event);
+    this.#noteFirst();
     this.#waitingUnits += length;
     if (this.#waitingUnits > WAITING_UNITS_MAX) this.settle();
     else this.#schedule();
@@ -315,6 +318,12 @@ class BackgroundDeriver {
     }
     this.#waiting = this.#waiting.slice(count);
     this.#waitingUnits -= units;
+    this.#noteFirst();
+    this.#book.eventBell.ring();
+  }
+
+  #noteFirst(): void {
+    this.#book.live.firstUnderived = this.#waiting[0]?.after;
   }
 
   #derive({ payload, atMicros, after }: Waiting): void {
