@@ -1,0 +1,253 @@
+/**
+ * A bridge brings an agent framework to the ledger. You implement two methods:
+ *
+ *   class MyBridge extends PlatformBridge {
+ *     createAdapter(context) { return { run: (input, signal) => eventsOfMyAgent(input, signal) }; }
+ *     capabilities() { return capabilitiesOf({ framework: "mine" }); }
+ *   }
+ *
+ * `createRunner(new MyBridge(), …)` does the rest: turns, both streams, cancels, restarts.
+ *
+ * A bridge has one adapter for each session. The adapter is used again for the next run, and made
+ * again after `markDirty`, never during a run. A session has one run at a time.
+ */
+
+/** One AG-UI event, as an object that JSON can print. */
+export interface AgentEvent {
+  readonly type: string;
+  readonly [member: string]: unknown;
+}
+
+/** An answer to an interrupt of an earlier run. */
+export interface ResumeEntry {
+  readonly interruptId: string;
+  readonly status: "resolved" | "cancelled";
+  readonly payload?: unknown;
+}
+
+/** A message of AG-UI: `id` and `role`, and what its role adds. */
+export interface AgentMessage {
+  readonly id: string;
+  readonly role: string;
+  readonly [member: string]: unknown;
+}
+
+/** AG-UI's RunAgentInput: all members are there. */
+export interface RunInput {
+  readonly threadId: string;
+  readonly runId: string;
+  readonly state: unknown;
+  readonly messages: readonly AgentMessage[];
+  readonly tools: readonly unknown[];
+  readonly context: readonly unknown[];
+  readonly forwardedProps: unknown;
+  readonly resume?: readonly ResumeEntry[];
+}
+
+/** An Observable of rxjs, as agents of `@ag-ui/client` return it. */
+export interface ObservableEvents {
+  subscribe(observer: {
+    next(event: AgentEvent): void;
+    error(error: unknown): void;
+    complete(): void;
+  }): { unsubscribe(): void };
+}
+
+/** An agent that runs once for each call. Any `AbstractAgent` of `@ag-ui/client` is one. */
+export interface Adapter {
+  /**
+   * The signal aborts when the run is cancelled, and when the process stops. RUN_STARTED,
+   * RUN_FINISHED and RUN_ERROR may be left out: the runner adds them.
+   */
+  run(input: RunInput, signal: AbortSignal): AsyncIterable<AgentEvent> | ObservableEvents;
+  /** Asks the current run to end, beside the signal. */
+  interrupt?(): unknown;
+}
+
+/** What a bridge may use to make an adapter. */
+export interface PlatformContext {
+  readonly sessionId: string;
+  /** True: the session had a run before, in this process or in an earlier one. */
+  readonly isContinuation: boolean;
+  readonly workspacePath?: string;
+  readonly cwdPath?: string;
+  readonly addDirs?: readonly string[];
+  readonly model?: string;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly systemPromptAppend?: string;
+  readonly mcpServers?: Readonly<Record<string, unknown>>;
+  readonly customTools?: readonly unknown[];
+}
+
+export interface FrameworkCapabilities {
+  /** The name of the framework, for example `ai-sdk`. */
+  readonly framework: string;
+  /** Names of what the agent does, for example `interrupt`, `subagents`. */
+  readonly agentFeatures: readonly string[];
+  /** The agent works on files: the routes of repositories and workflows are served. */
+  readonly fileSystem: boolean;
+  /** The agent uses servers of the Model Context Protocol. */
+  readonly mcp: boolean;
+  /** The framework keeps its own history: a run gets only the new messages. */
+  readonly sessionPersistence: boolean;
+  readonly streaming: boolean;
+  readonly thinking: boolean;
+  readonly toolUse: boolean;
+  /** The name of the tracing that the framework brings; null: none. */
+  readonly tracing: string | null;
+}
+
+/** Capabilities with defaults: streaming and tools, nothing else. */
+export function capabilitiesOf(
+  given: Partial<FrameworkCapabilities> & Pick<FrameworkCapabilities, "framework">,
+): FrameworkCapabilities {
+  return {
+    agentFeatures: [],
+    fileSystem: false,
+    mcp: false,
+    sessionPersistence: false,
+    streaming: true,
+    thinking: false,
+    toolUse: true,
+    tracing: null,
+    ...given,
+  };
+}
+
+/** The session has a run in progress. */
+export class RunInProgress extends Error {
+  override readonly name = "RunInProgress";
+}
+
+interface Held {
+  readonly adapter: Adapter;
+  /** The state of `markDirty` when the adapter was made. */
+  readonly generation: number;
+}
+
+export abstract class PlatformBridge {
+  readonly #adapters = new Map<string, Held>();
+  readonly #running = new Map<string, AbortController>();
+  #generation = 0;
+
+  /** Called before the first run of a session, and before the first one after `markDirty`. */
+  abstract createAdapter(context: PlatformContext): Adapter | Promise<Adapter>;
+
+  abstract capabilities(): FrameworkCapabilities;
+
+  /** The events of one run. Throws RunInProgress, and whatever the agent throws. */
+  async *run(
+    input: RunInput,
+    context: PlatformContext,
+    signal: AbortSignal = new AbortController().signal,
+  ): AsyncGenerator<AgentEvent, void, undefined> {
+    const { sessionId } = context;
+    if (this.#running.has(sessionId)) {
+      throw new RunInProgress(`session ${sessionId} has a run in progress`);
+    }
+    const own = new AbortController();
+    this.#running.set(sessionId, own);
+    try {
+      const adapter = await this.#adapterOf(context);
+      const ending = AbortSignal.any([signal, own.signal]);
+      yield* eventsOf(adapter.run(input, ending), ending);
+    } finally {
+      this.#running.delete(sessionId);
+    }
+  }
+
+  /** Asks the run of a session to end, or all runs. Returns the number of runs that were asked. */
+  async interrupt(threadId?: string): Promise<number> {
+    const asked = [...this.#running].filter(([id]) => threadId === undefined || id === threadId);
+    for (const [id, own] of asked) {
+      await this.#adapters.get(id)?.adapter.interrupt?.();
+      own.abort(new DOMException("the run was interrupted", "AbortError"));
+    }
+    return asked.length;
+  }
+
+  /** Every session gets a new adapter for its next run, because a setting has changed. */
+  markDirty(): void {
+    this.#generation += 1;
+  }
+
+  /** Whether a session has a run, or any session. */
+  isRunning(threadId?: string): boolean {
+    return threadId === undefined ? this.#running.size > 0 : this.#running.has(threadId);
+  }
+
+  /** The session is left: its adapter is dropped. */
+  forget(sessionId: string): void {
+    this.#adapters.delete(sessionId);
+  }
+
+  /** Ends all runs. Override it to close what your framework holds, and call `super.shutdown()`. */
+  async shutdown(): Promise<void> {
+    await this.interrupt();
+    this.#adapters.clear();
+  }
+
+  /** The servers of the Model Context Protocol, their tools and their state. */
+  getMcpStatus(): unknown {
+    return { servers: [] };
+  }
+
+  /** A text about the state of the agent; it goes into RUN_ERROR. Empty: nothing to say. */
+  getErrorContext(): string {
+    return "";
+  }
+
+  async #adapterOf(context: PlatformContext): Promise<Adapter> {
+    const { sessionId } = context;
+    const generation = this.#generation;
+    const held = this.#adapters.get(sessionId);
+    if (held?.generation === generation) return held.adapter;
+    const adapter = await this.createAdapter(context);
+    this.#adapters.set(sessionId, { adapter, generation });
+    return adapter;
+  }
+}
+
+/** An abort ends the subscription of an Observable, which is how its agents are stopped. */
+async function* eventsOf(
+  events: AsyncIterable<AgentEvent> | ObservableEvents,
+  signal: AbortSignal,
+): AsyncGenerator<AgentEvent, void, undefined> {
+  if (Symbol.asyncIterator in events) {
+    yield* events;
+    return;
+  }
+  const waiting: AgentEvent[] = [];
+  let end: { readonly error?: unknown } | undefined;
+  let wake: (() => void) | undefined;
+  const finish = (how: { readonly error?: unknown }): void => {
+    end ??= how;
+    wake?.();
+  };
+  const stop = (): void => finish({ error: signal.reason });
+  signal.addEventListener("abort", stop, { once: true });
+  const subscription = events.subscribe({
+    next: (event) => {
+      waiting.push(event);
+      wake?.();
+    },
+    error: (error) => finish({ error }),
+    complete: () => finish({}),
+  });
+  try {
+    for (;;) {
+      const event = waiting.shift();
+      if (event !== undefined) yield event;
+      else if (end !== undefined) break;
+      else
+        await new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+    }
+  } finally {
+    signal.removeEventListener("abort", stop);
+    subscription.unsubscribe();
+  }
+  if ("error" in end) throw end.error;
+}
