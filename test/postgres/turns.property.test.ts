@@ -319,9 +319,35 @@ test("the state of a claim is read by primary keys and the index of keys", async
     bytesMax: 1,
     redeliver: true,
   };
-  const lines = await ledger.database.run(sql`explain ${turnStatement(request)}`);
+  const lines = await ledger.database.run(sql`explain ${turnStatement([request])}`);
   const plan = lines.map((line) => String(line["QUERY PLAN"])).join("\n");
   expect(plan).toMatch(/session_messages_session_id_seq_pk/);
   expect(plan).toMatch(/session_events_key/);
   expect(plan).not.toMatch(/Seq Scan on session_/);
+});
+
+test("claims that are read in one statement each get the state of their own session", async () => {
+  const turns = createTurnStore(ledger.database);
+  await ledger.database.run(sql`
+    insert into sessions (id, message_seq, pending_count, created_at, updated_at)
+    select 'shared-' || n, n, n, now(), now() from generate_series(1, 40) n`);
+  await ledger.database.run(sql`
+    insert into session_messages (session_id, seq, id, event_type, payload, created_at, recorded_at)
+    select 'shared-' || n, m, gen_random_uuid(), 'user', n || '/' || m, now(), now()
+    from generate_series(1, 40) n, generate_series(1, n) m`);
+  const limits = { upToSeq: 30n, rowsMax: 25, bytesMax: 1_000_000, redeliver: true };
+  const read = (n: number) => turns.readTurn({ sessionId: `shared-${n}`, key: "k", ...limits });
+  const numbers = Array.from({ length: 42 }, (_, at) => at);
+  const states = await Promise.all(numbers.map(read));
+  const found = states.map((state) => state?.arrivals.map(({ payload }) => payload));
+  expect(found).toEqual(
+    numbers.map((n) =>
+      n === 0 || n === 41
+        ? undefined
+        : Array.from({ length: Math.min(n, 25) }, (_, at) => `${n}/${at + 1}`),
+    ),
+  );
+  expect(states.map((state) => state?.pending)).toEqual(
+    numbers.map((n) => (n === 41 ? undefined : n || undefined)),
+  );
 });
