@@ -1,0 +1,54 @@
+import { expect, test } from "vitest";
+import { capabilitiesOf, type AgentEvent, PlatformBridge } from "../../src/sdk/bridge.ts";
+import { type Middleware, type RunContext, through } from "../../src/sdk/middleware/middleware.ts";
+
+class Silent extends PlatformBridge {
+  createAdapter() {
+    return { run: () => eventsOf([]) };
+  }
+
+  capabilities() {
+    return capabilitiesOf({ framework: "none" });
+  }
+}
+
+const CONTEXT: RunContext = {
+  sessionId: "s",
+  runId: "r",
+  input: {
+    threadId: "s",
+    runId: "r",
+    state: {},
+    messages: [],
+    tools: [],
+    context: [],
+    forwardedProps: {},
+  },
+  bridge: new Silent(),
+  signal: new AbortController().signal,
+};
+
+async function* eventsOf(events: readonly AgentEvent[]): AsyncGenerator<AgentEvent> {
+  yield* events;
+}
+
+async function listOf(events: AsyncIterable<AgentEvent>): Promise<readonly AgentEvent[]> {
+  const list: AgentEvent[] = [];
+  for await (const event of events) list.push(event);
+  return list;
+}
+
+/** Adds its name and the run to each event. */
+function signing(name: string): Middleware {
+  return async function* sign(events, { runId }) {
+    for await (const event of events) {
+      yield { ...event, signed: [event["signed"], `${name}@${runId}`].flat() };
+    }
+  };
+}
+
+test("events pass through the list of middleware in its order", async () => {
+  const events = through([signing("a"), signing("b")], eventsOf([{ type: "X" }]), CONTEXT);
+  expect(await listOf(events)).toEqual([{ type: "X", signed: [undefined, "a@r", "b@r"] }]);
+  expect(await listOf(through([], eventsOf([{ type: "X" }]), CONTEXT))).toEqual([{ type: "X" }]);
+});
