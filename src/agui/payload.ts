@@ -1,7 +1,6 @@
 import type { Violation } from "../base/errors.ts";
-import { isObject, type JsonObject } from "./json.ts";
+import { isObject, type JsonObject, pathName } from "./json.ts";
 import { memberSpans, outline } from "./spans.ts";
-import { pathName } from "./violations.ts";
 
 /** The nesting limit of objects and arrays; deeper nesting is a mistake or an attack. */
 export const JSON_DEPTH_MAX = 64;

@@ -3,7 +3,7 @@
  */
 import type { z } from "zod";
 import { type Violation, VIOLATIONS_MAX } from "../base/errors.ts";
-import { isObject, type JsonObject } from "./json.ts";
+import { isObject, type JsonObject, pathName } from "./json.ts";
 
 /** Faulty fields that are examined; a payload may have millions, which change no answer. */
 const FIELDS_MAX = 1_000;
@@ -20,19 +20,6 @@ const MISTAKEN: Readonly<Record<string, readonly string[]>> = {
   "payload.content": ["result"],
   "payload.message": ["error"],
 };
-
-/** `payload.messages[0].toolCallId`. */
-export function pathName(path: Path): string {
-  const name = path
-    .map((key) => (typeof key === "number" ? `[${key}]` : `.${printedWord(String(key))}`))
-    .join("");
-  return name.slice(1);
-}
-
-/** A caller's word in a form for messages: short, and without control characters. */
-export function printedWord(word: string): string {
-  return /^\w{1,64}$/.test(word) ? word : JSON.stringify(word.slice(0, 64));
-}
 
 /** One violation per field, in the order of the fields' checks. */
 export function violationsOf(

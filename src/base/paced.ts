@@ -1,3 +1,4 @@
+import { deferred } from "./deferred.ts";
 import type { Timers } from "./timers.ts";
 
 /**
@@ -27,7 +28,7 @@ export class Paced {
     if (this.#stopped) return;
     this.#asked = true;
     if (this.#running !== undefined) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
+    const { promise, resolve } = deferred<void>();
     this.#running = promise; // Set first, because the action may request another run.
     void this.#run().then(resolve);
   }

@@ -1,3 +1,5 @@
+import { deferred } from "./deferred.ts";
+
 interface SemaphoreLimits {
   readonly atOnce: number;
   /** Absent: the callers bound the number of waiting actions. */
@@ -37,7 +39,7 @@ export class Semaphore {
   }
 
   async #turn(signal: AbortSignal | undefined): Promise<void> {
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const { promise, resolve, reject } = deferred<void>();
     const leave = (): void => {
       if (this.#waiting.delete(resolve)) reject(signal?.reason);
     };

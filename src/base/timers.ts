@@ -1,3 +1,5 @@
+import { deferred } from "./deferred.ts";
+
 /** Delays, injected, so that a test controls them. */
 export interface Timers {
   /** Runs `action` once, `delayMs` from now; the returned function cancels it. */
@@ -48,7 +50,7 @@ interface Limit<T> {
 /** Waits for the work, up to a limit. The work itself goes on after it; its result is dropped. */
 export async function within<T>(work: PromiseLike<T>, limit: Limit<T>): Promise<T> {
   const { limitMs, late, signal, timers = limitTimers } = limit;
-  const { promise: expired, resolve: expire, reject } = Promise.withResolvers<void>();
+  const { promise: expired, resolve: expire, reject } = deferred<void>();
   const abort = (): void => reject(signal?.reason);
   if (signal?.aborted) abort();
   signal?.addEventListener("abort", abort, { once: true });

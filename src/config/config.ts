@@ -1,6 +1,7 @@
 /** Reads the settings of the environment, checks them together, and shows them. */
 import { BlockList, isIP } from "node:net";
 import { type Address, addressText } from "../base/address.ts";
+import { protocolNames } from "../agui/normalise.ts";
 import { redactionProblems } from "../redaction/redactor.ts";
 import type { Setting } from "./kinds.ts";
 import { CLIENT_SETTINGS, SERVICE_SETTINGS } from "./table.ts";
@@ -40,7 +41,7 @@ export function loadConfig(environment: Environment = process.env): Loaded<Confi
     ...exposureProblems(values),
     ...relationProblems(values, refused),
     ...missingProblems(values, refused),
-    ...redactionProblems(values),
+    ...redactionProblems(values, protocolNames),
   ];
   const warnings = [...misspellings(environment), ...removals(environment)];
   if (all.length > 0) return { ok: false, problems: all, warnings };

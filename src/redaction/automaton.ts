@@ -41,7 +41,11 @@ export function compile(secrets: readonly Secret[]): Automaton {
   const words: Word[] = secrets.flatMap(({ prefixes, startsWord = false }, secret) =>
     prefixes.map((text) => ({ text, secret, startsWord })),
   );
-  const beginning = Map.groupBy(words.entries(), ([, { text }]) => text.charAt(0));
+  const beginning = new Map<string, [number, Word][]>();
+  for (const entry of words.entries()) {
+    const first = entry[1].text.charAt(0);
+    beginning.set(first, [...(beginning.get(first) ?? []), entry]);
+  }
   const { columns, width, characterOf } = columnsOf(words);
   const states: State[] = [];
   const numbers = new Map<string, number>();

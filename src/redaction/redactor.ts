@@ -1,5 +1,4 @@
 /** The redaction of each text before any other code sees it; pure except for counting. */
-import { protocolNames } from "../agui/normalise.ts";
 import { readPayload } from "../agui/payload.ts";
 import {
   applyEdits,
@@ -130,8 +129,14 @@ export function redactionOptions(settings: RedactionSettings): RedactionOptions 
   return { secrets: [...BUILT_IN, ...secrets], keys: namesIn(settings.redactionKeys) };
 }
 
-/** Empty when the settings are valid. */
-export function redactionProblems(settings: RedactionSettings): readonly string[] {
+/**
+ * Empty when the settings are valid. `protocolNames`: the names of AG-UI's own fields. They are
+ * passed in because they are read from its schemas, and a runner redacts without those packages.
+ */
+export function redactionProblems(
+  settings: RedactionSettings,
+  protocolNames: () => ReadonlySet<string>,
+): readonly string[] {
   const { redaction, redactionPatterns, redactionKeys } = settings;
   const isAsked = redactionPatterns !== undefined || redactionKeys !== undefined;
   // An operator who lists secrets and sees no error would believe that they are masked.
@@ -139,7 +144,7 @@ export function redactionProblems(settings: RedactionSettings): readonly string[
   return [
     ...(alone ? ["REDACTION: expected on, because what to redact is set; got off"] : []),
     ...patternProblems(redactionPatterns),
-    ...keyProblems(redactionKeys),
+    ...keyProblems(redactionKeys, protocolNames),
   ];
 }
 
@@ -185,7 +190,10 @@ function readPattern(text: string): Secret | string {
   return { kind, prefixes: [prefix], parts: [{ characters, least }] };
 }
 
-function keyProblems(text: string | undefined): readonly string[] {
+function keyProblems(
+  text: string | undefined,
+  protocolNames: () => ReadonlySet<string>,
+): readonly string[] {
   const names = namesIn(text);
   if (names.length > KEYS_MAX)
     return [`REDACTION_KEYS: expected at most ${KEYS_MAX} names; got ${names.length}`];

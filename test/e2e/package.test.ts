@@ -10,25 +10,13 @@ import { promisify } from "node:util";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { bundle } from "../../tools/bundle.ts";
+import { writeRunnerPackage } from "../../tools/runner-package.ts";
 import { makeDirectory } from "../support/embedded-fixture.ts";
 import { useService } from "../support/use-service.ts";
 
 const run = promisify(execFile);
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const TSC = join(ROOT, "node_modules/.bin/tsc");
-
-/** As `npm run build` does, but of the server nothing, which is most of the time that it takes. */
-async function build(home: string): Promise<void> {
-  const entries = ["src/compressor/index.ts", "src/runner/index.ts"];
-  const config = {
-    extends: join(ROOT, "tsconfig.build.json"),
-    compilerOptions: { outDir: "dist" },
-    include: [],
-    files: entries.map((entry) => join(ROOT, entry)),
-  };
-  await writeFile(join(home, "tsconfig.json"), JSON.stringify(config));
-  await run(TSC, ["-p", home]);
-}
 
 /** What npm unpacks: what `files` names, and package.json. */
 async function install(consumer: string): Promise<string> {
@@ -41,15 +29,12 @@ async function install(consumer: string): Promise<string> {
     join(ROOT, "node_modules", "@types", "node"),
     join(consumer, "node_modules", "@types", "node"),
   );
-  await build(home);
+  await writeRunnerPackage(join(home, "dist-runner"));
   return home;
 }
 
 const packageSchema = z.object({
-  exports: z.record(
-    z.string(),
-    z.union([z.string(), z.object({ types: z.string(), default: z.string() })]),
-  ),
+  exports: z.record(z.string(), z.string()),
   files: z.array(z.string()),
 });
 
@@ -67,11 +52,8 @@ beforeAll(async () => {
 test("every export of package.json exists and is published", async () => {
   const text = await readFile(join(home, "package.json"), "utf8");
   const { exports, files } = packageSchema.parse(JSON.parse(text));
-  const targets = Object.values(exports).flatMap((target) =>
-    typeof target === "string" ? [target] : [target.types, target.default],
-  );
-  expect(Object.keys(exports)).toEqual(["./compressor", "./runner", "./package.json"]);
-  for (const target of targets) {
+  expect(Object.keys(exports)).toContain("./runner");
+  for (const target of Object.values(exports)) {
     await expect(readFile(join(home, target), "utf8")).resolves.not.toBe("");
     const [, top] = target.split("/");
     expect([...files, "package.json"]).toContain(top);
@@ -180,17 +162,33 @@ const outputSchema = z.object({
   messages: z.array(z.string()),
   copied: z.array(z.string()),
   failure: z.string(),
-  modules: z.array(z.string()),
 });
+
+/** Writes the modules that a program has loaded to its standard error. */
+const LOADED = `
+import { registerHooks } from "node:module";
+const urls = [];
+registerHooks({ load: (url, context, next) => (urls.push(url), next(url, context)) });
+process.on("exit", () => process.stderr.write(JSON.stringify(urls)));
+`;
+
+async function runWatched(
+  args: readonly string[],
+): Promise<{ readonly stdout: string; readonly modules: readonly string[] }> {
+  await writeFile(join(consumer, "loaded.mjs"), LOADED);
+  const watched = ["--import", "./loaded.mjs", ...args];
+  const { stdout, stderr } = await run(process.execPath, watched, { cwd: consumer });
+  return { stdout, modules: z.array(z.string()).parse(JSON.parse(stderr)) };
+}
 
 describe("a program of a consumer", () => {
   let output: z.infer<typeof outputSchema>;
+  let modules: readonly string[];
 
   beforeAll(async () => {
-    const { stdout } = await run(process.execPath, ["main.ts", service.grpcAddress], {
-      cwd: consumer,
-    });
-    output = outputSchema.parse(JSON.parse(stdout));
+    const ended = await runWatched(["main.ts", service.grpcAddress]);
+    output = outputSchema.parse(JSON.parse(ended.stdout));
+    ({ modules } = ended);
   });
 
   test("compresses and expands", () => {
@@ -227,31 +225,26 @@ describe("a program of a consumer", () => {
 
   test("loads no code of the server", () => {
     const packages = new Set(
-      output.modules.flatMap((url) => {
+      modules.flatMap((url) => {
         const [, path] = url.split(/.*\/node_modules\/(?!\.)/);
         const name = path?.match(/^(?:@[^/]+\/)?[^/]+/)?.[0];
-        return name === undefined || url.includes("/session-ledger/dist/") ? [] : [name];
+        return name === undefined || url.includes("/session-ledger/dist-runner/") ? [] : [name];
       }),
     );
     expect(packages).toContain("@grpc/grpc-js");
     for (const name of ["drizzle-orm", "postgres", "fastify", "zod", "@ag-ui/core", "pino"])
       expect(packages).not.toContain(name);
-    const own = output.modules.flatMap((url) => url.match(/\/dist\/src\/([^/]+)\//)?.[1] ?? []);
+    const own = modules.flatMap((url) => url.match(/\/dist-runner\/src\/([^/]+)\//)?.[1] ?? []);
     expect([...new Set(own)].toSorted()).toEqual(["agui", "base", "compressor", "runner"]);
   });
 });
 
 test("the compressor loads no other file", async () => {
-  const script = [
-    'import { registerHooks } from "node:module";',
-    "const urls = [];",
-    "registerHooks({ load: (url, context, next) => (urls.push(url), next(url, context)) });",
-    'await import("session-ledger/compressor");',
-    "console.log(JSON.stringify(urls));",
-  ].join("\n");
-  await writeFile(join(consumer, "compressor-only.mjs"), script);
-  const { stdout } = await run(process.execPath, ["compressor-only.mjs"], { cwd: consumer });
-  const urls = z.array(z.string()).parse(JSON.parse(stdout));
+  await writeFile(join(consumer, "only.mjs"), 'import "session-ledger/compressor";');
+  const { modules } = await runWatched(["only.mjs"]);
+  const urls = modules.filter((url) => !url.endsWith("/only.mjs"));
   expect(urls.length).toBeGreaterThan(3);
-  expect(urls.filter((url) => !/\/dist\/src\/(agui|base|compressor)\//.test(url))).toEqual([]);
+  expect(urls.filter((url) => !/\/dist-runner\/src\/(agui|base|compressor)\//.test(url))).toEqual(
+    [],
+  );
 });

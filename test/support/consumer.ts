@@ -1,23 +1,19 @@
 /**
- * A program of a user of the package: writes a session, reads it, copies it. test/e2e/package.test.ts
- * checks it and runs it in a folder with the installed package; here tsconfig.json resolves the names.
+ * A program of a user of the packages: writes a session, reads it, copies it. Tests check it and run it
+ * in a folder with an installed package; here tsconfig.json resolves the names. The second argument
+ * makes the names of its sessions unique.
  */
-import { registerHooks } from "node:module";
+import { Compressor, expand } from "session-ledger/compressor";
+import {
+  createSessionWriter,
+  fromJsonLines,
+  readSession,
+  RpcFailure,
+  toJsonLines,
+} from "session-ledger/runner";
 
-const modules: string[] = [];
-registerHooks({
-  load: (url, context, next) => {
-    modules.push(url);
-    return next(url, context);
-  },
-});
-
-const { Compressor, expand } = await import("session-ledger/compressor");
-const { createSessionWriter, fromJsonLines, readSession, RpcFailure, toJsonLines } = await import(
-  "session-ledger/runner"
-);
-
-const address = process.argv[2] ?? "127.0.0.1:9000";
+const [, , address = "127.0.0.1:9000", name = "consumer"] = process.argv;
+const [written, copied] = [`${name}-written`, `${name}-copied`];
 
 /** The type and the text of an event. */
 function shown(event: Readonly<Record<string, unknown>>): string {
@@ -52,31 +48,31 @@ async function* deltas(): AsyncGenerator<string> {
   yield "lo";
 }
 
-const writer = createSessionWriter({ address, sessionId: "consumer-written" });
+const writer = createSessionWriter({ address, sessionId: written });
 await writer.text(deltas());
 const { complete, stats } = await writer.close();
 
 const messages: string[] = [];
 for await (const { eventType, payload } of readSession({
   address,
-  sessionId: "consumer-written",
+  sessionId: written,
   stream: "messages",
 }))
   messages.push(`${eventType} ${payload}`);
 
 const tokens: string[] = [];
-for await (const row of readSession({ address, sessionId: "consumer-written" })) {
+for await (const row of readSession({ address, sessionId: written })) {
   for (const { payload } of expand(row)) tokens.push(shown(JSON.parse(payload)));
 }
 
-const copy = createSessionWriter({ address, sessionId: "consumer-copied", messages: "manual" });
-const lines = toJsonLines(readSession({ address, sessionId: "consumer-written", expand: true }));
+const copy = createSessionWriter({ address, sessionId: copied, messages: "manual" });
+const lines = toJsonLines(readSession({ address, sessionId: written, expand: true }));
 for await (const { text } of fromJsonLines(lines)) copy.event(text);
 await copy.close();
 
 let failure = "";
 try {
-  for await (const _ of readSession({ address, sessionId: "never-written" })) break;
+  for await (const _ of readSession({ address, sessionId: `${name}-never-written` })) break;
 } catch (error) {
   if (error instanceof RpcFailure) failure = `${error.code} ${error.reason}`;
 }
@@ -89,11 +85,10 @@ process.stdout.write(
       dropped: stats.events.dropped + stats.messages.dropped,
       refused: stats.events.refused + stats.messages.refused,
     },
-    events: await eventsOf("consumer-written"),
+    events: await eventsOf(written),
     tokens,
     messages,
-    copied: await eventsOf("consumer-copied"),
+    copied: await eventsOf(copied),
     failure,
-    modules,
   }),
 );

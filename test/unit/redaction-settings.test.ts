@@ -4,6 +4,7 @@ import {
   redactionProblems,
   createRedactor,
 } from "../../src/redaction/redactor.ts";
+import { protocolNames } from "../../src/agui/normalise.ts";
 import { BUILT_IN } from "../../src/redaction/patterns.ts";
 import { loadConfig } from "../../src/config/config.ts";
 
@@ -11,11 +12,11 @@ function problemsOf(settings: {
   readonly patterns?: string;
   readonly keys?: string;
 }): readonly string[] {
-  return redactionProblems({
-    redaction: "on",
-    redactionPatterns: settings.patterns,
-    redactionKeys: settings.keys,
-  });
+  const { patterns, keys } = settings;
+  return redactionProblems(
+    { redaction: "on", redactionPatterns: patterns, redactionKeys: keys },
+    protocolNames,
+  );
 }
 
 describe("configured patterns", () => {

@@ -20,6 +20,7 @@ import {
   writeFile,
 } from "node:fs/promises";
 import { setImmediate } from "node:timers/promises";
+import { deferred } from "../../base/deferred.ts";
 import { codeOf } from "../../base/errors.ts";
 import { textOf } from "../failure.ts";
 import { decodeLine, readLines } from "../lines.ts";
@@ -124,7 +125,7 @@ export class SpoolFile {
   #writing: Promise<void> | undefined;
   #isDirty = false;
   /** Resolves when the next slice is written, or when the file was given up. */
-  #nextSlice = Promise.withResolvers<void>();
+  #nextSlice = deferred<void>();
 
   constructor(parts: SpoolFileParts) {
     this.#parts = parts;
@@ -184,7 +185,7 @@ export class SpoolFile {
   /** Writes the next slice; true when there may be more. */
   async #append(handle: FileHandle): Promise<boolean> {
     const { resolve } = this.#nextSlice;
-    this.#nextSlice = Promise.withResolvers();
+    this.#nextSlice = deferred();
     const text = this.#slice();
     try {
       if (text !== "") this.#bytes += (await handle.write(text)).bytesWritten;

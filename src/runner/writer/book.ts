@@ -12,6 +12,7 @@
  * next lane takes its epoch, because that fences the lane before it.
  */
 import { type Clock, msOf } from "../../base/clock.ts";
+import { deferred } from "../../base/deferred.ts";
 import type { RpcFailure } from "../failure.ts";
 import type { SpoolFile } from "../spool/file.ts";
 import {
@@ -220,7 +221,7 @@ export class Book {
   /** Resolves to true when all records given so far are settled, or to false when it is late. */
   async settledSoFar(late: Promise<void>): Promise<boolean> {
     const { events, messages } = this.live;
-    const { promise, resolve } = Promise.withResolvers<void>();
+    const { promise, resolve } = deferred<void>();
     const mark = { events: events.lastNumber, messages: messages.lastNumber, resolve };
     this.#flushes.push(mark);
     this.#resolveFlushes();
@@ -317,7 +318,7 @@ export class Bell {
   /** Resolves when the bell rings, or after `timeoutMs`. One loop waits on one bell. */
   async wait(timeoutMs?: number): Promise<void> {
     if (!this.#hasRung) {
-      const { promise, resolve } = Promise.withResolvers<void>();
+      const { promise, resolve } = deferred<void>();
       const timer = timeoutMs === undefined ? undefined : setTimeout(resolve, timeoutMs);
       this.#waiting = resolve;
       await promise;

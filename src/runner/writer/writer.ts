@@ -10,6 +10,7 @@
  */
 import { isDate } from "node:util/types";
 import { systemClock } from "../../base/clock.ts";
+import { deferred } from "../../base/deferred.ts";
 import { withEscapedHalves } from "../../compressor/text.ts";
 import { MessageDeriver } from "../derive/derive.ts";
 import { asRpcFailure, textOf } from "../failure.ts";
@@ -46,7 +47,7 @@ class Writer implements SessionWriter {
   readonly #deriver: BackgroundDeriver | undefined;
   readonly #connection: Connection;
   /** Resolves when the records of earlier processes are known. */
-  readonly #ready = Promise.withResolvers<void>();
+  readonly #ready = deferred<void>();
   /** Resolves when no loop runs. */
   readonly #running: Promise<unknown>;
   #closing: Promise<CloseResult> | undefined;
@@ -114,7 +115,7 @@ class Writer implements SessionWriter {
 
   async flush(options?: FlushOptions): Promise<FlushResult> {
     this.#deriver?.settle();
-    const { promise: late, resolve } = Promise.withResolvers<void>();
+    const { promise: late, resolve } = deferred<void>();
     const timer = setTimeout(resolve, flushTimeoutMs(options?.timeoutMs));
     await Promise.race([this.#ready.promise, late]);
     const complete = await this.#book.settledSoFar(late);

@@ -1,0 +1,92 @@
+/**
+ * Writes `@session-ledger/runner` into a folder: `node tools/runner-package.ts [FOLDER]`,
+ * `dist-runner` by default. It is the client side of the service alone, for processes that drive
+ * agents; `npm publish ./dist-runner` publishes it.
+ *
+ * The table of what is offered is `exports` of package.json: `session-ledger/runner` is the entry of
+ * the new package, `session-ledger/runner/NAME` its `./NAME`. So both packages offer the same files.
+ */
+import { execFile } from "node:child_process";
+import { copyFile, readFile, rm, writeFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const NAME = "@session-ledger/runner";
+
+/** test/tidy.test.ts refuses any other package in the code. */
+export const DEPENDENCIES: readonly string[] = ["@bufbuild/protobuf", "@grpc/grpc-js"];
+/** Packages of frameworks that code with their names needs; users have them already. */
+export const PEERS: readonly string[] = [];
+
+type Manifest = Readonly<Record<string, unknown>> & {
+  readonly dependencies: Readonly<Record<string, string>>;
+  readonly devDependencies: Readonly<Record<string, string>>;
+  readonly exports: Readonly<Record<string, string>>;
+};
+
+/** Entries of package.json, as the new package names them, with the files in its folder. */
+export function entriesOf({ exports }: Pick<Manifest, "exports">): ReadonlyMap<string, string> {
+  const prefix = "./dist-runner/";
+  const published = Object.entries(exports).filter(([, file]) => file.startsWith(prefix));
+  return new Map(
+    published.map(([name, file]) => [
+      name.replace(/^\.\/runner(?=$|\/)/, "."),
+      `./${file.slice(prefix.length)}`,
+    ]),
+  );
+}
+
+export async function writeRunnerPackage(folder: string): Promise<void> {
+  await rm(folder, { recursive: true, force: true });
+  const tsc = join(ROOT, "node_modules/.bin/tsc");
+  const config = join(ROOT, "tsconfig.runner.json");
+  await promisify(execFile)(tsc, ["-p", config, "--outDir", folder]);
+  const manifest: Manifest = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8"));
+  await writeFile(join(folder, "package.json"), `${JSON.stringify(made(manifest), null, 2)}\n`);
+  await writeFile(join(folder, "README.md"), await readme(manifest));
+  await copyFile(join(ROOT, "LICENSE"), join(folder, "LICENSE"));
+}
+
+function made(manifest: Manifest): object {
+  const { version, license, homepage, bugs, repository, dependencies, devDependencies } = manifest;
+  const entries = [...entriesOf(manifest)].map(([name, file]) => [
+    name,
+    { types: file.replace(/\.js$/, ".d.ts"), default: file },
+  ]);
+  return {
+    name: NAME,
+    version,
+    description: "For processes that drive AI agents: record, read and serve sessions of a ledger.",
+    homepage,
+    bugs,
+    repository,
+    license,
+    type: "module",
+    engines: { node: ">=20.9" },
+    exports: { ...Object.fromEntries(entries), "./package.json": "./package.json" },
+    dependencies: ranges(DEPENDENCIES, dependencies),
+    peerDependencies: ranges(PEERS, devDependencies),
+    peerDependenciesMeta: Object.fromEntries(PEERS.map((name) => [name, { optional: true }])),
+  };
+}
+
+function ranges(names: readonly string[], pinned: Readonly<Record<string, string>>): object {
+  return Object.fromEntries(names.map((name) => [name, `^${pinned[name]}`]));
+}
+
+/** The guide of the writer, with links that work outside of the repository. */
+async function readme({ homepage }: Manifest): Promise<string> {
+  const guide = await readFile(join(ROOT, "docs/runner.md"), "utf8");
+  const docs = `${String(homepage).replace(/#.*/, "")}/blob/main/docs/`;
+  return guide
+    .replaceAll("session-ledger/runner", NAME)
+    .replaceAll(
+      /\]\((?!https?:|#)([^)]+)\)/g,
+      (_, path: string) => `](${new URL(path, docs).href})`,
+    );
+}
+
+if (import.meta.main)
+  await writeRunnerPackage(resolve(process.argv[2] ?? join(ROOT, "dist-runner")));
